@@ -1,10 +1,15 @@
-import { attributeName } from "../src/access/conditions.ts";
 import { rowComparisons } from "../src/access/grant.ts";
 import { externalUsername, username as ownUsername } from "../src/access/identifiers.ts";
-import { approvable, entryRoles, tablePattern } from "../src/access/limit-fields.ts";
 import { passwordHashForm } from "../src/access/password-hash.ts";
-import type { TableName, tables } from "../src/access/record-tables.ts";
+import {
+  approvable,
+  entryRoles,
+  type TableName,
+  tablePattern,
+  type tables,
+} from "../src/access/records.ts";
 import { EVERY_DATABASE } from "../src/access/roles.ts";
+import { attributeName } from "../src/access/row-filter.ts";
 import type { Schema } from "../src/query/kind.ts";
 import { columnNamePattern, plainNamePattern } from "../src/query/names.ts";
 

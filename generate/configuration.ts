@@ -5,7 +5,7 @@ import {
   type SchemaNode,
   type SchemaTable,
   schemaTables,
-} from "../src/config/schema-node.ts";
+} from "../src/config/issues.ts";
 import { renderValue } from "../src/toml/values.ts";
 
 /**

@@ -49,3 +49,8 @@ function editDistance(from: string, to: string): number {
   }
   return row.at(-1) ?? 0;
 }
+
+/** A count with its noun: `1 row`, `2 rows`. */
+export function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}

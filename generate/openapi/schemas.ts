@@ -1,4 +1,4 @@
-import { tablePattern } from "../../src/access/limit-fields.ts";
+import { tablePattern } from "../../src/access/records.ts";
 import { roles } from "../../src/access/roles.ts";
 import type { Schema } from "../../src/query/kind.ts";
 import { plainNamePattern as plainName } from "../../src/query/names.ts";

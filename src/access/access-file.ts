@@ -3,9 +3,14 @@ import { UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
 import { Refusal } from "../refusal.ts";
 import type { AccessRules, ReloadEvent } from "./access-rules.ts";
-import type { AccessProblem } from "./diagnostics.ts";
 import { diffSteps } from "./diff.ts";
-import { AccessFileError, type ParsedAccess, type ReadOptions, readAccessFile } from "./parse.ts";
+import {
+  AccessFileError,
+  type AccessProblem,
+  type ParsedAccess,
+  type ReadOptions,
+  readAccessFile,
+} from "./parse.ts";
 import { emptySnapshot } from "./snapshot.ts";
 import { changeAccessFile } from "./write.ts";
 

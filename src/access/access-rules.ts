@@ -1,5 +1,5 @@
-import type { AccessProblem } from "./diagnostics.ts";
 import type { AccessDiff } from "./diff.ts";
+import type { AccessProblem } from "./parse.ts";
 import type { Change } from "./record-change.ts";
 import type { Snapshot } from "./snapshot.ts";
 

@@ -1,15 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
-import { decidingEntry } from "./deciding-entry.ts";
+import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
 import { type Grant, placeOf } from "./grant.ts";
-import { LayeredMap } from "./layered-map.ts";
-import { boundaryName } from "./rights.ts";
+import { boundaryName, decidingEntry } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
-import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { grantsOf, LayeredMap, type Snapshot, type User } from "./snapshot.ts";
 import { obstacleOf } from "./subject.ts";
-import { entriesIn } from "./user-grants.ts";
 
 /** What decides at a place in one state; nothing if `entry` is undefined. */
 interface Standing {

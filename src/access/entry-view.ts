@@ -1,10 +1,9 @@
-import { counted } from "../counted.ts";
 import { Refusal } from "../refusal.ts";
-import { attributeReference, readAttributes } from "./conditions.ts";
+import { counted } from "../suggestion.ts";
 import type { Attributes, AttributeValue, Grant, Literal, RowCondition } from "./grant.ts";
-import { entryRoles, writtenEntry } from "./limit-fields.ts";
-import { readGrant } from "./records.ts";
+import { entryRoles, readGrant, writtenEntry } from "./records.ts";
 import type { EntryRole } from "./roles.ts";
+import { attributeReference, readAttributes } from "./row-filter.ts";
 
 /** Entries by the keys of the file, one by one: as they are shown, and as they are asked for. */
 

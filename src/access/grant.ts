@@ -1,7 +1,8 @@
-/** What the access file can give and take away, as types. */
-
 import type { PermissionClass } from "../query/permissions.ts";
+import type { Writable } from "../toml/values.ts";
 import type { EntryRole } from "./roles.ts";
+
+/** What the access file can give and take away, as types. */
 
 /** A value of a row filter or of an attribute. Whole numbers alone; bigint past a double's reach. */
 export type Literal = string | number | bigint | boolean;
@@ -109,4 +110,33 @@ export function isNarrowing(grant: Grant): boolean {
 /** Where an entry is: `main`, `main.tickets`, `*.a,b_*`. */
 export function placeOf({ database, tables }: Pick<Grant, "database" | "tables">): string {
   return tables === undefined ? database : `${database}.${tables.join(",")}`;
+}
+
+/** What a machine may change in a user's record; `undefined` takes the key out. */
+export type UserUpdate = Partial<Omit<User, "username" | "attributes">> & {
+  readonly attributes?: User["attributes"] | undefined;
+};
+
+/** A user's record with changes made. */
+export function updatedUser(user: User, update: UserUpdate): User {
+  const { attributes, ...rest } = { ...user, ...update };
+  return attributes === undefined || attributes.size === 0 ? rest : { ...rest, attributes };
+}
+
+/** A user's attributes by the keys of the file; nothing where there are none. */
+export function writtenAttributes({ attributes }: User): Record<string, Writable> {
+  return attributes === undefined ? {} : { attributes: Object.fromEntries(attributes) };
+}
+
+/** A user's record by the keys of the file; what is as by default is left out. */
+export function writtenUser(user: User): Record<string, Writable> {
+  const { username, email, passwordHash, disabled, tokensValidAfter } = user;
+  return {
+    username,
+    ...(email === undefined ? {} : { email }),
+    ...(passwordHash === undefined ? {} : { password_hash: passwordHash }),
+    ...(disabled ? { disabled } : {}),
+    ...(tokensValidAfter === 0 ? {} : { tokens_valid_after: tokensValidAfter }),
+    ...writtenAttributes(user),
+  };
 }

@@ -1,21 +1,416 @@
-/** Judges queries of callers who may be narrowed by entries or boundaries. */
-
+import { quoteName } from "../json/fault.ts";
+import type { OperationDetail } from "../query/operation-detail.ts";
+import type { Position } from "../query/operation-draft.ts";
+import type { Operation } from "../query/operation-types.ts";
+import { isOperationName, type OperationName } from "../query/operations.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Access, Query } from "../query/query.ts";
-import type { ApprovalRule, Decision, DecisionContext, QueryDecision } from "./decision.ts";
-import type { Limits } from "./grant.ts";
-import { judgeNarrowed } from "./narrowed-access.ts";
-import { LimitTally } from "./query-limits.ts";
+import { FoldedNames } from "./entries.ts";
+import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
+import { extentOf, judgePins, LimitTally, limitersOf } from "./query-limits.ts";
 import {
+  type ApprovalRule,
   boundaryName,
+  type DecidingEntry,
+  type Decision,
+  type DecisionContext,
   denied,
+  entriesInForce,
+  type GivenRight,
   type GivenRights,
   granted,
   judgeRights,
+  type Objection,
+  type QueryDecision,
   type WantedRight,
 } from "./rights.ts";
-import type { Snapshot } from "./snapshot.ts";
+import {
+  conditionText,
+  filterOf,
+  isDemanded,
+  judgeRows,
+  judgeUpdate,
+  type ResolvedCondition,
+} from "./row-filter.ts";
+import { grantsOf, type Snapshot } from "./snapshot.ts";
 import type { Subject } from "./subject.ts";
+
+/** Which columns an operation may name, in which position. */
+
+/** A table of an operation, with the entry that decides on it, and all that fit it. */
+interface DecidedTable {
+  readonly table: string;
+  readonly entry: DecidingEntry;
+  readonly fitting: readonly DecidingEntry[];
+}
+
+/** The columns that an entry names. */
+interface NamedColumns {
+  readonly readable: ReadonlySet<string> | undefined;
+  readonly writable: ReadonlySet<string> | undefined;
+  readonly folded: FoldedNames;
+}
+
+const known = new WeakMap<Grant, NamedColumns>();
+
+function columnsNamedBy(grant: Grant): NamedColumns {
+  const remembered = known.get(grant);
+  if (remembered !== undefined) return remembered;
+  const { columns, writableColumns, rowFilter = [], requireWhere = [] } = grant;
+  const filtered = rowFilter.map(({ column }) => column);
+  const all = new Set([
+    ...(columns ?? []),
+    ...(writableColumns ?? []),
+    ...filtered,
+    ...requireWhere,
+  ]);
+  const folded = new FoldedNames(all);
+  for (const name of all) folded.add(name);
+  const named = {
+    readable: columns && new Set(columns),
+    writable: writableColumns && new Set(writableColumns),
+    folded,
+  };
+  known.set(grant, named);
+  return named;
+}
+
+/** Positions in which a column is written to. */
+const writing: ReadonlySet<Position> = new Set(["values", "set", "add", "update"]);
+
+/** True for a table of which not all columns or rows are the caller's: it is named with its columns. */
+function isPartial({ entry: { grant } }: DecidedTable): boolean {
+  const { columns, writableColumns, rowFilter } = grant;
+  return columns !== undefined || writableColumns !== undefined || rowFilter !== undefined;
+}
+
+function list(columns: readonly string[] = []): string {
+  return columns.length === 0 ? "none" : columns.map(quoteName).join(", ");
+}
+
+function judgeStar(tables: readonly DecidedTable[]): Objection | undefined {
+  const narrowed = tables.filter(({ entry }) => entry.grant.columns !== undefined);
+  const allowed = narrowed.flatMap(({ table, entry: { grant } }) =>
+    (grant.columns ?? []).map((column) => (tables.length === 1 ? column : `${table}.${column}`)),
+  );
+  const message = `Name the columns instead of *: ${list(allowed)}`;
+  return narrowed[0] && { reason: "columns_required", message, entry: narrowed[0].entry };
+}
+
+function judgeColumn(
+  position: Position,
+  column: string,
+  { table, entry, fitting }: DecidedTable,
+): Objection | undefined {
+  const written = () => `The column ${quoteName(column)} of ${quoteName(table)}`;
+  for (const other of fitting) {
+    const spelling = columnsNamedBy(other.grant).folded.otherSpelling(column);
+    if (spelling === undefined) continue;
+    const message = `${written()} differs by case or form alone from ${quoteName(spelling)}: write it so`;
+    return { reason: "name_case_mismatch", message, entry: other };
+  }
+  const { readable, writable } = columnsNamedBy(entry.grant);
+  if (readable?.has(column) === false) {
+    const message = `${written()} may not be named; allowed: ${list(entry.grant.columns)}`;
+    return { reason: "column_denied", message, entry };
+  }
+  if (!writing.has(position) || writable?.has(column) !== false) return undefined;
+  const allowed = entry.grant.writableColumns?.filter((name) => readable?.has(name) !== false);
+  const message = `${written()} may not be written; allowed: ${list(allowed)}`;
+  return { reason: "column_denied", message, entry };
+}
+
+/** A column with each of the tables that it may be of, as far as the entries tell. */
+function waysToWrite(column: string, tables: readonly DecidedTable[]): string {
+  const likely = tables.filter(
+    ({ entry }) => columnsNamedBy(entry.grant).readable?.has(column) !== false,
+  );
+  const places = likely.length === 0 ? tables : likely;
+  return places.map(({ table }) => quoteName(`${table}.${column}`)).join(" or ");
+}
+
+/** What is wrong with one column, as it is written in an operation, if anything is. */
+function judgeUse(
+  position: Position,
+  written: string,
+  tables: readonly DecidedTable[],
+  own: readonly DecidedTable[],
+): Objection | undefined {
+  if (written === "*") return position === "aggregate" ? undefined : judgeStar(own);
+  const dot = written.indexOf(".");
+  const partial = dot === -1 && own.length > 1 ? own.find(isPartial) : undefined;
+  if (partial !== undefined) {
+    const message = `Write the column ${quoteName(written)} with its table, as in ${waysToWrite(written, own)}, since not all of ${quoteName(partial.table)} may be read`;
+    return { reason: "column_unqualified", message, entry: partial.entry };
+  }
+  const column = written.slice(dot + 1);
+  const table = dot === -1 ? undefined : written.slice(0, dot);
+  for (const one of table === undefined ? own : tables) {
+    if (table !== undefined && one.table !== table) continue;
+    const objection = judgeColumn(position, column, one);
+    if (objection !== undefined) return objection;
+  }
+  return undefined;
+}
+
+/**
+ * What is wrong with the columns that an operation names, if anything is.
+ *
+ * @param tables the operation's own, then those that a new table refers to
+ * @param count how many of them are the operation's own
+ */
+function judgeColumns(
+  { uses }: OperationDetail,
+  tables: readonly DecidedTable[],
+  count: number,
+): Objection | undefined {
+  const own = tables.length === count ? tables : tables.slice(0, count);
+  for (const [position, columns] of uses) {
+    for (const column of columns) {
+      const objection = judgeUse(position, column, tables, own);
+      if (objection !== undefined) return objection;
+    }
+  }
+  return undefined;
+}
+
+/** Judges one access of a query whose caller may be narrowed. */
+
+/** An access with all that it is judged by. */
+interface JudgedAccess extends GivenRights {
+  readonly snapshot: Snapshot;
+  readonly username: string;
+  readonly context: DecisionContext;
+  readonly access: Access;
+  /** Its place in a Batch. */
+  readonly element: number;
+  readonly tally: LimitTally;
+}
+
+/** The conditions of an access that passes. */
+interface Filters {
+  readonly filters: readonly string[];
+  readonly additions: readonly string[];
+}
+
+const noFilters: Filters = { filters: [], additions: [] };
+
+function isObjection(value: object): value is Objection {
+  return "reason" in value;
+}
+
+function unnarrowable(what: string, entry: DecidingEntry | undefined): Objection {
+  const message = `${what}: it cannot be kept within what may be read and changed here`;
+  return { reason: "not_narrowable", message, entry };
+}
+
+/** By what a caller may not reach everything on a database that its role would open. */
+export function narrowingOn(
+  snapshot: Snapshot,
+  username: string,
+  database: string,
+  boundaries: readonly Boundary[],
+  now: number,
+): Pick<Objection, "entry" | "boundary"> | undefined {
+  const grants = grantsOf(snapshot, username);
+  const [entry] = entriesInForce(grants, database, now)
+    .filter(({ grant: { requireApproval, ...grant }, isLapsed }) => isLapsed || isNarrowing(grant))
+    .toArray()
+    .sort((one, other) => (one.name < other.name ? -1 : 1));
+  if (entry !== undefined) return { entry };
+  const boundary = boundaries.find(
+    ({ maxRows, maxChanges }) => maxRows !== undefined || maxChanges !== undefined,
+  );
+  return boundary && { boundary: boundaryName(boundary) };
+}
+
+/** What to do instead of an operation that cannot be narrowed at all. */
+function remedyFor(
+  { operation, detail }: Access,
+  { isEngine }: DecisionContext,
+): string | undefined {
+  if (!isOperationName(operation)) {
+    return `Use Select, Insert, Update or Delete instead of ${operation}`;
+  }
+  if (operation === "Preview" && !isEngine) return "Leave out Preview before this database";
+  if (!detail?.isWhole) return "Send a query of the grammar";
+  return detail.hasExtraFields ? "Leave out the fields that the configuration adds" : undefined;
+}
+
+/** What cannot be narrowed at all, where the caller is narrowed. */
+function judgeKind(judged: JudgedAccess): Objection | undefined {
+  const { snapshot, username, access, boundaries, context } = judged;
+  const remedy = remedyFor(access, context);
+  if (remedy === undefined) return undefined;
+  const narrowing = narrowingOn(snapshot, username, access.database, boundaries, context.now);
+  return narrowing && { ...unnarrowable(remedy, undefined), ...narrowing };
+}
+
+function judgeAliases(
+  { context, access }: JudgedAccess,
+  tables: readonly DecidedTable[],
+): Objection | undefined {
+  if (access.detail?.isAggregate !== true || context.isEngine) return undefined;
+  const narrowed = tables.find(({ entry }) => entry.grant.columns !== undefined);
+  return narrowed && unnarrowable("Leave out aggregate before this database", narrowed.entry);
+}
+
+/** A new table can point at rows that may not be seen. A Preview shows the columns that may be named. */
+function judgeShown(
+  { access, element, tally }: JudgedAccess,
+  own: readonly DecidedTable[],
+  referenced: readonly DecidedTable[],
+): Objection | undefined {
+  const hidden = own.find(({ entry }) => entry.grant.columns !== undefined);
+  if (access.operation === "Preview") tally.show(element, hidden?.entry.grant.columns);
+  const filtered = referenced.find(({ entry }) => entry.grant.rowFilter !== undefined);
+  return filtered && unnarrowable(`Leave out references to ${filtered.table}`, filtered.entry);
+}
+
+/** The tables of a Select that an outer join may leave without a row. */
+function optionalTables({ fields }: Operation<"Select">): ReadonlySet<string> {
+  const joins = fields.join === undefined ? [] : [fields.join].flat();
+  const optional = new Set<string>();
+  const before = [fields.from];
+  for (const { table, join_type: type } of joins) {
+    if (type === "RIGHT") for (const name of before) optional.add(name);
+    if (type === "LEFT") optional.add(table);
+    before.push(table);
+  }
+  return optional;
+}
+
+/** What is wrong with what an operation reads or writes of a table, under its row filter, if anything is. */
+function judgeContents(
+  operation: Operation,
+  { table, entry }: DecidedTable,
+  filter: readonly ResolvedCondition[],
+): Objection | undefined {
+  switch (operation.name) {
+    case "Insert":
+      return judgeRows(operation.fields.values, filter, entry.grant);
+    case "Update":
+      return judgeUpdate(operation.fields, filter);
+    case "Select": {
+      if (!optionalTables(operation).has(table)) return undefined;
+      const message = `Join ${table} by INNER, or from its other side: only some of its rows may be read, and an outer join would show the others as absent`;
+      return { reason: "join_denied", message };
+    }
+    default:
+      return undefined;
+  }
+}
+
+/** Operations whose rows a `where` chooses. */
+const choosing: ReadonlySet<string> = new Set<OperationName>(["Select", "Update", "Delete"]);
+
+/** Judges an operation by the row filter of one of its tables. */
+function filterTable(
+  { snapshot, username, access: { database }, tally }: JudgedAccess,
+  detail: OperationDetail,
+  decided: DecidedTable,
+  isJoin: boolean,
+): Filters | Objection {
+  const { table, entry } = decided;
+  const { rowFilter, requireWhere } = entry.grant;
+  if (detail.operation === "Upsert" && (rowFilter ?? requireWhere) !== undefined) {
+    return unnarrowable("Use Insert or Update instead of Upsert", entry);
+  }
+  const isPinned = detail.operation === "Update" || detail.operation === "Delete";
+  if (isPinned && requireWhere !== undefined) {
+    tally.compareBytes({ database, table, bytewise: requireWhere });
+  }
+  if (rowFilter === undefined) return noFilters;
+  const filter = filterOf(entry.grant, snapshot.users.get(username));
+  if (isObjection(filter)) return filter;
+  // A Select of one table is not parsed: nothing in it is in the way.
+  const operation = detail.operation === "Select" && !isJoin ? undefined : detail.fields();
+  const objection = operation && judgeContents(operation, decided, filter);
+  if (objection !== undefined) return objection;
+  const isWritten = detail.operation === "Insert" || detail.operation === "Update";
+  const written = filter.map(({ column, cmp, value }) => ({ column, cmp, value }));
+  const bytewise = filter.map(({ column }) => column);
+  tally.compareBytes({ database, table, bytewise, ...(isWritten ? { written } : {}) });
+  if (!choosing.has(detail.operation)) return noFilters;
+  const spelling = { table, isQualified: isJoin };
+  const where = detail.condition();
+  const missing = filter.filter((condition) => !isDemanded(condition, where, spelling));
+  const textsOf = (conditions: readonly ResolvedCondition[]) =>
+    conditions.map((condition) => conditionText(condition, spelling));
+  const filters = textsOf(filter);
+  return { filters, additions: missing.length === filter.length ? filters : textsOf(missing) };
+}
+
+function judgeNumbers(
+  judged: JudgedAccess,
+  detail: OperationDetail,
+  { table, entry }: DecidedTable,
+): Objection | undefined {
+  const { access, context, element, tally } = judged;
+  const limiters = limitersOf(judged);
+  if (limiters.length === 0 && entry.grant.requireWhere === undefined) return undefined;
+  const operation = detail.fields();
+  if (operation === undefined) return undefined;
+  const spelling = { table, isQualified: false };
+  const { isEngine } = context;
+  if (operation.name === "Update" || operation.name === "Delete") {
+    const objection = judgePins(operation, entry, limiters, spelling, isEngine);
+    if (objection !== undefined) return objection;
+  }
+  const isPreview = access.operation === "Preview";
+  const extent = extentOf(operation, isPreview, entry.grant, spelling, isEngine);
+  for (const limiter of limiters) {
+    const objection = tally.add(element, extent, limiter);
+    if (objection !== undefined) return objection;
+  }
+  return undefined;
+}
+
+/** Judges an operation by the row filters of its tables. */
+function judgeRowFilters(
+  judged: JudgedAccess,
+  detail: OperationDetail,
+  tables: readonly DecidedTable[],
+): Filters | Objection {
+  const filters: string[] = [];
+  const additions: string[] = [];
+  const seen = new Set<string>();
+  for (const one of tables) {
+    if (seen.has(one.table)) continue;
+    seen.add(one.table);
+    const filtered = filterTable(judged, detail, one, tables.length > 1);
+    if (isObjection(filtered)) return { entry: one.entry, ...filtered };
+    filters.push(...filtered.filters);
+    additions.push(...filtered.additions);
+  }
+  return { filters, additions };
+}
+
+/** Judges an access of which each right is given, by all that narrows it. */
+function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
+  const { access, rights } = judged;
+  const { detail, tables } = access;
+  const kind = judgeKind(judged);
+  if (kind !== undefined) return kind;
+  const decided = rights.filter(isOfTable);
+  const [first] = decided;
+  if (first === undefined || detail === undefined) return noFilters;
+  if (!isOperationName(detail.operation)) return noFilters;
+  const own = decided.slice(0, tables.length);
+  const filtered =
+    judgeColumns(detail, decided, own.length) ??
+    judgeShown(judged, own, decided.slice(own.length)) ??
+    judgeAliases(judged, own) ??
+    judgeRowFilters(judged, detail, own);
+  if (isObjection(filtered)) return filtered;
+  return judgeNumbers(judged, detail, first) ?? filtered;
+}
+
+function isOfTable(right: GivenRight): right is GivenRight & DecidedTable {
+  return right.table !== undefined;
+}
+
+/** Judges queries of callers who may be narrowed by entries or boundaries. */
 
 /** What an access needs where: a new table refers to others, which have to be readable alone. */
 function wantedRights({ permissions, tables, detail }: Access): readonly WantedRight[] {

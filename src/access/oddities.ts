@@ -1,14 +1,13 @@
 /** What a valid access file may mean otherwise than it was meant. */
 
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { attributeReference } from "./conditions.ts";
-import { otherSpellingOf } from "./deciding-entry.ts";
+import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
 import { type Boundary, type Grant, type Limits, placeOf, type RowCondition } from "./grant.ts";
 import { isExternalUsername } from "./identifiers.ts";
-import { boundaryName } from "./rights.ts";
+import { boundaryName, otherSpellingOf } from "./rights.ts";
 import { roleAllows } from "./roles.ts";
+import { attributeReference } from "./row-filter.ts";
 import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
-import { entriesAt, entriesIn, type UserGrants } from "./user-grants.ts";
 
 /** The names of some that the others are not, quoted. */
 function beyond(names: readonly string[] = [], allowed: readonly string[] | undefined): string {

@@ -1,16 +1,31 @@
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
-import { DatabaseGrants } from "./database-grants.ts";
-import { decidingEntry, entriesInForce } from "./deciding-entry.ts";
-import type { Decision, DecisionContext, QueryDecision, QueryOrigin, Reason } from "./decision.ts";
-import { isNarrowing } from "./grant.ts";
-import { decideNarrowedQuery } from "./narrowed-query.ts";
-import { boundariesFor, mayBeNarrowed } from "./rights.ts";
-import type { EntryRole } from "./roles.ts";
-import { EVERY_DATABASE, roleAllows } from "./roles.ts";
+import { DatabaseGrants, lastingGrant, standingGrant } from "./entries.ts";
+import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
+import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
+import {
+  type ApprovalRule,
+  boundariesFor,
+  boundaryName,
+  type DecidingEntry,
+  type Decision,
+  type DecisionContext,
+  type Denial,
+  type DeniedDecision,
+  decidingEntry,
+  denied,
+  entriesInForce,
+  granted,
+  judgeRights,
+  mayBeNarrowed,
+  type Objection,
+  type QueryDecision,
+  type QueryOrigin,
+  type Reason,
+} from "./rights.ts";
+import { type EntryRole, EVERY_DATABASE, roleAllows } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 import { judgeName, judgeToken, type Subject } from "./subject.ts";
-import { lastingGrant, standingGrant } from "./user-grants.ts";
 
 function deny(reason: Reason, role?: EntryRole, entry?: string): Decision {
   return { allowed: false, reason, role, entry };
@@ -170,7 +185,7 @@ export function decideAll(
 }
 
 /** A database that is denied to everybody, since the access file names it in another case. */
-export interface CaseConflict {
+interface CaseConflict {
   /** The name in the file. */
   readonly named: string;
   /** The database that is there. */
@@ -198,4 +213,210 @@ export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>)
       .take(NAMED)
       .toArray(),
   }));
+}
+
+/** What is decided without a query: on whole databases, and on tables as they are listed. */
+
+/**
+ * Decides whether `subject` may use `permission` on all of a database, by something that nobody can
+ * keep within rows and columns: a route, or a tool of another server.
+ */
+export function decideWhole(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+  origin: QueryOrigin,
+): Decision {
+  const now = Date.now();
+  const { username } = subject;
+  if (!mayBeNarrowed(snapshot, username, origin)) {
+    return decide(snapshot, subject, permission, database, now);
+  }
+  const wanted = [{ table: undefined, permissions: [permission] }];
+  const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now });
+  if ("reason" in given) return given;
+  const asks = ({ requireApproval = [] }: Limits) => requireApproval.includes(permission);
+  const entry = given.rights[0]?.entry;
+  const boundary = given.boundaries.find(asks);
+  const narrowing =
+    narrowingOn(snapshot, username, database, given.boundaries, now) ??
+    (entry && asks(entry.grant) ? { entry } : undefined) ??
+    (boundary && { boundary: boundaryName(boundary) });
+  return narrowing === undefined ? granted(given) : unnarrowable(database, narrowing, entry);
+}
+
+/** Decides whether a subject has rights on some tables, as far as these can be judged without a query. */
+export function decideOnTables(
+  snapshot: Snapshot,
+  subject: Subject,
+  permissions: readonly PermissionClass[],
+  database: string,
+  tables: readonly string[],
+  origin: QueryOrigin,
+): Decision {
+  const wanted = tables.map((table) => ({ table, permissions }));
+  const context = { ...origin, now: Date.now() };
+  const given = judgeRights(snapshot, subject, database, wanted, context);
+  return "reason" in given ? given : granted(given);
+}
+
+function unnarrowable(
+  database: string,
+  narrowing: Pick<Objection, "entry" | "boundary">,
+  entry?: DecidingEntry,
+): DeniedDecision {
+  const message = `Use queries instead: this reaches all of ${database}, of which the caller may use a part`;
+  return denied({ entry, reason: "not_narrowable", message, ...narrowing });
+}
+
+/**
+ * What keeps a subject from what needs no right on a database but may reach all of it: being
+ * narrowed there. Undefined if nothing does.
+ */
+export function whyNotWhole(
+  snapshot: Snapshot,
+  { username }: Subject,
+  database: string,
+  origin: QueryOrigin,
+): DeniedDecision | undefined {
+  if (!mayBeNarrowed(snapshot, username, origin)) return undefined;
+  const boundaries = boundariesFor(snapshot, username, database, origin);
+  const narrowing = narrowingOn(snapshot, username, database, boundaries, Date.now());
+  return narrowing && unnarrowable(database, narrowing);
+}
+
+/** Why a subject may see nothing of a database; undefined if it may see something. */
+export function whyUnseen(
+  snapshot: Snapshot,
+  subject: Subject,
+  database: string,
+  origin: QueryOrigin,
+): Denial | undefined {
+  const { username } = subject;
+  if (!mayBeNarrowed(snapshot, username, origin)) {
+    const { reason } = decide(snapshot, subject, "SELECT", database);
+    return reason === "allowed" ? undefined : reason;
+  }
+  const isBound = boundariesFor(snapshot, username, database, origin).some(
+    ({ role = "Owner" }) => !roleAllows(role, "SELECT"),
+  );
+  if (isBound) return "role_insufficient";
+  if (mayUseOn(snapshot, subject, "SELECT", database)) return undefined;
+  return judgeName(snapshot, subject, "SELECT", database) ?? "no_grant";
+}
+
+/** What a subject may see of a table. */
+interface SeenTable {
+  readonly sees: (column: string) => boolean;
+  /** False if some rows may be hidden: how many there are is not to be told. */
+  readonly seesAllRows: boolean;
+}
+
+/** What a subject may see of a table that may be there or not; why, if it may see nothing of it. */
+export function seeTable(
+  snapshot: Snapshot,
+  subject: Subject,
+  database: string,
+  table: string,
+  origin: QueryOrigin,
+): SeenTable | Denial {
+  const wanted = [{ table, permissions: ["SELECT" as const] }];
+  const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now: Date.now() });
+  if ("reason" in given) return given.reason;
+  const grants = given.rights.map(({ entry }) => entry.grant);
+  return {
+    sees: (column) => grants.every(({ columns }) => columns?.includes(column) ?? true),
+    seesAllRows: grants.every(({ rowFilter }) => rowFilter === undefined),
+  };
+}
+
+/** Decisions without a query: what a user may do on a database, or on one of its tables. */
+
+/** What is asked. */
+interface PlaceQuestion {
+  readonly permissions: readonly PermissionClass[];
+  readonly database: string;
+  readonly table?: string | undefined;
+}
+
+/** How it would be asked of the gateway, and when. */
+interface PlaceContext extends QueryOrigin {
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+/** The answer, and the limits within which a query is allowed. */
+export interface PlaceDecision extends Decision {
+  /** The deciding entry, with the limits that boundaries leave of it. */
+  readonly grant?: Grant;
+  readonly approvals?: readonly ApprovalRule[];
+}
+
+/** The lower of the limits that are set. */
+function lowest(limits: readonly (number | undefined)[]): number | undefined {
+  const set = limits.filter((limit) => limit !== undefined);
+  return set.length === 0 ? undefined : Math.min(...set);
+}
+
+function within(grant: Grant, boundaries: readonly Boundary[]): Grant {
+  const { tables: _, maxRows, maxChanges, ...rest } = grant;
+  const rows = lowest([maxRows, ...boundaries.map((one) => one.maxRows)]);
+  const changes = lowest([maxChanges, ...boundaries.map((one) => one.maxChanges)]);
+  return {
+    ...rest,
+    ...(rows === undefined ? {} : { maxRows: rows }),
+    ...(changes === undefined ? {} : { maxChanges: changes }),
+  };
+}
+
+/** Decides whether a user may do something there at all, and within which limits. */
+export function decidePlace(
+  snapshot: Snapshot,
+  username: string,
+  { permissions, database, table }: PlaceQuestion,
+  context: PlaceContext,
+): PlaceDecision {
+  const subject = { username, tokenDatabase: EVERY_DATABASE };
+  // What is no query's is judged by whole databases alone.
+  if (permissions.includes("GRANT")) {
+    return decideAll(snapshot, subject, permissions, database, context.now);
+  }
+  const wanted = [{ table, permissions }];
+  const given = judgeRights(snapshot, subject, database, wanted, context);
+  if ("reason" in given) return given;
+  const grant = given.rights[0]?.entry.grant;
+  const approvals = [...approvalsOf(database, given)];
+  return {
+    ...granted(given),
+    ...(grant === undefined ? {} : { grant: within(grant, given.boundaries) }),
+    ...(approvals.length === 0 ? {} : { approvals }),
+  };
+}
+
+/**
+ * The entries by which a user may do something on a database: the one that decides on a table, or,
+ * if none is named, all that decide on some of its tables.
+ */
+export function* waysTo(
+  snapshot: Snapshot,
+  username: string,
+  question: PlaceQuestion,
+  context: PlaceContext,
+): Generator<PlaceDecision, undefined> {
+  const { permissions, database, table } = question;
+  const isOfTables = !permissions.some((one) => one === "GRANT" || one.endsWith(" DATABASE"));
+  const places = new Set([table]);
+  if (table === undefined && isOfTables) {
+    for (const { name } of entriesInForce(grantsOf(snapshot, username), database, context.now)) {
+      const dot = name.indexOf(".");
+      if (dot !== -1) places.add(name.slice(dot + 1));
+    }
+  }
+  const seen = new Set<string | undefined>();
+  for (const place of places) {
+    const decision = decidePlace(snapshot, username, { ...question, table: place }, context);
+    if (decision.allowed && !seen.has(decision.entry)) yield decision;
+    seen.add(decision.entry);
+  }
 }

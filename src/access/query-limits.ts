@@ -1,12 +1,17 @@
 /** How many rows a query answers and changes: what is judged here, and what the database must keep. */
 
-import { counted } from "../counted.ts";
 import type { Operation } from "../query/operation-types.ts";
-import { type ColumnSpelling, pinnedValues } from "./conditions.ts";
-import type { DecidingEntry } from "./deciding-entry.ts";
-import type { BytewiseColumns, Objection, QueryLimit } from "./decision.ts";
+import { counted } from "../suggestion.ts";
 import type { Grant, Limits } from "./grant.ts";
-import { boundaryName, type GivenRights } from "./rights.ts";
+import {
+  type BytewiseColumns,
+  boundaryName,
+  type DecidingEntry,
+  type GivenRights,
+  type Objection,
+  type QueryLimit,
+} from "./rights.ts";
+import { type ColumnSpelling, pinnedValues } from "./row-filter.ts";
 
 /** An entry or a boundary that limits. */
 export interface Limiter {

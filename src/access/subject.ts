@@ -1,6 +1,6 @@
 import type { PermissionClass } from "../query/permissions.ts";
-import type { Denial } from "./decision.ts";
 import { isExternalUsername } from "./identifiers.ts";
+import type { Denial } from "./rights.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Snapshot } from "./snapshot.ts";
 

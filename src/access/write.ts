@@ -1,25 +1,407 @@
 import { existsSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
-import { runCooperatively } from "../cooperative-scheduling.ts";
+import { isDeepStrictEqual } from "node:util";
+import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { replaceFile } from "../files/atomic.ts";
 import { UnsafeFileError } from "../files/guarded.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
 import { Refusal } from "../refusal.ts";
+import { type KeyStatement, outline, type Statement } from "../toml/outline.ts";
+import { renderValue, type Writable } from "../toml/values.ts";
 import type { ChangeOptions, Plan } from "./access-rules.ts";
-import { editAndVerify, editText, NothingLeftError } from "./edit.ts";
+import { requireRemainingOwners } from "./administration.ts";
+import { isSamePlace } from "./entries.ts";
+import { type Grant, type User, type UserUpdate, updatedUser, writtenUser } from "./grant.ts";
 import {
   AccessFileError,
+  type Block,
   isStill,
+  MAX_ACCESS_FILE_BYTES,
+  outlinedBlocks,
   type ParsedAccess,
+  type PlainFile,
   parseAccessFile,
+  parseSteps,
   readAccessFile,
 } from "./parse.ts";
-import type { Change } from "./record-change.ts";
-import { requireRemainingOwners } from "./remaining-owners.ts";
+import { applyChanges, type Change, Draft, isDrafted, usernameOf } from "./record-change.ts";
+import { type AccessRecords, type TableName, tableOf, writtenEntry } from "./records.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
-import { UneditableError } from "./text-editor.ts";
-import { type Batch, gatherBatch, type Writer } from "./write-batch.ts";
+
+/** The file is written in a way that cannot be edited line by line. */
+class UneditableError extends Error {}
+
+/** The statements of one table, placed in the whole file. */
+interface Table {
+  readonly header: Statement;
+  /** The keys that stand right under the header. */
+  readonly keys: readonly KeyStatement[];
+  /** All that stands under it, with tables of its own such as `[users.attributes]`. */
+  readonly statements: readonly Statement[];
+}
+
+const LINE_FEED = 0x0a;
+
+interface Splice {
+  readonly start: number;
+  readonly end: number;
+  readonly text: string;
+}
+
+/**
+ * A value in TOML on one line. Quotes that look like the start of a string of several lines are
+ * escaped, so that the file stays plain.
+ */
+function render(value: Writable): string {
+  return renderValue(value).replaceAll("'''", "\\u0027\\u0027\\u0027");
+}
+
+/** A statement of a part of the file, placed in the whole. */
+function moved<S extends Statement>(statement: S, by: number): S {
+  const { start, end } = statement;
+  const value =
+    statement.kind === "key"
+      ? { valueStart: statement.valueStart + by, valueEnd: statement.valueEnd + by }
+      : {};
+  return { ...statement, start: start + by, end: end + by, ...value };
+}
+
+/**
+ * Edits the access file's bytes in place, whose text is never in memory as a whole: a change touches
+ * the lines that it means and no other, so that the operator's comments, order, spacing and line
+ * ends stay as they are. Edits are collected, then made at once by `finish`.
+ */
+class TextEditor {
+  readonly #bytes: Buffer;
+  readonly #lineEnd: string;
+  readonly #blocks: Record<TableName, Block[]> = { users: [], acl: [], boundaries: [] };
+  readonly #splices: Splice[] = [];
+  /** Where tables began that were taken out, and the blank line behind each that went with it. */
+  readonly #removed = new Map<number, string>();
+
+  /**
+   * @param blocks where the tables stand, in bytes
+   * @throws UneditableError if the file is not written as tables
+   */
+  constructor(bytes: Buffer, blocks: readonly Block[] | undefined) {
+    this.#bytes = bytes;
+    this.#lineEnd = bytes.includes("\r\n") ? "\r\n" : "\n";
+    if (blocks === undefined) {
+      throw new UneditableError(
+        "it is written as arrays; write it as [[users]] and [[acl]] tables",
+      );
+    }
+    for (const block of blocks) this.#blocks[block.table].push(block);
+  }
+
+  #table(table: TableName, index: number): Table {
+    const block = this.#blocks[table].at(index);
+    if (block === undefined) throw new UneditableError("the record to change is not in the file");
+    const { start, end } = block;
+    // A character for each byte, so that places in the text are places in the bytes.
+    const text = this.#bytes.toString("latin1", start, end);
+    const [header, ...rest] = outline(text).map((statement) => moved(statement, start));
+    if (header === undefined) throw new UneditableError("a table without a header");
+    const inner = rest.findIndex(({ kind }) => kind !== "key");
+    const own = inner === -1 ? rest : rest.slice(0, inner);
+    return { header, keys: own.filter((statement) => statement.kind === "key"), statements: rest };
+  }
+
+  /** From the start of the statement's first line to the end of its last, line end included. */
+  #lines({ start, end }: Statement): { start: number; end: number } {
+    const lineEnd = this.#bytes.indexOf("\n", end);
+    return {
+      start: start === 0 ? 0 : this.#bytes.lastIndexOf("\n", start - 1) + 1,
+      end: lineEnd === -1 ? this.#bytes.length : lineEnd + 1,
+    };
+  }
+
+  /** Adds a table behind the last one of its kind, in its place if it was taken out, or at the end. */
+  append(table: TableName, fields: Record<string, Writable>): void {
+    const last = this.#blocks[table].length > 0 ? this.#table(table, -1) : undefined;
+    const at = last ? this.#lines(last.statements.at(-1) ?? last.header).end : this.#bytes.length;
+    const body = Object.entries(fields).map(([key, value]) => `${key} = ${render(value)}`);
+    const lines = [`[[${table}]]`, ...body].map((line) => line + this.#lineEnd).join("");
+    const unfinished = at > 0 && this.#bytes[at - 1] !== LINE_FEED;
+    const blank = last && this.#removed.get(last.header.start);
+    const isApart = blank === undefined && at > 0;
+    const gap = (unfinished ? this.#lineEnd : "") + (isApart ? this.#lineEnd : "");
+    this.#splices.push({ start: at, end: at, text: gap + lines + (blank ?? "") });
+  }
+
+  /**
+   * Sets a key of a table, or takes it out if `value` is undefined.
+   *
+   * @throws UneditableError if what it has is written as a table of its own
+   */
+  set(table: TableName, index: number, key: string, value: Writable | undefined): void {
+    const { header, keys, statements } = this.#table(table, index);
+    const statement = keys.find(({ path }) => path.length === 2 && path[1] === key);
+    if (statement === undefined) {
+      if (statements.some(({ path }) => path[1] === key)) {
+        throw new UneditableError(`${key} is a table of its own there; change it by hand`);
+      }
+      if (value !== undefined) this.#insert(keys.at(-1) ?? header, `${key} = ${render(value)}`);
+    } else if (value === undefined) {
+      this.#remove(statement);
+    } else {
+      this.#splices.push({
+        start: statement.valueStart,
+        end: statement.valueEnd,
+        text: render(value),
+      });
+    }
+  }
+
+  #insert(after: Statement, line: string): void {
+    const { start, end } = this.#lines(after);
+    const indentation = this.#bytes.toString("utf8", start, after.start);
+    const unfinished = this.#bytes[end - 1] !== LINE_FEED;
+    const text = unfinished
+      ? this.#lineEnd + indentation + line
+      : indentation + line + this.#lineEnd;
+    this.#splices.push({ start: end, end, text });
+  }
+
+  /** Takes a statement out, but leaves a comment that stood behind it. */
+  #remove(statement: Statement): void {
+    const { start, end } = this.#lines(statement);
+    const comment = this.#bytes.toString("utf8", statement.end, end).trimStart();
+    this.#splices.push({ start, end, text: comment });
+  }
+
+  /** Takes a table out, and one of the blank lines around it; comments stay. */
+  removeTable(table: TableName, index: number): void {
+    const { header, statements } = this.#table(table, index);
+    for (const statement of [header, ...statements]) this.#remove(statement);
+    const after = this.#lines(statements.at(-1) ?? header).end;
+    const blank =
+      /^[ \t]*\r?\n/.exec(this.#bytes.toString("latin1", after, after + 256))?.[0] ?? "";
+    if (blank !== "") this.#splices.push({ start: after, end: after + blank.length, text: "" });
+    this.#removed.set(header.start, blank);
+  }
+
+  finish(): Buffer {
+    const ordered = this.#splices.toSorted((a, b) => a.start - b.start || a.end - b.end);
+    const parts: Buffer[] = [];
+    let done = 0;
+    for (const { start, end, text } of ordered) {
+      if (start < done) throw new UneditableError("two changes meet in one place");
+      parts.push(this.#bytes.subarray(done, start), Buffer.from(text));
+      done = end;
+    }
+    return Buffer.concat([...parts, this.#bytes.subarray(done)]);
+  }
+}
+
+/** The place of a record among others; it is there, since a change is judged by what it is made to. */
+function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => boolean): number {
+  const index = records.findIndex(isMeant);
+  if (index === -1) throw new UneditableError("the record to change is not in the file");
+  return index;
+}
+
+/** Sets the keys of a record that are to differ from what they are. */
+function editKeys(
+  editor: TextEditor,
+  table: TableName,
+  index: number,
+  { old, wanted }: Record<"old" | "wanted", Record<string, Writable>>,
+): void {
+  for (const key of new Set([...Object.keys(old), ...Object.keys(wanted)])) {
+    if (!isDeepStrictEqual(old[key], wanted[key])) editor.set(table, index, key, wanted[key]);
+  }
+}
+
+function editUser(editor: TextEditor, users: readonly User[], name: string, update: UserUpdate) {
+  const index = placeOf(users, ({ username }) => username === name);
+  const before = users[index];
+  if (before === undefined) return;
+  const wanted = writtenUser(updatedUser(before, update));
+  editKeys(editor, "users", index, { old: writtenUser(before), wanted });
+}
+
+function editGrant(editor: TextEditor, grants: readonly Grant[], grant: Grant): void {
+  const index = placeOf(grants, (known) => isSamePlace(known, grant));
+  const before = grants[index];
+  if (before === undefined) return;
+  editKeys(editor, "acl", index, { old: writtenEntry(before), wanted: writtenEntry(grant) });
+}
+
+function removeUser(editor: TextEditor, { users, grants }: AccessRecords, name: string): void {
+  for (const [index, { username }] of users.entries()) {
+    if (username === name) editor.removeTable("users", index);
+  }
+  for (const [index, { username }] of grants.entries()) {
+    if (username === name) editor.removeTable("acl", index);
+  }
+}
+
+function edit(editor: TextEditor, records: AccessRecords, change: Change): void {
+  switch (change.kind) {
+    case "add-user":
+      editor.append("users", writtenUser(change.user));
+      break;
+    case "update-user":
+      editUser(editor, records.users, change.username, change.update);
+      break;
+    case "remove-user":
+      removeUser(editor, records, change.username);
+      break;
+    case "add-grant":
+      editor.append("acl", writtenEntry(change.grant));
+      break;
+    case "set-grant":
+      editGrant(editor, records.grants, change.grant);
+      break;
+    case "remove-grant": {
+      const isMeant = (known: Grant) => isSamePlace(known, change.grant);
+      editor.removeTable("acl", placeOf(records.grants, isMeant));
+      break;
+    }
+  }
+}
+
+/**
+ * The bytes with `changes` made in them, in steps. `records` are those of the bytes.
+ *
+ * @param blocks where the tables stand
+ * @throws UneditableError if the file is not written as tables
+ */
+function* editSteps(
+  bytes: Buffer,
+  blocks: readonly Block[] | undefined,
+  records: AccessRecords,
+  changes: readonly Change[],
+): Steps<Buffer> {
+  const editor = new TextEditor(bytes, blocks);
+  for (const change of changes) {
+    edit(editor, records, change);
+    yield;
+  }
+  return editor.finish();
+}
+
+/** Where the tables of a plainly written file stand. */
+function* blocksOf({ preamble, blocks: { lengths, records } }: PlainFile): Steps<Block[]> {
+  const blocks: Block[] = [];
+  let start = preamble;
+  yield* visitEach(records, (record, at) => {
+    const end = start + (lengths[at] ?? 0);
+    blocks.push({ table: tableOf(record), start, end });
+    start = end;
+  });
+  return blocks;
+}
+
+/** The text with `changes` made in it. @throws UneditableError */
+export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
+  const bytes = Buffer.from(text);
+  const blocks = outlinedBlocks(bytes.toString("latin1"));
+  return runAtOnce(editSteps(bytes, blocks, records, changes)).toString();
+}
+
+function* areEqual<T>(some: readonly T[], others: readonly T[]): Steps<boolean> {
+  let equal = some.length === others.length;
+  yield* visitEach(some, (one, index) => {
+    const other = others[index];
+    // Most records are the very same objects, since only what has changed was parsed.
+    equal &&= one === other || isDeepStrictEqual(one, other);
+  });
+  return equal;
+}
+
+function* holdsExactly(parsed: AccessRecords, expected: AccessRecords): Steps<boolean> {
+  const usersAre = yield* areEqual(parsed.users, expected.users);
+  return usersAre && (yield* areEqual(parsed.grants, expected.grants));
+}
+
+/** A file that holds nobody is taken as truncated, so none is written. */
+class NothingLeftError extends UneditableError {
+  constructor() {
+    super("it would hold no user and no grant");
+  }
+}
+
+/** The file with `changes` made, proven to hold the old records plus exactly those. */
+export function* editAndVerify(
+  before: ParsedAccess,
+  file: string,
+  changes: readonly Change[],
+): Steps<ParsedAccess> {
+  const expected = yield* applyChanges(before.records, changes);
+  if (expected.users.length === 0 && expected.grants.length === 0) throw new NothingLeftError();
+  const { bytes, plain, records } = before;
+  const blocks = plain ? yield* blocksOf(plain) : outlinedBlocks(bytes.toString("latin1"));
+  const edited = yield* editSteps(bytes, blocks, records, changes);
+  if (edited.length > MAX_ACCESS_FILE_BYTES) {
+    throw new UneditableError("it would be larger than 256 MiB");
+  }
+  const after = yield* parseSteps(edited, file, before);
+  if (yield* holdsExactly(after.records, expected)) return after;
+  throw new UneditableError("the edit would change more than it means to");
+}
+
+/** Somebody who waits for a change to be made. */
+interface Writer {
+  readonly plan: Plan;
+  readonly options: ChangeOptions;
+  /** An earlier reading of the file, so that only what has changed is parsed. */
+  readonly earlier: ParsedAccess | undefined;
+  resolve(written: ParsedAccess): void;
+  reject(error: unknown): void;
+}
+
+/** Changes of several writers that are written at once (group commit). */
+interface Batch {
+  readonly changes: readonly Change[];
+  /** Those whose changes these are. */
+  readonly writers: readonly Writer[];
+  /** Those who were refused, each judged by what those before it change. */
+  readonly refused: readonly { readonly writer: Writer; readonly error: unknown }[];
+}
+
+/** True for a writer whose change is written by itself. */
+function isAlone({ options: { force, beforeWrite } }: Writer): boolean {
+  return force === true || beforeWrite !== undefined;
+}
+
+/**
+ * Gathers from the head of the queue, in order, what can be written at once: no two changes of one
+ * user, and nothing behind one that takes a record away. A head that is refused is a batch of its
+ * own, since it was judged by what is on disk.
+ *
+ * @param most writers at most
+ */
+function gatherBatch(current: Snapshot, queue: readonly Writer[], most: number): Batch {
+  const changes: Change[] = [];
+  const writers: Writer[] = [];
+  const refused: { writer: Writer; error: unknown }[] = [];
+  const touched = new Set<string>();
+  let draft: Draft | undefined;
+  for (const writer of queue.slice(0, most)) {
+    if (writers.length > 0 && isAlone(writer)) break;
+    let planned: readonly Change[];
+    try {
+      planned = writer.plan(draft?.snapshot ?? current);
+    } catch (error) {
+      refused.push({ writer, error });
+      if (writers.length === 0) break;
+      continue;
+    }
+    if (planned.some((change) => touched.has(usernameOf(change)))) break;
+    writers.push(writer);
+    changes.push(...planned);
+    if (isAlone(writer) || !planned.every(isDrafted)) break;
+    if (planned.length > 0) draft ??= new Draft(current);
+    for (const change of planned.filter(isDrafted)) {
+      touched.add(usernameOf(change));
+      draft?.make(change);
+    }
+  }
+  return { changes, writers, refused };
+}
 
 /** The system does not let the file be written: by its rules, or for want of room. */
 const unwritableCodes = new Set([

@@ -7,12 +7,12 @@ import { readGuarded } from "../files/guarded.ts";
 import { openWalDatabase } from "../files/wal-database.ts";
 import { KEY_BYTES, seal, unseal } from "../sealed-bytes.ts";
 import { type ApprovalStore, approvalFileOf } from "./approval.ts";
-import { tablesSql } from "./approval-rows.ts";
 import {
   type ApprovalDatabase,
   ApprovalTables,
   type ApprovalTurn,
   type ApprovalValue,
+  tablesSql,
 } from "./approval-tables.ts";
 
 const BUSY_TIMEOUT_MS = 5000;

@@ -1,8 +1,10 @@
-import type { BytewiseColumns, QueryLimit } from "../access/decision.ts";
-import { filterAdditions } from "../access/filter-additions.ts";
+import { z } from "zod";
 import { decideQuery } from "../access/policy.ts";
+import type { BytewiseColumns, QueryLimit } from "../access/rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
+import { filterAdditions } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import { keepSpelling } from "../json/document.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
@@ -76,4 +78,40 @@ export function whyUnseen(
       return !allowed || filterAdditions(query, decisions).length > 0;
     });
   return hidden && `you may not read all of ${hidden.database}.${hidden.table}`;
+}
+
+/** The rows of a Preview, as an approver is shown them. */
+
+/** Rows as a Preview tells them, each as its JSON text. */
+export interface ShownRows {
+  readonly affected: number;
+  readonly before: readonly string[];
+  readonly after: readonly string[];
+  /** The digest of all of them. */
+  readonly digest: string;
+}
+
+const rows = z.array(z.unknown().transform((row) => JSON.stringify(row)));
+const shownShape = z.object({
+  affected: z.unknown().transform((count) => Number(JSON.stringify(count))),
+  before: rows,
+  after: rows,
+  digest: z.string(),
+});
+const refusedShape = z.object({ message: z.string() });
+
+/** Reads what the engine has answered to a Preview. @throws Error for what is no such answer */
+export function readShownRows(status: number, text: string): ShownRows | NoPreview {
+  const answer: unknown = JSON.parse(text, keepSpelling);
+  if (status === 200) return shownShape.parse(answer);
+  return { reason: `the database refuses it: ${refusedShape.parse(answer).message}` };
+}
+
+/** Text that holds JSON, with what would not be seen as it is in its escaped form. */
+export function visibleJson(json: string): string {
+  return json.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (character) =>
+    Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
+      .map((code) => `\\u${code.toString(16).padStart(4, "0")}`)
+      .join(""),
+  );
 }

@@ -2,15 +2,14 @@
 import { InvalidArgumentError } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { planGrant, planRevoke } from "../access/administration.ts";
+import { entriesIn, prefixOf } from "../access/entries.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
 import type { Grant } from "../access/grant.ts";
 import { isDatabaseOrEvery } from "../access/identifiers.ts";
-import { entryKeys, entryRoles, tablePattern } from "../access/limit-fields.ts";
 import { entryOddities } from "../access/oddities.ts";
+import { entryKeys, entryRoles, tablePattern } from "../access/records.ts";
 import type { EntryRole } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
-import { prefixOf } from "../access/table-patterns.ts";
-import { entriesIn } from "../access/user-grants.ts";
 import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
 import { missingNames } from "./database-schema.ts";

@@ -1,4 +1,6 @@
 import type { Command } from "commander";
+import { limitsText } from "../access/query-limits.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import {
   type Approval,
   type ApprovalStore,
@@ -7,17 +9,66 @@ import {
   summaryOf,
 } from "../approvals/approval.ts";
 import { findApprovalsIn } from "../approvals/approval-file.ts";
-import type { NoPreview } from "../approvals/preview.ts";
-import { type ShownRows, visibleJson } from "../approvals/shown-rows.ts";
+import {
+  type NoPreview,
+  type PreviewQuery,
+  previewQuery,
+  readShownRows,
+  type ShownRows,
+  visibleJson,
+} from "../approvals/preview.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { counted } from "../counted.ts";
-import { systemUser } from "../files/permissions.ts";
-import { keepSpelling } from "../json/exact-numbers.ts";
-import { readPreview } from "./approval-preview.ts";
+import { systemUser } from "../files/guarded.ts";
+import { keepSpelling } from "../json/document.ts";
+import { createGrammar } from "../query/grammar.ts";
+import { counted } from "../suggestion.ts";
+import { askTarget, type WholeAnswer } from "../upstream/ask-target.ts";
+import { parseTarget } from "../upstream/target.ts";
+import { findEngine } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { plainly, print, printJson, printList } from "./output.ts";
+
+/** Milliseconds that the engine may take. */
+const TIMEOUT_MS = 60_000;
+
+function send(
+  socketPath: string,
+  authorization: string | undefined,
+  { body, limits }: PreviewQuery,
+): Promise<WholeAnswer> {
+  return askTarget(parseTarget(`unix:${socketPath}`), {
+    ...{ path: "/query", method: "POST", body, agent: false },
+    headers: {
+      "content-type": "application/json",
+      "x-gatehouse-limits": limitsText(limits),
+      ...(authorization === undefined ? {} : { authorization }),
+    },
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  });
+}
+
+/** Asks the engine behind for the Preview of what waits. */
+async function readPreview(
+  loaded: LoadedConfiguration,
+  snapshot: Snapshot,
+  approval: Approval,
+  body: Buffer,
+): Promise<ShownRows | NoPreview> {
+  const { query, upstream } = loaded.configuration;
+  const options = { extraFields: query.extra_fields, operations: query.operations };
+  const preview = previewQuery(snapshot, createGrammar(options), approval, body);
+  if ("reason" in preview) return preview;
+  const socketPath = await findEngine(loaded);
+  if (socketPath === undefined) return { reason: "no gatehouse engine answers behind the gateway" };
+  try {
+    const { status, text } = await send(socketPath, upstream.authorization, preview);
+    return readShownRows(status, text);
+  } catch (error) {
+    return { reason: `the engine does not answer: ${error instanceof Error ? error.message : ""}` };
+  }
+}
 
 /** By whose name a decision is known. */
 function operator(): Author {

@@ -1,26 +1,69 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
+import { hasAdministrator } from "../access/administration.ts";
+import { entriesIn } from "../access/entries.ts";
 import { placeOf } from "../access/grant.ts";
 import { findOddities } from "../access/oddities.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
-import { hasAdministrator } from "../access/remaining-owners.ts";
 import { boundaryName } from "../access/rights.ts";
 import type { Snapshot } from "../access/snapshot.ts";
-import { entriesIn } from "../access/user-grants.ts";
 import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
-import { counted } from "../counted.ts";
-import { readCertificate } from "../gateway/certificate.ts";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../gateway/own-engine.ts";
+import { readCertificate } from "../gateway/secure-server.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
-import { type CheckReport, openReport } from "./check-report.ts";
+import { counted } from "../suggestion.ts";
 import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
+import { explain, FAILURE, print, printJson, reportFailure, warn } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
+
+/** A part of what a start reads: in order, or not there yet, which a start or a revocation mends. */
+type PartState = "ok" | "absent";
+
+/** What `gatehouse config check` finds: told line by line, or kept to be told as JSON. */
+interface CheckReport {
+  part(name: string, state: PartState, text: string): void;
+  warn(sentence: string): void;
+  /** What stops a start; the exit status says so too. */
+  fail(error: unknown): void;
+  /** Called when all has been checked. */
+  end(): void;
+}
+
+/** How wide the names of parts are. */
+const NAME_WIDTH = 14;
+
+const words = { ok: "ok", absent: "--" };
+
+const reportForPeople: CheckReport = {
+  part: (name, state, text) => print(`${name.padEnd(NAME_WIDTH)} ${words[state]}  ${text}`),
+  warn,
+  fail: reportFailure,
+  end() {},
+};
+
+function reportForScripts(): CheckReport {
+  const [parts, warnings, errors]: [object[], string[], string[]] = [[], [], []];
+  return {
+    part: (part, state, text) => void parts.push({ part, state, text }),
+    warn: (sentence) => void warnings.push(sentence),
+    fail: (error) => void errors.push(...explain(error).split("\n")),
+    end() {
+      printJson({ ok: errors.length === 0, errors, warnings, parts });
+      if (errors.length > 0) process.exitCode = FAILURE;
+    },
+  };
+}
+
+/** The report that the options ask for. */
+function openReport({ json }: { readonly json?: true }): CheckReport {
+  return json ? reportForScripts() : reportForPeople;
+}
 
 /** Checks that the store can be read, and all that it holds. */
 async function checkStore(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {

@@ -3,17 +3,16 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import * as z from "zod";
+import { prefixOf } from "../access/entries.ts";
 import type { Grant } from "../access/grant.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
-import { prefixOf } from "../access/table-patterns.ts";
 import { isServerUrl } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { counted } from "../counted.ts";
 import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
-import { didYouMean } from "../suggestion.ts";
+import { counted, didYouMean } from "../suggestion.ts";
 import { askTarget } from "../upstream/ask-target.ts";
+import { HealthCheck } from "../upstream/backend.ts";
 import { engineSockets } from "../upstream/engine-process.ts";
-import { HealthCheck } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 
 /** How long a command asks. */

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { epochSeconds } from "../clock.ts";
-import { keyState, revokeKey, rotateKey } from "../identity/key-rotation.ts";
+import { keyState, revokeKey, rotateKey } from "../identity/key-store.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, noteChanges } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";

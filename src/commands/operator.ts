@@ -1,16 +1,15 @@
 /** What commands do to the state of a gateway, which need not run, as its operator. */
 import { statSync } from "node:fs";
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
+import { entriesIn } from "../access/entries.ts";
 import { placeOf } from "../access/grant.ts";
 import { AccessFileError, readAccessFile } from "../access/parse.ts";
 import type { Change } from "../access/record-change.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
-import { entriesIn } from "../access/user-grants.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { nameOfUser, permissionProblem } from "../files/permissions.ts";
-import { addNote, changeNotesOf } from "../gateway/change-notes.ts";
-import { describeChanges } from "../gateway/change-records.ts";
+import { nameOfUser, permissionProblem } from "../files/guarded.ts";
+import { addNote, changeNotesOf, describeChanges } from "../gateway/change-records.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import type { KeyStore } from "../identity/key-store.ts";
 import { revocationsIn } from "../identity/revocation-file.ts";

@@ -3,7 +3,7 @@ import path from "node:path";
 import { isLoopback, isUnspecified, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
-import { directoryProblem } from "../files/permissions.ts";
+import { directoryProblem } from "../files/guarded.ts";
 import { dataDirectoryOf } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";

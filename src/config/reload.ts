@@ -2,16 +2,16 @@ import { isDeepStrictEqual } from "node:util";
 import { watchFile } from "../files/watch.ts";
 import { type ValuePath, valueAt } from "../toml/outline.ts";
 import { renderValue } from "../toml/values.ts";
-import { unnamedPlaces } from "./find.ts";
+import { isLive, type SchemaNode, type SchemaTable, schemaTables } from "./issues.ts";
 import {
   deepFrozen,
   type LoadedConfiguration,
   type LoadOptions,
   loadConfiguration,
+  unnamedPlaces,
 } from "./load.ts";
 import { ConfigurationError, type Problem } from "./problem.ts";
 import type { Configuration } from "./schema.ts";
-import { isLive, type SchemaNode, type SchemaTable, schemaTables } from "./schema-node.ts";
 
 /** A key that has another value now. */
 export interface ConfigurationChange {

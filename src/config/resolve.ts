@@ -1,13 +1,12 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import type { z } from "zod";
-import { permissionProblem } from "../files/permissions.ts";
+import { permissionProblem } from "../files/guarded.ts";
 import { sqliteDirectory, unixSocketPath, unixSocketUrl } from "./addresses.ts";
-import { isHeaderValue } from "./headers.ts";
 import { type Checked, problemOf } from "./issues.ts";
+import { isHeaderValue } from "./kinds.ts";
 import { ConfigurationError } from "./problem.ts";
-import { type configurationSchema, storeKeyFile } from "./schema.ts";
-import { serviceFiles } from "./sections/auth.ts";
+import { type configurationSchema, serviceFiles, storeKeyFile } from "./schema.ts";
 
 /** A checked configuration that is not frozen yet. */
 export type Draft = z.output<typeof configurationSchema>;

@@ -1,18 +1,730 @@
 import { z } from "zod";
+import { fieldNames, operationKeys } from "../query/grammar.ts";
+import { plainNameRule, wholePlainName } from "../query/names.ts";
+import { isPermissionClass, permissionClasses } from "../query/permissions.ts";
 import {
+  isAddressOrNetwork,
+  isAppScheme,
+  isBaseUrl,
+  isConfiguredRedirect,
+  isEngineUrl,
+  isHost,
+  isHttpsHost,
+  isIssuer,
   isLoopback,
+  isMcpUrl,
+  isOrigin,
   isServerUrl,
   isUnspecified,
   type ListenAddress,
+  normalBaseUrl,
   parseListenAddress,
+  unixSocketPath,
 } from "./addresses.ts";
-import { filePath, listenAddress, publicUrl, refuse, seconds, text, wholeNumber } from "./kinds.ts";
-import { auth } from "./sections/auth.ts";
-import { mcp } from "./sections/mcp.ts";
-import { query } from "./sections/query.ts";
-import { routes } from "./sections/routes.ts";
-import { server } from "./sections/server.ts";
-import { upstream } from "./sections/upstream.ts";
+import {
+  credentialKeys,
+  filePath,
+  flag,
+  isForwardableHeader,
+  listenAddress,
+  publicUrl,
+  refuse,
+  refuseTwoCredentials,
+  seconds,
+  text,
+  wholeNumber,
+} from "./kinds.ts";
+
+/** How long the longest token lives: 366 days. */
+export const LONGEST_TOKEN_SECONDS = 31_622_400;
+/** Argon2 needs this many KiB for every lane (RFC 9106, section 3.1). */
+const KIB_PER_LANE = 8;
+
+const databaseName = text(plainNameRule, wholePlainName);
+const issuer = text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/);
+
+/** The default names of the files that live in the service directory. */
+export const serviceFiles = {
+  access_control_file: "access_control.toml",
+  revocations_file: "revocations",
+} as const;
+
+/** `[auth]`: tokens, passwords, and the files that decide who may do what. */
+const auth = z
+  .strictObject({
+    enabled: flag(true, "Whether callers need a token; false lets everybody query what they like."),
+    insecure_allow_remote: flag(
+      false,
+      "Whether enabled = false is accepted on a host that other machines can reach.",
+    ),
+    check_permissions: flag(true, "Whether secret files that others may read stop the start."),
+    token_expiration: wholeNumber(1, LONGEST_TOKEN_SECONDS)
+      .default(86_400)
+      .describe("Lifetime of a login token, in seconds."),
+    signing_algorithm: z
+      .enum(["ES256", "EdDSA", "RS256", "HS256"])
+      .default("ES256")
+      .describe("Algorithm that new signing keys are made for."),
+    argon2_memory_cost: wholeNumber(KIB_PER_LANE, 1_048_576)
+      .default(65_536)
+      .describe("Memory of one password hash, in KiB; at least 8 for each of argon2_parallelism."),
+    argon2_time_cost: wholeNumber(1, 64).default(3).describe("Passes over that memory."),
+    argon2_parallelism: wholeNumber(1, 64).default(4).describe("Lanes of one password hash."),
+    refuse_common_passwords: flag(
+      false,
+      "Whether a new password that stands on a list of common ones is refused.",
+    ),
+    access_control_file: filePath()
+      .default(serviceFiles.access_control_file)
+      .describe("Users and grants; the bare default name is in the service directory."),
+    revocations_file: filePath()
+      .default(serviceFiles.revocations_file)
+      .describe("Revoked tokens; the bare default name is in the service directory."),
+    default_database: databaseName
+      .default("main")
+      .describe("Database that a new user gets its role on if none is named."),
+    issuer: issuer.default("gatehouse").describe("The iss claim of login tokens."),
+    max_failures_per_user_and_address: wholeNumber(1, 1_000_000).default(10).meta({
+      description: "Failed logins of one user from one address in failure_window; then 429.",
+      live: true,
+    }),
+    max_failures_per_address: wholeNumber(1, 1_000_000).default(100).meta({
+      description: "Failed logins from one address in failure_window; then 429.",
+      live: true,
+    }),
+    failure_window: seconds()
+      .default(900)
+      .meta({ description: "Seconds over which failed logins are counted.", live: true }),
+  })
+  .superRefine((auth, context) => {
+    const least = KIB_PER_LANE * auth.argon2_parallelism;
+    if (auth.argon2_memory_cost >= least) return;
+    refuse(context, ["argon2_memory_cost"], `at least 8 * argon2_parallelism, which is ${least}`);
+  })
+  .prefault({})
+  .describe("Tokens, passwords, and the files that decide who may do what.");
+
+const prefix = text("1 to 63 letters, digits, - and _", /^[A-Za-z0-9_-]{1,63}$/);
+const claim = text("the name of a claim", /^[!-~]{1,128}$/);
+const toolName = text("1 to 128 visible ASCII characters", /^[!-~]{1,128}$/);
+const plainName = text("1 to 63 letters, digits, - and _", wholePlainName);
+
+const authorizationServer = z.strictObject({
+  issuer: text("an https:// URL without query and fragment, or http:// on loopback", isIssuer).meta(
+    {
+      description:
+        "Issuer of tokens that are accepted, exactly as its tokens and metadata spell it.",
+      examples: ["https://login.example.com/realms/staff"],
+    },
+  ),
+  prefix: prefix.meta({
+    description: "Its users are `prefix:username` in the access file; no two issuers share one.",
+    examples: ["staff"],
+  }),
+  username_claim: claim
+    .default("sub")
+    .describe("Claim that holds the username; `email` counts only if `email_verified` is true."),
+  audience: text("1 to 255 visible ASCII characters", (name) => /^[!-~]{1,255}$/.test(name))
+    .optional()
+    .meta({
+      description:
+        "The `aud` of its tokens, where it cannot name the resource; absent: the public URL of /mcp.",
+      examples: ["api://gatehouse"],
+    }),
+});
+
+const tool = z
+  .strictObject({
+    name: toolName.meta({ description: "Name of the tool, exactly.", examples: ["run_report"] }),
+    permission: z.enum(permissionClasses).meta({
+      description: "Right that a caller of the tool needs on the database.",
+      examples: ["SELECT"],
+    }),
+    database: plainName.optional().meta({
+      description: "Database that the tool works on, if it is always the same.",
+      examples: ["main"],
+    }),
+    database_argument: toolName.optional().meta({
+      description: "Argument of the tool that names the database.",
+      examples: ["database"],
+    }),
+  })
+  .superRefine(({ database, database_argument: argument }, context) => {
+    if ((database === undefined) !== (argument === undefined)) return;
+    refuse(context, ["database"], "either database or database_argument");
+  });
+
+const appScheme = text("a scheme in lower case that no browser has a use for", isAppScheme);
+const documentHost = text(
+  "a host of https URLs, or host:port, in lower case and without *",
+  isHttpsHost,
+);
+
+const client = z.strictObject({
+  client_id: toolName.meta({ description: "Identifier of the client.", examples: ["desktop"] }),
+  client_name: text("1 to 100 characters", /^\P{Cc}{1,100}$/u).meta({
+    description: "What the consent page calls it.",
+    examples: ["Desktop assistant"],
+  }),
+  redirect_uris: z
+    .array(
+      text(
+        "https:// URLs, http:// on loopback, or app.scheme:/path, without fragment",
+        isConfiguredRedirect,
+      ),
+    )
+    .min(1)
+    .meta({
+      description: "Where the browser may be sent back to; on loopback any port will do.",
+      examples: [["http://127.0.0.1/callback"]],
+    }),
+});
+
+/** No two elements may have the same value of a key. */
+function distinct<Key extends string>(key: Key) {
+  return (elements: Record<Key, string>[], context: z.core.$RefinementCtx): void => {
+    const seen = new Set<string>();
+    for (const [index, { [key]: value }] of elements.entries()) {
+      if (seen.has(value)) refuse(context, [index, key], "a value that no other one has");
+      seen.add(value);
+    }
+  };
+}
+
+const MEBIBYTE = 1024 * 1024;
+
+/** `[mcp]`: the Model Context Protocol endpoint. */
+const mcp = z
+  .strictObject({
+    enabled: flag(true, "Whether /mcp is served."),
+    upstream: text("http://host[:port]/path", isMcpUrl)
+      .optional()
+      .meta({
+        description:
+          "MCP server that stands behind /mcp; absent: the embedded one, over the database.",
+        examples: ["http://127.0.0.1:9200/mcp"],
+      }),
+    ...credentialKeys("That server's", "/run/secrets/mcp"),
+    max_body_bytes: wholeNumber(1024, 1024 * MEBIBYTE)
+      .default(MEBIBYTE)
+      .meta({
+        description: "Largest message to /mcp, in bytes; a larger one is answered with 413.",
+        live: true,
+      }),
+    row_limit: wholeNumber(1, 100_000).default(500).meta({
+      description: "Rows that one call of the embedded server's select returns at most.",
+      live: true,
+    }),
+    result_bytes: wholeNumber(16 * 1024, 16 * MEBIBYTE)
+      .default(MEBIBYTE)
+      .meta({
+        description:
+          "Bytes that one call of the embedded server's tools returns at most; a longer list is truncated.",
+        live: true,
+      }),
+    app_schemes: z
+      .array(appScheme)
+      .default(["cursor", "vscode", "vscode-insiders", "windsurf", "zed"])
+      .describe(
+        "Schemes without a dot that redirects to native apps may have; those with one always may.",
+      ),
+    registrations_per_hour: wholeNumber(1, 1_000_000)
+      .default(200)
+      .describe(
+        "OAuth clients that may register from one address in an hour; then 429. Ten times as many from a reverse proxy with everyone behind it.",
+      ),
+    private_client_hosts: z
+      .array(documentHost)
+      .default([])
+      .meta({
+        description:
+          "Hosts whose client metadata documents are fetched although their addresses are private.",
+        examples: [["apps.corp.example", "tools.corp.example:8443"]],
+      }),
+    tools: z.array(tool).superRefine(distinct("name")).default([]).meta({
+      description: "Tools of mcp.upstream that may be called; every other one is denied.",
+      live: true,
+    }),
+    authorization_servers: z
+      .array(authorizationServer)
+      .superRefine(distinct("issuer"))
+      .superRefine(distinct("prefix"))
+      .default([])
+      .describe("External authorization servers, in the place of the embedded one."),
+    clients: z
+      .array(client)
+      .superRefine(distinct("client_id"))
+      .default([])
+      .describe("Clients that the embedded authorization server knows without registration."),
+  })
+  .superRefine(refuseTwoCredentials)
+  .prefault({})
+  .describe("The Model Context Protocol endpoint.");
+
+const takenOperations = new Set(operationKeys.map(fold));
+const takenFields = new Set([...operationKeys, ...fieldNames].map(fold));
+
+const fieldName = text(
+  "1 to 63 ASCII letters, digits and _, not a name of the query grammar",
+  (name) => /^\w{1,63}$/.test(name) && isFree(name, takenFields),
+);
+const operationName = text(
+  "a letter and up to 62 letters and digits, not a name of the query grammar",
+  (name) => /^[A-Za-z][A-Za-z0-9]{0,62}$/.test(name) && isFree(name, takenOperations),
+);
+const permission = z.enum(["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"]);
+
+/** An upstream may read `Database`, `data_base` and `database` as one name. */
+function fold(name: string): string {
+  return name.toLowerCase().replaceAll("_", "");
+}
+
+/** Names of every JavaScript object are refused, since they could be found without being there. */
+function isFree(name: string, taken: ReadonlySet<string>): boolean {
+  return !taken.has(fold(name)) && !(name in Object.prototype);
+}
+
+function refuseRepeats(
+  context: z.core.$RefinementCtx,
+  names: readonly string[],
+  pathOf: (name: string, index: number) => PropertyKey[],
+): void {
+  const seen = new Map<string, string>();
+  for (const [index, name] of names.entries()) {
+    const other = seen.get(fold(name));
+    if (other === undefined) seen.set(fold(name), name);
+    else refuse(context, pathOf(name, index), `each name once, and ${other} is already there`);
+  }
+}
+
+/** `[query]`: what the query grammar accepts beyond its own operations and fields. */
+const query = z
+  .strictObject({
+    level: z
+      .enum(["core", "full"])
+      .optional()
+      .meta({
+        description:
+          'How much of the query grammar is read: "full" before gatehouse engine, "core" before ' +
+          "another upstream unless set, since one that ignores what it does not know would answer wrongly.",
+        examples: ["full"],
+      }),
+    extra_fields: z
+      .array(fieldName)
+      .superRefine((names, context) => refuseRepeats(context, names, (_name, index) => [index]))
+      .default([])
+      .meta({
+        description: "Further fields that every operation may carry, with any value.",
+        examples: [["hint"]],
+      }),
+    operations: z
+      .record(operationName, permission)
+      .superRefine((operations, context) =>
+        refuseRepeats(context, Object.keys(operations), (name) => [name]),
+      )
+      .default({})
+      .meta({
+        description: "Further operations, each with the right that it needs.",
+        examples: [{ Truncate: "DELETE" }],
+      }),
+  })
+  .prefault({})
+  .describe("What queries may hold beyond the grammar's own operations and fields.");
+
+/** First segments of the gateway's own paths; a configured route may not start with one. */
+const builtInSegments: ReadonlySet<string> = new Set([
+  ...[".well-known", "api", "healthz", "login", "logout"],
+  ...["mcp", "oauth", "query", "readyz", "schema"],
+]);
+
+const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
+/** Unreserved characters (RFC 3986, section 2.3): they have one spelling. */
+const literal = /^(?!\.{1,2}$)[A-Za-z0-9._~-]+$/;
+const parameter = /^:[A-Za-z_][A-Za-z0-9_]*$/;
+
+const path = text(
+  "/ and segments of letters, digits, -, ., _, ~ or :name, not under a path of the gateway's own",
+  isRoutePath,
+);
+const access = z.enum(["public", "authenticated", "administrator", ...permissionClasses]);
+const databaseHeader = text(
+  "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
+  isForwardableHeader,
+);
+
+function isRoutePath(path: string): boolean {
+  const [root, first, ...rest] = path.split("/");
+  if (root !== "" || first === undefined) return false;
+  if (!literal.test(first) || builtInSegments.has(first.toLowerCase())) return false;
+  const parameters = rest.filter((segment) => parameter.test(segment));
+  return (
+    rest.every((segment) => literal.test(segment) || parameter.test(segment)) &&
+    new Set(parameters).size === parameters.length
+  );
+}
+
+const route = z
+  .strictObject({
+    path: path.meta({
+      description: "Path of the route, matched as sent; :name stands for one segment.",
+      examples: ["/db/:database/stats"],
+    }),
+    methods: z.array(z.enum(methods)).min(1).default(["GET"]).describe("Methods of the route."),
+    access: access.meta({
+      description:
+        "Who may call it: everybody, every user, administrators, or whoever has this right on the database.",
+      examples: ["SELECT"],
+    }),
+    database_header: databaseHeader.optional().meta({
+      description: "Request header that names the database, if the path has no :database.",
+      examples: ["X-Database"],
+    }),
+    upgrade: flag(false, "Whether clients may speak WebSocket on it, by GET."),
+    upgrade_idle_timeout: seconds()
+      .default(600)
+      .describe("Seconds without a byte either way after which a WebSocket is closed."),
+  })
+  .superRefine((route, context) => {
+    if (route.upgrade && !route.methods.includes("GET")) {
+      refuse(context, ["upgrade"], "true only where GET is one of the methods");
+    }
+    const named = route.path.split("/").includes(":database");
+    const sources = Number(named) + Number(route.database_header !== undefined);
+    if (!isPermissionClass(route.access) || sources === 1) return;
+    const rule = "a right on a database, which :database in the path or database_header names";
+    refuse(context, ["access"], sources === 0 ? rule : `${rule}, and not both`);
+  });
+
+/** Two paths are the same if they differ by the names of parameters alone. */
+function shapeOf(path: string): string {
+  return path
+    .split("/")
+    .map((segment) => (segment.startsWith(":") ? ":" : segment))
+    .join("/");
+}
+
+/** `[[routes]]`: further paths of the upstream that are let through. */
+const routes = z
+  .array(route)
+  .superRefine((routes, context) => {
+    const seen = new Set<string>();
+    for (const [index, route] of routes.entries()) {
+      for (const method of new Set(route.methods)) {
+        const identity = `${method} ${shapeOf(route.path)}`;
+        if (seen.has(identity)) {
+          refuse(
+            context,
+            [index, "path"],
+            `each path and method once, and ${identity} is already there`,
+          );
+        }
+        seen.add(identity);
+      }
+    }
+  })
+  .default([])
+  .meta({
+    description: "Further paths of the upstream that are let through, each with who may call it.",
+    live: true,
+  });
+
+const GIBIBYTE = 1_073_741_824;
+
+const host = text("a host name or an IP address", isHost);
+const proxy = text("an IP address or a network such as 10.0.0.0/8", isAddressOrNetwork);
+const origin = text(
+  "an exact origin such as https://app.example.com, in lower case, without path and *",
+  isOrigin,
+);
+
+/** `[server.tls]`: the certificate of a gateway that speaks TLS itself. */
+const tls = z
+  .strictObject({
+    certificate: filePath()
+      .optional()
+      .meta({
+        description:
+          "The server's certificate and those that signed it, in PEM; with key, TLS is spoken on server.port.",
+        examples: ["fullchain.pem"],
+      }),
+    key: filePath()
+      .optional()
+      .meta({
+        description: "The private key of that certificate, in PEM, without a passphrase.",
+        examples: ["key.pem"],
+      }),
+  })
+  .superRefine(({ certificate, key }, context) => {
+    if ((certificate === undefined) === (key === undefined)) return;
+    const missing = key === undefined ? "key" : "certificate";
+    refuse(context, [missing], "a path, since certificate and key go together");
+  })
+  .prefault({})
+  .describe("TLS on server.port (1.2 and up). Both files are read again when they change.");
+
+/** `[server]`: where the gateway listens, its limits, and whom it believes. */
+const server = z
+  .strictObject({
+    host: host
+      .default("127.0.0.1")
+      .describe(
+        "Address to listen on; one that is not loopback needs TLS: [server.tls], or a reverse proxy.",
+      ),
+    port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
+    workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),
+    public_url: publicUrl()
+      .default("")
+      .meta({
+        description:
+          "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
+        examples: ["https://gate.example.com"],
+      }),
+    max_body_bytes: wholeNumber(1, GIBIBYTE).default(10_485_760).meta({
+      description: "Largest request body, in bytes; a larger one is answered with 413.",
+      live: true,
+    }),
+    max_buffered_bytes: wholeNumber(1, 1024 * GIBIBYTE)
+      .default(268_435_456)
+      .meta({
+        description:
+          "Bytes of request bodies and MCP results held at one time, at least max_body_bytes for " +
+          "each worker; past it 503. At most a sixteenth of the memory that the cgroup allows.",
+        live: true,
+      }),
+    request_timeout: seconds()
+      .default(30)
+      .meta({ description: "Seconds in which a request must have arrived whole.", live: true }),
+    shutdown_delay: wholeNumber(0, 3600)
+      .default(0)
+      .meta({
+        description:
+          "Seconds after SIGTERM in which all is served as before while /readyz is 503, so that a " +
+          "load balancer sends nothing more.",
+      }),
+    shutdown_grace: seconds().default(10).meta({
+      description: "Seconds that requests in flight are given to finish on SIGTERM.",
+      live: true,
+    }),
+    trusted_proxies: z
+      .array(proxy)
+      .default([])
+      .meta({
+        description: "Proxies whose X-Forwarded-* and X-Request-Id headers are believed.",
+        live: true,
+        examples: [["10.0.0.0/8"]],
+      }),
+    allowed_origins: z
+      .array(origin)
+      .default([])
+      .meta({
+        description: "Browser origins that may call the gateway (CORS).",
+        live: true,
+        examples: [["https://app.example.com"]],
+      }),
+    tls,
+  })
+  .superRefine((server, context) => {
+    const { workers, max_body_bytes: body, max_buffered_bytes: buffered } = server;
+    const least = Math.max(1, workers) * body;
+    if (buffered >= least) return;
+    const rule = workers > 1 ? `max_body_bytes for each of ${workers} workers` : "max_body_bytes";
+    refuse(context, ["max_buffered_bytes"], `at least ${rule}, which is ${least}`);
+  })
+  .prefault({})
+  .describe("Where the gateway listens, its limits, and whom it believes.");
+
+const url = text(
+  "http://host:port, https://host:port or unix:/path, without path, query and credentials",
+  (url) => isBaseUrl(url) || isUnixSocketUrl(url),
+).overwrite(normalBaseUrl);
+const homeUrl = text(
+  "http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY",
+  (url) => isBaseUrl(url) || isUnixSocketUrl(url) || isEngineUrl(url),
+).overwrite(normalBaseUrl);
+const headerName = text(
+  "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
+  isForwardableHeader,
+);
+/** A path and query (RFC 9112, section 3.2.1), or nothing. */
+const healthPath = text("nothing, or / and visible ASCII characters but #", (path) =>
+  /^(?:|\/[!"$-~]*)$/.test(path),
+);
+
+function isUnixSocketUrl(url: string): boolean {
+  const path = unixSocketPath(url);
+  return path !== undefined && path !== "" && !path.includes("\0");
+}
+
+interface Where {
+  readonly url?: string | undefined;
+  readonly urls?: readonly string[] | undefined;
+}
+
+function refuseTwoPlaces({ url, urls }: Where, context: z.core.$RefinementCtx): void {
+  if (url !== undefined && urls !== undefined) {
+    refuse(context, ["urls"], "either url or urls, not both");
+  }
+}
+
+const elsewhere = z
+  .strictObject({
+    databases: z
+      .array(plainName)
+      .min(1)
+      .meta({
+        description: "Databases that live there and nowhere else.",
+        examples: [["analytics", "archive"]],
+      }),
+    url: url.optional().meta({
+      description: "Where they live.",
+      examples: ["http://127.0.0.1:9190"],
+    }),
+    urls: z
+      .array(url)
+      .min(1)
+      .optional()
+      .meta({
+        description: "Where they live, if each of several serves all of them.",
+        examples: [["http://127.0.0.1:9190", "http://127.0.0.1:9191"]],
+      }),
+  })
+  .superRefine(refuseTwoPlaces)
+  .superRefine(({ url, urls }, context) => {
+    if (url === undefined && urls === undefined) refuse(context, ["url"], "either url or urls");
+  });
+
+const keys = z.strictObject({
+  url: homeUrl.optional().meta({
+    description:
+      "Where the database listens, or a database that the gateway starts an engine for, such as postgres://user@host/database; absent: an engine over SQLite files in data/.",
+    examples: ["http://127.0.0.1:9090"],
+  }),
+  urls: z
+    .array(url)
+    .min(1)
+    .optional()
+    .meta({
+      description: "Where it listens, if each of several serves the same data; instead of url.",
+      examples: [["http://10.0.0.1:9090", "http://10.0.0.2:9090"]],
+    }),
+  ...credentialKeys("The upstream's", "/run/secrets/upstream"),
+  forward_authorization: flag(
+    false,
+    "Whether the client's own Authorization header goes upstream.",
+  ),
+  forward_headers: z
+    .array(headerName)
+    .default([])
+    .meta({
+      description: "Further request headers that go upstream.",
+      examples: [["X-Tenant"]],
+    }),
+  connections: wholeNumber(1, 10_000).default(64).describe("Connections to each URL at one time."),
+  connect_timeout: seconds().default(5).describe("Seconds to wait for a connection."),
+  response_timeout: seconds()
+    .default(30)
+    .describe("Seconds to wait for the head of an answer, and between parts of its body."),
+  query_form: z
+    .enum(["keyed", "op"])
+    .default("keyed")
+    .describe('Outer shape of queries: {"Select": {...}}, or {"op": "select", ...}.'),
+  health_path: healthPath.default("").meta({
+    description:
+      "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection, or what `gatehouse engine` says of its database.",
+    examples: ["/healthz"],
+  }),
+  health_interval: seconds()
+    .default(5)
+    .describe("Seconds between two checks of each of several URLs."),
+  statement_timeout: seconds()
+    .optional()
+    .meta({
+      description:
+        "Seconds that the engine which the gateway starts gives the database for one query; absent: 30.",
+      examples: [10],
+    }),
+  pool_size: wholeNumber(1, 1000)
+    .optional()
+    .meta({
+      description:
+        "Queries that this engine carries out at one time over a database server, each on a connection of its own; absent: 16.",
+      examples: [32],
+    }),
+  postgres_databases: z
+    .enum(["schemas", "databases"])
+    .optional()
+    .meta({
+      description:
+        "What a database of queries is over PostgreSQL: a schema of the one that url names, or a database of the server; absent: a schema.",
+      examples: ["databases"],
+    }),
+  databases: z
+    .array(elsewhere)
+    .default([])
+    .describe("Databases that live elsewhere than the others."),
+});
+
+type Upstream = z.output<typeof keys>;
+
+/** A target that stood twice would be counted, checked and filled twice. */
+function refuseTargetsTwice(upstream: Upstream, context: z.core.$RefinementCtx): void {
+  const seen = new Set(upstream.url === undefined ? [] : [upstream.url]);
+  const visit = ({ url, urls = [] }: Where, path: PropertyKey[]) => {
+    const named = urls.map((url, index) => ({ url, at: [...path, "urls", index] }));
+    if (path.length > 0 && url !== undefined) named.push({ url, at: [...path, "url"] });
+    for (const { url, at } of named) {
+      if (seen.has(url)) refuse(context, at, "a URL that stands nowhere else in [upstream]");
+      seen.add(url);
+    }
+  };
+  visit(upstream, []);
+  for (const [index, group] of upstream.databases.entries()) visit(group, ["databases", index]);
+}
+
+/** Names that differ by case alone are one to an upstream that folds it. */
+function refuseDatabasesTwice(
+  { databases: groups }: Upstream,
+  context: z.core.$RefinementCtx,
+): void {
+  const seen = new Set<string>();
+  for (const [group, { databases }] of groups.entries()) {
+    for (const [index, name] of databases.entries()) {
+      const allowed = "each database once, whatever its case";
+      if (seen.has(name.toLowerCase())) {
+        refuse(context, ["databases", group, "databases", index], allowed);
+      }
+      seen.add(name.toLowerCase());
+    }
+  }
+}
+
+/** A key that nothing heeds would be trusted in vain; the own engine takes queries in one form alone. */
+function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): void {
+  const { url, urls } = upstream;
+  const hasEngine = url === undefined ? urls === undefined : isEngineUrl(url);
+  if (upstream.query_form === "op" && hasEngine) {
+    refuse(context, ["query_form"], '"keyed", as the engine that the gateway starts wants it');
+  }
+  if (upstream.statement_timeout !== undefined && !hasEngine) {
+    refuse(context, ["statement_timeout"], "nothing, unless the gateway starts the engine itself");
+  }
+  if (upstream.pool_size !== undefined && !isServerUrl(url ?? "")) {
+    refuse(context, ["pool_size"], "nothing, unless url is that of a database server");
+  }
+  if (upstream.postgres_databases !== undefined && !/^postgres/.test(url ?? "")) {
+    refuse(context, ["postgres_databases"], "nothing, unless url is that of PostgreSQL");
+  }
+}
+
+/** `[upstream]`: the database behind the gateway. */
+const upstream = keys
+  .superRefine(refuseTwoCredentials)
+  .superRefine(refuseTwoPlaces)
+  .superRefine(refuseTargetsTwice)
+  .superRefine(refuseDatabasesTwice)
+  .superRefine(refuseForEngine)
+  .prefault({})
+  .describe("The database behind the gateway.");
 
 /** `[console]`: the pages for operators and users, on a listener of their own. */
 const consolePages = z

@@ -1,6 +1,6 @@
 import type { AccessRules, Author, ReloadEvent } from "../access/access-rules.ts";
-import type { AccessProblem } from "../access/diagnostics.ts";
 import { type AccessDiff, type EffectChange, effectsOn } from "../access/diff.ts";
+import type { AccessProblem } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 

@@ -4,24 +4,23 @@ import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
-import { createFormGuard } from "../pages/forms.ts";
-import { html } from "../pages/html.ts";
+import { createFormGuard, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
+import { check, showAccess, showCheck, showUser } from "./access.ts";
 import { act, addUser, showAct, showNew } from "./access-account.ts";
 import { endEntry, putEntry, showEnd, showEntry } from "./access-entry.ts";
 import { AccessHistory } from "./access-history.ts";
-import { check, showAccess, showCheck, showUser } from "./access-list.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
-import * as guards from "./guards.ts";
+import { type ConsolePage, renderConsolePage } from "./frame.ts";
 import type { ConsoleOptions } from "./options.ts";
 import { showOverview } from "./overview.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
-import { type ConsolePage, renderConsolePage } from "./pages/frame.ts";
-import { consoleStyle, icon } from "./pages/style.ts";
 import { Sessions } from "./sessions.ts";
 import { getSignIn, postSignIn, postSignOut, sessionOf, signInFormOf } from "./sign-in.ts";
 import { showState } from "./state.ts";
+import { consoleStyle, icon } from "./style.ts";
+import * as guards from "./visit.ts";
 import {
   type Console,
   type ConsoleEnv,

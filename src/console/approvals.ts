@@ -1,13 +1,392 @@
 import { once } from "node:events";
-import { maySeeGrants } from "../access/administration-rights.ts";
-import type { Approval, ApprovalDecision, Author } from "../approvals/approval.ts";
-import { mayApprove } from "../approvals/approvers.ts";
+import { maySeeGrants } from "../access/administration.ts";
+import type { ApprovalRule } from "../access/rights.ts";
+import {
+  type Approval,
+  type ApprovalDecision,
+  type ApprovalState,
+  type Author,
+  approversOf,
+  mayApprove,
+  summaryOf,
+} from "../approvals/approval.ts";
+import { type NoPreview, type ShownRows, visibleJson } from "../approvals/preview.ts";
 import { identify } from "../identity/authenticate.ts";
+import { keepSpelling } from "../json/document.ts";
+import { dateOf, type Html, html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
+import { counted } from "../suggestion.ts";
 import { type Failure, failureOf, requirePassword } from "./changes.ts";
-import { type ApprovalView, approvalPage, type Standing } from "./pages/approval.ts";
-import { approvalsPage, outcomeOf, type PendingQuery, queryInWords } from "./pages/approvals.ts";
+import {
+  type Column,
+  type ConsolePage,
+  failureNote,
+  heading,
+  hidden,
+  ownPassword,
+  type Refreshing,
+  refreshNote,
+  table,
+} from "./frame.ts";
 import { type ConsoleRequest, refreshingOf, sendPage, type Visitor, visitorOf } from "./visit.ts";
+
+/** What the page of approvals shows; the newest first. */
+interface ApprovalsView {
+  /** Those that its reader may decide on. */
+  readonly waiting: readonly Approval[];
+  /** Those that wait for somebody else. */
+  readonly others: readonly Approval[];
+  readonly decided: readonly Approval[];
+  /** How many there are besides. */
+  readonly more: number;
+  /** What pending ones would do, by their ids, as far as the reader may know. */
+  readonly queries: ReadonlyMap<string, PendingQuery>;
+  readonly refreshing: Refreshing;
+}
+
+/** What tells two pending approvals of a kind apart. */
+interface PendingQuery {
+  /** Its condition and what it writes. */
+  readonly words: string;
+  /** How many rows it would touch; undefined where nobody counts them. */
+  readonly rows: number | undefined;
+}
+
+/** Characters of a query in words. */
+const LONGEST_WORDS = 200;
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function conditionInWords(where: unknown): string {
+  if (where === null) return "every row";
+  if (!isRecord(where)) return JSON.stringify(where);
+  const { column, cmp, value, and, or, not } = where;
+  if (not !== undefined) return `not (${conditionInWords(not)})`;
+  if (Array.isArray(and)) return and.map(conditionInWords).join(" and ");
+  if (Array.isArray(or)) return `(${or.map(conditionInWords).join(" or ")})`;
+  if (typeof column !== "string") return JSON.stringify(where);
+  return `${column} ${String(cmp)} ${JSON.stringify(value) ?? ""}`;
+}
+
+function operationInWords(operation: unknown): string[] {
+  const [fields] = isRecord(operation) ? Object.values(operation) : [];
+  if (Array.isArray(fields)) return fields.slice(0, 3).flatMap(operationInWords);
+  if (!isRecord(fields)) return [];
+  const { set, values, where } = fields;
+  const assignments = isRecord(set) ? Object.entries(set) : [];
+  const written = assignments.map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
+  return [
+    ...(written.length === 0 ? [] : [`set ${written.join(", ")}`]),
+    ...(values === undefined ? [] : [`values ${JSON.stringify(values)}`]),
+    ...(where === undefined ? [] : [`where ${conditionInWords(where)}`]),
+  ];
+}
+
+/** The condition of a query, and what it writes, as far as a line has room. */
+function queryInWords(body: Buffer): string {
+  const words = operationInWords(JSON.parse(body.toString(), keepSpelling)).join(" ");
+  const text = visibleJson(words.slice(0, LONGEST_WORDS));
+  return words.length > LONGEST_WORDS ? `${text}...` : text;
+}
+
+const outcomes: Readonly<Record<ApprovalState, string>> = {
+  pending: "Waiting",
+  approved: "Approved",
+  denied: "Denied",
+  expired: "Expired",
+  used: "Approved and used",
+  void: "Void",
+};
+
+/** What has become of an approval, in a word or two. */
+function outcomeOf({ state }: Approval): string {
+  return outcomes[state];
+}
+
+/** The same, good or bad, never by colour alone. */
+function outcomeMark(approval: Approval): Html {
+  const { state } = approval;
+  if (state === "pending") return html`<span class="state">${outcomeOf(approval)}</span>`;
+  const isGood = state === "approved" || state === "used";
+  return html`<span class="state ${isGood ? "good" : "bad"}">${outcomeOf(approval)}</span>`;
+}
+
+/** How long it is until then. */
+export function timeLeft(until: number, now: number): string {
+  const seconds = Math.max(0, Math.ceil((until - now) / 1000));
+  return seconds < 120 ? `in ${seconds} s` : `in ${Math.floor(seconds / 60)} min`;
+}
+
+/** Epoch milliseconds to the minute. */
+function momentOf(milliseconds: number): string {
+  return dateOf(milliseconds / 1000);
+}
+
+/** How it has come. */
+function wayOf({ via, client }: Approval): Html {
+  const way = html`<code>${via === "mcp" ? "/mcp" : "/query"}</code>`;
+  return client === undefined ? way : html`${way}, client <bdi>${client}</bdi>`;
+}
+
+function titled(approval: Approval): Html {
+  return html`<a href="/approvals/${approval.id}"><code>${summaryOf(approval)}</code></a>`;
+}
+
+function waitingTable(
+  label: string,
+  list: readonly Approval[],
+  { queries, refreshing: { now } }: ApprovalsView,
+): Html {
+  const described = (one: Approval) => queries.get(one.id);
+  const rows = (one: Approval) => described(one)?.rows;
+  return table(
+    label,
+    [
+      ...["What", "Asked by", "Comes by"],
+      ...([
+        ["Rows", "number"],
+        ["Asked", "moment"],
+        ["Ends", "moment"],
+      ] as const),
+    ],
+    list.map((one) => [
+      html`${titled(one)}<span class="hint"><bdi>${described(one)?.words ?? ""}</bdi></span>`,
+      html`<bdi>${one.username}</bdi>`,
+      wayOf(one),
+      rows(one) === undefined ? html`<span class="dim">not counted</span>` : String(rows(one)),
+      momentOf(one.asked),
+      timeLeft(one.expires, now),
+    ]),
+  );
+}
+
+function decidedTable(list: readonly Approval[]): Html {
+  return table(
+    "Decided",
+    ["What", "Asked by", "Outcome", "Decided by", ["Asked", "moment"]],
+    list.map((one) => [
+      titled(one),
+      html`<bdi>${one.username}</bdi>`,
+      html`${outcomeMark(one)}${one.reason === undefined ? nothing : html`<span class="hint"><bdi>${one.reason}</bdi></span>`}`,
+      one.author === undefined ? "nobody" : html`<bdi>${one.author.name}</bdi>`,
+      momentOf(one.asked),
+    ]),
+  );
+}
+
+/** The page of approvals. */
+function approvalsPage(view: ApprovalsView): ConsolePage {
+  const { waiting, others, decided, more, refreshing } = view;
+  return {
+    title: "Approvals",
+    place: "approvals",
+    refresh: refreshing.isPaused ? undefined : refreshing.path,
+    content: html`${heading("Approvals")}
+${refreshNote(refreshing)}
+<h2>For you to decide</h2>
+${
+  waiting.length === 0
+    ? html`<p class="sheet empty">Nothing waits for you. What an entry or a permission boundary with <code>require_approval</code> holds back is listed here, until somebody has decided or its time is up.</p>`
+    : waitingTable("For you to decide", waiting, view)
+}
+${others.length === 0 ? nothing : html`<h2>For others to decide</h2>${waitingTable("For others to decide", others, view)}`}
+<h2>Decided</h2>
+${decided.length === 0 ? html`<p class="sheet empty">Nothing was decided lately.</p>` : decidedTable(decided)}
+${more === 0 ? nothing : html`<p class="quiet">${String(more)} more are not shown: <code>gatehouse approvals list --all</code> has them.</p>`}
+<p class="quiet">What is older is in the audit.</p>`,
+  };
+}
+
+/** What a reader has to do with an approval. */
+type Standing = "approver" | "asker" | "onlooker";
+
+/** What the page of one approval shows. */
+interface ApprovalView {
+  readonly approval: Approval;
+  readonly standing: Standing;
+  readonly csrf: string;
+  /** The query, while it waits or is kept. */
+  readonly query: string | undefined;
+  /** True if its reader may not see the query. */
+  readonly isHidden: boolean;
+  /** The rows that it would touch; undefined for whoever does not decide. */
+  readonly rows: ShownRows | NoPreview | undefined;
+  readonly failure: Failure | undefined;
+  /** The digest of the rows on which a decision has failed. */
+  readonly shownBefore: string | undefined;
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+function ruleText(rule: ApprovalRule): Html {
+  const { entry, boundary, permissions } = rule;
+  const by =
+    entry === undefined
+      ? html`the boundary <code>${boundary ?? ""}</code>`
+      : html`the entry for <code>${entry}</code>`;
+  return html`<li>${permissions.join(", ")} by ${by}; decided by <bdi>${approversOf(rule)}</bdi></li>`;
+}
+
+function facts({ approval, now }: ApprovalView): Html {
+  const { username, asked, expires, rules, author, decided, reason, state, touched } = approval;
+  const isOpen = state === "pending" || state === "approved";
+  const rows = touched === undefined ? nothing : html`, for the rows that were shown`;
+  return html`<dl class="sheet">
+<dt>State</dt><dd>${outcomeMark(approval)}${rows}</dd>
+${author === undefined || decided === undefined ? nothing : html`<dt>Decided by</dt><dd><bdi>${author.name}</bdi>${author.kind === "cli" ? " at the command line" : ""}, ${momentOf(decided)}</dd>`}
+${reason === undefined ? nothing : html`<dt>Reason</dt><dd><bdi>${reason}</bdi></dd>`}
+<dt>Asked by</dt><dd><bdi>${username}</bdi>, over ${wayOf(approval)}</dd>
+<dt>Asked</dt><dd>${momentOf(asked)}</dd>
+${isOpen ? html`<dt>${state === "pending" ? "To be decided" : "To be used"}</dt><dd>until ${momentOf(expires)}, ${timeLeft(expires, now)}</dd>` : nothing}
+<dt>Held back by</dt><dd><ul class="plain">${rules.map(ruleText)}</ul></dd>
+</dl>`;
+}
+
+function querySection({ approval: { state }, query, isHidden }: ApprovalView): Html {
+  const isPending = state === "pending";
+  if (query === undefined) return html`<p class="quiet">The query is not kept any longer.</p>`;
+  if (isHidden) {
+    const why = isPending
+      ? "it may hold values of databases that you may not read"
+      : "approvers and administrators may review it";
+    return html`<p class="quiet">The query is hidden: ${why}.</p>`;
+  }
+  return html`<h2>The query</h2>
+<p class="quiet">Exactly these bytes, ${String(Buffer.byteLength(query))} of them, ${isPending ? "are sent if it is approved" : "were decided on"}.</p>
+<pre>${visibleJson(query)}</pre>`;
+}
+
+/** The forms by which it is decided. */
+function decision({ approval, csrf, rows }: ApprovalView): Html {
+  const action = `/approvals/${approval.id}`;
+  const touched = rows !== undefined && "digest" in rows ? hidden("touched", rows.digest) : nothing;
+  return html`<h2>Decide</h2>
+<div class="choices">
+<form method="post" action="${action}" class="sheet">
+${hidden("csrf", csrf)}${hidden("decision", "approve")}${touched}
+<h3>Approve</h3>
+<p>Once, as it stands above. <bdi>${approval.username}</bdi> then sends it again.</p>
+${ownPassword}
+<div class="actions"><button class="primary">Approve</button></div>
+</form>
+<form method="post" action="${action}" class="sheet">
+${hidden("csrf", csrf)}${hidden("decision", "deny")}
+<h3>Deny</h3>
+<p>Nothing is done, and <bdi>${approval.username}</bdi> is told so.</p>
+<div class="field"><label for="reason">Reason</label>
+<input id="reason" name="reason" maxlength="500" autocomplete="off" aria-describedby="reason-hint">
+<span class="hint" id="reason-hint">Optional; whoever asks is told, a model as well</span></div>
+<div class="actions"><button class="danger">Deny</button></div>
+</form>
+</div>`;
+}
+
+function whoDecides({ standing, approval, rows }: ApprovalView): Html {
+  const who = [...new Set(approval.rules.map(approversOf))].join(", and ");
+  if (rows !== undefined) return nothing;
+  const own =
+    standing === "asker"
+      ? "You have asked for this, so somebody else decides"
+      : "You do not decide on this";
+  return html`<div class="note"><p>${own}: <bdi>${who}</bdi>.</p></div>`;
+}
+
+/** The page of one approval. */
+function approvalPage(view: ApprovalView): ConsolePage {
+  const { approval, rows, failure, shownBefore } = view;
+  const isPending = approval.state === "pending";
+  const isOther =
+    rows !== undefined &&
+    "digest" in rows &&
+    shownBefore !== undefined &&
+    shownBefore !== rows.digest;
+  return {
+    title: summaryOf(approval),
+    place: "approvals",
+    content: html`<p class="path"><a href="/approvals">Approvals</a></p>
+${heading(html`<code>${summaryOf(approval)}</code>`)}
+${failureNote(failure)}
+${isOther ? html`<div class="note error"><p>The rows are others than those that you were shown before: look at them again.</p></div>` : nothing}
+${isPending ? whoDecides(view) : nothing}
+${facts(view)}
+${rows === undefined ? nothing : rowsSection(approval, rows)}
+${querySection(view)}
+${isPending && rows !== undefined ? decision(view) : nothing}`,
+  };
+}
+
+/** A row of a Preview: what each column holds, as JSON. */
+type Row = ReadonlyMap<string, string>;
+
+function readRow(text: string): Row {
+  const row: unknown = JSON.parse(text, keepSpelling);
+  const entries = typeof row === "object" && row !== null ? Object.entries(row) : [];
+  return new Map(entries.map(([name, value]) => [name, JSON.stringify(value)]));
+}
+
+const number = /^-?\d/;
+
+/** A value for people: text without its quotes, and what might be taken for another apart. */
+function cell(json: string | undefined): Html {
+  if (json === undefined || json === "null") return html`<span class="hint">null</span>`;
+  if (json === '""') return html`<span class="hint">empty</span>`;
+  const text: unknown = json.startsWith('"') ? JSON.parse(json) : json;
+  return html`<bdi>${visibleJson(String(text))}</bdi>`;
+}
+
+function rowTable(
+  label: string,
+  rows: readonly Row[],
+  cellOf: (row: Row, at: number, name: string) => Html,
+) {
+  const names = [...new Set(rows.flatMap((row) => [...row.keys()]))];
+  const isNumeric = (name: string) => rows.every((row) => number.test(row.get(name) ?? "0"));
+  const columns = names.map(
+    (name): Column => (isNumeric(name) ? [visibleJson(name), "number"] : visibleJson(name)),
+  );
+  const cells = rows.map((row, at) => names.map((name) => cellOf(row, at, name)));
+  return html`<h3>${label}</h3><div class="scroll" tabindex="0" role="region" aria-label="${label}">${table(label, columns, cells)}</div>`;
+}
+
+/** Rows before and after in one table, where a change is told cell by cell. */
+function changes(before: readonly Row[], after: readonly Row[]): Html {
+  return rowTable("Before and after", before, (row, at, name) => {
+    const [old, now] = [row.get(name), after[at]?.get(name)];
+    return old === now ? cell(old) : html`<del>${cell(old)}</del> <ins>${cell(now)}</ins>`;
+  });
+}
+
+function rowTables({ before, after }: ShownRows, isUpdate: boolean): Html {
+  const [old, now] = [before.map(readRow), after.map(readRow)];
+  if (isUpdate && old.length === now.length && old.length > 0) return changes(old, now);
+  const list = (label: string, rows: readonly Row[]) =>
+    rows.length === 0 ? nothing : rowTable(label, rows, (row, _, name) => cell(row.get(name)));
+  return html`${list("Rows before", old)}${list("Rows after", now)}`;
+}
+
+const verbs: Readonly<Record<string, string>> = {
+  Delete: "deleted",
+  Insert: "inserted",
+  Update: "updated",
+  Upsert: "inserted or updated",
+};
+
+/** What a query would do to the rows of its table, and what is not known of that. */
+function rowsSection(approval: Approval, shown: ShownRows | NoPreview): Html {
+  if ("reason" in shown) {
+    return html`<h2>Rows</h2><div class="note"><p>No rows are shown: ${visibleJson(shown.reason)}. Whoever approves approves the query, whatever it touches by then.</p></div>`;
+  }
+  const { affected, before, after } = shown;
+  const operation = approval.operations[0]?.operation ?? "";
+  const most = Math.max(before.length, after.length);
+  return html`<h2>Rows</h2>
+<p><strong>${counted(affected, "row")} would be ${verbs[operation] ?? "changed"}.</strong>${affected > most ? ` The first ${most} are shown.` : ""}
+Your approval is for these rows: if one of them is changed, goes or comes meanwhile, nothing is done.</p>
+${rowTables(shown, operation === "Update")}
+<p class="quiet">Effects on other tables, by triggers and foreign keys, are not shown and not compared.</p>`;
+}
 
 /** Approvals of one kind on a page. */
 const SHOWN = 100;
@@ -88,7 +467,7 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
 const DESCRIBED = 25;
 const COUNTING_MS = 3000;
 /** Rows that were counted once for somebody, so that a refresh costs the database nothing. */
-const counted = new Map<string, Promise<number | undefined>>();
+const rowCounts = new Map<string, Promise<number | undefined>>();
 const MOST_COUNTED = 1000;
 
 async function describePending(
@@ -103,16 +482,16 @@ async function describePending(
   const words = queryInWords(body);
   if (standing !== "approver") return { words, rows: undefined };
   const key = `${approval.id} ${actor.username}`;
-  const known = counted.get(key);
+  const known = rowCounts.get(key);
   if (known !== undefined) return { words, rows: await known };
   const counting = approvals
     .rowsFor(actor.username, approval, body)
     .then((rows) => ("affected" in rows ? rows.affected : undefined));
-  counted.set(key, counting);
-  const [oldest = ""] = counted.keys();
-  if (counted.size > MOST_COUNTED) counted.delete(oldest);
+  rowCounts.set(key, counting);
+  const [oldest = ""] = rowCounts.keys();
+  if (rowCounts.size > MOST_COUNTED) rowCounts.delete(oldest);
   const rows = await counting;
-  if (rows === undefined) counted.delete(key);
+  if (rows === undefined) rowCounts.delete(key);
   return { words, rows };
 }
 

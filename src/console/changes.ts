@@ -1,13 +1,13 @@
-import { manageableBy } from "../access/administration-rights.ts";
+import { manageableBy } from "../access/administration.ts";
+import { entriesIn } from "../access/entries.ts";
 import { limitsInWords } from "../access/entry-view.ts";
 import { isExternalUsername } from "../access/identifiers.ts";
 import type { Change } from "../access/record-change.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
-import { entriesIn } from "../access/user-grants.ts";
 import { identify } from "../identity/authenticate.ts";
 import { checkPassword } from "../identity/login.ts";
-import { explainLogin } from "../pages/forms.ts";
+import { explainLogin } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { type ConsoleRequest, type Visitor, visitorOf } from "./visit.ts";
 

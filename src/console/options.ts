@@ -1,13 +1,12 @@
 import type { IncomingMessage } from "node:http";
 import type { AccessRules } from "../access/access-rules.ts";
-import type { Decision } from "../access/decision.ts";
 import type { EntryPoint } from "../access/grant.ts";
 import type { Change } from "../access/record-change.ts";
+import type { Decision } from "../access/rights.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { Subject } from "../access/subject.ts";
 import type { Approval, ApprovalStore } from "../approvals/approval.ts";
-import type { NoPreview } from "../approvals/preview.ts";
-import type { ShownRows } from "../approvals/shown-rows.ts";
+import type { NoPreview, ShownRows } from "../approvals/preview.ts";
 import type { ListenAddress } from "../config/addresses.ts";
 import type { KeyFacts } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";

@@ -1,12 +1,183 @@
-import { requireSelfOrAdministrator } from "../access/administration-rights.ts";
+import { requireSelfOrAdministrator } from "../access/administration.ts";
 import { isExternalUsername } from "../access/identifiers.ts";
 import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
-import { describeClient } from "../oauth/server/interaction-context.ts";
+import { describeClient } from "../oauth/server/login.ts";
+import { identityOf, type KnownClient, permission } from "../oauth/server/pages/page.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
+import { dateOf, type Html, html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
-import { type ApplicationRow, type SessionRow, sessionsPage } from "./pages/sessions.ts";
+import { type ConsolePage, heading, hidden, table } from "./frame.ts";
 import type { Session } from "./sessions.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+
+/** A session of the console. Times in epoch seconds. */
+interface SessionRow {
+  readonly tokenId: string;
+  readonly username: string;
+  readonly address: string;
+  readonly userAgent: string;
+  readonly started: number;
+  readonly used: number;
+  /** Until it ends by itself, if it is not used. */
+  readonly minutesLeft: number;
+  /** True for the session that shows the page. */
+  readonly isThis: boolean;
+}
+
+/** An app that somebody has let in. */
+interface ApplicationRow extends Connection, KnownClient {
+  /** Epoch seconds at which its user is asked again. */
+  readonly endsAt: number;
+}
+
+interface SessionsView {
+  readonly csrf: string;
+  readonly reader: string;
+  readonly isAdministrator: boolean;
+  /** Whose they are; undefined for everybody's. */
+  readonly username: string | undefined;
+  readonly sessions: readonly SessionRow[];
+  readonly applications: readonly ApplicationRow[];
+  /** How many there are besides. */
+  readonly more: number;
+  /** False if another server lets apps in. */
+  readonly hasApplications: boolean;
+}
+
+function button(csrf: string, action: string, field: [string, string], label: Html): Html {
+  return html`<form method="post" action="${action}">${hidden("csrf", csrf)}${hidden(...field)}<button class="small">${label}</button></form>`;
+}
+
+/** Words for what is not seen by those who hear the page. */
+function unseen(text: string | Html): Html {
+  return html`<span class="unseen">${text}</span>`;
+}
+
+function sessionTable({ csrf, sessions }: SessionsView): Html {
+  const rows = sessions.map((one) => [
+    html`<bdi>${one.username}</bdi>${one.isThis ? html` <strong>(this one)</strong>` : nothing}`,
+    html`<bdi>${one.address}</bdi><span class="hint"><bdi>${browserNamed(one.userAgent)}</bdi></span>`,
+    dateOf(one.started),
+    dateOf(one.used),
+    `in ${one.minutesLeft} min`,
+    button(
+      csrf,
+      "/sessions/end",
+      ["session", one.tokenId],
+      html`End${unseen(html` the session of ${one.username} from ${one.address} since ${dateOf(one.started)}`)}`,
+    ),
+  ]);
+  return table(
+    "Sessions of the console",
+    ["User", "Browser", ["Since", "moment"], ["Last used", "moment"], ["Ends", "moment"], "Action"],
+    rows,
+  );
+}
+
+function called(names: readonly string[]): Html {
+  return names.length === 0 ? html`no tool yet` : html`<bdi>${names.join(", ")}</bdi>`;
+}
+
+function applicationTable({ csrf, applications }: SessionsView): Html {
+  const rows = applications.map((one) => [
+    html`<bdi>${one.username}</bdi>`,
+    html`<strong><bdi>${one.name}</bdi></strong><span class="hint">${identityOf(one)}</span>`,
+    html`${permission(one)}<span class="hint">It has called ${called(one.called)}.</span>`,
+    dateOf(one.allowedAt),
+    one.renewedAt === undefined ? "never" : dateOf(one.renewedAt),
+    dateOf(one.endsAt),
+    button(
+      csrf,
+      "/sessions/disconnect",
+      ["grant", one.grantId],
+      html`Disconnect${unseen(html` ${one.name} of ${one.username}`)}`,
+    ),
+  ]);
+  return table(
+    "Connected applications",
+    [
+      "User",
+      "App",
+      "May",
+      ["Allowed", "moment"],
+      ["Last renewed", "moment"],
+      ["Ends", "moment"],
+      "Action",
+    ],
+    rows,
+  );
+}
+
+function filter({ username }: SessionsView): Html {
+  return html`<form method="get" action="/sessions" class="tools" role="search">
+<div class="field"><label for="user">Only those of this user</label>
+<input id="user" name="user" value="${username ?? ""}" maxlength="128" autocapitalize="none" spellcheck="false"></div>
+<button>Show</button>
+</form>`;
+}
+
+function endEverything({ csrf, reader, username = reader }: SessionsView): Html {
+  const whose = username === reader ? html`you have` : html`<bdi>${username}</bdi> has`;
+  return html`<details class="sheet narrow"><summary>End everything of <bdi>${username}</bdi></summary>
+<p>Ends every token, every app and every session that ${whose} by now, machines among them. Passwords and grants stay.</p>
+<form method="post" action="/sessions/end-all">${hidden("csrf", csrf)}${hidden("user", username)}
+<button class="danger">End everything now</button></form></details>`;
+}
+
+function applicationSection(view: SessionsView): Html {
+  const { applications, hasApplications } = view;
+  if (!hasApplications) {
+    return html`<p class="sheet empty">Apps are let in by another authorization server: end them there.</p>`;
+  }
+  if (applications.length > 0) return applicationTable(view);
+  return html`<p class="sheet empty">No app is connected. One appears here once somebody has let it in.</p>`;
+}
+
+/** The page of sessions and connected applications. */
+function sessionsPage(view: SessionsView): ConsolePage {
+  const { isAdministrator, sessions, more } = view;
+  return {
+    title: "Sessions",
+    place: "sessions",
+    content: html`${heading("Sessions")}
+${isAdministrator ? filter(view) : nothing}
+<h2>Signed in to this console</h2>
+${sessions.length === 0 ? html`<p class="sheet empty">Nobody of that name is signed in.</p>` : sessionTable(view)}
+<h2>Connected applications</h2>
+${applicationSection(view)}
+${more === 0 ? nothing : html`<p class="quiet">${String(more)} more are not shown: ask for those of one user.</p>`}
+<p class="quiet">Tokens of logins and machines are not listed, since nothing is kept of them; they end with everything.</p>
+${endEverything(view)}`,
+  };
+}
+
+/** Browsers by what they say of themselves; each says that it is those after it, too. */
+const browsers = [
+  [/\bEdg(?:A|iOS)?\/(\d+)/, "Edge"],
+  [/\bOPR\/(\d+)/, "Opera"],
+  [/\b(?:Firefox|FxiOS)\/(\d+)/, "Firefox"],
+  [/\b(?:HeadlessChrome|Chrome|CriOS)\/(\d+)/, "Chrome"],
+  [/\bVersion\/(\d+)[\d.]* (?:Mobile\/\w+ )?Safari\//, "Safari"],
+] as const;
+
+const systems = [
+  [/\bAndroid\b/, "Android"],
+  [/\b(?:iPhone|iPad)\b/, "iOS"],
+  [/\bMac OS X\b/, "macOS"],
+  [/\bWindows\b/, "Windows"],
+  [/\bLinux\b/, "Linux"],
+] as const;
+
+/** A browser as people call it; what is none of the usual ones is shown as it is. */
+export function browserNamed(userAgent: string): string {
+  for (const [pattern, name] of browsers) {
+    const version = pattern.exec(userAgent)?.[1];
+    if (version === undefined) continue;
+    const [, system] = systems.find(([sign]) => sign.test(userAgent)) ?? [];
+    return system === undefined ? `${name} ${version}` : `${name} ${version} on ${system}`;
+  }
+  return userAgent || "a browser that does not say what it is";
+}
 
 /** Sessions, or apps, that a page shows. */
 const SHOWN = 200;

@@ -1,11 +1,9 @@
 import { randomBytes } from "node:crypto";
 import { checkPassword } from "../identity/login.ts";
-import { explainLogin, loginError, loginFields } from "../pages/forms.ts";
-import { html } from "../pages/html.ts";
+import { explainLogin, html, loginError, loginFields } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
-import { browserCookie, sessionCookie } from "./guards.ts";
-import { hidden, renderConsolePage } from "./pages/frame.ts";
-import type { ConsoleRequest } from "./visit.ts";
+import { hidden, renderConsolePage } from "./frame.ts";
+import { browserCookie, type ConsoleRequest, sessionCookie } from "./visit.ts";
 
 /** A page of this console, with its query; nothing that a browser could take for another site. */
 const ownPath = /^\/(?![/\\])[\w/.@%?=&*:+-]*$/;

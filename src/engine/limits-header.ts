@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { keepDigits } from "../json/exact-numbers.ts";
+import { keepDigits } from "../json/document.ts";
 import { limitsHeader, type QueryLimit } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";
 

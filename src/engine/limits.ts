@@ -1,5 +1,5 @@
 import type { z } from "zod";
-import { counted } from "../counted.ts";
+import { counted } from "../suggestion.ts";
 import type { bytewiseShape, limitShape } from "./limits-header.ts";
 import { EngineRefusal } from "./refusal.ts";
 

@@ -3,7 +3,7 @@ import { batchKey } from "../query/grammar.ts";
 import type { CellValue, Operation } from "../query/operation-types.ts";
 import { isOperationName } from "../query/operations.ts";
 import { EngineRefusal } from "./refusal.ts";
-import { ExactNumber, has64Bits } from "./sql/cell-text.ts";
+import { ExactNumber, has64Bits } from "./sql/values.ts";
 
 /** A query body, parsed. */
 export interface ParsedQuery {

@@ -2,7 +2,7 @@ import { closeSync, existsSync, openSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
-import { giveToDirectoryOwner } from "./permissions.ts";
+import { giveToDirectoryOwner } from "./guarded.ts";
 
 export interface LockOptions {
   /** True if the lock is also given while the disk is full, to a holder that can go on reading. */

@@ -3,8 +3,8 @@ import { stat } from "node:fs/promises";
 import { constants, setPriority } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
-import { auditFilesOf, isCompressed } from "../observe/audit-files.ts";
 import { extendIndex, removeOldIndexes } from "../observe/audit-index.ts";
+import { auditFilesOf, isCompressed } from "../observe/audit-search.ts";
 
 /** A twentieth of a processor is enough for some thousand requests a second. */
 const REST = 19;

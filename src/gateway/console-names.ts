@@ -1,12 +1,12 @@
-import { maySeeGrants } from "../access/administration-rights.ts";
+import { maySeeGrants } from "../access/administration.ts";
+import { seeTable, whyUnseen } from "../access/policy.ts";
 import type { Subject } from "../access/subject.ts";
-import { seeTable, whyUnseen } from "../access/whole-access.ts";
 import type { SchemaNames } from "../console/options.ts";
 import { Refusal } from "../refusal.ts";
 import { fieldLines } from "../upstream/query-form.ts";
 import { createSchemaSource } from "../upstream/schema-source.ts";
 import type { Gateway } from "./gateway.ts";
-import { credentialOf } from "./query-flow.ts";
+import { credentialOf } from "./query.ts";
 
 const TIMEOUT_MS = 2000;
 const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;

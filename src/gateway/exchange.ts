@@ -1,15 +1,88 @@
 import { randomUUID } from "node:crypto";
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import type { Subject } from "../access/subject.ts";
 import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
 import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
-import type { RefusedToken } from "../refusal.ts";
+import { Refusal, type RefusedToken } from "../refusal.ts";
 import type { ClientSink } from "../upstream/forward-attempt.ts";
 import type { EngineReport } from "../upstream/headers.ts";
 import type { Peer } from "./peer.ts";
-import { pathOf } from "./request-head.ts";
+
+/** Headers that a request may have; how many bytes they may take, the parser says. */
+const MAX_HEADERS = 128;
+
+/** A host and perhaps a port (RFC 9110, section 7.2), of those names that DNS and addresses have. */
+const authority = /^(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i;
+
+/** A length in its one plain spelling, and no larger than every reader can count. */
+const plainLength = /^(?:0|[1-9]\d{0,14})$/;
+
+function refused(message: string): Refusal {
+  return new Refusal("bad_request", { message: `Bad request: ${message}` });
+}
+
+/**
+ * How often a header stands in a head.
+ *
+ * @param name in lower case
+ */
+export function occurrences({ rawHeaders }: IncomingMessage, name: string): number {
+  let count = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const found = rawHeaders[at];
+    if (found?.length === name.length && found.toLowerCase() === name) count++;
+  }
+  return count;
+}
+
+/** RFC 9112, section 3.2. */
+function requireOneHost(request: IncomingMessage): void {
+  const { httpVersion, headers } = request;
+  const count = occurrences(request, "host");
+  if (count === 0 && httpVersion === "1.0") return;
+  if (count !== 1 || !authority.test(headers.host ?? "")) throw refused("Host must name one host");
+}
+
+/**
+ * The parser takes more than one way to tell a length; a server behind might take one of them for
+ * another (RFC 9112, section 6).
+ */
+function requirePlainFraming({ httpVersion, headers }: IncomingMessage): void {
+  const { "transfer-encoding": encoding, "content-length": length } = headers;
+  const isPlainEncoding = encoding?.toLowerCase() === "chunked" && httpVersion === "1.1";
+  if (encoding !== undefined && !isPlainEncoding) {
+    throw refused("the only Transfer-Encoding is chunked, in HTTP/1.1");
+  }
+  if (length !== undefined && !plainLength.test(length)) {
+    throw refused("Content-Length must be a plain number");
+  }
+}
+
+/**
+ * Refuses a head that keeps the letter of HTTP but that two readers could read differently.
+ *
+ * @throws Refusal `bad_request` or `headers_too_large`
+ */
+export function requirePlainHead(request: IncomingMessage): void {
+  const { httpVersion, rawHeaders } = request;
+  if (httpVersion !== "1.1" && httpVersion !== "1.0") throw refused("HTTP/1.1 is spoken here");
+  if (rawHeaders.length > 2 * MAX_HEADERS) throw new Refusal("headers_too_large");
+  requireOneHost(request);
+  requirePlainFraming(request);
+}
+
+/** A request's path as sent, without its query string. */
+export function pathOf({ url: target = "" }: IncomingMessage): string {
+  const query = target.indexOf("?");
+  return query === -1 ? target : target.slice(0, query);
+}
+
+/** True if the head tells of a body (RFC 9112, section 6). */
+export function hasBody(headers: IncomingHttpHeaders): boolean {
+  return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;
+}
 
 /** Listeners of an answer that are no leak. */
 const MAX_LISTENERS = 24;
@@ -17,7 +90,7 @@ const MAX_LISTENERS = 24;
 export const UNKNOWN_ROUTE = "unknown";
 
 /** What the listener knows of a request. */
-export interface Arrival {
+interface Arrival {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly peer: Peer;
@@ -36,7 +109,7 @@ export interface ResourceChallenge {
 }
 
 /** What routing has found. */
-export interface Routed {
+interface Routed {
   /** The route's pattern: the metric's label, bounded in number. */
   readonly pattern: string;
   /** The values of the route's path parameters, as sent. */
@@ -55,7 +128,7 @@ const unrouted: Routed = {
 };
 
 /** What authentication has found: nothing on public routes and while it is off. */
-export interface Authenticated {
+interface Authenticated {
   /** The user that the audit names; at a login, the one who it is said to be. */
   readonly username: string | undefined;
   /** Who asks, for the policy. */

@@ -1,20 +1,170 @@
 import { randomBytes } from "node:crypto";
+import { diffSnapshots } from "../access/diff.ts";
+import { limitsText } from "../access/query-limits.ts";
 import type { Change } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
-import { parseListenAddress } from "../config/addresses.ts";
+import type { Approval } from "../approvals/approval.ts";
+import {
+  type NoPreview,
+  type PreviewQuery,
+  previewQuery,
+  readShownRows,
+  type ShownRows,
+  whyUnseen,
+} from "../approvals/preview.ts";
+import { parseListenAddress, withoutPassword } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { issuerPrefixes } from "../config/schema.ts";
+import { describeVersion, type LoadedVersion, REMEMBERED } from "../console/access-history.ts";
 import { openConsole } from "../console/app.ts";
-import type { SharedConsole } from "../console/options.ts";
+import type { ApprovalDesk, GatewayState, SharedConsole, StoreState } from "../console/options.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
+import { version } from "../product.ts";
+import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
-import { approvalDesk } from "./approval-desk.ts";
+import { fieldLines } from "../upstream/query-form.ts";
 import { describeChanges } from "./change-records.ts";
 import { namesOffered } from "./console-names.ts";
-import { type ShownGateway, stateOf, versionsIn } from "./console-state.ts";
 import type { Gateway } from "./gateway.ts";
 import { openState } from "./open-state.ts";
+import { hasOwnEngine, ownDatabaseUrl } from "./own-engine.ts";
+import { credentialOf, LIMITS_HEADER } from "./query.ts";
 import { outcomeOf } from "./query-outcome.ts";
+import type { Listener } from "./server.ts";
+
+/** Approvals as the console's users see them and decide on them. */
+
+/** Milliseconds that a Preview may take. */
+const TIMEOUT_MS = 60_000;
+/** Bytes of a Preview that are shown; a hundred rows before and after. */
+const LARGEST_PREVIEW = 4 * 1024 * 1024;
+
+async function askPreview(
+  gateway: Gateway,
+  user: string,
+  { body, query, limits }: PreviewQuery,
+): Promise<ShownRows | NoPreview> {
+  const fields = fieldLines({
+    "content-type": "application/json",
+    [LIMITS_HEADER]: limitsText(limits),
+    ...credentialOf(gateway),
+  });
+  const answer = await gateway.routing.queriesOf(query).ask({
+    ...{ user, body, fields, isRead: true, largest: LARGEST_PREVIEW },
+    hold: () => {},
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  });
+  if (answer.isCut) return { reason: "the rows are too long to be shown" };
+  return readShownRows(answer.status, answer.body.toString("utf8"));
+}
+
+async function rowsFor(
+  gateway: Gateway,
+  approver: string,
+  approval: Approval,
+  body: Buffer,
+): Promise<ShownRows | NoPreview> {
+  const { queries, access, log } = gateway;
+  if (!queries.isEngine) return { reason: "no gatehouse engine answers behind the gateway" };
+  const preview = previewQuery(access.snapshot, queries.grammar, approval, body);
+  if ("reason" in preview) return preview;
+  const unseen = whyUnseen(access.snapshot, queries.grammar, approver, approval);
+  if (unseen !== undefined) return { reason: unseen };
+  try {
+    return await askPreview(gateway, approver, preview);
+  } catch (error) {
+    if (error instanceof Refusal) return { reason: error.message };
+    log.error({ err: error }, "the rows of an approval cannot be shown");
+    return { reason: "the engine's answer cannot be read" };
+  }
+}
+
+/** The approvals of a gateway, for its console. */
+function approvalDesk(gateway: Gateway): ApprovalDesk {
+  const { approvals } = gateway;
+  return {
+    // Nothing is made for those who only look.
+    use: async (work) =>
+      (await approvals.counts()) === undefined ? undefined : approvals.use(work),
+    get wait() {
+      return gateway.configuration.approvals.wait * 1000;
+    },
+    rowsFor: (approver, approval, body) => rowsFor(gateway, approver, approval, body),
+  };
+}
+
+/** What the console shows of a gateway, as it is by now. */
+interface ShownGateway {
+  readonly gateway: Gateway;
+  readonly listener: Pick<Listener, "secure" | "originOf">;
+  readonly store: StoreReplica | undefined;
+}
+
+async function storeStateOf({ store, replica }: StoreReplica): Promise<StoreState> {
+  const { name: own, isReached, lag } = replica;
+  // Loaded here, since a gateway on files has no use for it.
+  const { readStatus } = await import("../store/status.ts");
+  try {
+    return { own, isReached, lag, status: await readStatus(store.database) };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return { own, isReached: false, lag, status: undefined };
+  }
+}
+
+/** What a gateway is by now. */
+async function stateOf(
+  { gateway, listener, store }: ShownGateway,
+  loaded: LoadedConfiguration,
+): Promise<GatewayState> {
+  const { routing, keys } = gateway;
+  const upstreams = routing.targets.map(async (target) => {
+    const { busy, waiting, isLive } = target;
+    const databases = routing.databasesAt(target);
+    // The gateway's own engine listens on a private socket, which says nothing to people.
+    const isOwnEngine = databases === undefined && hasOwnEngine(loaded);
+    const name = isOwnEngine ? withoutPassword(ownDatabaseUrl(loaded)) : target.name;
+    return { name, databases, busy, waiting, isLive, isUp: await target.isUp() };
+  });
+  const { secure } = listener;
+  return {
+    version,
+    configurationFailure: (await gateway.shared.condition()).configurationFailure,
+    upstreams: await Promise.all(upstreams),
+    algorithm: keys.ring.algorithm,
+    keys: keys.ring.keys,
+    keysFailure: keys.failure,
+    certificate: secure && {
+      names: secure.certificate.names,
+      expires: secure.certificate.expires,
+      failure: secure.failure,
+    },
+    store: store && (await storeStateOf(store)),
+  };
+}
+
+/** Reads the last versions of users and grants out of a store, the newest first. */
+async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
+  const { versionsBack } = await import("../store/access-versions.ts");
+  const last: LoadedVersion[] = [];
+  const { access, position } = replica.state;
+  const versions = versionsBack(store.database.query, { access, position });
+  for await (const { at, version: number, author, before, after } of versions) {
+    const version = { at: Math.floor(at.getTime() / 1000), version: String(number), author };
+    const diff = diffSnapshots(before, after);
+    if (last.push(describeVersion({ ...version, before, after, diff })) === REMEMBERED) break;
+  }
+  return last;
+}
+
+/** Reads the last versions of users and grants; undefined where only the present one is kept. */
+function versionsIn({
+  store,
+  gateway,
+}: ShownGateway): (() => Promise<LoadedVersion[]>) | undefined {
+  const isKept = store !== undefined && gateway.configuration.store.access === "store";
+  return isKept ? () => readVersions(store) : undefined;
+}
 
 /** What the embedded authorization server remembers, where there is one. */
 async function openApplications(

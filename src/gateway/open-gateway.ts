@@ -1,30 +1,445 @@
+import { existsSync } from "node:fs";
+import { stat } from "node:fs/promises";
+import { Worker } from "node:worker_threads";
+import { openAccessFile } from "../access/access-file.ts";
+import type { AccessRules, Plan } from "../access/access-rules.ts";
+import { type Change, usernameOf } from "../access/record-change.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { watchClock } from "../clock.ts";
+import { storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
+import { watchFile } from "../files/watch.ts";
+import { makeHandEditsLast } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash.ts";
-import { keysDirectoryOf } from "../identity/key-file.ts";
+import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
+import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
+import type { LoginContext } from "../identity/login.ts";
 import { openPasswordRule, type PasswordRule } from "../identity/password.ts";
+import { openRevocations } from "../identity/revocation-file.ts";
+import type { LiveRevocations } from "../identity/revocations.ts";
+import { createTokenAuthority, type TokenAuthority } from "../identity/token.ts";
+import { siblingModule } from "../ipc/child-program.ts";
 import { ActivityNotes, type ActivityPlace, activityFile } from "../observe/activity.ts";
-import { createAudit } from "../observe/audit.ts";
+import { type Audit, createAudit } from "../observe/audit.ts";
+import { BLOCK_BYTES } from "../observe/audit-index.ts";
+import { auditFilesOf, isCompressed } from "../observe/audit-search.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import { version } from "../product.ts";
-import type { StoreReplica } from "../store/open.ts";
+import type { Store, StoreReplica } from "../store/open.ts";
+import type { BackendOptions } from "../upstream/backend.ts";
+import {
+  type BackendGroup,
+  DatabaseRouting,
+  openBackendGroup,
+} from "../upstream/database-routing.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
-import { keepAuditIndexed } from "./audit-indexer.ts";
-import { BodyBudget } from "./body-collector.ts";
+import { QueryMetrics } from "../upstream/query-client.ts";
+import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
+import { BodyBudget } from "./body.ts";
+import {
+  type ChangeJournal,
+  changeNotesOf,
+  describeChanges,
+  openChangeJournal,
+} from "./change-records.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openApprovals } from "./open-approvals.ts";
-import { openAccess, openChanges, openIdentity } from "./open-identity.ts";
-import { openSharedCounts, openSharedStore } from "./open-store.ts";
-import { openUpstream } from "./open-upstream.ts";
-import type { EngineTarget } from "./own-engine.ts";
+import { dataDirectoryOf, type EngineTarget, hasOwnEngine, knownDatabases } from "./own-engine.ts";
 import { openGrammar } from "./query-grammar.ts";
+import { reportReload, warnOfOddities } from "./reload-report.ts";
 import { openSchema } from "./schema.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
-import { createShared, type Membership, type Shared } from "./shared.ts";
+import { type Counts, createShared, type Membership, type Shared } from "./shared.ts";
 import { bodyBytesLimit } from "./system-limits.ts";
+
+/** Milliseconds between two looks at how far the files have grown. */
+const LOOK_MS = 10_000;
+/** Milliseconds after the start in which nothing is done. */
+const FIRST_LOOK_MS = 1000;
+
+/** Whole blocks of the files that can be indexed. */
+async function countBlocks(file: string): Promise<number> {
+  const files = (await auditFilesOf(file, 0)).filter((one) => !isCompressed(one));
+  const sizes = await Promise.all(files.map(async (one) => (await stat(one)).size));
+  return sizes.reduce((sum, size) => sum + Math.floor(size / BLOCK_BYTES), 0);
+}
+
+/**
+ * Keeps the index of the audit's files up to date, in a thread that runs when there is another block.
+ *
+ * @returns what ends that
+ */
+function keepAuditIndexed(file: string, log: Log): () => Promise<void> {
+  let known = 0;
+  let running: Worker | undefined;
+
+  function fail(error: unknown): void {
+    const reason = error instanceof Error ? error.message : "unknown";
+    log.warn({ file, reason }, "the audit cannot be indexed: questions to it take longer");
+  }
+
+  async function look(): Promise<void> {
+    const blocks = await countBlocks(file);
+    if (running !== undefined || blocks === known) return;
+    known = blocks;
+    if (blocks === 0) return;
+    running = new Worker(siblingModule(import.meta.url, "audit-index-program"), {
+      workerData: file,
+    });
+    running.once("error", fail).once("exit", () => (running = undefined));
+    running.unref();
+  }
+
+  const lookAgain = () => void look().catch(fail);
+  const first = setTimeout(lookAgain, FIRST_LOOK_MS).unref();
+  const timer = setInterval(lookAgain, LOOK_MS).unref();
+  return async () => {
+    clearTimeout(first);
+    clearInterval(timer);
+    await running?.terminate();
+  };
+}
+
+/** With whom this process serves the gateway. */
+interface Fellows {
+  /** Set if other processes of this machine serve the same gateway. */
+  readonly member: Membership | undefined;
+  /** Set if replicas share what is decided by. */
+  readonly store: StoreReplica | undefined;
+}
+
+/** Opens the rules where they are held. */
+async function openRules(
+  { configuration: { auth, store: settings } }: LoadedConfiguration,
+  { member, store }: Fellows,
+): Promise<AccessRules> {
+  if (store !== undefined && settings.access === "store") return store.access;
+  return openAccessFile(auth.access_control_file, {
+    checkRead: auth.check_permissions,
+    // Of several replicas each would change its own: the file is changed where it comes from.
+    isReadOnly: store !== undefined,
+    ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("access") }),
+  });
+}
+
+/** Opens the access rules, whose reloads are told of, and puts their closing on the stack. */
+async function openAccess(
+  loaded: LoadedConfiguration,
+  observers: { log: Log; audit: Audit; metrics: Metrics | undefined },
+  fellows: Fellows,
+  opened: AsyncDisposableStack,
+): Promise<AccessRules> {
+  const records = { ...observers, databases: () => knownDatabases(loaded) };
+  const access = await openRules(loaded, fellows);
+  access.subscribe((event) => reportReload(records, event));
+  opened.defer(() => access.close());
+  records.metrics?.reloaded(access.version);
+  await warnOfOddities(records, access.snapshot);
+  const { configuration } = loaded;
+  if (storesAccess(configuration) && (fellows.member?.isFirst ?? true)) {
+    const file = configuration.auth.access_control_file;
+    const watch = watchFile(file, () => {
+      if (existsSync(file)) {
+        observers.log.warn(
+          { file },
+          "edits of this file are ignored: users and grants are in the store",
+        );
+      }
+    });
+    opened.defer(() => watch.close());
+  }
+  return access;
+}
+
+/** Opens the journal of changes, which follows the access file, and puts its closing on the stack. */
+function openChanges(
+  { configuration, serviceDirectory }: LoadedConfiguration,
+  {
+    access,
+    audit,
+    log,
+    member,
+  }: Pick<IdentityBase, "access" | "log" | "member"> & { audit: Audit },
+  opened: AsyncDisposableStack,
+): ChangeJournal {
+  const journal = openChangeJournal({
+    audit,
+    log,
+    accessFile: configuration.auth.access_control_file,
+    notes: changeNotesOf(serviceDirectory),
+    isFirst: member?.isFirst ?? true,
+  });
+  access.subscribe((event) => journal.onReload(event));
+  opened.defer(() => journal.close());
+  return journal;
+}
+
+/** Changes that a login makes are the user's: a hash of higher costs. */
+async function changeAsUser(
+  { access, changes }: Pick<IdentityBase, "access" | "changes">,
+  plan: Plan,
+): Promise<Snapshot> {
+  let planned: readonly Change[] = [];
+  const written = await access.change((current) => {
+    planned = plan(current);
+    return planned;
+  });
+  changes.noteVersion(written.version);
+  const [first] = planned;
+  if (first !== undefined) {
+    const author = { kind: "api", name: usernameOf(first) } as const;
+    changes.write(author, describeChanges(planned), written.version);
+  }
+  return written;
+}
+
+/** All that tells who is calling. */
+interface Identity {
+  readonly keys: LiveKeyRing;
+  readonly revocations: LiveRevocations;
+  readonly tokens: TokenAuthority;
+  readonly login: LoginContext;
+}
+
+/** What an error may show in a log. */
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : "unknown";
+}
+
+/** What identity rests on. */
+interface IdentityBase extends Fellows {
+  readonly access: AccessRules;
+  readonly changes: ChangeJournal;
+  readonly shared: Shared;
+  readonly log: Log;
+  readonly metrics: Metrics | undefined;
+}
+
+/** Opens the keys of login tokens. */
+async function openKeys(
+  { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
+  { store, member, log, metrics }: IdentityBase,
+): Promise<LiveKeyRing> {
+  const files = () =>
+    keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
+  const held = store?.keys ?? files();
+  const keys = await openLiveKeyRing(held, {
+    algorithm: auth.signing_algorithm,
+    // A process that is started in the place of another must not sign by keys of its own.
+    mayMake: member?.isFirst ?? true,
+    onReplaced: () =>
+      log.warn({ place: held.place }, "no signing keys: made anew, earlier tokens end"),
+    onReload() {
+      metrics?.keysReloaded(true);
+      log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded");
+    },
+    onFailure(error) {
+      metrics?.keysReloaded(false);
+      const reason = reasonOf(error);
+      log.error({ reason }, "signing keys refused: the last good ones stay in force");
+    },
+  });
+  metrics?.keysReloaded(true);
+  return keys;
+}
+
+/** Opens the file of revocations. */
+function openRevokedTokens(
+  { configuration: { auth } }: LoadedConfiguration,
+  { member, log }: IdentityBase,
+): Promise<LiveRevocations> {
+  return openRevocations(auth.revocations_file, {
+    checkRead: auth.check_permissions,
+    ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("revocations") }),
+    onFailure: (error) =>
+      log.error(
+        { reason: reasonOf(error) },
+        "revocations refused: the last good state stays in force",
+      ),
+    onLost: (count) =>
+      log.warn(
+        { file: auth.revocations_file, count },
+        "the revocations file lacks what is in force: it stays so and is written back",
+      ),
+  });
+}
+
+/** Opens keys and revocations, and puts their closing on the stack. */
+async function openIdentity(
+  loaded: LoadedConfiguration,
+  base: IdentityBase,
+  opened: AsyncDisposableStack,
+): Promise<Identity> {
+  const { configuration } = loaded;
+  const { auth } = configuration;
+  const { access, changes, shared, store, log, member } = base;
+  const keys = await openKeys(loaded, base);
+  opened.defer(() => keys.close());
+  const revocations = store?.revocations ?? (await openRevokedTokens(loaded, base));
+  opened.defer(() => revocations.close());
+  if (store === undefined || configuration.store.access === "file") {
+    const stop = makeHandEditsLast(access, revocations, {
+      turn: member?.number,
+      onFailure: (user, error) =>
+        log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good"),
+    });
+    opened.defer(stop);
+  }
+  const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
+  const costs = configuredCosts(configuration);
+  const login: LoginContext = {
+    snapshot: () => access.snapshot,
+    revocations,
+    change: (plan) => changeAsUser({ access, changes }, plan),
+    tokens,
+    throttle: shared.throttle,
+    hashing: shared.hashing,
+    costs,
+    tokenLifetime: auth.token_expiration,
+    onUpgradeFailed: (error) =>
+      log.warn(
+        { reason: reasonOf(error) },
+        "a password hash could not be upgraded to the configured costs",
+      ),
+  };
+  return { keys, revocations, tokens, login };
+}
+
+/**
+ * Opens what several replicas share, and puts its closing on the stack; undefined where files hold
+ * everything, and then nothing of it is loaded.
+ *
+ * @throws StoreError, StoreKeyError or StoreContentError if it cannot be used
+ */
+async function openSharedStore(
+  configuration: Configuration,
+  { log, metrics }: { log: Log; metrics: Metrics | undefined },
+  opened: AsyncDisposableStack,
+): Promise<StoreReplica | undefined> {
+  if (configuration.store.url === undefined) return undefined;
+  const { openReplica, openStore } = await import("../store/open.ts");
+  const store = await openStore(configuration);
+  opened.defer(() => store.close());
+  const { max_staleness: seconds } = configuration.store;
+  const shared = await openReplica(
+    store,
+    configuration,
+    {
+      onLost: (reason) =>
+        log.error(
+          { reason },
+          `the store is out of reach: nothing can be changed, and in ${seconds} seconds nothing is decided`,
+        ),
+      onFound: () => log.info("the store is there again"),
+    },
+    opened,
+  );
+  metrics?.showStore(shared.replica);
+  return shared;
+}
+
+/**
+ * Opens what all replicas count together, and puts its closing on the stack; undefined where each
+ * counts for itself.
+ *
+ * @param known the store, if it is open already
+ * @throws as `openSharedStore`
+ */
+export async function openSharedCounts(
+  configuration: Configuration,
+  known: Store | undefined,
+  opened: AsyncDisposableStack,
+): Promise<Counts | undefined> {
+  if (configuration.store.url === undefined) return undefined;
+  const { openStore } = await import("../store/open.ts");
+  const { openCounts } = await import("../store/shared-counts.ts");
+  const store = known ?? (await openStore(configuration));
+  if (known === undefined) opened.defer(() => store.close());
+  return openCounts(store, opened);
+}
+
+/** The databases behind, and the ways to them. */
+interface Upstream {
+  readonly routing: DatabaseRouting;
+  readonly metrics: QueryMetrics;
+  /** Where the gateway's own engine keeps SQLite files; undefined if it does not. */
+  readonly dataDirectory: string | undefined;
+}
+
+function groupOptions(
+  { configuration: { upstream } }: LoadedConfiguration,
+  log: Log,
+): BackendOptions {
+  return {
+    connections: upstream.connections,
+    connectTimeout: upstream.connect_timeout * 1000,
+    responseTimeout: upstream.response_timeout * 1000,
+    healthPath: upstream.health_path,
+    healthInterval: upstream.health_interval * 1000,
+    authorization: upstream.authorization,
+    metrics: new QueryMetrics(),
+    onChange(target, isLive) {
+      if (isLive) log.info({ target }, "an upstream is back and takes queries again");
+      else log.warn({ target }, "an upstream failed and takes no queries until a check passes");
+    },
+  };
+}
+
+interface Where {
+  readonly url?: string | undefined;
+  readonly urls?: readonly string[] | undefined;
+}
+
+interface Targets {
+  readonly first: UpstreamTarget;
+  readonly others: readonly UpstreamTarget[];
+}
+
+/** The targets of `url` or `urls`, the first of them apart; undefined if neither is there. */
+function targetsOf({ url, urls = [] }: Where): Targets | undefined {
+  const [first, ...others] = (url === undefined ? urls : [url]).map(parseTarget);
+  return first === undefined ? undefined : { first, others };
+}
+
+/**
+ * Opens the configured upstreams, or an engine of the gateway's own in the place of the first; puts
+ * their closing on the stack.
+ *
+ * @param engine where the engine listens
+ */
+async function openUpstream(
+  loaded: LoadedConfiguration,
+  engine: EngineTarget,
+  log: Log,
+  opened: AsyncDisposableStack,
+): Promise<Upstream> {
+  const { upstream } = loaded.configuration;
+  const options = groupOptions(loaded, log);
+  function openGroup({ first, others }: Targets, own: BackendOptions = options): BackendGroup {
+    const group = openBackendGroup(first, others, own);
+    opened.defer(() => group.close());
+    return group;
+  }
+
+  const configured = hasOwnEngine(loaded) ? undefined : targetsOf(upstream);
+  // The configured path is that of the operator's own servers, not the engine's.
+  const home =
+    configured === undefined
+      ? openGroup({ first: await engine(), others: [] }, { ...options, healthPath: "/healthz" })
+      : openGroup(configured);
+  const elsewhere = new Map<string, BackendGroup>();
+  for (const { databases, ...where } of upstream.databases) {
+    const targets = targetsOf(where);
+    if (targets === undefined) continue;
+    const group = openGroup(targets);
+    for (const database of databases) elsewhere.set(database, group);
+  }
+  const routing = new DatabaseRouting(home, elsewhere);
+  return { routing, metrics: options.metrics, dataDirectory: dataDirectoryOf(loaded) };
+}
 
 export interface StartOptions {
   readonly log: Log;

@@ -1,7 +1,31 @@
+import { isDeepStrictEqual } from "node:util";
+import { entriesIn, reachingEntries } from "../access/entries.ts";
+import type { Boundary, Grant } from "../access/grant.ts";
+import {
+  decideAll,
+  decideOnTables,
+  decideWhole,
+  mayUseAnywhere,
+  mayUseOn,
+} from "../access/policy.ts";
+import { writtenBoundary, writtenEntry } from "../access/records.ts";
+import {
+  boundariesFor,
+  boundaryName,
+  type Decision,
+  decidingEntry,
+  mayBeNarrowed,
+  type QueryOrigin,
+} from "../access/rights.ts";
+import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
+import { grantsOf } from "../access/snapshot.ts";
+import type { Subject } from "../access/subject.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/authenticate.ts";
+import type { Rights } from "../mcp/proxy/tool-policy.ts";
+import type { AskedRight, WhoAmI } from "../mcp/tools/tool.ts";
 import type { ExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
@@ -9,17 +33,194 @@ import { openSigningKeys } from "../oauth/server/tokens.ts";
 import type { AuditLevel } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
+import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
+import { Refusal } from "../refusal.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import { commonHeaders } from "./answer.ts";
 import { resourceOf } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
-import { mayNeedApproval } from "./judge.ts";
-import { requireRight, rightsOf } from "./mcp-rights.ts";
 import { openState } from "./open-state.ts";
-import { ask } from "./query-flow.ts";
-import { countCall } from "./request-limits.ts";
-import { mostRows, whoIs } from "./who-am-i.ts";
+import { ask, countCall, isNarrowed, mayNeedApproval, originOf, requireAllowed } from "./query.ts";
+
+const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
+
+/**
+ * What a principal may do behind `/mcp`, by the live access file. What is decided is noted with its
+ * request.
+ */
+function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Principal): Rights {
+  const { auth } = gateway.configuration;
+  const { verdict } = exchange;
+  const decideNow = (permission: PermissionClass, database: string) =>
+    decideWhole(gateway.access.snapshot, subject, permission, database, originOf(exchange));
+  return {
+    decide(rule, database) {
+      const { permission } = rule;
+      const judge = () => (auth.enabled ? decideNow(permission, database) : allowed);
+      const decision = judge();
+      const { role, entry } = decision;
+      verdict.ask([{ operation: permission, database, tables: [], role, entry }]);
+      if (decision.allowed) verdict.allow();
+      else verdict.deny(decision.reason, 403);
+      const { tools } = gateway.configuration.mcp;
+      verdict.requireStillAllowed = () => {
+        const { tools: now } = gateway.configuration.mcp;
+        const isRuled = now === tools || now.some((other) => isDeepStrictEqual(other, rule));
+        if (!isRuled) throw new Refusal("no_grant");
+        requireAllowed(judge());
+      };
+      return decision;
+    },
+    countCall: () => countCall(gateway, exchange),
+    mayUse(permission, database) {
+      if (!auth.enabled) return true;
+      const { snapshot } = gateway.access;
+      return database === undefined
+        ? mayUseAnywhere(snapshot, subject, permission, originOf(exchange))
+        : decideNow(permission, database).allowed;
+    },
+  };
+}
+
+/** What can be decided ahead of a query; undefined if its arguments do not name enough for that. */
+function decideAhead(
+  gateway: Gateway,
+  exchange: Exchange,
+  subject: Subject,
+  { permissions, database, tables }: AskedRight,
+): Decision | undefined {
+  if (database === undefined) return undefined;
+  const { snapshot } = gateway.access;
+  if (!isNarrowed(gateway, exchange)) return decideAll(snapshot, subject, permissions, database);
+  if (tables.length === 0) return undefined;
+  return decideOnTables(snapshot, subject, permissions, database, tables, originOf(exchange));
+}
+
+/**
+ * Judges the right that a call of the embedded server needs, by what its arguments name, before
+ * they are looked at any further.
+ *
+ * @throws Refusal saying which rule denies it; that is noted
+ */
+function requireRight(gateway: Gateway, exchange: Exchange, asked: AskedRight): void {
+  const { operation, permissions, database, tables } = asked;
+  const { configuration, access } = gateway;
+  const { subject } = exchange.authenticated;
+  if (!configuration.auth.enabled || subject === undefined) return;
+  // By what its query says in detail, a narrowed caller is judged later.
+  const decided = decideAhead(gateway, exchange, subject, asked);
+  const mayUse = (permission: PermissionClass) =>
+    database === undefined
+      ? mayUseAnywhere(access.snapshot, subject, permission)
+      : mayUseOn(access.snapshot, subject, permission, database);
+  const isAllowed = decided?.allowed ?? permissions.every(mayUse);
+  if (isAllowed) return;
+  const { reason = "no_grant", role, entry, message } = decided ?? {};
+  exchange.verdict.ask([{ operation, database: database ?? "", tables, role, entry }]);
+  const told = message === undefined ? {} : { message };
+  const refusal = new Refusal(reason === "allowed" ? "no_grant" : reason, told);
+  exchange.verdict.deny(refusal.code, refusal.status);
+  throw refusal;
+}
+
+/** The rights that a query may need: users are managed elsewhere. */
+const rights = permissionClasses.filter((permission) => permission !== "GRANT");
+
+function mcpOriginOf({ clientId }: Principal): QueryOrigin {
+  return { via: "mcp", client: clientId };
+}
+
+/** The caller's entries that are in force, as far as its token opens their databases. */
+function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
+  const grants = grantsOf(gateway.access.snapshot, subject.username);
+  const { tokenDatabase } = subject;
+  const isLimited = tokenDatabase !== EVERY_DATABASE;
+  const entries = isLimited ? reachingEntries(grants, tokenDatabase) : [...entriesIn(grants)];
+  const now = Date.now();
+  return entries
+    .filter(({ expires }) => expires === undefined || expires > now)
+    .map((grant) => (isLimited ? { ...grant, database: tokenDatabase } : grant));
+}
+
+/** A boundary by its name, with what it limits. */
+function limitsOf(boundary: Boundary): object {
+  const { via: _, client, username, database, approvers, ...limits } = writtenBoundary(boundary);
+  return { boundary: boundaryName(boundary), ...limits };
+}
+
+/** By entry, what the caller may do now. */
+function accessOf(gateway: Gateway, principal: Principal): WhoAmI["access"] {
+  if (!gateway.configuration.auth.enabled) {
+    return [{ database: EVERY_DATABASE, role: "Owner", rights }];
+  }
+  const { subject } = principal;
+  const { snapshot } = gateway.access;
+  const origin = mcpOriginOf(principal);
+  const boundariesOn = (database: string) =>
+    boundariesFor(snapshot, subject.username, database, origin);
+  return entriesOf(gateway, principal).map((grant) => {
+    const { username: _, approvers: __, ...entry } = writtenEntry(grant);
+    const { database, role } = grant;
+    const boundaries = boundariesOn(database);
+    const further = database === EVERY_DATABASE ? snapshot.boundaries : [];
+    const told = new Set([
+      ...boundaries,
+      ...further.flatMap((one) => boundariesOn(one.database ?? database)),
+    ]);
+    const roles = [role, ...boundaries.flatMap((boundary) => boundary.role ?? [])];
+    const given = rights.filter(
+      (right) =>
+        roles.every((each) => roleAllows(each, right)) &&
+        (subject.tokenReadOnly !== true || right === "SELECT"),
+    );
+    return {
+      ...entry,
+      ...{ database, role, rights: given },
+      ...(told.size === 0 ? {} : { boundaries: Array.from(told, limitsOf) }),
+    };
+  });
+}
+
+/** Who calls `/mcp`, what that one may do by the live access file, and how much in one call. */
+function whoIs(gateway: Gateway, principal: Principal): WhoAmI {
+  const { mcp, upstream } = gateway.configuration;
+  const { subject, scopes, expiresAt } = principal;
+  const isKnown = gateway.configuration.auth.enabled;
+  return {
+    ...(isKnown ? { user: subject.username } : {}),
+    ...(isKnown ? { token_expires: new Date(expiresAt * 1000).toISOString() } : {}),
+    scopes: [...scopes],
+    access: accessOf(gateway, principal),
+    limits: {
+      rows: mcp.row_limit,
+      result_bytes: mcp.result_bytes,
+      message_bytes: mcp.max_body_bytes,
+      seconds: upstream.response_timeout,
+    },
+  };
+}
+
+/** Rows that an answer about tables may have at most by the caller's entries; undefined for any number. */
+function mostRows(
+  gateway: Gateway,
+  principal: Principal,
+  database: string,
+  tables: readonly string[],
+): number | undefined {
+  const { snapshot } = gateway.access;
+  const { username } = principal.subject;
+  const origin = mcpOriginOf(principal);
+  const isKnown = gateway.configuration.auth.enabled;
+  if (!isKnown || !mayBeNarrowed(snapshot, username, origin)) return undefined;
+  const now = Date.now();
+  const limits = [
+    ...tables.map((table) => decidingEntry(snapshot, username, database, table, now)?.grant),
+    ...boundariesFor(snapshot, username, database, origin),
+  ];
+  const most = limits.flatMap((limit) => limit?.maxRows ?? []);
+  return most.length === 0 ? undefined : Math.min(...most);
+}
 
 const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
 

@@ -1,9 +1,10 @@
 /** What becomes of a query, as the gateway would decide on it now. */
-import type { QueryDecision } from "../access/decision.ts";
-import { filterAdditions } from "../access/filter-additions.ts";
+
 import type { EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
+import type { QueryDecision } from "../access/rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
+import { filterAdditions } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { obstacleOf } from "../access/subject.ts";
 import type { Query } from "../query/query.ts";

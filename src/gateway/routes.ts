@@ -1,14 +1,60 @@
 import type { Configuration } from "../config/schema.ts";
+import { setHeaders } from "../mcp/json-rpc.ts";
 import { metadataPaths } from "../oauth/server/protocol.ts";
+import { Refusal } from "../refusal.ts";
 import { metadataPath } from "./authentication.ts";
-import { deleteAccess, listAccess, putAccess } from "./handlers/access.ts";
+import { SMALL_BODY_BYTES } from "./body.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
 import { changePassword, login, logout, me, revokeTokens } from "./handlers/account.ts";
 import { configuredRoute } from "./handlers/configured.ts";
-import { authorizationServer, mcpMessage, mcpSession } from "./handlers/mcp.ts";
 import { healthz, jwks, protectedResource, readyz } from "./handlers/public.ts";
-import { databases, query, table, tables } from "./handlers/query.ts";
-import { createUser, deleteUser, listUsers, patchUser } from "./handlers/users.ts";
+import {
+  createUser,
+  deleteAccess,
+  deleteUser,
+  listAccess,
+  listUsers,
+  patchUser,
+  putAccess,
+} from "./handlers/users.ts";
+import { databases, query, table, tables } from "./query.ts";
 import type { Endpoint, Route } from "./route.ts";
+import { cutWhenStalled, guardStream } from "./stream-limits.ts";
+
+async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
+  const mcp = await gateway.mcp();
+  if (exchange.authenticated.principal !== undefined) guardStream(gateway, exchange);
+  cutWhenStalled(exchange.response);
+  exchange.verdict.allow();
+  await mcp.handle(exchange, exchange.request.method === "POST" ? body : undefined);
+}
+
+/** `POST /mcp`: one message of the Model Context Protocol (Streamable HTTP). */
+function mcpMessage(bodyLimit: number): Endpoint {
+  return { authentication: "mcp", bodyLimit, handle };
+}
+
+/** `GET` and `DELETE /mcp`: streams and ends of sessions, for clients of earlier revisions. */
+const mcpSession: Endpoint = { authentication: "mcp", handle };
+
+/** Everything of the embedded authorization server, which writes its own answers. */
+const authorizationServer: Endpoint = {
+  authentication: "public",
+  readsBody: true,
+  async handle(gateway, exchange) {
+    const { request, response, requestId } = exchange;
+    const { authorizationServer: open } = await gateway.mcp();
+    if (open === undefined) throw new Refusal("not_found");
+    const server = await open();
+    setHeaders(response, gateway.transportHeaders);
+    response.setHeader("X-Request-Id", requestId);
+    response.setHeader("X-Content-Type-Options", "nosniff");
+    const length = Number(request.headers["content-length"] ?? 0);
+    if (length <= SMALL_BODY_BYTES) exchange.inviteBody();
+    server.handle(request, response);
+  },
+};
 
 function route(pattern: string, methods: Record<string, Endpoint>): Route {
   return { pattern, methods: new Map(Object.entries(methods)) };

@@ -1,4 +1,4 @@
-import { seeTable, whyUnseen } from "../access/whole-access.ts";
+import { seeTable, whyUnseen } from "../access/policy.ts";
 import { Refusal } from "../refusal.ts";
 import {
   createSchemaSource,
@@ -7,8 +7,7 @@ import {
 } from "../upstream/schema-source.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { isNarrowed, originOf } from "./judge.ts";
-import { askFor } from "./query-flow.ts";
+import { askFor, isNarrowed, originOf } from "./query.ts";
 
 /** Questions of one request that the audit names; the rest are only counted. */
 const NOTED_QUESTIONS = 16;

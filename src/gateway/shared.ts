@@ -1,18 +1,41 @@
 import { mkdirSync } from "node:fs";
 import path from "node:path";
-import type { CountRequests } from "../access/rate-limits.ts";
+import RateLimiterMemory from "rate-limiter-flexible/lib/RateLimiterMemory.js";
+import RateLimiterRes from "rate-limiter-flexible/lib/RateLimiterRes.js";
+import type { CountRequests } from "../access/rights.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash.ts";
-import { RecentLogins } from "../identity/hash-queue.ts";
-import { type Hashing, type HashingHere, openHashing } from "../identity/hashing.ts";
-import { createLoginThrottle } from "../identity/login-throttle.ts";
-import type { LoginThrottle, OpenFailureCounts, ThrottleBounds } from "../identity/throttle.ts";
+import { type Hashing, type HashingHere, openHashing, RecentLogins } from "../identity/hashing.ts";
+import {
+  createLoginThrottle,
+  type LoginThrottle,
+  type OpenFailureCounts,
+  type ThrottleBounds,
+} from "../identity/throttle.ts";
+import { OpenStreams, type StreamRegister } from "../mcp/proxy/judged-request.ts";
 import { SessionFile, type SessionRegister, Sessions, usualLimits } from "../mcp/proxy/sessions.ts";
-import { OpenStreams, type StreamRegister } from "../mcp/proxy/streams.ts";
 import { ownersOf } from "../mcp/proxy/task-notes.ts";
 import type { Log } from "../observe/log.ts";
-import { createRequestCounts } from "./request-counts.ts";
+
+/** Counts in memory, in fixed windows that begin with their first request. */
+export function createRequestCounts(): CountRequests {
+  const limiters = new Map<string, RateLimiterMemory>();
+  return async ({ key, limit: { count, windowMs }, points }) => {
+    const name = `${count}/${windowMs}`;
+    const limiter =
+      limiters.get(name) ?? new RateLimiterMemory({ points: count, duration: windowMs / 1000 });
+    limiters.set(name, limiter);
+    try {
+      const { consumedPoints: counted } = await limiter.consume(key, points);
+      return { counted, retryAfter: 0 };
+    } catch (error) {
+      if (!(error instanceof RateLimiterRes)) throw error;
+      const { consumedPoints: counted, msBeforeNext } = error;
+      return { counted, retryAfter: Math.max(1, Math.ceil(msBeforeNext / 1000)) };
+    }
+  };
+}
 
 /**
  * What there is once in a gateway, however many processes serve it: what is counted over all

@@ -3,9 +3,8 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
-import { readGuarded } from "../files/guarded.ts";
+import { giveToDirectoryOwner, readGuarded } from "../files/guarded.ts";
 import { lockFileOf, withLock } from "../files/lock.ts";
-import { giveToDirectoryOwner } from "../files/permissions.ts";
 import { watchFile } from "../files/watch.ts";
 import {
   canSign,

@@ -4,8 +4,16 @@ import { importJWK } from "jose/key/import";
 import { epochSeconds } from "../clock.ts";
 import { Refusal } from "../refusal.ts";
 import type { SigningAlgorithm } from "./jwt-verification.ts";
-import { ensureSigner, type KeyState, keyState, signerOf } from "./key-rotation.ts";
-import { type KeyStore, publicJwk, type StoredKey, verifierOf } from "./key-store.ts";
+import {
+  ensureSigner,
+  type KeyState,
+  type KeyStore,
+  keyState,
+  publicJwk,
+  type StoredKey,
+  signerOf,
+  verifierOf,
+} from "./key-store.ts";
 
 /** A key that signs, with the name that its tokens carry. */
 interface SigningKey {

@@ -1,7 +1,16 @@
-import { runCooperatively } from "../cooperative-scheduling.ts";
+import { existsSync } from "node:fs";
+import { open } from "node:fs/promises";
+import path from "node:path";
+import * as z from "zod";
+import { isExternalUsername, isUsername } from "../access/identifiers.ts";
+import { forgettableBefore, steadySeconds } from "../clock.ts";
+import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
+import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { replaceFile, syncDirectory } from "../files/atomic.ts";
+import { decodeSteps, giveToDirectoryOwner, readGuardedBytes } from "../files/guarded.ts";
+import { withLock } from "../files/lock.ts";
 import { watchFile } from "../files/watch.ts";
 import { Refusal } from "../refusal.ts";
-import { addRevocations, missingSteps, readRevocations } from "./revocation-lines.ts";
 import {
   indexSteps,
   type LiveRevocations,
@@ -10,6 +19,158 @@ import {
   type Revocations,
   revocationOfUser,
 } from "./revocations.ts";
+
+const seconds = z.int().nonnegative();
+const username = z.string().refine((name) => isUsername(name) || isExternalUsername(name));
+const tokenShape = z.strictObject({ jti: z.string().min(1).max(128), until: seconds });
+const userShape = z.strictObject({ user: username, before: seconds });
+/** A revocation as it is held. */
+export const lineShape = z.union([tokenShape, userShape]);
+
+/** The revocations file cannot be used. */
+class RevocationFileError extends Error {
+  readonly file: string;
+  readonly line: number;
+
+  constructor(file: string, line: number) {
+    super(`${file}:${line}: is neither {"jti", "until"} nor {"user", "before"} as JSON`);
+    this.name = "RevocationFileError";
+    this.file = file;
+    this.line = line;
+  }
+}
+
+/** What the file holds, and whether its last line was cut off while it was written. */
+interface Contents {
+  readonly revocations: readonly Revocation[];
+  readonly isTorn: boolean;
+}
+
+function parseLine(line: string): Revocation | undefined {
+  try {
+    return lineShape.safeParse(JSON.parse(line)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The lines that have an end. */
+function* wholeLines(text: string): Generator<string, void, void> {
+  let start = 0;
+  for (let end = text.indexOf("\n"); end !== -1; end = text.indexOf("\n", start)) {
+    yield text.slice(start, end);
+    start = end + 1;
+  }
+}
+
+function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
+  const text = yield* decodeSteps(file, bytes);
+  const revocations: Revocation[] = [];
+  yield* visitEach(wholeLines(text), (line, index) => {
+    if (line.trim() === "") return;
+    const revocation = parseLine(line);
+    if (revocation === undefined) throw new RevocationFileError(file, index + 1);
+    revocations.push(revocation);
+  });
+  // A line without an end was never acknowledged, unless somebody wrote it by hand.
+  const unfinished = text.slice(text.lastIndexOf("\n") + 1);
+  const last = unfinished === "" ? undefined : parseLine(unfinished);
+  if (last !== undefined) revocations.push(last);
+  return { revocations, isTorn: unfinished !== "" };
+}
+
+async function readContents(file: string, checkRead: boolean): Promise<Contents> {
+  if (!existsSync(file)) return { revocations: [], isTorn: false };
+  return runCooperatively(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
+}
+
+/**
+ * Reads the revocations; a file that does not exist holds none.
+ *
+ * @throws RevocationFileError, UnsafeFileError or the file system's error
+ */
+export async function readRevocations(
+  file: string,
+  options: { checkRead: boolean },
+): Promise<readonly Revocation[]> {
+  return (await readContents(file, options.checkRead)).revocations;
+}
+
+/** When every token that the revocation is about has expired by itself, in epoch seconds. */
+export function endOf(revocation: Revocation): number {
+  return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
+}
+
+/** The revocation as the file holds it, by which two can be compared. */
+function toLine(revocation: Revocation): string {
+  return `${JSON.stringify(revocation)}\n`;
+}
+
+/** The revocations as the file holds them, each once. */
+function* linesOf(revocations: Iterable<Revocation>): Steps<Set<string>> {
+  const lines = new Set<string>();
+  yield* visitEach(revocations, (revocation) => lines.add(toLine(revocation)));
+  return lines;
+}
+
+/** The revocations of `some` that `others` do not hold and that still have something to revoke. */
+function* missingSteps(
+  others: readonly Revocation[],
+  some: readonly Revocation[],
+): Steps<Revocation[]> {
+  if (some.length === 0) return [];
+  const held = yield* linesOf(others);
+  const missing: Revocation[] = [];
+  const now = steadySeconds();
+  yield* visitEach(some, (revocation) => {
+    if (endOf(revocation) >= now && !held.has(toLine(revocation))) missing.push(revocation);
+  });
+  return missing;
+}
+
+async function append(file: string, revocation: Revocation): Promise<void> {
+  const isNew = !existsSync(file);
+  const handle = await open(file, "a", 0o600);
+  try {
+    if (isNew) await giveToDirectoryOwner(file);
+    const { size } = await handle.stat();
+    try {
+      await handle.writeFile(toLine(revocation));
+      await handle.sync();
+    } catch (error) {
+      // A full disk may have taken half of the line, which was not acknowledged.
+      await handle.truncate(size);
+      throw error;
+    }
+  } finally {
+    await handle.close();
+  }
+  if (isNew) await syncDirectory(path.dirname(file));
+}
+
+/**
+ * Adds revocations; when this resolves they are on disk. Those are pruned on occasion whose end is
+ * past beyond doubt, so that a clock that jumps ahead makes nothing forgotten.
+ *
+ * @throws RevocationFileError, LockTimeoutError, LockRefusedError or the file system's error; then
+ *   nothing was revoked
+ */
+async function addRevocations(file: string, added: readonly Revocation[]): Promise<void> {
+  await withLock(file, async () => {
+    const { revocations, isTorn } = await readContents(file, false);
+    const limit = forgettableBefore();
+    const kept = revocations.filter((old) => endOf(old) >= limit);
+    const isMostlyPast = kept.length < revocations.length / 2;
+    const [only, ...others] = added;
+    if (only !== undefined && others.length === 0 && !isTorn && !isMostlyPast) {
+      await append(file, only);
+      return;
+    }
+    const lines = await runCooperatively(linesOf([...kept, ...added]));
+    await replaceFile(file, [...lines].join(""));
+    await giveToDirectoryOwner(file);
+  });
+}
 
 function failed(detail: string, cause: unknown): Refusal {
   return new Refusal("revocation_failed", { detail, cause });

@@ -1,5 +1,3 @@
-/** A body that holds one JSON value which all parsers read alike. */
-
 import { isUtf8 } from "node:buffer";
 import type { Steps } from "../cooperative-scheduling.ts";
 import type { ByteText } from "./bytes.ts";
@@ -7,6 +5,8 @@ import { DistinctKeys, hashKey, LONGEST_HASHED } from "./distinct-keys.ts";
 import { JsonFault, quoteName } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
 import { type Rest, repeat } from "./rest.ts";
+
+/** A body that holds one JSON value which all parsers read alike. */
 
 /** Refuses bytes that are no UTF-8, or begin with a byte-order mark. @throws JsonFault */
 export function requireUtf8(bytes: Buffer): void {
@@ -130,4 +130,38 @@ export function skipArray(reader: JsonReader, read: (reader: JsonReader) => Rest
     () => read(reader) ?? reader.pause(),
     () => reader.nextElement(),
   );
+}
+
+/** Numbers of JSON that a double cannot hold. */
+
+declare global {
+  interface JSON {
+    /** A value that `JSON.stringify` writes as this very text (ECMAScript's source text access). */
+    rawJSON(text: string): object;
+  }
+}
+
+/** For `JSON.parse`: reads whole numbers that a double cannot hold as bigint. */
+export function keepDigits(
+  _key: string,
+  value: unknown,
+  context?: { readonly source?: string },
+): unknown {
+  const source = context?.source ?? "";
+  const isLarge = typeof value === "number" && !Number.isSafeInteger(value);
+  return isLarge && /^-?\d+$/.test(source) ? BigInt(source) : value;
+}
+
+/**
+ * For `JSON.parse`: has every number written again as it was spelled. One that a double cannot
+ * hold, such as an integer of 64 bits, stays its own text.
+ */
+export function keepSpelling(
+  _key: string,
+  value: unknown,
+  context?: { readonly source?: string },
+): unknown {
+  const source = context?.source;
+  if (typeof value !== "number" || source === undefined || String(value) === source) return value;
+  return JSON.rawJSON(source);
 }

@@ -1,23 +1,436 @@
-/** JSON values (RFC 8259), read strictly from bytes, or passed over without building them. */
-
-import { type ByteText, beginsNumber } from "./bytes.ts";
-import { ContainerSkipper, DEEPEST_NESTING } from "./containers.ts";
-import { JsonCursor } from "./cursor.ts";
+import type { Steps } from "../cooperative-scheduling.ts";
+import { ByteText, beginsNumber, byteTable, characterTable, LongRuns } from "./bytes.ts";
 import { JsonFault } from "./fault.ts";
 import type { Rest } from "./rest.ts";
-import { literalEnd, numberEnd } from "./tokens.ts";
 
+/** Where the tokens of JSON (RFC 8259) end, in bytes that are known to be valid UTF-8. */
+
+/** A body, with the finder of the ends of its long runs of plain text. */
+interface Body {
+  readonly bytes: Buffer;
+  runs(): LongRuns;
+}
+
+const BACKSLASH = 0x5c;
 const BLANK = 0x20;
+const LETTER_A = 0x61;
+const LETTER_E = 0x65;
+const LETTER_F = 0x66;
+const LETTER_L = 0x6c;
+const LETTER_N = 0x6e;
+const LETTER_R = 0x72;
+const LETTER_S = 0x73;
+const LETTER_T = 0x74;
+const LETTER_U = 0x75;
+const MINUS = 0x2d;
+const PLUS = 0x2b;
+const POINT = 0x2e;
+const QUOTE = 0x22;
+const ZERO = 0x30;
+
+/** Bytes of a string after which the rest of it is taken for long. */
+const LONG_RUN = 32;
+
+/** Bytes that stand for themselves in a string: all but controls, the quote and the backslash. */
+const plainInString = byteTable((byte) => byte >= BLANK && byte !== QUOTE && byte !== BACKSLASH);
+const digit = characterTable("0123456789");
+const simpleEscape = characterTable('"\\/bfnrt');
+
+/** The values of hexadecimal digits, -1 for all other bytes. */
+const hexadecimal = Int8Array.from({ length: 256 }, (_, byte) =>
+  "0123456789abcdef".indexOf(String.fromCharCode(byte).toLowerCase()),
+);
+
+/** Offset of the first byte from an offset on that does not stand for itself in a string. */
+function plainEnd(body: Body, start: number): number {
+  const { bytes } = body;
+  let position = start;
+  const long = position + LONG_RUN;
+  while (position < long && plainInString[bytes[position] ?? 0] === 1) position++;
+  return position === long ? body.runs().end(position) : position;
+}
+
+/** Offset after the escape that begins with the backslash at an offset. @throws JsonFault */
+function escapeEnd(bytes: Buffer, position: number): number {
+  return simpleEscape[bytes[position + 1] ?? 0] === 1 ? position + 2 : codeUnitEnd(bytes, position);
+}
+
+/** What is wrong with a byte that neither stands for itself nor ends a string or begins an escape. */
+function stringFault(bytes: Buffer, position: number): JsonFault {
+  const problem =
+    position >= bytes.length
+      ? "the body ends within a string"
+      : "a control character stands in a string; it has to be escaped";
+  return new JsonFault("invalid_json", problem, position);
+}
+
+/** Takes the offset of a `\uXXXX` and gives the one after it, or after the pair that it begins. */
+function codeUnitEnd(bytes: Buffer, position: number): number {
+  if (bytes[position + 1] !== LETTER_U) {
+    const allowed = 'one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\u and four hexadecimal digits';
+    const problem = `a backslash begins no escape; allowed: ${allowed}`;
+    throw new JsonFault("invalid_json", problem, position);
+  }
+  const unit = codeUnit(bytes, position);
+  if (unit < 0xd800 || unit > 0xdfff) return position + 6;
+  const next = position + 6;
+  const paired =
+    unit <= 0xdbff &&
+    bytes[next] === BACKSLASH &&
+    bytes[next + 1] === LETTER_U &&
+    isLowSurrogate(codeUnit(bytes, next));
+  if (paired) return next + 6;
+  const problem = "half of a surrogate pair is escaped; a high half and its low half go together";
+  throw new JsonFault("lone_surrogate", problem, position);
+}
+
+/** The UTF-16 code unit of the `\uXXXX` at an offset. */
+function codeUnit(bytes: Buffer, position: number): number {
+  const unit =
+    (hexadecimalAt(bytes, position + 2) << 12) |
+    (hexadecimalAt(bytes, position + 3) << 8) |
+    (hexadecimalAt(bytes, position + 4) << 4) |
+    hexadecimalAt(bytes, position + 5);
+  if (unit >= 0) return unit;
+  throw new JsonFault("invalid_json", "\\u needs four hexadecimal digits", position);
+}
+
+/** The value of the hexadecimal digit at an offset; negative for any other byte. */
+function hexadecimalAt(bytes: Buffer, position: number): number {
+  return hexadecimal[bytes[position] ?? 0] ?? -1;
+}
+
+/** Offset after the number that begins at an offset. @throws JsonFault */
+function numberEnd(bytes: Buffer, start: number): number {
+  let position = start;
+  if (bytes[position] === MINUS) position++;
+  // A zero stands alone before the point: `01` leaves its 1 to whoever expects a comma.
+  position = bytes[position] === ZERO ? position + 1 : digitsEnd(bytes, position);
+  let byte = bytes[position] ?? 0;
+  if (byte === POINT) {
+    position = digitsEnd(bytes, position + 1);
+    byte = bytes[position] ?? 0;
+  }
+  if ((byte | 0x20) !== LETTER_E) return position;
+  const sign = bytes[position + 1];
+  return digitsEnd(bytes, position + (sign === PLUS || sign === MINUS ? 2 : 1));
+}
+
+/** Takes the offset of the first of one or more digits and gives the one after the last. */
+function digitsEnd(bytes: Buffer, start: number): number {
+  let position = start;
+  while (digit[bytes[position] ?? 0] === 1) position++;
+  if (position === start) throw new JsonFault("invalid_json", "a number lacks a digit", start);
+  return position;
+}
+
+/** Offset after the `true`, `false` or `null` that begins at an offset. @throws JsonFault */
+function literalEnd(bytes: Buffer, start: number): number {
+  const first = bytes[start];
+  // The letters after the first one; told apart by hand, which is much quicker than a loop.
+  const second = bytes[start + 1];
+  const third = bytes[start + 2];
+  const fourth = bytes[start + 3];
+  if (first === LETTER_T && second === LETTER_R && third === LETTER_U && fourth === LETTER_E) {
+    return start + 4;
+  }
+  if (first === LETTER_N && second === LETTER_U && third === LETTER_L && fourth === LETTER_L) {
+    return start + 4;
+  }
+  const isFalse =
+    first === LETTER_F &&
+    second === LETTER_A &&
+    third === LETTER_L &&
+    fourth === LETTER_S &&
+    bytes[start + 4] === LETTER_E;
+  if (isFalse) return start + 5;
+  throw new JsonFault("invalid_json", "a word is neither true, false nor null", start);
+}
+
+function isLowSurrogate(unit: number): boolean {
+  return unit >= 0xdc00 && unit <= 0xdfff;
+}
+
+/** A place in the bytes of a body, and the moves from there over white space and strings. */
+
+/** Bytes of a string that is unescaped in one go. */
+const LONGEST_ESCAPED = 64 * 1024;
+
+/** Bytes of white space after which there may be much of it. */
+const LONG_SPACE = 16;
+const space = characterTable(" \t\n\r");
+
+/** A cursor over valid UTF-8, which pauses if it is told to. Its methods throw `JsonFault`. */
+class JsonCursor {
+  readonly bytes: Buffer;
+  /** Byte offset of what is read next. */
+  position = 0;
+  /** Byte offset from which on a pause is due. */
+  pauseAt: number;
+  /** True while a pause interrupts a string. */
+  isInString = false;
+  #pauseLength = 0;
+  #longRuns: LongRuns | undefined = undefined;
+
+  constructor(bytes: Buffer) {
+    this.bytes = bytes;
+    this.pauseAt = bytes.length + 1;
+  }
+
+  /** The finder of the ends of long runs, made when it is first wanted. */
+  runs(): LongRuns {
+    this.#longRuns ??= new LongRuns(this.bytes);
+    return this.#longRuns;
+  }
+
+  /** The bytes, to be read several at a time. */
+  get words(): DataView {
+    return this.runs().words;
+  }
+
+  /** Has `pause` and `skipValue` pause after every so many bytes; else they never do. */
+  pauseEvery(bytes: number): void {
+    this.#pauseLength = bytes;
+    this.pauseAt = this.position + bytes;
+  }
+
+  /** A pause, if one is due. To be asked for wherever a body may go on for long. */
+  pause(): Rest {
+    return this.position < this.pauseAt ? undefined : this.rest();
+  }
+
+  /** A pause, due or not. */
+  *rest(): Steps<void> {
+    yield;
+    this.pauseAt = this.position + this.#pauseLength;
+  }
+
+  /** Reads a string and gives its text, unescaped. */
+  readString(): ByteText {
+    const start = this.position;
+    if (!this.skipString()) return new ByteText(this.bytes, start + 1, this.position - 1);
+    const length = this.position - start;
+    if (length > LONGEST_ESCAPED) {
+      const problem = `a name or key with escapes takes ${length} bytes; allowed: ${LONGEST_ESCAPED}`;
+      throw new JsonFault("invalid_value", problem, start);
+    }
+    const text: string = JSON.parse(this.bytes.toString("utf8", start, this.position));
+    return ByteText.from(text);
+  }
+
+  /** Whether the strings at two offsets, read before, have the same text, in whatever spelling. */
+  sameStrings(one: number, other: number): boolean {
+    return this.#stringAt(one).equals(this.#stringAt(other));
+  }
+
+  #stringAt(start: number): ByteText {
+    const { position } = this;
+    this.position = start;
+    const text = this.readString();
+    this.position = position;
+    return text;
+  }
+
+  /** Reads past a string; true if it has escapes. */
+  protected skipString(): boolean {
+    this.position++;
+    return this.#finishString(Number.POSITIVE_INFINITY) === "escaped";
+  }
+
+  /**
+   * Reads on to the end of the string that is being read. A string of escapes, which takes long,
+   * is left unfinished once a byte offset is passed.
+   */
+  #finishString(until: number): "plain" | "escaped" | "unfinished" {
+    const { bytes } = this;
+    let position = this.position;
+    let escaped = false;
+    while (true) {
+      position = plainEnd(this, position);
+      const byte = bytes[position] ?? 0;
+      if (byte === QUOTE) break;
+      if (byte !== BACKSLASH) throw stringFault(bytes, position);
+      escaped = true;
+      position = escapeEnd(bytes, position);
+      if (position > until) {
+        this.position = position;
+        return "unfinished";
+      }
+    }
+    this.position = position + 1;
+    return escaped ? "escaped" : "plain";
+  }
+
+  /** Reads on in a string that a pause has interrupted; true if it is interrupted once more. */
+  stayInString(): boolean {
+    this.isInString = this.#finishString(this.pauseAt) === "unfinished";
+    return this.isInString;
+  }
+
+  protected *finishInSteps(): Steps<void> {
+    do yield* this.rest();
+    while (this.stayInString());
+  }
+
+  /** Reads past a string if it is written as these bytes, quotes included. */
+  skipToken(token: Uint8Array): boolean {
+    const { bytes, position } = this;
+    const { length } = token;
+    // The first byte is a quote in nearly all tokens: the second one tells more.
+    for (let index = 1; index < length; index++) {
+      if (bytes[position + index] !== token[index]) return false;
+    }
+    if (bytes[position] !== token[0]) return false;
+    this.position = position + length;
+    return true;
+  }
+
+  /** Reads past bytes that repeat those between two offsets. */
+  skipRepeated(start: number, end: number): boolean {
+    const { bytes, position } = this;
+    const distance = position - start;
+    for (let offset = start; offset < end; offset++) {
+      if (bytes[offset] !== bytes[offset + distance]) return false;
+    }
+    this.position = position + end - start;
+    return true;
+  }
+
+  /** Moves to the next byte that is not white space. */
+  skipSpace(): void {
+    if ((this.bytes[this.position] ?? 0) <= BLANK) this.#skipSpaces();
+  }
+
+  #skipSpaces(): void {
+    const { bytes } = this;
+    let position = this.position;
+    const long = position + LONG_SPACE;
+    while (position < long && space[bytes[position] ?? 0] === 1) position++;
+    if (position === long) {
+      position = this.runs().repetitionEnd(position - 4);
+      while (space[bytes[position] ?? 0] === 1) position++;
+    }
+    this.position = position;
+  }
+}
+
+/** Arrays and objects that are passed over, however deep, without recursion. */
+
 const CLOSE_BRACE = 0x7d;
 const CLOSE_BRACKET = 0x5d;
-const COLON = 0x3a;
 const COMMA = 0x2c;
-const LETTER_F = 0x66;
-const LETTER_N = 0x6e;
-const LETTER_T = 0x74;
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
-const QUOTE = 0x22;
+
+/** How deep arrays and objects may be nested; the body's own object is at depth 1. */
+export const DEEPEST_NESTING = 64;
+
+const scalarStart = characterTable('"-0123456789tfn');
+
+/** The moves of a reader over arrays and objects. */
+interface ContainerReader extends JsonCursor {
+  /** How many arrays and objects are open. */
+  readonly depth: number;
+  /** Enters an array or object that ends with this byte; true if it has an element. */
+  open(close: number): boolean;
+  /** Goes on behind an element; true if another one follows. */
+  next(close: number): boolean;
+  skipKey(): void;
+  /** Reads past a value that is no container, by its first byte. */
+  skipScalar(first: number): void;
+}
+
+/** Reads past containers; their syntax is judged, their keys are not. */
+class ContainerSkipper {
+  /** The number of elements of the array that was read past last. */
+  elements = 0;
+  readonly #reader: ContainerReader;
+  /** For each depth that was entered, 1 if it is an object's. */
+  readonly #objects = new Uint8Array(DEEPEST_NESTING + 1);
+
+  constructor(reader: ContainerReader) {
+    this.#reader = reader;
+  }
+
+  /** Reads past the array or object that begins here. */
+  skip(): Rest {
+    const outside = this.#reader.depth;
+    this.elements = 0;
+    return this.#skipWithin(outside) ? undefined : this.#skipInSteps(outside);
+  }
+
+  *#skipInSteps(outside: number): Steps<void> {
+    do yield* this.#reader.rest();
+    while (!this.#skipWithin(outside));
+  }
+
+  /** Reads values until the containers entered since `outside` are left; false if it paused before. */
+  #skipWithin(outside: number): boolean {
+    const reader = this.#reader;
+    const objects = this.#objects;
+    if (reader.isInString) {
+      if (reader.stayInString()) return false;
+      if (!this.#skipToNext(outside)) return true;
+    }
+    do {
+      const byte = reader.bytes[reader.position] ?? 0;
+      if (byte === OPEN_BRACE) {
+        if (reader.open(CLOSE_BRACE)) {
+          objects[reader.depth] = 1;
+          reader.skipKey();
+          continue;
+        }
+      } else if (byte === OPEN_BRACKET) {
+        if (reader.open(CLOSE_BRACKET)) {
+          objects[reader.depth] = 0;
+          if (reader.depth === outside + 1) this.elements = 1;
+          continue;
+        }
+      } else if (objects[reader.depth] === 1) {
+        reader.skipScalar(byte);
+      } else {
+        const count = this.#skipScalars(byte);
+        if (reader.depth === outside + 1) this.elements += count - 1;
+      }
+      if (reader.isInString) return false;
+      if (!this.#skipToNext(outside)) return true;
+    } while (reader.position < reader.pauseAt);
+    return false;
+  }
+
+  /** Reads past elements of an array of which only commas are between, and gives their number. */
+  #skipScalars(first: number): number {
+    const reader = this.#reader;
+    const { bytes } = reader;
+    reader.skipScalar(first);
+    let count = 1;
+    while (bytes[reader.position] === COMMA && reader.position < reader.pauseAt) {
+      const byte = bytes[reader.position + 1] ?? 0;
+      if (scalarStart[byte] !== 1) break;
+      reader.position++;
+      reader.skipScalar(byte);
+      count++;
+    }
+    return count;
+  }
+
+  /** Goes on to the next value in the containers entered since `outside`; false if they are left. */
+  #skipToNext(outside: number): boolean {
+    const reader = this.#reader;
+    while (reader.depth > outside) {
+      const inObject = this.#objects[reader.depth] === 1;
+      if (!reader.next(inObject ? CLOSE_BRACE : CLOSE_BRACKET)) continue;
+      if (inObject) reader.skipKey();
+      else if (reader.depth === outside + 1) this.elements++;
+      return true;
+    }
+    return false;
+  }
+}
+
+/** JSON values (RFC 8259), read strictly from bytes, or passed over without building them. */
+
+const COLON = 0x3a;
 
 /** The types of JSON values, as messages name them. */
 export type ValueKind = "an object" | "an array" | "a string" | "a number" | "a boolean" | "null";

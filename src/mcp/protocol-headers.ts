@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import type { IncomingHttpHeaders } from "node:http";
-import { foldHeader } from "../config/headers.ts";
+import { foldHeader } from "../config/kinds.ts";
 import { McpRefused } from "./json-rpc.ts";
 import type { McpMessage } from "./message.ts";
 

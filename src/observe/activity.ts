@@ -4,7 +4,7 @@ import path from "node:path";
 import * as z from "zod";
 import { epochSeconds } from "../clock.ts";
 import { replaceFile } from "../files/atomic.ts";
-import { giveToDirectoryOwner } from "../files/permissions.ts";
+import { giveToDirectoryOwner } from "../files/guarded.ts";
 import type { Log } from "./log.ts";
 
 /** Milliseconds after which what was noted is written. */

@@ -1,5 +1,159 @@
 import { z } from "zod";
-import { type AuditOutcome, outcomeMarks } from "./audit-lines.ts";
+
+/** Lines of an audit file among its bytes. */
+
+/** A line that is longer was not written by the gateway. */
+export const LONGEST_LINE = 4 * 1024 * 1024;
+export const NEWLINE = 0x0a;
+
+/** Whole lines of a file, one behind the other, and at which byte of it they begin. */
+export interface Piece {
+  readonly start: number;
+  readonly lines: Buffer;
+}
+
+/** Puts bytes that come in chunks together to whole lines. */
+export async function* wholeLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<Piece> {
+  let rest: Buffer = Buffer.alloc(0);
+  let start = 0;
+  for await (const chunk of chunks) {
+    const end = chunk.lastIndexOf(NEWLINE) + 1;
+    if (end > 0) {
+      const whole = chunk.subarray(0, end);
+      const lines = rest.length === 0 ? whole : Buffer.concat([rest, whole]);
+      yield { start, lines };
+      start += lines.length;
+      rest = Buffer.from(chunk.subarray(end));
+    } else if (rest.length + chunk.length <= LONGEST_LINE) rest = Buffer.concat([rest, chunk]);
+    else {
+      start += rest.length + chunk.length;
+      rest = Buffer.alloc(0);
+    }
+  }
+  if (rest.length > 0) yield { start, lines: rest };
+}
+
+/** Calls `take` with each of the lines that holds all needles, in their order. */
+export function findLines(
+  { lines }: Piece,
+  needles: readonly string[],
+  take: (line: Buffer) => void,
+): void {
+  // The longest is the rarest, as a rule.
+  const [first, ...others] = needles.toSorted((a, b) => b.length - a.length);
+  const needle = first === undefined ? undefined : Buffer.from(first);
+  for (let at = 0; at < lines.length; ) {
+    const found = needle === undefined ? at : lines.indexOf(needle, at);
+    if (found === -1) return;
+    const newline = lines.indexOf(NEWLINE, found);
+    const end = newline === -1 ? lines.length : newline;
+    const line = lines.subarray(Math.max(at, lines.lastIndexOf(NEWLINE, found) + 1), end);
+    if (others.every((other) => line.includes(other))) take(line);
+    at = end + 1;
+  }
+}
+
+/** The names by which the audit's index tells where a line may stand. */
+
+const quotedText = String.raw`"(?:[^"\\]|\\.)*"`;
+/** A member of a line by which it can be asked for, a list of tables, or the line's end. */
+const member = new RegExp(
+  `"(user|name|operation|database|decision|level|entry|path|operationCount)":(${quotedText}|\\d+)|"tables":\\[((?:${quotedText},?)*)\\]|\n`,
+  "g",
+);
+const item = new RegExp(quotedText, "g");
+
+/** Text as the bytes of a line have it: in JSON, each byte a character. */
+function written(value: string): string {
+  return Buffer.from(JSON.stringify(value)).toString("latin1");
+}
+
+/** What was used, for those who ask for what was not: an entry, `/api`, or more than is named. */
+export function useName(username: string, what: string): string {
+  return `use ${written(username)} ${what}`;
+}
+
+/** Operations of a query that a line names. */
+export const NAMED_OPERATIONS = 16;
+
+/** What one line can be asked by besides its own names: what its user has used. */
+class LineUse {
+  #user = "";
+  #isAllowed = false;
+  #used: string[] = [];
+
+  add(key: string, value: string): void {
+    const plain = value.slice(1, -1);
+    // Those of what was changed come later.
+    if (key === "user") this.#user ||= value;
+    else if (key === "decision") this.#isAllowed = plain === "allow";
+    else if (key === "entry") this.#used.push(...plain.split(",").map((entry) => entry.trim()));
+    else if (key === "path" && plain.startsWith("/api/")) this.#used.push("/api");
+    else if (key === "operationCount" && Number(value) > NAMED_OPERATIONS) this.#used.push("more");
+  }
+
+  /** The names of the line; those of the next one begin. */
+  end(): string[] {
+    const names = this.#isAllowed ? this.#used.map((what) => `use ${this.#user} ${what}`) : [];
+    this.#user = "";
+    this.#isAllowed = false;
+    this.#used = [];
+    return names;
+  }
+}
+
+/** What lines can be asked by, as their bytes have it. */
+export function namesOf(lines: string): Set<string> {
+  const names = new Set<string>();
+  const use = new LineUse();
+  for (const [found, key, value = "", tables = ""] of lines.matchAll(member)) {
+    if (key !== undefined) {
+      // The `name` of an author is that of a user.
+      names.add(`${key === "name" ? "user" : key} ${value}`);
+      use.add(key, value);
+    } else if (found === "\n") for (const name of use.end()) names.add(name);
+    for (const [table] of tables.matchAll(item)) names.add(`table ${table}`);
+  }
+  return names;
+}
+
+/** Tells whether lines are worth reading of which it is known which names may stand there. */
+export type Wanted = (mayHave: (name: string) => boolean) => boolean;
+
+/** How something ended: it was let through, refused, or the gateway or the database failed. */
+export const auditOutcomes = ["allowed", "denied", "failed"] as const;
+type AuditOutcome = (typeof auditOutcomes)[number];
+
+/** What stands in the lines of an outcome. */
+const outcomeMarks: Readonly<Record<AuditOutcome, readonly ["decision" | "level", string]>> = {
+  allowed: ["decision", "allow"],
+  denied: ["decision", "deny"],
+  failed: ["level", "error"],
+};
+
+/** `Delete main.users`, the first of several with a count of the rest; undefined if there is none. */
+export function operationsInWords(
+  operations: readonly { operation: string; database: string; tables: readonly string[] }[],
+  count: number,
+): string | undefined {
+  const [first] = operations;
+  if (first === undefined) return undefined;
+  const { operation, database, tables } = first;
+  const objects = tables.length === 0 ? [database] : tables.map((table) => `${database}.${table}`);
+  const rest = count > 1 ? `and ${count - 1} more` : "";
+  return [operation, objects.join(","), rest].filter((word) => word !== "").join(" ");
+}
+
+/** Wants lines with all names that every line has that fits a question; undefined if there are none. */
+export function wantedBy(filter: AuditFilter): Wanted | undefined {
+  const { user, database, table, operation, outcome } = filter;
+  const [mark = "", word] = outcome === undefined ? [] : outcomeMarks[outcome];
+  const members = { user, database, table: table?.split(".").at(-1), operation, [mark]: word };
+  const names = Object.entries(members).flatMap(([key, value]) =>
+    value === undefined ? [] : [`${key} ${written(value)}`],
+  );
+  return names.length === 0 ? undefined : (mayHave) => names.every(mayHave);
+}
 
 /** Which lines of the audit a question is about. */
 

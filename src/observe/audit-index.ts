@@ -8,7 +8,7 @@ import { readdirSync, rmSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import path from "node:path";
 import { memoize } from "../memoize.ts";
-import { LONGEST_LINE, NEWLINE, namesOf, type Wanted } from "./audit-lines.ts";
+import { LONGEST_LINE, NEWLINE, namesOf, type Wanted } from "./audit-filter.ts";
 
 /** Bytes of a block. */
 export const BLOCK_BYTES = 4 * 1024 * 1024;

@@ -1,10 +1,16 @@
 /** Counts the queries and denials of the last hours in the audit's files, with bounded work. */
 import { createReadStream } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
-import { auditFilesOf, CHUNK_BYTES, isCompressed, offsetsOf, unpacked } from "./audit-files.ts";
-import { parseLine, type ReadLine } from "./audit-filter.ts";
-import { findLines, wholeLines } from "./audit-lines.ts";
-import { mayShow, type ShownDatabases } from "./audit-search.ts";
+import { findLines, parseLine, type ReadLine, wholeLines } from "./audit-filter.ts";
+import {
+  auditFilesOf,
+  CHUNK_BYTES,
+  isCompressed,
+  mayShow,
+  offsetsOf,
+  type ShownDatabases,
+  unpacked,
+} from "./audit-search.ts";
 
 const HOUR_MS = 3_600_000;
 /** A file with more bytes in these hours is not read whole: of each hour so many bytes are. */

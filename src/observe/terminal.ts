@@ -2,7 +2,7 @@ import type { DestinationStream } from "pino";
 import type { PrettyOptions } from "pino-pretty";
 import pretty from "pino-pretty";
 import * as z from "zod";
-import { operationsInWords } from "./audit-lines.ts";
+import { operationsInWords } from "./audit-filter.ts";
 
 /** Characters of a path that are shown. */
 const LONGEST_PATH = 80;

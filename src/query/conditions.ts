@@ -4,8 +4,6 @@ import { ByteText, tokenOf } from "../json/bytes.ts";
 import type { ValueKind } from "../json/reader.ts";
 import { andThen, type Rest } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
-import type { CellValue } from "./cells.ts";
-import { column } from "./columns.ts";
 import {
   type Kind,
   type Level,
@@ -18,7 +16,7 @@ import {
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { meantComparison } from "./synonyms.ts";
-import { list, oneOf } from "./values.ts";
+import { type CellValue, column, list, oneOf } from "./values.ts";
 
 /** Each operator of a comparison, with what it demands of its value: in words, and as a schema. */
 const demands = {

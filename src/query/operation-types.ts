@@ -7,10 +7,9 @@ import type {
   TableOperationName,
 } from "./operations.ts";
 
-export type { CellValue, Row } from "./cells.ts";
 export type { Comparison, Condition } from "./conditions.ts";
-export type { Aggregate } from "./select-fields.ts";
-export type { ColumnDefinition } from "./table-columns.ts";
+export type { Aggregate } from "./operations.ts";
+export type { CellValue, ColumnDefinition, Row } from "./values.ts";
 
 export type Select = OperationFields["Select"];
 /** One of a value or many. */

@@ -1,49 +1,514 @@
+import { quoteName } from "../json/fault.ts";
+import { andThen, type Rest } from "../json/rest.ts";
+import { counted, didYouMean } from "../suggestion.ts";
+import type { BodyReader } from "./body-reader.ts";
+import { where } from "./conditions.ts";
+import {
+  eitherOf,
+  extra,
+  type Fields,
+  type Kind,
+  type Level,
+  type MakeSchema,
+  named,
+  type ObjectOf,
+  objectSchema,
+  oneNeeded,
+  optional,
+  required,
+} from "./kind.ts";
+import { ObjectShape, object } from "./object-shape.ts";
+import { MOST_GROUPS, MOST_JOINS, type OperationDraft, type Position } from "./operation-draft.ts";
+import type { PermissionClass } from "./permissions.ts";
+import type { QueryRefused } from "./refusal.ts";
+import {
+  additions,
+  changes,
+  column,
+  columnDefinitions,
+  count,
+  flag,
+  joinColumns,
+  list,
+  literal,
+  newColumnSchema,
+  oneOf,
+  oneOrMany,
+  ownColumn,
+  plainName,
+  readColumnName,
+  rows,
+  selectedColumn,
+} from "./values.ts";
+
+/** What the fields of a Select have to agree on. */
+
+/** Columns that a Select orders by at the most. */
+const MOST_ORDERS = 8;
+
+const given = (name: string) => ({ required: [name] });
+const isDistinct = { ...given("distinct"), properties: { distinct: { const: true } } };
+
+/** What of `judgeSelect` a schema can say. */
+const selectRules: MakeSchema = ({ level }) =>
+  level === "core"
+    ? eitherOf([given("columns")])
+    : {
+        ...eitherOf([given("columns"), given("aggregate")]),
+        dependentRequired: { group_by: ["aggregate"], having: ["aggregate"], after: ["order_by"] },
+        dependentSchemas: {
+          after: { not: { anyOf: [given("offset"), given("aggregate"), isDistinct] } },
+        },
+      };
+
+/**
+ * Judges a Select whose fields are all read.
+ *
+ * @throws QueryRefused `missing_field`, `invalid_value`, `invalid_column` or `duplicate_column`
+ */
+function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): void {
+  const refuse = (problem: string, offset = start): QueryRefused =>
+    reader.refusal("invalid_value", problem, offset);
+  judgeJoins(draft, refuse);
+  if (draft.afterStart > 0) judgeAfter(draft, refuse);
+  if (draft.aggregateStart > 0) {
+    judgeAggregates(draft, reader);
+    return;
+  }
+  if (draft.summary !== undefined) {
+    const problem =
+      'group_by and having go with aggregate, which is left out; "distinct": true gives each row once';
+    throw reader.refusal("missing_field", problem, start);
+  }
+  if (draft.columnsStart > 0) return;
+  const unless = reader.isFull ? "; columns is left out only beside aggregate" : "";
+  const problem = `the field "columns" is left out; required: database, from, columns${unless}`;
+  throw reader.refusal("missing_field", problem, start);
+}
+
+/** Of several joins, each `on` has a column of its own table and one of a table named before. */
+function judgeJoins(
+  { table = "", joined, ons }: OperationDraft,
+  refuse: (problem: string) => QueryRefused,
+): void {
+  if (joined === undefined || joined.length === 1) return;
+  for (const [index, sides] of (ons ?? []).entries()) {
+    const own = joined[index] ?? "";
+    const before = [table, ...joined.slice(0, index)];
+    const fits = sides.includes(own) && sides.some((side) => before.includes(side));
+    if (fits) continue;
+    const allowed = before.map(quoteName).join(" or ");
+    throw refuse(`join[${index}].on takes a column of ${quoteName(own)} and one of ${allowed}`);
+  }
+}
+
+function judgeAfter(
+  { afterStart, afterCount, orderCount, hasOffset, isDistinct, aggregateStart }: OperationDraft,
+  refuse: (problem: string, offset: number) => QueryRefused,
+): void {
+  if (orderCount === 0) {
+    throw refuse("after needs order_by: it has a value for each of its columns", afterStart);
+  }
+  if (orderCount !== afterCount) {
+    const problem = `after has ${counted(afterCount, "value")} and order_by ${counted(orderCount, "column")}; each column needs its value`;
+    throw refuse(problem, afterStart);
+  }
+  const other = [
+    hasOffset ? "offset" : "",
+    isDistinct ? "distinct" : "",
+    aggregateStart > 0 ? "aggregate" : "",
+  ].find((name) => name !== "");
+  if (other !== undefined) throw refuse(`after cannot be together with ${other}`, afterStart);
+}
+
+function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
+  const { groups, aliases, conditions } = draft.summarize();
+  requireDistinctAliases(draft, reader);
+  if (draft.columnsStart > 0) {
+    const columns = namesAt(reader, draft.columnsStart, groups.length);
+    const equal =
+      columns.length === groups.length && columns.every((name, at) => name === groups[at]);
+    if (!equal) {
+      const problem = `beside aggregate, columns equals group_by or is left out; group_by is ${quoted(groups)}`;
+      throw reader.refusal("invalid_value", problem, draft.columnsStart);
+    }
+  }
+  const allowed = new Set([...groups, ...aliases]);
+  const orders = draft.orderStart > 0 ? ordersAt(reader, draft.orderStart) : [];
+  for (const name of [...conditions, ...orders]) {
+    if (allowed.has(name)) continue;
+    const problem = `${quoteName(name)} is neither an alias of aggregate nor a column of group_by; allowed: ${quoted([...allowed])}${didYouMean(name, allowed)}`;
+    throw reader.refusal("invalid_column", problem, draft.aggregateStart);
+  }
+}
+
+/** An alias names one result, and no column of a group, in whatever case. */
+function requireDistinctAliases(draft: OperationDraft, reader: BodyReader): void {
+  const { groups, aliases } = draft.summarize();
+  const taken = new Set(groups.map((name) => name.slice(name.indexOf(".") + 1).toLowerCase()));
+  for (const alias of aliases) {
+    const folded = alias.toLowerCase();
+    if (taken.has(folded)) {
+      const problem = `the name ${quoteName(alias)} is taken; each "as" is unique, and no column`;
+      throw reader.refusal("duplicate_column", problem, draft.aggregateStart);
+    }
+    taken.add(folded);
+  }
+}
+
+function quoted(names: readonly string[]): string {
+  return names.length === 0 ? "empty" : names.map(quoteName).join(", ");
+}
+
+/** Strings of the array at an offset, which was read before; some more than `most` if it has more. */
+function namesAt(reader: BodyReader, offset: number, most: number): string[] {
+  return reader.reread(offset, () => {
+    const names: string[] = [];
+    for (let more = reader.openArray(); more; more = reader.nextElement()) {
+      names.push(reader.readString().toString());
+      if (names.length > most) break;
+    }
+    return names;
+  });
+}
+
+/** The columns of the `order_by` at an offset, which was read before. */
+function ordersAt(reader: BodyReader, offset: number): string[] {
+  return reader.reread(offset, () => {
+    const names: string[] = [];
+    const isList = reader.kind() === "an array";
+    if (isList) reader.openArray();
+    do {
+      for (let more = reader.openObject(); more; more = reader.nextMember()) {
+        const isColumn = reader.readKey().toString() === "column";
+        if (isColumn) names.push(reader.readString().toString());
+        else reader.skipValue();
+      }
+    } while (isList && reader.nextElement());
+    return names;
+  });
+}
+
+/** The fields of a Select that say more than which rows of which tables. */
+
+/** A kind whose columns stand in this position. */
+function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
+  return {
+    read(reader, draft) {
+      draft.enter(position);
+      return kind.read(reader, draft);
+    },
+    schema: kind.schema,
+  };
+}
+
+/** A kind of which it is noted where its value stands, from its first byte to behind its last. */
+function spanning<Value>(
+  kind: Kind<Value>,
+  note: (draft: OperationDraft, start: number, end: number) => void,
+): Kind<Value> {
+  return {
+    read(reader, draft) {
+      const start = reader.position;
+      const rest = kind.read(reader, draft);
+      if (rest !== undefined) return andThen(rest, () => note(draft, start, reader.position));
+      note(draft, start, reader.position);
+      return undefined;
+    },
+    schema: kind.schema,
+  };
+}
+
+/** A kind after whose value something is noted of it. */
+function noting<Value>(
+  kind: Kind<Value>,
+  note: (draft: OperationDraft, start: number) => void,
+): Kind<Value> {
+  return {
+    read(reader, draft) {
+      note(draft, reader.position);
+      return kind.read(reader, draft);
+    },
+    schema: kind.schema,
+  };
+}
+
+/** The `columns` of a Select. */
+const columns: Kind<string[]> = noting(at("columns", list(selectedColumn)), (draft, start) => {
+  draft.columnsStart = start;
+});
+
+const joinedTable = plainName((draft: OperationDraft, name) => {
+  draft.joined ??= [];
+  draft.joined.push(name);
+});
+
+const joinFields = {
+  table: required(joinedTable),
+  on: required(at("on", joinColumns), "table.column = table.column, each of a table named before."),
+  join_type: required(oneOf(["INNER", "LEFT", "RIGHT"])),
+};
+
+/** The `join` of a Select. */
+const join = oneOrMany(object(joinFields), MOST_JOINS);
+
+const order = object({ column: required(column), direction: optional(oneOf(["ASC", "DESC"])) });
+
+/** The `order_by` of a Select. */
+const orderBy = noting(
+  at(
+    "order_by",
+    oneOrMany(
+      noting(order, (draft) => {
+        draft.orderCount++;
+      }),
+      MOST_ORDERS,
+    ),
+  ),
+  (draft, start) => {
+    draft.orderStart = start;
+  },
+);
+
+/** The `group_by` of a Select. */
+const groupBy: Kind<string[]> = at(
+  "group_by",
+  list(
+    {
+      read(reader, draft) {
+        const start = reader.position;
+        column.read(reader, draft);
+        const name = reader.reread(start, () => reader.readString().toString());
+        draft.summarize().groups.push(name);
+        return undefined;
+      },
+      schema: column.schema,
+    },
+    { most: MOST_GROUPS },
+  ),
+);
+
+const functions = ["count", "sum", "min", "max", "avg"] as const;
+
+/** An aggregate while it is read. */
+interface AggregateDraft {
+  readonly operation: OperationDraft;
+  fn: (typeof functions)[number] | undefined;
+  hasColumn: boolean;
+  isDistinct: boolean;
+}
+
+const aggregateFields = {
+  fn: required(
+    oneOf(functions, (draft: AggregateDraft, word) => {
+      draft.fn = word;
+    }),
+  ),
+  column: optional<string, AggregateDraft>({
+    read(reader, draft) {
+      draft.hasColumn = true;
+      return column.read(reader, draft.operation);
+    },
+    schema: column.schema,
+  }),
+  distinct: optional<boolean, AggregateDraft>(
+    {
+      read(reader, draft) {
+        draft.isDistinct = true;
+        return flag.read(reader, draft);
+      },
+      schema: flag.schema,
+    },
+    "count alone: counts different values.",
+  ),
+  as: required<string, AggregateDraft>(
+    {
+      read(reader, { operation }) {
+        const { aliases } = operation.summarize();
+        aliases.push(readColumnName(reader).toString());
+        return undefined;
+      },
+      schema: newColumnSchema,
+    },
+    "What the result is called.",
+  ),
+};
+const aggregateShape = new ObjectShape<AggregateDraft>(aggregateFields);
+
+/** An aggregate of a Select, once parsed. */
+export type Aggregate = ObjectOf<typeof aggregateFields>;
+
+const oneAggregate: Kind<Aggregate> = {
+  read(reader, operation) {
+    const start = reader.position;
+    const draft = { operation, fn: undefined, hasColumn: false, isDistinct: false };
+    const rest = aggregateShape.read(reader, draft);
+    if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
+    return requireFit(reader, draft, start);
+  },
+  schema: named("Aggregate", (reference) => ({
+    ...objectSchema(aggregateFields)(reference),
+    ...eitherOf([
+      { properties: { fn: { const: "count" } } },
+      { required: ["column"], not: { required: ["distinct"] } },
+    ]),
+    dependentRequired: { distinct: ["column"] },
+  })),
+};
+
+function requireFit(reader: BodyReader, draft: AggregateDraft, start: number): undefined {
+  const { fn, hasColumn, isDistinct } = draft;
+  if (fn !== "count" && !hasColumn) {
+    throw reader.refusal("missing_field", `${fn} needs a column; count alone does without`, start);
+  }
+  if (!isDistinct || (fn === "count" && hasColumn)) return;
+  throw reader.refusal("invalid_value", "distinct goes with count of a column alone", start);
+}
+
+/** The `aggregate` of a Select. */
+const aggregates: Kind<Aggregate[]> = noting(
+  at("aggregate", list(oneAggregate, { most: MOST_GROUPS })),
+  (draft, start) => {
+    draft.aggregateStart = start;
+  },
+);
+
+/** The `having` of a Select: a condition on aliases and grouped columns. */
+const having = noting(at("having", where), (draft) => {
+  draft.summarize();
+});
+
+/** The `after` of a Select: a row's values of `order_by`. */
+const after = noting(
+  list(
+    noting(literal, (draft) => {
+      draft.afterCount++;
+    }),
+    { most: MOST_ORDERS },
+  ),
+  (draft, start) => {
+    draft.afterStart = start;
+  },
+);
+
+/** The `offset` of a Select. */
+const offset = noting(count, (draft) => {
+  draft.hasOffset = true;
+});
+
+/** `"distinct": true`. */
+const distinct: Kind<boolean> = {
+  read(reader, draft): Rest {
+    const start = reader.position;
+    const rest = flag.read(reader, draft);
+    draft.isDistinct = reader.bytes[start] === 0x74;
+    return rest;
+  },
+  schema: flag.schema,
+};
+
+/** The fields of the operations that name a table and change it, and what they have to agree on. */
+
+const databaseName = plainName((draft: OperationDraft, name) => {
+  draft.database = name;
+});
+/** The table that an operation is about. */
+const tableName = plainName((draft: OperationDraft, name) => {
+  draft.table = name;
+});
+/** The database that an operation is judged by. */
+const database = required(databaseName, "Name of the database.");
+/** The field `table`. */
+const table = required(tableName, "Name of the table.");
+/** A `where`. */
+const whereField = spanning(at("where", where), (draft, start, end) => {
+  draft.whereStart = start;
+  draft.whereEnd = end;
+});
+const changedRows = required(whereField, "Which rows; null means every row, and has to be said.");
+const values = required(rows, "Rows, each as its values by column.");
+const returning = extra(at("returning", list(selectedColumn)), "Columns to answer of these rows.");
+
+/** The fields of an Insert. */
+const insertFields = { database, table, values, returning };
+/** The fields of an Update. */
+const updateFields = {
+  database,
+  table,
+  set: optional(changes, "New values by column."),
+  add: extra(
+    additions,
+    "Numbers by column that are added to what is there. Null stays null, and counts as affected.",
+  ),
+  where: changedRows,
+  returning,
+};
+/** What of `judgeUpdate` a schema can say. */
+const updateRules = oneNeeded(updateFields, ["set", "add"]);
+/** The fields of a Delete. */
+const deleteFields = { database, table, where: changedRows, returning };
+/** The fields of an Upsert. */
+const upsertFields = {
+  database,
+  table,
+  values,
+  on_conflict: required(
+    at("on_conflict", list(ownColumn)),
+    "Columns whose values, together, each row has alone.",
+  ),
+  update: required(
+    at("update", list(ownColumn, { least: 0 })),
+    "Columns that are set where such a row is there; [] leaves it as it is.",
+  ),
+  returning,
+};
+
+/** One of the operations under a Preview, and what its schema says beside its fields. */
+function previewed<Of extends Fields<OperationDraft>>(
+  name: string,
+  fields: Of,
+  rules: MakeSchema = () => ({}),
+) {
+  const kind = spanning(object(fields), (draft, start, end) => {
+    draft.previewedStart = start;
+    draft.previewedEnd = end;
+  });
+  return extra<ObjectOf<Of>, OperationDraft>({
+    read(reader, draft) {
+      if (draft.previewed !== undefined) {
+        const problem = "a Preview is of one operation";
+        throw reader.refusal("several_operations", problem);
+      }
+      draft.previewed = name;
+      return kind.read(reader, draft);
+    },
+    schema: (reference) => ({ ...kind.schema(reference), ...rules(reference) }),
+  });
+}
+
+/** An Update says what changes. @throws QueryRefused `missing_field` */
+function judgeUpdate({ changesColumns }: OperationDraft, reader: BodyReader, start: number): void {
+  if (changesColumns) return;
+  const either = reader.isFull ? "set or add" : "set";
+  const problem = `the field "set" is left out; required: database, table, ${either}, where`;
+  throw reader.refusal("missing_field", problem, start);
+}
+
+/** A Preview holds one operation. @throws QueryRefused `no_operation`, or what that operation is refused for */
+function judgePreview(draft: OperationDraft, reader: BodyReader, start: number): void {
+  const name = draft.previewed;
+  if (name === undefined) {
+    const problem = "the object is empty; one key is needed: Insert, Update, Delete, Upsert";
+    throw reader.refusal("no_operation", problem, start);
+  }
+  if (name === "Update") judgeUpdate(draft, reader, start);
+}
+
 /**
  * The query grammar as one table: what each operation is called, which right it needs, what it does
  * and which fields it has. The scanner, the types of the engine, the schemas of OpenAPI and of
  * models' tools come from it.
  */
-
-import type { BodyReader } from "./body-reader.ts";
-import {
-  database,
-  deleteFields,
-  insertFields,
-  judgePreview,
-  judgeUpdate,
-  previewed,
-  table,
-  tableName,
-  updateFields,
-  updateRules,
-  upsertFields,
-  where,
-} from "./change-fields.ts";
-import {
-  extra,
-  type Fields,
-  type Level,
-  type MakeSchema,
-  type ObjectOf,
-  optional,
-  required,
-} from "./kind.ts";
-import type { OperationDraft } from "./operation-draft.ts";
-import type { PermissionClass } from "./permissions.ts";
-import {
-  after,
-  aggregates,
-  columns,
-  distinct,
-  groupBy,
-  having,
-  join,
-  offset,
-  orderBy,
-} from "./select-fields.ts";
-import { judgeSelect, selectRules } from "./select-rules.ts";
-import { columnDefinitions } from "./table-columns.ts";
-import { count } from "./values.ts";
 
 /** What an operation is, apart from how it is carried out. */
 export interface OperationDefinition {
@@ -81,7 +546,7 @@ export const operations = {
       database,
       from: required(tableName, "The table that is read."),
       columns: optional(columns, 'Columns that are read; ["*"] for all.'),
-      where: optional(where, "Which rows; all if left out."),
+      where: optional(whereField, "Which rows; all if left out."),
       join: optional(join),
       group_by: extra(groupBy, "Columns of which each combination of values is one row."),
       aggregate: extra(aggregates, "What the rows of a group amount to."),

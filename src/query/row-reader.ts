@@ -1,24 +1,130 @@
-/** Objects of cells: a row of an Insert, the `set` of an Update. The hot path of the scanner. */
-
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ByteText } from "../json/bytes.ts";
+import {
+  ByteText,
+  lowestByte,
+  otherThanDigitsIn,
+  plainNumberEnd,
+  specialIn,
+} from "../json/bytes.ts";
 import { DistinctKeys, hashKey } from "../json/distinct-keys.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Rest } from "../json/rest.ts";
-import { lowestByte, otherThanDigitsIn, plainNumberEnd, specialIn } from "../json/words.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import type { QueryRefused } from "./refusal.ts";
-import { type ColumnListener, RowKey, RowKeys } from "./row-keys.ts";
+
+/** The keys of the rows of a body, and which of them follow each other. */
+
+/** Who is told the columns of rows. */
+interface ColumnListener {
+  use(column: ByteText): void;
+}
+
+/** Past so many, no further one is remembered, so that memory stays bounded. */
+const MOST_KEYS = 4096;
+const SMALLEST_SIZE = 16;
+const WORD = 4;
+
+/** A key that is known to be a column name. */
+class RowKey {
+  readonly text: ByteText;
+  readonly hash: number;
+  /** Byte offset of the key's opening quote where it was first met, and of the value after it. */
+  readonly start: number;
+  end = 0;
+  length = 0;
+  /** Its first and last four bytes. */
+  first = 0;
+  last = 0;
+  /** The number of the row that had it last. */
+  row = 0;
+  /** The keys that followed it last, the latest first. */
+  next: RowKey | undefined = undefined;
+  alternative: RowKey | undefined = undefined;
+
+  constructor(text: ByteText, hash: number, start: number) {
+    this.text = text;
+    this.hash = hash;
+    this.start = start;
+  }
+
+  /** Notes where it ends. */
+  endAt(end: number, bytes: Buffer): void {
+    this.end = end;
+    this.length = end - this.start;
+    this.first = bytes.readInt32LE(this.start);
+    this.last = bytes.readInt32LE(end - WORD);
+  }
+
+  /** Whether the bytes between its first and last four stand at another offset, too. */
+  isRepeated(words: DataView, position: number): boolean {
+    const last = this.end - WORD;
+    const distance = position - this.start;
+    for (let offset = this.start + WORD; offset < last; offset += WORD) {
+      if (words.getInt32(offset, true) !== words.getInt32(offset + distance, true)) return false;
+    }
+    return true;
+  }
+
+  /** Notes that another key followed this one. */
+  precede(next: RowKey): void {
+    this.alternative = this.next;
+    this.next = next;
+  }
+}
+
+/** The keys by their text: a hash table with open addressing. */
+class RowKeys {
+  #slots: (RowKey | undefined)[] = new Array(SMALLEST_SIZE).fill(undefined);
+  #count = 0;
+
+  get isFull(): boolean {
+    return this.#count >= MOST_KEYS;
+  }
+
+  find(text: ByteText, hash: number): RowKey | undefined {
+    let slot = this.#firstSlot(hash);
+    for (let key = this.#slots[slot]; key !== undefined; key = this.#slots[slot]) {
+      if (key.hash === hash && key.text.equals(text)) return key;
+      slot = (slot + 1) & (this.#slots.length - 1);
+    }
+    return undefined;
+  }
+
+  /** Adds a key that is not there. */
+  add(key: RowKey): void {
+    if (this.#count * 2 >= this.#slots.length) this.#grow();
+    this.#place(key);
+    this.#count++;
+  }
+
+  #grow(): void {
+    const slots = this.#slots;
+    this.#slots = new Array(2 * slots.length).fill(undefined);
+    for (const key of slots) {
+      if (key !== undefined) this.#place(key);
+    }
+  }
+
+  #place(key: RowKey): void {
+    let slot = this.#firstSlot(key.hash);
+    while (this.#slots[slot] !== undefined) slot = (slot + 1) & (this.#slots.length - 1);
+    this.#slots[slot] = key;
+  }
+
+  /** The upper bits of a hash choose, since they are the better ones. */
+  #firstSlot(hash: number): number {
+    return hash >>> (Math.clz32(this.#slots.length) + 1);
+  }
+}
+
+/** Objects of cells: a row of an Insert, the `set` of an Update. The hot path of the scanner. */
 
 const LETTER_E = 0x65;
 const NINE = 0x39;
 const POINT = 0x2e;
 const QUOTE = 0x22;
 const ZERO = 0x30;
-
-// Words, as `DataView` reads them: values, and what stands behind a cell before the next one or the next row.
-const WORD = 4;
 const TRUE = 0x65757274;
 const NULL = 0x6c6c756e;
 const FALS = 0x736c6166;

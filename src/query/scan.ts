@@ -1,12 +1,181 @@
-/** The scanner's front door: from the bytes of a query body to what it asks for. */
-
 import { runCooperatively, type Steps, whileWanted } from "../cooperative-scheduling.ts";
 import { requireEnd, requireUtf8 } from "../json/document.ts";
+import { quoteName } from "../json/fault.ts";
+import { andThen, type Rest } from "../json/rest.ts";
+import { askWhether } from "../suggestion.ts";
 import { BodyReader } from "./body-reader.ts";
-import type { Grammar } from "./grammar.ts";
-import type { Collects } from "./operation-draft.ts";
-import type { Query } from "./query.ts";
-import { QueryReader } from "./query-reader.ts";
+import {
+  batchKey,
+  foreignOperationKey,
+  type Grammar,
+  LARGEST_BATCH,
+  type Operation,
+} from "./grammar.ts";
+import { fullAlone } from "./kind.ts";
+import { detailOf } from "./operation-detail.ts";
+import { type Collects, OperationDraft } from "./operation-draft.ts";
+import { isOperationName, permissionsOf } from "./operations.ts";
+import type { Access, Query } from "./query.ts";
+import { type BodyLocation, QueryRefused } from "./refusal.ts";
+import { RowReader } from "./row-reader.ts";
+import { meantOperation } from "./synonyms.ts";
+import { readElements } from "./values.ts";
+
+/** The outside of a query body: its one key, and the elements of a Batch. */
+
+/** Reads one body. */
+class QueryReader {
+  readonly #reader: BodyReader;
+  readonly #grammar: Grammar;
+  readonly #collects: Collects;
+  readonly #accesses: Access[] = [];
+  #isBatch = false;
+  #rows: RowReader | undefined = undefined;
+
+  /** `collects`: whether each access is to tell what it says in detail. */
+  constructor(reader: BodyReader, grammar: Grammar, collects: Collects) {
+    this.#reader = reader;
+    this.#grammar = grammar;
+    this.#collects = collects;
+  }
+
+  /** The reader of the rows of all operations. */
+  get rows(): RowReader {
+    this.#rows ??= new RowReader(this.#reader);
+    return this.#rows;
+  }
+  /** What was read. */
+  get query(): Query {
+    return { batch: this.#isBatch, accesses: this.#accesses };
+  }
+
+  /** Reads the body. @throws QueryRefused */
+  read(): Rest {
+    const reader = this.#reader;
+    reader.skipSpace();
+    const kind = reader.kind();
+    if (kind !== "an object") {
+      // What only begins like one of these words is no JSON at all.
+      if (kind === "null" || kind === "a boolean") reader.skipValue();
+      const problem = `an object with one operation key is expected, ${kind} was found`;
+      throw reader.refusal("not_an_object", problem);
+    }
+    return this.#readSoleMember((key, start) => {
+      if (key !== batchKey) return this.#readOperation(this.#operation(key, start));
+      this.#isBatch = true;
+      return this.#readBatch();
+    });
+  }
+
+  #readBatch(): Rest {
+    const reader = this.#reader;
+    reader.path.push(batchKey);
+    const place = reader.location();
+    if (!reader.openArray()) throw wrongBatchSize(place);
+    const rest = readElements(reader, () => {
+      if (this.#accesses.length === LARGEST_BATCH) throw wrongBatchSize(place);
+      return this.#readSoleMember((key, start) =>
+        this.#readOperation(this.#batchOperation(key, start)),
+      );
+    });
+    if (rest !== undefined) return andThen(rest, () => reader.path.pop());
+    reader.path.pop();
+    return undefined;
+  }
+
+  /** Reads an object of one member, whose key is an operation's; `read` takes key and offset of the key. */
+  #readSoleMember(read: (key: string, start: number) => Rest): Rest {
+    const reader = this.#reader;
+    const start = reader.position;
+    if (!reader.openObject()) {
+      const problem = `the object is empty; one key is needed: ${this.#allowedKeys().join(", ")}`;
+      throw reader.refusal("no_operation", problem, start);
+    }
+    const keyStart = reader.position;
+    const key = this.#readKey();
+    const rest = read(key, keyStart);
+    if (rest !== undefined) return andThen(rest, () => this.#requireEnd(key));
+    return this.#requireEnd(key);
+  }
+
+  #readKey(): string {
+    const reader = this.#reader;
+    for (const { name, token } of this.#grammar.inOrder) {
+      if (reader.skipKeyToken(token)) return name;
+    }
+    return reader.readKey().toString();
+  }
+
+  #requireEnd(first: string): undefined {
+    const reader = this.#reader;
+    if (!reader.nextMember()) return;
+    const start = reader.position;
+    const key = reader.readKey().toString();
+    const problem = `the key ${quoteName(key)} stands beside ${quoteName(first)}; one key is allowed`;
+    if (key === first) throw reader.refusal("duplicate_key", problem, start);
+    const isOperation =
+      key === batchKey || key === foreignOperationKey || this.#grammar.operations.has(key);
+    throw reader.refusal(isOperation ? "several_operations" : "unknown_field", problem, start);
+  }
+
+  #operation(key: string, start: number, allowed = this.#allowedKeys()): Operation {
+    const operation = this.#grammar.operations.get(key);
+    if (operation !== undefined) return operation;
+    // Every operation that is not there at this level is one of the full grammar.
+    const hint = isOperationName(key) ? fullAlone : askWhether(meantOperation(key, allowed));
+    const problem = `the operation ${quoteName(key)} is unknown; allowed: ${allowed.join(", ")}${hint}`;
+    throw this.#reader.refusal("unknown_operation", problem, start);
+  }
+
+  #batchOperation(key: string, start: number): Operation {
+    const allowed = this.#grammar.inOrder.filter(({ inBatch }) => inBatch).map(({ name }) => name);
+    const operation = key === batchKey ? undefined : this.#operation(key, start, allowed);
+    if (operation?.inBatch === true) return operation;
+    const problem = `${quoteName(key)} cannot be in a Batch; allowed: ${allowed.join(", ")}`;
+    throw this.#reader.refusal("not_in_batch", problem, start);
+  }
+
+  #readOperation(operation: Operation): Rest {
+    const reader = this.#reader;
+    const start = reader.position;
+    const draft = new OperationDraft(this, this.#collects);
+    reader.path.push(operation.name);
+    const rest = operation.shape.read(reader, draft);
+    if (rest !== undefined) return andThen(rest, () => this.#note(operation, draft, start));
+    return this.#note(operation, draft, start);
+  }
+
+  #note(operation: Operation, draft: OperationDraft, start: number): undefined {
+    const reader = this.#reader;
+    const { name, reads } = operation;
+    draft.judgeReferences();
+    operation.judge?.(draft, reader, start);
+    reader.path.pop();
+    const { database, tables, named } = draft;
+    const permissions = permissionsOf(operation.permissions, draft);
+    const end = reader.position;
+    this.#accesses.push({
+      operation: name,
+      permissions,
+      reads,
+      database,
+      tables,
+      start,
+      end,
+      ...(named === undefined ? {} : { detail: detailOf(name, draft, reader, start) }),
+    });
+  }
+
+  #allowedKeys(): readonly string[] {
+    return [...this.#grammar.operations.keys(), batchKey];
+  }
+}
+
+function wrongBatchSize(place: BodyLocation): QueryRefused {
+  return new QueryRefused("batch_size", `a Batch has 1 to ${LARGEST_BATCH} elements`, place);
+}
+
+/** The scanner's front door: from the bytes of a query body to what it asks for. */
 
 /** Bytes from which on a body is long: its scan takes a few milliseconds and is better sliced. */
 export const LONG_BODY = 512 * 1024;

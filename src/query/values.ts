@@ -1,14 +1,40 @@
-/** The small values that fields of several operations have. */
-
 import type { Steps } from "../cooperative-scheduling.ts";
 import { ByteText, tokenOf } from "../json/bytes.ts";
+import { DistinctKeys, hashKey } from "../json/distinct-keys.ts";
 import { quoteName } from "../json/fault.ts";
-import type { Rest } from "../json/rest.ts";
+import { type Rest, repeat } from "../json/rest.ts";
 import { askWhether } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
-import { fullAlone, type Kind, named } from "./kind.ts";
-import { isPlainText, NameCache, plainNamePattern, plainNameRule } from "./names.ts";
+import {
+  extra,
+  fullAlone,
+  type Kind,
+  type MakeSchema,
+  named,
+  type ObjectOf,
+  objectSchema,
+  optional,
+  required,
+  type Schema,
+} from "./kind.ts";
+import {
+  columnNamePattern,
+  columnNameRule,
+  isColumnName,
+  isPlainText,
+  joinSidePattern,
+  LONGEST_COLUMN_BYTES,
+  NameCache,
+  plainNamePattern,
+  plainNameRule,
+  qualifiedColumnPattern,
+} from "./names.ts";
+import { ObjectShape } from "./object-shape.ts";
+import { MOST_GROUPS, type OperationDraft, type Position } from "./operation-draft.ts";
+import type { QueryRefused } from "./refusal.ts";
 import { meantWord } from "./synonyms.ts";
+
+/** The small values that fields of several operations have. */
 
 const NINE = 0x39;
 const ZERO = 0x30;
@@ -138,7 +164,7 @@ function readCount(reader: BodyReader): undefined {
 }
 
 /** How many elements an array has. */
-export interface ListBounds {
+interface ListBounds {
   /** 1 unless it says otherwise. */
   readonly least?: 0 | 1;
   readonly most?: number;
@@ -196,7 +222,7 @@ export const literal: Kind<Literal, unknown> = {
 };
 
 /** A `literal`, once parsed. */
-export type Literal = null | boolean | number | bigint | string;
+type Literal = null | boolean | number | bigint | string;
 
 /** Reads an array within bounds, each element by `readElement`, and keeps the path. */
 function readList(
@@ -246,4 +272,328 @@ function* readElementsAfter(
     const rest = readElement() ?? reader.pause();
     if (rest !== undefined) yield* rest;
   }
+}
+
+/** Columns as the fields of an operation name them. */
+
+const DOT = 0x2e;
+const ASTERISK = 0x2a;
+/** `*` as it is nearly always written. */
+const asteriskToken = tokenOf("*");
+
+/** Reads the name of a column that is being made: no table before it. */
+export function readColumnName(reader: BodyReader): ByteText {
+  const start = reader.position;
+  reader.expect("a string");
+  const text = reader.readString();
+  if (!isColumnName(text)) {
+    const problem = `${quoteName(text.toString())} is no column name; allowed: ${columnNameRule}`;
+    throw reader.refusal("invalid_column", problem, start);
+  }
+  return text;
+}
+
+const columnSchema = named("Column", () => ({
+  type: "string",
+  pattern: `^(?:${columnNamePattern}|${qualifiedColumnPattern})$`,
+}));
+
+/** The schema of a column name without a table. */
+export const newColumnSchema: MakeSchema = named("NewColumn", () => ({
+  type: "string",
+  pattern: `^${columnNamePattern}$`,
+}));
+
+/** A column of a condition or an order: `column`, or `table.column` with a table of the operation. */
+export const column: Kind<string> = { read: readColumn, schema: columnSchema };
+
+/** An element of a Select's `columns`: `*` or a column. */
+export const selectedColumn: Kind<string> = {
+  read: readSelectedColumn,
+  schema: (reference) => ({ oneOf: [{ const: "*" }, columnSchema(reference)] }),
+};
+
+/** A column of the operation's own table, without a table before it. */
+export const ownColumn: Kind<string> = {
+  read(reader, draft) {
+    draft.use(readColumnName(reader));
+    return undefined;
+  },
+  schema: newColumnSchema,
+};
+
+/** The `on` of a join: `table.column = table.column`, both tables of the Select. */
+export const joinColumns: Kind<string> = {
+  read: readJoinColumns,
+  schema: () => ({ type: "string", pattern: `^${joinSidePattern} = ${joinSidePattern}$` }),
+};
+
+function readColumn(reader: BodyReader, draft: OperationDraft): undefined {
+  const start = reader.position;
+  if (draft.repeatsColumn(reader)) return;
+  reader.expect("a string");
+  noteColumn(reader.readString(), reader, draft, start);
+  draft.noteColumn(start, reader.position);
+}
+
+function readSelectedColumn(reader: BodyReader, draft: OperationDraft): undefined {
+  const start = reader.position;
+  if (!reader.skipToken(asteriskToken)) {
+    reader.expect("a string");
+    const text = reader.readString();
+    const everything = text.end - text.start === 1 && text.bytes[text.start] === ASTERISK;
+    if (!everything) return noteColumn(text, reader, draft, start);
+  }
+  draft.use("*");
+}
+
+function noteColumn(
+  text: ByteText,
+  reader: BodyReader,
+  draft: OperationDraft,
+  start: number,
+): undefined {
+  draft.use(text);
+  if (draft.position === "having") noteCondition(text, draft);
+  if (isColumnName(text)) return;
+  const table = tableOf(text);
+  if (table === undefined) {
+    const allowed = `a column (${columnNameRule}), or table.column with a table of the operation`;
+    const isCount = text.toString() === "*" && draft.position === "aggregate";
+    const hint = isCount ? "; to count rows, leave column out" : "";
+    const problem = `${quoteName(text.toString())} is no column; allowed: ${allowed}${hint}`;
+    throw reader.refusal("invalid_column", problem, start);
+  }
+  draft.refer(table, reader, start);
+}
+
+/** Names of a `having` that are kept: one more than can be right, so that a wrong one is found. */
+const MOST_CONDITIONS = 2 * MOST_GROUPS + 1;
+
+function noteCondition(text: ByteText, draft: OperationDraft): void {
+  const { conditions } = draft.summarize();
+  if (conditions.size < MOST_CONDITIONS) conditions.add(text.toString());
+}
+
+/** A column of any table: `table.column`. */
+function readForeignColumn(reader: BodyReader, draft: OperationDraft): undefined {
+  const start = reader.position;
+  reader.expect("a string");
+  const text = reader.readString();
+  const table = tableOf(text);
+  if (table === undefined || !isPlainText(table)) {
+    const problem = `${quoteName(text.toString())} is no column of a table; allowed: table.column`;
+    throw reader.refusal("invalid_column", problem, start);
+  }
+  draft.use(text);
+  draft.referenced ??= [];
+  draft.referenced.push(table.toString());
+}
+
+/** What stands before the dot of `table.column`; undefined if the text is not of that form. */
+function tableOf({ bytes, start, end }: ByteText): ByteText | undefined {
+  for (let position = start; position < end; position++) {
+    if (bytes[position] !== DOT) continue;
+    const column = new ByteText(bytes, position + 1, end);
+    return isColumnName(column) ? new ByteText(bytes, start, position) : undefined;
+  }
+  return undefined;
+}
+
+/** Bytes that an `on` has at most: two columns with their tables, and what is between them. */
+const LONGEST_JOIN_TEXT = 2 * (2 * LONGEST_COLUMN_BYTES);
+
+function readJoinColumns(reader: BodyReader, draft: OperationDraft): undefined {
+  const start = reader.position;
+  reader.expect("a string");
+  const text = reader.readString();
+  const isShort = text.end - text.start <= LONGEST_JOIN_TEXT;
+  const sides = isShort ? text.toString().split(" = ") : [];
+  const tables = sides.map((side) =>
+    /[ =]/.test(side) ? undefined : tableOf(ByteText.from(side)),
+  );
+  const [left, right, ...more] = tables;
+  if (left === undefined || right === undefined || more.length > 0) {
+    const allowed =
+      "table.column = table.column, with one space on either side of the =, and no other space or =";
+    const problem = `${quoteName(text.toString())} joins no two columns; allowed: ${allowed}`;
+    throw reader.refusal("invalid_column", problem, start);
+  }
+  for (const side of sides) draft.use(side);
+  draft.refer(left, reader, start);
+  draft.refer(right, reader, start);
+  draft.joinedBy(left.toString(), right.toString());
+}
+
+/** Rows of cells, as fields of an operation. */
+
+/** A cell's value, once parsed: any JSON, integers that a double cannot hold as bigint. */
+export type CellValue =
+  | null
+  | boolean
+  | number
+  | bigint
+  | string
+  | CellValue[]
+  | { [key: string]: CellValue };
+
+/** Values by column. */
+export type Row = Record<string, CellValue>;
+
+/** Reads a row; its columns stand in this position. */
+function readRow(draft: OperationDraft, position: Position): Rest {
+  draft.position = position;
+  return draft.rows.read(draft, position === "values");
+}
+
+function emptyObject(reader: BodyReader, start: number): QueryRefused {
+  const problem = "the object is empty; at least one column is needed";
+  return reader.refusal("invalid_value", problem, start);
+}
+
+const row: Kind<Row> = {
+  read: (_reader, draft) => readRow(draft, "values"),
+  schema: (reference): Schema => ({
+    type: "object",
+    propertyNames: newColumnSchema(reference),
+    additionalProperties: true,
+  }),
+};
+
+/** The rows of an Insert. */
+export const rows: Kind<Row[]> = list(row);
+
+/** The changes of an Update: a row that is not empty. */
+export const changes: Kind<Row> = {
+  read(reader, draft) {
+    const start = reader.position;
+    draft.changesColumns = true;
+    const rest = readRow(draft, "set");
+    if (rest === undefined && draft.rows.isEmpty) throw emptyObject(reader, start);
+    return rest;
+  },
+  schema: (reference) => ({ ...row.schema(reference), minProperties: 1 }),
+};
+
+/** Numbers by column, which an Update adds to what is there. */
+export const additions: Kind<Record<string, number | bigint>> = {
+  read(reader, draft) {
+    const start = reader.position;
+    draft.changesColumns = true;
+    draft.enter("add");
+    if (!reader.openObject()) throw emptyObject(reader, start);
+    const columns = new DistinctKeys(reader);
+    return repeat(
+      () => readAddition(reader, draft, columns),
+      () => reader.nextMember(),
+    );
+  },
+  schema: (reference) => ({
+    type: "object",
+    propertyNames: newColumnSchema(reference),
+    additionalProperties: { type: "number" },
+    minProperties: 1,
+  }),
+};
+
+function readAddition(reader: BodyReader, draft: OperationDraft, columns: DistinctKeys): Rest {
+  const start = reader.position;
+  const column = readColumnName(reader);
+  if (!columns.add(start, hashKey(column))) {
+    const problem = `the column ${quoteName(column.toString())} is given twice; each may stand once`;
+    throw reader.refusal("duplicate_key", problem, start);
+  }
+  draft.use(column);
+  reader.skipColon();
+  reader.expect("a number");
+  reader.skipNumber();
+  return reader.pause();
+}
+
+/** The columns of a CreateTable. */
+
+/** The columns of a table, as far as they have been read. */
+interface TableColumns {
+  readonly operation: OperationDraft;
+  readonly names: DistinctKeys;
+  /** Byte offsets of the type that was read last; columns tend to repeat it. */
+  typeStart: number;
+  typeEnd: number;
+}
+
+const newColumn: Kind<string, TableColumns> = { read: readNewColumnName, schema: newColumnSchema };
+
+const typePattern = "^[A-Za-z][A-Za-z0-9_]{0,62}(\\([0-9]{1,9}(,[0-9]{1,9})?\\))?$";
+const columnType = new RegExp(typePattern);
+const type: Kind<string, TableColumns> = {
+  read: readColumnType,
+  schema: () => ({ type: "string", pattern: typePattern }),
+};
+
+const definitionFields = {
+  name: required(newColumn),
+  type: required(type, "A word such as int, text, boolean, varchar(20), decimal(10,2)."),
+  primary_key: optional(flag),
+  unique: optional(flag),
+  nullable: optional(flag, "True unless it says otherwise or the column is the primary key."),
+  default: extra(literal, "What a row holds that leaves the column out."),
+  references: extra<string, TableColumns>(
+    {
+      read(reader, { operation }) {
+        operation.enter("references");
+        return readForeignColumn(reader, operation);
+      },
+      schema: () => ({ type: "string", pattern: `^${qualifiedColumnPattern}$` }),
+    },
+    "table.column whose values it may hold.",
+  ),
+};
+
+/** A column of a CreateTable, once parsed. */
+export type ColumnDefinition = ObjectOf<typeof definitionFields>;
+
+const shape = new ObjectShape<TableColumns>(definitionFields);
+const definitions = list<ColumnDefinition, TableColumns>({
+  read: (reader, columns) => shape.read(reader, columns),
+  schema: named("ColumnDefinition", objectSchema(definitionFields)),
+});
+
+/** The `columns` of a CreateTable, each with a name of its own. */
+export const columnDefinitions: Kind<ColumnDefinition[]> = {
+  read: (reader, operation) =>
+    definitions.read(reader, {
+      operation,
+      names: new DistinctKeys(reader),
+      typeStart: 0,
+      typeEnd: 0,
+    }),
+  schema: definitions.schema,
+};
+
+function readNewColumnName(reader: BodyReader, { names }: TableColumns): undefined {
+  const start = reader.position;
+  const name = readColumnName(reader);
+  if (!names.add(start, hashKey(name))) {
+    const problem = `the table has a column ${quoteName(name.toString())} already; each name may stand once`;
+    throw reader.refusal("invalid_column", problem, start);
+  }
+}
+
+/** Bytes that a type has at most. */
+const LONGEST_TYPE = 63 + "(123456789,123456789)".length;
+
+function readColumnType(reader: BodyReader, columns: TableColumns): undefined {
+  const { typeStart, typeEnd } = columns;
+  if (typeEnd > 0 && reader.skipRepeated(typeStart, typeEnd)) return;
+  const start = reader.position;
+  reader.expect("a string");
+  const text = reader.readString();
+  const isShort = text.end - text.start <= LONGEST_TYPE;
+  if (!isShort || !columnType.test(text.toString())) {
+    const allowed = "a word of at most 63 ASCII letters, digits and _, with (n) or (n,m) if wanted";
+    const problem = `${quoteName(text.toString())} is no column type; allowed: ${allowed}`;
+    throw reader.refusal("invalid_type", problem, start);
+  }
+  columns.typeStart = start;
+  columns.typeEnd = reader.position;
 }

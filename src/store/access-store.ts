@@ -1,17 +1,17 @@
 import type { AccessRules, Author, ChangeOptions } from "../access/access-rules.ts";
-import { writtenBoundary } from "../access/limit-fields.ts";
-import { requireRemainingOwners } from "../access/remaining-owners.ts";
+import { requireRemainingOwners } from "../access/administration.ts";
 import {
   isGone,
   type Replacement,
   recordsOf,
   replacementOf,
   replaceRecords,
-} from "../access/replacement.ts";
+} from "../access/record-change.ts";
+import { writtenBoundary } from "../access/records.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Query } from "./database.ts";
-import { writeExact } from "./exact-json.ts";
+import { writeExact } from "./log.ts";
 import { writtenRecords } from "./records.ts";
 import type { Replica } from "./replica.ts";
 import type { SharedState } from "./state.ts";

@@ -1,11 +1,11 @@
 /** Versions of users and grants: what each has changed, and the state of one in the place of now. */
 import * as z from "zod";
 import type { Author } from "../access/access-rules.ts";
+import { updatedUser, writtenAttributes } from "../access/grant.ts";
 import { isExternalUsername } from "../access/identifiers.ts";
+import { indexOf, replaceRecords } from "../access/record-change.ts";
 import type { AccessRecords, TomlTable } from "../access/records.ts";
-import { indexOf, replaceRecords } from "../access/replacement.ts";
 import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
-import { updatedUser, writtenAttributes } from "../access/user-record.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
 import type { ReplacementPlan } from "./access-store.ts";

@@ -1,13 +1,84 @@
 import * as z from "zod";
 import { epochSeconds } from "../clock.ts";
+import { parseAccountId } from "../oauth/server/connections.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
-import type { StateCopy } from "../oauth/server/state-copy.ts";
-import type { AuthorizationState, NewRecord, StateStore } from "../oauth/server/state-store.ts";
+import type {
+  AuthorizationState,
+  NewRecord,
+  StateCopy,
+  StateStore,
+} from "../oauth/server/state-store.ts";
 import type { StoreAccess } from "./access-store.ts";
-import { openRecord, recordColumns, recordValues } from "./authorization-records.ts";
 import type { Database, Query, Row } from "./database.ts";
 import { addKeys } from "./key-table.ts";
 import { keyOf, type Secrets } from "./secrets.ts";
+
+/** How a record of the authorization server lies in the store: by hashes, and encrypted. */
+
+/** What is named when a record is encrypted: one that is put in another's place does not open. */
+function placeOf({ model, id }: Row): string {
+  return `the record ${model} ${id} of the authorization server`;
+}
+
+function sealRecord(row: Row, payload: string, secrets: Secrets): string {
+  return secrets.encrypt(payload, placeOf(row));
+}
+
+/** What of a record's content is looked up by. */
+const namesShape = z.object({ accountId: z.string().optional(), iat: z.int().optional() });
+
+/** The columns of a record, but for when it ends. */
+const recordColumns = "model, id, grant_id, uid, username, issued, sealed";
+
+/** The values of these columns. */
+function recordValues(
+  model: string,
+  id: string,
+  { payload, grantId, uid }: Omit<NewRecord, "expires">,
+  secrets: Secrets,
+): (string | number | null)[] {
+  const key = keyOf(id);
+  const { accountId, iat } = namesShape.parse(JSON.parse(payload));
+  const isOfUser = model === "Grant" && accountId !== undefined;
+  return [
+    ...[model, key],
+    ...[grantId, uid].map((name) => (name === undefined ? null : keyOf(name))),
+    ...[isOfUser ? parseAccountId(accountId).username : null, iat ?? null],
+    sealRecord({ model, id: key }, payload, secrets),
+  ];
+}
+
+/** The content of a row with `model`, `id` and `sealed`. @throws StoreKeyError */
+function openRecord(row: Row, secrets: Secrets): string {
+  return secrets.decrypt(String(row.sealed), placeOf(row));
+}
+
+/** Records that one transaction encrypts anew. */
+const REKEY_BATCH = 500;
+const someSql = `select model, id, sealed from gatehouse.oauth
+  where (model, id) > ($1, $2) and sealed <> '' order by model, id limit ${REKEY_BATCH} for update`;
+const replaceSql = `update gatehouse.oauth o set sealed = anew.sealed
+  from unnest($1::text[], $2::text[], $3::text[]) as anew (model, id, sealed)
+  where o.model = anew.model and o.id = anew.id`;
+
+/** Encrypts all records anew, by the first line of the key file. @returns how many there are */
+export async function rekeyRecords(database: Database, secrets: Secrets): Promise<number> {
+  let count = 0;
+  let last: Row | undefined = { model: "", id: "" };
+  while (last !== undefined) {
+    const { model, id }: Row = last;
+    const rows: Row[] = await database.transaction(async (query) => {
+      const some = await query(someSql, [model, id]);
+      const sealed = some.map((row) => sealRecord(row, openRecord(row, secrets), secrets));
+      const columns = [some.map((row) => row.model), some.map((row) => row.id), sealed];
+      await query(replaceSql, columns);
+      return some;
+    });
+    count += rows.length;
+    last = rows.at(-1);
+  }
+  return count;
+}
 
 /** Milliseconds that somebody waits for a statement whose connection was cut without a word. */
 const TIMEOUT_MS = 3000;

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Client, DatabaseError, Pool, type PoolClient, types } from "pg";
 import { parseAddress, type ServerAddress } from "../engine/postgres/address.ts";
 import { Refusal } from "../refusal.ts";
-import { parseExact } from "./exact-json.ts";
+import { parseExact } from "./log.ts";
 
 /** Connections of one process, at most: polls, reads, and the one write that is under way. */
 const CONNECTIONS = 6;

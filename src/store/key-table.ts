@@ -7,8 +7,7 @@ import {
 } from "../identity/key-store.ts";
 import type { StoreAccess } from "./access-store.ts";
 import type { Database, Query, Row } from "./database.ts";
-import type { Secrets } from "./secrets.ts";
-import { StoreKeyError } from "./secrets.ts";
+import { type Secrets, StoreKeyError } from "./secrets.ts";
 
 /** What is named when a key is encrypted: a row that is put in another's place does not open. */
 function placeOf(ring: string, kid: unknown): string {

@@ -1,13 +1,13 @@
-/** The append-only log of what was changed: each version is one change, and there are no gaps. */
-
 import * as z from "zod";
 import type { Author } from "../access/access-rules.ts";
-import { writtenBoundary } from "../access/limit-fields.ts";
-import type { Replacement } from "../access/replacement.ts";
-import { lineShape } from "../identity/revocation-lines.ts";
+import type { Replacement } from "../access/record-change.ts";
+import { writtenBoundary } from "../access/records.ts";
+import { lineShape } from "../identity/revocation-file.ts";
 import type { Revocation } from "../identity/revocations.ts";
 import type { Query } from "./database.ts";
 import { parseBoundaries, parseUsers, writtenRecords } from "./records.ts";
+
+/** The append-only log of what was changed: each version is one change, and there are no gaps. */
 
 /** What a version has changed. */
 export type StoredChange =
@@ -122,4 +122,36 @@ export async function readHead(query: Query, isWriter = false): Promise<Head> {
   const sql = `select version, id, access_version, form from gatehouse.head${lock}`;
   const [row] = await query(sql);
   return headShape.parse(row);
+}
+
+/**
+ * JSON as the store holds it. A whole number that a double cannot hold exactly stands as
+ * `{"integer": "9007199254740993"}`; no record holds an object of that form otherwise.
+ */
+
+const KEY = "integer";
+
+function isInteger(value: unknown): value is { [KEY]: string } {
+  return (
+    typeof value === "object" &&
+    value !== null &&
+    KEY in value &&
+    typeof value.integer === "string" &&
+    Object.keys(value).length === 1
+  );
+}
+
+/** Writes a value, with every digit of its whole numbers. */
+export function writeExact(value: unknown): string {
+  return JSON.stringify(value, (_key, member: unknown) =>
+    typeof member === "bigint" ? { [KEY]: String(member) } : member,
+  );
+}
+
+/** Reads what `writeExact` has written. */
+export function parseExact(text: string): unknown {
+  if (!text.includes(`"${KEY}"`)) return JSON.parse(text);
+  return JSON.parse(text, (_key, member: unknown) =>
+    isInteger(member) ? BigInt(member.integer) : member,
+  );
 }

@@ -1,25 +1,168 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { AccessRules, Author } from "../access/access-rules.ts";
+import { epochSeconds } from "../clock.ts";
 import { storeName } from "../config/addresses.ts";
 import type { Configuration } from "../config/schema.ts";
-import { systemUser } from "../files/permissions.ts";
+import { systemUser } from "../files/guarded.ts";
 import type { KeyStore } from "../identity/key-store.ts";
-import type { LiveRevocations, RevocationStore } from "../identity/revocations.ts";
-import type { SessionRegister } from "../mcp/proxy/sessions.ts";
+import { endOf } from "../identity/revocation-file.ts";
+import {
+  type LiveRevocations,
+  type Revocation,
+  type RevocationStore,
+  revocationOfUser,
+} from "../identity/revocations.ts";
+import { type SessionRegister, usualLimits } from "../mcp/proxy/sessions.ts";
+import { ownersOf } from "../mcp/proxy/task-notes.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { openAccessStore, type StoreAccess } from "./access-store.ts";
 import { stateInStore } from "./authorization-state.ts";
-import { type Database, openDatabase } from "./database.ts";
+import { type Database, openDatabase, type Query, type Row } from "./database.ts";
 import { keysInStore } from "./key-table.ts";
 import { MIGRATIONS, readMigrations } from "./migrations.ts";
-import { Replica } from "./replica.ts";
-import { openRevocationStore, revocationsInStore } from "./revocation-store.ts";
-import { readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
-import { sessionsInStore } from "./session-table.ts";
+import { CLOCK_TOLERANCE_MS, Replica } from "./replica.ts";
+import { keyOf, readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
 import { SharedState } from "./state.ts";
 import { StoreWriter } from "./writer.ts";
+
+/**
+ * Seconds since 1970 by the clock that is furthest ahead, of this process, the store and all
+ * replicas: a token of this very moment may have been issued by it.
+ */
+async function latestClock(query: Query): Promise<number> {
+  const [row] = await query(
+    `select extract(epoch from clock_timestamp())
+      + greatest(0, coalesce(max(ahead), 0)) + $1 as latest
+      from gatehouse.leases where expires > clock_timestamp()`,
+    [CLOCK_TOLERANCE_MS / 1000],
+  );
+  return Math.max(epochSeconds(), Math.floor(Number(row?.latest)));
+}
+
+type Revoking = Omit<RevocationStore, "read">;
+
+function revoking({ state, writer, replica, author }: StoreAccess): Revoking {
+  async function add(revocationOf: (query: Query) => Promise<Revocation>): Promise<void> {
+    replica?.requireReached();
+    await writer.append(async (turn) => {
+      const revocation = await revocationOf(turn.query);
+      await turn.append({ change: { kind: "revocation", revocation }, ends: endOf(revocation) });
+    }, author);
+  }
+  return {
+    revokeToken: ({ tokenId, expiresAt }) => add(async () => ({ jti: tokenId, until: expiresAt })),
+    revokeUser: (user, before) =>
+      add(async (query) =>
+        before === undefined
+          ? revocationOfUser(state.revocations, user, await latestClock(query))
+          : { user, before },
+      ),
+  };
+}
+
+/** The revocations of the store, for a command. */
+function revocationsInStore(store: StoreAccess): RevocationStore {
+  const { state } = store;
+  return {
+    ...revoking(store),
+    read: async () => Object.assign(state.revocations, { count: state.revocations.size }),
+  };
+}
+
+/** The revocations of the store, in force at every replica. */
+function openRevocationStore(store: StoreAccess): LiveRevocations {
+  const { state, replica } = store;
+  return {
+    ...revoking(store),
+    isRevoked(token) {
+      replica?.requireFresh();
+      return state.revocations.isRevoked(token);
+    },
+    earliestIssue(username) {
+      replica?.requireFresh();
+      return state.revocations.earliestIssue(username);
+    },
+    get users() {
+      return state.revokedUsers;
+    },
+    stale: false,
+    async reload() {
+      await replica?.poll();
+    },
+    async close() {},
+  };
+}
+
+const TIMEOUT_MS = 3000;
+/** Milliseconds for which what the store has said of a session is believed: its user never changes. */
+const BELIEVED_MS = 30_000;
+/** Sessions of which this process remembers that; past it they are asked for again. */
+const MOST_BELIEVED = 10_000;
+
+const { most, mostPerUser, idle } = usualLimits;
+const live = `used > clock_timestamp() - interval '${idle / 1000} seconds'`;
+const openSql = `insert into gatehouse.mcp_sessions as s (key, kind, username, used)
+  values ($1, $2, $3, clock_timestamp()) on conflict (key) do update set used = excluded.used
+  where s.kind = excluded.kind and s.username = excluded.username returning key`;
+const useSql = `update gatehouse.mcp_sessions set used = clock_timestamp()
+  where key = $1 and kind = $2 and username = $3 and ${live} returning key`;
+const endSql = "delete from gatehouse.mcp_sessions where key = $1 and kind = $2";
+/** Of a user's own, and of all, those that were idle longest make room; and so do those that are over. */
+const roomSql = `delete from gatehouse.mcp_sessions where key in (
+  (select key from gatehouse.mcp_sessions where not ${live} order by used limit 100) union all
+  (select key from gatehouse.mcp_sessions where username = $1 and kind = $2
+    order by used desc offset ${mostPerUser}) union all
+  (select key from gatehouse.mcp_sessions where kind = $2 order by used desc offset ${most}))`;
+
+/** Whose the sessions, or the tasks, of a foreign MCP server are, in the store. */
+function registerOf(kind: string, replica: Replica, database: Database): SessionRegister {
+  const believed = new Map<string, { readonly username: string; readonly until: number }>();
+
+  async function query(sql: string, values: readonly unknown[]): Promise<Row[]> {
+    replica.requireReached();
+    return database.query(sql, values, TIMEOUT_MS);
+  }
+
+  function believe(key: string, username: string): true {
+    if (believed.size >= MOST_BELIEVED) believed.clear();
+    believed.set(key, { username, until: performance.now() + BELIEVED_MS });
+    return true;
+  }
+
+  return {
+    async open(id, username) {
+      const key = keyOf(id);
+      const [opened] = await query(openSql, [key, kind, username]);
+      await query(roomSql, [username, kind]);
+      return opened !== undefined && believe(key, username);
+    },
+    async use(id, username) {
+      const key = keyOf(id);
+      const known = believed.get(key);
+      if (known !== undefined && performance.now() < known.until)
+        return known.username === username;
+      believed.delete(key);
+      const [used] = await query(useSql, [key, kind, username]);
+      return used !== undefined && believe(key, username);
+    },
+    end(id) {
+      const key = keyOf(id);
+      believed.delete(key);
+      // One that is not forgotten now is once it was idle; the server behind knows that it is over.
+      query(endSql, [key, kind]).catch(() => {});
+    },
+  };
+}
+
+/**
+ * Whose the sessions and tasks of a foreign MCP server are, in the store: one that began at one
+ * replica is its user's at every other.
+ */
+function sessionsInStore(replica: Replica, database: Database): SessionRegister {
+  return ownersOf(registerOf("session", replica, database), registerOf("task", replica, database));
+}
 
 /** The rings of keys that sign login tokens, and access tokens of the authorization server. */
 const LOGIN_RING = "login";

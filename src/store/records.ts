@@ -1,15 +1,14 @@
 /** Users, entries and boundaries as the store holds them: by the keys of the access file. */
-import type { Boundary } from "../access/grant.ts";
-import { writtenEntry } from "../access/limit-fields.ts";
+import { type Boundary, writtenUser } from "../access/grant.ts";
+import type { UserRecords } from "../access/record-change.ts";
 import {
   type RecordProblem,
   readBoundary,
   readGrant,
   readUser,
   type TomlTable,
+  writtenEntry,
 } from "../access/records.ts";
-import type { UserRecords } from "../access/replacement.ts";
-import { writtenUser } from "../access/user-record.ts";
 
 /** What lies in the store is not what this version can read. */
 export class StoreContentError extends Error {}

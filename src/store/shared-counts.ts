@@ -1,7 +1,285 @@
-import type { CountedWindow, RequestCount } from "../access/rate-limits.ts";
+import * as z from "zod";
+import type { CountedWindow, RequestCount } from "../access/rights.ts";
 import type { FailureCounts } from "../identity/throttle.ts";
-import { SharedCounters } from "./counters.ts";
+import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
+
+/** Rows that one statement writes, or sweeps away, at most. */
+const BATCH = 1000;
+
+/**
+ * Adds what was counted here, forgets what has no points, and reads what all have counted. Rows are
+ * locked in the order of their keys, so that two replicas do not wait for each other.
+ */
+const countSql = `
+  with given as (
+    select * from unnest($1::text[], $2::text[], $3::int[], $4::float8[]) as g (name, key, points, ms)
+  ),
+  written as (
+    insert into gatehouse.counters as c (name, key, count, ends, changed)
+    select name, key, points, clock_timestamp() + ms * interval '1 ms', clock_timestamp()
+      from given where points is not null order by name, key
+    on conflict (name, key) do update set
+      count = excluded.count + case when c.ends > clock_timestamp() then c.count else 0 end,
+      ends = case when c.ends > clock_timestamp() then c.ends else excluded.ends end,
+      changed = clock_timestamp()
+    returning name, key, count, ends
+  ),
+  forgotten as (
+    update gatehouse.counters c set count = 0, changed = clock_timestamp() from given g
+      where g.points is null and (c.name, c.key) = (g.name, g.key)
+  )
+  select name, key, count,
+    (extract(epoch from ends - clock_timestamp()) * 1000)::float8 as rest
+  from (
+    select name, key, count, ends from written
+    union all
+    select name, key, count, ends from gatehouse.counters c
+      where changed > clock_timestamp() - make_interval(secs => $5) and ends > clock_timestamp()
+      and not exists (select from given g where (g.name, g.key) = (c.name, c.key))
+  ) counted`;
+
+/** Takes out windows that are over. */
+const sweepSql = `delete from gatehouse.counters where (name, key) in (
+  select name, key from gatehouse.counters where ends < clock_timestamp()
+  limit ${BATCH} for update skip locked)`;
+
+const rowShape = z.object({ name: z.string(), key: z.string(), count: z.int(), rest: z.number() });
+
+/** What is counted of a key, and the milliseconds that are left of its window. */
+type CountedRow = z.infer<typeof rowShape>;
+
+/** Reads a row of `countSql`. */
+function parseCounted(row: unknown): CountedRow {
+  return rowShape.parse(row);
+}
+
+/** Milliseconds between two statements, if nothing was counted meanwhile. */
+const POLL_MS = 500;
+/** Milliseconds between two statements for what was counted meanwhile and is not urgent. */
+const PAUSE_MS = 25;
+/** Milliseconds between two looks for windows that are over. */
+const SWEEP_MS = 30_000;
+/** Keys that are remembered; past it those that were counted first go. */
+const CAPACITY = 100_000;
+/** Seconds by which a look goes back behind the one before: a row is seen once it is committed. */
+const OVERLAP_SECONDS = 5;
+/** For the first look, which reads all that there is. */
+const EVER_SECONDS = 1e8;
+
+interface Named {
+  readonly name: string;
+  readonly key: string;
+}
+
+/** What is counted of a key in its window. */
+interface Counter extends Named {
+  /** As the store had it last, what is on its way there, and what is to be sent. */
+  stored: number;
+  sent: number;
+  pending: number;
+  /** Milliseconds of this process's clock. */
+  ends: number;
+  windowMs: number;
+}
+
+function idOf({ name, key }: Named): string {
+  return `${name}\n${key}`;
+}
+
+/**
+ * Counts in fixed windows that all replicas share. Each counts in memory, so that nobody waits, and
+ * is told by one statement what the others have counted: at once after it has counted something
+ * itself, and every half second. So all of them together let through what each of them lets through
+ * between two statements beyond a limit.
+ *
+ * What may have been written or not is written again: a count may be too high, and is never too low.
+ */
+export class SharedCounters {
+  readonly #database: Database;
+  readonly #known = new Map<string, Counter>();
+  readonly #changed = new Set<Counter>();
+  /** What the store is to forget. */
+  readonly #forgotten = new Map<string, Named>();
+  #read: { readonly monotonic: number; readonly wall: number } | undefined;
+  #began = Number.NEGATIVE_INFINITY;
+  #swept = performance.now();
+  #running: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #isUrgent = false;
+  #isClosed = false;
+
+  private constructor(database: Database) {
+    this.#database = database;
+  }
+
+  /** Begins with what is counted already. @throws Refusal `store_unreachable` */
+  static async open(database: Database): Promise<SharedCounters> {
+    const counters = new SharedCounters(database);
+    await counters.#exchange();
+    counters.#schedule();
+    return counters;
+  }
+
+  /** What is counted of a key, and the milliseconds until its window ends. */
+  find(name: string, key: string): { count: number; msLeft: number } | undefined {
+    const counter = this.#find(idOf({ name, key }));
+    if (counter === undefined) return undefined;
+    const { stored, sent, pending, ends } = counter;
+    return { count: stored + sent + pending, msLeft: ends - performance.now() };
+  }
+
+  /** Counts so many more; the first begins a window. @param isUrgent has the others told at once */
+  add(name: string, key: string, points: number, windowMs: number, isUrgent = false): void {
+    const counter = this.#find(idOf({ name, key })) ?? this.#begin(name, key, windowMs);
+    counter.pending += points;
+    // In the store the window may be over by now, and this begin another.
+    counter.windowMs = windowMs;
+    this.#isUrgent ||= isUrgent;
+    this.#changed.add(counter);
+    if (this.#running === undefined) this.#schedule();
+  }
+
+  /** Has nothing counted of a key from now on, also of what others have counted. */
+  forget(name: string, key: string): void {
+    const id = idOf({ name, key });
+    const counter = this.#known.get(id);
+    if (counter !== undefined) this.#drop(id, counter);
+    this.#forgotten.set(id, { name, key });
+    if (this.#running === undefined) this.#schedule();
+  }
+
+  /** Sends what is not sent yet. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    await this.#running;
+    if (this.#hasNews) await this.#exchange().catch(() => {});
+  }
+
+  get #hasNews(): boolean {
+    return this.#changed.size + this.#forgotten.size > 0;
+  }
+
+  #find(id: string): Counter | undefined {
+    const counter = this.#known.get(id);
+    if (counter === undefined || counter.ends > performance.now()) return counter;
+    this.#drop(id, counter);
+    return undefined;
+  }
+
+  #begin(name: string, key: string, windowMs: number): Counter {
+    const ends = performance.now() + windowMs;
+    const counter = { name, key, stored: 0, sent: 0, pending: 0, ends, windowMs };
+    this.#known.set(idOf({ name, key }), counter);
+    const [oldest] = this.#known;
+    if (this.#known.size > CAPACITY && oldest !== undefined) this.#drop(...oldest);
+    return counter;
+  }
+
+  #drop(id: string, counter: Counter): void {
+    this.#known.delete(id);
+    this.#changed.delete(counter);
+  }
+
+  #schedule(): void {
+    if (this.#isClosed) return;
+    clearTimeout(this.#timer);
+    const pause = this.#hasNews ? PAUSE_MS : POLL_MS;
+    const wait = this.#isUrgent ? 0 : this.#began + pause - performance.now();
+    this.#timer = setTimeout(() => this.#run(), Math.max(0, wait)).unref();
+  }
+
+  #run(): void {
+    this.#running = this.#exchange()
+      .then(() => this.#sweep())
+      // The replica tells that the store is out of reach; what is counted here goes on to count.
+      .catch(() => {
+        this.#isUrgent = false;
+        this.#began = performance.now() + POLL_MS;
+      })
+      .finally(() => {
+        this.#running = undefined;
+        this.#schedule();
+      });
+  }
+
+  async #exchange(): Promise<void> {
+    this.#began = performance.now();
+    this.#isUrgent = false;
+    const now = { monotonic: this.#began, wall: Date.now() };
+    const forgotten = this.#forgotten.values().take(BATCH).toArray();
+    const given = this.#takeChanged();
+    const all: readonly Named[] = [...given, ...forgotten];
+    try {
+      const values = [
+        ...[all.map(({ name }) => name), all.map(({ key }) => key)],
+        [...given.map(({ sent }) => sent), ...forgotten.map(() => null)],
+        [...given.map(({ windowMs }) => windowMs), ...forgotten.map(() => null)],
+        this.#secondsBack(now),
+      ];
+      const rows = await this.#database.query(countSql, values, SHORT_TIMEOUT_MS);
+      for (const counter of given) counter.sent = 0;
+      for (const row of rows) this.#apply(parseCounted(row));
+      this.#read = now;
+    } catch (error) {
+      for (const counter of given) this.#takeBack(counter);
+      // What was to be forgotten goes on to count where it still does.
+      if (forgotten.length > 0) this.#read = undefined;
+      throw error;
+    } finally {
+      for (const one of forgotten) this.#forgotten.delete(idOf(one));
+    }
+  }
+
+  /** What is to be sent: as far as its window lasts, and the store does not have to forget it first. */
+  #takeChanged(): Counter[] {
+    const given: Counter[] = [];
+    for (const counter of this.#changed) {
+      if (given.length === BATCH) break;
+      const id = idOf(counter);
+      if (this.#forgotten.has(id)) continue;
+      this.#changed.delete(counter);
+      if (this.#find(id) !== counter) continue;
+      counter.sent = counter.pending;
+      counter.pending = 0;
+      given.push(counter);
+    }
+    return given;
+  }
+
+  /** How far back a look goes: to the last one, by the clock that has run further. */
+  #secondsBack({ monotonic, wall }: { monotonic: number; wall: number }): number {
+    if (this.#read === undefined) return EVER_SECONDS;
+    const passed = Math.max(monotonic - this.#read.monotonic, wall - this.#read.wall);
+    return passed / 1000 + OVERLAP_SECONDS;
+  }
+
+  /** To be sent again. */
+  #takeBack(counter: Counter): void {
+    if (this.#find(idOf(counter)) !== counter) return;
+    counter.pending += counter.sent;
+    counter.sent = 0;
+    this.#changed.add(counter);
+  }
+
+  #apply({ name, key, count, rest }: CountedRow): void {
+    const id = idOf({ name, key });
+    if (this.#forgotten.has(id)) return;
+    const counter = this.#find(id) ?? this.#begin(name, key, rest);
+    counter.stored = count;
+    counter.ends = performance.now() + rest;
+  }
+
+  async #sweep(): Promise<void> {
+    if (performance.now() - this.#swept < SWEEP_MS) return;
+    this.#swept = performance.now();
+    for (const [id, counter] of this.#known) {
+      if (counter.ends <= performance.now()) this.#drop(id, counter);
+    }
+    await this.#database.query(sweepSql, [], SHORT_TIMEOUT_MS);
+  }
+}
 
 /** Failed logins; the others are told of each at once. */
 function failureCountsOf(counters: SharedCounters, name: string, seconds: number): FailureCounts {

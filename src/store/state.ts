@@ -1,11 +1,9 @@
 import type { Author } from "../access/access-rules.ts";
-import type { AccessDiff } from "../access/diff.ts";
-import { diffSteps } from "../access/diff.ts";
-import { indexOf, replaceRecords } from "../access/replacement.ts";
-import type { Snapshot } from "../access/snapshot.ts";
-import type { AccessIndex } from "../access/snapshot-index.ts";
+import { type AccessDiff, diffSteps } from "../access/diff.ts";
+import { indexOf, replaceRecords } from "../access/record-change.ts";
+import type { AccessIndex, Snapshot } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
-import { lineShape } from "../identity/revocation-lines.ts";
+import { lineShape } from "../identity/revocation-file.ts";
 import { indexSteps, type RevocationIndex } from "../identity/revocations.ts";
 import type { Database } from "./database.ts";
 import { FORM, type Head, type LogEntry, readHead } from "./log.ts";

@@ -1,11 +1,16 @@
 /** Users, entries and boundaries in and out of the store, as the text of an access file. */
-import { writtenBoundary, writtenEntry } from "../access/limit-fields.ts";
-import type { AccessRecords, TomlTable } from "../access/records.ts";
-import { namesIn, type Replacement, recordsOf, type UserRecords } from "../access/replacement.ts";
+
+import { writtenUser } from "../access/grant.ts";
+import { namesIn, type Replacement, recordsOf, type UserRecords } from "../access/record-change.ts";
+import {
+  type AccessRecords,
+  type TomlTable,
+  writtenBoundary,
+  writtenEntry,
+} from "../access/records.ts";
 import type { Snapshot } from "../access/snapshot.ts";
-import { writtenUser } from "../access/user-record.ts";
 import { renderName, renderValue } from "../toml/values.ts";
-import { writeExact } from "./exact-json.ts";
+import { writeExact } from "./log.ts";
 import { writtenRecords } from "./records.ts";
 
 /** What the first line of an export begins with; the version follows. */

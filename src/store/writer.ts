@@ -1,10 +1,9 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Author } from "../access/access-rules.ts";
-import type { Replacement } from "../access/replacement.ts";
+import type { Replacement } from "../access/record-change.ts";
 import { Refusal } from "../refusal.ts";
 import { CHANNEL, type Database, type Query } from "./database.ts";
-import { writeExact } from "./exact-json.ts";
 import {
   FORM,
   formOf,
@@ -14,6 +13,7 @@ import {
   readEntries,
   readHead,
   type StoredChange,
+  writeExact,
   writtenChange,
   writtenReplacement,
 } from "./log.ts";

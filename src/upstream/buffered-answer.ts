@@ -2,10 +2,8 @@ import type { Times } from "../observe/times.ts";
 import { Refusal } from "../refusal.ts";
 import { asRefusal } from "./failure.ts";
 import type { Settle } from "./forward-attempt.ts";
-import type { AnswerHead } from "./http1/answer-head.ts";
-import type { AnswerReceiver } from "./http1/answer-reader.ts";
-import type { Connection } from "./http1/connection.ts";
-import type { Release } from "./http1/read-buffer.ts";
+import type { AnswerHead, AnswerReceiver } from "./http1/answer-reader.ts";
+import type { Connection, Release } from "./http1/connection.ts";
 
 /** An answer of the upstream that is held. */
 export interface QueryAnswer {

@@ -1,7 +1,6 @@
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
-import { Backend, type BackendOptions, type TargetState } from "./backend.ts";
-import { LoadBalancer } from "./load-balancer.ts";
+import { Backend, type BackendOptions, LoadBalancer, type TargetState } from "./backend.ts";
 import { createQueryClient, type QueryClient } from "./query-client.ts";
 import type { StreamForwarder } from "./reverse-proxy.ts";
 import type { UpstreamTarget } from "./target.ts";

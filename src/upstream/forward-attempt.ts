@@ -4,14 +4,12 @@ import { asRefusal } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
 import {
   type AnswerHead,
+  type AnswerReceiver,
   NOT_MODIFIED,
   RESET_CONTENT,
   withoutLength,
-} from "./http1/answer-head.ts";
-import type { AnswerReceiver } from "./http1/answer-reader.ts";
-import type { Connection } from "./http1/connection.ts";
-import type { Release } from "./http1/read-buffer.ts";
-import { writeTogether } from "./http1/write-together.ts";
+} from "./http1/answer-reader.ts";
+import { type Connection, type Release, writeTogether } from "./http1/connection.ts";
 
 /** What is counted of attempts: the times of whole answers, in seconds, and answers that were cut. */
 interface AttemptMetrics {

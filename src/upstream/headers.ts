@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
-import { foldHeader, hopByHop } from "../config/headers.ts";
+import { foldHeader, hopByHop } from "../config/kinds.ts";
 import { memoize } from "../memoize.ts";
 import { affectedHeader, deniedHeader, rowsHeader } from "../product.ts";
 

@@ -3,11 +3,9 @@ import type { ServerResponse } from "node:http";
 import { Refusal } from "../refusal.ts";
 import { asRefusal, hasBroken } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
-import type { AnswerHead } from "./http1/answer-head.ts";
-import type { AnswerReceiver } from "./http1/answer-reader.ts";
-import type { Connection } from "./http1/connection.ts";
+import type { AnswerHead, AnswerReceiver } from "./http1/answer-reader.ts";
+import type { Connection, Release } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/connection-pool.ts";
-import type { Release } from "./http1/read-buffer.ts";
 import { fieldLines, type RequestFields } from "./query-form.ts";
 
 /** What the body of an answer goes through, one piece after the other. What it throws ends the answer. */

@@ -13,7 +13,7 @@ import {
   NOT_MODIFIED,
   RESET_CONTENT,
   withoutLength,
-} from "./http1/answer-head.ts";
+} from "./http1/answer-reader.ts";
 import type { UpstreamTarget } from "./target.ts";
 
 /** A request that was checked and is ready to go up. */

@@ -5,8 +5,8 @@ import { type RunningMember, startGateway } from "../gateway/start.ts";
 import type { Hashing } from "../identity/hashing.ts";
 import type { LoginThrottle } from "../identity/throttle.ts";
 import { openParentChannel } from "../ipc/channel.ts";
+import { type StreamRegister, tooManyStreams } from "../mcp/proxy/judged-request.ts";
 import type { SessionRegister } from "../mcp/proxy/sessions.ts";
-import { type StreamRegister, tooManyStreams } from "../mcp/proxy/streams.ts";
 import { createLog, openLogStream, outliveErrors } from "../observe/log.ts";
 import {
   type MainCalls,

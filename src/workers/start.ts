@@ -1,16 +1,214 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { DestinationStream } from "pino";
 import type { LoadedConfiguration } from "../config/load.ts";
-import type { StartOptions } from "../gateway/open-gateway.ts";
-import { openSharedCounts } from "../gateway/open-store.ts";
-import { createShared, type SharedHere } from "../gateway/shared.ts";
-import type { RunningGateway } from "../gateway/start.ts";
+import type { Configuration } from "../config/schema.ts";
+import { openSharedCounts, type StartOptions } from "../gateway/open-gateway.ts";
+import { createShared, type SharedFile, type SharedHere } from "../gateway/shared.ts";
+import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
 import { requireFree } from "../gateway/system-limits.ts";
+import { ChannelClosedError } from "../ipc/channel.ts";
+import type { Ending } from "../ipc/child-program.ts";
+import type { Log } from "../observe/log.ts";
 import { createHashMetrics, MetricsAggregation, serveMetrics } from "../observe/metrics.ts";
+import {
+  type CommonCalls,
+  type MainCalls,
+  openWorkerHandlers,
+  type WorkerSettings,
+} from "./calls.ts";
 import { configurationOf } from "./count.ts";
-import { type CommonCalls, openWorkerHandlers } from "./rpc-handlers.ts";
-import { Supervisor } from "./supervisor.ts";
 import { Worker } from "./worker.ts";
+
+/** Milliseconds to wait before a worker is started again, if the one before it has not lasted. */
+const FIRST_PAUSE_MS = 100;
+const LAST_PAUSE_MS = 5000;
+/** Milliseconds after which a worker has lasted. */
+const LASTING_MS = 5000;
+/** Milliseconds that a worker has, beyond the grace, to end. */
+const END_MS = 5000;
+/** Milliseconds after which a worker that does not answer is taken for stuck. */
+const MUTE_MS = 30_000;
+
+/** Signals that a terminal or a supervisor sends to all processes; a worker goes by none of them. */
+const groupSignals: ReadonlySet<NodeJS.Signals> = new Set(["SIGINT", "SIGTERM", "SIGHUP"]);
+
+interface SupervisorOptions {
+  readonly count: number;
+  readonly log: Log;
+  readonly open: (number: number) => Worker;
+  /** What a worker needs to begin. */
+  readonly settingsOf: (number: number, isFirst: boolean) => WorkerSettings;
+  /** Told where the first worker listens, before another one is started. */
+  readonly onListening: (url: string) => void;
+  readonly onEnded: (number: number) => void;
+}
+
+/** A worker that serves, and what it says of itself. */
+interface Started {
+  readonly worker: Worker;
+  readonly facts: GatewayFacts;
+}
+
+/** Supervises the workers of a gateway: each is started again whenever it dies. */
+class Supervisor {
+  readonly #options: SupervisorOptions;
+  readonly #workers = new Map<number, Worker>();
+  readonly #serving = new Set<Worker>();
+  readonly #closing = new AbortController();
+
+  constructor(options: SupervisorOptions) {
+    this.#options = options;
+  }
+
+  /** The workers that have started. */
+  get serving(): Iterable<Worker> {
+    return this.#serving;
+  }
+
+  /**
+   * Starts all workers: the first one alone, since it makes what a first start makes.
+   *
+   * @returns what the first one says
+   * @throws Error if one of them does not start
+   */
+  async start(): Promise<GatewayFacts> {
+    const first = await this.#start(1, true);
+    this.#options.onListening(first.facts.url);
+    const others = Array.from({ length: this.#options.count - 1 }, (_, at) => this.#start(at + 2));
+    for (const { worker } of [first, ...(await Promise.all(others))]) void this.#keep(worker);
+    return first.facts;
+  }
+
+  /** Starts a worker; again if a signal to the whole group has ended it while it was loaded. */
+  async #start(number: number, isFirst = false): Promise<Started> {
+    for (;;) {
+      const worker = this.#open(number);
+      try {
+        return { worker, facts: await this.#begin(worker, isFirst) };
+      } catch (error) {
+        const { signal } = await worker.ended;
+        if (typeof signal !== "string" || !groupSignals.has(signal)) throw error;
+      }
+    }
+  }
+
+  /** Has all workers but one read a file again; resolves when each has, or is gone. */
+  async reload(file: SharedFile, except: number): Promise<void> {
+    const others = [...this.#workers.values()].filter(({ number }) => number !== except);
+    await this.#tellAll(others, "reload", () => file);
+  }
+
+  /** Has all workers read their files again and open their logs anew. */
+  async refresh(): Promise<void> {
+    // Also those that still start: they may have opened a file before it was moved away.
+    await this.#tellAll([...this.#workers.values()], "refresh", () => undefined);
+  }
+
+  /** Puts a configuration in force in all workers. @param configurationOf that of each, by number */
+  async configure(configurationOf: (number: number) => Configuration): Promise<void> {
+    const workers = [...this.#workers.values()];
+    await this.#tellAll(workers, "configure", ({ number }) => configurationOf(number));
+  }
+
+  /**
+   * Lets requests in flight finish and ends all workers.
+   *
+   * @param grace milliseconds for those requests
+   */
+  async close(grace: number): Promise<void> {
+    this.#closing.abort();
+    // One that still starts may have taken requests already, so it drains once it has started.
+    const workers = [...this.#workers.values()];
+    // Whom one worker sends away must not come to another that is about to stop listening too.
+    await this.#tellAll(workers, "stopListening", () => undefined);
+    await this.#tellAll(workers, "drain", () => undefined, grace + END_MS);
+    await Promise.all(workers.map(({ ended }) => ended));
+  }
+
+  /**
+   * Has workers do what has no answer. One that is stuck is ended, since it must not answer clients
+   * by an old state; one that is gone needs to do nothing.
+   */
+  async #tellAll<Name extends Exclude<keyof MainCalls, "start" | "metrics">>(
+    workers: readonly Worker[],
+    name: Name,
+    askOf: (worker: Worker) => MainCalls[Name]["ask"],
+    ms = MUTE_MS,
+  ): Promise<void> {
+    const told = workers.map(async (worker) => {
+      const onMissed = () => {
+        const { number } = worker;
+        this.#options.log.error({ worker: number }, "a worker does not answer: it is ended");
+        return new ChannelClosedError();
+      };
+      try {
+        await worker.ask(name, askOf(worker), { ms, onMissed });
+      } catch (error) {
+        if (!(error instanceof ChannelClosedError)) throw error;
+      }
+    });
+    await Promise.all(told);
+  }
+
+  #open(number: number): Worker {
+    const worker = this.#options.open(number);
+    this.#workers.set(number, worker);
+    void worker.ended.then(() => {
+      this.#serving.delete(worker);
+      if (this.#workers.get(number) === worker) this.#workers.delete(number);
+      this.#options.onEnded(number);
+    });
+    return worker;
+  }
+
+  /** @throws Error if the worker does not start; its process is ended then */
+  async #begin(worker: Worker, isFirst = false): Promise<GatewayFacts> {
+    try {
+      const facts = await worker.ask("start", this.#options.settingsOf(worker.number, isFirst));
+      this.#serving.add(worker);
+      return facts;
+    } catch (error) {
+      await worker.kill();
+      throw error;
+    }
+  }
+
+  /** Starts a worker again for as long as it is wanted. */
+  async #keep(worker: Worker): Promise<void> {
+    const { log } = this.#options;
+    const { number } = worker;
+    let pause = 0;
+    let current = worker;
+    while (!this.#closing.signal.aborted) {
+      const startedAt = performance.now();
+      const ending = await this.#serve(current);
+      if (this.#closing.signal.aborted) return;
+      if (performance.now() - startedAt > LASTING_MS) pause = 0;
+      log.error(
+        { worker: number, ...ending, restartInMs: pause },
+        "a worker is gone: another one is started",
+      );
+      await delay(pause, undefined, { signal: this.#closing.signal }).catch(() => undefined);
+      pause = Math.min(Math.max(FIRST_PAUSE_MS, 2 * pause), LAST_PAUSE_MS);
+      if (this.#closing.signal.aborted) return;
+      current = this.#open(number);
+    }
+  }
+
+  /** Has a worker begin, if it has not yet; resolves when it has ended. */
+  async #serve(worker: Worker): Promise<Ending> {
+    if (this.#serving.has(worker)) return worker.ended;
+    try {
+      await this.#begin(worker);
+      this.#options.log.info({ worker: worker.number, pid: worker.pid }, "a worker serves again");
+    } catch (error) {
+      if (!(error instanceof ChannelClosedError)) {
+        return { reason: error instanceof Error ? error.message : "unknown" };
+      }
+    }
+    return worker.ended;
+  }
+}
 
 /** Milliseconds that a worker has to tell its metrics. */
 const METRICS_TIMEOUT_MS = 2000;

@@ -2,8 +2,13 @@ import { fstatSync } from "node:fs";
 import type { Readable } from "node:stream";
 import type { DestinationStream } from "pino";
 import { ChildProgram, siblingModule } from "../ipc/child-program.ts";
-import { type MainCalls, type RefusalFailure, refusalCodec, type WorkerCalls } from "./calls.ts";
-import type { WorkerHandlers } from "./rpc-handlers.ts";
+import {
+  type MainCalls,
+  type RefusalFailure,
+  refusalCodec,
+  type WorkerCalls,
+  type WorkerHandlers,
+} from "./calls.ts";
 
 /** Flags by which Node loads modules before a program: an SDK for traces, for instance. */
 const preload = /^(?:--import|--require|-r)(?<value>=.*)?$/s;

@@ -1,6 +1,6 @@
 import t from "tap";
+import { requireRemainingOwners } from "../../src/access/administration.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import { requireRemainingOwners } from "../../src/access/remaining-owners.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { grant, hashWith, refusalOf, user } from "./kit.ts";
 

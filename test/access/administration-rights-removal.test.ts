@@ -1,8 +1,7 @@
 import t from "tap";
-import { planRemoveUser } from "../../src/access/administration.ts";
-import { type Actor, requireMayRevoke } from "../../src/access/administration-rights.ts";
+import { type Actor, planRemoveUser, requireMayRevoke } from "../../src/access/administration.ts";
+import { entriesAt } from "../../src/access/entries.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
-import { entriesAt } from "../../src/access/user-grants.ts";
 import { refusalOf, snapshotOf } from "./kit.ts";
 
 function mayRevoke(snapshot: Snapshot, actor: Actor, username: string, database: string): void {

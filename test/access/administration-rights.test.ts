@@ -1,14 +1,14 @@
 import t from "tap";
-import { planGrant } from "../../src/access/administration.ts";
 import {
   type Actor,
+  planGrant,
   requireAdministrator,
   requireMayGrant,
   requireUnlimitedToken,
-} from "../../src/access/administration-rights.ts";
+} from "../../src/access/administration.ts";
+import { entriesAt } from "../../src/access/entries.ts";
 import { type Role, roles } from "../../src/access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
-import { entriesAt } from "../../src/access/user-grants.ts";
 import { cases, staff } from "./administration-cases.ts";
 import { refusalOf, snapshotOf } from "./kit.ts";
 

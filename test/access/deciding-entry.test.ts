@@ -1,9 +1,9 @@
 import t from "tap";
-import { decidingEntry, otherSpellingOf } from "../../src/access/deciding-entry.ts";
+import { collectGrants, GrantCollection } from "../../src/access/entries.ts";
 import type { Grant } from "../../src/access/grant.ts";
 import { decide } from "../../src/access/policy.ts";
+import { decidingEntry, otherSpellingOf } from "../../src/access/rights.ts";
 import { emptySnapshot, grantsOf, isAdministrator } from "../../src/access/snapshot.ts";
-import { collectGrants, GrantCollection } from "../../src/access/user-grants.ts";
 
 type Written = Omit<Grant, "username">;
 

@@ -1,7 +1,8 @@
 /** Grants and queries for tests of the decision by examples. */
-import type { DecisionContext } from "../../src/access/decision.ts";
+
 import type { AttributeValue, Boundary, Grant } from "../../src/access/grant.ts";
 import { decideQuery } from "../../src/access/policy.ts";
+import type { DecisionContext } from "../../src/access/rights.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
 import { now, snapshotOf, username } from "./decision-worlds.ts";

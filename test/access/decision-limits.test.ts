@@ -1,7 +1,7 @@
 /** Rules on numbers of rows, approvals and whole databases, by examples. */
 import t from "tap";
 import type { Boundary, Grant } from "../../src/access/grant.ts";
-import { decideWhole, seeTable } from "../../src/access/whole-access.ts";
+import { decideWhole, seeTable } from "../../src/access/policy.ts";
 import {
   codeOf,
   decideOn,

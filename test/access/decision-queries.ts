@@ -1,5 +1,5 @@
 /** Random queries about the tables and columns of the random entries. */
-import type { DecisionContext } from "../../src/access/decision.ts";
+import type { DecisionContext } from "../../src/access/rights.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";

@@ -1,6 +1,7 @@
 /** One element of a query as the second reading of the contract takes it apart, and its rights. */
-import type { DecisionContext } from "../../src/access/decision.ts";
+
 import type { Boundary, Grant } from "../../src/access/grant.ts";
+import type { DecisionContext } from "../../src/access/rights.ts";
 import type { Asked, JsonObject } from "./decision-queries.ts";
 import { listAt, objectAt, objectsAt, textAt } from "./decision-reference-query.ts";
 import {

@@ -1,9 +1,9 @@
 /** Random entries and boundaries, few and alike enough to meet each other and the queries. */
 
+import { collectGrants, GrantCollection } from "../../src/access/entries.ts";
 import type { AttributeValue, Boundary, Grant, RowCondition } from "../../src/access/grant.ts";
 import type { EntryRole } from "../../src/access/roles.ts";
 import { emptySnapshot, type Snapshot } from "../../src/access/snapshot.ts";
-import { collectGrants, GrantCollection } from "../../src/access/user-grants.ts";
 import { type Choose, maybe, some } from "./decision-choices.ts";
 
 /** The rules that a case is decided by. */

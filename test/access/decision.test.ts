@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
-import type { Decision, QueryDecision } from "../../src/access/decision.ts";
 import type { Grant } from "../../src/access/grant.ts";
 import { decideQuery } from "../../src/access/policy.ts";
-import { boundaryName } from "../../src/access/rights.ts";
+import { boundaryName, type Decision, type QueryDecision } from "../../src/access/rights.ts";
 import { type Choose, seeded } from "./decision-choices.ts";
 import { type Asked, askedOf, scanned } from "./decision-queries.ts";
 import { opinionsOn } from "./decision-reference.ts";

@@ -1,7 +1,7 @@
 import t from "tap";
 import { diffSnapshots } from "../../src/access/diff.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import { indexOf, namesIn, recordsOf, replaceRecords } from "../../src/access/replacement.ts";
+import { indexOf, namesIn, recordsOf, replaceRecords } from "../../src/access/record-change.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { grant, hashWith, user } from "./kit.ts";
 

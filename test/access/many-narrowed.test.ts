@@ -1,7 +1,7 @@
 /** A large access file whose entries say more than a role: read, changed and decided by. */
 import t from "tap";
 import { type ParsedAccess, parseSteps } from "../../src/access/parse.ts";
-import { decidePlace } from "../../src/access/place-decision.ts";
+import { decidePlace } from "../../src/access/policy.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { grant, user } from "./kit.ts";
 

@@ -1,6 +1,6 @@
 import t from "tap";
-import type { Decision } from "../../src/access/decision.ts";
 import { decide, decideQuery } from "../../src/access/policy.ts";
+import type { Decision } from "../../src/access/rights.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
 import { type PermissionClass, permissionClasses } from "../../src/query/permissions.ts";
 import type { Access } from "../../src/query/query.ts";

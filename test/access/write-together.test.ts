@@ -1,8 +1,12 @@
 import { readFile } from "node:fs/promises";
 import t from "tap";
 import type { Plan } from "../../src/access/access-rules.ts";
-import { planAddUser, planGrant, planRemoveUser } from "../../src/access/administration.ts";
-import type { Actor } from "../../src/access/administration-rights.ts";
+import {
+  type Actor,
+  planAddUser,
+  planGrant,
+  planRemoveUser,
+} from "../../src/access/administration.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { grantOn } from "../../src/access/snapshot.ts";
 import { changeAccessFile } from "../../src/access/write.ts";

@@ -2,9 +2,9 @@
 import { mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { mayApprove } from "../../src/approvals/approval.ts";
 import { openBodyKey } from "../../src/approvals/approval-file.ts";
-import { mayApprove } from "../../src/approvals/approvers.ts";
-import { takeApproval } from "../../src/mcp/tools/approval-argument.ts";
+import { takeApproval } from "../../src/mcp/tools/register.ts";
 import { seal, unseal } from "../../src/sealed-bytes.ts";
 import { snapshotOf } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";

@@ -1,6 +1,6 @@
 import t from "tap";
+import { entriesIn } from "../../src/access/entries.ts";
 import { grantsOf } from "../../src/access/snapshot.ts";
-import { entriesIn } from "../../src/access/user-grants.ts";
 import { done, type Installation, install, people } from "./kit.ts";
 
 const narrowed = `[[acl]]

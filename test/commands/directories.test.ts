@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, rmSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { directoryProblem } from "../../src/files/permissions.ts";
+import { directoryProblem } from "../../src/files/guarded.ts";
 import { temporaryDirectory } from "../config/support.ts";
 import { install } from "./kit.ts";
 

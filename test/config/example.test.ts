@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { exampleFile, withReference } from "../../generate/configuration.ts";
+import { schemaTables } from "../../src/config/issues.ts";
 import { loadConfiguration } from "../../src/config/load.ts";
-import { schemaTables } from "../../src/config/schema-node.ts";
 import { renderValue } from "../../src/toml/values.ts";
 import { load, temporaryDirectory } from "./support.ts";
 

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { chmodSync, lchownSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { findConfiguration, serviceDirectoryOf } from "../../src/config/find.ts";
+import { findConfiguration, serviceDirectoryOf } from "../../src/config/load.ts";
 import { linesOf } from "./support.ts";
 
 /** Changing an owner takes root. */

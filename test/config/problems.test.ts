@@ -1,5 +1,5 @@
 import t from "tap";
-import { schemaTables } from "../../src/config/schema-node.ts";
+import { schemaTables } from "../../src/config/issues.ts";
 import { auth } from "./broken/auth.ts";
 import { mcp } from "./broken/mcp.ts";
 import { others } from "./broken/others.ts";

@@ -1,5 +1,5 @@
 import t from "tap";
-import { browserNamed } from "../../src/console/pages/sessions.ts";
+import { browserNamed } from "../../src/console/own-sessions.ts";
 
 t.test("browsers are called by their names, whatever else they say that they are", (t) => {
   const webkit = "AppleWebKit/537.36 (KHTML, like Gecko)";

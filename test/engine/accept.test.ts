@@ -1,5 +1,5 @@
 import t from "tap";
-import { formOf } from "../../src/engine/request.ts";
+import { formOf } from "../../src/engine/server.ts";
 
 const wanted: readonly (readonly [accept: string | undefined, form: string])[] = [
   [undefined, "json"],

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import t from "tap";
-import { readBody } from "../../src/engine/request.ts";
+import { readBody } from "../../src/engine/server.ts";
 
 t.test("a body arrives whole, however it is cut up", async (t) => {
   const body = Promise.withResolvers<Buffer>();

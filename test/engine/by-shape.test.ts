@@ -1,5 +1,5 @@
 import t from "tap";
-import { ByShape } from "../../src/engine/sql/by-shape.ts";
+import { ByShape } from "../../src/engine/sql/fragment.ts";
 
 t.test("a shape is worked out once for a table, and apart for another one", (t) => {
   const shapes = new ByShape<{ readonly made: number }>();

@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { typeWords as mysqlTypeWords } from "../../src/engine/mysql/type-words.ts";
-import { typeWords as postgresTypeWords } from "../../src/engine/postgres/type-words.ts";
+import { typeWords as mysqlTypeWords } from "../../src/engine/mysql/kinds.ts";
+import { typeWords as postgresTypeWords } from "../../src/engine/postgres/dialect.ts";
 import { refusalStatuses } from "../../src/engine/refusal.ts";
-import { BODY_LIMIT } from "../../src/engine/request.ts";
+import { BODY_LIMIT } from "../../src/engine/server.ts";
 import { typeWords } from "../../src/engine/sqlite/kinds.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";

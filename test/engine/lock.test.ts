@@ -1,5 +1,5 @@
 import t from "tap";
-import { DatabaseLocks, ReadWriteLock } from "../../src/engine/sqlite/database-locks.ts";
+import { DatabaseLocks, ReadWriteLock } from "../../src/engine/sqlite/store.ts";
 
 t.test("readers share, a writer is alone, and each is served in its turn", async (t) => {
   const lock = new ReadWriteLock();

@@ -3,13 +3,13 @@ import { sql } from "kysely";
 import type { LimitCounter } from "../../src/engine/limits.ts";
 import { parseAddress as parseMysql } from "../../src/engine/mysql/address.ts";
 import { MysqlConnection } from "../../src/engine/mysql/connection.ts";
-import { planOf as planMysql } from "../../src/engine/mysql/select.ts";
+import { planOf as planMysql } from "../../src/engine/mysql/dialect.ts";
 import { parseAddress as parsePostgres } from "../../src/engine/postgres/address.ts";
-import { PostgresConnection } from "../../src/engine/postgres/connection.ts";
-import { planOf as planPostgres } from "../../src/engine/postgres/select.ts";
+import { PostgresConnection } from "../../src/engine/postgres/databases.ts";
+import { planOf as planPostgres } from "../../src/engine/postgres/dialect.ts";
 import { KnownTables } from "../../src/engine/remote/known-tables.ts";
 import { Databases } from "../../src/engine/sqlite/databases.ts";
-import { planOf as planSqlite } from "../../src/engine/sqlite/select.ts";
+import { planOf as planSqlite } from "../../src/engine/sqlite/operations.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
 import type { Select } from "../../src/query/operation-types.ts";
 

@@ -1,7 +1,7 @@
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { isReadOnlyIn, permissionProblem, shellQuoted } from "../../src/files/permissions.ts";
+import { isReadOnlyIn, permissionProblem, shellQuoted } from "../../src/files/guarded.ts";
 import { temporaryDirectory } from "../config/support.ts";
 
 const mounts = `\

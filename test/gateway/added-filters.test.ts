@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t from "tap";
 import { configurationSchema } from "../../src/config/schema.ts";
-import { type Asked, withFilters } from "../../src/gateway/added-filters.ts";
+import { type Asked, withFilters } from "../../src/gateway/query.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { LONG_BODY, scan } from "../../src/query/scan.ts";
 

@@ -1,8 +1,7 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { entryRoles } from "../../src/access/limit-fields.ts";
-import { tables } from "../../src/access/record-tables.ts";
+import { entryRoles, tables } from "../../src/access/records.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { openSetting, select } from "./kit.ts";
 

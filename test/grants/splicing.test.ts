@@ -1,8 +1,8 @@
 /** Filters in the bodies that the scanner is fuzzed with: once, read alike by all, and nothing else. */
 import t from "tap";
-import type { QueryDecision } from "../../src/access/decision.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { decideQuery } from "../../src/access/policy.ts";
+import type { QueryDecision } from "../../src/access/rights.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";

@@ -1,6 +1,5 @@
 import t from "tap";
-import { type HashBounds, HashQueue } from "../../src/identity/hash-queue.ts";
-import { hashBounds } from "../../src/identity/hashing.ts";
+import { type HashBounds, HashQueue, hashBounds } from "../../src/identity/hashing.ts";
 
 const busy = { code: "login_busy", retryAfter: 1 };
 

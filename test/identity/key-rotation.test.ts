@@ -3,14 +3,15 @@ import type { SigningAlgorithm } from "../../src/identity/jwt-verification.ts";
 import { keyFilesIn } from "../../src/identity/key-file.ts";
 import {
   ensureSigner,
+  type KeyStore,
   keyState,
   makeKey,
   noteMachineToken,
   revokeKey,
   rotateKey,
+  type StoredKey,
   signerOf,
-} from "../../src/identity/key-rotation.ts";
-import type { KeyStore, StoredKey } from "../../src/identity/key-store.ts";
+} from "../../src/identity/key-store.ts";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
 
 const LIFETIME = 3600;

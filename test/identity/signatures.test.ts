@@ -7,8 +7,7 @@ import {
   signingAlgorithms,
   verifySignature,
 } from "../../src/identity/jwt-verification.ts";
-import { makeKey } from "../../src/identity/key-rotation.ts";
-import { verifierOf } from "../../src/identity/key-store.ts";
+import { makeKey, verifierOf } from "../../src/identity/key-store.ts";
 import { refusalOf } from "../access/kit.ts";
 import { corpus } from "../kit/corpora.ts";
 import { checkVectors } from "./wycheproof.ts";

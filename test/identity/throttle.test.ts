@@ -1,8 +1,11 @@
 import { mock } from "node:test";
 import t from "tap";
-import { FailureLimit, MemoryFailureCounts } from "../../src/identity/failure-limit.ts";
-import { createLoginThrottle } from "../../src/identity/login-throttle.ts";
-import { addressKey } from "../../src/identity/throttle.ts";
+import {
+  addressKey,
+  createLoginThrottle,
+  FailureLimit,
+  MemoryFailureCounts,
+} from "../../src/identity/throttle.ts";
 import { Refusal } from "../../src/refusal.ts";
 
 const bounds = { perUserAndAddress: 3, perAddress: 5, window: 60 };

@@ -2,7 +2,7 @@ import { deepEqual } from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { type JsonObject, type Pin, verifyPinned } from "../../src/identity/jwt-verification.ts";
-import { VerifiedTokens } from "../../src/identity/verified-tokens.ts";
+import { VerifiedTokens } from "../../src/identity/token.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { refusalOf } from "../access/kit.ts";
 import { pinOf, START, secretOf, stopClock, tokenOf } from "./remembered.ts";

@@ -1,7 +1,7 @@
 /** Entries that say more than a role, as `/api` shows and sets them. */
 import t, { type Test } from "tap";
+import { entriesIn } from "../../src/access/entries.ts";
 import { grantsOf } from "../../src/access/snapshot.ts";
-import { entriesIn } from "../../src/access/user-grants.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
 import { entry, openNarrowed, soon } from "./narrowed.ts";
 import { putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";

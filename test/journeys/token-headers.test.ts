@@ -3,7 +3,7 @@ import path from "node:path";
 import { exportJWK, generateKeyPair } from "jose";
 import t from "tap";
 import { keyFilesIn } from "../../src/identity/key-file.ts";
-import { makeKey } from "../../src/identity/key-rotation.ts";
+import { makeKey } from "../../src/identity/key-store.ts";
 import { encodePart, type KeyFile, sign } from "../identity/forge.ts";
 import { checkRefused, checkTaken, type Forgery, forge, openForgery } from "./forgery.ts";
 

@@ -18,7 +18,7 @@ import {
   type ServerOptions,
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
-import { toWebRequest } from "../../src/mcp/web.ts";
+import { toWebRequest } from "../../src/mcp/embedded.ts";
 import { createFixtureServer } from "./fixture-tools.ts";
 
 /** A request as the fixture received it. */

@@ -3,15 +3,15 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import type { Test } from "tap";
-import type { Decision } from "../../src/access/decision.ts";
+import { collectGrants, entriesIn } from "../../src/access/entries.ts";
 import { decide, decideAll, decideQuery } from "../../src/access/policy.ts";
+import type { Decision } from "../../src/access/rights.ts";
 import { type Role, roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
-import { collectGrants, entriesIn } from "../../src/access/user-grants.ts";
 import type { Principal } from "../../src/mcp/authenticate.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { Answering } from "../../src/mcp/json-rpc.ts";
-import type { QueryAnswer } from "../../src/mcp/tools/answers.ts";
+import type { QueryAnswer } from "../../src/mcp/tools/result.ts";
 import type { AskedRight, WhoAmI } from "../../src/mcp/tools/tool.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/server/protocol.ts";
 import { createGrammar } from "../../src/query/grammar.ts";

@@ -1,13 +1,13 @@
 import type { McpServer } from "@modelcontextprotocol/server";
 import type { Test } from "tap";
+import { entriesIn } from "../../src/access/entries.ts";
 import { decide } from "../../src/access/policy.ts";
 import { roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
-import { entriesIn } from "../../src/access/user-grants.ts";
 import type { Principal } from "../../src/mcp/authenticate.ts";
+import type { OpenStreams } from "../../src/mcp/proxy/judged-request.ts";
 import { createMcpProxy } from "../../src/mcp/proxy/proxy.ts";
 import type { SessionRegister } from "../../src/mcp/proxy/sessions.ts";
-import type { OpenStreams } from "../../src/mcp/proxy/streams.ts";
 import type { Rights, ToolRule } from "../../src/mcp/proxy/tool-policy.ts";
 import { FixtureServer } from "./fixture-server.ts";
 import { fixtureTools } from "./fixture-tools.ts";

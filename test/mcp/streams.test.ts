@@ -1,5 +1,5 @@
 import t from "tap";
-import { OpenStreams } from "../../src/mcp/proxy/streams.ts";
+import { OpenStreams } from "../../src/mcp/proxy/judged-request.ts";
 import { ask, open } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { principalOf } from "./kit.ts";

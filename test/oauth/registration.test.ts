@@ -3,7 +3,7 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/clock.ts";
-import { clientBounds } from "../../src/oauth/server/client-endpoints.ts";
+import { clientBounds } from "../../src/oauth/server/server.ts";
 import { obtainTokens, refresh } from "./flow.ts";
 import { openSetting, REDIRECT, register, registered, type Setting } from "./kit.ts";
 

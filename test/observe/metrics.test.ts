@@ -2,12 +2,13 @@ import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { createMetrics, type Metrics } from "../../src/observe/metrics.ts";
 import {
   type CountedRequest,
+  createMetrics,
+  type Metrics,
   NAMED_USERS,
   OTHER_USERS,
-} from "../../src/observe/request-metrics.ts";
+} from "../../src/observe/metrics.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { openCounted, stir } from "./busy-gateway.ts";

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { DEEPEST_NESTING } from "../../src/json/containers.ts";
+import { DEEPEST_NESTING } from "../../src/json/reader.ts";
 import { corpus } from "../kit/corpora.ts";
 import { jsonVectors, type Vector } from "./json-vectors.ts";
 import { insertOf, verdict } from "./kit.ts";

@@ -1,5 +1,5 @@
 import t from "tap";
-import { LongRuns } from "../../src/json/long-runs.ts";
+import { LongRuns } from "../../src/json/bytes.ts";
 import { insertOf, refusalOf, verdict } from "./kit.ts";
 
 /** Where a run ends, found byte by byte. */

@@ -1,6 +1,6 @@
 /** JSON (RFC 8259) read once more, plainly and from text, keeping every member of an object. */
 
-import { DEEPEST_NESTING } from "../../src/json/containers.ts";
+import { DEEPEST_NESTING } from "../../src/json/reader.ts";
 
 /** A JSON value; of scalars that are no strings, as it is written. */
 export type JsonNode =

@@ -1,7 +1,7 @@
 import type { ServerResponse } from "node:http";
 import type { BackendOptions } from "../../src/upstream/backend.ts";
+import { QueryMetrics } from "../../src/upstream/query-client.ts";
 import { fieldLines } from "../../src/upstream/query-form.ts";
-import { QueryMetrics } from "../../src/upstream/query-link.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 
 /** How the backends of tests are reached, unless the test says otherwise. */

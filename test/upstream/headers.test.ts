@@ -1,5 +1,5 @@
 import t from "tap";
-import { isForwardableHeader } from "../../src/config/headers.ts";
+import { isForwardableHeader } from "../../src/config/kinds.ts";
 import {
   answerHeaders,
   gatewayHeaders,

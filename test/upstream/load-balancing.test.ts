@@ -1,9 +1,9 @@
 import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
+import { LoadBalancer } from "../../src/upstream/backend.ts";
 import { openBackendGroup } from "../../src/upstream/database-routing.ts";
-import { LoadBalancer } from "../../src/upstream/load-balancer.ts";
-import { QueryMetrics } from "../../src/upstream/query-link.ts";
+import { QueryMetrics } from "../../src/upstream/query-client.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";

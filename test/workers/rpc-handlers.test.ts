@@ -4,7 +4,7 @@ import { configurationSchema } from "../../src/config/schema.ts";
 import { createShared } from "../../src/gateway/shared.ts";
 import { addressLimit } from "../../src/oauth/server/rate-limit.ts";
 import { createLog } from "../../src/observe/log.ts";
-import { openWorkerHandlers } from "../../src/workers/rpc-handlers.ts";
+import { openWorkerHandlers } from "../../src/workers/calls.ts";
 
 const never = new AbortController().signal;
 const costs = [{ memory: 64, time: 1, parallelism: 1 }];

@@ -5,11 +5,10 @@ import {
   createConnection,
   type RowDataPacket,
 } from "mysql2";
-import type { Connection } from "../remote/session.ts";
+import type { Connection } from "../remote/dialect.ts";
 import type { ServerAddress } from "./address.ts";
 import { answered } from "./failures.ts";
-import { MysqlSession } from "./session.ts";
-import { readTraits, settings, traitsQuestion } from "./set-up.ts";
+import { MysqlSession, readTraits, settings, traitsQuestion } from "./session.ts";
 
 /** How long it may take to connect and to make settings unless the URL says so, in milliseconds. */
 const CONNECT_TIMEOUT_MS = 5000;

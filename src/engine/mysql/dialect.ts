@@ -1,18 +1,449 @@
-import type { TableOperation } from "../../query/operation-types.ts";
+import { sql } from "kysely";
+import { isPlainName } from "../../query/names.ts";
+import type {
+  CreateTable,
+  DropTable,
+  Select,
+  TableOperation,
+} from "../../query/operation-types.ts";
+import type { ColumnDefinition, Row } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { changesOfRows } from "../remote/change.ts";
+import { boundAgain, changesOfRows, insertRows, takeIn, withKeys } from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
-import { openRemoteStore, type RemoteOptions } from "../remote/open.ts";
+import { isNoTable, refused } from "../remote/failures.ts";
+import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
+import type { RowOutput } from "../spool.ts";
+import { readByKeys } from "../sql/changes.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import {
+  newTableAsReferred,
+  primaryKeyOf,
+  primaryKeySql,
+  type Referred,
+  referenceSql,
+  referencesOf,
+  requireDistinctNames,
+  requireSoleKey,
+  tableExists,
+  takesNoDefault,
+  unknownType,
+} from "../sql/new-table.ts";
+import { cellIn } from "../sql/scope.ts";
+import {
+  type AggregateDialect,
+  planSelect,
+  type SelectDialect,
+  type SelectedTable,
+  type SelectPlan,
+  tablesOf,
+} from "../sql/select.ts";
+import type { Steps } from "../sql/steps.ts";
+import {
+  type Changed,
+  type Conflict,
+  describe,
+  type Insertion,
+  needsPrimaryKey,
+  readKeys,
+  readPrimaryKey,
+  type TableDescription,
+  type Target,
+} from "../sql/target.ts";
+import {
+  comparedValue,
+  has64Bits,
+  numberText,
+  type PresentValue,
+  RowWriter,
+  storedValue,
+} from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
-import { describeTable, listTables } from "./catalog.ts";
-import { targetOf } from "./change.ts";
 import { MysqlConnection } from "./connection.ts";
-import { createTable, dropTable } from "./define.ts";
-import { failures } from "./failures.ts";
-import { select } from "./select.ts";
-import type { MysqlSession } from "./session.ts";
-import { createDatabase, dropDatabase, listDatabases, visibleDatabase } from "./tables.ts";
+import { failures, isDuplicate } from "./failures.ts";
+import {
+  commentOf,
+  descriptionOf,
+  kindOf,
+  type MysqlKind,
+  markOf,
+  type NewType,
+  newType,
+  typeWords,
+  unsigned,
+} from "./kinds.ts";
+import type { MysqlPlace, MysqlSession, Raw, RawRow } from "./session.ts";
+import {
+  createDatabase,
+  dropDatabase,
+  keysSql,
+  listDatabases,
+  type MysqlColumn,
+  type MysqlTable,
+  readChangedTable,
+  readTable,
+  requireDatabase,
+  requireKeptName,
+  tableMissing,
+  visibleDatabase,
+} from "./tables.ts";
+
+/** The tables and views that a query can name, sorted. @throws EngineRefusal `database_not_found` */
+async function listTables({ session, schema }: MysqlPlace): Promise<string[]> {
+  await requireDatabase(session, schema);
+  const found = await session.rows(
+    sql`select table_name from information_schema.tables where table_schema = ${schema}`,
+  );
+  return found
+    .map(([table]) => String(table))
+    .filter(isPlainName)
+    .sort();
+}
+
+/** A table in MySQL's words. @throws EngineRefusal `database_not_found` or `table_not_found` */
+async function describeTable(place: MysqlPlace, name: string): Promise<TableDescription> {
+  const { session, schema } = place;
+  const { columns } = await readTable(place, name);
+  const keys = await takeIn(session, readKeys(keysSql(schema, name)));
+  const found = await session.rows(sql`
+    select column_name, column_default, column_comment,
+      (select concat(referenced_table_name, '.', referenced_column_name)
+        from information_schema.key_column_usage as reference
+        where reference.table_schema = described.table_schema
+          and reference.table_name = described.table_name
+          and reference.column_name = described.column_name
+          and reference.referenced_table_schema = described.table_schema limit 1)
+    from information_schema.columns as described
+    where table_schema = ${schema} and table_name = ${name}`);
+  const [[comment, rows] = []] = await session.rows(sql`
+    select case when table_type = 'BASE TABLE' then table_comment end, table_rows
+    from information_schema.tables where table_schema = ${schema} and table_name = ${name}`);
+  const facts = new Map(found.map(([column, ...rest]) => [String(column), rest]));
+  return describe(
+    Array.from(columns.values(), (column) => {
+      const [value, remark, references] = textsOf(facts.get(column.name) ?? []);
+      const isMark = markOf(remark ?? "") !== undefined;
+      return {
+        ...column,
+        isSerial: column.isIdentity,
+        // MariaDB writes a default that is none as a word.
+        default: session.server.isMariaDb && value === "NULL" ? undefined : value,
+        references,
+        comment: isMark ? undefined : remark,
+      };
+    }),
+    keys,
+    { comment: textsOf([comment ?? null])[0], rows: rows == null ? undefined : Number(rows) },
+  );
+}
+
+function textsOf(row: RawRow): (string | undefined)[] {
+  return row.map((value) => (value === null ? undefined : String(value)));
+}
+
+/** How rows are put into statements. */
+const options = {
+  /** Values in one statement: the server describes each of them when it prepares the statement. */
+  valuesPerStatement: 2000,
+  /** Characters in one statement, well below what servers take in one packet. */
+  lengthPerStatement: 256 * 1024,
+  // Where zero is a number as any other, `default` is zero.
+  nextNumber: sql`null`,
+};
+
+/**
+ * A table that is changed.
+ *
+ * @throws EngineRefusal `database_not_found`, `table_not_found`, or `permission_denied` for one whose engine can
+ * take nothing back
+ */
+async function targetOf(place: MysqlPlace, name: string): Promise<Target<Raw>> {
+  const { session, schema } = place;
+  const table = await readChangedTable(place, name);
+  const target: Target<Raw> = {
+    table,
+    name: sql.id(schema, name),
+    keys: keysSql(schema, name),
+    lock: sql` for update`,
+    takesAnyKey: true,
+    insert(values, how) {
+      const { conflict, returning } = how;
+      const isAnswered = returning === undefined || session.server.isMariaDb;
+      if (conflict === undefined && isAnswered) {
+        return insertRows({ table, name: target.name }, values, { ...options, ...how });
+      }
+      return returning === undefined && conflict !== undefined && conflict.update.length > 0
+        ? replaceRows(target, table, values, conflict)
+        : insertEach(target, table, values, how);
+    },
+    bind: boundAgain,
+  };
+  return target;
+}
+
+/** Inserts rows or changes those that are there, all of which count. */
+function* replaceRows(
+  { name }: Target<Raw>,
+  table: MysqlTable,
+  values: readonly Row[],
+  conflict: Conflict,
+): Steps<Changed, Raw> {
+  yield* insertRows<MysqlColumn, Raw>({ table, name }, values, {
+    ...options,
+    tail: onDuplicateSql(conflict),
+  });
+  return { affected: values.length };
+}
+
+function onDuplicateSql({ update }: Conflict): Fragment {
+  if (update.length === 0) return sql``;
+  const sets = update.map(({ name }) => sql`${sql.id(name)} = values(${sql.id(name)})`);
+  return sql` on duplicate key update ${sql.join(sets)}`;
+}
+
+/** Inserts rows one by one, to count them, and to read them again by their keys. */
+function* insertEach(
+  target: Target<Raw>,
+  table: MysqlTable,
+  values: readonly Row[],
+  { conflict, returning }: Insertion<Raw>,
+): Steps<Changed, Raw> {
+  const key = returning === undefined ? [] : yield* readPrimaryKey(target);
+  if (returning !== undefined && key.length === 0) throw needsPrimaryKey(target, "returning");
+  const columns = key.flatMap(({ name }) => table.columns.get(name) ?? []);
+  const tail = conflict === undefined ? sql`` : onDuplicateSql(conflict);
+  const leaves = conflict !== undefined && conflict.update.length === 0;
+  const data: string[] = [];
+  let affected = 0;
+  for (const row of values) {
+    const how = { ...options, tail, all: values };
+    try {
+      yield* insertRows<MysqlColumn, Raw>({ table, name: target.name }, [row], how);
+    } catch (error) {
+      if (!leaves || !isDuplicate(error)) throw error;
+      continue;
+    }
+    affected += 1;
+    if (returning === undefined) continue;
+    const cells = columns.map(({ name, isIdentity, ...column }) => {
+      const value = cellIn(row, name);
+      if (isIdentity && (value ?? null) === null) return sql`last_insert_id()`;
+      if (value === undefined) return sql`default(${sql.id(name)})`;
+      return comparedValue({ name, ...column }, value);
+    });
+    data.push(...(yield* readByKeys(target, returning, key, [cells])));
+  }
+  return { affected, ...(returning === undefined ? {} : { data }) };
+}
+
+/** The longest name of a column, in characters. */
+const LONGEST_NAME = 64;
+
+/** What a key holds at the most, with some bytes to spare for the lengths of its parts. */
+const KEY_BYTES = 3000;
+
+/**
+ * Creates a table.
+ *
+ * @throws EngineRefusal `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
+ * `duplicate_column`
+ */
+async function createTable(place: MysqlPlace, query: CreateTable): Promise<Changed> {
+  const { table, columns } = query;
+  const { session, schema } = place;
+  requireDistinctNames(columns);
+  for (const { name } of columns) requireKeepable(name);
+  requireKeptName(session, table);
+  await requireDatabase(session, schema);
+  await requireFreeName(place, table);
+  const collation = sql.raw(session.server.collation);
+  const key = primaryKeyOf(columns);
+  const parts = columns.map((column) => columnSql(column, key, collation));
+  parts.push(...primaryKeySql(key));
+  for (const reference of referencesOf(query)) {
+    const { column, table: other } = reference;
+    const referred = other === table ? newTableAsReferred(query) : await readReferred(place, other);
+    const type = other === table ? column.type : (newType(column.type)?.name ?? "");
+    parts.push(referenceSql(reference, type, referred, sql.id(schema, other)));
+  }
+  await session.define(sql`create table ${sql.id(schema, table)} (${sql.join(parts)})
+    engine = InnoDB default character set utf8mb4 collate ${collation}`);
+  return {};
+}
+
+async function readReferred(place: MysqlPlace, name: string): Promise<Referred> {
+  const { columns } = await readTable(place, name);
+  const keys = await takeIn(place.session, readKeys(keysSql(place.schema, name)));
+  return { columns, keys };
+}
+
+/** Drops a table. @throws EngineRefusal `database_not_found` or `table_not_found` */
+async function dropTable(place: MysqlPlace, { table }: DropTable): Promise<Changed> {
+  const { session, schema } = place;
+  const found = await session.rows(sql`select table_name, table_type
+    from information_schema.tables where table_schema = ${schema} and table_name = ${table}`);
+  const type = found.find(([name]) => name === table)?.[1];
+  if (type === undefined) throw await tableMissing(place, table);
+  if (type === "VIEW" || type === "SEQUENCE") throw isNoTable(table, schema);
+  await session.define(sql`drop table ${sql.id(schema, table)}`);
+  return {};
+}
+
+async function requireFreeName({ session, schema }: MysqlPlace, table: string): Promise<void> {
+  const [[taken] = []] = await session.rows(sql`select table_name from information_schema.tables
+    where table_schema = ${schema} and lower(table_name) = lower(${table})`);
+  if (taken !== undefined) throw tableExists(taken, schema);
+}
+
+/** Names are of the first 65,536 characters, and a space at the end is none of theirs. */
+function requireKeepable(name: string): void {
+  if (name.length <= LONGEST_NAME && !/[\u{10000}-\u{10ffff}]| $/u.test(name)) return;
+  throw new EngineRefusal(
+    "invalid_name",
+    `Column "${name}" cannot be kept by MySQL: it takes ${LONGEST_NAME} characters, none beyond U+FFFF and no space at the end`,
+  );
+}
+
+function columnSql(
+  column: ColumnDefinition,
+  key: readonly ColumnDefinition[],
+  collation: Fragment,
+): Fragment {
+  const type = newType(column.type);
+  if (type === undefined) throw unknownType(column.name, typeWords);
+  const partOfKey = key.includes(column);
+  if (type.isSerial) requireSoleKey(column, key);
+  const isAlone = column.unique === true || column.references !== undefined;
+  const parts = Math.max(isAlone ? 1 : 0, partOfKey ? key.length : 0);
+  const keyName = parts > 0 ? type.keyName?.(Math.floor(KEY_BYTES / parts)) : undefined;
+  const name = keyName ?? type.name;
+  const id = sql.id(column.name);
+  const words = [
+    sql`${id} ${sql.raw(name)}`,
+    type.isText ? sql`character set utf8mb4 collate ${collation}` : sql``,
+    partOfKey || column.nullable === false ? sql`not null` : sql`null`,
+    type.isSerial ? sql`auto_increment` : sql``,
+    defaultSql(column, { ...type, name }),
+    column.unique === true ? sql`unique` : sql``,
+    type.mark === undefined ? sql`` : sql`comment ${sql.lit(commentOf(type.mark))}`,
+    type.mark === "json" ? sql`check (json_valid(${id}))` : sql``,
+  ];
+  return sql.join(words, sql` `);
+}
+
+function defaultSql(column: ColumnDefinition, type: NewType): Fragment {
+  const { default: value = null } = column;
+  if (value === null) return sql``;
+  if (type.isSerial) throw takesNoDefault(column);
+  const kind = kindOf(descriptionOf(type));
+  const stored = storedValue({ name: column.name, type: column.type, kind }, value);
+  const literal = sql.raw(literalOf(value, stored));
+  // What a long column holds is an expression to MySQL, and no literal.
+  return type.name.startsWith("long") ? sql`default (${literal})` : sql`default ${literal}`;
+}
+
+function literalOf(value: PresentValue, stored: unknown): string {
+  if (Buffer.isBuffer(stored)) return `x'${stored.toString("hex")}'`;
+  if (typeof stored === "string") return `'${stored.replace(/['\\]/g, "\\$&")}'`;
+  return numberText(value) ?? String(Number(value));
+}
+
+/** MySQL has no offset without a limit; this is its word for none. */
+const EVERY_ROW = 2n ** 64n - 1n;
+
+const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
+const bigint = kindOf({ ...plain, dataType: "bigint", columnType: "bigint" });
+const anyDouble = kindOf({ ...plain, dataType: "double", columnType: "double" });
+const decimal = kindOf({ ...plain, dataType: "decimal", columnType: "decimal(65)" });
+
+/** A sum or average of doubles, which MariaDB lets run over to an infinity. */
+const double: MysqlKind = {
+  ...anyDouble,
+  encode(raw) {
+    if (Number.isFinite(Number(raw))) return anyDouble.encode(raw);
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
+
+/** A sum of whole numbers, which MySQL adds up as decimals. */
+const total: MysqlKind = {
+  ...decimal,
+  encode(raw) {
+    const text = String(raw);
+    if (has64Bits(BigInt(text))) return text;
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
+
+const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
+  count: bigint,
+  double,
+  sum(column, measure, kind) {
+    if (measure === "double") {
+      return { expression: sql`sum(cast(${column} as double))`, kind: double };
+    }
+    if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
+    return { expression: sql`sum(${column})`, kind: total };
+  },
+  // A cast would make the largest double of an infinity.
+  average: (sum, count) => sql`((0e0 + ${sum}) / ${count})`,
+};
+
+/** MySQL puts nulls first by itself, and reads all of a table for `(a, b) > (1, 2)`. */
+function dialectOf(collation: string): SelectDialect<MysqlKind> {
+  const ofText = (fn: string, column: Fragment): Fragment => {
+    const bytes = sql`cast(convert(${column} using utf8mb4) as binary)`;
+    return sql`(convert(${sql.raw(fn)}(${bytes}) using utf8mb4) collate ${sql.raw(collation)})`;
+  };
+  return {
+    aggregates: {
+      ...aggregates,
+      extreme: (fn, column, measure) =>
+        measure === "text" ? ofText(fn, column) : sql`${sql.raw(fn)}(${column})`,
+    },
+    comparesRows: false,
+    order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
+    limit: (limit, offset) =>
+      sql`limit ${countOf(limit ?? EVERY_ROW)} offset ${countOf(offset ?? 0)}`,
+  };
+}
+
+/**
+ * Carries out a Select and writes its rows to an output as they come, so that few of them are held at
+ * a time.
+ *
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
+ */
+async function select(place: MysqlPlace, query: Select, output: RowOutput): Promise<void> {
+  const { columns, statements } = await planOf(place, query);
+  const rows = new RowWriter(columns, output);
+  for (const statement of statements(() => rows.count)) {
+    for await (const row of place.session.stream(statement)) {
+      rows.write(row);
+      if (output.backlog !== undefined) await output.backlog;
+    }
+  }
+  rows.end();
+}
+
+/**
+ * How a Select is carried out.
+ *
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
+ */
+export async function planOf(place: MysqlPlace, query: Select): Promise<SelectPlan<MysqlKind>> {
+  const tables: SelectedTable<MysqlKind>[] = [];
+  for (const name of tablesOf(query)) {
+    const { bytewise } = place.counter?.bytewiseIn(place.database, name) ?? {};
+    const table = { ...(await readTable(place, name)), ...(bytewise && { bytewise }) };
+    tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
+  }
+  return planSelect(place.schema, tables, query, dialectOf(place.session.server.collation));
+}
+
+function countOf(count: number | bigint): unknown {
+  return unsigned(BigInt(count));
+}
 
 const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 

@@ -1,6 +1,6 @@
+import { ConnectionLost } from "../remote/dialect.ts";
 import { failuresOf, type Refused, refused } from "../remote/failures.ts";
-import { ConnectionLost } from "../remote/session.ts";
-import { brokenKey, violations } from "../sql/violations.ts";
+import { brokenKey, violations } from "../sql/answers.ts";
 
 /** What to say of the numbers of errors that MySQL and MariaDB share, and of those of one of them. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([

@@ -2,14 +2,13 @@ import { sql } from "kysely";
 import { isPlainName } from "../../query/names.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
+import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";
-import type { InsertColumn } from "../remote/insert.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
-import { kindOf, type MysqlKind } from "./kinds.ts";
-import type { MysqlPlace, MysqlSession, Row } from "./session.ts";
-import { markOf } from "./type-words.ts";
+import { kindOf, type MysqlKind, markOf } from "./kinds.ts";
+import type { MysqlPlace, MysqlSession, RawRow } from "./session.ts";
 
 /** A column of an existing table. */
 export interface MysqlColumn extends RemoteColumn, InsertColumn {
@@ -90,7 +89,7 @@ async function readDocuments({ session, schema }: MysqlPlace, name: string): Pro
   });
 }
 
-function columnOf(row: Row, documents: readonly string[]): MysqlColumn {
+function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
   const [, , name, dataType, type, nullable, key, extra, length, scale, precision, comment] =
     row.map((value) => (value === null ? undefined : String(value)));
   const kind = kindOf({

@@ -1,15 +1,68 @@
+import { sql } from "kysely";
 import { memoizeLast } from "../../memoize.ts";
-import type { TableOperation } from "../../query/operation-types.ts";
+import { isPlainName } from "../../query/names.ts";
+import type {
+  CreateTable,
+  DropTable,
+  Select,
+  TableOperation,
+} from "../../query/operation-types.ts";
+import type { CellValue, ColumnDefinition, Row } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { changesOfRows } from "../remote/change.ts";
+import {
+  boundAgain,
+  changesOfRows,
+  type Destination,
+  type InsertOptions,
+  insertRows,
+  takeIn,
+  withKeys,
+} from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
+import { databaseNotFound, isNoTable, refused } from "../remote/failures.ts";
 import { KnownTables } from "../remote/known-tables.ts";
-import { openRemoteStore, type RemoteOptions } from "../remote/open.ts";
+import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
+import type { RowOutput } from "../spool.ts";
+import { ByShape, type Fragment } from "../sql/fragment.ts";
+import {
+  newTableAsReferred,
+  primaryKeyOf,
+  primaryKeySql,
+  type Referred,
+  readDeclaredType,
+  referenceSql,
+  referencesOf,
+  requireDistinctNames,
+  requireSoleKey,
+  tableExists,
+  takesNoDefault,
+  typesByWord,
+  unknownType,
+} from "../sql/new-table.ts";
+import { type Column, cellIn } from "../sql/scope.ts";
+import {
+  type AggregateDialect,
+  planSelect,
+  type SelectDialect,
+  type SelectedTable,
+  type SelectPlan,
+  tablesOf,
+} from "../sql/select.ts";
+import { type ResultRow, rows, type Steps } from "../sql/steps.ts";
+import {
+  type Changed,
+  type Conflict,
+  columnNameSql,
+  conflictSql,
+  describe,
+  type Insertion,
+  readKeys,
+  type TableDescription,
+  type Target,
+} from "../sql/target.ts";
+import { has64Bits, storedValue } from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
-import { describeTable, listTables } from "./catalog.ts";
-import { targetOf } from "./change.ts";
-import { PostgresConnection } from "./connection.ts";
 import {
   createDatabase,
   createSchema,
@@ -18,16 +71,488 @@ import {
   listDatabases,
   listSchemas,
   openDatabase,
+  PostgresConnection,
   publicSchemaOf,
   requireDroppable,
   visibleDatabase,
   visibleSchema,
 } from "./databases.ts";
-import { createTable, dropTable } from "./define.ts";
 import { failures } from "./failures.ts";
-import { select } from "./select.ts";
-import type { Beginning, PostgresSession } from "./session.ts";
-import type { PostgresTable } from "./tables.ts";
+import { kindOf, type PostgresKind, type TypeDescription } from "./kinds.ts";
+import { RowBytes } from "./row-bytes.ts";
+import type { Beginning, PostgresPlace, PostgresSession } from "./session.ts";
+import {
+  flatten,
+  keysSql,
+  knownTable,
+  type PostgresColumn,
+  type PostgresTable,
+  readTable,
+} from "./tables.ts";
+
+/** The tables and views that a query can name, sorted. @throws EngineRefusal `database_not_found` */
+async function listTables({ session, database, schema }: PostgresPlace): Promise<string[]> {
+  const found = await session.rows(sql`
+    select class.relname from pg_catalog.pg_namespace as namespace
+    left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
+      and class.relkind in ('r', 'p', 'f', 'v', 'm')
+    where namespace.nspname = ${schema}`);
+  if (found.length === 0) throw databaseNotFound(database);
+  return found
+    .map(([table]) => table ?? "")
+    .filter(isPlainName)
+    .sort();
+}
+
+/** A table in PostgreSQL's words. @throws EngineRefusal `database_not_found` or `table_not_found` */
+async function describeTable(place: PostgresPlace, name: string): Promise<TableDescription> {
+  const { session, schema } = place;
+  const { columns } = await readTable(place, name);
+  const keys = await takeIn(session, readKeys(keysSql(schema, name)));
+  const found = await session.rows(sql`
+    select attribute.attname,
+      case when attribute.attgenerated = '' then pg_catalog.pg_get_expr(value.adbin, value.adrelid) end,
+      (select other.relname || '.' || target.attname
+        from pg_catalog.pg_constraint as reference
+        cross join lateral pg_catalog.generate_subscripts(reference.conkey, 1) as place
+        join pg_catalog.pg_class as other on other.oid = reference.confrelid
+          and other.relnamespace = class.relnamespace
+        join pg_catalog.pg_attribute as target on target.attrelid = other.oid
+          and target.attnum = reference.confkey[place]
+        where reference.conrelid = class.oid and reference.contype = 'f'
+          and reference.conkey[place] = attribute.attnum
+        order by reference.oid limit 1),
+      pg_catalog.col_description(class.oid, attribute.attnum),
+      pg_catalog.obj_description(class.oid, 'pg_class'),
+      case when pg_catalog.pg_stat_get_live_tuples(class.oid) > 0
+          then pg_catalog.pg_stat_get_live_tuples(class.oid)
+        when class.reltuples >= 0 then class.reltuples end
+    from pg_catalog.pg_class as class
+    join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
+    join pg_catalog.pg_attribute as attribute on attribute.attrelid = class.oid
+      and attribute.attnum > 0 and not attribute.attisdropped
+    left join pg_catalog.pg_attrdef as value on value.adrelid = class.oid
+      and value.adnum = attribute.attnum
+    where namespace.nspname = ${schema} and class.relname = ${name}`);
+  const facts = new Map(found.map(([column, ...rest]) => [column, rest]));
+  const [[, , , , comment, rows] = []] = found;
+  return describe(
+    Array.from(columns.values(), (column) => {
+      const [value, references, remark] = facts.get(column.name) ?? [];
+      const isSerial = column.isIdentity;
+      return { ...column, isSerial, default: value, references, comment: remark };
+    }),
+    keys,
+    { comment, rows: rows == null ? undefined : Math.round(Number(rows)) },
+  );
+}
+
+/** Values in one statement, well below what the protocol allows. */
+const VALUES_PER_STATEMENT = 20_000;
+
+/** A table that is changed. @throws EngineRefusal `database_not_found` or `table_not_found` */
+function targetOf(
+  place: PostgresPlace,
+  name: string,
+  isRead: boolean,
+): Target<string> | Promise<Target<string>> {
+  const found = isRead ? readTable(place, name) : knownTable(place, name);
+  const { schema } = place;
+  return found instanceof Promise
+    ? found.then((table) => toTarget(schema, table))
+    : toTarget(schema, found);
+}
+
+function toTarget(schema: string, table: PostgresTable): Target<string> {
+  const destination = { table, name: sql.id(schema, table.name), flatten };
+  return {
+    table,
+    name: destination.name,
+    keys: keysSql(schema, table.name),
+    lock: sql` for update`,
+    takesAnyKey: false,
+    insert: (values, how) => insert(schema, destination, values, how),
+    returning,
+    bind: boundAgain,
+  };
+}
+
+function insert(
+  schema: string,
+  destination: Destination<PostgresColumn>,
+  values: readonly Row[],
+  { conflict, returning }: Insertion<string>,
+): Steps<Changed, string> {
+  const { name } = destination.table;
+  const options: InsertOptions<PostgresColumn, string> = {
+    valuesPerStatement: VALUES_PER_STATEMENT,
+    all: values,
+    endsWithRow: conflict === undefined,
+    tail: conflictSql(conflict),
+    returning,
+    onNumbers: (identity, numbers) => moveSequence(schema, name, identity.name, numbers),
+  };
+  if (conflict === undefined) return insertRows(destination, values, options);
+  return insertApart(destination, apart(values, conflict), options);
+}
+
+/** Inserts rows some after others, since those of one statement may not meet each other. */
+function* insertApart(
+  destination: Destination<PostgresColumn>,
+  parts: Iterable<Row[]>,
+  options: InsertOptions<PostgresColumn, string>,
+): Steps<Changed, string> {
+  let affected = 0;
+  const data: string[] = [];
+  for (const some of parts) {
+    const changed = yield* insertRows(destination, some, options);
+    affected += changed.affected ?? 0;
+    data.push(...(changed.data ?? []));
+  }
+  return options.returning === undefined ? { affected } : { affected, data };
+}
+
+function* returning(
+  change: Fragment,
+  columns: readonly Column[],
+  key: readonly Column[],
+): Steps<readonly ResultRow<string>[], string> {
+  const all = [...columns, ...key];
+  const names = all.map((_, index) => sql.id(`c${index}`));
+  const answered = all.map((column, index) => sql`${columnNameSql(column)} as ${names[index]}`);
+  const order = key.length === 0 ? sql`` : sql` order by ${sql.join(names.slice(-key.length))}`;
+  return yield* rows<string>(
+    sql`with changed as (${change} returning ${sql.join(answered)})
+      select ${sql.join(names.slice(0, columns.length))} from changed${order}`,
+  );
+}
+
+/**
+ * Some rows after others, of which no two have one key: one statement cannot meet a row twice, and
+ * an Upsert may. Only of numbers and text is it known that other spellings are other values.
+ */
+function* apart(values: readonly Row[], { key }: Conflict): Generator<Row[]> {
+  let some: Row[] = [];
+  let keys = new Set<string>();
+  for (const row of values) {
+    const cells = key.map((column) => spelling(column, cellIn(row, column.name)));
+    const own = JSON.stringify(cells);
+    if (keys.has(own) || cells.includes(undefined)) {
+      if (some.length > 0) yield some;
+      some = [];
+      keys = new Set();
+    }
+    some.push(row);
+    keys.add(own);
+    if (!cells.includes(undefined)) continue;
+    yield some;
+    some = [];
+  }
+  if (some.length > 0) yield some;
+}
+
+function spelling({ type }: Column, value: CellValue | undefined): string | undefined {
+  if (typeof value === "number" || typeof value === "bigint") return String(value);
+  const isText = /^(text|character varying)/.test(type);
+  return isText && typeof value === "string" ? `"${value}"` : undefined;
+}
+
+/**
+ * Moves the sequence of an identity column past the numbers that rows have given to it, so that the next
+ * one is not taken already. Without the right to, it stays where it is.
+ */
+function* moveSequence(
+  schema: string,
+  table: string,
+  column: string,
+  numbers: readonly (CellValue | undefined)[],
+): Steps<void, string> {
+  const largest = largestOf(numbers);
+  if (largest === undefined) return;
+  const target = `"${schema}"."${table}"`;
+  const [found] = yield* rows<string>(sql`
+    select name, pg_catalog.has_sequence_privilege(name, 'UPDATE, SELECT')
+    from (select pg_catalog.pg_get_serial_sequence(${target}, ${column}) as name) as found
+    where name is not null`);
+  const [sequence, mayMove] = [found?.[0], found?.[1]];
+  if (sequence == null || mayMove === "f" || mayMove === "false") return;
+  // The server has quoted its name. A new sequence stands at a number that it has not given yet.
+  yield* rows<string>(sql`
+    select pg_catalog.setval(cast(${sequence} as regclass), cast(${largest} as bigint))
+    from ${sql.raw(sequence)}
+    where last_value < cast(${largest} as bigint)
+      or (last_value = cast(${largest} as bigint) and not is_called)`);
+}
+
+function largestOf(values: readonly (CellValue | undefined)[]): bigint | undefined {
+  let largest: bigint | undefined;
+  for (const value of values) {
+    if (typeof value !== "number" && typeof value !== "bigint") continue;
+    const integer = BigInt(value);
+    if (largest === undefined || integer > largest) largest = integer;
+  }
+  return largest;
+}
+
+/** What the words that name a type in a CreateTable become. */
+interface NewType {
+  readonly name: string;
+  /** The number of the type. */
+  readonly id: number;
+  /** True if a length or precision that follows the word is the type's own. */
+  readonly isSized?: boolean;
+  readonly isSerial?: boolean;
+  readonly isText?: boolean;
+}
+
+const integer: NewType = { name: "bigint", id: 20 };
+const serial: NewType = { name: "bigint", id: 20, isSerial: true };
+const double: NewType = { name: "double precision", id: 701 };
+const decimal: NewType = { name: "numeric", id: 1700, isSized: true };
+const text: NewType = { name: "text", id: 25, isText: true };
+const instant: NewType = { name: "timestamp with time zone", id: 1184 };
+const bytes: NewType = { name: "bytea", id: 17 };
+
+const types = typesByWord<NewType>({
+  ...{ integer, serial, double, decimal, text, instant, bytes },
+  uuid: { name: "uuid", id: 2950 },
+  date: { name: "date", id: 1082 },
+  time: { name: "time", id: 1083 },
+  boolean: { name: "boolean", id: 16 },
+  json: { name: "json", id: 114 },
+  jsonb: { name: "jsonb", id: 3802 },
+});
+
+/** The words that name a column type, for messages. */
+export const typeWords: readonly string[] = [...types.keys()];
+
+/** A type of a CreateTable in PostgreSQL's words. */
+interface ColumnType {
+  readonly sql: Fragment;
+  readonly description: TypeDescription;
+  /** Characters that a string has at the most. */
+  readonly length: number;
+  /** True for the type that numbers itself. */
+  readonly isSerial: boolean;
+  readonly isText: boolean;
+}
+
+/** The type that a word with its length or precision names; undefined if it is not known. */
+function columnType(type: string): ColumnType | undefined {
+  const { word, size } = readDeclaredType(type);
+  const found = types.get(word);
+  if (found === undefined) return undefined;
+  const { id, isText = false, isSerial = false } = found;
+  // PostgreSQL's `char(n)` pads what it stores, and its `text` takes no length.
+  const sized = isText && size !== "" ? `varchar${size}` : found.name;
+  const name = found.isSized ? found.name + size : sized;
+  const [, first, places = "0"] = /^\((\d+)(?:,(\d+))?/.exec(size) ?? [];
+  const scale = found.isSized && first !== undefined ? Number(places) : undefined;
+  // A cast to a shorter string would cut it off.
+  const sqlName = isText ? found.name : name;
+  return {
+    sql: sql.raw(name),
+    description: { id, elementId: 0, sqlName, scale },
+    length: isText && first !== undefined ? Number(first) : Number.POSITIVE_INFINITY,
+    isSerial,
+    isText,
+  };
+}
+
+/** PostgreSQL cuts longer names off, and two of them could become one. */
+const LONGEST_NAME_BYTES = 63;
+
+/**
+ * Creates a table.
+ *
+ * @throws EngineRefusal `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
+ * `duplicate_column`
+ */
+async function createTable(place: PostgresPlace, query: CreateTable): Promise<Changed> {
+  const { table, columns } = query;
+  requireDistinctNames(columns);
+  for (const { name } of columns) requireShort(name);
+  const { taken, hasBytewiseOrder } = await readSurroundings(place, table);
+  if (taken !== null) throw tableExists(taken, place.database);
+  const collation = hasBytewiseOrder ? sql` collate "C"` : sql``;
+  const key = primaryKeyOf(columns);
+  const parts: Fragment[] = [];
+  for (const column of columns) {
+    const value = await defaultSql(place, column);
+    parts.push(sql`${columnSql(column, key, collation)}${value}`);
+  }
+  parts.push(...primaryKeySql(key));
+  for (const reference of referencesOf(query)) {
+    const { column, table: other } = reference;
+    const referred = other === table ? newTableAsReferred(query) : await readReferred(place, other);
+    parts.push(referenceSql(reference, column.type, referred, sql.id(place.schema, other)));
+  }
+  await place.session.define(sql`create table ${sql.id(place.schema, table)} (${sql.join(parts)})`);
+  return {};
+}
+
+async function readReferred(place: PostgresPlace, name: string): Promise<Referred> {
+  const { columns } = await readTable(place, name);
+  const keys = await takeIn(place.session, readKeys(keysSql(place.schema, name)));
+  return { columns, keys };
+}
+
+/** The server puts the value into its own words, which a definition takes no values beside. */
+async function defaultSql({ session }: PostgresPlace, column: ColumnDefinition): Promise<Fragment> {
+  const { name, type: declared, default: value = null } = column;
+  const type = columnType(declared);
+  if (type === undefined || value === null) return sql``;
+  if (type.isSerial) throw takesNoDefault(column);
+  if (typeof value === "string" && [...value].length > type.length) {
+    throw new EngineRefusal(...refused.tooLong).at(`Column "${name}"`);
+  }
+  const stored = storedValue({ name, type: declared, kind: kindOf(type.description) }, value);
+  const [[literal] = []] = await session.rows(
+    sql`select pg_catalog.quote_literal(cast(${stored} as text))`,
+  );
+  return sql` default ${sql.raw(literal ?? "null")}`;
+}
+
+/** Drops a table. @throws EngineRefusal `database_not_found` or `table_not_found` */
+async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<Changed> {
+  const { isTable } = await readTable(place, table);
+  if (!isTable) throw isNoTable(table, place.database);
+  await place.session.define(sql`drop table ${sql.id(place.schema, table)}`);
+  return {};
+}
+
+/**
+ * What has the name already, in any case; and whether the server knows the order by bytes by
+ * PostgreSQL's name for it. One that does not orders by bytes anyway.
+ */
+async function readSurroundings(
+  { session, database, schema }: PostgresPlace,
+  table: string,
+): Promise<{ taken: string | null; hasBytewiseOrder: boolean }> {
+  const [row] = await session.rows(sql`
+    select (select class.relname from pg_catalog.pg_class as class
+        where class.relnamespace = namespace.oid
+          and pg_catalog.lower(class.relname) = pg_catalog.lower(${table}) limit 1),
+      exists (select 1 from pg_catalog.pg_collation where collname = 'C')
+    from pg_catalog.pg_namespace as namespace where namespace.nspname = ${schema}`);
+  if (row === undefined) throw databaseNotFound(database);
+  const [taken = null, hasBytewiseOrder] = row;
+  return { taken, hasBytewiseOrder: hasBytewiseOrder === "t" || hasBytewiseOrder === "true" };
+}
+
+function requireShort(name: string): void {
+  if (Buffer.byteLength(name) <= LONGEST_NAME_BYTES) return;
+  throw new EngineRefusal(
+    "invalid_name",
+    `Column "${name}" has more than ${LONGEST_NAME_BYTES} bytes, the most that PostgreSQL keeps`,
+  );
+}
+
+function columnSql(
+  column: ColumnDefinition,
+  key: readonly ColumnDefinition[],
+  collation: Fragment,
+): Fragment {
+  const type = columnType(column.type);
+  if (type === undefined) throw unknownType(column.name, typeWords);
+  const partOfKey = key.includes(column);
+  if (type.isSerial) requireSoleKey(column, key);
+  const collated = type.isText ? collation : sql``;
+  const required = partOfKey || column.nullable === false ? sql` not null` : sql``;
+  const unique = column.unique === true ? sql` unique` : sql``;
+  const numbered = type.isSerial ? sql` generated by default as identity` : sql``;
+  return sql`${sql.id(column.name)} ${type.sql}${collated}${numbered}${required}${unique}`;
+}
+
+const bigint = kindOf({ id: 20, elementId: 0, sqlName: "bigint", scale: undefined });
+const doubleKind = kindOf({ id: 701, elementId: 0, sqlName: "double precision", scale: undefined });
+const numeric = kindOf({ id: 1700, elementId: 0, sqlName: "numeric", scale: undefined });
+
+/** A sum of whole numbers, which PostgreSQL adds up without bounds. */
+const total: PostgresKind = {
+  ...numeric,
+  bytes: undefined,
+  encode(text) {
+    if (has64Bits(BigInt(text))) return text;
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
+
+const aggregates: AggregateDialect<PostgresKind> = {
+  count: bigint,
+  double: doubleKind,
+  sum(column, measure, kind) {
+    if (measure === "double") {
+      return { expression: sql`sum(cast(${column} as double precision))`, kind: doubleKind };
+    }
+    if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
+    return { expression: sql`sum(cast(${column} as numeric))`, kind: total };
+  },
+  average: (sum, count) => sql`(cast(${sum} as double precision) / nullif(${count}, 0))`,
+  extreme: (fn, column, measure) =>
+    measure === "text"
+      ? sql`${sql.raw(fn)}(cast(${column} as text) collate "C")`
+      : sql`${sql.raw(fn)}(${column})`,
+};
+
+/** Where there can be no nulls, nothing is said of them, so that any index serves the order. */
+const dialect: SelectDialect<PostgresKind> = {
+  aggregates,
+  comparesRows: true,
+  // After `=` the primary key would have the order too, and be read on for rows that have the value.
+  equalFirst: (column, value) => sql`${column} = any(array[${value}])`,
+  order(column, direction, hasNulls) {
+    if (direction === "DESC") return sql`${column} desc${hasNulls ? sql` nulls last` : sql``}`;
+    return sql`${column} asc${hasNulls ? sql` nulls first` : sql``}`;
+  },
+  limit: (limit, offset) => sql`limit ${limitSql(limit)} offset ${bigintSql(offset ?? 0)}`,
+  frames: new ByShape(),
+  flatten,
+};
+
+/**
+ * Carries out a Select and writes its rows to an output as they come, so that few of them are held at
+ * a time.
+ *
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
+ */
+async function select(place: PostgresPlace, query: Select, output: RowOutput): Promise<void> {
+  const { columns, statements } = await planOf(place, query);
+  const rows = new RowBytes(columns, output);
+  for (const statement of statements(() => rows.count)) {
+    await place.session.stream(statement, rows, output);
+  }
+  rows.end();
+}
+
+/**
+ * How a Select is carried out.
+ *
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
+ */
+export async function planOf(
+  place: PostgresPlace,
+  query: Select,
+): Promise<SelectPlan<PostgresKind>> {
+  const tables: SelectedTable<PostgresKind>[] = [];
+  for (const name of tablesOf(query)) {
+    const found = knownTable(place, name);
+    const known = found instanceof Promise ? await found : found;
+    const { bytewise } = place.counter?.bytewiseIn(place.database, name) ?? {};
+    const table = bytewise === undefined ? known : { ...known, bytewise };
+    if (query.after === undefined) tables.push(table);
+    else tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
+  }
+  return planSelect(place.schema, tables, query, dialect);
+}
+
+function limitSql(limit: number | undefined): Fragment {
+  return limit === undefined ? sql`all` : bigintSql(limit);
+}
+
+function bigintSql(value: number): Fragment {
+  return sql`cast(${value} as bigint)`;
+}
 
 const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 

@@ -1,6 +1,6 @@
 import { DatabaseError } from "pg";
 import { failuresOf, type Refused, refused } from "../remote/failures.ts";
-import { brokenKey, violations } from "../sql/violations.ts";
+import { brokenKey, violations } from "../sql/answers.ts";
 import { PasswordMissing } from "./address.ts";
 
 /** What to say of PostgreSQL's error codes; of those of one class by its first two characters. */

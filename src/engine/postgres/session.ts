@@ -1,24 +1,437 @@
 import { sql } from "kysely";
-import { type Client, DatabaseError } from "pg";
+import { type Client, type Connection, DatabaseError, type Submittable } from "pg";
+import { serialize } from "pg-protocol";
 import { UnknownOutcome } from "../refusal.ts";
+import { ConnectionLost, type Pipeline, type Place, type Session } from "../remote/dialect.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
-import { ConnectionLost, type Place, type Session } from "../remote/session.ts";
 import type { RowOutput } from "../spool.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { compile } from "./compile.ts";
-import {
-  type Asked,
-  Exchange,
-  PreparedStatements,
-  type Row,
-  type Statement,
-  TextExchange,
-} from "./exchange.ts";
 import { failures } from "./failures.ts";
-import { PostgresPipeline } from "./pipeline.ts";
-import type { RowBytes } from "./row-bytes.ts";
-import { ConnectionTap, RowMessages } from "./row-messages.ts";
-import type { PostgresTable } from "./tables.ts";
+import type { ResultColumn, RowBytes } from "./row-bytes.ts";
+import { compile, type PostgresTable } from "./tables.ts";
+
+/** A statement as the driver takes it, its values PostgreSQL's text. */
+export interface Statement {
+  readonly text: string;
+  readonly values: (string | null)[];
+}
+
+/** A statement that a server process knows by a name. */
+interface Prepared {
+  readonly text: string;
+  readonly name: string;
+  /** What carries it out without values, once that was said. */
+  bound?: Buffer;
+  /** The columns of its rows, once they were told: the server refuses it if they are others by now. */
+  columns?: readonly ResultColumn[];
+}
+
+/** Statements that one connection has prepared at the most, and the longest of them. */
+const PREPARED_LIMIT = 100;
+const LONGEST_PREPARED = 4096;
+
+/**
+ * Statements that one server process has prepared under names, so that each is parsed and planned once.
+ */
+class PreparedStatements {
+  readonly #known = new Map<string, Prepared>();
+  readonly #areOutdated: () => boolean;
+  #names = 0;
+  /** What is on its way to the server, and what the server is to forget. */
+  #coming: Prepared[] = [];
+  #unwanted: Prepared[] = [];
+
+  /** `areOutdated` tells whether a table has changed since it was asked last. */
+  constructor(areOutdated: () => boolean) {
+    this.#areOutdated = areOutdated;
+  }
+
+  /** What goes up ahead of everything else: the names that the server is to forget. */
+  takeUnwanted(): Buffer[] {
+    if (this.#areOutdated()) {
+      this.#unwanted.push(...this.#known.values());
+      this.#known.clear();
+    }
+    const closed = this.#unwanted.map(({ name }) => serialize.close({ type: "S", name }));
+    this.#unwanted = [];
+    return closed;
+  }
+
+  find(text: string): Prepared | undefined {
+    return this.#known.get(text) ?? this.#coming.find((prepared) => prepared.text === text);
+  }
+
+  /** A name for a statement that goes up; undefined for one that is not worth it. */
+  add(text: string): Prepared | undefined {
+    if (text.length > LONGEST_PREPARED) return undefined;
+    this.#names += 1;
+    const prepared = { text, name: String(this.#names) };
+    this.#coming.push(prepared);
+    return prepared;
+  }
+
+  /** Tells whether what went up last was carried out: else nobody knows how far it came. */
+  settle(isDone: boolean): void {
+    if (this.#coming.length === 0) return;
+    if (isDone) for (const prepared of this.#coming) this.#known.set(prepared.text, prepared);
+    else this.#unwanted.push(...this.#coming);
+    this.#coming = [];
+    for (const [text, prepared] of this.#known) {
+      if (this.#known.size <= PREPARED_LIMIT) break;
+      this.#known.delete(text);
+      this.#unwanted.push(prepared);
+    }
+  }
+}
+
+const askForTypes = serialize.describe({ type: "P" });
+const execution = serialize.execute();
+const sync = serialize.sync();
+
+/** Statements that go up together, of which the server skips those behind one that fails. */
+interface Asked {
+  /** What begins the transaction. */
+  readonly opening: readonly string[];
+  readonly statements: readonly Statement[];
+  /** Ends the transaction: the end of the exchange does where none was begun. */
+  readonly closing?: "commit" | "sync" | undefined;
+  /** Where statements are prepared, and how. */
+  readonly prepared?: PreparedStatements | undefined;
+}
+
+/**
+ * Statements with what opens and ends their transaction, sent at once. The server skips what stands behind
+ * a statement that fails, and ends the transaction with them where none was begun (PostgreSQL, "Extended
+ * Query").
+ */
+class Exchange implements Submittable {
+  /** Resolves at the end. Rejects with the server's error, or that of the connection. */
+  readonly done: Promise<void>;
+  readonly #asked: Asked;
+  readonly #ending = Promise.withResolvers<void>();
+  /** How many statements the server has carried out. */
+  #done = 0;
+  /** True once it was written to the connection. */
+  isSent = false;
+  /** How many rows each of the statements has changed that were carried out. */
+  readonly counts: number[] = [];
+  #described: Prepared | undefined;
+
+  constructor(asked: Asked) {
+    this.#asked = asked;
+    this.done = this.#ending.promise;
+  }
+
+  /** True while what the server answers is about the statements. */
+  protected get isReached(): boolean {
+    return this.#done >= this.#asked.opening.length && !this.isCarriedOut;
+  }
+
+  /** True once the server has carried out the statements, so that a commit behind them may be done too. */
+  get isCarriedOut(): boolean {
+    return this.counts.length === this.#asked.statements.length;
+  }
+
+  /** True if it ends the transaction. */
+  get isClosing(): boolean {
+    return this.#asked.closing !== undefined;
+  }
+
+  /** Called by the driver when it is their turn, as are those below. */
+  submit({ stream }: Connection): void {
+    const { opening, statements, closing, prepared } = this.#asked;
+    const messages = prepared?.takeUnwanted() ?? [];
+    for (const text of opening) this.#put(messages, { text, values: [] });
+    for (const statement of statements) this.#put(messages, statement, this.wantsTypes);
+    if (closing === "commit") this.#put(messages, { text: closing, values: [] });
+    messages.push(sync);
+    this.isSent = true;
+    stream.write(Buffer.concat(messages));
+  }
+
+  /** True if the columns of the rows are to be told. */
+  protected get wantsTypes(): boolean {
+    return false;
+  }
+
+  /** The columns of the rows, told before the first of them. */
+  protected takeTypes(_columns: readonly ResultColumn[]): void {}
+
+  #put(messages: Buffer[], { text, values }: Statement, wantsTypes = false): void {
+    const { prepared } = this.#asked;
+    const known = prepared?.find(text);
+    const named = known ?? prepared?.add(text);
+    if (known === undefined) messages.push(serialize.parse({ text, name: named?.name ?? "" }));
+    if (named !== undefined && values.length === 0 && !wantsTypes) {
+      named.bound ??= Buffer.concat([serialize.bind({ statement: named.name }), execution]);
+      messages.push(named.bound);
+      return;
+    }
+    messages.push(serialize.bind({ statement: named?.name ?? "", values }));
+    if (wantsTypes && named?.columns !== undefined) this.takeTypes(named.columns);
+    else if (wantsTypes) {
+      this.#described = named;
+      messages.push(askForTypes);
+    }
+    messages.push(execution);
+  }
+
+  handleRowDescription({ fields }: { readonly fields: readonly ResultColumn[] }): void {
+    if (!this.isReached) return;
+    if (this.#described !== undefined) this.#described.columns = fields;
+    this.takeTypes(fields);
+  }
+
+  handleCommandComplete({ text }: { readonly text: string }): void {
+    if (this.isReached) this.counts.push(Number(/\d+$/.exec(text)?.[0] ?? 0));
+    this.#done += 1;
+  }
+
+  handleEmptyQuery(): void {}
+
+  handleReadyForQuery(): void {
+    this.#ending.resolve();
+  }
+
+  handleError(error: unknown): void {
+    this.#ending.reject(error);
+  }
+}
+
+/** A row, its values PostgreSQL's text, in the order of the columns. */
+export type Row = readonly (string | null)[];
+
+/** An exchange whose rows are taken as text. */
+class TextExchange extends Exchange {
+  readonly rows: Row[] = [];
+
+  handleDataRow({ fields }: { readonly fields: Row }): void {
+    if (this.isReached) this.rows.push(fields);
+  }
+}
+
+/** A statement that has not gone up yet, and who waits for how many rows it changes. */
+interface Queued {
+  readonly statement: Statement;
+  readonly answer: PromiseWithResolvers<number>;
+}
+
+/** How statements go up together. */
+type SendAll = (
+  statements: readonly Statement[],
+  isEnd: boolean,
+) => { readonly exchange: Exchange; readonly done: Promise<void> };
+
+/** The last statements of several operations, which go up in one write. */
+class PostgresPipeline implements Pipeline {
+  readonly #sendAll: SendAll;
+  #queue: Queued[] = [];
+  #onQueued: (() => void) | undefined;
+
+  constructor(sendAll: SendAll) {
+    this.#sendAll = sendAll;
+  }
+
+  /** True where the last statement of an operation is to wait for those of others. */
+  get isOpen(): boolean {
+    return this.#onQueued !== undefined;
+  }
+
+  get isEmpty(): boolean {
+    return this.#queue.length === 0;
+  }
+
+  /** Drops what has not gone up. */
+  close(): void {
+    this.#queue = [];
+    this.#onQueued = undefined;
+  }
+
+  queued(): Promise<true> {
+    const { promise, resolve } = Promise.withResolvers<true>();
+    this.#onQueued = () => resolve(true);
+    return promise;
+  }
+
+  /** Resolves to how many rows the statement has changed, once it was sent. */
+  add(statement: Statement): Promise<number> {
+    const answer = Promise.withResolvers<number>();
+    this.#queue.push({ statement, answer });
+    this.#onQueued?.();
+    return answer.promise;
+  }
+
+  async send(isEnd: boolean): Promise<void> {
+    if (this.isEmpty) return;
+    const queue = this.#queue;
+    this.#queue = [];
+    const { exchange, done } = this.#sendAll(
+      queue.map(({ statement }) => statement),
+      isEnd,
+    );
+    try {
+      await done;
+    } catch (error) {
+      // The server has skipped those behind the one that failed.
+      const failed = queue.slice(exchange.counts.length);
+      if (failed.length === 0) throw error;
+      for (const { answer } of failed) answer.reject(error);
+    } finally {
+      for (const [index, count] of exchange.counts.entries()) queue[index]?.answer.resolve(count);
+    }
+  }
+}
+
+/** The first byte of a row, and the bytes before what a message says (PostgreSQL, "Message Formats"). */
+const DATA_ROW = 0x44;
+const HEAD_LENGTH = 5;
+
+/** Bytes of rows that are handed over together, and how long they wait for others, in milliseconds. */
+const PIECE_LENGTH = 64 * 1024;
+const GATHERING_TIME = 5;
+
+/** What comes on a connection, before the driver reads it. */
+class ConnectionTap {
+  readonly #stream: Connection["stream"];
+  readonly #listener: CallableFunction;
+  /** Who reads in the place of the driver. */
+  #reader: ((chunk: Buffer) => void) | undefined;
+
+  constructor({ stream }: Pick<Connection, "stream">) {
+    const [listener] = stream.listeners("data");
+    if (listener === undefined) throw new Error("The driver does not listen");
+    this.#stream = stream;
+    this.#listener = listener;
+    stream.removeAllListeners("data");
+    stream.on("data", (chunk: Buffer) => {
+      if (this.#reader === undefined) this.feed(chunk);
+      else this.#reader(chunk);
+    });
+  }
+
+  /** Has the driver read something. */
+  feed(bytes: Buffer): void {
+    Reflect.apply(this.#listener, this.#stream, [bytes]);
+  }
+
+  /** Whose turn it is to read; undefined: the driver's. */
+  giveTo(reader: ((chunk: Buffer) => void) | undefined): void {
+    this.#reader = reader;
+  }
+
+  /** Leaves what comes with the server for so long. */
+  pauseUntil(end: Promise<void>): void {
+    this.#stream.pause();
+    void end.then(() => this.#stream.resume());
+  }
+}
+
+/**
+ * A statement whose rows go past the driver, from the bytes of the connection to the output: the
+ * driver would make a string of each value. All else that comes is left to it. The connection is not
+ * read while the output has a backlog, so that the server waits.
+ */
+class RowMessages extends Exchange {
+  /** Why a row could not be written, if so; those behind it were dropped. */
+  failure: unknown;
+  readonly #rows: RowBytes;
+  readonly #output: RowOutput;
+  readonly #tap: ConnectionTap;
+  #isOver = false;
+  #soon: NodeJS.Timeout | undefined;
+  /** What has come of a message that is not complete, and how long it is to be. */
+  #parts: Buffer[] = [];
+  #length = 0;
+  #needed = 0;
+
+  constructor(tap: ConnectionTap, asked: Asked, rows: RowBytes, output: RowOutput) {
+    super(asked);
+    this.#tap = tap;
+    this.#rows = rows;
+    this.#output = output;
+  }
+
+  override submit(connection: Connection): void {
+    this.#tap.giveTo(this.#onData);
+    super.submit(connection);
+  }
+
+  protected override get wantsTypes(): boolean {
+    return true;
+  }
+
+  protected override takeTypes(columns: readonly ResultColumn[]): void {
+    this.#attempt(() => this.#rows.requireTypes(columns));
+  }
+
+  override handleReadyForQuery(): void {
+    this.#leave();
+    super.handleReadyForQuery();
+  }
+
+  override handleError(error: unknown): void {
+    this.#leave();
+    super.handleError(error);
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    this.#parts.push(chunk);
+    this.#length += chunk.length;
+    if (this.#length < this.#needed) return;
+    const bytes = this.#parts.length === 1 ? chunk : Buffer.concat(this.#parts, this.#length);
+    const rest = bytes.subarray(this.#read(bytes));
+    if (this.#isOver) {
+      if (rest.length > 0) this.#tap.feed(rest);
+      return;
+    }
+    this.#parts = rest.length === 0 ? [] : [rest];
+    this.#length = rest.length;
+    this.#needed = rest.length < HEAD_LENGTH ? HEAD_LENGTH : 1 + rest.readUInt32BE(1);
+    // Over a Unix socket rows come in pieces of 8 KiB, each of which would cost a write.
+    if (this.#rows.length >= PIECE_LENGTH) this.#flush();
+    else this.#soon ??= setTimeout(this.#flush, GATHERING_TIME);
+  };
+
+  readonly #flush = (): void => {
+    clearTimeout(this.#soon);
+    this.#soon = undefined;
+    this.#attempt(() => this.#rows.flush());
+    const { backlog } = this.#output;
+    if (backlog !== undefined) this.#tap.pauseUntil(backlog);
+  };
+
+  /** Reads whole messages, as long as they are this statement's. Returns where the rest begins. */
+  #read(bytes: Buffer): number {
+    let at = 0;
+    while (!this.#isOver && at + HEAD_LENGTH <= bytes.length) {
+      const end = at + 1 + bytes.readUInt32BE(at + 1);
+      if (end > bytes.length) break;
+      if (bytes[at] === DATA_ROW) {
+        const start = at + HEAD_LENGTH;
+        if (this.isReached) this.#attempt(() => this.#rows.write(bytes, start, end));
+      } else this.#tap.feed(bytes.subarray(at, end));
+      at = end;
+    }
+    return at;
+  }
+
+  /** Whatever is thrown to the connection would end the process. */
+  #attempt(work: () => void): void {
+    if (this.failure !== undefined) return;
+    try {
+      work();
+    } catch (error) {
+      this.failure = error;
+    }
+  }
+
+  /** Gives the connection back to the driver. */
+  #leave(): void {
+    this.#isOver = true;
+    clearTimeout(this.#soon);
+    this.#tap.giveTo(undefined);
+  }
+}
 
 /** How a transaction begins. */
 export interface Beginning {

@@ -1,17 +1,40 @@
+import { sql } from "kysely";
 import type { Select } from "../../query/operation-types.ts";
 import type { OperationFields } from "../../query/operations.ts";
+import type { CellValue, Row } from "../../query/values.ts";
 import { parseCell } from "../parse.ts";
-import { tableKeysOf } from "../sql/after.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
-import type { Fragment } from "../sql/fragment.ts";
+import { ByShape, type Fragment } from "../sql/fragment.ts";
 import { digestTouched, preview, type RowChangeName } from "../sql/preview.ts";
-import type { Column, ColumnKind, Table } from "../sql/scope.ts";
-import type { SelectedTable } from "../sql/select.ts";
-import type { Reply, Statement, Steps } from "../sql/steps.ts";
-import { comparedValue } from "../sql/stored-values.ts";
-import { narrowed, readKeys, type Target, type TargetColumn } from "../sql/target.ts";
-import type { Changes, Dialect, RemoteColumn } from "./dialect.ts";
-import type { Place, Session } from "./session.ts";
+import {
+  type Column,
+  type ColumnKind,
+  cellIn,
+  inRow,
+  requireDistinct,
+  resolveColumn,
+  type Table,
+} from "../sql/scope.ts";
+import { type SelectedTable, tableKeysOf } from "../sql/select.ts";
+import {
+  type Reply,
+  type ResultRow,
+  rows as rowsOf,
+  run as runOf,
+  type Statement,
+  type Steps,
+} from "../sql/steps.ts";
+import {
+  type Changed,
+  encodeRows,
+  namesSql,
+  narrowed,
+  readKeys,
+  type Target,
+  type TargetColumn,
+} from "../sql/target.ts";
+import { comparedValue, storedValue } from "../sql/values.ts";
+import type { Changes, Dialect, Place, RemoteColumn, Session } from "./dialect.ts";
 
 /** A session whose rows come as `Raw` values. */
 interface Answering<Raw> extends Session {
@@ -104,4 +127,214 @@ export async function withKeys<Raw, Kind extends ColumnKind>(
   const isTold = primary.length > 0 && primary.every(isOrdered);
   const unique = isTold ? [] : await takeIn(session, readKeys(keys));
   return { ...table, keys: tableKeysOf(columns, unique) };
+}
+
+/** A column that rows are put into. */
+export interface InsertColumn extends Column {
+  /** True for a column that numbers itself and may be given a number. */
+  readonly isIdentity: boolean;
+}
+
+/** How rows are put into one statement after another. */
+export interface InsertOptions<Found extends InsertColumn, Raw> {
+  /** All rows of the query, if those that are inserted are some of them. */
+  readonly all?: readonly Row[];
+  /** True if nothing comes behind a row that is the only one, but for a number that it gives. */
+  readonly endsWithRow?: boolean;
+  /** What stands behind the values. */
+  readonly tail?: Fragment;
+  /** Columns of each row that are answered. */
+  readonly returning?: readonly TargetColumn<Raw>[] | undefined;
+  /** How many values one statement has at the most, but for a single row. */
+  readonly valuesPerStatement: number;
+  /** How many characters of strings one statement has at the most, but for a single row. */
+  readonly lengthPerStatement?: number;
+  /** What stands for the next number in a column that numbers itself; `default` if left out. */
+  readonly nextNumber?: Fragment;
+  /** Called with the numbers that rows have just given to the column that numbers itself. */
+  onNumbers?(identity: Found, numbers: readonly (CellValue | undefined)[]): Steps<void, Raw>;
+}
+
+const ofDefault = sql`default`;
+const ofNull = sql`null`;
+const nothing = sql``;
+
+/** Rows of a table that go into it. */
+export interface Destination<Found extends InsertColumn> {
+  /** The table in SQL. */
+  readonly name: Fragment;
+  readonly table: Table<Found>;
+  /** Makes a fragment without values cheaper to use again. */
+  flatten?(fragment: Fragment): Fragment;
+}
+
+/** How rows go into a table that name the same columns. */
+interface Layout {
+  readonly columns: readonly InsertColumn[];
+  /** The statement up to its values. */
+  readonly head: Fragment;
+  /** What stands around the values of a row. */
+  readonly around: TemplateStringsArray;
+}
+
+/** Rows that go into a table together, some of all that do. */
+interface Run {
+  readonly run: readonly Row[];
+  readonly all: readonly Row[];
+  readonly layout: Layout;
+}
+
+const layouts = new ByShape<Layout>();
+
+/**
+ * Inserts rows in their order; a column that a row leaves out is null or takes its default.
+ *
+ * @throws EngineRefusal for an unknown column and for unfit values
+ */
+export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>(
+  destination: Destination<Found>,
+  values: readonly Row[],
+  options: InsertOptions<Found, Raw>,
+): Steps<Changed, Raw> {
+  const { table } = destination;
+  const { returning, onNumbers, all = values } = options;
+  const identity = identityOf(table);
+  // The names are judged before the first row is stored.
+  const runs = runsOf(values, identity).map((run) => ({
+    run,
+    all,
+    layout: layoutOf(destination, run, all),
+  }));
+  const found: ResultRow<Raw>[] = [];
+  let affected = 0;
+  const [first, ...others] = values;
+  const takesNumber = identity !== undefined && first !== undefined && givesNumber(first, identity);
+  const isLast = options.endsWithRow === true && others.length === 0 && !takesNumber;
+  for (const part of runs) {
+    for (const statement of statementsOf(part, options)) {
+      if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
+      else found.push(...(yield* rowsOf<Raw>(statement)));
+    }
+    if (identity === undefined || onNumbers === undefined) continue;
+    yield* onNumbers(
+      identity,
+      part.run.map((row) => cellIn(row, identity.name)),
+    );
+  }
+  if (returning === undefined) return { affected };
+  return { affected: found.length, data: encodeRows({ table }, returning, found) };
+}
+
+/** The column that numbers itself, if there is one. */
+function identityOf<Found extends InsertColumn>({ columns }: Table<Found>): Found | undefined {
+  for (const column of columns.values()) if (column.isIdentity) return column;
+  return undefined;
+}
+
+/** @throws EngineRefusal for a name that is not that of a column, or given twice, in the first row that has it */
+function layoutOf<Found extends InsertColumn>(
+  { name, table, flatten = (fragment) => fragment }: Destination<Found>,
+  rows: readonly Row[],
+  all: readonly Row[],
+): Layout {
+  const firsts = new Map<string, Row>();
+  for (const row of rows) {
+    const keys = JSON.stringify(Object.keys(row));
+    if (!firsts.has(keys)) firsts.set(keys, row);
+  }
+  return layouts.find(table, [...firsts.keys()].join(), () => {
+    for (const row of firsts.values()) {
+      inRow(
+        () => all.indexOf(row),
+        () => requireDistinct(Object.keys(row).map((key) => resolveColumn([table], key).column)),
+      );
+    }
+    const columns = columnsOf(table, [...firsts.values()]);
+    const head = flatten(sql`insert into ${name} (${namesSql(columns)}) values `);
+    const around = ["(", ...columns.slice(1).map(() => ", "), ")"];
+    return { columns, head, around: Object.assign(around, { raw: around }) };
+  });
+}
+
+/** Rows that give their number and rows that get one alternate, since the next follows the last. */
+function runsOf(rows: readonly Row[], identity: InsertColumn | undefined): Row[][] {
+  const runs: Row[][] = [];
+  let isNumbered: boolean | undefined;
+  for (const row of rows) {
+    const isGiven = identity !== undefined && givesNumber(row, identity);
+    if (isGiven !== isNumbered) runs.push([]);
+    runs.at(-1)?.push(row);
+    isNumbered = isGiven;
+  }
+  return runs;
+}
+
+function givesNumber(row: Row, identity: InsertColumn): boolean {
+  return (cellIn(row, identity.name) ?? null) !== null;
+}
+
+function* statementsOf<Found extends InsertColumn, Raw>(
+  { run, all, layout }: Run,
+  options: InsertOptions<Found, Raw>,
+): Generator<Fragment> {
+  const { tail = nothing, nextNumber = ofDefault, returning } = options;
+  const answered = returning === undefined ? nothing : sql` returning ${namesSql(returning)}`;
+  const parts = run.length === 1 ? [run] : partsOf(run, layout.columns.length, options);
+  for (const some of parts) {
+    const tuples = some.map((row) =>
+      inRow(
+        () => all.indexOf(row),
+        () => tupleOf(layout, row, nextNumber),
+      ),
+    );
+    yield sql`${layout.head}${sql.join(tuples)}${tail}${answered}`;
+  }
+}
+
+function* partsOf(
+  rows: readonly Row[],
+  columnCount: number,
+  {
+    valuesPerStatement,
+    lengthPerStatement = Number.POSITIVE_INFINITY,
+  }: Pick<InsertOptions<never, never>, "valuesPerStatement" | "lengthPerStatement">,
+): Generator<Row[]> {
+  const mostRows = Math.max(1, Math.floor(valuesPerStatement / columnCount));
+  let part: Row[] = [];
+  let length = 0;
+  for (const row of rows) {
+    const own = lengthOf(row);
+    if (part.length === mostRows || (part.length > 0 && length + own > lengthPerStatement)) {
+      yield part;
+      part = [];
+      length = 0;
+    }
+    part.push(row);
+    length += own;
+  }
+  yield part;
+}
+
+function lengthOf(row: Row): number {
+  let length = 0;
+  for (const value of Object.values(row)) length += typeof value === "string" ? value.length : 0;
+  return length;
+}
+
+/** The columns that one row at least names; if none does, any column, so that there is one. */
+function columnsOf<Found extends Column>(table: Table<Found>, rows: readonly Row[]): Found[] {
+  const all = [...table.columns.values()];
+  const named = new Set(rows.flatMap((row) => Object.keys(row)));
+  const columns = all.filter((column) => named.has(column.name));
+  return columns.length > 0 ? columns : all.slice(0, 1);
+}
+
+function tupleOf({ columns, around }: Layout, row: Row, nextNumber: Fragment): Fragment {
+  return sql(around, ...columns.map((column) => cellOf(column, row, nextNumber)));
+}
+
+function cellOf(column: InsertColumn, row: Row, nextNumber: Fragment): unknown {
+  const value = cellIn(row, column.name);
+  if (column.isIdentity && (value ?? null) === null) return nextNumber;
+  return value === undefined ? ofDefault : (storedValue(column, value) ?? ofNull);
 }

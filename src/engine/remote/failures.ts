@@ -1,7 +1,6 @@
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
-import type { Failures } from "./dialect.ts";
-import { ConnectionLost } from "./session.ts";
+import { ConnectionLost, type Failures } from "./dialect.ts";
 
 /** How the errors of one kind of server are read. */
 export interface ErrorReader<ServerError> {

@@ -1,9 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { sql } from "kysely";
 import type { Logger } from "pino";
-import type { Dialect } from "./dialect.ts";
+import { ConnectionLost, type Dialect, type Session } from "./dialect.ts";
 import { ConnectionPool, type ConnectionSource } from "./pool.ts";
-import { ConnectionLost, type Session } from "./session.ts";
 import { Transactions } from "./transaction.ts";
 
 /**

@@ -1,27 +1,206 @@
 import type { Logger } from "pino";
-import type { Operation } from "../../query/operation-types.ts";
+import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import { jsonAnswer, openUnnamedFile, takeAnswer } from "../answers.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBodyExactly } from "../parse.ts";
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
-import { type RowStream, Spool } from "../spool.ts";
-import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/answers.ts";
+import { type RowOutput, type RowStream, Spool } from "../spool.ts";
+import {
+  changeTexts,
+  countChanged,
+  countPreviewed,
+  isOfTables,
+  isReading,
+  isRowChange,
+  type PlaceInQuery,
+  previewedIn,
+  previewTexts,
+  returnsRows,
+} from "../sql/answers.ts";
+import { requireSameRows } from "../sql/preview.ts";
+import type { Changed } from "../sql/target.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
-import { ConcurrencyLimiter } from "./concurrency-limiter.ts";
-import type { Dialect, Mode } from "./dialect.ts";
+import type { Dialect, Mode, Place, Session } from "./dialect.ts";
 import { refused } from "./failures.ts";
-import { type HealthCheck, Reachability } from "./health-check.ts";
-import { performAll, performPreview, placeOf, read, type Work } from "./operations.ts";
-import type { ConnectionPool } from "./pool.ts";
-import type { Session } from "./session.ts";
+import { HealthCheck, Reachability, reasonOf } from "./health-check.ts";
+import { ConcurrencyLimiter, ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { type Conditions, Transactions } from "./transaction.ts";
+
+/** What one transaction does, and how its answer looks. */
+interface Work {
+  readonly isBatch: boolean;
+  readonly operations: readonly TableOperation[];
+  readonly limits: readonly QueryLimit[];
+}
+
+/**
+ * Carries out the operations in their order and writes the JSON answer to the spool.
+ *
+ * @throws EngineRefusal, which names the element of a Batch that it is about, or the server's
+ * error
+ */
+async function performAll<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
+  work: Work,
+  spool: Spool,
+): Promise<void> {
+  const { isBatch, operations } = work;
+  const isRead = isBatch || operations.some(isReading);
+  spool.write(`{"status":"success",${isRead ? '"data":' : ""}${isBatch ? "[" : ""}`);
+  if (isBatch) await performBatch(dialect, session, work, spool);
+  else {
+    const counter = new LimitCounter(work.limits);
+    for (const operation of operations) {
+      const texts = await perform(dialect, session, operation, spool, { counter });
+      for (const text of texts) spool.write(text);
+    }
+  }
+  spool.write(isBatch ? "]}" : "}");
+}
+
+/** Operations whose answers are waited for together at the most. */
+const MOST_TOGETHER = 100;
+
+/**
+ * Carries out the elements of a Batch. Where nothing is counted in between, changes do not wait for what
+ * those before them are answered: their statements go up together.
+ */
+async function performBatch<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
+  { operations, limits }: Work,
+  spool: Spool,
+): Promise<void> {
+  const { refusalOf, concernsStatement } = dialect.failures;
+  const counter = new LimitCounter(limits);
+  const pipeline = limits.length === 0 ? session.pipeline : undefined;
+  let answers: Promise<Iterable<string>>[] = [];
+  let separator = "";
+  async function writeAnswers(isEnd: boolean): Promise<void> {
+    const [sent, ...settled] = await Promise.allSettled([pipeline?.send(isEnd), ...answers]);
+    for (const answer of settled) {
+      if (answer.status === "rejected") throw answer.reason;
+      spool.write(separator);
+      for (const text of answer.value) spool.write(text);
+      separator = ",";
+    }
+    if (sent.status === "rejected") throw sent.reason;
+    answers = [];
+  }
+  async function performElement(operation: TableOperation, element: number) {
+    try {
+      return await perform(dialect, session, operation, spool, { counter, element });
+    } catch (error) {
+      throw concernsStatement(error) ? (refusalOf(error)?.inElement(element) ?? error) : error;
+    }
+  }
+  for (const [index, operation] of operations.entries()) {
+    if (isReading(operation)) {
+      // Its rows are written as they come.
+      await writeAnswers(false);
+      spool.write(separator);
+      await performElement(operation, index);
+      separator = ",";
+      continue;
+    }
+    const queued = pipeline?.queued();
+    const answer = performElement(operation, index);
+    answers.push(answer);
+    const isDone = answer.then(
+      () => false,
+      () => false,
+    );
+    const isQueued = await Promise.race([isDone, queued ?? isDone]);
+    if (!isQueued || answers.length === MOST_TOGETHER) await writeAnswers(false);
+  }
+  await writeAnswers(true);
+}
+
+/** A database in a session. @throws EngineRefusal `database_not_found` for one that no query can name */
+function placeOf<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
+  database: string,
+  counter?: LimitCounter,
+): Place<Leased> {
+  return { session, database, schema: dialect.visibleSchema(database), counter };
+}
+
+/** Writes rows that are read as they come; of a change it returns the texts that tell of it. */
+async function perform<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
+  operation: TableOperation,
+  spool: Spool,
+  inQuery: PlaceInQuery,
+): Promise<Iterable<string>> {
+  const { counter } = inQuery;
+  const place = placeOf(dialect, session, operation.fields.database, counter);
+  if (isReading(operation)) {
+    await readIn(dialect, place, operation, spool);
+    return [];
+  }
+  const { touched } = counter;
+  if (touched !== undefined && isRowChange(operation)) {
+    requireSameRows(await dialect.digestTouched(place, operation), touched);
+  }
+  const changed = await change(dialect, place, operation);
+  countChanged(changed, inQuery, spool);
+  return changeTexts(operation, changed, inQuery.element !== undefined);
+}
+
+/** Writes the answer of a Preview, whose change is to be taken back. @throws as `performAll` does */
+async function performPreview<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
+  fields: OperationFields["Preview"],
+  spool: Spool,
+  counter: LimitCounter,
+): Promise<void> {
+  const operation = previewedIn(fields);
+  const place = placeOf(dialect, session, operation.fields.database, counter);
+  const digest = counter.touched && (await dialect.digestTouched(place, operation));
+  const previewed = await dialect.preview(place, operation, counter);
+  countPreviewed(previewed, counter, spool);
+  for (const text of previewTexts(previewed, digest)) spool.write(text);
+}
+
+/** Carries out a reading operation and writes its rows to an output. @throws as `performAll` does */
+function read<Leased extends Session>(
+  dialect: Dialect<Leased>,
+  session: Leased,
+  operation: Operation<ReadingName>,
+  output: RowOutput,
+  counter: LimitCounter,
+): Promise<void> {
+  const place = placeOf(dialect, session, operation.fields.database, counter);
+  return readIn(dialect, place, operation, output);
+}
+
+function readIn<Leased extends Session, Name extends ReadingName>(
+  { reads }: Dialect<Leased>,
+  place: Place<Leased>,
+  { name, fields }: Operation<Name>,
+  output: RowOutput,
+): Promise<void> {
+  return reads[name](place, fields, output);
+}
+
+function change<Leased extends Session, Name extends ChangeName>(
+  { changes }: Dialect<Leased>,
+  place: Place<Leased>,
+  { name, fields }: Operation<Name>,
+): Promise<Changed> {
+  return changes[name](place, fields);
+}
 
 /** How long the server may take to answer a health check, in milliseconds. */
 const CHECK_PATIENCE_MS = 1500;
 
 /** What a store over a server is made of. */
-export interface RemoteStoreOptions<Leased extends Session> {
+interface RemoteStoreOptions<Leased extends Session> {
   readonly dialect: Dialect<Leased>;
   readonly pool: ConnectionPool<Leased>;
   /** How many queries are carried out at a time, each on a connection; the others wait in turn. */
@@ -36,7 +215,7 @@ export interface RemoteStoreOptions<Leased extends Session> {
  * The databases of one server. Every query is one transaction, whose answer is whole before a byte
  * of it is sent, unless its rows are streamed.
  */
-export class RemoteStore<Leased extends Session> implements Store {
+class RemoteStore<Leased extends Session> implements Store {
   readonly #dialect: Dialect<Leased>;
   readonly #pool: ConnectionPool<Leased>;
   readonly #check: HealthCheck<Leased>;
@@ -236,4 +415,55 @@ function modeOf({ fields }: Operation<ReadingName>): Mode {
   return fields.after !== undefined && fields.after.length > 1
     ? "snapshot, read only"
     : "read only";
+}
+
+/** How long a server may take to answer at the start before it counts as not there, in milliseconds. */
+const START_PATIENCE_MS = 5000;
+
+/** How a store over a server is opened. */
+export interface RemoteOptions {
+  /** How long a query may take in the database, in milliseconds. */
+  readonly timeLimit: number;
+  readonly log: Logger;
+  /** How many queries are carried out at a time. */
+  readonly poolSize: number;
+}
+
+/** A server, and how it is spoken to. */
+interface Server<Leased extends Session> {
+  readonly dialect: Dialect<Leased>;
+  readonly connections: ConnectionSource<Leased>;
+  readonly host: string;
+  readonly port: number;
+  /** Whom or what the server is asked for, for the message of a refusal. */
+  readonly wanted: string;
+}
+
+/**
+ * Opens a store over a server. One that is not there yet is waited for by answering 503.
+ *
+ * @throws Error that says why the server refuses the engine, without the password
+ */
+export async function openRemoteStore<Leased extends Session>(
+  server: Server<Leased>,
+  options: RemoteOptions,
+): Promise<Store> {
+  const { dialect, connections, host, port, wanted } = server;
+  const { timeLimit, log, poolSize } = options;
+  const check = new HealthCheck(connections, dialect, timeLimit);
+  try {
+    await check.run(START_PATIENCE_MS);
+  } catch (error) {
+    // It is too busy for now: that is no refusal.
+    const isSlow = error instanceof EngineRefusal && error.code === "query_timeout";
+    if (!isSlow && !dialect.failures.isUnavailable(error)) {
+      await check.close();
+      throw new Error(
+        `${dialect.name} on ${host}:${port} refuses the engine for ${wanted}: ${reasonOf(error)}`,
+      );
+    }
+    log.warn({ host, port, reason: reasonOf(error) }, `${dialect.name} cannot be reached yet`);
+  }
+  const pool = new ConnectionPool(connections, poolSize);
+  return new RemoteStore({ dialect, pool, poolSize, check, timeLimit, log });
 }

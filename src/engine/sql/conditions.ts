@@ -2,10 +2,9 @@ import { sql } from "kysely";
 import type { CellValue, Condition } from "../../query/operation-types.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { PresentValue } from "./cell-text.ts";
 import type { Fragment } from "./fragment.ts";
 import { type ColumnReference, columnSql, columnsOf, type Resolve, type Scope } from "./scope.ts";
-import { comparedValue } from "./stored-values.ts";
+import { comparedValue, type PresentValue } from "./values.ts";
 
 type Comparison = Extract<Condition, { column: string }>;
 

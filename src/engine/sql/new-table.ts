@@ -4,8 +4,8 @@ import { askWhether, suggestion } from "../../suggestion.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
-import { allowedForm } from "./stored-values.ts";
 import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";
+import { allowedForm } from "./values.ts";
 
 /** A table that a new one refers to. */
 export interface Referred {

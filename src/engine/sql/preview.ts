@@ -3,12 +3,21 @@ import { sql } from "kysely";
 import type { Operation, Upsert } from "../../query/operation-types.ts";
 import type { LimitCounter } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { conflictOf, deleteRows, insert, update, updateSql, upsert } from "./changes.ts";
+import {
+  conflictOf,
+  deleteRows,
+  insert,
+  keyCondition,
+  readByKeys,
+  readInOrder,
+  readKeysToBe,
+  update,
+  updateSql,
+  upsert,
+} from "./changes.ts";
 import { whereSql } from "./conditions.ts";
-import { keyCondition, readByKeys, readInOrder, readKeysToBe } from "./key-rows.ts";
 import { cellIn } from "./scope.ts";
 import { run, type Steps } from "./steps.ts";
-import { comparedValue } from "./stored-values.ts";
 import {
   type Changed,
   readPrimaryKey,
@@ -16,6 +25,7 @@ import {
   type Target,
   type TargetColumn,
 } from "./target.ts";
+import { comparedValue } from "./values.ts";
 
 /** The rows of an answer, before and after each. */
 const MOST_ROWS = 100;

@@ -2,8 +2,8 @@ import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
 import { askWhether, didYouMean, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { PresentValue } from "./cell-text.ts";
 import type { Fragment } from "./fragment.ts";
+import type { PresentValue } from "./values.ts";
 
 /** How the values of a column are stored and compared. */
 export interface ColumnKind {

@@ -1,12 +1,12 @@
 import type { SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
 import { sql } from "kysely";
 import type { CellValue, Operation, Row } from "../../query/operation-types.ts";
+import type { BrokenKey } from "../sql/answers.ts";
 import { whereSql } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import type { RowChangeName } from "../sql/preview.ts";
 import { type Column, inRow, requireDistinct, resolveColumn } from "../sql/scope.ts";
 import { type Reply, rows as rowsOf, type Statement, type Steps, takeSteps } from "../sql/steps.ts";
-import { storedValue } from "../sql/stored-values.ts";
 import {
   type Changed,
   conflictSql,
@@ -16,7 +16,7 @@ import {
   narrowed,
   type Target,
 } from "../sql/target.ts";
-import type { BrokenKey } from "../sql/violations.ts";
+import { storedValue } from "../sql/values.ts";
 import { type DatabaseHandle, prepare, type ResultRow, rows, run } from "./statements.ts";
 import { keysSql, readTable, type SqliteColumn, type SqliteTable } from "./tables.ts";
 

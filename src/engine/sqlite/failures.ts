@@ -1,6 +1,6 @@
 import { EngineRefusal } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
-import { violations } from "../sql/violations.ts";
+import { violations } from "../sql/answers.ts";
 
 /** SQLite's primary result codes (https://sqlite.org/rescode.html). */
 const resultCodes = {

@@ -1,6 +1,9 @@
 import type { DatabaseSync, SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import { typesByWord } from "../sql/new-table.ts";
+import type { ColumnKind, ExactComparison } from "../sql/scope.ts";
 import {
   cellText,
   decodeBase64,
@@ -8,10 +11,7 @@ import {
   integerOf,
   type PresentValue,
   placesOf,
-} from "../sql/cell-text.ts";
-import type { Fragment } from "../sql/fragment.ts";
-import { typesByWord } from "../sql/new-table.ts";
-import type { ColumnKind, ExactComparison } from "../sql/scope.ts";
+} from "../sql/values.ts";
 
 /** How the values of a column are stored, compared and written. */
 export interface SqliteKind extends ColumnKind {

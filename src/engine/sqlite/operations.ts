@@ -1,9 +1,21 @@
-import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
+import type { SQLInputValue } from "node:sqlite";
+import { sql } from "kysely";
+import type {
+  ChangeName,
+  CreateTable,
+  DropTable,
+  Operation,
+  Select,
+  TableOperation,
+} from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
+import type { ColumnDefinition } from "../../query/values.ts";
 import type { LimitCounter } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
+import { refused } from "../remote/failures.ts";
 import type { RowOutput, Spool } from "../spool.ts";
 import {
+  brokenKey,
   changeTexts,
   countChanged,
   countPreviewed,
@@ -14,13 +26,263 @@ import {
   previewTexts,
 } from "../sql/answers.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import {
+  newTableAsReferred,
+  primaryKeyOf,
+  primaryKeySql,
+  type Referred,
+  referenceSql,
+  referencesOf,
+  requireDistinctNames,
+  requireSoleKey,
+  tableExists,
+  takesNoDefault,
+  unknownType,
+} from "../sql/new-table.ts";
 import { digestTouched, preview, requireSameRows } from "../sql/preview.ts";
-import type { Changed } from "../sql/target.ts";
-import { brokenKey } from "../sql/violations.ts";
+import {
+  type AggregateDialect,
+  planSelect,
+  type SelectDialect,
+  type SelectedTable,
+  type SelectPlan,
+  tableKeysOf,
+  tablesOf,
+} from "../sql/select.ts";
+import { type Changed, readKeys } from "../sql/target.ts";
+import { RowWriter, storedValue } from "../sql/values.ts";
 import { findBrokenKey, take, targetOf } from "./change.ts";
-import { createTable, dropTable } from "./define.ts";
-import { select } from "./select.ts";
-import type { DatabaseHandle } from "./statements.ts";
+import {
+  constraintOf,
+  encodeStored,
+  isSerial,
+  kindOf,
+  type SqliteKind,
+  typeWords,
+} from "./kinds.ts";
+import { type DatabaseHandle, rows, run } from "./statements.ts";
+import {
+  findTaken,
+  forgetColumns,
+  keysSql,
+  readTable,
+  rememberColumns,
+  requireClientTable,
+} from "./tables.ts";
+
+/**
+ * Creates a STRICT table, in which a column holds values of its type only.
+ *
+ * @throws EngineRefusal `table_exists`, `invalid_name`, `invalid_type` or `duplicate_column`
+ */
+function createTable(handle: DatabaseHandle, query: CreateTable): Changed {
+  const { table, columns } = query;
+  requireClientTable(table);
+  const taken = findTaken(handle, table);
+  if (taken !== undefined) throw tableExists(taken, handle.name);
+  requireDistinctNames(columns);
+  const key = primaryKeyOf(columns);
+  const parts = [...columns.map((column) => columnSql(column, key)), ...primaryKeySql(key)];
+  for (const reference of referencesOf(query)) {
+    const referred =
+      reference.table === table ? newTableAsReferred(query) : readReferred(handle, reference.table);
+    parts.push(referenceSql(reference, reference.column.type, referred, sql.id(reference.table)));
+  }
+  run(
+    handle.connection,
+    sql`create table ${sql.id(handle.schema, table)} (${sql.join(parts)}) strict`,
+  );
+  rememberColumns(handle, table, columns);
+  return {};
+}
+
+function readReferred(handle: DatabaseHandle, name: string): Referred {
+  const { columns } = readTable(handle, name);
+  return { columns, keys: take(handle, readKeys(keysSql(handle, name))) };
+}
+
+/** Drops a table. @throws EngineRefusal `table_not_found`, `invalid_name`, or `constraint_violation` */
+function dropTable(handle: DatabaseHandle, { table }: DropTable): Changed {
+  readTable(handle, table);
+  requireUnreferred(handle, table);
+  run(handle.connection, sql`drop table ${sql.id(handle.schema, table)}`);
+  forgetColumns(handle, table);
+  return {};
+}
+
+/** SQLite would leave the tables that refer to it, and take no more rows into them. */
+function requireUnreferred({ connection, schema }: DatabaseHandle, name: string): void {
+  const [referring] = rows(
+    connection,
+    sql`select entry."name" from ${sql.id(schema, "sqlite_schema")} as entry
+      join pragma_foreign_key_list(entry."name", ${schema}) as reference
+      where entry."type" = 'table' and entry."name" <> ${name}
+        and reference."table" = ${name} collate nocase limit 1`,
+  );
+  if (referring === undefined) return;
+  const problem = `Table ${referring[0]} refers to table ${name}`;
+  throw new EngineRefusal("constraint_violation", problem);
+}
+
+function columnSql(column: ColumnDefinition, key: readonly ColumnDefinition[]): Fragment {
+  const kind = requireKind(column);
+  const partOfKey = key.includes(column);
+  if (isSerial(kind)) requireSoleKey(column, key);
+  const name = sql.id(column.name);
+  const required = partOfKey || column.nullable === false ? sql` not null` : sql``;
+  const unique = column.unique === true ? sql` unique` : sql``;
+  const [type, value] = [sql.raw(kind.storage), defaultSql(column, kind)];
+  return sql`${name} ${type}${required}${value}${unique}${checkSql(column.name, kind)}`;
+}
+
+function defaultSql(column: ColumnDefinition, kind: SqliteKind): Fragment {
+  const { name, type, default: value = null } = column;
+  if (value === null) return sql``;
+  if (isSerial(kind)) throw takesNoDefault(column);
+  return sql` default ${sql.raw(literalOf(storedValue({ name, type, kind }, value)))}`;
+}
+
+/** A stored value in SQL, in brackets where it is no literal of SQLite's. */
+function literalOf(value: SQLInputValue): string {
+  if (typeof value === "string") {
+    const isPlain = !value.includes("\0");
+    return isPlain ? `'${value.replaceAll("'", "''")}'` : `(cast(${hexOf(value)} as text))`;
+  }
+  if (value instanceof Uint8Array) return hexOf(value);
+  // The sign is no part of a literal, and without it this is no integer of 64 bits.
+  return value === -(2n ** 63n) ? `(${value + 1n} - 1)` : String(value);
+}
+
+function hexOf(bytes: string | Uint8Array): string {
+  return `x'${Buffer.from(bytes).toString("hex")}'`;
+}
+
+/** What the storage class leaves open is for the database to hold, whoever writes to the file. */
+function checkSql(name: string, kind: SqliteKind): Fragment {
+  switch (constraintOf(kind)) {
+    case "boolean":
+      return sql` check (${sql.id(name)} in (0, 1))`;
+    case "json":
+      return sql` check (json_valid(${sql.id(name)}))`;
+    case undefined:
+      return sql``;
+  }
+}
+
+function requireKind({ name, type }: ColumnDefinition): SqliteKind {
+  const kind = kindOf(type);
+  if (kind === undefined) throw unknownType(name, typeWords);
+  return kind;
+}
+
+const integer = kindNamed("int");
+/** A sum or average of doubles, which SQLite lets run over to an infinity. */
+const double: SqliteKind = {
+  ...kindNamed("double"),
+  encode(value) {
+    if (typeof value !== "number" || Number.isFinite(value)) return encodeStored(value);
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
+
+/** A sum of whole numbers; one past 64 bits comes as a double, which tells it. */
+const total: SqliteKind = {
+  ...integer,
+  encode(value) {
+    if (typeof value === "bigint") return String(value);
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
+
+function kindNamed(word: string): SqliteKind {
+  const kind = kindOf(word);
+  if (kind === undefined) throw new Error(`There is no column type ${word}`);
+  return kind;
+}
+
+/**
+ * SQLite gives a sum of whole numbers up once it passes 64 bits on the way. Added up in two halves
+ * it does not: the lower ones carry to the upper ones.
+ */
+const aggregates: AggregateDialect<SqliteKind> = {
+  count: integer,
+  double,
+  sum(column, measure) {
+    if (measure !== "integer") return { expression: sql`sum(${column})`, kind: double };
+    const lower = sql`sum(${column} & 4294967295)`;
+    const upper = sql`(sum(${column} >> 32) + (${lower} >> 32))`;
+    const whole = sql`(${upper} << 32) | (${lower} & 4294967295)`;
+    const rounded = sql`${upper} * 4294967296.0 + (${lower} & 4294967295)`;
+    const fits = sql`${upper} between -2147483648 and 2147483647`;
+    const expression = sql`(case when count(${column}) = 0 then null when ${fits} then ${whole} else ${rounded} end)`;
+    return { expression, kind: total };
+  },
+  average: (sum, count) => sql`(cast(${sum} as real) / ${count})`,
+  extreme: (fn, column, measure) =>
+    measure === "text"
+      ? sql`${sql.raw(fn)}(${column} collate binary)`
+      : sql`${sql.raw(fn)}(${column})`,
+};
+
+/** SQLite puts nulls first by itself, and has no offset without a limit; -1 is its word for none. */
+const dialect: SelectDialect<SqliteKind> = {
+  aggregates,
+  comparesRows: true,
+  order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
+  limit: (limit, offset) => sql`limit ${limit ?? -1} offset ${offset ?? 0}`,
+};
+
+/**
+ * Carries out a Select and writes its rows to an output.
+ *
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
+ */
+function select(handle: DatabaseHandle, query: Select, output: RowOutput): void {
+  const { columns, statements } = planOf(handle, query);
+  const writer = new RowWriter(columns, output);
+  for (const statement of statements(() => writer.count)) {
+    for (const row of rows(handle.connection, statement)) writer.write(row);
+  }
+  writer.end();
+}
+
+/**
+ * How a Select is carried out.
+ *
+ * @throws EngineRefusal for unknown tables and columns and for unfit values
+ */
+export function planOf(handle: DatabaseHandle, query: Select): SelectPlan<SqliteKind> {
+  const tables = tablesOf(query).map((name): SelectedTable<SqliteKind> => {
+    const { bytewise } = handle.counter?.bytewiseIn(handle.name, name) ?? {};
+    const table = { ...readTable(handle, name), ...(bytewise && { bytewise }) };
+    return query.after === undefined ? table : withKeys(handle, table);
+  });
+  return planSelect(handle.schema, tables, query, dialect);
+}
+
+/** What tells the rows of a table apart, and which of its columns hold no null. */
+function withKeys(
+  handle: DatabaseHandle,
+  { name, columns, ...table }: SelectedTable<SqliteKind>,
+): SelectedTable<SqliteKind> {
+  const found = rows(
+    handle.connection,
+    sql`select "name", "pk" > 0, "notnull" or ("pk" and "type" = 'INTEGER')
+      from pragma_table_info(${name}, ${handle.schema})`,
+  );
+  const marks = new Map(Array.from(found, (row) => [String(row[0]), row]));
+  const known = Array.from(columns.values(), (column) => {
+    const { 1: isKey, 2: isRequired } = marks.get(column.name) ?? {};
+    return { ...column, isKey: Number(isKey) === 1, isNullable: Number(isRequired) !== 1 };
+  });
+  return {
+    ...table,
+    name,
+    columns: new Map(known.map((column) => [column.name, column])),
+    keys: tableKeysOf(known, take(handle, readKeys(keysSql(handle, name)))),
+  };
+}
 
 /** Each reading operation writes its rows to an output. */
 const reads: {

@@ -3,16 +3,342 @@ import { readdirSync, rmSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "pino";
+import { ChannelClosedError } from "../../ipc/channel.ts";
+import { ChildProgram, howEnded, siblingModule } from "../../ipc/child-program.ts";
 import { isReadOnly } from "../../query/query.ts";
 import { jsonAnswer, openAnswer } from "../answers.ts";
-import { EngineRefusal } from "../refusal.ts";
+import { EngineRefusal, tooSlow, UnknownOutcome } from "../refusal.ts";
 import type { RowStream, SpooledAnswer } from "../spool.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
-import { WorkerPool } from "../workers/pool.ts";
-import type { Work } from "../workers/protocol.ts";
-import { DatabaseLocks } from "./database-locks.ts";
 import { refusing } from "./failures.ts";
 import { DatabaseFiles, defaultDatabase, lockDirectory } from "./files.ts";
+import {
+  type EngineCalls,
+  type Task,
+  type TaskFailure,
+  taskErrors,
+  type Work,
+  type WorkerCalls,
+} from "./protocol.ts";
+
+/** How long an idle worker may take to close its files, in milliseconds. */
+const CLOSE_TIME_MS = 5000;
+
+/** Milliseconds after which an idle worker is ended, with the memory that its queries have taken. */
+const IDLE_MS = 60_000;
+
+/** How many workers there are at most; more of them than one database is read by at a time. */
+const WORKER_LIMIT = 6;
+
+/**
+ * The workers over one directory. They are started as they are needed, kept, and replaced when
+ * one had to be killed.
+ */
+class WorkerPool {
+  readonly #directory: string;
+  readonly #timeLimit: number;
+  readonly #log: Logger;
+  readonly #workers = new Set<WorkerProcess>();
+  readonly #idle: WorkerProcess[] = [];
+  readonly #waiting: ((worker: WorkerProcess) => void)[] = [];
+
+  /** `timeLimit` is how long one task may take, in milliseconds. The first worker is started. */
+  constructor(directory: string, timeLimit: number, log: Logger) {
+    this.#directory = directory;
+    this.#timeLimit = timeLimit;
+    this.#log = log;
+    this.#idle.push(this.#start());
+  }
+
+  /**
+   * Carries out a task as soon as a worker is free. `onSpilled` is told how much of streamed rows is
+   * in the file. @throws what `WorkerProcess.run` throws
+   */
+  async run(
+    task: Task,
+    signal: AbortSignal,
+    onSpilled: (byteLength: number) => void = () => {},
+  ): Promise<SpooledAnswer> {
+    const worker = await this.#take();
+    try {
+      signal.throwIfAborted();
+      worker.onSpilled = onSpilled;
+      return await worker.run(task, this.#timeLimit, signal);
+    } finally {
+      this.#giveBack(worker);
+    }
+  }
+
+  /** True while a worker gives no sign of life. */
+  get isStuck(): boolean {
+    return [...this.#workers].some(({ missedBeats }) => missedBeats > NOTICED_BEATS);
+  }
+
+  /** Makes every worker close a database's file before its next task. */
+  forget(database: string): void {
+    for (const worker of this.#workers) worker.forget(database);
+  }
+
+  /** Ends all workers, which must be idle. */
+  async close(): Promise<void> {
+    const closing = Array.from(this.#workers, (worker) => {
+      clearTimeout(worker.idling);
+      return worker.close(CLOSE_TIME_MS);
+    });
+    await Promise.all(closing);
+  }
+
+  /** The worker that was used last is taken first: its files are open and its memory is warm. */
+  async #take(): Promise<WorkerProcess> {
+    const idle = this.#idle.pop();
+    clearTimeout(idle?.idling);
+    if (idle !== undefined) return idle;
+    if (this.#workers.size < WORKER_LIMIT) return this.#start();
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  #giveBack(worker: WorkerProcess): void {
+    const next = this.#waiting.shift();
+    if (next !== undefined) next(worker.isUsable ? worker : this.#start());
+    else if (worker.isUsable) {
+      this.#idle.push(worker);
+      worker.idling = setTimeout(() => this.#endIdle(worker), IDLE_MS).unref();
+    }
+  }
+
+  #endIdle(worker: WorkerProcess): void {
+    this.#remove(worker);
+    void worker.close(CLOSE_TIME_MS);
+    // An unused one waits for the next query.
+    if (this.#workers.size === 0) this.#idle.push(this.#start());
+  }
+
+  #start(): WorkerProcess {
+    const worker = new WorkerProcess(this.#directory);
+    this.#workers.add(worker);
+    void worker.ended.then((ending) => {
+      this.#remove(worker);
+      if (worker.isLost && ending.code !== 0) {
+        this.#log.error({ reason: howEnded(ending) }, "a SQLite process died and is replaced");
+      }
+    });
+    return worker;
+  }
+
+  #remove(worker: WorkerProcess): void {
+    this.#workers.delete(worker);
+    const index = this.#idle.indexOf(worker);
+    if (index >= 0) this.#idle.splice(index, 1);
+  }
+}
+
+/** Pings, one a second, that may go unanswered in a row before the health check fails. */
+const NOTICED_BEATS = 3;
+
+/** The same before a worker is killed, and while it starts. */
+const MISSABLE_BEATS = 6;
+const MISSABLE_AT_START = 30;
+
+/** How long a task whose client is gone may go on before its worker is killed, in milliseconds. */
+const ABANDONED_TIME_MS = 500;
+
+/** What is said of a task whose worker ended before the commit. */
+const died = [
+  "upstream_broken",
+  "The SQLite process ended before it answered; nothing was carried out",
+] as const;
+
+/**
+ * A process that carries out tasks, one at a time.
+ *
+ * It is a process and not a thread because SQLite's statements are synchronous and cannot be
+ * interrupted from JavaScript: a thread that is terminated goes on until its statement ends,
+ * while a process is killed at once, and its journal undoes what it had not committed.
+ */
+class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
+  /** Told how much of the answer is in the file of the task that it carries out. */
+  onSpilled: (byteLength: number) => void = () => {};
+  /** Ends it unless it is used before. */
+  idling: NodeJS.Timeout | undefined;
+  /** False once this process has ended it. */
+  isLost = true;
+  /** True once it commits the change of the task that it carries out. */
+  #isCommitting = false;
+
+  /** Starts the process over the databases in `directory`. */
+  constructor(directory: string) {
+    const { GATEHOUSE_ENGINE_AUTHORIZATION: _, GATEHOUSE_ENGINE_URL: __, ...env } = process.env;
+    super(siblingModule(import.meta.url, "worker"), {
+      args: [directory],
+      fork: {
+        // Out of reach of a terminal's Ctrl-C, which is for the engine alone.
+        detached: true,
+        env,
+        execArgv: ["--disable-warning=ExperimentalWarning"],
+        stdio: ["pipe", "pipe", "inherit", "ipc"],
+      },
+      handlers: {
+        spilled: (byteLength) => void this.onSpilled(byteLength),
+        committing: () => {
+          this.#isCommitting = true;
+          return undefined;
+        },
+      },
+      heartbeat: {
+        missable: MISSABLE_BEATS,
+        missableAtStart: MISSABLE_AT_START,
+        whileIdle: true,
+        overStdio: true,
+      },
+      errors: taskErrors,
+    });
+  }
+
+  /**
+   * Carries out one task within `timeLimit` milliseconds. When it rejects, the worker is idle
+   * again or gone.
+   *
+   * @throws EngineRefusal, among them `query_timeout`, `outcome_unknown` and `upstream_broken`, the reason
+   * of `signal` once that is aborted, or the error that the task failed with
+   */
+  async run(task: Task, timeLimit: number, signal: AbortSignal): Promise<SpooledAnswer> {
+    let abandoned: NodeJS.Timeout | undefined;
+    const abandon = (): void => {
+      abandoned = setTimeout(() => void this.kill(signal.reason), ABANDONED_TIME_MS);
+    };
+    signal.addEventListener("abort", abandon);
+    this.#isCommitting = false;
+    const overTime = tooSlow(timeLimit);
+    try {
+      return await this.ask("run", task, { ms: timeLimit, onMissed: () => overTime });
+    } catch (error) {
+      const isLost = error instanceof ChannelClosedError;
+      if (this.#isCommitting && (isLost || error === overTime)) {
+        const limit = `The time limit of ${timeLimit / 1000} seconds was reached`;
+        throw new UnknownOutcome(error, isLost ? "The SQLite process ended" : limit);
+      }
+      throw isLost ? new EngineRefusal(...died, { cause: error }) : error;
+    } finally {
+      signal.removeEventListener("abort", abandon);
+      clearTimeout(abandoned);
+    }
+  }
+
+  override kill(reason?: Error): Promise<void> {
+    this.isLost = reason instanceof ChannelClosedError;
+    return super.kill(reason);
+  }
+
+  /** Has the process close a database's file before its next task. */
+  forget(database: string): void {
+    // One that is gone has closed it.
+    this.ask("forget", database).catch(() => {});
+  }
+}
+
+/** How many queries read one database at a time, so that some workers are left for others. */
+const READERS_PER_DATABASE = 3;
+
+/**
+ * One lock for each database that is in use: queries on one hold up no other. SQLite has locks of
+ * its own; with these, nobody meets them, and who waits does so in turn and without a worker.
+ */
+export class DatabaseLocks {
+  readonly #locks = new Map<string, ReadWriteLock>();
+
+  /** Runs `work` beside other readers of the database. */
+  shared<T>(name: string, work: () => Promise<T>): Promise<T> {
+    return this.#use(name, (lock) => lock.shared(work));
+  }
+
+  /** Runs `work` while nothing else uses the databases. */
+  exclusive<T>(names: Iterable<string>, work: () => Promise<T>): Promise<T> {
+    // In one order for all, so that no two wait for each other.
+    return this.#lockAll([...new Set(names)].sort(), work);
+  }
+
+  #lockAll<T>([first, ...others]: readonly string[], work: () => Promise<T>): Promise<T> {
+    if (first === undefined) return work();
+    return this.#use(first, (lock) => lock.exclusive(() => this.#lockAll(others, work)));
+  }
+
+  async #use<T>(name: string, hold: (lock: ReadWriteLock) => Promise<T>): Promise<T> {
+    const lock = this.#locks.get(name) ?? new ReadWriteLock(READERS_PER_DATABASE);
+    this.#locks.set(name, lock);
+    try {
+      return await hold(lock);
+    } finally {
+      if (lock.isFree) this.#locks.delete(name);
+    }
+  }
+}
+
+type Mode = "shared" | "exclusive";
+
+interface Waiter {
+  readonly mode: Mode;
+  readonly grant: () => void;
+}
+
+/**
+ * A lock that several readers or one writer hold. It is given in the order in which it was asked
+ * for, so that a stream of readers never starves a writer.
+ */
+export class ReadWriteLock {
+  readonly #waiters: Waiter[] = [];
+  readonly #readerLimit: number;
+  #readers = 0;
+  #written = false;
+
+  /** `readerLimit` is how many readers hold it at a time. */
+  constructor(readerLimit = Number.POSITIVE_INFINITY) {
+    this.#readerLimit = readerLimit;
+  }
+
+  /** True while nobody holds the lock or waits for it. */
+  get isFree(): boolean {
+    return this.#readers === 0 && !this.#written && this.#waiters.length === 0;
+  }
+
+  /** Runs `work` beside other readers. */
+  shared<T>(work: () => Promise<T>): Promise<T> {
+    return this.#hold("shared", work);
+  }
+
+  /** Runs `work` while nothing else runs. */
+  exclusive<T>(work: () => Promise<T>): Promise<T> {
+    return this.#hold("exclusive", work);
+  }
+
+  async #hold<T>(mode: Mode, work: () => Promise<T>): Promise<T> {
+    await new Promise<void>((grant) => {
+      this.#waiters.push({ mode, grant });
+      this.#advance();
+    });
+    try {
+      return await work();
+    } finally {
+      if (mode === "shared") this.#readers -= 1;
+      else this.#written = false;
+      this.#advance();
+    }
+  }
+
+  #advance(): void {
+    for (let next = this.#waiters[0]; next !== undefined; next = this.#waiters[0]) {
+      if (!this.#admits(next.mode)) return;
+      this.#waiters.shift();
+      if (next.mode === "shared") this.#readers += 1;
+      else this.#written = true;
+      next.grant();
+    }
+  }
+
+  #admits(mode: Mode): boolean {
+    if (this.#written) return false;
+    return mode === "shared" ? this.#readers < this.#readerLimit : this.#readers === 0;
+  }
+}
 
 /** How the names of spool files begin, by which a start finds those that a crash left behind. */
 const spoolFilePrefix = ".answer-";

@@ -1,6 +1,5 @@
 import * as z from "zod";
-import { planSetPassword } from "../../access/administration.ts";
-import { requireSelfOrAdministrator } from "../../access/administration-rights.ts";
+import { planSetPassword, requireSelfOrAdministrator } from "../../access/administration.ts";
 import { isExternalUsername } from "../../access/identifiers.ts";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { accessList, type Snapshot } from "../../access/snapshot.ts";

@@ -1,9 +1,27 @@
 import * as z from "zod";
-import { planAddUser, planPatchUser, planRemoveUser } from "../../access/administration.ts";
-import { manageableBy } from "../../access/administration-rights.ts";
+import {
+  manageableBy,
+  maySeeGrants,
+  planAddUser,
+  planGrant,
+  planPatchUser,
+  planRemoveUser,
+  planRevoke,
+  requireManager,
+} from "../../access/administration.ts";
+import { type EntryPlace, readEntry, viewEntry } from "../../access/entry-view.ts";
 import { isDatabaseOrEvery, isEmail, isUsername } from "../../access/identifiers.ts";
-import { isRole } from "../../access/roles.ts";
-import { blankUser, firstNames, unrecordedUsers, viewUser } from "../../access/snapshot.ts";
+import { entryKeys } from "../../access/records.ts";
+import { EVERY_DATABASE, isRole } from "../../access/roles.ts";
+import {
+  accessList,
+  blankUser,
+  firstNames,
+  type Snapshot,
+  unrecordedUsers,
+  viewUser,
+} from "../../access/snapshot.ts";
+import type { Subject } from "../../access/subject.ts";
 import { issuerPrefixes } from "../../config/schema.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { hashClientOf } from "../../identity/login.ts";
@@ -12,8 +30,14 @@ import { Refusal } from "../../refusal.ts";
 import { changeAccess, requireCaller } from "../administration.ts";
 import { sendList, sendSuccess } from "../answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "../body.ts";
+import type { Exchange } from "../exchange.ts";
 import type { Gateway } from "../gateway.ts";
-import { readPage, usernameParameter } from "../parameters.ts";
+import {
+  databaseParameter,
+  entryTableParameter,
+  readPage,
+  usernameParameter,
+} from "../parameters.ts";
 import { loginOrigin } from "../peer.ts";
 import type { Endpoint } from "../route.ts";
 
@@ -118,6 +142,72 @@ export const deleteUser: Endpoint = {
       exchange,
       (current, actor) => planRemoveUser(current, actor, username),
       username,
+    );
+    sendSuccess(exchange, 200, {});
+  },
+};
+
+/** An entry without its place, which the path says. */
+const shape = z.strictObject({
+  role: z.string(),
+  ...Object.fromEntries(
+    Object.keys(entryKeys)
+      .filter((key) => key !== "tables")
+      .map((key) => [key, z.unknown().optional()]),
+  ),
+});
+
+/** The place that the path names. */
+function placeOf(exchange: Exchange): EntryPlace {
+  const username = usernameParameter(exchange);
+  const database = databaseParameter(exchange, [EVERY_DATABASE]);
+  return { username, database, table: entryTableParameter(exchange) };
+}
+
+/** The grants that `actor` may see; undefined after each user. */
+function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | undefined> {
+  for (const username of snapshot.grants.keys()) {
+    for (const entry of accessList(snapshot, username)) {
+      if (maySeeGrants(snapshot, actor, entry.database)) yield { username, ...entry };
+    }
+    yield undefined;
+  }
+}
+
+/** `GET /api/access`: who has which role, on the databases that the caller may grant on. */
+export const listAccess: Endpoint = {
+  authentication: "administration",
+  handle(gateway, exchange) {
+    const { snapshot } = gateway.access;
+    const { actor } = requireCaller(exchange);
+    requireManager(snapshot, actor);
+    exchange.verdict.allow();
+    return sendList(exchange, "access", visibleGrants(snapshot, actor));
+  },
+};
+
+/**
+ * `PUT /api/access/<u>/<database>`, and below it `/<table or pattern>`: gives an entry, in the
+ * place of what is held there.
+ */
+export const putAccess: Endpoint = {
+  authentication: "administration",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const place = placeOf(exchange);
+    const grant = readEntry(place, parseBody(body, shape));
+    await changeAccess(gateway, exchange, (current, actor) => planGrant(current, actor, grant));
+    sendSuccess(exchange, 200, { access: [{ username: place.username, ...viewEntry(grant) }] });
+  },
+};
+
+/** `DELETE` of the same paths: takes away what is held there, whatever it says. */
+export const deleteAccess: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const { username, database, table } = placeOf(exchange);
+    await changeAccess(gateway, exchange, (current, actor) =>
+      planRevoke(current, actor, username, database, table),
     );
     sendSuccess(exchange, 200, {});
   },

@@ -1,4 +1,4 @@
-import type { Decision } from "../../access/decision.ts";
+import type { Decision } from "../../access/rights.ts";
 import type { Configuration } from "../../config/schema.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { memoizeLast } from "../../memoize.ts";

@@ -1,17 +1,318 @@
+import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import {
   isJSONRPCNotification,
   isJSONRPCRequest,
   isJSONRPCResponse,
+  isJSONRPCResultResponse,
   type JSONRPCMessage,
   type JSONRPCRequest,
+  type JSONRPCResponse,
   StreamableHTTPClientTransport,
 } from "@modelcontextprotocol/client";
-import { keepSpelling } from "../../json/exact-numbers.ts";
+import { z } from "zod";
+import { runAtOnce } from "../../cooperative-scheduling.ts";
+import { keepSpelling } from "../../json/document.ts";
+import { readMembers } from "../../json/members.ts";
 import { McpRefused, type MessageId } from "../json-rpc.ts";
 import { type McpMessage, readMessage } from "../message.ts";
-import { GatewayClient, isMendable } from "./gateway-client.ts";
-import { fetchFromGateway, rpcErrorOf } from "./gateway-http.ts";
+import { encodeHeaderValue } from "../protocol-headers.ts";
+import { fetchFromGateway, isHeaderMismatch, isSessionLost, rpcErrorOf } from "./gateway-http.ts";
+
+/** An argument of a tool that its server wants as a header too. */
+interface HeaderDeclaration {
+  /** The keys that lead to its value in the call's arguments. */
+  readonly path: readonly string[];
+  /** The header's name behind `Mcp-Param-`. */
+  readonly header: string;
+}
+
+const annotation = "x-mcp-header";
+/** What a header's name is made of (RFC 9110, section 5.1). */
+const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const primitives: ReadonlySet<unknown> = new Set(["string", "integer", "boolean"]);
+/** Keywords of JSON Schema whose values are data. */
+const dataKeywords: ReadonlySet<string> = new Set(["const", "default", "enum", "examples"]);
+/** Keywords of JSON Schema whose values are schemas by name. */
+const namingKeywords: ReadonlySet<string> = new Set([
+  ...["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"],
+]);
+
+/** The members of a JSON object; undefined for every other value. */
+function membersOf(value: unknown): Readonly<Record<string, unknown>> | undefined {
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  return isObject ? { ...value } : undefined;
+}
+
+function declarationOf(
+  schema: Readonly<Record<string, unknown>>,
+  path: readonly string[] | undefined,
+): HeaderDeclaration[] {
+  if (!Object.hasOwn(schema, annotation)) return [];
+  const header = schema[annotation];
+  if (path === undefined || path.length === 0) {
+    throw new Error(`${annotation} stands where no argument is`);
+  }
+  if (typeof header !== "string" || !token.test(header)) {
+    throw new Error(`${annotation} of ${path.join(".")} is no name of a header`);
+  }
+  if (primitives.has(schema.type)) return [{ path, header }];
+  throw new Error(`${annotation} of ${path.join(".")} is not on a string, integer or boolean`);
+}
+
+/** @param path undefined where no chain of `properties` leads */
+function visit(node: unknown, path: readonly string[] | undefined): HeaderDeclaration[] {
+  if (Array.isArray(node)) return node.flatMap((element) => visit(element, undefined));
+  const schema = membersOf(node);
+  if (schema === undefined) return [];
+  const below = Object.entries(schema).flatMap(([keyword, value]) => {
+    if (keyword === annotation || dataKeywords.has(keyword)) return [];
+    if (!namingKeywords.has(keyword)) return visit(value, undefined);
+    return Object.entries(membersOf(value) ?? {}).flatMap(([name, member]) =>
+      visit(member, keyword === "properties" && path !== undefined ? [...path, name] : undefined),
+    );
+  });
+  return [...declarationOf(schema, path), ...below];
+}
+
+/**
+ * The arguments that a tool's input schema wants as headers (MCP 2026-07-28, Streamable HTTP,
+ * Custom Headers from Tool Parameters).
+ *
+ * @throws Error saying which rule the schema breaks; such a tool may not be called
+ */
+export function readHeaderDeclarations(inputSchema: unknown): readonly HeaderDeclaration[] {
+  const declarations = visit(inputSchema, []);
+  const names = new Set(declarations.map(({ header }) => header.toLowerCase()));
+  if (names.size < declarations.length) throw new Error(`two arguments share one ${annotation}`);
+  return declarations;
+}
+
+/** Sends a request and waits for its answer. */
+type SendRequest = (
+  request: JSONRPCRequest,
+  signal: AbortSignal,
+  headers?: Readonly<Record<string, string>>,
+) => Promise<JSONRPCResponse>;
+
+/** Pages of a list of tools that are asked for at most. */
+const MOST_PAGES = 64;
+
+const toolList = z.looseObject({
+  tools: z.array(z.looseObject({ name: z.string(), inputSchema: z.unknown().optional() })),
+  nextCursor: z.string().optional(),
+});
+
+/** A result, as the library has it. */
+type Result = Readonly<Record<string, unknown>>;
+
+function valueAt(value: unknown, path: readonly string[]): unknown {
+  let found = value;
+  for (const key of path) {
+    const members = membersOf(found) ?? {};
+    found = Object.hasOwn(members, key) ? members[key] : undefined;
+  }
+  return found;
+}
+
+/** A value as a header has it; undefined for one that no header may have. */
+function headerText(value: unknown): string | undefined {
+  if (typeof value === "string") return encodeHeaderValue(value);
+  if (typeof value === "boolean") return String(value);
+  if (typeof value !== "number") return undefined;
+  return Number.isInteger(value) && !Number.isSafeInteger(value) ? undefined : String(value);
+}
+
+/** Which arguments of which tools go up as `Mcp-Param-*` headers too, as far as lists have told. */
+class ToolHeaders {
+  readonly #declarations = new Map<string, readonly HeaderDeclaration[]>();
+  readonly #leftOut = new Set<string>();
+  readonly #onError: (error: unknown) => void;
+
+  /** @param onError told once of each tool whose declarations break the rules */
+  constructor(onError: (error: unknown) => void) {
+    this.#onError = onError;
+  }
+
+  /**
+   * Learns from the answer of a `tools/list`.
+   *
+   * @returns the answer without the tools that nobody could call over HTTP
+   */
+  learn(result: Result): Result {
+    const { data } = toolList.safeParse(result);
+    if (data === undefined) return result;
+    const usable = data.tools.filter(({ name, inputSchema }) => this.#note(name, inputSchema));
+    return usable.length === data.tools.length ? result : { ...result, tools: usable };
+  }
+
+  /** The headers that a call needs besides the usual ones. */
+  of({ method, name, protocolVersion, arguments: args }: McpMessage): Record<string, string> {
+    const isCall = method === "tools/call" && protocolVersion !== undefined;
+    const declared = isCall ? this.#declarations.get(name ?? "") : undefined;
+    const given =
+      declared === undefined || args === undefined ? undefined : runAtOnce(readMembers(args));
+    const entries = (declared ?? []).flatMap(({ path: [first = "", ...rest], header }) => {
+      const bytes = given?.get(first);
+      const value: unknown = bytes === undefined ? undefined : JSON.parse(bytes.toString("utf8"));
+      const text = headerText(valueAt(value, rest));
+      return text === undefined ? [] : [[`Mcp-Param-${header}`, text] as const];
+    });
+    return Object.fromEntries(entries);
+  }
+
+  /**
+   * Asks for the list of tools and learns from it.
+   *
+   * @param call the call for which this is done; its client and version are told again
+   */
+  async relearn(send: SendRequest, { params }: JSONRPCRequest, signal: AbortSignal) {
+    const { progressToken: _, ..._meta } = params?._meta ?? {};
+    let cursor: string | undefined;
+    for (let page = 0; page < MOST_PAGES; page++) {
+      const place = cursor === undefined ? {} : { cursor };
+      const list = { jsonrpc: "2.0", id: randomUUID(), method: "tools/list" } as const;
+      const answer = await send({ ...list, params: { ...place, _meta } }, signal);
+      if (!isJSONRPCResultResponse(answer)) return;
+      this.learn(answer.result);
+      cursor = toolList.safeParse(answer.result).data?.nextCursor;
+      if (cursor === undefined) return;
+    }
+  }
+
+  #note(name: string, inputSchema: unknown): boolean {
+    try {
+      this.#declarations.set(name, readHeaderDeclarations(inputSchema));
+      return true;
+    } catch (error) {
+      this.#declarations.delete(name);
+      const reason = error instanceof Error ? error.message : "its schema cannot be read";
+      if (!this.#leftOut.has(name)) {
+        this.#onError(new Error(`The tool ${name} is left out: ${reason}`));
+      }
+      this.#leftOut.add(name);
+      return false;
+    }
+  }
+}
+
+/** True for a refusal after which a request may be sent once more: a retry. */
+function isMendable(error: unknown): boolean {
+  return isSessionLost(error) || isHeaderMismatch(error);
+}
+
+/** Of a handshake that nobody gives up. */
+const unlimited = new AbortController().signal;
+
+/**
+ * Does for a client that speaks lines what clients of Streamable HTTP have to do themselves: knows
+ * whose each answer is, begins a lost session anew, and sets the headers that tools ask for.
+ */
+class GatewayClient {
+  readonly #transport: StreamableHTTPClientTransport;
+  readonly #toolHeaders: ToolHeaders;
+  /** Requests that are under way. */
+  readonly #waiting = new Map<MessageId, (answer: JSONRPCResponse) => void>();
+  /** The client's own handshake, once it was answered. */
+  #handshake: JSONRPCRequest | undefined;
+  #renewal: Promise<void> | undefined;
+
+  /** @param onError told of tools that cannot be called */
+  constructor(transport: StreamableHTTPClientTransport, onError: (error: unknown) => void) {
+    this.#transport = transport;
+    this.#toolHeaders = new ToolHeaders(onError);
+  }
+
+  /** Hands an answer to whoever waits for it; false for every other message. */
+  settle(message: JSONRPCMessage): boolean {
+    if (!isJSONRPCResponse(message) || message.id === undefined) return false;
+    const answer = this.#waiting.get(message.id);
+    answer?.(message);
+    return answer !== undefined;
+  }
+
+  /**
+   * Sends a request and gives its answer. It is sent once more if its session was lost, or if it
+   * lacked headers of which only the list of tools tells: neither was carried out then.
+   *
+   * @param signal gives the request up; from 2026-07-28 on, that cancels it
+   * @throws GatewayRefused for an HTTP error
+   * @throws Error if no answer came, or half of one
+   */
+  async request(
+    request: JSONRPCRequest,
+    read: McpMessage,
+    signal: AbortSignal,
+  ): Promise<JSONRPCResponse> {
+    const { sessionId } = this.#transport;
+    const send = async () => {
+      const answer = await this.#send(request, signal, this.#toolHeaders.of(read));
+      return this.#learn(request, read, answer);
+    };
+    try {
+      return await send();
+    } catch (error) {
+      if (isSessionLost(error) && sessionId !== undefined && read.method !== "initialize") {
+        await this.#renewSession(sessionId);
+      } else if (isHeaderMismatch(error) && read.method === "tools/call") {
+        await this.#toolHeaders.relearn(this.#send, request, signal);
+      } else {
+        throw error;
+      }
+      return await send();
+    }
+  }
+
+  readonly #send: SendRequest = async (request, signal, headers = {}) => {
+    const { promise, resolve, reject } = Promise.withResolvers<JSONRPCResponse>();
+    const giveUp = () => reject(new Error("The request was given up"));
+    const onRequestStreamEnd = () => reject(new Error("The answer broke off"));
+    signal.addEventListener("abort", giveUp, { once: true });
+    this.#waiting.set(request.id, resolve);
+    const options = { requestSignal: signal, onRequestStreamEnd, headers };
+    this.#transport.send(request, options).catch(reject);
+    try {
+      return await promise;
+    } finally {
+      signal.removeEventListener("abort", giveUp);
+      if (this.#waiting.get(request.id) === resolve) this.#waiting.delete(request.id);
+    }
+  };
+
+  /** Takes from an answer what later requests need. */
+  #learn(request: JSONRPCRequest, read: McpMessage, answer: JSONRPCResponse): JSONRPCResponse {
+    if (!isJSONRPCResultResponse(answer)) return answer;
+    if (read.method === "initialize") {
+      const { protocolVersion } = answer.result;
+      if (typeof protocolVersion !== "string") return answer;
+      this.#handshake = request;
+      this.#transport.setProtocolVersion(protocolVersion);
+    }
+    const isToolList = read.method === "tools/list" && read.protocolVersion !== undefined;
+    return isToolList ? { ...answer, result: this.#toolHeaders.learn(answer.result) } : answer;
+  }
+
+  /**
+   * Begins another session in the place of the one that was lost, unless somebody has done so: over
+   * stdio, a client of the revisions before 2026-07-28 does not know that there are any.
+   */
+  async #renewSession(lost: string): Promise<void> {
+    if (this.#transport.sessionId !== lost) return;
+    this.#renewal ??= this.#shakeHands().finally(() => {
+      this.#renewal = undefined;
+    });
+    await this.#renewal;
+  }
+
+  async #shakeHands(): Promise<void> {
+    if (this.#handshake === undefined) throw new Error("The session is lost");
+    const answer = await this.#send({ ...this.#handshake, id: randomUUID() }, unlimited);
+    if (!isJSONRPCResultResponse(answer)) throw new Error(answer.error.message);
+    const { protocolVersion } = answer.result;
+    if (typeof protocolVersion === "string") this.#transport.setProtocolVersion(protocolVersion);
+    await this.#transport.send({ jsonrpc: "2.0", method: "notifications/initialized" });
+  }
+}
 
 /** Milliseconds that the end of a session may take, so that closing is prompt. */
 const GOODBYE_MS = 1000;

@@ -4,17 +4,328 @@ import type {
   McpServer,
   StandardSchemaWithJSON,
 } from "@modelcontextprotocol/server";
+import { z } from "zod";
+import { readText } from "../../json/members.ts";
 import { memoizeLast } from "../../memoize.ts";
-import type { Grammar } from "../../query/grammar.ts";
-import type { Schema } from "../../query/kind.ts";
+import { BodyReader } from "../../query/body-reader.ts";
+import { batchKey, type Grammar } from "../../query/grammar.ts";
+import { required, type Schema } from "../../query/kind.ts";
+import { ObjectShape } from "../../query/object-shape.ts";
+import { definitions, type OperationName } from "../../query/operations.ts";
 import { QueryRefused } from "../../query/refusal.ts";
+import { plainName } from "../../query/values.ts";
 import type { Principal } from "../authenticate.ts";
-import type { ToolDefinition } from "./definitions.ts";
-import { askingTools } from "./query-tools.ts";
-import type { ToolResult } from "./result.ts";
-import { tellingTools, whoAmI } from "./schema-tools.ts";
-import type { Tool, ToolCall, ToolContext } from "./tool.ts";
+import { plainNameIn } from "../message.ts";
+import {
+  batchField,
+  batchTool,
+  countFieldNames,
+  countTool,
+  type QueryTool,
+  queryTools,
+  schemaTools,
+  type ToolDefinition,
+  whoAmITool,
+} from "./definitions.ts";
+import {
+  batchResult,
+  changeOf,
+  countResult,
+  goOnBehind,
+  listResult,
+  pageNames,
+  resultOf,
+  rowsOf,
+  type ToolResult,
+} from "./result.ts";
+import {
+  argumentsNamed,
+  queryOf,
+  requireFields,
+  type Tool,
+  type ToolCall,
+  type ToolContext,
+  withMember,
+  withRowLimit,
+} from "./tool.ts";
 import { failed } from "./tool-failure.ts";
+
+/** The argument by which a tool is told that somebody has approved its call. */
+
+const NAME = "approval";
+const key = Buffer.from(`"${NAME}"`);
+
+/** Arguments without an approval's id, and that. */
+interface ApprovalArgument {
+  readonly arguments: Buffer;
+  readonly approval?: string;
+}
+
+/**
+ * Takes the member `approval` out of a call's arguments, which are then the bytes of the call that
+ * asked for it. What is no text stays, to be refused.
+ */
+export async function takeApproval(args: Buffer): Promise<ApprovalArgument> {
+  // Few calls have one, and this tells at once.
+  if (!args.includes(key)) return { arguments: args };
+  const value = (await argumentsNamed(args, [NAME])).get(NAME);
+  const approval = readText(value);
+  if (value === undefined || approval === undefined) return { arguments: args };
+  const start = args.lastIndexOf(key, value.byteOffset - args.byteOffset - 1);
+  const end = value.byteOffset - args.byteOffset + value.length;
+  const isKey = /^\s*:\s*$/.test(args.toString("latin1", start + key.length, end - value.length));
+  if (start < 0 || !isKey) return { arguments: args };
+  const [before, behind] = [neighbour(args, start - 1, -1), neighbour(args, end, 1)];
+  const [from, to] =
+    args[before] === comma ? [before, end] : [start, args[behind] === comma ? behind + 1 : end];
+  return { arguments: Buffer.concat([args.subarray(0, from), args.subarray(to)]), approval };
+}
+
+const comma = 0x2c;
+/** What JSON takes for white space (RFC 8259, section 2). */
+const space: ReadonlySet<number | undefined> = new Set([0x20, 0x09, 0x0a, 0x0d]);
+
+/** Where the next byte is that is no white space. */
+function neighbour(bytes: Buffer, at: number, step: 1 | -1): number {
+  let next = at;
+  while (space.has(bytes[next])) next += step;
+  return next;
+}
+
+function propertiesOf({ properties }: Schema): object {
+  return typeof properties === "object" && properties !== null ? properties : {};
+}
+
+/** A tool as it is shown to who may need an approval: its answer can also say that one is pending. */
+export function withApproval<Tool extends ToolDefinition>(definition: Tool): Tool {
+  const { inputSchema, outputSchema } = definition;
+  const description = "The id of an approval of this very call, once it was given.";
+  const properties = { ...propertiesOf(inputSchema), [NAME]: { type: "string", description } };
+  const { required: _, ...open } = outputSchema ?? {};
+  return {
+    ...definition,
+    inputSchema: { ...inputSchema, properties },
+    outputSchema: outputSchema && open,
+  };
+}
+
+/** The tools that ask queries. */
+
+/** Judges the right that a call needs by what its arguments name, before they are looked at further. */
+function judge<Caller>(
+  { requireRight }: ToolContext<Caller>,
+  principal: Caller,
+  operation: OperationName,
+  found: ReadonlyMap<string, Buffer>,
+): void {
+  const { permissions, effect } = definitions[operation];
+  // A Preview names its database further in: it is judged with the query that it is.
+  if (effect === "previews") return;
+  const table = plainNameIn(found.get("from") ?? found.get("table"));
+  const tables = table === undefined ? [] : [table];
+  requireRight(principal, {
+    operation,
+    permissions,
+    database: plainNameIn(found.get("database")),
+    tables,
+  });
+}
+
+const placeNames = ["database", "table", "from"];
+
+const readNames = [...placeNames, ...pageNames, "join"];
+
+const joined = z.object({ table: z.string() });
+const joins = z.union([joined.transform((only) => [only]), z.array(joined)]);
+/** Bytes of a `join` that the grammar could take. */
+const LONGEST_JOIN = 8 * 1024;
+
+/** The tables that a select reads, as far as its arguments are well-formed. */
+function readTables(found: ReadonlyMap<string, Buffer>): string[] {
+  const from = plainNameIn(found.get("from"));
+  const join = found.get("join");
+  const isShort = join !== undefined && join.length <= LONGEST_JOIN;
+  const others = joins.safeParse(isShort ? JSON.parse(join.toString("utf8")) : []);
+  const names = others.success ? others.data.map(({ table }) => table) : [];
+  return from === undefined ? names : [from, ...names];
+}
+
+function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool): Tool<Caller> {
+  const { operation, reads } = definition;
+  return {
+    definition,
+    async perform({ principal, arguments: args, signal, approval }) {
+      const found = await argumentsNamed(args, reads ? readNames : placeNames);
+      judge(context, principal, operation, found);
+      // Read for each call: they may have changed.
+      const { ask, rowLimit, resultBytes, grammar } = context;
+      const options = { signal, largest: resultBytes, approval };
+      if (!reads) {
+        const answer = await ask(principal, queryOf(operation, args), options);
+        const isKept = definitions[operation].effect !== "previews";
+        return changeOf(answer, resultBytes, isKept ? "Done" : "Nothing is kept");
+      }
+      const database = plainNameIn(found.get("database")) ?? "";
+      const tables = readTables(found);
+      const allowed = context.mostRows(principal, database, tables);
+      const limited = withRowLimit(args, found.get("limit"), rowLimit, allowed);
+      const answer = await ask(principal, queryOf(operation, ...limited.query), options);
+      const goOn = goOnBehind(found, grammar.level, (order) =>
+        context.schema.isUniqueOrder(principal, database, tables, order, signal),
+      );
+      return rowsOf(answer, { ...limited, bytes: resultBytes, goOn });
+    },
+  };
+}
+
+/** A name that no table has a column of: a result is never called as a column is. */
+const countName = "_gatehouse_count";
+const counting = `"aggregate":[{"fn":"count","as":"${countName}"}]`;
+
+function counter<Caller>(context: ToolContext<Caller>, definition: ToolDefinition): Tool<Caller> {
+  return {
+    definition,
+    async perform({ principal, arguments: args, signal, approval }) {
+      const found = await argumentsNamed(args, placeNames);
+      judge(context, principal, "Select", found);
+      await requireFields(args, countFieldNames);
+      const query = queryOf("Select", ...withMember(args, counting));
+      const options = { signal, largest: context.resultBytes, approval };
+      const answer = await context.ask(principal, query, options);
+      return countResult(answer, countName);
+    },
+  };
+}
+
+function batcher<Caller>(context: ToolContext<Caller>, definition: ToolDefinition): Tool<Caller> {
+  return {
+    definition,
+    async perform({ principal, arguments: args, signal, approval }) {
+      const found = await requireFields(args, [batchField], [batchField]);
+      const query = queryOf(batchKey, found.get(batchField) ?? noOperations);
+      const { ask, rowLimit, resultBytes } = context;
+      const answer = await ask(principal, query, { signal, largest: resultBytes, approval });
+      return batchResult(answer, { most: rowLimit, bytes: resultBytes });
+    },
+  };
+}
+
+const noOperations = Buffer.from("[]");
+
+/** The tools that ask queries of this grammar. */
+function askingTools<Caller>(
+  context: ToolContext<Caller>,
+  grammar: Grammar,
+): readonly Tool<Caller>[] {
+  const ofOperations = queryTools(grammar).map((definition) => fromQuery(context, definition));
+  const counters = countTool(grammar).map((definition) => counter(context, definition));
+  const tools = [...ofOperations, ...counters, batcher(context, batchTool(grammar))];
+  return tools.map((tool) => ({
+    ...tool,
+    takesApproval: true,
+    async perform(call) {
+      return tool.perform({ ...call, ...(await takeApproval(call.arguments)) });
+    },
+  }));
+}
+
+/** The tools that tell what there is, and who asks. */
+
+/** What a tool that tells of the schema is asked about. */
+interface Asked {
+  database: string;
+  table: string;
+}
+
+const database = required(
+  plainName<Asked>((asked, name) => {
+    asked.database = name;
+  }),
+);
+const table = required(
+  plainName<Asked>((asked, name) => {
+    asked.table = name;
+  }),
+);
+
+/** The arguments that schema tools take, by what they are about. */
+const askedShapes = {
+  everything: new ObjectShape<Asked>({}, "none"),
+  database: new ObjectShape<Asked>({ database }),
+  table: new ObjectShape<Asked>({ database, table }),
+} as const;
+
+/** Reads the arguments of a schema tool. @throws QueryRefused */
+function readAsked(args: Buffer, shape: ObjectShape<Asked>): Asked {
+  const asked: Asked = { database: "", table: "" };
+  const reader = new BodyReader(args, true);
+  // As in a query, where the operation's name comes first.
+  reader.path.push("Schema");
+  try {
+    shape.read(reader, asked);
+  } catch (error) {
+    throw reader.asRefusal(error);
+  }
+  return asked;
+}
+
+/** The tools that tell what there is. */
+function tellingTools<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
+  const { schema } = context;
+  const listOf = async (
+    key: string,
+    elements: readonly unknown[],
+    more: object = {},
+  ): Promise<ToolResult> => {
+    const { resultBytes: bytes } = context;
+    const whole = resultOf({ [key]: elements, ...more });
+    if (2 * whole.text.length <= bytes) return whole;
+    const rows = elements.map((element) => Buffer.from(JSON.stringify(element)));
+    return listResult(key, { rows, isCut: false }, { most: rows.length, bytes });
+  };
+  const tools: Tool<Caller>[] = [
+    {
+      definition: schemaTools.listDatabases,
+      async perform({ principal, arguments: args, signal }) {
+        readAsked(args, askedShapes.everything);
+        return listOf("databases", await schema.listDatabases(principal, signal));
+      },
+    },
+    {
+      definition: schemaTools.listTables,
+      async perform({ principal, arguments: args, signal }) {
+        const { database } = readAsked(args, askedShapes.database);
+        return listOf("tables", await schema.listTables(principal, database, signal));
+      },
+    },
+    {
+      definition: schemaTools.describeTable,
+      async perform({ principal, arguments: args, signal }) {
+        const { database, table } = readAsked(args, askedShapes.table);
+        const found = await schema.describeTable(principal, database, table, signal);
+        const { columns, ...more } = found;
+        return listOf("columns", columns, more);
+      },
+    },
+  ];
+  return tools.map((tool) => ({ ...tool, isOfSchema: true }));
+}
+
+/** A number beyond a double is a string of its digits. */
+function writeDigits(_key: string, value: unknown): unknown {
+  return typeof value === "bigint" ? String(value) : value;
+}
+
+/** The tool that tells who calls. */
+function whoAmI<Caller>(context: ToolContext<Caller>): Tool<Caller> {
+  return {
+    definition: whoAmITool,
+    async perform({ principal, arguments: args }) {
+      readAsked(args, askedShapes.everything);
+      return resultOf({ ...context.whoIs(principal) }, writeDigits);
+    },
+  };
+}
 
 /** Gives the tools that there are now: others once the grammar is another one. */
 export function toolsOf<Caller>(context: ToolContext<Caller>): () => readonly Tool<Caller>[] {

@@ -3,10 +3,15 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import { type Connection, connectionsOf, findUser, isConnected } from "./connections.ts";
 import { OAuthProblem, readForm, seeOther } from "./http.ts";
-import { describeClient, type InteractionContext, sendPage } from "./interaction-context.ts";
-import { judgeLogin, type LoginFailure, sendLogin } from "./login.ts";
-import { calls, identityOf, type KnownClient, permission } from "./pages/client.ts";
-import { renderPage } from "./pages/page.ts";
+import {
+  describeClient,
+  type InteractionContext,
+  judgeLogin,
+  type LoginFailure,
+  sendLogin,
+  sendPage,
+} from "./login.ts";
+import { calls, identityOf, type KnownClient, permission, renderPage } from "./pages/page.ts";
 import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 
 /** Names the browser to which the login page was given, for the time until somebody is logged in. */

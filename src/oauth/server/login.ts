@@ -1,15 +1,75 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
-import type { User } from "../../access/snapshot.ts";
+import type { Client, Provider } from "oidc-provider";
+import type { User } from "../../access/grant.ts";
 import { epochSeconds } from "../../clock.ts";
 import { credentialOf, earliestIssue } from "../../identity/authenticate.ts";
-import { explainLogin, loginError, loginFields } from "../../pages/forms.ts";
-import { type Html, html, nothing } from "../../pages/html.ts";
+import {
+  explainLogin,
+  type FormGuard,
+  type Html,
+  html,
+  loginError,
+  loginFields,
+  nothing,
+} from "../../pages/html.ts";
 import { Refusal } from "../../refusal.ts";
 import { accountIdOf } from "./connections.ts";
-import { type InteractionContext, sendPage, type Visit } from "./interaction-context.ts";
-import { type ClientView, clientDetails } from "./pages/client.ts";
-import { renderPage } from "./pages/page.ts";
+import type { AuthorizationServerOptions } from "./options.ts";
+import {
+  type ClientView,
+  clientDetails,
+  type KnownClient,
+  pageHeaders,
+  renderPage,
+} from "./pages/page.ts";
+import type { StateStore } from "./state-store.ts";
+
+/** An authorization request that waits for its user. */
+type Interaction = Awaited<ReturnType<Provider["interactionDetails"]>>;
+
+/** What the pages that a user meets work on. */
+export interface InteractionContext {
+  readonly provider: Provider;
+  readonly options: AuthorizationServerOptions;
+  readonly guard: FormGuard;
+  readonly store: StateStore;
+}
+
+/** One visit of a user to an interaction. */
+export interface Visit {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly interaction: Interaction;
+  readonly client: Client;
+  readonly view: ClientView;
+}
+
+/** A client as its users see it. */
+export function describeClient(
+  { clients }: Pick<AuthorizationServerOptions, "clients">,
+  clientId: string,
+  name: string | undefined,
+): KnownClient {
+  const documentUrl = URL.parse(clientId);
+  const host = documentUrl?.protocol === "https:" ? documentUrl.host : undefined;
+  return {
+    name: name || host || "An app without a name",
+    host,
+    isConfigured: clients.some(({ client_id }) => client_id === clientId),
+  };
+}
+
+/** Sends a page. @param redirectUri where a form of it leads at last, if to a client */
+export function sendPage(
+  response: ServerResponse,
+  page: string,
+  redirectUri?: string,
+  status = 200,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  response.writeHead(status, { ...pageHeaders(redirectUri), ...headers }).end(page);
+}
 
 /** The longest wait for a moment at which a new login counts. */
 const LONGEST_WAIT_SECONDS = 2;

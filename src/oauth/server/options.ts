@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { CountRequests } from "../../access/rate-limits.ts";
+import type { CountRequests } from "../../access/rights.ts";
 import type { Snapshot, User } from "../../access/snapshot.ts";
 import type { Configuration } from "../../config/schema.ts";
 import type { Revocations } from "../../identity/revocations.ts";

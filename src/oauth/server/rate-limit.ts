@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from "node:async_hooks";
-import type { CountRequests } from "../../access/rate-limits.ts";
+import type { CountRequests } from "../../access/rights.ts";
 import { addressKey, type LoginOrigin } from "../../identity/throttle.ts";
 
 /** How often something may be asked for. */

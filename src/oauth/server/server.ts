@@ -1,23 +1,253 @@
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { KoaContextWithOIDC, Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
-import { createFormGuard } from "../../pages/forms.ts";
+import { addressKey } from "../../identity/throttle.ts";
+import { createFormGuard } from "../../pages/html.ts";
 import { Refusal } from "../../refusal.ts";
 import { StateUnavailable } from "./adapter.ts";
 import { manageApplications } from "./applications.ts";
-import { createRegistration, createRevocation } from "./client-endpoints.ts";
+import {
+  ClientMetadataError,
+  clientRecord,
+  isClientRedirect,
+  readClientMetadata,
+} from "./client-documents.ts";
 import { parseAccountId } from "./connections.ts";
-import { endpointRoutes, findRoute } from "./endpoints.ts";
-import { isAbandoned, OAuthProblem, requireSmallBody, sendProblem } from "./http.ts";
+import {
+  allowAnyOrigin,
+  isAbandoned,
+  OAuthProblem,
+  readForm,
+  readJson,
+  requireSmallBody,
+  sendJson,
+  sendProblem,
+  tooMany,
+  withWholeBody,
+} from "./http.ts";
 import { interact } from "./interaction.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 import { errorPage, pageHeaders } from "./pages/page.ts";
-import { lifetimes, metadataPaths } from "./protocol.ts";
-import { createProvider } from "./provider.ts";
-import { DocumentLimit } from "./rate-limit.ts";
-import type { StateStore } from "./state-store.ts";
-import { CallNotes, createAccessTokens, openSigningKeys, verifyAccessToken } from "./tokens.ts";
+import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
+import { completeRequest, createProvider } from "./provider.ts";
+import { addressLimit, DocumentLimit } from "./rate-limit.ts";
+import type { ClientBounds, StateStore } from "./state-store.ts";
+import {
+  type AccessTokens,
+  CallNotes,
+  createAccessTokens,
+  type GrantedToken,
+  openSigningKeys,
+  verifyAccessToken,
+} from "./tokens.ts";
+
+/** Answers a request to one path. */
+type Endpoint = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+
+/** What a path of the server answers to, and who answers. */
+interface EndpointRoute {
+  readonly methods: readonly string[];
+  readonly endpoint: Endpoint;
+}
+
+/** The routes by their paths; those of something that has a name are `below` theirs. */
+type EndpointRoutes = ReadonlyMap<string, EndpointRoute>;
+
+/** Authorization requests a minute: each one is kept until its user has answered. */
+const authorizationBounds = { perAddress: 60, perSharedAddress: 600, window: 60 } as const;
+
+/** Who answers what; `protocol` is the library. */
+type Endpoints = Readonly<
+  Record<"protocol" | "interaction" | "applications" | "registration" | "revocation", Endpoint>
+>;
+
+/** Open to pages of every origin: what is asked and answered there is bound to no cookie. */
+function open(endpoint: Endpoint): Endpoint {
+  return async (request, response) => {
+    if (!allowAnyOrigin(request, response)) await endpoint(request, response);
+  };
+}
+
+/**
+ * For a browser to go to. A script that asks for a page could read it and answer in its user's
+ * place, also one of this origin, which what stands behind the gateway may share (Fetch Metadata;
+ * programs that are no browser do not say from which site they ask).
+ */
+function page(endpoint: Endpoint): Endpoint {
+  return async (request, response) => {
+    const { "sec-fetch-site": site, "sec-fetch-mode": mode } = request.headers;
+    if (site !== undefined && mode !== "navigate") {
+      throw new OAuthProblem(403, "invalid_request", "this page is not for a script to read");
+    }
+    await endpoint(request, response);
+  };
+}
+
+/** No path holds a space. */
+const below = " below";
+const reads = ["GET", "HEAD"];
+const readsAnywhere = [...reads, "OPTIONS"];
+const forms = [...reads, "POST"];
+const posts = ["POST", "OPTIONS"];
+
+/** The paths of the server. Those that are not here are not found, however they are spelled. */
+function endpointRoutes(
+  options: Pick<AuthorizationServerOptions, "issuer" | "originOf" | "countRequests">,
+  all: Endpoints,
+): EndpointRoutes {
+  const { issuer, originOf, countRequests } = options;
+  const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(issuer)));
+  const limit = addressLimit(countRequests, "authorizations", authorizationBounds);
+  const authorization: Endpoint = async (request, response) => {
+    const wait = await limit(originOf(request));
+    if (wait > 0) throw tooMany("too many requests", wait);
+    request.url = completeRequest(request.url ?? "");
+    await all.protocol(request, response);
+  };
+  const token: Endpoint = async (request, response) =>
+    all.protocol(await withWholeBody(request), response);
+  const routes: [path: string, methods: readonly string[], endpoint: Endpoint][] = [
+    ...metadataPaths.map((path): (typeof routes)[number] => [path, readsAnywhere, metadata]),
+    [endpoints.authorization, reads, page(authorization)],
+    [`${endpoints.authorization}${below}`, reads, page(all.protocol)],
+    [`${endpoints.interaction}${below}`, forms, page(all.interaction)],
+    [endpoints.applications, forms, page(all.applications)],
+    [endpoints.token, posts, token],
+    [endpoints.jwks, readsAnywhere, all.protocol],
+    [endpoints.registration, posts, open(all.registration)],
+    [endpoints.revocation, posts, open(all.revocation)],
+  ];
+  return new Map(routes.map(([path, methods, endpoint]) => [path, { methods, endpoint }]));
+}
+
+/** The name of something, such as an interaction, behind the last slash. */
+const named = /\/[A-Za-z0-9_-]{1,64}$/;
+
+/** The route of a request. @throws OAuthProblem 404 or 405 */
+function findRoute(
+  routes: EndpointRoutes,
+  { url = "", method = "" }: IncomingMessage,
+): EndpointRoute {
+  const [path = ""] = url.split("?");
+  const route = routes.get(path) ?? routes.get(path.replace(named, below));
+  if (route === undefined) throw new OAuthProblem(404, "not_found", "there is nothing here");
+  if (route.methods.includes(method)) return route;
+  const allow = route.methods.join(", ");
+  throw new OAuthProblem(405, "invalid_request", `the method must be ${allow}`, { Allow: allow });
+}
+
+/** How many registered clients are kept at one time. */
+export const clientBounds: ClientBounds = { unused: 1000, used: 10_000 };
+
+function readRequest(body: unknown, appSchemes: readonly string[]) {
+  try {
+    return readClientMetadata(body, (uri) => isClientRedirect(uri, appSchemes));
+  } catch (error) {
+    if (!(error instanceof ClientMetadataError)) throw error;
+    throw new OAuthProblem(400, error.code, error.message);
+  }
+}
+
+/** Takes registrations (RFC 7591) of public clients, within its bounds. */
+function createRegistration(
+  options: Pick<
+    AuthorizationServerOptions,
+    "originOf" | "onEvent" | "appSchemes" | "countRequests" | "registrationsPerHour"
+  >,
+  store: Pick<StateStore, "makeRoom" | "put">,
+): Endpoint {
+  const { originOf, onEvent, appSchemes, countRequests, registrationsPerHour } = options;
+  const limit = addressLimit(countRequests, "registrations", {
+    perAddress: registrationsPerHour,
+    perSharedAddress: registrationsPerHour * 10,
+    window: 3600,
+  });
+  return async (request, response) => {
+    const origin = originOf(request);
+    const wait = await limit(origin);
+    if (wait > 0) throw tooMany("too many registrations", wait);
+    const metadata = readRequest(await readJson(request), appSchemes);
+    await store.makeRoom(clientBounds);
+    const issuedAt = epochSeconds();
+    const record = { ...clientRecord(randomUUID(), metadata), client_id_issued_at: issuedAt };
+    await store.put("Client", record.client_id, {
+      payload: JSON.stringify(record),
+      grantId: undefined,
+      uid: addressKey(origin.address),
+      expires: issuedAt + lifetimes.unusedClient,
+    });
+    onEvent("oauth_registration", {
+      client: record.client_id,
+      client_name: record.client_name,
+      redirect_uris: record.redirect_uris,
+      address: origin.address,
+    });
+    sendJson(response, 201, record);
+  };
+}
+
+interface RevocationContext {
+  readonly provider: Provider;
+  readonly store: StateStore;
+  readonly accessTokens: AccessTokens;
+  readonly onEvent: AuthorizationServerOptions["onEvent"];
+}
+
+/** The token's content if it is an access token of this server that still lives. */
+function findAccessToken(accessTokens: AccessTokens, token: string): GrantedToken | undefined {
+  try {
+    return accessTokens.verify(token);
+  } catch (error) {
+    if (error instanceof Refusal) return undefined;
+    throw error;
+  }
+}
+
+/**
+ * True if there is such a client. One that is named by its document is believed without it: whose
+ * a token is, the token says, and nobody is to cause a fetch here.
+ */
+async function isClient(provider: Provider, clientId: string): Promise<boolean> {
+  if (URL.parse(clientId)?.protocol === "https:") return true;
+  return (await provider.Client.find(clientId)) !== undefined;
+}
+
+/**
+ * Revokes (RFC 7009) what the client shows: an access token alone, or a refresh token with the whole grant
+ * behind it. A token of another client, or of nobody, is answered the same and stays as it is.
+ */
+function createRevocation(context: RevocationContext): Endpoint {
+  const { provider, store, accessTokens, onEvent } = context;
+
+  async function revoke(token: string, clientId: string): Promise<void> {
+    const accessToken = findAccessToken(accessTokens, token);
+    if (accessToken?.clientId === clientId) {
+      const { tokenId, expiresAt, username } = accessToken;
+      await store.revokeToken(tokenId, expiresAt);
+      onEvent("oauth_revocation", { user: username, client: clientId, token: "access" });
+      return;
+    }
+    const refreshToken = await provider.RefreshToken.find(token);
+    if (refreshToken?.clientId !== clientId || refreshToken.grantId === undefined) return;
+    await store.endGrant(refreshToken.grantId);
+    const { username } = parseAccountId(refreshToken.accountId);
+    onEvent("oauth_revocation", { user: username, client: clientId, token: "refresh" });
+  }
+
+  return async (request, response) => {
+    const form = await readForm(request);
+    const token = form.get("token");
+    const clientId = form.get("client_id");
+    if (token === undefined) throw new OAuthProblem(400, "invalid_request", "token is missing");
+    if (clientId === undefined || !(await isClient(provider, clientId))) {
+      throw new OAuthProblem(401, "invalid_client", "the client is not known");
+    }
+    await revoke(token, clientId);
+    response.writeHead(200, { "Cache-Control": "no-store", "Content-Length": "0" });
+    response.end();
+  };
+}
 
 function fieldsOf({ oidc }: KoaContextWithOIDC) {
   const { AccessToken: token, Grant: grant } = oidc.entities;

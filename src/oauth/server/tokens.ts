@@ -9,9 +9,8 @@ import {
   type Pin,
 } from "../../identity/jwt-verification.ts";
 import { openKeyRing } from "../../identity/key-ring.ts";
-import { keyState } from "../../identity/key-rotation.ts";
-import type { KeyStore } from "../../identity/key-store.ts";
-import { VerifiedTokens } from "../../identity/verified-tokens.ts";
+import { type KeyStore, keyState } from "../../identity/key-store.ts";
+import { VerifiedTokens } from "../../identity/token.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
 import { knownScopes } from "./connections.ts";

@@ -1,8 +1,7 @@
 import { connect as connectPlain, type OnReadOpts, type Socket } from "node:net";
 import { ConnectionError } from "../failure.ts";
 import { hostAndPort, type UpstreamTarget } from "../target.ts";
-import { Connection, type ConnectionTimeouts } from "./connection.ts";
-import { ReadBuffer } from "./read-buffer.ts";
+import { Connection, type ConnectionTimeouts, ReadBuffer } from "./connection.ts";
 
 /** Milliseconds for which a connection is kept idle, unless the upstream says otherwise. */
 const IDLE_MS = 4000;

@@ -1,9 +1,112 @@
-import type { Socket } from "node:net";
+import type { OnReadOpts, Socket } from "node:net";
 import { ConnectionError } from "../failure.ts";
-import { BrokenAnswerError } from "./answer-head.ts";
-import { type AnswerEnd, AnswerReader, type AnswerReceiver } from "./answer-reader.ts";
-import type { Lease, ReadBuffer } from "./read-buffer.ts";
-import { writeTogether } from "./write-together.ts";
+import {
+  type AnswerEnd,
+  AnswerReader,
+  type AnswerReceiver,
+  BrokenAnswerError,
+} from "./answer-reader.ts";
+
+/**
+ * Bytes that are read at once. With 64 KiB an answer of 10 MB costs twice the processor time; the
+ * system backs only the pages that are written to.
+ */
+const CAPACITY = 256 * 1024;
+/** Bytes from which on what was read is lent as it lies, and not copied. */
+const LENT_FROM = 8 * 1024;
+/** Buffers that are kept besides the one that is read to. */
+const SPARE = 2;
+
+/** What to call, once, when lent bytes are of no more use. */
+export type Release = () => void;
+
+/** What was read, for as long as the call that hands it over; whoever wants it longer holds it. */
+export interface Lease {
+  hold(): Release;
+}
+
+/** The lease of a buffer. */
+class BufferLease implements Lease {
+  readonly #giveBack: Release;
+  #holders = 0;
+
+  constructor(giveBack: Release) {
+    this.#giveBack = giveBack;
+  }
+
+  /** Lends to one more. */
+  hold(): Release {
+    this.#holders++;
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      this.#holders--;
+      if (this.#holders === 0) this.#giveBack();
+    };
+  }
+}
+
+const nothing = (): void => {};
+/** Of bytes that belong to whoever gets them. */
+const owned: Lease = { hold: () => nothing };
+
+/**
+ * Where one socket reads to. New memory for each read would cost a small answer more than all that
+ * is done with it, and have the collector go through the whole heap after every few large ones. So
+ * what is short is copied out, and what is long is lent: the buffer serves again when all of it has
+ * been given back, and meanwhile another one is read to.
+ */
+export class ReadBuffer {
+  #bytes: Buffer<ArrayBuffer> = Buffer.allocUnsafeSlow(CAPACITY);
+  readonly #spare: Buffer<ArrayBuffer>[] = [];
+  /** Takes what was read. */
+  take: (bytes: Buffer, lease: Lease) => void = nothing;
+
+  /** What the socket is to be made with. */
+  readonly onread: OnReadOpts = {
+    buffer: () => this.#bytes,
+    callback: (length) => {
+      this.#onRead(length);
+      return true;
+    },
+  };
+
+  #onRead(length: number): void {
+    const buffer = this.#bytes;
+    const read = buffer.subarray(0, length);
+    if (length < LENT_FROM) {
+      this.take(Buffer.from(read), owned);
+      return;
+    }
+    this.#bytes = this.#spare.pop() ?? Buffer.allocUnsafeSlow(CAPACITY);
+    const lease = new BufferLease(() => {
+      if (this.#spare.length < SPARE) this.#spare.push(buffer);
+    });
+    const release = lease.hold();
+    this.take(read, lease);
+    release();
+  }
+}
+
+let writes: (() => void)[] = [];
+
+function writeAll(): void {
+  const taken = writes;
+  writes = [];
+  for (const write of taken) write();
+}
+
+/**
+ * Puts off a write to a socket until all that has arrived was read, so that the writes of a turn of
+ * the event loop are made one right after the other. A reader that is asleep has to be woken, which
+ * costs as much as the write itself; while it reads the first, the others find it awake.
+ *
+ * @param write throws nothing
+ */
+export function writeTogether(write: () => void): void {
+  if (writes.push(write) === 1) setImmediate(writeAll);
+}
 
 /** Bytes up to which head and body of a request are put together and sent with one call. */
 const SENT_AT_ONCE = 16 * 1024;
@@ -20,7 +123,7 @@ export interface ConnectionTimeouts {
 }
 
 /** What a connection is made on. */
-export interface Wire {
+interface Wire {
   /** It connects just now. */
   readonly socket: Socket;
   readonly reads: ReadBuffer;

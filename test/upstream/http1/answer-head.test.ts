@@ -1,5 +1,5 @@
 import t from "tap";
-import { parseAnswerHead } from "../../../src/upstream/http1/answer-head.ts";
+import { parseAnswerHead } from "../../../src/upstream/http1/answer-reader.ts";
 
 function headOf(...lines: string[]) {
   return parseAnswerHead(lines.map((line) => `${line}\r\n`).join(""));

@@ -1,8 +1,7 @@
 import { once } from "node:events";
 import { request } from "node:http";
 import type { Test } from "tap";
-import type { AnswerHead } from "../../../src/upstream/http1/answer-head.ts";
-import type { AnswerReceiver } from "../../../src/upstream/http1/answer-reader.ts";
+import type { AnswerHead, AnswerReceiver } from "../../../src/upstream/http1/answer-reader.ts";
 import { ConnectionPool } from "../../../src/upstream/http1/connection-pool.ts";
 import { parseTarget } from "../../../src/upstream/target.ts";
 import { PATIENCE_MS } from "../../kit/eventually.ts";

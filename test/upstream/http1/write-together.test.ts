@@ -1,6 +1,6 @@
 import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
-import { writeTogether } from "../../../src/upstream/http1/write-together.ts";
+import { writeTogether } from "../../../src/upstream/http1/connection.ts";
 
 t.test(
   "writes are made one right after the other, once all else of the turn is done",

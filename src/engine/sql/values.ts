@@ -1,0 +1,335 @@
+import type { CellValue } from "../../query/values.ts";
+import { EngineRefusal } from "../refusal.ts";
+import type { RowForm, RowOutput } from "../spool.ts";
+import type { Column, ColumnKind } from "./scope.ts";
+
+/** A column whose values come out of the database as `Raw`. */
+interface Encoding<Raw> extends Named {
+  readonly column: Column & {
+    /** JSON text of a value other than null. */
+    readonly kind: { encode(value: Raw): string };
+  };
+}
+
+interface Named {
+  readonly table: { readonly name: string };
+  readonly column: Column;
+}
+
+/** What stands around the values of rows. */
+export interface RowLayout {
+  /** Before the first row, or alone. */
+  readonly head: string;
+  /** Between two rows. */
+  readonly separator: string;
+  /** Before each value of a row, by its place. */
+  readonly prefixes: readonly string[];
+  /** After the last value of a row. */
+  readonly end: string;
+  /** After the last row. */
+  readonly tail: string;
+  /** In the place of a value that is not there. */
+  readonly absent: string;
+  /** A value, made of its JSON text. */
+  cell(json: string): string;
+}
+
+/**
+ * What stands around the values of these columns. The keys are column names; where two of the columns
+ * share one, both are `table.column` instead.
+ */
+export function layoutOf(columns: readonly Named[], form: RowForm): RowLayout {
+  const keys = keysOf(columns);
+  if (form === "csv") {
+    return {
+      head: `${keys.map(csvText).join(",")}\r\n`,
+      separator: "",
+      prefixes: keys.map((_, index) => (index === 0 ? "" : ",")),
+      end: "\r\n",
+      tail: "",
+      absent: "",
+      cell: csvCell,
+    };
+  }
+  const prefixes = keys.map((key, index) => `${index === 0 ? "{" : ","}${JSON.stringify(key)}:`);
+  const values = { prefixes, absent: "null", cell: (json: string) => json };
+  return form === "json"
+    ? { ...values, head: "[", separator: ",", end: "}", tail: "]" }
+    : { ...values, head: "", separator: "", end: "}\n", tail: "" };
+}
+
+function keysOf(columns: readonly Named[]): string[] {
+  const counts = new Map<string, number>();
+  for (const { column } of columns) counts.set(column.name, (counts.get(column.name) ?? 0) + 1);
+  return columns.map(({ table, column }) =>
+    (counts.get(column.name) ?? 0) > 1 ? `${table.name}.${column.name}` : column.name,
+  );
+}
+
+/** Makes the function that turns a row of these columns into text, by default into a JSON object. */
+export function createRowEncoder<Raw>(
+  columns: readonly Encoding<Raw>[],
+  { prefixes, absent, cell, end }: RowLayout = layoutOf(columns, "json"),
+): (row: Readonly<Record<number, Raw | null>>) => string {
+  const members = columns.map(({ column }, index) => ({
+    index,
+    prefix: prefixes[index] ?? "",
+    kind: column.kind,
+  }));
+  return (row) => {
+    let text = "";
+    for (const { index, prefix, kind } of members) {
+      const value = row[index] ?? null;
+      text += prefix + (value === null ? absent : cell(kind.encode(value)));
+    }
+    return text + end;
+  };
+}
+
+/** Writes the rows of a Select to an output, in the form that it wants. */
+export class RowWriter<Raw> {
+  readonly #layout: RowLayout;
+  readonly #encode: (row: Readonly<Record<number, Raw | null>>) => string;
+  readonly #output: RowOutput;
+  /** Rows that were written. */
+  count = 0;
+
+  constructor(columns: readonly Encoding<Raw>[], output: RowOutput) {
+    this.#layout = layoutOf(columns, output.form);
+    this.#encode = createRowEncoder(columns, this.#layout);
+    this.#output = output;
+  }
+
+  write(row: Readonly<Record<number, Raw | null>>): void {
+    // Nothing is written before the first row, so that what fails before it is answered as an error.
+    const { head, separator } = this.#layout;
+    this.#output.write((this.count === 0 ? head : separator) + this.#encode(row));
+    this.count += 1;
+  }
+
+  end(): void {
+    const { head, tail } = this.#layout;
+    this.#output.write((this.count === 0 ? head : "") + tail);
+    this.#output.countRows(this.count);
+  }
+}
+
+/** A cell of CSV (RFC 4180) for a value's JSON text: what is in a string, and anything else as it is. */
+function csvCell(json: string): string {
+  if (!json.startsWith('"')) return csvText(json);
+  const text: string = json.includes("\\") ? JSON.parse(json) : json.slice(1, -1);
+  // Null is an empty cell; the empty text is told from it.
+  return text === "" ? '""' : csvText(text);
+}
+
+/** Text, quoted where that is needed. */
+function csvText(text: string): string {
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/** A value that is there: null is the same in every column and needs no kind. */
+export type PresentValue = Exclude<CellValue, null>;
+
+/** A cell's value as JSON text without white space, its numbers exact. */
+export function cellText(value: CellValue): string {
+  if (typeof value === "bigint") return value.toString();
+  if (value instanceof ExactNumber) return value.source;
+  if (Array.isArray(value)) return `[${value.map(cellText).join(",")}]`;
+  if (typeof value === "object" && value !== null) {
+    const members = Object.entries(value).map(
+      ([key, member]) => `${JSON.stringify(key)}:${cellText(member)}`,
+    );
+    return `{${members.join(",")}}`;
+  }
+  return JSON.stringify(value);
+}
+
+/** JSON text without the white space between its tokens. */
+export function withoutSpace(json: string): string {
+  return json.replace(/("(?:[^"\\]|\\.)*")|\s+/g, "$1");
+}
+
+const SMALLEST_INTEGER = -(2n ** 63n);
+const LARGEST_INTEGER = 2n ** 63n - 1n;
+
+/** A whole number of 64 bits, digit for digit; undefined for any other value. */
+export function integerOf(value: PresentValue): bigint | undefined {
+  if (typeof value === "number") return Number.isSafeInteger(value) ? BigInt(value) : undefined;
+  if (value instanceof ExactNumber) return wholeNumber(value.source);
+  if (typeof value !== "bigint") return undefined;
+  return has64Bits(value) ? value : undefined;
+}
+
+/** True for a whole number of 64 bits. */
+export function has64Bits(integer: bigint): boolean {
+  return integer >= SMALLEST_INTEGER && integer <= LARGEST_INTEGER;
+}
+
+/** True for a whole number, written as its digits alone, that has more than 64 bits. */
+function isBeyondIntegers(value: PresentValue): boolean {
+  const text =
+    typeof value === "object" || typeof value === "bigint" ? numberText(value) : undefined;
+  return text !== undefined && /^-?\d+$/.test(text) && !has64Bits(BigInt(text));
+}
+
+/** A number's digits as they were written; undefined for what is no number. */
+export function numberText(value: PresentValue): string | undefined {
+  if (typeof value === "number" || typeof value === "bigint") return String(value);
+  return value instanceof ExactNumber ? value.source : undefined;
+}
+
+/** How many places after the point a number needs; fewer than none for one that ends in zeros. */
+export function placesOf(number: string): number {
+  const [, whole = "", fraction = "", exponent = "0"] =
+    /^-?(\d*)\.?(\d*?)0*(?:e([+-]?\d+))?$/i.exec(number) ?? [];
+  const zeros = fraction === "" ? (/0*$/.exec(whole)?.[0].length ?? 0) : 0;
+  if (zeros === whole.length && fraction === "") return Number.NEGATIVE_INFINITY;
+  return fraction.length - zeros - Number(exponent);
+}
+
+/** True for a whole number that a double would give back with other digits. */
+export function isRoundedInteger(value: PresentValue): boolean {
+  if (typeof value === "bigint") return isRounded(value.toString());
+  return value instanceof ExactNumber && /^-?\d+$/.test(value.source) && isRounded(value.source);
+}
+
+/** A whole number that was written like `1e3` or `1.0`, of few enough digits to be exact. */
+function wholeNumber(source: string): bigint | undefined {
+  const value = Number(source);
+  const digits = source.replace(/e.*$/i, "").replace(/\D/g, "");
+  const isTiny = value === 0 && /[1-9]/.test(digits);
+  return Number.isSafeInteger(value) && digits.length <= 15 && !isTiny ? BigInt(value) : undefined;
+}
+
+/** The longest integers that a double can hold have 309 digits. */
+function isRounded(digits: string): boolean {
+  const double = Number(digits);
+  if (String(double) === digits) return false;
+  return digits.length > 310 || !Number.isFinite(double) || BigInt(double) !== BigInt(digits);
+}
+
+/** Digits without the zeros that end the places after a point. */
+export function trimPlaces(digits: string): string {
+  return digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
+}
+
+/** The bytes of base64 text (RFC 4648, section 4, with padding); undefined for anything else. */
+export function decodeBase64(value: PresentValue): Buffer | undefined {
+  if (typeof value !== "string") return undefined;
+  const decoded = Buffer.from(value, "base64");
+  return decoded.toString("base64") === value ? decoded : undefined;
+}
+
+/** A JSON number that a double would write otherwise, kept as it came. */
+export class ExactNumber {
+  /** The number's JSON text. */
+  readonly source: string;
+
+  constructor(source: string) {
+    this.source = source;
+  }
+}
+
+const WHOLE_NUMBER = "a whole number of 64 bits";
+
+/** What a column takes, by its declared type, for messages. */
+const forms: readonly (readonly [type: RegExp, form: string])[] = [
+  [/^(?:enum|set)\(/, "one of its labels"],
+  [/\[\]$/, "an array"],
+  [/^(?:tinyint\(1\)|bool)/, "true or false"],
+  [/^(?:(?:tiny|small|medium|big)?int|(?:big|small)?serial|year)/, WHOLE_NUMBER],
+  [/^(?:float|double|real|numeric|decimal)/, "a number"],
+  [/^date$/, "text such as 2026-01-31"],
+  [/^(?:timestamp|datetime)/, "text such as 2026-01-31T13:45:00"],
+  [/^time/, "text such as 13:45:00"],
+  [/^uuid/, "text such as 5f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f"],
+  [/^json/, "any JSON"],
+  [/^bytea|^bytes|blob|binary/, "bytes as base64 text"],
+  [/char|text|^string|^name$/, "text"],
+];
+
+function formOf(type: string): string | undefined {
+  const folded = type.toLowerCase();
+  return forms.find(([of]) => of.test(folded))?.[1];
+}
+
+/** `; allowed: text` for the end of a message; nothing where the type does not tell. */
+export function allowedForm(type: string): string {
+  const form = formOf(type);
+  return form === undefined ? "" : `; allowed: ${form}`;
+}
+
+/** Labels that a message lists. */
+const MOST_LABELS = 30;
+
+function labelsOf({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "labels"> }) {
+  if (labels === undefined) return undefined;
+  const more = labels.length > MOST_LABELS ? ", ..." : "";
+  return `; allowed: ${labels.slice(0, MOST_LABELS).join(", ")}${more}`;
+}
+
+/** The same for what the column compares with: any number where it holds whole ones. */
+function comparableForm(type: string): string {
+  return allowedForm(type).replace(WHOLE_NUMBER, "a number");
+}
+
+/** Characters of a whole number of 64 bits. */
+const LONGEST_INTEGER = 20;
+
+/**
+ * What a column that does not take a string makes of the whole number beyond 2^53 - 1 whose digits
+ * the string is: so clients spell it whose numbers are doubles.
+ */
+function ofDigits<Taken>(
+  value: PresentValue,
+  take: (number: PresentValue) => Taken | undefined,
+): Taken | undefined {
+  if (typeof value !== "string" || value.length > LONGEST_INTEGER) return undefined;
+  const isRounded = /^-?[1-9]\d{15,}$/.test(value) && !Number.isSafeInteger(Number(value));
+  return isRounded ? take(BigInt(value)) : undefined;
+}
+
+/** A column that stores its values as `Stored`. */
+interface Storing<Stored> {
+  readonly name: string;
+  readonly type: string;
+  readonly kind: Pick<ColumnKind, "labels"> & { store(value: PresentValue): Stored | undefined };
+}
+
+/** A cell's value as the column stores it. @throws EngineRefusal `invalid_value` or `number_out_of_range` if it does not */
+export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
+  if (value === null) return null;
+  const stored = column.kind.store(value) ?? ofDigits(value, column.kind.store);
+  if (stored !== undefined) return stored;
+  const isTooLarge = formOf(column.type) === WHOLE_NUMBER && isBeyondIntegers(value);
+  throw new EngineRefusal(
+    isTooLarge ? "number_out_of_range" : "invalid_value",
+    `Column "${column.name}" (${column.type}) does not take ${describe(value)}${labelsOf(column) ?? allowedForm(column.type)}`,
+  );
+}
+
+/** A value as the column compares with it. @throws EngineRefusal `invalid_value` if it does not */
+export function comparedValue(column: Column, value: CellValue): unknown {
+  const { compare } = column.kind;
+  const compared = value === null ? undefined : (compare(value) ?? ofDigits(value, compare));
+  if (compared !== undefined) return compared;
+  throw new EngineRefusal(
+    "invalid_value",
+    `Column "${column.name}" (${column.type}) cannot be compared in this way with ${describe(value)}${labelsOf(column) ?? comparableForm(column.type)}`,
+  );
+}
+
+function describe(value: PresentValue | null): string {
+  if (value === null) return "null";
+  if (Array.isArray(value)) return "an array";
+  if (value instanceof ExactNumber) return "this number";
+  switch (typeof value) {
+    case "object":
+      return "an object";
+    case "bigint":
+    case "number":
+      return "this number";
+    default:
+      return `this ${typeof value}`;
+  }
+}
