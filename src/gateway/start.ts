@@ -4,6 +4,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { letMemoryGrow } from "../memory-at-start.ts";
 import type { MetricValues } from "../observe/metrics.ts";
+import type { Gateway } from "./gateway.ts";
 import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gateway.ts";
 import { type Listener, openListener } from "./server.ts";
 import type { FirstPassword } from "./service-directory.ts";
@@ -123,6 +124,12 @@ async function listen(
   return { listener, url };
 }
 
+async function warnIfDown({ routing, log }: Gateway): Promise<void> {
+  if (await routing.isUp()) return;
+  const targets = routing.targets.map(({ name }) => name);
+  log.warn({ targets }, "the upstream does not answer: until it does, queries are 502 or 503");
+}
+
 async function open(
   loaded: LoadedConfiguration,
   options: MemberOptions,
@@ -138,6 +145,8 @@ async function open(
   const { listener, url } = await listen(openedGateway, loaded, options, opened);
   const { publicUrl, consoleUrl, access, revocations } = gateway;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
+  // The greeting tells a terminal. Of several processes only the first tells the log.
+  if (!options.hasTerminal && (options.member?.number ?? 1) === 1) void warnIfDown(gateway);
   const facts = { url, publicUrl, consoleUrl, firstPassword, dataDirectory, isUpstreamUp };
   return {
     facts: { ...facts, ...accessFacts(access.snapshot) },

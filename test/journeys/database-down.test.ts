@@ -35,6 +35,19 @@ async function scene(t: Test, upstream?: string) {
   return { gateway, token, metric, sees };
 }
 
+t.test("a start tells the log once if the database does not answer", async (t) => {
+  const [silent, good] = await Promise.all([
+    startGateway(t, { upstream: "http://127.0.0.1:1" }),
+    startGateway(t),
+  ]);
+  const isWarning = ({ msg }: Record<string, unknown>) =>
+    String(msg).startsWith("the upstream does not answer");
+  t.match(await silent.service.logged(isWarning), { level: "warn", targets: ["127.0.0.1:1"] });
+  t.equal((await good.request("/readyz")).status, 200);
+  t.equal(silent.service.log.filter(isWarning).length, 1);
+  t.notOk(good.service.log.some(isWarning));
+});
+
 t.test("readiness and metrics follow PostgreSQL behind the engine", async (t) => {
   const server = await startPostgres(t);
   const { address } = await startService(t, server.url());

@@ -27,10 +27,11 @@ export class RawUpstream {
   #accept(socket: Socket, onRequest: OnRequest): void {
     const connection = ++this.connections;
     let rest = "";
+    let isProbe = false;
     this.#sockets.add(socket);
     socket.on("error", () => {});
     socket.once("close", () => {
-      this.closed++;
+      if (!isProbe) this.closed++;
       this.#sockets.delete(socket);
     });
     socket.setEncoding("latin1").on("data", (text) => {
@@ -41,6 +42,13 @@ export class RawUpstream {
       if (rest.length < size) return;
       const request = rest.slice(0, size);
       rest = rest.slice(size);
+      if (request.startsWith("GET /healthz ")) {
+        // Asked by the gateway itself, at any time.
+        isProbe = true;
+        this.connections--;
+        socket.end(wireAnswer("{}"));
+        return;
+      }
       this.requests.push(request);
       onRequest(socket, request, connection);
     });
