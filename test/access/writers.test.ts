@@ -43,14 +43,14 @@ t.test("four processes with 25 writers each lose nothing", async (t) => {
 });
 
 /** Starts a writer, kills it a moment later, and returns the names that it had acknowledged. */
-async function killWriter(file: string, prefix: string): Promise<string[]> {
+async function killWriter(file: string, prefix: string, patienceMs: number): Promise<string[]> {
   const writer = startWriter(file, prefix, 0);
   const { stdout } = writer;
   if (stdout === null) throw new Error("its output is not piped");
   let output = "";
   stdout.setEncoding("utf8").on("data", (printed: string) => (output += printed));
   await once(stdout, "data");
-  await delay(Math.random() * 40);
+  await delay(Math.random() * patienceMs);
   const closed = once(writer, "close");
   writer.kill("SIGKILL");
   await closed;
@@ -61,9 +61,14 @@ async function killWriter(file: string, prefix: string): Promise<string[]> {
 t.test("200 writers killed at any moment lose nothing that was acknowledged", async (t) => {
   const file = accessFile(t, text);
   const acknowledged: string[] = [];
+  let patienceMs = 40;
   for (let round = 0; round < 50; round += 1) {
-    const writers = ["a", "b", "c", "d"].map((letter) => killWriter(file, `${letter}${round}`));
+    const writers = ["a", "b", "c", "d"].map((letter) =>
+      killWriter(file, `${letter}${round}`, patienceMs),
+    );
     acknowledged.push(...(await Promise.all(writers)).flat());
+    // A busy machine may need longer for the first write.
+    if (acknowledged.length === 0) patienceMs = Math.min(2 * patienceMs, 2000);
     const whole = new Set(await usersIn(file));
     t.ok(
       acknowledged.every((name) => whole.has(name)),
