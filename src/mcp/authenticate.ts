@@ -11,40 +11,36 @@ import type { AccessToken, AuthorizationServer } from "../oauth/server/options.t
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 
-/** Who calls `/mcp`, whatever authorization server its token came from. */
+/** The caller of `/mcp`, whichever authorization server issued the token. */
 export interface Principal {
-  /** The user, and what its token is limited to. */
   readonly subject: Subject;
   readonly scopes: ReadonlySet<McpScope>;
   readonly tokenId: string;
-  /** The OAuth client that its token was issued to. */
   readonly clientId?: string | undefined;
   /** Epoch seconds. */
   readonly expiresAt: number;
   /**
-   * Looks again whether the token would be accepted now: for streams that stay open.
+   * Checks the token again, for streams that stay open.
    *
-   * @throws Refusal `token_expired`, `token_revoked`, `user_gone` or, for an external user, `no_grant`
+   * @throws Refusal `token_expired`, `token_revoked`, `user_gone` or, for an external user,
+   * `no_grant`
    */
   requireStillGood(): void;
-  /** Notes a tool that was called, where the user is to see what an app does. */
+  /** Records a tool call where the user can see what an app does. */
   noteCall?(tool: string): void;
 }
 
-/** A token of this gateway's own users: a login token was issued to no client. */
+/** A token of a Gatehouse user. Login tokens are issued to no client. */
 type OwnToken = Omit<AccessToken, "clientId" | "noteCall"> &
   Partial<Pick<AccessToken, "clientId" | "noteCall">>;
 
-/** Everything by which a token that is shown at `/mcp` can be judged. */
 export interface PrincipalSources {
   readonly tokens: TokenAuthority;
-  /** The `iss` of login tokens. */
   readonly loginIssuer: string;
-  /** The embedded authorization server, as far as its tokens are concerned. */
   readonly authorizationServer:
     | (Pick<AuthorizationServer, "verify"> & { readonly issuer: string })
     | undefined;
-  /** Undefined if tokens are the embedded server's. */
+  /** Undefined if tokens come from the embedded server. */
   readonly externalIssuers: ExternalIssuers | undefined;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
@@ -52,10 +48,9 @@ export interface PrincipalSources {
 
 const allScopes: ReadonlySet<McpScope> = new Set(mcpScopes);
 
-/** Tokens whose issuer is remembered. */
 const MEMOIZED_TOKENS = 256;
 
-/** The issuer that a token claims; only for choosing who is to verify it. */
+/** The unverified issuer claim. It only selects the verifier. */
 const claimedIssuer = memoize((token: string): string => {
   try {
     return decodeJwt(token).iss ?? "";
@@ -68,12 +63,11 @@ function requireUnexpired({ expiresAt }: { expiresAt: number }): void {
   if (expiresAt <= epochSeconds()) throw new Refusal("token_expired");
 }
 
-/** A login token opens all that its user may, for as long as it is not revoked on file. */
+/** A login token carries all rights of its user until it is revoked on file. */
 function ofLogin(claims: TokenClaims): OwnToken {
   return { ...claims, readOnly: false, scopes: allScopes, requireStillGranted() {} };
 }
 
-/** A principal of this gateway's own users, by a login token or an access token. */
 function ownPrincipal(sources: PrincipalSources, token: OwnToken): Principal {
   const requireStillGood = () => {
     requireUnexpired(token);
@@ -91,7 +85,7 @@ function ownPrincipal(sources: PrincipalSources, token: OwnToken): Principal {
 }
 
 /**
- * An external user needs no record, but at least one grant.
+ * External users need at least one grant, but no user record.
  *
  * @throws Refusal `token_revoked` or `no_grant`, with the token
  */
@@ -128,8 +122,8 @@ function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Pri
 }
 
 /**
- * Finds out who shows this Authorization header at `/mcp`: a login token opens it with all scopes,
- * an access token with its own.
+ * Authenticates the Authorization header of a request to `/mcp`. A login token has all scopes, an
+ * access token its own.
  *
  * @throws Refusal with one of the 401 codes, `no_grant` or `issuer_unreachable`
  */

@@ -34,7 +34,7 @@ import { registerTool, type Taking, toolsOf, withApproval } from "./tools/regist
 import type { ToolResult } from "./tools/result.ts";
 import type { Tool, ToolContext } from "./tools/tool.ts";
 
-/** Tables that one answer lists at most; the rest are found by the template. */
+/** Tables listed in one response. Clients reach the others through the resource template. */
 const LARGEST_LIST = 1000;
 const scheme = "gatehouse:///";
 const mimeType = "application/json";
@@ -60,7 +60,6 @@ async function listTables<Caller>(
   return found;
 }
 
-/** What a caller is told, in the protocol's terms. */
 function asProtocolError(error: unknown, uri: string): unknown {
   if (!(error instanceof Refusal)) return error;
   const data = { uri, code: error.code };
@@ -85,7 +84,6 @@ async function readTable<Caller>(
   }
 }
 
-/** Registers the tables' schemas as resources on the server of one request. */
 function registerResources<Caller>(
   server: McpServer,
   schema: SchemaSource<Caller>,
@@ -103,24 +101,21 @@ function registerResources<Caller>(
   );
 }
 
-/** Between node:http and the Fetch API that the protocol's library speaks. */
-
 /**
- * Holds the structured content of a call's result while the protocol's library writes the answer
- * around it. The library gets a small object in its place: it would hold the whole several times,
- * and write it in one go.
+ * Holds the structured content of a tool result while the MCP library serializes the response
+ * around a small placeholder. The library would otherwise keep several copies of the content and
+ * serialize it without a pause.
  */
 class ResultSlot {
   readonly #mark = { [randomUUID()]: true };
   #structured: Buffer = Buffer.alloc(0);
 
-  /** Takes a result, and gives what stands for it. */
   take({ text, structured }: ToolResult): CallToolResult {
     this.#structured = structured;
     return { content: [{ type: "text", text }], structuredContent: this.#mark };
   }
 
-  /** The answer as the library wrote it, with the structured content in its place. */
+  /** Replaces the placeholder in the serialized response by the structured content. */
   fill(answer: string): Buffer[] {
     const [before = "", ...after] = answer.split(JSON.stringify(this.#mark));
     if (after.length === 0) return [Buffer.from(before)];
@@ -128,14 +123,15 @@ class ResultSlot {
   }
 }
 
-/** Request headers that mean something to the protocol; a credential is not among them. */
+/** Request headers that the protocol uses. Credentials are left out. */
 const passed = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
 
-/** A request in the Fetch API's form, with the server that is to answer it. */
 class WebRequest extends Request {
-  /** The library asks for a server by the request alone. */
+  /** The library passes only the request to the server factory. */
   createServer: (() => McpServer) | undefined;
-  /** As it was given: the one that the Fetch API makes of it costs more than all else of a request. */
+  /**
+   * The original signal. Creating the Fetch API's own copy costs more than the rest of a request.
+   */
   override readonly signal: AbortSignal;
 
   constructor(url: string, init: RequestInit, signal: AbortSignal) {
@@ -144,7 +140,10 @@ class WebRequest extends Request {
   }
 }
 
-/** The request in the Fetch API's form, without its body, aborted when its answer is over. */
+/**
+ * Converts the request, without its body. Its signal aborts when the connection closes before the
+ * response is complete.
+ */
 export function toWebRequest(request: IncomingMessage, response: ServerResponse): WebRequest {
   const client = new AbortController();
   response.once("close", () => response.writableFinished || client.abort());
@@ -152,7 +151,6 @@ export function toWebRequest(request: IncomingMessage, response: ServerResponse)
   for (const [name, value] of Object.entries(request.headers)) {
     if (passed.test(name) && value !== undefined) headers.set(name, String(value));
   }
-  // Only the body and the headers count; where the server is reached is not its concern.
   const { method = "" } = request;
   return new WebRequest("http://localhost/mcp", { method, headers }, client.signal);
 }
@@ -166,10 +164,10 @@ function writeHead(answer: Response, response: ServerResponse, added: readonly s
 }
 
 /**
- * Sends an answer of the Fetch API, at its reader's pace. Its head goes out with the first part of
- * its body, by when it is known what was decided. Resolves when it has gone out or broken off.
+ * Sends a Fetch API response with backpressure. The head is sent with the first part of the body,
+ * because the decision is known only then. Resolves when the response is sent or aborted.
  *
- * @param answerHeaders what is added to the head: names and values in turn
+ * @param answerHeaders added headers: names and values in turn
  */
 async function sendWebResponse(
   answer: Response,
@@ -195,11 +193,10 @@ async function sendWebResponse(
   try {
     await pipeline(Readable.fromWeb(answer.body), headed, response);
   } catch {
-    // Half an answer must not look like a whole one; the pipeline has cut the connection.
+    // A partial response must not look complete. The pipeline has cut the connection.
   }
 }
 
-/** Bytes that are given to the client's connection at a time. */
 const PIECE_BYTES = 64 * 1024;
 
 function* piecesOf(buffers: readonly Buffer[]): Generator<Buffer> {
@@ -211,8 +208,9 @@ function* piecesOf(buffers: readonly Buffer[]): Generator<Buffer> {
 }
 
 /**
- * Sends the answer to a call of a tool, at its reader's pace, with what the slot holds in its place.
- * Resolves when it has gone out or broken off, or was handed over in one piece.
+ * Sends the response to a tool call with backpressure, with the slot's content in place of the
+ * placeholder. Resolves when the response is sent or aborted, or once it is written if it fits into
+ * one piece.
  */
 async function sendInPieces(
   answer: Response,
@@ -229,25 +227,24 @@ async function sendInPieces(
     if (length <= PIECE_BYTES) response.end(Buffer.concat(buffers));
     else await pipeline(Readable.from(piecesOf(buffers)), response);
   } catch {
-    // The client has gone away; half an answer must not look like a whole one.
+    // The client has disconnected. A partial response must not look complete.
     response.destroy();
   }
 }
 
 type Implementation = ConstructorParameters<typeof McpServer>[0];
 
-/** Why a message is no success; undefined if it is one, or no answer. */
+/** The reason code of an error or a failed call, undefined for all other messages. */
 function failureIn(message: JSONRPCMessage): string | undefined {
   if ("error" in message) return reasonOf(message.error.code);
   const isFailedCall = "result" in message && message.result.isError === true;
   return isFailedCall ? reasonOf(errorCode("invalidParams")) : undefined;
 }
 
-/** A server that tells of each answer that is no success, before it goes out. */
+/** Reports each error response before it is sent. */
 class ObservedServer extends McpServer {
   readonly #onFailure: (reason: string) => void;
 
-  /** @param onFailure takes the reason's stable code */
   constructor(
     implementation: Implementation,
     options: ServerOptions,
@@ -270,26 +267,27 @@ class ObservedServer extends McpServer {
 
 interface EmbeddedMcpOptions<Caller extends Principal> extends ToolContext<Caller> {
   readonly serverVersion: string;
-  /** Counts the call of a tool. @throws Refusal `rate_limited` */
+  /** @throws Refusal `rate_limited` */
   countCall?(caller: Caller): Promise<void> | undefined;
 }
 
-/** A request on its way through the protocol's library. */
 interface Call<Caller> {
   readonly message: McpMessage | undefined;
   readonly principal: Caller;
   readonly answering: Answering;
-  /** The tools that there are just now. */
   readonly tools: readonly Tool<Caller>[];
   readonly hasSchema: boolean;
   readonly slot: ResultSlot;
 }
 
-/** Bytes of a message that are none of a tool's arguments. */
+/** Bytes of a message without the tool's arguments. */
 const LARGEST_ENVELOPE = 16 * 1024;
 const noArguments = Buffer.from("{}");
 
-/** Answers differ by caller, so no cache may hand one's to another; they go stale with a grant. */
+/**
+ * Responses depend on the caller and become stale with a grant, so shared caches must not keep
+ * them.
+ */
 const ownAnswer = { ttlMs: 0, cacheScope: "private" } as const;
 const cacheHints = {
   "tools/list": ownAnswer,
@@ -305,12 +303,15 @@ const instructions =
   "depends on the caller's role on the database that it names; a denied call says which rule " +
   "denied it, and trying it again does not help.";
 
-/** A list holds what the caller may use; a call of another tool learns why it is denied. */
+/**
+ * Lists show only tools that the caller may use. A call of another tool gets the reason for its
+ * denial.
+ */
 function visibleTools<Caller>(
   { mayUse, mayNeedApproval }: ToolContext<Caller>,
   { tools, message, principal }: Call<Caller>,
 ): readonly Tool<Caller>[] {
-  // What is registered costs: a request gets the tools that its answer is about.
+  // Registering tools is expensive, so only those that the response needs are registered.
   if (message?.method === "tools/call") {
     return tools.filter(({ definition }) => definition.name === message.name);
   }
@@ -348,7 +349,6 @@ function createServer<Caller extends Principal>(
   return server;
 }
 
-/** @throws McpRefused for a call of a tool that there is not */
 function requireTool(
   tools: readonly Pick<Tool<never>, "definition" | "isOfSchema">[],
   message: McpMessage,
@@ -365,10 +365,10 @@ function isToolCall({ kind, method }: McpMessage): boolean {
 }
 
 /**
- * The message as the protocol's library gets to see it: without a tool's arguments, which the
- * scanner alone judges, and which the library would go through in one go.
+ * The message for the MCP library, without a tool's arguments. Only the scanner judges those, and
+ * the library would process them without a pause.
  *
- * @throws McpRefused if the rest is larger than that of any message
+ * @throws McpRefused if the rest exceeds `LARGEST_ENVELOPE`
  */
 function envelopeOf(body: Buffer, message: McpMessage): unknown {
   const args = isToolCall(message) ? message.arguments : undefined;
@@ -386,7 +386,7 @@ interface Sent {
   readonly envelope: unknown;
 }
 
-/** Judges what was sent. @throws McpRefused, or Refusal `insufficient_scope` */
+/** @throws McpRefused, or Refusal `insufficient_scope` */
 async function readCall(
   request: IncomingMessage,
   body: Buffer,
@@ -399,7 +399,6 @@ async function readCall(
   return { message, envelope: envelopeOf(body, message) };
 }
 
-/** True if it makes a difference to the answer whether there is a schema. */
 function concernsSchema(
   tools: readonly Pick<Tool<never>, "definition" | "isOfSchema">[],
   message: McpMessage | undefined,
@@ -409,8 +408,8 @@ function concernsSchema(
 }
 
 /**
- * The MCP server of the gateway itself: the database's operations as tools. It keeps no sessions: every request of every revision is answered
- * by itself, and the caller's rights are those of that moment.
+ * The gateway's own MCP server, which offers database operations as tools. It keeps no sessions:
+ * each request is judged on its own, by the caller's current rights.
  */
 export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcpOptions<Caller>) {
   const toolsNow = toolsOf(options);
@@ -420,14 +419,13 @@ export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcp
     return server;
   });
 
-  /** What the request asks for, and of what there is just now. @throws McpRefused or Refusal */
   async function openCall(
     message: McpMessage | undefined,
     principal: Caller,
     signal: AbortSignal,
   ): Promise<Omit<Call<Caller>, "answering" | "slot">> {
     const tools = toolsNow();
-    // Where it cannot be said, whoever asks for more learns why.
+    // If availability is unknown, a later call for the schema fails with the reason.
     const hasSchema =
       concernsSchema(tools, message) &&
       (await options.schema.isOffered(principal, signal)) !== false;
@@ -438,9 +436,9 @@ export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcp
 
   return {
     /**
-     * Answers one request. Resolves when the answer has gone out or broken off.
+     * Answers one request. Resolves when the response is sent or aborted.
      *
-     * @param body the whole body; empty for GET and DELETE
+     * @param body empty for GET and DELETE
      * @throws Refusal `insufficient_scope`
      */
     async handle(
@@ -465,7 +463,7 @@ export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcp
       }
       const parsed = sent === undefined ? {} : { parsedBody: sent.envelope };
       const answer = await handler.fetch(webRequest, parsed);
-      // What the library refuses before a server is asked has a status alone.
+      // Requests that the library refuses before it creates a server carry only a status.
       const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
       if (answer.status >= 400) answering.onRefused(reason);
       const isWhole = sent !== undefined && isToolCall(sent.message);

@@ -5,7 +5,7 @@ import type { Principal } from "./authenticate.ts";
 import type { McpMessage } from "./message.ts";
 import type { Era } from "./protocol-headers.ts";
 
-/** Every error that is answered: its code, and what the audit calls it. */
+/** Error codes, each with its audit reason. */
 
 const errors = {
   // JSON-RPC 2.0, section 5.1
@@ -14,11 +14,11 @@ const errors = {
   methodNotFound: [-32601, "method_not_found"],
   invalidParams: [-32602, "invalid_params"],
   internalError: [-32603, "internal_error"],
-  /** A session that is unknown, over, or another user's. */
+  /** The session is unknown, has ended, or belongs to another user. */
   sessionNotFound: [-32001, "session_not_found"],
-  /** A call that the caller's rights do not cover: of this gateway. */
+  /** Gatehouse only: the caller lacks the right. */
   denied: [-32010, "denied"],
-  /** A stream more than one user may have open: of this gateway. */
+  /** Gatehouse only: the user has too many open streams. */
   tooManyStreams: [-32011, "too_many_streams"],
   // MCP 2026-07-28
   headerMismatch: [-32020, "header_mismatch"],
@@ -29,31 +29,28 @@ type ErrorName = keyof typeof errors;
 
 const reasons: ReadonlyMap<number, string> = new Map(Object.values(errors));
 
-/** The number of an error (JSON-RPC 2.0, section 5.1). */
 export function errorCode(name: ErrorName): number {
   return errors[name][0];
 }
 
-/** The stable code by which the audit knows an error; `bad_request` for one of another's making. */
+/** The stable audit code of an error number, `bad_request` for numbers not defined here. */
 export function reasonOf(code: number): string {
   return reasons.get(code) ?? "bad_request";
 }
 
-/** What identifies a request to its sender; numbers are integers up to 2^53 - 1. */
+/** Numbers are integers up to 2^53 - 1. */
 export type MessageId = string | number;
 
 interface McpRefusedOptions {
-  /** The HTTP status, 400 unless given. */
   readonly status?: number;
-  /** The stable code of the rule that refuses; that of the error unless given. */
+  /** Stable code of the rule that refuses. Default: that of the error. */
   readonly reason?: string;
-  /** Further members of the error, fit for the client. */
+  /** Additional members of the error, safe to show to the client. */
   readonly data?: Readonly<Record<string, unknown>>;
-  /** The request that is refused, if it could be read. */
   readonly id?: MessageId | undefined;
 }
 
-/** A message that is refused in the protocol's own terms: answered as a JSON-RPC error. */
+/** A refused message, which is answered with a JSON-RPC error. */
 export class McpRefused extends Error {
   override readonly name = "McpRefused";
   readonly code: number;
@@ -72,29 +69,28 @@ export class McpRefused extends Error {
   }
 }
 
-/** What the gateway adds to the answer of a request, and is told of it. */
 export interface Answering {
   /**
-   * Headers that the gateway adds, names and values in turn. Asked for when the answer begins, and
-   * no earlier: they tell what was decided.
+   * Added headers, names and values in turn. Call this only when the response begins, because the
+   * headers report the decision.
    */
   readonly answerHeaders: () => readonly string[];
-  /** Told, before the answer begins, that the protocol refuses the request: the stable code why. */
+  /** Called with a stable code before the response to a refused request begins. */
   readonly onRefused: (reason: string) => void;
 }
 
-/** Sets headers that are given as names and values in turn. */
+/** @param headers names and values in turn */
 export function setHeaders(response: ServerResponse, headers: readonly string[]): void {
   for (let at = 0; at + 1 < headers.length; at += 2) {
     response.setHeader(headers[at] ?? "", headers[at + 1] ?? "");
   }
 }
 
-/** The status of a notification that was taken: it has no answer, so a refusal has none either. */
+/** Status of an accepted notification. It has no response body, not even for a refusal. */
 const ACCEPTED = 202;
 
 /**
- * Answers a refusal as a JSON-RPC error, whose id is null if the request's could not be read
+ * Sends a refusal as a JSON-RPC error. The id is null if the request's id could not be read
  * (JSON-RPC 2.0, section 5).
  */
 export function sendMcpRefusal(
@@ -118,8 +114,8 @@ export function sendMcpRefusal(
 }
 
 /**
- * The protocol's methods, all revisions together, each with the scope that it needs, if it needs one. A method that
- * is not here is a server's own, and nobody knows what it would do: it goes nowhere.
+ * Methods of all protocol revisions with the scope that each needs. Other methods are
+ * server-specific with unknown effects, so they are refused.
  */
 const scopes: ReadonlyMap<string, McpScope | undefined> = new Map([
   ...needing(undefined, "initialize", "ping", "server/discover", "logging/setLevel"),
@@ -144,8 +140,8 @@ const notifications: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The status of a message with a method that nobody knows. In revisions with sessions 404 says that
- * the session is lost, so there the error alone tells, and a notification is taken and not answered.
+ * The status for an unknown method. In revisions with sessions, 404 means a lost session, so only
+ * the error reports the problem. Notifications are accepted without an answer.
  */
 function statusOfUnknown({ kind }: McpMessage, era: Era): number {
   if (era === "stateless") return 404;
@@ -153,10 +149,10 @@ function statusOfUnknown({ kind }: McpMessage, era: Era): number {
 }
 
 /**
- * Judges a message by its method and the token's scopes.
+ * Checks a message's method against the token's scopes.
  *
  * @throws McpRefused `methodNotFound`
- * @throws Refusal `insufficient_scope`, which names the scope that is missing
+ * @throws Refusal `insufficient_scope`, which names the missing scope
  */
 export function requireMethod(message: McpMessage, principal: Principal, era: Era): void {
   const { kind, method, id } = message;

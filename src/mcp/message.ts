@@ -5,31 +5,29 @@ import { memoize } from "../memoize.ts";
 import { isPlainName } from "../query/names.ts";
 import { McpRefused, type MessageId } from "./json-rpc.ts";
 
-/** Where a request of 2026-07-28 and later names its protocol version, in `params._meta`. */
+/** Member of `params._meta` with the protocol version, in 2026-07-28 and later. */
 const versionKey = "io.modelcontextprotocol/protocolVersion";
 
-/** One JSON-RPC message, read as far as a gateway has to know it. */
+/** The parts of one JSON-RPC message that the gateway needs. */
 export interface McpMessage {
   readonly kind: "request" | "notification" | "response";
-  /** Of a request, and of a response the request's that it answers. */
   readonly id: MessageId | undefined;
-  /** Empty for a response. */
   readonly method: string;
-  /** What the message is about: a tool, a prompt, a resource or a task, if its method is of one. */
+  /** Name of the tool, prompt, resource or task, for methods that have one. */
   readonly name: string | undefined;
-  /** What `params._meta` claims; undefined for clients before 2026-07-28. */
+  /** The version in `params._meta`, undefined for clients before 2026-07-28. */
   readonly protocolVersion: string | undefined;
-  /** The object `params.arguments`, as it was sent: a part of the body. */
+  /** The bytes of `params.arguments`: a slice of the body. */
   readonly arguments: Buffer | undefined;
 }
 
-/** Bytes of a string of the protocol's own, such as a method or an id. */
+/** Bytes of a protocol string, such as a method or an id. */
 const LONGEST_TEXT = 8 * 1024;
 
 const messageMembers = ["jsonrpc", "id", "method", "params", "result", "error"];
 const guardedParams = ["name", "uri", "taskId", "arguments", "_meta"];
 
-/** Which member of `params` says what a message is about, by its method. */
+/** Member of `params` that names the target, by method. */
 const nameMembers: ReadonlyMap<string, string> = new Map([
   ...ofMember("name", "tools/call", "prompts/get"),
   ...ofMember("uri", "resources/read", "resources/subscribe", "resources/unsubscribe"),
@@ -44,13 +42,15 @@ function invalid(problem: string, id?: MessageId): McpRefused {
   return new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id });
 }
 
-/** A key as parsers see it that match members without regard to case. */
+/** Folds a key like parsers that ignore case. */
 const fold = memoize((key) => key.toUpperCase().toLowerCase());
 
-/** Bytes of a key after which it is none of the protocol's, in whatever case. */
+/** No protocol key is longer, in whatever case. In bytes. */
 const LONGEST_KEY = 256;
 
-/** True for a key that differs only by case from one that counts. */
+/**
+ * True for a key that equals a known key except for case. The caller has excluded exact matches.
+ */
 function isMisspelt(key: string, known: readonly string[]): boolean {
   if (key.length > LONGEST_KEY) return false;
   const folded = fold(key);
@@ -58,10 +58,10 @@ function isMisspelt(key: string, known: readonly string[]): boolean {
 }
 
 /**
- * The members that count of an object that was judged, and no others.
+ * Reads only the known members of an object.
  *
- * @throws McpRefused for a key that differs only by case from one that counts: a server that folds
- *   case would take its value instead of the one that was judged
+ * @throws McpRefused for a key that differs from a known one only by case: a server that ignores
+ * case would take its value instead of the judged one
  */
 export function* readKnownMembers(
   value: Buffer,
@@ -78,7 +78,6 @@ export function* readKnownMembers(
   return members;
 }
 
-/** @throws McpRefused for a text of the protocol's own that is longer than any has to be */
 function requireShort(key: string, value: Buffer | undefined, id?: MessageId): void {
   if (value === undefined || value.length <= LONGEST_TEXT) return;
   throw invalid(`${key} takes ${value.length} bytes; allowed: ${LONGEST_TEXT}`, id);
@@ -108,7 +107,6 @@ function* readTop(body: Buffer): Steps<Map<string, Buffer>> {
   return top;
 }
 
-/** The member, if it is there. @throws McpRefused for no object */
 function readObject(
   members: ReadonlyMap<string, Buffer>,
   key: string,
@@ -132,10 +130,10 @@ function readString(
   throw new McpRefused("invalidParams", `Invalid params: ${key} is not a string`, { id });
 }
 
-/** Bytes of a plain name in JSON, however it is escaped. */
+/** Bytes of a plain name in JSON, with every character escaped. */
 const LONGEST_NAME = 6 * 63 + 2;
 
-/** The name of a database or a table that a JSON value is; undefined if it is none. */
+/** The value as a database or table name, undefined if it is not a valid one. */
 export function plainNameIn(value: Buffer | undefined): string | undefined {
   const name = value === undefined || value.length > LONGEST_NAME ? undefined : readText(value);
   return name !== undefined && isPlainName(name) ? name : undefined;
@@ -186,14 +184,17 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
 /**
  * Reads one JSON-RPC 2.0 message.
  *
- * @throws McpRefused `parseError` for what is no JSON in UTF-8; `invalidRequest` for what is no
- *   single message, or one that two parsers could read differently; `invalidParams`
+ * @throws McpRefused `parseError` if the body is not JSON in UTF-8, `invalidRequest` if it is not a
+ * single message or two parsers could read it differently, `invalidParams`
  */
 export function readMessage(body: Buffer): McpMessage {
   return runAtOnce(messageIn(body));
 }
 
-/** As `readMessage`, in slices, between which others are served. The bytes must not change. */
+/**
+ * Like `readMessage`, but yields to other requests between slices. The bytes must not change until
+ * it resolves.
+ */
 export function readMessageInSlices(body: Buffer): Promise<McpMessage> {
   return runCooperatively(messageIn(body));
 }

@@ -4,7 +4,7 @@ import { foldHeader } from "../config/kinds.ts";
 import { McpRefused } from "./json-rpc.ts";
 import type { McpMessage } from "./message.ts";
 
-/** The revisions of the protocol, newest first, that a message may claim. */
+/** Supported protocol revisions, newest first. */
 const protocolVersions = [
   "2026-07-28",
   "2025-11-25",
@@ -16,22 +16,24 @@ const protocolVersions = [
 /** The first revision without a handshake, whose headers mirror the body. */
 const firstStateless = "2026-07-28";
 
-/** `stateless`: 2026-07-28 and later; `handshake`: the revisions before, which begin by one. */
+/**
+ * `stateless`: 2026-07-28 and later. `handshake`: earlier revisions, which begin with a handshake.
+ */
 export type Era = "stateless" | "handshake";
 
-/** Methods whose `Mcp-Name` must be there; those of tasks by the extension that they are of. */
+/** Methods that require `Mcp-Name`. The task methods come from the tasks extension. */
 const namedMethods: ReadonlySet<string> = new Set([
   ...["tools/call", "resources/read", "prompts/get"],
   ...["tasks/get", "tasks/update", "tasks/cancel"],
 ]);
 
-/** Visible ASCII, spaces and tabs: all that may stand in a header as it is. */
+/** Characters that a header can carry unencoded: visible ASCII, spaces and tabs. */
 const plainValue = /^[\t\x20-\x7e]*$/;
 const encodedValue = /^=\?base64\?(?<base64>.*)\?=$/;
 
 /**
- * What a header's value stands for: itself, or UTF-8 text in base64 between `=?base64?` and `?=`
- * (MCP 2026-07-28, Streamable HTTP, Value Encoding).
+ * Decodes a header value: plain text, or UTF-8 in base64 between `=?base64?` and `?=` (MCP
+ * 2026-07-28, Streamable HTTP, Value Encoding).
  *
  * @returns undefined if it is malformed
  */
@@ -40,18 +42,18 @@ export function decodeHeaderValue(value: string): string | undefined {
   const base64 = encodedValue.exec(value)?.groups?.base64;
   if (base64 === undefined) return value;
   const bytes = Buffer.from(base64, "base64");
-  // Only the one canonical spelling (RFC 4648, section 3.5) stands for a text.
+  // Only the canonical base64 form is accepted (RFC 4648, section 3.5).
   if (bytes.toString("base64") !== base64 || !isUtf8(bytes)) return undefined;
   return bytes.toString("utf8");
 }
 
 /**
- * A header's value that stands for the text: itself where it can travel as it is and would not be
- * taken for base64, else UTF-8 in base64 (MCP 2026-07-28, Streamable HTTP, Value Encoding).
+ * Encodes text as a header value. Text that a header cannot carry, or that looks encoded, becomes
+ * UTF-8 in base64 (MCP 2026-07-28, Streamable HTTP, Value Encoding).
  */
 export function encodeHeaderValue(text: string): string {
   const isPlain = plainValue.test(text) && !encodedValue.test(text);
-  // Empty values and space at the ends are lost on the way (RFC 9110, section 5.5).
+  // Recipients may drop empty values and surrounding whitespace (RFC 9110, section 5.5).
   if (isPlain && text !== "" && text === text.trim()) return text;
   return `=?base64?${Buffer.from(text).toString("base64")}?=`;
 }
@@ -65,7 +67,6 @@ function headerText(headers: IncomingHttpHeaders, name: string): string | undefi
   return Array.isArray(value) ? value.join(", ") : value;
 }
 
-/** Compares one header with what the body says, if it is there or must be. */
 function requireSame(
   message: McpMessage,
   name: string,
@@ -82,13 +83,13 @@ function requireSame(
   if (value !== expected) throw mismatch(message, `${name} is not what the body says`);
 }
 
-/** Who claims its version in each request is told of the revisions in which that is done. */
+/** Clients that claim a version in each request get only the revisions that work that way. */
 function supportedLike(claimed: string | undefined): readonly string[] {
   if (claimed === undefined) return protocolVersions;
   return protocolVersions.filter((version) => version >= firstStateless);
 }
 
-/** Which revision is spoken. @throws McpRefused if header and body differ, or for an unknown one */
+/** @throws McpRefused if header and body differ, or the version is unknown */
 function readVersion(headers: IncomingHttpHeaders, message: McpMessage): string | undefined {
   const header = headerText(headers, "mcp-protocol-version");
   const claimed = message.protocolVersion;
@@ -104,9 +105,9 @@ function readVersion(headers: IncomingHttpHeaders, message: McpMessage): string 
 }
 
 /**
- * Compares the headers that mirror an argument with what it says, in every spelling that a server
- * may fold to `Mcp-Param-<argument>`: one that goes by them would else take another value than the
- * one that was judged.
+ * Compares headers that mirror an argument with its value. Every spelling that a server may fold to
+ * `Mcp-Param-<argument>` counts. Otherwise a server that trusts the header would use a value that
+ * was not judged.
  *
  * @throws McpRefused `headerMismatch`
  */
@@ -125,12 +126,11 @@ export function judgeParameter(
 
 /**
  * Compares `MCP-Protocol-Version`, `Mcp-Method` and `Mcp-Name` with the body. Clients before
- * 2026-07-28 need not send the latter two; what they send must agree all the same, since a server
- * or a proxy behind may go by it.
+ * 2026-07-28 may omit the last two. Headers that they do send must agree, since a server or proxy
+ * after the gateway may trust them.
  *
- * @returns the era of the revision that is spoken
- * @throws McpRefused `headerMismatch`, `unsupportedVersion`, or `invalidParams` for a request of
- *   2026-07-28 that does not claim its version in the body
+ * @throws McpRefused `headerMismatch`, `unsupportedVersion`, `invalidRequest` for a response in
+ * 2026-07-28, or `invalidParams` for a request of 2026-07-28 without a version in the body
  */
 export function judgeHeaders(headers: IncomingHttpHeaders, message: McpMessage): Era {
   const version = readVersion(headers, message);

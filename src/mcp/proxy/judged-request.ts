@@ -16,22 +16,18 @@ import type { SessionRegister } from "./sessions.ts";
 import { requireOwnTask } from "./task-notes.ts";
 import type { Rights, ToolPolicy } from "./tool-policy.ts";
 
-/** A request that was judged and may go up. */
+/** A request that was judged and may be forwarded upstream. */
 export interface Judged {
-  /** Undefined for GET and DELETE. */
   readonly message: McpMessage | undefined;
   readonly era: Era;
-  /** The caller's own session, if it names one. */
   readonly sessionId: string | undefined;
-  /** What the server behind is told of the caller. */
+  /** The caller's identity for the upstream server. */
   readonly identity: Identity;
 }
 
-/** What a request is judged by. */
 interface Rules {
   readonly policy: ToolPolicy;
   readonly rights: Rights;
-  /** Whose the sessions and the tasks are. */
   readonly sessions: SessionRegister;
 }
 
@@ -40,7 +36,6 @@ function sessionIdOf({ headers }: IncomingMessage): string | undefined {
   return typeof id === "string" ? id : undefined;
 }
 
-/** What the server behind is told of the caller, whose tool call or task is judged for it. */
 async function identify(
   { policy, rights }: Rules,
   { headers }: IncomingMessage,
@@ -58,11 +53,10 @@ async function identify(
 }
 
 /**
- * Judges a request: its body, its headers against it, its session, its method, and the tool that
- * it calls.
+ * Judges a request: body, headers, session, method, and the tool or task.
  *
  * @param body undefined for GET and DELETE
- * @throws McpRefused for what is refused in the protocol's terms
+ * @throws McpRefused for refusals in the protocol's terms
  * @throws Refusal `insufficient_scope`
  */
 export async function judgeRequest(
@@ -90,42 +84,40 @@ export async function judgeRequest(
 }
 
 /**
- * True if the answer may hold a list of tools or tasks: that of a request for one, and the stream of
- * a GET, on which answers are delivered again that a client has missed.
+ * True if the response may hold a list of tools or tasks. The stream of a GET may, because servers
+ * redeliver missed responses there.
  */
 export function mayList({ method }: IncomingMessage, { message }: Judged): boolean {
   if (message === undefined) return method === "GET";
   return message.method === "tools/list" || message.method === "tasks/list";
 }
 
-/** What the gateway knows of where a request came from. */
 export interface Origin extends Omit<Provenance, "identity"> {
-  /** True if the peer's `X-Forwarded-*` headers are believed. */
+  /** True if the peer's `X-Forwarded-*` headers are trusted. */
   readonly isTrusted: boolean;
-  /** False while authentication is off: then nobody is vouched for. */
+  /** False while authentication is off: the gateway then vouches for no identity. */
   readonly isAuthenticated: boolean;
 }
 
-/** A request that was judged, with its whole body; undefined for GET and DELETE. */
 interface UpwardRequest {
   readonly request: IncomingMessage;
   readonly judged: Judged;
   readonly body: Buffer | undefined;
 }
 
-/** Headers that were held against the body, its form, and the caller. */
+/** Headers that were checked against the body, its format, or the caller. */
 const judgedHeaders: ReadonlySet<string> = new Set([
   ...["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id"],
   ...["content-type", "content-encoding"],
 ]);
 
-/** True for headers that the gateway writes itself, or by what it has judged; in any spelling. */
+/** True for headers that the gateway sets itself or has judged, in any spelling. */
 const isWritten = memoize((name) => name === "host" || judgedHeaders.has(foldHeader(name)), 256);
 
 /**
- * The headers that go up: the client's that may, and the gateway's own. Those that were judged go up
- * exactly as they were: not in another spelling that a server may fold to theirs, and also if the
- * client had them taken off as headers of the connection.
+ * The headers to forward upstream: allowed client headers and the gateway's own. Judged headers are
+ * forwarded exactly as they were judged. Other spellings, which a server may fold to the same name,
+ * are dropped. Judged headers stay even if the client listed them in `Connection`.
  */
 export function upwardHeaders(
   { request, judged: { era, sessionId, identity }, body }: UpwardRequest,
@@ -138,7 +130,7 @@ export function upwardHeaders(
     const value = request.headers[name];
     if (value !== undefined && (isInSession || name !== "mcp-session-id")) headers[name] = value;
   }
-  // Lists are looked at on their way back, which an encoding would hinder.
+  // Lists are filtered on the way back, so the response must not be compressed.
   headers["accept-encoding"] = "identity";
   if (body !== undefined) headers["content-length"] = String(body.length);
   const own = { ...origin, identity: origin.isAuthenticated ? identity : undefined };
@@ -146,29 +138,30 @@ export function upwardHeaders(
 }
 
 /**
- * Streams that one user may have open at one time, one for each session that is remembered. Servers
- * have room for some number of all users together, which no one user is to fill.
+ * Open streams per user, one for each session that is remembered. Upstream servers limit the
+ * streams of all users together, and no single user may fill that limit.
  */
 const MOST_PER_USER = 100;
 
-/** True for a request whose answer only tells of changes, for as long as its client likes. */
+/**
+ * True for a request whose response only reports changes and stays open as long as the client
+ * likes.
+ */
 export function isSubscription({ method }: IncomingMessage, { message }: Judged): boolean {
   return message === undefined ? method === "GET" : message.method === "subscriptions/listen";
 }
 
-/** How many streams of changes each user has open, counted here or in another process. */
+/** Open change streams per user, counted here or in another process. */
 export interface StreamRegister {
-  /** Counts a stream as the user's until its answer is over. @throws McpRefused `tooManyStreams` */
+  /** Counts a stream until its response closes. @throws McpRefused `tooManyStreams` */
   open(username: string, response: ServerResponse, id: McpRefused["id"]): void | Promise<void>;
 }
 
-/** The refusal of a stream beyond those that a user may have open. */
 export function tooManyStreams(id: McpRefused["id"], most = MOST_PER_USER): McpRefused {
   const problem = `Too many streams: close one of the ${most} that are open`;
   return new McpRefused("tooManyStreams", problem, { status: 429, id });
 }
 
-/** How many streams of changes each user has open. */
 export class OpenStreams implements StreamRegister {
   readonly #most: number;
   readonly #counts = new Map<string, number>();
@@ -186,7 +179,7 @@ export class OpenStreams implements StreamRegister {
     response.once("close", () => this.release(username));
   }
 
-  /** Counts a stream until it is given back; false if the user has too many open. */
+  /** Counts a stream until it is released. False if the user has too many open. */
   take(username: string): boolean {
     const count = this.#counts.get(username) ?? 0;
     if (count >= this.#most) return false;

@@ -27,35 +27,33 @@ import { type SessionRegister, Sessions, usualLimits } from "./sessions.ts";
 import { TaskNotes, taskKey } from "./task-notes.ts";
 import { type Rights, ToolPolicy, type ToolRule } from "./tool-policy.ts";
 
-/** Bytes of one message that are held while it is looked at. */
+/** Bytes of one message that are buffered for filtering. */
 const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
 const nothing = Buffer.alloc(0);
 
-/** The lists that are filtered: the member of a result, and what its elements are known by. */
+/** Filtered lists: the member of the result, and the member that identifies an element. */
 const lists = [
   { key: "tools", member: ByteText.from("name") },
   { key: "tasks", member: ByteText.from("taskId") },
 ] as const;
 type ListKey = (typeof lists)[number]["key"];
 
-/** True if the element of a list that is known by this name may be shown. */
+/** True if the element with this name may be shown. */
 type ShowElement = Readonly<Record<ListKey, (name: string) => boolean | Promise<boolean>>>;
 
-/** An element of a list: where it stands in the message, and what it is known by. */
 interface Element {
   readonly start: number;
   readonly end: number;
   readonly name: string | undefined;
 }
 
-/** A message, its result if that is an object, and the lists in there. */
 interface Listed {
   readonly top: Map<string, Buffer>;
   readonly result: Map<string, Buffer>;
   readonly held: Map<ListKey, readonly Element[]>;
 }
 
-/** Reads the elements of a list; what is no object with that member has no name. */
+/** Reads the elements of a list. An element that is not an object with that member has no name. */
 function readList(reader: JsonReader, member: ByteText, elements: Element[]): Rest {
   let name: string | undefined;
   const readMember: ReadMember = (_, key) => {
@@ -97,7 +95,6 @@ function* readListed(message: Buffer): Steps<Listed> {
 
 const [openBracket = 0, comma = 0, closeBracket = 0] = Buffer.from("[,]");
 
-/** A list of those elements alone that may be shown. */
 async function filterList(
   message: Buffer,
   elements: readonly Element[],
@@ -108,7 +105,7 @@ async function filterList(
   let length = list.writeUInt8(openBracket);
   for (const { start, end, name } of elements) {
     const shown = name !== undefined && show(name);
-    // Few are answered by another process.
+    // Avoids waiting: few are answered by another process.
     if (shown === false || (shown !== true && !(await shown))) continue;
     if (length > 1) length = list.writeUInt8(comma, length);
     length += message.copy(list, length, start, end);
@@ -116,10 +113,13 @@ async function filterList(
   return list.subarray(0, list.writeUInt8(closeBracket, length));
 }
 
-/** What a result of 2026-07-28 has, and no earlier one: it must say how long it may be kept. */
+/**
+ * Members of a 2026-07-28 result, which must state its cache lifetime. Earlier revisions have none
+ * of them.
+ */
 const cacheable = ["resultType", "ttlMs", "cacheScope"];
 
-/** The list is one caller's own, and as good as a grant that may be lost at any time. */
+/** The list belongs to one caller, whose grants may change at any time. */
 function forbidKeeping(result: Map<string, Buffer>): void {
   if (!cacheable.some((key) => result.has(key))) return;
   result.set("ttlMs", Buffer.from("0"));
@@ -127,10 +127,10 @@ function forbidKeeping(result: Map<string, Buffer>): void {
 }
 
 /**
- * Takes what may not be shown out of a JSON-RPC message, if it is a list of tools or tasks. Caches
- * are told to keep it for nobody else, and to ask again each time (MCP 2026-07-28, Caching).
+ * Filters a JSON-RPC message if it is a list of tools or tasks. Sets the cache scope to private and
+ * the lifetime to 0 (MCP 2026-07-28, Caching).
  *
- * @returns the message's bytes; the same ones if there is nothing to filter
+ * @returns the filtered message, or the same buffer if there is nothing to filter
  * @throws JsonFault for a message that two parsers could read differently
  */
 async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer> {
@@ -143,13 +143,12 @@ async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer
   return writeMembers(top.set("result", writeMembers(result)));
 }
 
-/** Filters a body that is one JSON message. It ends in an error rather than let a bad one pass. */
+/** Filters a body that is one JSON message. Throws rather than pass an invalid one. */
 class MessageFilter implements BodyFilter {
   readonly #show: ShowElement;
   #bytes: Buffer;
   #length = 0;
 
-  /** @param expected bytes of the body, if that is known */
   constructor(show: ShowElement, expected = 0) {
     this.#show = show;
     this.#bytes = Buffer.allocUnsafe(Math.min(expected, LARGEST_MESSAGE_BYTES));
@@ -175,17 +174,16 @@ class MessageFilter implements BodyFilter {
   }
 }
 
-/** An empty line: the end of an event (WHATWG HTML, server-sent events). */
+/** Empty line that ends an event (WHATWG HTML, server-sent events). */
 const endOfEvent = /(?:\r\n|\r(?!\n)|\n){2}/g;
-/** The length of the longest one. */
 const END_LENGTH = 4;
 const endOfLine = /\r\n|\r|\n/;
-/** A line of data; what follows the colon, but one space, counts. */
+/** A data line. One space after the colon is not part of the data. */
 const dataLine = /^data(?:: ?(?<text>.*))?$/s;
-/** What a stream may begin with, a character for each byte; anywhere else it is text. */
+/** Byte order mark in latin1. It is text anywhere but at the start of the stream. */
 const byteOrderMark = /^\xef\xbb\xbf/;
 
-/** Filters one event, given as a character for each byte. */
+/** @param event the event's bytes as latin1 */
 async function filterEvent(event: string, show: ShowElement): Promise<string> {
   const lines = event.split(endOfLine);
   const data = lines.flatMap((line) => {
@@ -198,15 +196,15 @@ async function filterEvent(event: string, show: ShowElement): Promise<string> {
   const filtered = await filterMessage(message, show);
   if (filtered === message) return event;
   const others = lines.filter((line) => line !== "" && !dataLine.test(line));
-  // Written again as JSON of one line each, since no value but a string keeps a line break.
+  // Each JSON line becomes a data line of its own. Line breaks can only stand between tokens.
   const written = filtered.toString("latin1").split(endOfLine);
   return [...others, ...written.map((line) => `data: ${line}`), "", ""].join("\n");
 }
 
-/** Filters a stream of events, each as soon as it is whole. */
+/** Filters an event stream, each event as soon as it is complete. */
 class EventFilter implements BodyFilter {
   readonly #show: ShowElement;
-  /** This stream's own place in its text: others are looked at in between. */
+  /** A separate instance per stream: `lastIndex` must survive other streams' searches. */
   readonly #ends = new RegExp(endOfEvent);
   #rest = "";
   #isAtStart = true;
@@ -223,7 +221,7 @@ class EventFilter implements BodyFilter {
     return Buffer.from(events, "latin1");
   }
 
-  /** What is left is no whole event, and clients would drop it. */
+  /** Drops an incomplete event, as clients would. */
   end(): Buffer {
     return nothing;
   }
@@ -246,28 +244,27 @@ class EventFilter implements BodyFilter {
   }
 }
 
-/** Lower-case names that an answer of a server behind may not carry to the client. */
 const dropped: ReadonlySet<string> = new Set([
-  // Cookies do not go up, so they do not come down, and challenges are the gateway's.
+  // Cookies are not forwarded upstream either. Challenges are the gateway's own.
   "set-cookie",
   "www-authenticate",
   "mcp-session-id",
 ]);
 
-/** What describes the very bytes of a body that is filtered, or lets somebody keep it. */
+/** Headers that describe the unfiltered bytes or allow caching. */
 const ofWholeBody: ReadonlySet<string> = new Set([
   ...["content-length", "etag", "digest", "content-digest", "repr-digest", "content-md5"],
   ...["accept-ranges", "last-modified", "cache-control", "expires", "age"],
 ]);
 
-/** The headers that may pass of those of an answer; most answers have the very list of the one before. */
+/** Memoized because most responses have the same headers as the previous one. */
 const passing = memoizeLast((raw: readonly string[]): readonly string[] => without(raw, dropped));
 
 function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
   return raw.filter((_, at) => !names.has((raw[at - (at % 2)] ?? "").toLowerCase()));
 }
 
-/** As lenient as clients are, who look for the type anywhere in the header. */
+/** Lenient, because clients look for the type anywhere in the header. */
 function isEventStream(answer: AnswerHead): boolean {
   return /text\/event-stream/i.test(fieldIn(answer, "content-type") ?? "");
 }
@@ -281,9 +278,9 @@ function isSuccess({ status }: AnswerHead): boolean {
 }
 
 /**
- * The filter for an answer that may hold a list of tools or tasks.
+ * The filter for a response that may hold a list of tools or tasks.
  *
- * @throws Refusal if nobody could tell whether it does
+ * @throws Refusal `upstream_broken` if that cannot be determined
  */
 function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefined {
   const encoding = fieldIn(answer, "content-encoding") ?? "identity";
@@ -297,19 +294,16 @@ function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefine
 }
 
 interface ReceptionOptions {
-  /** Set if the answer may hold a list of tools or tasks. */
   readonly show: ShowElement | undefined;
-  /** The session that the client is told of, if any. */
   readonly sessionId: string | undefined;
-  /** What looks at an answer that passes as it is. */
   readonly notes: BodyFilter | undefined;
 }
 
 /**
- * Receives an answer of the server behind.
+ * Receives a response of the upstream server.
  *
- * @throws Refusal `upstream_broken` for a redirect or a 401: the one would lead the client past the
- *   gateway, and the other is about a credential that is not the client's
+ * @throws Refusal `upstream_broken` for a redirect, which would lead the client past the gateway,
+ * or a 401, which concerns a credential that is not the client's
  */
 function receive(answer: AnswerHead, { show, sessionId, notes }: ReceptionOptions): Reception {
   const { status } = answer;
@@ -328,7 +322,7 @@ function receive(answer: AnswerHead, { show, sessionId, notes }: ReceptionOption
   return { rawHeaders: ofFiltered, filter, isStream };
 }
 
-/** A session that begins becomes the caller's. @throws Error if it is another one's already */
+/** Assigns a new session to the caller. @throws Error if it belongs to another user */
 async function beginSession(
   sessions: SessionRegister,
   id: string,
@@ -339,10 +333,9 @@ async function beginSession(
 }
 
 /**
- * Notes what an answer says of sessions: one that begins becomes the caller's, one that is over
- * is forgotten.
+ * Assigns a session that begins to the caller, and forgets one that has ended.
  *
- * @returns the session that the client is told of
+ * @returns the session id for the client
  */
 function noteSession(
   sessions: SessionRegister,
@@ -362,7 +355,7 @@ function noteSession(
   return told === sessionId ? told : undefined;
 }
 
-/** Counts a session as used for as long as an answer in it is open, every `interval` milliseconds. */
+/** Marks a session as used every `interval` milliseconds while a response in it is open. */
 function keepSession(
   sessions: SessionRegister,
   { sessionId, identity: { username } }: Judged,
@@ -370,39 +363,42 @@ function keepSession(
   interval: number,
 ): void {
   if (sessionId === undefined) return;
-  // What cannot be noted now is noted the next time.
+  // A failure is ignored: the next interval tries again.
   const touch = async () => sessions.use(sessionId, username);
   const timer = setInterval(() => void touch().catch(() => {}), interval);
   response.once("close", () => clearInterval(timer));
 }
 
-/** What the gateway knows of a request besides the request itself. */
 interface McpExchange extends Answering, Origin {
   readonly rights: Rights;
-  /** Told that the request goes up; if requests are traced, its headers name the span of that. */
+  /**
+   * Called before the request is forwarded upstream. With tracing, the upstream headers name its
+   * span.
+   */
   goUp?(upward: UpwardRequest): void;
 }
 
 interface McpProxyOptions {
-  /** The server's URL, with its path. */
   readonly target: string;
-  /** The rules in force: another list once they have changed. */
   readonly policy: () => readonly ToolRule[];
-  /** Neither the client's credential nor the database's goes up, whatever this says. */
+  /** The client's and the database's credentials are never forwarded, whatever this says. */
   readonly headers: HeaderPolicy;
-  /** The server's own credential, sent as its `Authorization` header. */
+  /** The server's own credential for the `Authorization` header. */
   readonly authorization?: string | undefined;
   /** Milliseconds. */
   readonly connectTimeout: number;
-  /** Milliseconds to the head of an answer, and between two parts of one that is no event stream. */
+  /**
+   * Milliseconds to the response head, and between two parts of a response that is not an event
+   * stream.
+   */
   readonly responseTimeout: number;
   readonly sessions?: SessionRegister;
-  /** Milliseconds between two moments at which an open stream counts as use of its session. */
+  /** Milliseconds between two session uses that an open stream counts as. */
   readonly sessionTouch?: number;
   readonly streams?: StreamRegister;
 }
 
-/** Stands in front of a foreign MCP server; nothing is connected until it is needed. */
+/** Proxy for a foreign MCP server. Connects on first use. */
 export function createMcpProxy(options: McpProxyOptions) {
   const { sessions = new Sessions(), streams = new OpenStreams() } = options;
   const { connectTimeout, responseTimeout, sessionTouch = usualLimits.idle / 4 } = options;
@@ -414,12 +410,11 @@ export function createMcpProxy(options: McpProxyOptions) {
 
   return {
     /**
-     * Judges one request and carries it to the server. Resolves when the answer has gone out or
-     * broken off.
+     * Judges one request and forwards it upstream. Resolves when the response is sent or aborted.
      *
-     * @param body the whole body of a POST; undefined for GET and DELETE
+     * @param body undefined for GET and DELETE
      * @throws Refusal `insufficient_scope`, `upstream_unreachable`, `upstream_broken` or
-     *   `upstream_timeout`, as long as nothing of an answer has gone out
+     * `upstream_timeout`, as long as no part of a response was sent
      */
     async handle(
       request: IncomingMessage,
@@ -455,7 +450,7 @@ export function createMcpProxy(options: McpProxyOptions) {
       const notes = isCall ? new TaskNotes(sessions, username) : undefined;
       await proxy.forward({
         ...{ method, headers, body, response, answerHeaders: exchange.answerHeaders() },
-        // What a call has done, nobody knows once its connection broke.
+        // The outcome of a call is unknown after its connection breaks.
         isRepeatable: !isCall,
         receive: (answer) => {
           const noted = noteSession(sessions, method, answer, judged);

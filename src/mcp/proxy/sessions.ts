@@ -2,12 +2,12 @@ import { hash } from "node:crypto";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { openWalDatabase } from "../../files/wal-database.ts";
 
-/** Milliseconds to wait for another gateway on the same file, such as one that still drains. */
+/** Milliseconds to wait for another gateway that uses the file, such as one that still drains. */
 const BUSY_MS = 1000;
 
 /**
- * Whose each session is, in an SQLite file that outlives the gateway. A session that is noted is
- * there after the process was killed; those of the last moments before a power cut begin anew.
+ * Owners of sessions, in an SQLite file that outlives the gateway. Records survive a killed
+ * process. A power cut may lose the latest ones, and their clients begin new sessions.
  */
 export class SessionFile {
   readonly #database: DatabaseSync;
@@ -16,7 +16,8 @@ export class SessionFile {
   readonly #onFailure: (error: unknown) => void;
 
   /**
-   * @param onFailure told when a session could not be noted: it is known until the gateway ends
+   * @param onFailure called when a session could not be written. It stays known until the gateway
+   * ends.
    * @throws Error if the file cannot be used
    */
   constructor(file: string, onFailure: (error: unknown) => void) {
@@ -30,7 +31,6 @@ export class SessionFile {
     this.#onFailure = onFailure;
   }
 
-  /** All of them, in the order in which they began. */
   all(): (readonly [key: string, username: string])[] {
     const rows = this.#database.prepare("SELECT key, username FROM sessions ORDER BY rowid").all();
     return rows.map(({ key, username }) => [String(key), String(username)]);
@@ -57,29 +57,26 @@ export class SessionFile {
   }
 }
 
-/** How many sessions are remembered, and for how long. */
 interface SessionLimits {
-  /** Sessions at one time; past it, those that were idle longest are forgotten. */
+  /** Sessions in total. When full, the session that is idle longest is forgotten. */
   readonly most: number;
-  /** Sessions of one user at one time. */
   readonly mostPerUser: number;
-  /** Milliseconds without a request or an open stream after which a session is forgotten. */
+  /** Milliseconds without a request or an open stream until a session is forgotten. */
   readonly idle: number;
 }
 
-/** The limits unless others are given. */
 export const usualLimits: SessionLimits = { most: 10_000, mostPerUser: 100, idle: 60 * 60 * 1000 };
 
-/** Whose each session is, kept here or in another process. */
+/** Owners of sessions, kept here or in another process. */
 export interface SessionRegister {
-  /** Remembers a new session as the user's; false if it is another user's already. */
+  /** Assigns a new session to the user. False if it belongs to another user. */
   open(id: string, username: string): boolean | Promise<boolean>;
-  /** True if the session is the user's; it counts as used then. */
+  /** True if the session belongs to the user. Counts as a use. */
   use(id: string, username: string): boolean | Promise<boolean>;
   end(id: string): void;
 }
 
-/** What a session is known by: nobody can use it who reads where that is kept. */
+/** Hashes the id, so that a reader of the store cannot use the session. */
 function keyOf(id: string): string {
   return hash("sha256", id, "base64url");
 }
@@ -90,20 +87,19 @@ interface Session {
 }
 
 /**
- * Whose each session of the server behind is. A session that is not remembered is nobody's: its
- * client is told that it is over, and begins another one.
+ * Owners of the upstream server's sessions. An unknown session belongs to no one: its client gets
+ * 404 and begins a new one.
  */
 export class Sessions implements SessionRegister {
   readonly #limits: SessionLimits;
   readonly #now: () => number;
   readonly #records: SessionFile | undefined;
-  /** By their keys, in the order of their last use, the idlest first. */
+  /** By key, least recently used first. */
   readonly #sessions = new Map<string, Session>();
 
   /**
-   * @param now milliseconds on a clock that does not jump
-   * @param records keeps them for a gateway that is started later; those that it holds count as
-   *   used just now
+   * @param now milliseconds on a monotonic clock
+   * @param records keeps sessions across restarts. Loaded sessions count as used just now.
    */
   constructor(
     limits: SessionLimits = usualLimits,

@@ -4,21 +4,23 @@ import type { McpMessage } from "../message.ts";
 import type { SessionRegister } from "./sessions.ts";
 
 const member = '"taskId"';
-/** A task's id as a member of an object; in text that quotes one, a backslash is before the quote. */
+/** A `taskId` member. In quoted JSON the quote follows a backslash. */
 const named = /(?<!\\)"taskId"\s*:\s*("(?:[^"\\]|\\.){1,256}")/;
-/** More bytes than such a member may have. */
+/** Larger than the longest `taskId` member, in bytes. */
 const WINDOW = 2048;
 const nothing = Buffer.alloc(0);
 
-/** Before the id of a task where sessions are known by theirs: no header can say it. */
+/**
+ * Prefix of task ids in the session register. No header can contain it, so they never collide with
+ * session ids.
+ */
 const mark = "\n";
 
-/** What a task is known by among sessions. */
 export function taskKey(id: string): string {
   return `${mark}${id}`;
 }
 
-/** Whose sessions and tasks are, each with bounds of their own. */
+/** Combines two registers, so that sessions and tasks have separate limits. */
 export function ownersOf(sessions: SessionRegister, tasks: SessionRegister): SessionRegister {
   const registerOf = (id: string) => (id.startsWith(mark) ? tasks : sessions);
   return {
@@ -29,8 +31,8 @@ export function ownersOf(sessions: SessionRegister, tasks: SessionRegister): Ses
 }
 
 /**
- * Passes the answer of a tool on as it is, and makes the task that it names first the caller's,
- * before the client learns of it. One that is another user's already stays so.
+ * Passes a tool's response on unchanged. The first task that it names is assigned to the caller
+ * before the client learns of it. A task of another user keeps its owner.
  */
 export class TaskNotes implements BodyFilter {
   readonly #sessions: SessionRegister;
@@ -59,7 +61,6 @@ export class TaskNotes implements BodyFilter {
   }
 }
 
-/** The text of a JSON string; what is none is nobody's id. */
 function readId(json: string): string {
   try {
     return String(JSON.parse(json));
@@ -69,9 +70,9 @@ function readId(json: string): string {
 }
 
 /**
- * A task is for the user whose call it came of.
+ * Only the user whose call created a task may access it.
  *
- * @throws McpRefused `invalidParams`, as for a task that there is not
+ * @throws McpRefused `invalidParams`, the same as for a task that does not exist
  */
 export async function requireOwnTask(
   sessions: SessionRegister,

@@ -6,34 +6,31 @@ import type { PermissionClass } from "../../query/permissions.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { type McpMessage, plainNameIn, readKnownMembers } from "../message.ts";
 
-/** What a caller of a foreign server's tool must be allowed to do, and on which database. */
+/** The right that a call of a foreign server's tool needs, and on which database. */
 export type ToolRule = Configuration["mcp"]["tools"][number];
 
-/** What the caller of one request may do, as the live access file says. */
+/** The caller's rights according to the live access file. */
 export interface Rights {
-  /** Decides on one call; asked once for each, so that it can be audited. */
+  /** Decides on one call. Invoked once per call, so that it can be audited. */
   readonly decide: (rule: ToolRule, database: string) => Decision;
-  /** True if the caller has the right on `database`, or on any at all if none is named. */
+  /** True if the caller has the right on `database`, or on any database if it is undefined. */
   readonly mayUse: (permission: PermissionClass, database?: string) => boolean;
-  /** Counts the call of a tool. @throws Refusal `rate_limited` */
+  /** @throws Refusal `rate_limited` */
   readonly countCall?: () => Promise<void> | undefined;
 }
 
 interface CallDecision {
   readonly decision: Decision;
   readonly database: string;
-  /** The argument that named it, if one did. */
   readonly argument: string | undefined;
 }
 
-/** A denial in words for the model, and as a code for programs. */
 function denied(message: McpMessage, code: string): McpRefused {
   const text = `Denied: this tool may not be called (${code})`;
   const options = { status: 200, reason: code, id: message.id, data: { code } };
   return new McpRefused("denied", text, options);
 }
 
-/** The database that a call is about. @throws McpRefused `invalidParams` */
 async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> {
   if (rule.database !== undefined) return rule.database;
   const { database_argument: key = "" } = rule;
@@ -45,14 +42,13 @@ async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> 
   throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
 }
 
-/** The rules for the tools of a foreign server. A tool without a rule may not be called. */
+/** The rules for the tools of a foreign server. A tool without a rule cannot be called. */
 export class ToolPolicy {
   readonly #rules: () => readonly ToolRule[];
   readonly #byName = memoizeLast(
     (rules: readonly ToolRule[]) => new Map(rules.map((rule) => [rule.name, rule])),
   );
 
-  /** @param rules the rules in force: another list once they have changed */
   constructor(rules: () => readonly ToolRule[]) {
     this.#rules = rules;
   }
@@ -72,7 +68,7 @@ export class ToolPolicy {
   }
 
   /**
-   * Judges a request about tasks, which are work that tools do: whoever may call no tool has none.
+   * Judges a task request. Tasks come from tool calls, so a caller who may call no tool is denied.
    *
    * @throws McpRefused `denied`
    */
@@ -81,7 +77,7 @@ export class ToolPolicy {
     if (!this.#rules().some(mayUse)) throw denied(message, "no_grant");
   }
 
-  /** True if the caller may call the tool, at least on some database. */
+  /** True if the caller may call the tool on at least one database. */
   mayCall(rights: Rights, name: string): boolean {
     const rule = this.#ruleOf(name);
     return rule !== undefined && rights.mayUse(rule.permission, rule.database);

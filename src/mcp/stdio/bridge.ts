@@ -19,26 +19,25 @@ import { type McpMessage, readMessage } from "../message.ts";
 import { encodeHeaderValue } from "../protocol-headers.ts";
 import { fetchFromGateway, isHeaderMismatch, isSessionLost, rpcErrorOf } from "./gateway-http.ts";
 
-/** An argument of a tool that its server wants as a header too. */
+/** A tool argument that the server also requires as a header. */
 interface HeaderDeclaration {
-  /** The keys that lead to its value in the call's arguments. */
+  /** Path of the value in the call's arguments. */
   readonly path: readonly string[];
-  /** The header's name behind `Mcp-Param-`. */
+  /** Header name after `Mcp-Param-`. */
   readonly header: string;
 }
 
 const annotation = "x-mcp-header";
-/** What a header's name is made of (RFC 9110, section 5.1). */
+/** A header name (RFC 9110, section 5.1). */
 const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const primitives: ReadonlySet<unknown> = new Set(["string", "integer", "boolean"]);
-/** Keywords of JSON Schema whose values are data. */
+/** JSON Schema keywords whose values are data. */
 const dataKeywords: ReadonlySet<string> = new Set(["const", "default", "enum", "examples"]);
-/** Keywords of JSON Schema whose values are schemas by name. */
+/** JSON Schema keywords whose values map names to schemas. */
 const namingKeywords: ReadonlySet<string> = new Set([
   ...["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"],
 ]);
 
-/** The members of a JSON object; undefined for every other value. */
 function membersOf(value: unknown): Readonly<Record<string, unknown>> | undefined {
   const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
   return isObject ? { ...value } : undefined;
@@ -60,7 +59,6 @@ function declarationOf(
   throw new Error(`${annotation} of ${path.join(".")} is not on a string, integer or boolean`);
 }
 
-/** @param path undefined where no chain of `properties` leads */
 function visit(node: unknown, path: readonly string[] | undefined): HeaderDeclaration[] {
   if (Array.isArray(node)) return node.flatMap((element) => visit(element, undefined));
   const schema = membersOf(node);
@@ -76,10 +74,10 @@ function visit(node: unknown, path: readonly string[] | undefined): HeaderDeclar
 }
 
 /**
- * The arguments that a tool's input schema wants as headers (MCP 2026-07-28, Streamable HTTP,
+ * The arguments that a tool's input schema declares as headers (MCP 2026-07-28, Streamable HTTP,
  * Custom Headers from Tool Parameters).
  *
- * @throws Error saying which rule the schema breaks; such a tool may not be called
+ * @throws Error naming the rule that the schema breaks. Such a tool must not be called.
  */
 export function readHeaderDeclarations(inputSchema: unknown): readonly HeaderDeclaration[] {
   const declarations = visit(inputSchema, []);
@@ -88,14 +86,12 @@ export function readHeaderDeclarations(inputSchema: unknown): readonly HeaderDec
   return declarations;
 }
 
-/** Sends a request and waits for its answer. */
 type SendRequest = (
   request: JSONRPCRequest,
   signal: AbortSignal,
   headers?: Readonly<Record<string, string>>,
 ) => Promise<JSONRPCResponse>;
 
-/** Pages of a list of tools that are asked for at most. */
 const MOST_PAGES = 64;
 
 const toolList = z.looseObject({
@@ -103,7 +99,6 @@ const toolList = z.looseObject({
   nextCursor: z.string().optional(),
 });
 
-/** A result, as the library has it. */
 type Result = Readonly<Record<string, unknown>>;
 
 function valueAt(value: unknown, path: readonly string[]): unknown {
@@ -115,7 +110,7 @@ function valueAt(value: unknown, path: readonly string[]): unknown {
   return found;
 }
 
-/** A value as a header has it; undefined for one that no header may have. */
+/** The value as header text, undefined if headers cannot carry it. */
 function headerText(value: unknown): string | undefined {
   if (typeof value === "string") return encodeHeaderValue(value);
   if (typeof value === "boolean") return String(value);
@@ -123,21 +118,21 @@ function headerText(value: unknown): string | undefined {
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? undefined : String(value);
 }
 
-/** Which arguments of which tools go up as `Mcp-Param-*` headers too, as far as lists have told. */
+/** Tracks which tool arguments are also sent as `Mcp-Param-*` headers, learned from tool lists. */
 class ToolHeaders {
   readonly #declarations = new Map<string, readonly HeaderDeclaration[]>();
   readonly #leftOut = new Set<string>();
   readonly #onError: (error: unknown) => void;
 
-  /** @param onError told once of each tool whose declarations break the rules */
+  /** @param onError called once for each tool with invalid declarations */
   constructor(onError: (error: unknown) => void) {
     this.#onError = onError;
   }
 
   /**
-   * Learns from the answer of a `tools/list`.
+   * Learns from a `tools/list` result.
    *
-   * @returns the answer without the tools that nobody could call over HTTP
+   * @returns the result without the tools that cannot be called over HTTP
    */
   learn(result: Result): Result {
     const { data } = toolList.safeParse(result);
@@ -146,7 +141,6 @@ class ToolHeaders {
     return usable.length === data.tools.length ? result : { ...result, tools: usable };
   }
 
-  /** The headers that a call needs besides the usual ones. */
   of({ method, name, protocolVersion, arguments: args }: McpMessage): Record<string, string> {
     const isCall = method === "tools/call" && protocolVersion !== undefined;
     const declared = isCall ? this.#declarations.get(name ?? "") : undefined;
@@ -162,9 +156,9 @@ class ToolHeaders {
   }
 
   /**
-   * Asks for the list of tools and learns from it.
+   * Requests the list of tools and learns from it.
    *
-   * @param call the call for which this is done; its client and version are told again
+   * @param call the call that needs it. Its `_meta` (client and version) is sent again.
    */
   async relearn(send: SendRequest, { params }: JSONRPCRequest, signal: AbortSignal) {
     const { progressToken: _, ..._meta } = params?._meta ?? {};
@@ -196,34 +190,28 @@ class ToolHeaders {
   }
 }
 
-/** True for a refusal after which a request may be sent once more: a retry. */
 function isMendable(error: unknown): boolean {
   return isSessionLost(error) || isHeaderMismatch(error);
 }
 
-/** Of a handshake that nobody gives up. */
 const unlimited = new AbortController().signal;
 
 /**
- * Does for a client that speaks lines what clients of Streamable HTTP have to do themselves: knows
- * whose each answer is, begins a lost session anew, and sets the headers that tools ask for.
+ * Does what a Streamable HTTP client has to do and a stdio client cannot: matches responses to
+ * requests, renews lost sessions, and sets the headers that tools declare.
  */
 class GatewayClient {
   readonly #transport: StreamableHTTPClientTransport;
   readonly #toolHeaders: ToolHeaders;
-  /** Requests that are under way. */
   readonly #waiting = new Map<MessageId, (answer: JSONRPCResponse) => void>();
-  /** The client's own handshake, once it was answered. */
   #handshake: JSONRPCRequest | undefined;
   #renewal: Promise<void> | undefined;
 
-  /** @param onError told of tools that cannot be called */
   constructor(transport: StreamableHTTPClientTransport, onError: (error: unknown) => void) {
     this.#transport = transport;
     this.#toolHeaders = new ToolHeaders(onError);
   }
 
-  /** Hands an answer to whoever waits for it; false for every other message. */
   settle(message: JSONRPCMessage): boolean {
     if (!isJSONRPCResponse(message) || message.id === undefined) return false;
     const answer = this.#waiting.get(message.id);
@@ -232,12 +220,13 @@ class GatewayClient {
   }
 
   /**
-   * Sends a request and gives its answer. It is sent once more if its session was lost, or if it
-   * lacked headers of which only the list of tools tells: neither was carried out then.
+   * Sends a request and returns its response. Retries once if the session was lost or headers were
+   * missing that only the tool list declares. In both cases the gateway has not executed the
+   * request.
    *
-   * @param signal gives the request up; from 2026-07-28 on, that cancels it
+   * @param signal aborts the request, which cancels it from 2026-07-28 on
    * @throws GatewayRefused for an HTTP error
-   * @throws Error if no answer came, or half of one
+   * @throws Error if no response came, or an incomplete one
    */
   async request(
     request: JSONRPCRequest,
@@ -279,7 +268,6 @@ class GatewayClient {
     }
   };
 
-  /** Takes from an answer what later requests need. */
   #learn(request: JSONRPCRequest, read: McpMessage, answer: JSONRPCResponse): JSONRPCResponse {
     if (!isJSONRPCResultResponse(answer)) return answer;
     if (read.method === "initialize") {
@@ -293,8 +281,8 @@ class GatewayClient {
   }
 
   /**
-   * Begins another session in the place of the one that was lost, unless somebody has done so: over
-   * stdio, a client of the revisions before 2026-07-28 does not know that there are any.
+   * Replaces a lost session, once for all requests that lost it. A stdio client of a revision
+   * before 2026-07-28 does not know about sessions.
    */
   async #renewSession(lost: string): Promise<void> {
     if (this.#transport.sessionId !== lost) return;
@@ -314,41 +302,36 @@ class GatewayClient {
   }
 }
 
-/** Milliseconds that the end of a session may take, so that closing is prompt. */
+/** Milliseconds for ending the session, so that closing stays prompt. */
 const GOODBYE_MS = 1000;
-/** Milliseconds that the last answers may take once the lines of the client have ended. */
+/** Milliseconds to wait for the last responses after the input ends. */
 const LAST_ANSWERS_MS = 5000;
 
-/** Where messages go, and how. */
 interface BridgeOptions {
-  /** The endpoint: the gateway's `/mcp`. */
   readonly url: URL;
-  /** The bearer token of every request. */
   readonly token: string;
-  /** Takes each message for the client, as one line of JSON without its end. */
+  /** Receives each message for the client as one line of JSON, without a line break. */
   readonly write: (line: string) => void;
   readonly onError: (error: unknown) => void;
 }
 
-/** A request of the client that has no answer yet. */
 interface Pending {
-  /** True from 2026-07-28 on, where to hang up is to cancel. */
+  /** True from 2026-07-28 on, where closing the connection cancels a request. */
   readonly isStateless: boolean;
   readonly abort: AbortController;
 }
 
 /**
- * Carries messages between a client that speaks lines and a gateway that speaks Streamable HTTP, in
- * every revision of the protocol. Every request gets an answer, be it an error.
+ * Connects a stdio client to a gateway that speaks Streamable HTTP, in every protocol revision.
+ * Every request gets a response, if only an error.
  */
 export class StdioBridge {
   readonly #options: BridgeOptions;
   readonly #transport: StreamableHTTPClientTransport;
   readonly #gateway: GatewayClient;
   readonly #pending = new Map<MessageId, Pending>();
-  /** When all that has to keep its order has been sent. */
+  /** Resolves when all messages that must keep their order were sent. */
   #sent = Promise.resolve();
-  /** When all that was asked has its answer. */
   #answered = Promise.resolve();
 
   constructor(options: BridgeOptions) {
@@ -362,7 +345,7 @@ export class StdioBridge {
       if (!this.#gateway.settle(message)) this.#write(message);
     };
     this.#transport.onerror = (error) => {
-      // Of what can be mended, only a failure to do so is worth telling.
+      // The request is retried after these errors. Only a failed retry is reported.
       if (!isMendable(error)) options.onError(error);
     };
   }
@@ -372,7 +355,9 @@ export class StdioBridge {
     await this.#transport.start();
   }
 
-  /** Takes the lines of the client until they end, and waits a while for the last answers. */
+  /**
+   * Handles input lines until they end, then waits up to `LAST_ANSWERS_MS` for the last responses.
+   */
   async takeAll(input: AsyncIterable<Buffer>): Promise<void> {
     for await (const line of readLines(input)) {
       if (line.toString("latin1").trim() !== "") this.take(line);
@@ -381,20 +366,20 @@ export class StdioBridge {
   }
 
   /**
-   * Takes a line of the client. Lines go up in their order, each once the gateway has taken the
-   * one before; only the answers to requests are not waited for.
+   * Handles one input line. Lines are sent in order, each after the gateway has accepted the
+   * previous one. Requests do not wait for earlier responses.
    */
   take(line: Buffer): void {
     this.#sent = this.#sent.then(() => this.#pass(line));
   }
 
-  /** Gives up what is pending and ends the session, if there is one. */
+  /** Drops pending requests and ends the session, if there is one. */
   async close(): Promise<void> {
     this.#pending.clear();
     this.#transport.onmessage = () => {};
     this.#transport.onerror = () => {};
     const limit = setTimeout(() => void this.#transport.close(), GOODBYE_MS);
-    // A gateway that is gone has no session to end.
+    // An unreachable gateway has no session to end.
     await this.#transport.terminateSession().catch(() => {});
     clearTimeout(limit);
     await this.#transport.close();
@@ -415,7 +400,7 @@ export class StdioBridge {
     }
   }
 
-  /** Has a request answered, unless it is given up: then nothing more is said of it. */
+  /** Forwards a request and writes its response, unless the client has cancelled it. */
   async #ask(request: JSONRPCRequest, read: McpMessage): Promise<void> {
     const { id } = request;
     const pending = {
@@ -436,17 +421,16 @@ export class StdioBridge {
     }
   }
 
-  /** Sends what has no answer. */
   async #tell(message: JSONRPCMessage): Promise<void> {
     try {
       await this.#transport.send(message);
     } catch (error) {
-      // Of everything else, the transport itself has told.
+      // The transport itself has reported all other errors.
       if (isMendable(error)) this.#options.onError(error);
     }
   }
 
-  /** Cancels a request; false if the gateway is to be told by the client's own message. */
+  /** Cancels a request. False if the client's own message must be forwarded. */
   #hangUp(id: MessageId): boolean {
     const pending = this.#pending.get(id);
     this.#pending.delete(id);
@@ -460,14 +444,11 @@ export class StdioBridge {
   }
 }
 
-/** The lines of a client over stdio, each a message (MCP, stdio transport). */
-
 const NEWLINE = 0x0a;
 
 /**
- * The lines of a stream of bytes, without their ends, each as soon as it is whole. Only a line feed
- * ends one: what else editors take for a line's end may stand in a JSON string. What follows the
- * last line feed is no whole message and is dropped.
+ * Splits a byte stream into lines (MCP, stdio transport). Only a line feed ends a line: other
+ * Unicode line separators may stand in a JSON string. An incomplete last line is dropped.
  */
 async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let begun: Buffer[] = [];
@@ -482,13 +463,12 @@ async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> 
   }
 }
 
-/** A line of the client: what counts of it, and the message as the library takes it. */
 interface ReadLine {
   readonly read: McpMessage;
   readonly message: JSONRPCMessage;
 }
 
-/** Reads a line by the rules of the gateway itself. @throws McpRefused */
+/** Applies the gateway's own rules. @throws McpRefused */
 function readLine(line: Buffer): ReadLine {
   const read = readMessage(line);
   const message: unknown = JSON.parse(line.toString("utf8"), keepSpelling);
@@ -499,7 +479,6 @@ function readLine(line: Buffer): ReadLine {
   throw new McpRefused("invalidRequest", problem, { id: read.id });
 }
 
-/** The request that a `notifications/cancelled` is about; undefined for every other message. */
 function cancelledId(message: JSONRPCMessage): MessageId | undefined {
   if (!("method" in message) || message.method !== "notifications/cancelled") return undefined;
   const id = message.params?.requestId;

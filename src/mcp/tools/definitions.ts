@@ -22,9 +22,10 @@ import {
 } from "../../query/operations.ts";
 import type { PermissionClass } from "../../query/permissions.ts";
 
-/** JSON Schemas of the tools, for a model to read: the query grammar, in as few bytes as say it. */
-
-/** Keywords of bounds and of fields that go together: whoever passes one learns of it from the complaint. */
+/**
+ * Keywords left out to keep schemas short. The error message explains them to a caller who violates
+ * one.
+ */
 const bounds: ReadonlySet<string> = new Set([
   ...["pattern", "propertyNames", "minimum", "maximum"],
   ...["minItems", "maxItems", "minProperties", "not", "dependentRequired"],
@@ -38,7 +39,6 @@ function propertiesOf({ properties }: Schema): Schema | undefined {
   return isSchema(properties) ? properties : undefined;
 }
 
-/** What fits a value of which either schema is true. */
 function either(one: unknown, other: unknown): unknown {
   if (isDeepStrictEqual(one, other)) return one;
   if (!isSchema(one) || !isSchema(other)) return {};
@@ -49,7 +49,7 @@ function either(one: unknown, other: unknown): unknown {
   return description === undefined ? {} : { description };
 }
 
-/** One object that has the fields of two; undefined where one of the two is none. */
+/** Merges two object schemas. Undefined if one of them has no properties. */
 function joined(one: Schema, other: Schema): Schema | undefined {
   const [fields, others] = [propertiesOf(one), propertiesOf(other)];
   if (fields === undefined || others === undefined) return undefined;
@@ -61,13 +61,16 @@ function joined(one: Schema, other: Schema): Schema | undefined {
   return { type: "object", properties, additionalProperties: false };
 }
 
-/** True if the other one says all that this one does: any text for a word, or a list of such. */
+/**
+ * True if the other schema is the more general one: any string instead of a constant, or a list of
+ * it.
+ */
 function isCovered(schema: Schema, other: Schema): boolean {
   if (typeof schema.const === "string" && isDeepStrictEqual(other, { type: "string" })) return true;
   return other.type === "array" && isDeepStrictEqual(other.items, schema);
 }
 
-/** Alternatives, all objects as one, and none that another one covers. */
+/** Merges all object alternatives and drops those that another one covers. */
 function fewer(alternatives: readonly Schema[]): Schema {
   const kept: Schema[] = [];
   for (const schema of alternatives) {
@@ -79,7 +82,6 @@ function fewer(alternatives: readonly Schema[]): Schema {
   return oneOf.length === 1 ? (oneOf[0] ?? {}) : { oneOf };
 }
 
-/** The schema without what a model does not need. */
 function short(schema: Schema): Schema {
   const { oneOf, ...others } = schema;
   const entries = Object.entries(others).flatMap(([keyword, value]): [string, unknown][] => {
@@ -98,14 +100,17 @@ function short(schema: Schema): Schema {
   return { ...alternatives, ...Object.fromEntries(entries) };
 }
 
-/** As `short`, below the arguments themselves: what else may not stand there, a complaint says. */
+/**
+ * Like `short`, for nested schemas: also drops `additionalProperties: false`, which error messages
+ * explain.
+ */
 function shorter(schema: Schema): Schema {
   const { additionalProperties, ...others } = short(schema);
   const isNeeded = additionalProperties !== false || (schema.oneOf !== undefined && !others.oneOf);
   return isNeeded ? short(schema) : others;
 }
 
-/** Writes a named schema where it is asked for; one that holds itself stands in `definitions`. */
+/** Inlines named schemas. Only recursive ones go into `definitions`. */
 function inlining(definitions: Map<string, Schema>, level: Level): Reference {
   const open = new Set<string>();
   const recursive = new Set<string>();
@@ -128,20 +133,16 @@ function inlining(definitions: Map<string, Schema>, level: Level): Reference {
   return reference;
 }
 
-/** What the tool of an operation is called. */
 export function toolNameOf(operation: OperationName): string {
   return operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase();
 }
 
-/** What a field is told by another tool. */
 function toldBy(field: Fields<OperationDraft>[string], description: string): typeof field {
   return { ...field, schema: () => ({ type: "object" }), description };
 }
 
-/** Fields whose names say all. */
 const clear: ReadonlySet<string> = new Set(["database", "table"]);
 
-/** The fields as a model is told of them. */
 function shownFields(
   fields: Fields<OperationDraft>,
   asInSelect: readonly string[],
@@ -157,7 +158,7 @@ function shownFields(
   return Object.fromEntries(entries);
 }
 
-/** A `where` that may be left out is not shown to take null, too. */
+/** Drops null from the schema of an optional field, such as `where`. */
 function withoutNull(schema: Schema): Schema {
   const { oneOf, ...others } = schema;
   if (!Array.isArray(oneOf) || oneOf.length !== 2) return schema;
@@ -178,9 +179,9 @@ function optionalWithoutNull(schema: Schema): Schema {
 }
 
 /**
- * The schema of a tool's arguments: the fields that this level of the grammar has, and no other.
+ * The schema of a tool's arguments: the fields of this grammar level and no others.
  *
- * @param asInSelect fields that are told of by the tool select
+ * @param asInSelect fields that the tool select describes
  */
 function inputSchema(
   fields: Fields<OperationDraft>,
@@ -193,12 +194,9 @@ function inputSchema(
   return definitions.size === 0 ? schema : { ...schema, $defs: Object.fromEntries(definitions) };
 }
 
-/** Schemas of what tools answer in `structuredContent`, where that is not what queries answer. */
-
-/** Set where row filters have narrowed the result. */
+/** Set if row filters have narrowed the result. */
 const narrowed = { type: "string" };
 
-/** Rows, and how to go on behind them. */
 function rowsSchema(level: Level): Schema {
   const next_after = {
     type: "array",
@@ -221,14 +219,11 @@ function rowsSchema(level: Level): Schema {
   };
 }
 
-/** A number of rows. */
 const countSchema: Schema = {
   type: "object",
   properties: { count: { type: "integer" }, narrowed },
   required: ["count"],
 };
-
-/** One call of each tool, for a model that learns by examples. */
 
 type Arguments = Readonly<Record<string, unknown>>;
 
@@ -284,7 +279,6 @@ const examples: Readonly<Record<string, Arguments>> = {
   drop_table: { database: "main", table: "notes" },
 };
 
-/** The same where only the core of the grammar is there. */
 const coreExamples: Readonly<Record<string, Arguments>> = {
   ...examples,
   select: {
@@ -298,25 +292,22 @@ const coreExamples: Readonly<Record<string, Arguments>> = {
   insert: { ...orders, values: [{ id: 7, total: 12.5 }] },
 };
 
-/** A call of the tool that this level of the grammar takes. */
 function exampleOf(tool: string, level: Level): Arguments {
   return (level === "core" ? coreExamples : examples)[tool] ?? {};
 }
 
-/** What a tool is, apart from how it is carried out. */
 export interface ToolDefinition {
   readonly name: string;
   readonly title: string;
   readonly description: string;
-  /** The rights without which a caller does not see it. */
+  /** Rights that a caller needs to see the tool. */
   readonly permissions: readonly PermissionClass[];
   readonly inputSchema: Schema;
-  /** Absent where what it answers is what a query answers. */
+  /** Undefined if the tool returns the answer of a query. */
   readonly outputSchema: Schema | undefined;
   readonly annotations: ToolAnnotations;
 }
 
-/** A tool that is one operation of the query grammar. */
 export interface QueryTool extends ToolDefinition {
   readonly operation: OperationName;
   readonly reads: boolean;
@@ -336,7 +327,7 @@ function queryTool(operation: OperationName, level: Level): QueryTool {
   const { title, description, effect, fields } = definitions[operation];
   const reads = effect === "reads";
   const name = toolNameOf(operation);
-  // What is added to a number is added again by another call.
+  // Adding to a number is not idempotent.
   const isAdding = "add" in fieldsAt(fields, level);
   return {
     operation,
@@ -351,26 +342,27 @@ function queryTool(operation: OperationName, level: Level): QueryTool {
   };
 }
 
-/** Whole databases are made and dropped by people. */
+/** False for whole databases, which are created and dropped by people. */
 function concernsTables(operation: OperationName): boolean {
   return Object.keys(definitions[operation].fields).some((name) => name !== "database");
 }
 
-/** The tools that are operations of this grammar; what an added operation does, nobody here knows. */
+/**
+ * The tools for the operations of this grammar. Added operations are left out because their effect
+ * is unknown here.
+ */
 export function queryTools({ operations, level }: Grammar): readonly QueryTool[] {
   const names = [...operations.keys()].filter(isOperationName).filter(concernsTables);
   return names.map((name) => queryTool(name, level));
 }
 
-/** The fields that counting shares with reading. */
 const { database: ofDatabase, from, where, join } = operations.Select.fields;
 const countFields = { database: ofDatabase, from, where, join };
-/** The names of the fields of `count`. */
 export const countFieldNames: readonly string[] = Object.keys(countFields);
 
 type Words = readonly [name: string, title: string, description: string];
 
-/** A tool that is no operation, and reads unless it says otherwise. */
+/** A tool that is not a query operation. Reads, unless `more` overrides it. */
 function ownTool(
   [name, title, description]: Words,
   input: Schema,
@@ -384,7 +376,6 @@ function ownTool(
   };
 }
 
-/** The tool that counts, where the grammar can. */
 export function countTool({ level }: Grammar): ToolDefinition[] {
   if (level === "core") return [];
   const words: Words = ["count", "Count rows", "Counts rows; those of each group select counts."];
@@ -392,7 +383,6 @@ export function countTool({ level }: Grammar): ToolDefinition[] {
   return [ownTool(words, input, { outputSchema: countSchema })];
 }
 
-/** The tool that carries out several operations. */
 export function batchTool({ inOrder }: Grammar): ToolDefinition {
   const keys = inOrder.filter(({ inBatch }) => inBatch).map(({ name }) => name);
   const list = {
@@ -409,19 +399,16 @@ export function batchTool({ inOrder }: Grammar): ToolDefinition {
   );
 }
 
-/** The one argument of `batch`. */
 export const batchField = "operations";
 
 const { database, table } = configuredFields;
 
-/** The tool that tells who calls. */
 export const whoAmITool = ownTool(
   ["whoami", "Who am I", "Tells your roles and rights on each database, and the limits of a call."],
   inputSchema({}, "core"),
   { permissions: [] },
 );
 
-/** The tools that tell what there is. */
 export const schemaTools = {
   listDatabases: ownTool(
     ["list_databases", "List databases", "Lists the databases that you may read."],

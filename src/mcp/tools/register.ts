@@ -50,23 +50,20 @@ import {
 } from "./tool.ts";
 import { failed } from "./tool-failure.ts";
 
-/** The argument by which a tool is told that somebody has approved its call. */
-
 const NAME = "approval";
 const key = Buffer.from(`"${NAME}"`);
 
-/** Arguments without an approval's id, and that. */
 interface ApprovalArgument {
   readonly arguments: Buffer;
   readonly approval?: string;
 }
 
 /**
- * Takes the member `approval` out of a call's arguments, which are then the bytes of the call that
- * asked for it. What is no text stays, to be refused.
+ * Removes the member `approval` from a call's arguments. What remains are the bytes of the call
+ * that requested the approval. A value that is not a string stays and is refused later.
  */
 export async function takeApproval(args: Buffer): Promise<ApprovalArgument> {
-  // Few calls have one, and this tells at once.
+  // A fast check, because few calls have an approval.
   if (!args.includes(key)) return { arguments: args };
   const value = (await argumentsNamed(args, [NAME])).get(NAME);
   const approval = readText(value);
@@ -82,10 +79,9 @@ export async function takeApproval(args: Buffer): Promise<ApprovalArgument> {
 }
 
 const comma = 0x2c;
-/** What JSON takes for white space (RFC 8259, section 2). */
+/** JSON white space (RFC 8259, section 2). */
 const space: ReadonlySet<number | undefined> = new Set([0x20, 0x09, 0x0a, 0x0d]);
 
-/** Where the next byte is that is no white space. */
 function neighbour(bytes: Buffer, at: number, step: 1 | -1): number {
   let next = at;
   while (space.has(bytes[next])) next += step;
@@ -96,7 +92,7 @@ function propertiesOf({ properties }: Schema): object {
   return typeof properties === "object" && properties !== null ? properties : {};
 }
 
-/** A tool as it is shown to who may need an approval: its answer can also say that one is pending. */
+/** The tool for a caller who may need approvals: its result can also say that one is pending. */
 export function withApproval<Tool extends ToolDefinition>(definition: Tool): Tool {
   const { inputSchema, outputSchema } = definition;
   const description = "The id of an approval of this very call, once it was given.";
@@ -109,9 +105,9 @@ export function withApproval<Tool extends ToolDefinition>(definition: Tool): Too
   };
 }
 
-/** The tools that ask queries. */
-
-/** Judges the right that a call needs by what its arguments name, before they are looked at further. */
+/**
+ * Checks the right that a call needs by the names in its arguments, before they are parsed further.
+ */
 function judge<Caller>(
   { requireRight }: ToolContext<Caller>,
   principal: Caller,
@@ -119,7 +115,7 @@ function judge<Caller>(
   found: ReadonlyMap<string, Buffer>,
 ): void {
   const { permissions, effect } = definitions[operation];
-  // A Preview names its database further in: it is judged with the query that it is.
+  // A Preview names its database deeper inside. It is judged with the query itself.
   if (effect === "previews") return;
   const table = plainNameIn(found.get("from") ?? found.get("table"));
   const tables = table === undefined ? [] : [table];
@@ -137,7 +133,6 @@ const readNames = [...placeNames, ...pageNames, "join"];
 
 const joined = z.object({ table: z.string() });
 const joins = z.union([joined.transform((only) => [only]), z.array(joined)]);
-/** Bytes of a `join` that the grammar could take. */
 const LONGEST_JOIN = 8 * 1024;
 
 /** The tables that a select reads, as far as its arguments are well-formed. */
@@ -157,7 +152,7 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
     async perform({ principal, arguments: args, signal, approval }) {
       const found = await argumentsNamed(args, reads ? readNames : placeNames);
       judge(context, principal, operation, found);
-      // Read for each call: they may have changed.
+      // Read on every call, because they may change.
       const { ask, rowLimit, resultBytes, grammar } = context;
       const options = { signal, largest: resultBytes, approval };
       if (!reads) {
@@ -178,7 +173,7 @@ function fromQuery<Caller>(context: ToolContext<Caller>, definition: QueryTool):
   };
 }
 
-/** A name that no table has a column of: a result is never called as a column is. */
+/** No table has a column of this name, so the result cannot collide with one. */
 const countName = "_gatehouse_count";
 const counting = `"aggregate":[{"fn":"count","as":"${countName}"}]`;
 
@@ -212,7 +207,6 @@ function batcher<Caller>(context: ToolContext<Caller>, definition: ToolDefinitio
 
 const noOperations = Buffer.from("[]");
 
-/** The tools that ask queries of this grammar. */
 function askingTools<Caller>(
   context: ToolContext<Caller>,
   grammar: Grammar,
@@ -229,9 +223,6 @@ function askingTools<Caller>(
   }));
 }
 
-/** The tools that tell what there is, and who asks. */
-
-/** What a tool that tells of the schema is asked about. */
 interface Asked {
   database: string;
   table: string;
@@ -248,14 +239,12 @@ const table = required(
   }),
 );
 
-/** The arguments that schema tools take, by what they are about. */
 const askedShapes = {
   everything: new ObjectShape<Asked>({}, "none"),
   database: new ObjectShape<Asked>({ database }),
   table: new ObjectShape<Asked>({ database, table }),
 } as const;
 
-/** Reads the arguments of a schema tool. @throws QueryRefused */
 function readAsked(args: Buffer, shape: ObjectShape<Asked>): Asked {
   const asked: Asked = { database: "", table: "" };
   const reader = new BodyReader(args, true);
@@ -269,7 +258,6 @@ function readAsked(args: Buffer, shape: ObjectShape<Asked>): Asked {
   return asked;
 }
 
-/** The tools that tell what there is. */
 function tellingTools<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
   const { schema } = context;
   const listOf = async (
@@ -311,12 +299,11 @@ function tellingTools<Caller>(context: ToolContext<Caller>): readonly Tool<Calle
   return tools.map((tool) => ({ ...tool, isOfSchema: true }));
 }
 
-/** A number beyond a double is a string of its digits. */
+/** JSON numbers beyond a double become strings. */
 function writeDigits(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? String(value) : value;
 }
 
-/** The tool that tells who calls. */
 function whoAmI<Caller>(context: ToolContext<Caller>): Tool<Caller> {
   return {
     definition: whoAmITool,
@@ -327,7 +314,7 @@ function whoAmI<Caller>(context: ToolContext<Caller>): Tool<Caller> {
   };
 }
 
-/** Gives the tools that there are now: others once the grammar is another one. */
+/** Returns the current tools, rebuilt when the grammar changes. */
 export function toolsOf<Caller>(context: ToolContext<Caller>): () => readonly Tool<Caller>[] {
   const telling = [whoAmI(context), ...tellingTools(context)];
   const toolsFor = memoizeLast((grammar: Grammar) => [
@@ -337,12 +324,9 @@ export function toolsOf<Caller>(context: ToolContext<Caller>): () => readonly To
   return () => toolsFor(context.grammar);
 }
 
-/** Takes what the call of this request comes to. */
 export interface Taking {
   readonly take: (result: ToolResult) => CallToolResult;
-  /** Told why its arguments were refused. */
   readonly onRefused: (reason: string) => void;
-  /** True if the tool is called, false if it is listed. */
   readonly isCall: boolean;
 }
 
@@ -361,7 +345,7 @@ async function carryOut<Caller extends Principal>(
   }
 }
 
-/** A schema that a list shows, and that judges nothing: what is sent is judged by the scanner. */
+/** A schema for display that validates nothing: the scanner judges the arguments. */
 function shown(schema: Schema): StandardSchemaWithJSON {
   const write = () => ({ ...schema });
   const jsonSchema = { input: write, output: write };
@@ -369,10 +353,9 @@ function shown(schema: Schema): StandardSchemaWithJSON {
   return { "~standard": { version: 1, vendor: "gatehouse", validate, jsonSchema } };
 }
 
-/** What a call is registered with: nobody looks at the tool's own schemas then. */
+/** A call needs no real schema, because only lists show it. */
 const called = { inputSchema: shown({ type: "object" }) };
 
-/** What a list shows of a tool. */
 function listed({ title, description, annotations, ...schemas }: ToolDefinition) {
   const inputSchema = shown(schemas.inputSchema);
   const settings = { title, description, inputSchema, annotations };
@@ -380,7 +363,6 @@ function listed({ title, description, annotations, ...schemas }: ToolDefinition)
   return output === undefined ? settings : { ...settings, outputSchema: shown(output) };
 }
 
-/** Registers a tool on the server of one request. */
 export function registerTool<Caller extends Principal>(
   server: McpServer,
   tool: Tool<Caller>,
@@ -391,7 +373,8 @@ export function registerTool<Caller extends Principal>(
   const settings = taking.isCall ? called : listed(definition);
   server.registerTool(definition.name, settings, (_parsed, { mcpReq }) => {
     const { signal, inputResponses } = mcpReq;
-    // What the client was given when it was sent to a page; it means no more than an argument does.
+    // The approval id that the client received with the page. It counts no more than an argument
+    // would.
     const state: unknown = mcpReq.requestState();
     const approval = typeof state === "string" ? state : undefined;
     const isFirst = inputResponses === undefined && approval === undefined;

@@ -9,9 +9,7 @@ import type { Level } from "../../query/kind.ts";
 import { countIn } from "./tool.ts";
 import { databaseFailure, ToolFailure } from "./tool-failure.ts";
 
-/** How a model goes on behind a page of rows. */
-
-/** The arguments of a select that say where its pages end. */
+/** The arguments of a select that determine its pages. */
 export const pageNames = [
   "limit",
   "offset",
@@ -22,7 +20,7 @@ export const pageNames = [
   "aggregate",
 ];
 
-/** What a result says beside the rows that it shows, where there are more. */
+/** Members that tell how to continue after the shown rows. */
 type GoOn = (shown: readonly Buffer[]) => Promise<Readonly<Record<string, unknown>>>;
 
 const order = z.object({ column: z.string() });
@@ -30,10 +28,10 @@ const orders = z.union([order.transform((only) => [only]), z.array(order)]);
 const columnNames = z.array(z.string());
 const literals = z.array(z.union([z.string(), z.number(), z.boolean(), z.null()]));
 
-/** Digits up to which a double gives a number back as it was written. */
+/** Decimal digits that a double preserves exactly. */
 const KEPT_DIGITS = 15;
 
-/** A number that is not the same once a JSON reader has read and written it is none to go on by. */
+/** Rejects a number that a JSON reader would change, because a cursor needs the exact value. */
 function keptNumber(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
   const { source = "" } = context ?? {};
   if (typeof value !== "number" || String(value) === source) return value;
@@ -45,7 +43,6 @@ function bare(name: string): string {
   return name.slice(name.indexOf(".") + 1);
 }
 
-/** True if a column of the answer is the one that is ordered by. */
 function isOf(selected: string, ordered: string): boolean {
   if (selected === "*" || selected === ordered) return true;
   const areOfTables = selected.includes(".") && ordered.includes(".");
@@ -56,7 +53,7 @@ function parsed(value: Buffer | undefined): unknown {
   return value === undefined ? undefined : JSON.parse(value.toString("utf8"));
 }
 
-/** The columns that rows are ordered by, if every row of the answer has them. */
+/** The `order_by` columns, if every row of the answer contains them. */
 function orderedBy(found: ReadonlyMap<string, Buffer>): readonly string[] | undefined {
   const isOfRows = !found.has("aggregate") && found.get("distinct")?.toString() !== "true";
   const order = orders.safeParse(parsed(found.get("order_by")));
@@ -67,7 +64,7 @@ function orderedBy(found: ReadonlyMap<string, Buffer>): readonly string[] | unde
   return names.every(isThere) && new Set(names).size === names.length ? names : undefined;
 }
 
-/** The values of the row by which the next page goes on behind it. */
+/** The row's values for the `after` of the next page. */
 function cursorAt(row: Buffer, names: readonly string[]): unknown[] | undefined {
   const read: unknown = JSON.parse(row.toString("utf8"), keptNumber);
   const values = new Map(Object.entries(typeof read === "object" && read !== null ? read : {}));
@@ -78,11 +75,11 @@ function cursorAt(row: Buffer, names: readonly string[]): unknown[] | undefined 
 }
 
 /**
- * Goes on behind the rows that are shown: by the values of `order_by` in the last one, and by an
- * offset where the call itself did not go on by such values.
+ * Continues after the shown rows: by the `order_by` values of the last one, and by an offset unless
+ * the call itself used `after`.
  *
- * @param found the `pageNames` among the arguments of a select that was carried out
- * @param isUnique whether no two rows are equal in these columns; asked once, for the first page
+ * @param found the `pageNames` among the arguments of a select that has run
+ * @param isUnique whether no two rows are equal in these columns. Called once, for the first page.
  */
 export function goOnBehind(
   found: ReadonlyMap<string, Buffer>,
@@ -106,16 +103,15 @@ export function goOnBehind(
   };
 }
 
-/** Rows of an answer, as JSON text without line breaks. */
+/** Rows as JSON text without line breaks. */
 interface Rows {
   readonly rows: readonly Buffer[];
-  /** True if the answer goes on behind these. */
   readonly isCut: boolean;
 }
 
-/** Bytes that are read between two chances to interrupt. */
+/** Bytes read between two pauses. */
 const BYTES_PER_STEP = 32 * 1024;
-/** Digits up to which every whole number is one that a double holds. */
+/** A double holds every integer of this many digits exactly. */
 const SAFE_DIGITS = 15;
 const letterE = 0x65;
 const lineFeed = 0x0a;
@@ -123,22 +119,22 @@ const carriageReturn = 0x0d;
 const space = 0x20;
 const quote = Buffer.from('"');
 
-/** True if JSON readers may round the number, or take it for infinite. */
+/** True if JSON readers may round the number or read it as infinite. */
 function isRounded(number: string): boolean {
   const value = Number(number);
   return /^-?\d+$/.test(number) ? !Number.isSafeInteger(value) : !Number.isFinite(value);
 }
 
-/** Reads JSON and notes the numbers that other readers may take for others. */
+/** Records the numbers that other JSON readers may change. */
 class NumberReader extends JsonReader {
-  /** Byte offsets of the first digit and of what follows the last one, in turn. */
+  /** Byte offsets: start and end of each number in turn. */
   rounded: number[] = [];
 
   override skipNumber(): void {
     const start = this.position;
     super.skipNumber();
     const end = this.position;
-    // A short one can only be infinite, by its exponent.
+    // A short number can only overflow, by its exponent.
     if (end - start <= SAFE_DIGITS && !this.#hasExponent(start, end)) return;
     if (isRounded(this.bytes.toString("latin1", start, end))) this.rounded.push(start, end);
   }
@@ -151,7 +147,6 @@ class NumberReader extends JsonReader {
   }
 }
 
-/** The row's bytes, with the numbers at these offsets as strings of their digits. */
 function rowAt(bytes: Buffer, start: number, end: number, rounded: readonly number[]): Buffer {
   if (rounded.length === 0) return bytes.subarray(start, end);
   const pieces: Buffer[] = [];
@@ -163,7 +158,7 @@ function rowAt(bytes: Buffer, start: number, end: number, rounded: readonly numb
   return Buffer.concat([...pieces, bytes.subarray(from, end)]);
 }
 
-/** Line breaks of JSON stand between its tokens alone; in an event stream they would end a line. */
+/** JSON line breaks only stand between tokens. In an event stream they would end a line. */
 function eraseLineBreaks(row: Buffer): void {
   if (!row.includes(lineFeed) && !row.includes(carriageReturn)) return;
   for (let at = 0; at < row.length; at++) {
@@ -197,11 +192,11 @@ function* readData(reader: NumberReader, rows: Buffer[]): Steps<boolean> {
 }
 
 /**
- * The rows of an answer. A whole number beyond 2^53 - 1 becomes a string of its digits.
+ * Reads the rows of an answer. An integer beyond 2^53 - 1 becomes a string.
  *
- * @param bytes nobody else's: line breaks in them are erased
- * @param isCut true if the answer went on behind these bytes
- * @returns undefined if it is none with rows, or one that not every JSON reader would take
+ * @param bytes not shared: line breaks in them are overwritten
+ * @param isCut true if the answer continued after these bytes
+ * @returns undefined if the answer has no rows, or some JSON readers would reject it
  */
 function* rowsIn(bytes: Buffer, isCut: boolean): Steps<Rows | undefined> {
   const reader = new NumberReader(bytes);
@@ -216,15 +211,13 @@ function* rowsIn(bytes: Buffer, isCut: boolean): Steps<Rows | undefined> {
   }
 }
 
-/** What a tool has done, written as it goes out. */
 export interface ToolResult {
-  /** For clients that show a model the text alone: JSON, as much of it as is short. */
+  /** For clients that show a model only the text: JSON, shortened if it is long. */
   readonly text: string;
-  /** The structured content: one JSON object. */
   readonly structured: Buffer;
 }
 
-/** A result that is no page of a list. @param replace as `JSON.stringify` takes it */
+/** The result of a tool that is not paged. @param replace as for `JSON.stringify` */
 export function resultOf(
   content: Readonly<Record<string, unknown>>,
   replace?: (key: string, value: unknown) => unknown,
@@ -233,31 +226,24 @@ export function resultOf(
   return { text, structured: Buffer.from(text) };
 }
 
-/** How much of a list a result holds. */
 interface PageLimits {
-  /** Elements. */
   readonly most: number;
-  /** Bytes of the whole result. */
   readonly bytes: number;
-  /** How to go on; absent if there is no going on. */
   readonly goOn?: GoOn;
-  /** What the result says besides. */
   readonly more?: object;
 }
 
-/** Bytes of the text at most, of which a model reads every one. */
+/** Maximum bytes of the text, because a model reads all of it. */
 const LONGEST_TEXT = 16 * 1024;
-/** Bytes of the text of a result that has so many at most. */
 function textBytesOf(bytes: number): number {
   return Math.min(LONGEST_TEXT, Math.floor(bytes / 8));
 }
 
-/** Bytes for all of a result that is neither its text nor its elements. */
+/** Bytes of a result without its text and its elements. */
 const ENVELOPE = 1024;
 
 const comma = Buffer.from(",");
 
-/** How many of the elements, each with a comma, fit. */
 function countFitting(elements: readonly Buffer[], bytes: number): number {
   let left = bytes;
   const past = elements.findIndex((element) => {
@@ -267,7 +253,6 @@ function countFitting(elements: readonly Buffer[], bytes: number): number {
   return past < 0 ? elements.length : past;
 }
 
-/** An object that has the elements under `key`, and says whether there are more and how to go on. */
 async function pageOf(
   key: string,
   elements: readonly Buffer[],
@@ -281,16 +266,15 @@ async function pageOf(
   return Buffer.concat([start, ...separated, Buffer.from(`],${rest}`)]);
 }
 
-/** Where not even one element fits into the text. */
 function textWithout(key: string): string {
   return `The ${key} are in the structured content; to have them as text, ask for fewer columns.`;
 }
 
 /**
- * A list as a result: as many elements as fit, and how to go on. The text has the first of them
- * too, in the same form, so that a model that sees nothing else goes on from there.
+ * A page with as many elements as fit, and how to continue. The text holds the first of them in the
+ * same form, so that a model that sees only the text can continue from there.
  *
- * @throws ToolFailure if not even one fits
+ * @throws ToolFailure if not even one element fits
  */
 export async function listResult(
   key: string,
@@ -300,7 +284,7 @@ export async function listResult(
   const { most, bytes } = limits;
   const textBytes = textBytesOf(bytes);
   const listed = rows.slice(0, most);
-  // In the text, every quote takes an escape.
+  // Every quote in the text needs an escape, so it may double in size.
   const shown = listed.slice(0, countFitting(listed, bytes - 2 * textBytes - ENVELOPE));
   if (shown.length === 0 && (listed.length > 0 || (isCut && most > 0))) {
     const mend = "ask for fewer columns";
@@ -317,22 +301,18 @@ export async function listResult(
   return { text, structured: await pageOf(key, shown, isTruncated, limits) };
 }
 
-/** Results made of what the database answers. */
-
-/** What the database answers to a query. */
 export interface QueryAnswer {
   readonly status: number;
   readonly body: Buffer;
-  /** True if the answer goes on behind the body. */
+  /** True if the answer continues after the body. */
   readonly isCut: boolean;
-  /** The conditions of row filters that were added to the query, as JSON. */
+  /** Row filter conditions that were added to the query, as JSON. */
   readonly filters?: readonly string[];
 }
 
-/** Characters of the filters that a result tells at most. */
 const LONGEST_FILTERS = 300;
 
-/** For the model: to which rows the caller's row filters have limited the answer. */
+/** Tells the model which row filters limited the answer. */
 function narrowedIn({ filters = [] }: QueryAnswer): { readonly narrowed?: string } {
   if (filters.length === 0) return {};
   const words = filters.map((filter) => {
@@ -344,7 +324,6 @@ function narrowedIn({ filters = [] }: QueryAnswer): { readonly narrowed?: string
   return { narrowed: `only rows where ${isLong ? `${text.slice(0, LONGEST_FILTERS)}...` : text}` };
 }
 
-/** Bytes of an answer that says what was done, or why not. */
 const LONGEST_MESSAGE = 16 * 1024;
 
 function messageIn(body: Buffer): { message?: string | undefined; code?: string | undefined } {
@@ -375,7 +354,6 @@ function withoutRows(): ToolFailure {
   return new ToolFailure("Failed: the database answered without rows that can be passed on");
 }
 
-/** The rows of an answer, as far as they fit. @throws ToolFailure */
 export async function rowsOf(
   answer: QueryAnswer,
   limits: PageLimits & { readonly isCapped: boolean },
@@ -386,7 +364,6 @@ export async function rowsOf(
   return listResult("rows", { rows, isCut: isCut || mayBeMore }, { ...limits, more });
 }
 
-/** The number that an answer of one row has under a name. @throws ToolFailure */
 export async function countResult(answer: QueryAnswer, name: string): Promise<ToolResult> {
   const { rows } = await readRows(answer);
   const count = rows[0] && parsedObject(rows[0])[name];
@@ -394,10 +371,13 @@ export async function countResult(answer: QueryAnswer, name: string): Promise<To
   return resultOf({ count, ...narrowedIn(answer) });
 }
 
-/** Rows of an answer to a change by the names that a result has for them. */
+/** Row lists of a change's answer, and their names in the result. */
 const rowNames = { data: "rows", before: "before", after: "after" } as const;
 
-/** As in rows of a select: an integer beyond 2^53 - 1 becomes a string, a decimal keeps its digits. */
+/**
+ * As in rows of a select: an integer beyond 2^53 - 1 becomes a string, and decimals keep their
+ * digits.
+ */
 function keepDigits(key: string, value: unknown, context?: { readonly source?: string }): unknown {
   const { source = "" } = context ?? {};
   return typeof value === "number" && isRounded(source)
@@ -414,10 +394,8 @@ function parsedObject(body: Buffer): Readonly<Record<string, unknown>> {
   }
 }
 
-/** Lists that a result has beside what it says. */
 type Lists = Readonly<Record<string, readonly unknown[]>>;
 
-/** As many of the elements as so many bytes hold. */
 function fitting(elements: readonly unknown[], bytes: number): readonly unknown[] {
   let left = bytes;
   const past = elements.findIndex((element) => {
@@ -427,7 +405,7 @@ function fitting(elements: readonly unknown[], bytes: number): readonly unknown[
   return past < 0 ? elements : elements.slice(0, past);
 }
 
-/** A result with all of its lists, of which the text has what is short. */
+/** A result with complete lists. Its text holds them shortened if they are long. */
 function resultWith(said: object, lists: Lists, bytes: number): ToolResult {
   const whole = resultOf({ ...said, ...lists });
   const textBytes = textBytesOf(bytes);
@@ -438,10 +416,9 @@ function resultWith(said: object, lists: Lists, bytes: number): ToolResult {
   return { ...whole, text };
 }
 
-/** What the beginning of an answer says was done; its rows come behind. */
+/** Start of an answer to a change. Its rows follow. */
 const beginning = /^\s*\{"status":"success",(?:"message":("(?:[^"\\]|\\.)*"),)?"affected":(\d+),/;
 
-/** What was done, of an answer that is too large for its rows to be shown. */
 function cutResult(answer: QueryAnswer, done: string): ToolResult {
   const [, message = JSON.stringify(done), affected] =
     beginning.exec(answer.body.toString("utf8", 0, 512)) ?? [];
@@ -454,9 +431,9 @@ function cutResult(answer: QueryAnswer, done: string): ToolResult {
 }
 
 /**
- * What an answer says was done, and the rows that it shows.
+ * The outcome and the rows of a change.
  *
- * @param done what was done, where the answer does not say it
+ * @param done the message if the answer has none
  * @throws ToolFailure
  */
 export function changeOf(answer: QueryAnswer, bytes: number, done: string): ToolResult {
@@ -480,7 +457,6 @@ export function changeOf(answer: QueryAnswer, bytes: number, done: string): Tool
   return resultWith(said, Object.fromEntries(lists), bytes);
 }
 
-/** What each operation of a Batch has answered. @throws ToolFailure */
 export function batchResult(
   answer: QueryAnswer,
   { most, bytes }: { readonly most: number; readonly bytes: number },

@@ -8,12 +8,11 @@ import { isOperationName } from "../../query/operations.ts";
 import { QueryRefused } from "../../query/refusal.ts";
 import { Refusal } from "../../refusal.ts";
 
-/** A call that failed, in words for the model that made it. */
+/** A failed call, with a message for the model. */
 export class ToolFailure extends Error {
   override readonly name = "ToolFailure";
 }
 
-/** How an argument is written, for a model that has written it otherwise. */
 const forms: Readonly<Record<string, string>> = {
   "Select.columns": '["id", "name"], or ["*"] for all',
   "CreateTable.columns": '[{"name": "id", "type": "int", "primary_key": true}]',
@@ -35,7 +34,7 @@ const forms: Readonly<Record<string, string>> = {
   operations: '[{"Delete": {"database": "main", "table": "users", "where": {..}}}]',
 };
 
-/** Where an argument stands: `Preview.Update.set`, `Batch[2].Insert.values[0]`, `Select.where`. */
+/** Splits a path such as `Preview.Update.set`, `Batch[2].Insert.values[0]` or `Select.where`. */
 function placeIn(path: string): { operation: string; field: string | undefined; place: string } {
   const isBatch = path.startsWith(batchKey);
   const place = isBatch ? path.replace(batchKey, "operations") : path.replace(/^\w*\.?/, "");
@@ -45,7 +44,6 @@ function placeIn(path: string): { operation: string; field: string | undefined; 
   return { operation: segments[at] ?? "", field: /^\w+/.exec(within ?? "")?.[0], place };
 }
 
-/** What is wrong with a call's arguments: where, what, and how it is written rightly. */
 function complaint({ location, problem, code }: QueryRefused): string {
   const { operation, place, ...named } = placeIn(location.path);
   const missing = /^the field "(\w+)" is left out/.exec(problem)?.[1];
@@ -55,7 +53,7 @@ function complaint({ location, problem, code }: QueryRefused): string {
   return `Failed: ${place === "" ? "" : `${place}: `}${problem}${example} (${code})`;
 }
 
-/** What a model may do about a refusal whose message does not say it. */
+/** Advice for refusals whose message has none. */
 const remedies: Readonly<Record<string, string>> = {
   no_grant: "whoami tells which databases you may use",
   role_insufficient: "whoami tells what your role gives; trying again does not help",
@@ -84,10 +82,8 @@ const remedies: Readonly<Record<string, string>> = {
   upstream_timeout: "ask for less: a where on a key, or fewer tables",
 };
 
-/** What the policy says of a table for which there is no entry. */
 const noTable = /^There is no grant for [^ ]+\./;
 
-/** A message with what may be done about it, and its code at the end. */
 function said(status: number, message: string, code: string): string {
   const remedy = noTable.test(message)
     ? "list_tables tells which tables you may use"
@@ -96,7 +92,6 @@ function said(status: number, message: string, code: string): string {
   return `${status === 403 ? "Denied" : "Failed"}: ${message}${isSaid ? "" : `; ${remedy}`} (${code})`;
 }
 
-/** A refusal of the database. */
 export function databaseFailure(status: number, message: string, code: string): ToolFailure {
   return new ToolFailure(said(status, message.replace(/^Batch(?=\[)/, "operations"), code));
 }
@@ -108,7 +103,7 @@ function failureText(error: unknown): string {
   return "Failed: internal error (internal_error)";
 }
 
-/** What has to be approved first, in words for a model and as data; that is no failure. */
+/** Asks for an approval, in words for a model and as data. This is not an error result. */
 function pending({ code, members }: Refusal): CallToolResult {
   const { approval } = members ?? {};
   const { id, url, expires } = typeof approval === "object" ? approval : {};
@@ -124,8 +119,9 @@ function pending({ code, members }: Refusal): CallToolResult {
 }
 
 /**
- * Has the client show its user where the approval is decided, and call again by itself; undefined if
- * it has no page. The state that comes back is an approval's id, as good as one among the arguments.
+ * Asks the client to show the approval page to its user and to repeat the call by itself. Undefined
+ * if there is no page. The returned state is an approval id and counts no more than one in the
+ * arguments.
  */
 function shown({ members }: Refusal): InputRequiredResult | undefined {
   const { approval } = members ?? {};
@@ -138,9 +134,9 @@ function shown({ members }: Refusal): InputRequiredResult | undefined {
 }
 
 /**
- * A tool's failure, so that the model may mend its call. Anything unexpected tells nothing.
+ * Describes a failure so that the model can fix its call. Unexpected errors reveal nothing.
  *
- * @param opensUrls true if the client can show its user a page, and was not asked to yet
+ * @param opensUrls true if the client can open a page and has not been asked to yet
  */
 export function failed(error: unknown, opensUrls: boolean): CallToolResult | InputRequiredResult {
   if (error instanceof Refusal && error.code === "approval_required") {

@@ -11,24 +11,21 @@ import type { SchemaSource } from "../../upstream/schema-source.ts";
 import type { ToolDefinition } from "./definitions.ts";
 import type { QueryAnswer, ToolResult } from "./result.ts";
 
-/** What a tool is made of, for those that carry it out and those that offer it. */
-
-/** What a call asks for, as far as its right can be judged ahead of its arguments. */
+/** The right that a call needs, as far as it is known before its arguments are parsed. */
 export interface AskedRight {
   readonly operation: string;
   readonly permissions: readonly PermissionClass[];
-  /** Undefined if the arguments name none: then the right is needed anywhere at all. */
+  /** Undefined if the arguments name none. The right then counts on any database. */
   readonly database: string | undefined;
   readonly tables: readonly string[];
 }
 
-/** What the tools work on. */
 export interface ToolContext<Caller> {
   readonly grammar: Grammar;
-  /** Judges the right of a call, and notes a denial. @throws Refusal */
+  /** Checks the right and audits a denial. @throws Refusal */
   readonly requireRight: (principal: Caller, asked: AskedRight) => void;
   /**
-   * Judges a query, notes it in the audit, and carries it out, as on `/query`.
+   * Judges, audits and runs a query, as on `/query`.
    *
    * @throws Refusal, or QueryRefused
    */
@@ -38,58 +35,46 @@ export interface ToolContext<Caller> {
     options: {
       readonly signal: AbortSignal;
       readonly largest: number;
-      /** The id of the approval that the call shows. */
       readonly approval?: string | undefined;
     },
   ) => Promise<QueryAnswer>;
-  /** What there is; where nothing is told, the tools that tell it are absent. */
+  /** If it offers no schema, the schema tools are absent. */
   readonly schema: SchemaSource<Caller>;
-  /** Rows that an answer about tables may have by the caller's entries; undefined for any number. */
+  /** Row limit of the caller's entries for these tables. Undefined if there is none. */
   readonly mostRows: (
     principal: Caller,
     database: string,
     tables: readonly string[],
   ) => number | undefined;
-  /** True if something that the principal may do has to be approved. */
   readonly mayNeedApproval?: (principal: Caller) => boolean;
-  /** Rows that one call returns at most. */
   readonly rowLimit: number;
-  /** Bytes that one call returns at most. */
   readonly resultBytes: number;
-  /** Who calls, as the tool `whoami` tells it. */
   readonly whoIs: (principal: Caller) => WhoAmI;
-  /** True if the principal has the right on any database at all. */
   readonly mayUse: (principal: Caller, permission: PermissionClass) => boolean;
 }
 
-/** One call: by whom, and its arguments as they were sent. */
 export interface ToolCall<Caller> {
   readonly principal: Caller;
   readonly arguments: Buffer;
   readonly signal: AbortSignal;
-  /** The id of an approval, which is taken out of the arguments. */
+  /** The approval id, which was removed from the arguments. */
   readonly approval?: string | undefined;
 }
 
-/** A tool and how it is carried out. */
 export interface Tool<Caller> {
   readonly definition: ToolDefinition;
-  /** True if it tells what there is. */
   readonly isOfSchema?: boolean;
-  /** True if its call may have to be approved. */
   readonly takesApproval?: boolean;
   readonly perform: (call: ToolCall<Caller>) => Promise<ToolResult>;
 }
 
-/** Who calls, what that one may do, and how much in one call. */
 export interface WhoAmI {
   /** Absent while authentication is off. */
   readonly user?: string;
-  /** When the token ends, as RFC 3339 has it. */
+  /** RFC 3339. */
   readonly token_expires?: string;
-  /** What the token opens of `/mcp`. */
   readonly scopes: readonly string[];
-  /** By entry, with what narrows it; the database `*` stands for every other one. */
+  /** One element per entry, with its limits. The database `*` stands for all others. */
   readonly access: readonly {
     readonly database: string;
     readonly role: string;
@@ -104,7 +89,6 @@ export interface WhoAmI {
   };
 }
 
-/** The members of these names among a call's arguments, as they were sent. */
 export async function argumentsNamed(
   args: Buffer,
   names: readonly string[],
@@ -118,8 +102,8 @@ export async function argumentsNamed(
 }
 
 /**
- * The query that a call asks for, made of the very bytes of its arguments, so that no number is
- * ever rounded on the way. The grammar is judged by whoever is asked.
+ * Builds the query from the raw bytes of the arguments, so that no number is rounded. The query
+ * parser judges the grammar.
  */
 export function queryOf(
   operation: OperationName | typeof batchKey,
@@ -128,35 +112,33 @@ export function queryOf(
   return Buffer.concat([Buffer.from(`{"${operation}":`), ...args, Buffer.from("}")]);
 }
 
-/** A count of rows among the arguments; undefined if it is left out, or refused by the grammar. */
+/** A row count among the arguments. Undefined if it is missing or the grammar will refuse it. */
 export function countIn(value: Buffer | undefined): number | undefined {
   if (value === undefined || value.length > 16) return undefined;
   const digits = value.toString("latin1");
   return /^[0-9]+$/.test(digits) ? Number(digits) : undefined;
 }
 
-/** The arguments with one more member in front. */
 export function withMember(args: Buffer, member: string): Buffer[] {
   const rest = args.subarray(1);
   const isEmpty = /^\s*\}/.test(rest.toString("latin1", 0, 64));
   return [Buffer.from(`{${member}${isEmpty ? "" : ","}`), rest];
 }
 
-/** The arguments of a select as they go up, and what of its answer is shown. */
 interface LimitedSelect {
   readonly query: Buffer[];
-  /** Rows that are shown. */
   readonly most: number;
-  /** True if no more may be asked for, so that as many as are shown may not be all. */
+  /**
+   * True if the limit left no room for an extra row, so that there may be more rows than are shown.
+   */
   readonly isCapped: boolean;
 }
 
 /**
- * The arguments of a select that asks for one row more than it is to show, by which one that was
- * cut is told from one that was not.
+ * Makes a select request one row more than is shown, to detect whether rows were cut off.
  *
- * @param limit the limit among the arguments, a part of them
- * @param allowed rows that may be asked for
+ * @param limit the limit, a slice of the arguments
+ * @param allowed rows that may be requested
  */
 export function withRowLimit(
   args: Buffer,
@@ -170,7 +152,7 @@ export function withRowLimit(
     return { query: withMember(args, `"limit":${asked}`), most, isCapped: asked === most };
   }
   const said = countIn(limit);
-  // What is no count, or too high, is left to others to refuse.
+  // An invalid or too high limit is refused later.
   if (said === undefined || said > allowed)
     return { query: [args], most: rowLimit, isCapped: false };
   const most = Math.min(said, rowLimit);
@@ -182,7 +164,7 @@ export function withRowLimit(
 }
 
 /**
- * The members of a call's arguments, of which there are these and no others.
+ * Parses arguments that may hold only the allowed members.
  *
  * @throws QueryRefused `unknown_field`, or `missing_field` for one of `needed`
  */
