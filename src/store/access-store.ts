@@ -17,10 +17,10 @@ import type { Replica } from "./replica.ts";
 import type { SharedState } from "./state.ts";
 import type { StoreWriter } from "./writer.ts";
 
-/** Judges users, grants and boundaries as they are, and says what comes in their place. */
+/** Plans a replacement from the current state. */
 export type ReplacementPlan = (current: Snapshot) => Replacement;
 
-/** Writes the current records, from which a replica starts without reading the whole log. */
+/** Writes the current records. A starting replica reads them instead of the whole log. */
 async function writeRecords(
   query: Query,
   { users, boundaries }: Replacement,
@@ -47,7 +47,6 @@ async function writeRecords(
   await query("update gatehouse.boundaries set version = $1, records = $2", [version, written]);
 }
 
-/** What a replacement takes the place of. */
 function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Replacement {
   const records = users.keys().map((name) => [name, recordsOf(snapshot, name)] as const);
   return {
@@ -57,11 +56,11 @@ function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Rep
 }
 
 /**
- * The records as a replacement leaves them.
+ * Returns the records as they would be after a replacement.
  *
  * @param force also if the last Owner of a database or the last administrator is lost
  * @throws Refusal `last_owner` or `last_administrator`; RecordsError if the records contradict each
- *   other
+ * other
  */
 export async function previewAccess(
   { access }: SharedState,
@@ -75,11 +74,11 @@ export async function previewAccess(
 }
 
 /**
- * Replaces records by what `plan` says of them, as they are when nobody else changes them.
+ * Replaces records according to `plan`, which runs while no other writer can change them.
  *
- * @returns the state as it was written
+ * @returns the state as written
  * @throws Refusal from `plan` or `beforeWrite`, `last_owner`, `last_administrator`,
- *   `store_unreachable` or `store_uncertain`; RecordsError if the records contradict each other
+ * `store_unreachable` or `store_uncertain`; RecordsError if the records contradict each other
  */
 export async function replaceAccess(
   { state, writer, author }: Pick<StoreAccess, "state" | "writer" | "author">,
@@ -103,17 +102,16 @@ export async function replaceAccess(
   return written;
 }
 
-/** What changes of a replica need. */
 export interface StoreAccess {
   readonly state: SharedState;
   readonly writer: StoreWriter;
-  /** Undefined for a command, which decides nothing and judges by what it has just read. */
+  /** Undefined for a command: it decides nothing and uses what it has just read. */
   readonly replica: Replica | undefined;
-  /** Who is behind a change for which nobody else is named. */
+  /** The author of changes that name no other. */
   readonly author: Author;
 }
 
-/** Users, grants and boundaries of the store, as they are in force at every replica. */
+/** Opens the users, grants and boundaries in the store. Changes are in force at every replica. */
 export function openAccessStore(store: StoreAccess): AccessRules {
   const { state, replica } = store;
   return {

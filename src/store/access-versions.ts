@@ -1,4 +1,4 @@
-/** Versions of users and grants: what each has changed, and the state of one in the place of now. */
+/** Versions of users and grants: what each one changed, and how to return to an earlier one. */
 import * as z from "zod";
 import type { Author } from "../access/access-rules.ts";
 import { updatedUser, writtenAttributes } from "../access/grant.ts";
@@ -14,7 +14,6 @@ import { authorShape, entryColumns, parseEntry, parseReplacement } from "./log.t
 import type { SharedState } from "./state.ts";
 import { allRecords, replacementBy } from "./transfer.ts";
 
-/** A version of users, grants and boundaries. */
 export interface AccessVersion {
   readonly version: number;
   readonly at: Date;
@@ -23,10 +22,10 @@ export interface AccessVersion {
   readonly after: Snapshot;
 }
 
-/** Entries of the log that are held at a time. */
+/** Log entries held in memory at a time. */
 const PAGE = 100;
 
-/** Each version up to one, from the first on, out of the whole log. */
+/** Yields every version from the first through `upTo`. */
 async function* versionsUpTo(query: Query, upTo: number): AsyncGenerator<AccessVersion, undefined> {
   const sql = `select ${entryColumns} from gatehouse.log
     where kind = 'access' and version > $1 and version <= $2 order by version limit ${PAGE}`;
@@ -56,8 +55,8 @@ const backShape = z.object({
 });
 
 /**
- * Each version from the newest that is known back to the first. What came before is told by each
- * entry itself, so that no more of the log is read than is wanted.
+ * Yields versions from the newest back to the first. Each entry holds what it replaced, so only as
+ * much of the log is read as the caller consumes.
  */
 export async function* versionsBack(
   query: Query,
@@ -68,7 +67,7 @@ export async function* versionsBack(
     const rows = await query(backSql, [next]);
     for (const row of rows) {
       const { version, at, author, before, previous } = backShape.parse(row);
-      // Of a release that did not tell what was before.
+      // Written by a release that did not record the previous state.
       if (before === null) {
         yield* (await Array.fromAsync(versionsUpTo(query, version))).reverse();
         return;
@@ -83,7 +82,6 @@ export async function* versionsBack(
   }
 }
 
-/** The state as it was at a version. */
 export async function accessAt(
   query: Query,
   state: Pick<SharedState, "access" | "position">,
@@ -97,17 +95,20 @@ export async function accessAt(
   return snapshot;
 }
 
-/** What an export that is to be edited tells of a user: what `planApply` changes. */
+/** The parts of a user that an editable export contains: those that `planApply` changes. */
 export function editableUser(user: User): TomlTable {
   return { username: user.username, ...writtenAttributes(user) };
 }
 
-/** A user of an authorization server of whom nothing but attributes is known. */
+/** A user of an external authorization server, known only by attributes. */
 function newRecord({ username, attributes }: User): User {
   return updatedUser(blankUser(username), { attributes });
 }
 
-/** Grants, boundaries and attributes as wanted; all else of the users as it is. */
+/**
+ * Takes grants, boundaries and attributes from the second argument and keeps everything else of the
+ * users.
+ */
 function merge(current: Snapshot, { users, grants, boundaries }: AccessRecords): AccessRecords {
   const wanted = new Map(users.map((user) => [user.username, user]));
   const kept = Array.from(current.users.values(), (user) =>
@@ -117,7 +118,9 @@ function merge(current: Snapshot, { users, grants, boundaries }: AccessRecords):
   return { users: [...kept, ...added], grants, boundaries };
 }
 
-/** What a text says of users that applying it does not change; undefined if nothing. */
+/**
+ * Describes what a text says about a user that applying it would not change; undefined if nothing.
+ */
 function objection(current: Snapshot, user: User): string | undefined {
   const { username, email, passwordHash, disabled, tokensValidAfter } = user;
   const record = current.users.get(username);
@@ -134,10 +137,10 @@ function objection(current: Snapshot, user: User): string | undefined {
   return `${username}: of a record only attributes are changed here; all else by \`user\``;
 }
 
-/** What has to be said against a text before it is cut short. */
+/** Objections listed before the message is cut off. */
 const MOST_OBJECTIONS = 20;
 
-/** @throws Error why a text cannot be applied, and what does what it asks for */
+/** @throws Error that lists why the text cannot be applied and which commands to use instead */
 function requireApplicable(current: Snapshot, users: readonly User[]): void {
   const named = new Set(users.map(({ username }) => username));
   const missing = current.users.keys().filter((name) => !named.has(name));
@@ -152,10 +155,10 @@ function requireApplicable(current: Snapshot, users: readonly User[]): void {
 }
 
 /**
- * Puts grants, boundaries and attributes of an edited export in force, unless others have changed
- * something since.
+ * Applies grants, boundaries and attributes from an edited export, unless the rules have changed
+ * since the export.
  *
- * @param version what the export was made of
+ * @param version the version of the export
  * @throws from the plan: Refusal `version_conflict`, or Error why the text cannot be applied
  */
 export function planApply(records: AccessRecords, version: string): ReplacementPlan {
@@ -169,12 +172,12 @@ export function planApply(records: AccessRecords, version: string): ReplacementP
   };
 }
 
-/** Users of an earlier state that have no record any more, and get none by going back. */
+/** Users of an earlier state who no longer have a record; a rollback does not restore them. */
 export function usersGone(current: Snapshot, earlier: Snapshot): string[] {
   return [...earlier.users.keys().filter((name) => !current.users.has(name))].sort();
 }
 
-/** Puts grants, boundaries and attributes of an earlier state in force. */
+/** Restores grants, boundaries and attributes of an earlier state. */
 export function planRollback(earlier: Snapshot): ReplacementPlan {
   return (current) => {
     const gone = new Set(usersGone(current, earlier));

@@ -7,7 +7,7 @@ import {
 } from "../observe/activity.ts";
 import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
 
-/** Rows of one statement. */
+/** Rows per statement. */
 const BATCH = 1000;
 const writeSql = `insert into gatehouse.activity as a (key, login, use)
   select key, login, use from unnest($1::text[], $2::bigint[], $3::bigint[]) as given (key, login, use)
@@ -17,7 +17,10 @@ const writeSql = `insert into gatehouse.activity as a (key, login, use)
 const forgetSql = `delete from gatehouse.activity
   where use < extract(epoch from clock_timestamp()) - ${FORGOTTEN_AFTER}`;
 
-/** What the processes of all replicas note; of each what it has not written yet. */
+/**
+ * Stores the activity that all replicas report. Each process writes only what has changed since its
+ * last write.
+ */
 export function activityTable({ query }: Database): ActivityPlace {
   const written = new Map<string, LastActivity>();
 
@@ -51,7 +54,7 @@ const rowShape = z
   .object({ key: z.string(), login: z.int(), use: z.int() })
   .transform(({ key, ...activity }) => [key, activity] as const);
 
-/** What all replicas have noted. @throws Refusal `store_unreachable` */
+/** @throws Refusal `store_unreachable` */
 export async function readActivity({ query }: Database): Promise<KnownActivity> {
   const rows = await query("select key, login, use from gatehouse.activity");
   return new KnownActivity(rows.map((row) => rowShape.parse(row)));

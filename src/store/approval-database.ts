@@ -8,22 +8,24 @@ import { type Query, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
 import type { Secrets } from "./secrets.ts";
 
-/** Any number, as long as all that work on approvals take the same. */
+/** Arbitrary, but all processes that work on approvals must use the same number. */
 const LOCK = 0x6170_7072;
 
-/** What a transaction begins with: where the tables are. */
 const settingsSql = "select set_config('search_path', 'gatehouse', true)";
 
 const nowSql = "select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now";
 
-/** Finds something if there is a step to take, or an approval to expire, or a query decided `$1` milliseconds ago. */
+/**
+ * Finds a row if a step is due, an approval has to expire, or a query was decided `$1` milliseconds
+ * ago.
+ */
 const dueSql = `select 1 from gatehouse.approval_steps union all select 1 from gatehouse.approvals
   where state in ('pending', 'approved') and expires <= extract(epoch from clock_timestamp()) * 1000
   union all select 1 from gatehouse.approvals
   where body is not null and decided <= extract(epoch from clock_timestamp()) * 1000 - $1
   limit 1`;
 
-/** What is named when the bytes of a query are encrypted. */
+/** Bound to the ciphertext of a query. */
 function placeOf(id: string): string {
   return `the query of approval ${id}`;
 }
@@ -37,10 +39,10 @@ async function begin(send: Query): Promise<ApprovalTurn> {
 }
 
 /**
- * The approvals of all replicas, the bytes of queries encrypted by the key file.
+ * Opens the approvals of all replicas. Query bytes are encrypted with the key file.
  *
- * @param keepDays days for which a query is kept once it was decided
- * @param requireReached refuses at once while the store is known to be out of reach
+ * @param keepDays days for which a query is kept after the decision
+ * @param requireReached throws at once while the store is known to be unreachable
  */
 export function approvalsInStore(
   { database, secrets }: Store,
@@ -63,7 +65,10 @@ export function approvalsInStore(
   return new ApprovalTables(tables, keepDays);
 }
 
-/** Encrypts all queries that wait or are kept anew, by the first line of the key file. @returns how many there are */
+/**
+ * Encrypts all stored queries again with the first line of the key file. @returns how many there
+ * are
+ */
 export function rekeyApprovals({ database, secrets }: Store): Promise<number> {
   return database.transaction(async (query) => {
     const turn = await begin(query);

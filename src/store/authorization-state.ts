@@ -13,9 +13,9 @@ import type { Database, Query, Row } from "./database.ts";
 import { addKeys } from "./key-table.ts";
 import { keyOf, type Secrets } from "./secrets.ts";
 
-/** How a record of the authorization server lies in the store: by hashes, and encrypted. */
+/** How records of the authorization server are stored: under hashed ids, with encrypted content. */
 
-/** What is named when a record is encrypted: one that is put in another's place does not open. */
+/** Bound to the ciphertext, so that a record moved to another row does not decrypt. */
 function placeOf({ model, id }: Row): string {
   return `the record ${model} ${id} of the authorization server`;
 }
@@ -24,13 +24,12 @@ function sealRecord(row: Row, payload: string, secrets: Secrets): string {
   return secrets.encrypt(payload, placeOf(row));
 }
 
-/** What of a record's content is looked up by. */
+/** The parts of a record's content that can be looked up. */
 const namesShape = z.object({ accountId: z.string().optional(), iat: z.int().optional() });
 
-/** The columns of a record, but for when it ends. */
+/** The columns of a record, except its expiry. */
 const recordColumns = "model, id, grant_id, uid, username, issued, sealed";
 
-/** The values of these columns. */
 function recordValues(
   model: string,
   id: string,
@@ -48,12 +47,12 @@ function recordValues(
   ];
 }
 
-/** The content of a row with `model`, `id` and `sealed`. @throws StoreKeyError */
+/** @throws StoreKeyError */
 function openRecord(row: Row, secrets: Secrets): string {
   return secrets.decrypt(String(row.sealed), placeOf(row));
 }
 
-/** Records that one transaction encrypts anew. */
+/** Records encrypted again per transaction. */
 const REKEY_BATCH = 500;
 const someSql = `select model, id, sealed from gatehouse.oauth
   where (model, id) > ($1, $2) and sealed <> '' order by model, id limit ${REKEY_BATCH} for update`;
@@ -61,7 +60,7 @@ const replaceSql = `update gatehouse.oauth o set sealed = anew.sealed
   from unnest($1::text[], $2::text[], $3::text[]) as anew (model, id, sealed)
   where o.model = anew.model and o.id = anew.id`;
 
-/** Encrypts all records anew, by the first line of the key file. @returns how many there are */
+/** Encrypts all records again with the first line of the key file. @returns how many there are */
 export async function rekeyRecords(database: Database, secrets: Secrets): Promise<number> {
   let count = 0;
   let last: Row | undefined = { model: "", id: "" };
@@ -80,13 +79,12 @@ export async function rekeyRecords(database: Database, secrets: Secrets): Promis
   return count;
 }
 
-/** Milliseconds that somebody waits for a statement whose connection was cut without a word. */
+/** Longest wait for a statement whose connection was cut silently. */
 const TIMEOUT_MS = 3000;
 const SWEEP_MS = 10 * 60 * 1000;
-/** Records that one statement sweeps, at most. */
 const SWEEP_BATCH = 1000;
 
-/** The rows are locked in one order, so that two who remove the same never wait for each other. */
+/** Locks the rows in one order, so that two processes that delete the same rows cannot deadlock. */
 function deleteWhere(condition: string, more = "order by model, id for update"): string {
   return `delete from gatehouse.oauth where (model, id) in
     (select model, id from gatehouse.oauth where ${condition} ${more})`;
@@ -110,12 +108,12 @@ function findSql(column: "id" | "uid"): string {
 const consumeSql = `update gatehouse.oauth set consumed = coalesce(consumed, clock_timestamp())
   where model = $1 and id = $2 and expires > clock_timestamp() and
     (consumed is null or abs(extract(epoch from clock_timestamp() - consumed)) <= $3) returning id`;
-/** Written once a day: a client in use gets tokens all the time. */
+/** Written at most once a day, since a client in use gets tokens all the time. */
 const keepClientSql = `update gatehouse.oauth
   set uid = null, expires = greatest(expires, clock_timestamp() + make_interval(secs => $2))
   where model = 'Client' and id = $1 and (uid is not null or
     expires < clock_timestamp() + make_interval(secs => $2) - interval '1 day')`;
-/** Those that nobody has let in yet have their address as uid. */
+/** Clients that no user has authorized yet have their address as uid. */
 const countClientsSql = `select count(uid)::int as unused, count(*)::int as every
   from gatehouse.oauth where model = 'Client' and expires > clock_timestamp()`;
 const forgetClientSql = `delete from gatehouse.oauth where model = 'Client' and id = (
@@ -137,12 +135,12 @@ const grantShape = z.object({ renewed: z.int().nullable(), called: z.array(z.str
 const idShape = z.object({ jti: z.string() });
 const secretShape = z.object({ secret: z.base64url() });
 
-/** By what the log names a grant that was ended: as a token, which no token is called. */
+/** The name of an ended grant in the log. It has the place of a token id but cannot equal one. */
 function endedGrant(grantId: string): string {
   return `grant:${grantId}`;
 }
 
-/** Removes what has expired, in small steps. */
+/** Removes expired records in small batches. */
 export async function sweep(query: Query): Promise<void> {
   const some = `order by expires limit ${SWEEP_BATCH} for update skip locked`;
   const sql = `${deleteWhere("expires <= clock_timestamp()", some)} returning id`;
@@ -150,9 +148,9 @@ export async function sweep(query: Query): Promise<void> {
 }
 
 /**
- * What the authorization server remembers, in the store: one row a record, by the clock of the
- * store. An end of a grant or a token stands in the log too, since every request that shows a token
- * asks for it: it is answered once it is in force at every replica.
+ * Keeps the state of the authorization server in the store: one row per record, expiring by the
+ * store's clock. The end of a grant or a token is also written to the log, since every request with
+ * a token checks it. The call resolves when that is in force at every replica.
  */
 export function stateInStore(
   { state, writer, replica, author }: StoreAccess,
@@ -168,7 +166,8 @@ export function stateInStore(
     const [row] = await query(findSql(column), [model, keyOf(name)]);
     if (row === undefined) return undefined;
     const { age } = foundShape.parse(row);
-    // Whoever compares it with the clock of this process finds out what has passed at the store.
+    // Rounded so that a comparison with this process's clock gives the time that has passed at the
+    // store.
     const consumed = age === null ? undefined : epochSeconds() - Math.ceil(age);
     return { payload: openRecord(row, secrets), consumed };
   }
@@ -190,7 +189,8 @@ export function stateInStore(
   ) {
     replica?.requireReached();
     await writer.append(async (turn) => {
-      // If there is nothing to remove, somebody else has: what that one wrote is waited for.
+      // No row to remove: another process has removed it. Wait until that process's write is in
+      // force.
       if (removeFirst !== undefined && (await removeFirst(turn.query)).length === 0) return;
       await turn.append({
         change: { kind: "revocation", revocation: { jti, until } },
@@ -199,7 +199,10 @@ export function stateInStore(
     }, author);
   }
 
-  /** Its access tokens live on for an hour at most; those issued just now count, by any clock. */
+  /**
+   * Access tokens of the grant live for at most an hour. Twice the lifetime covers tokens issued
+   * just now, by any clock.
+   */
   function endGrant(grantId: string): Promise<void> {
     const sql = deleteWhere("grant_id = $1 or (model = 'Grant' and id = $1)");
     const until = epochSeconds() + 2 * lifetimes.accessToken;
@@ -269,7 +272,7 @@ export function stateInStore(
   };
 }
 
-/** Keeps in the store what an authorization server has kept in files. */
+/** Copies the state that an authorization server has kept in files into the store. */
 export async function importState(
   { records, revoked, secrets, keys }: StateCopy,
   { store, keys: held }: AuthorizationState,

@@ -4,29 +4,28 @@ import { parseAddress, type ServerAddress } from "../engine/postgres/address.ts"
 import { Refusal } from "../refusal.ts";
 import { parseExact } from "./log.ts";
 
-/** Connections of one process, at most: polls, reads, and the one write that is under way. */
+/** Connections per process, for polls, reads and the one write in progress. */
 const CONNECTIONS = 6;
-/** Milliseconds to take a connection (unless the URL says so), and to answer a statement. */
+/** To take a connection, unless the URL sets a timeout. */
 const CONNECT_TIMEOUT_MS = 2000;
 const STATEMENT_TIMEOUT_MS = 15_000;
-/** Milliseconds for a statement that has nothing to do: a connection that takes longer is dead. */
+/** For a statement that does no work: a connection that takes longer is dead. */
 const BEGIN_TIMEOUT_MS = 4000;
 const IDLE_TIMEOUT_MS = 60_000;
-/** Milliseconds after which a statement is given up that somebody waits for, or that comes again. */
+/** For statements that a user waits for or that are repeated. */
 export const SHORT_TIMEOUT_MS = 4000;
 /**
- * Milliseconds after which the server ends a transaction that says nothing: a process that is cut
- * off or stopped in the middle of one does not keep the others from writing.
+ * The server ends a transaction that is idle for this long. A process that is cut off or stopped
+ * inside a transaction therefore cannot block all writers.
  */
 const SILENCE_MS = 10_000;
 
-/** The channel of the notifications that the version has grown. */
+/** The channel that announces new versions. */
 export const CHANNEL = "gatehouse";
 
-/** A row of an answer; the values are what the statement says. */
 export type Row = Readonly<Record<string, unknown>>;
 
-/** Sends a statement with its values, and returns the rows; at most so many milliseconds later. */
+/** Runs a statement and returns its rows. `timeout` is in milliseconds. */
 export type Query = (sql: string, values?: readonly unknown[], timeout?: number) => Promise<Row[]>;
 
 function asked(sql: string, values: readonly unknown[] = [], timeout = STATEMENT_TIMEOUT_MS) {
@@ -34,19 +33,18 @@ function asked(sql: string, values: readonly unknown[] = [], timeout = STATEMENT
 }
 
 /**
- * The PostgreSQL database that replicas share, by a connection pool. Whatever keeps a statement
- * from being carried out is a Refusal `store_unreachable`.
+ * Connection pool for the PostgreSQL database that replicas share. Anything that prevents a
+ * statement from running is a Refusal `store_unreachable`.
  */
 export interface Database {
-  /** Carries out one statement by itself. */
   readonly query: Query;
   /**
-   * Carries out several as one transaction, which is undone if `work` throws.
+   * Runs `work` in one transaction, which is rolled back if `work` throws.
    *
-   * @throws Refusal `store_uncertain` if nobody knows whether it was committed
+   * @throws Refusal `store_uncertain` if it is unknown whether the transaction was committed
    */
   transaction<Result>(work: (query: Query) => Promise<Result>, isolation?: string): Promise<Result>;
-  /** Calls `onNotice` at each notification, as far as they come; a poll finds what they miss. */
+  /** Calls `onNotice` at each notification. Notifications can be lost; polling covers those. */
   listen(onNotice: () => void): { close(): Promise<void> };
   close(): Promise<void>;
 }
@@ -54,14 +52,16 @@ export interface Database {
 const INT8 = 20;
 const JSON_TYPES = [114, 3802];
 
-/** Versions are numbers, which a double holds for long enough; JSON keeps the digits of numbers. */
+/**
+ * Versions are bigints that fit into a double. JSON stays text, to keep all digits of its numbers.
+ */
 function getTypeParser(oid: number, format?: "text" | "binary"): (text: string) => unknown {
   if (oid === INT8) return Number;
   if (JSON_TYPES.includes(oid)) return parseExact;
   return types.getTypeParser(oid, format);
 }
 
-/** What a failure says, without what may stand in a row. */
+/** Describes a failure without data that could come from a row. */
 function detailOf(error: unknown): string {
   if (error instanceof DatabaseError) return `${error.message} (${error.code})`;
   if (!(error instanceof Error)) return "unknown";
@@ -86,10 +86,9 @@ function settingsOf(address: ServerAddress) {
   };
 }
 
-/** Milliseconds between two tries to listen. */
 const LISTEN_AGAIN_MS = 1000;
 
-/** Listens on a connection of its own, again and again. */
+/** Listens on a dedicated connection and reconnects when it fails. */
 function listen(address: ServerAddress, onNotice: () => void): { close(): Promise<void> } {
   const closing = new AbortController();
   const { signal } = closing;
@@ -127,7 +126,6 @@ function listen(address: ServerAddress, onNotice: () => void): { close(): Promis
   };
 }
 
-/** Sends statements on a connection that somebody has taken out. */
 function queryOn(client: PoolClient): Query {
   return async (...statement) => {
     try {
@@ -138,7 +136,7 @@ function queryOn(client: PoolClient): Query {
   };
 }
 
-/** Makes the connection pool; it connects when it is first asked. @throws Error about the URL */
+/** Creates the connection pool, which connects on first use. @throws Error about the URL */
 export function openDatabase(url: string): Database {
   const address = parseAddress(url, "store.url");
   const pool = new Pool({
@@ -147,7 +145,7 @@ export function openDatabase(url: string): Database {
     idleTimeoutMillis: IDLE_TIMEOUT_MS,
     allowExitOnIdle: true,
   });
-  // A connection that breaks without work is replaced when the next one is wanted.
+  // An idle connection that breaks is replaced when the next one is needed.
   pool.on("error", () => {});
 
   async function connect(): Promise<PoolClient> {
@@ -187,7 +185,7 @@ export function openDatabase(url: string): Database {
         isGood = true;
         return result;
       } finally {
-        // The server undoes what a connection that is closed has not committed.
+        // Closing the connection makes the server roll back what it has not committed.
         client.release(!isGood);
       }
     },

@@ -9,7 +9,7 @@ import type { StoreAccess } from "./access-store.ts";
 import type { Database, Query, Row } from "./database.ts";
 import { type Secrets, StoreKeyError } from "./secrets.ts";
 
-/** What is named when a key is encrypted: a row that is put in another's place does not open. */
+/** Bound to the ciphertext, so that a key moved to another row does not decrypt. */
 function placeOf(ring: string, kid: unknown): string {
   return `the signing key ${kid} of ${ring}`;
 }
@@ -43,7 +43,7 @@ async function apply(query: Query, ring: string, change: KeyChange, secrets: Sec
   await query("delete from gatehouse.keys where ring = $1 and kid = $2", [ring, change.kid]);
 }
 
-/** The signing keys of one ring in the store, private keys encrypted. */
+/** The signing keys of one ring. Private keys are encrypted. */
 export function keysInStore(
   store: StoreAccess,
   { query }: Database,
@@ -51,7 +51,7 @@ export function keysInStore(
   ring: string,
 ): KeyStore {
   const { state, writer, replica, author } = store;
-  /** True if the keys were changed since they were last read, and nobody was told. */
+  /** True if the keys changed after they were last read, while nothing watched them. */
   let isMissed = false;
   const noted = async () => {
     isMissed = true;
@@ -84,7 +84,7 @@ export function keysInStore(
         if (changes.length > 0) await turn.append({ change: { kind: "keys", ring } });
       }, author);
     },
-    // A change is answered when it is in force at every replica.
+    // A change resolves only when it is in force at every replica.
     settled: async () => {},
     watch(onChange) {
       changed = onChange;
@@ -98,7 +98,7 @@ export function keysInStore(
   };
 }
 
-/** Keeps those of some keys that are not there yet. */
+/** Adds the keys that the store lacks. */
 export function addKeys(store: KeyStore, keys: readonly StoredKey[]): Promise<void> {
   return store.change(async (held) => {
     const names = new Set(held.map(({ kid }) => kid));
@@ -106,7 +106,7 @@ export function addKeys(store: KeyStore, keys: readonly StoredKey[]): Promise<vo
   });
 }
 
-/** Encrypts all keys anew, by the first line of the key file. @returns how many there are */
+/** Encrypts all keys again with the first line of the key file. @returns how many there are */
 export function rekey(database: Database, secrets: Secrets): Promise<number> {
   return database.transaction(async (query) => {
     await query("select from gatehouse.head for update");

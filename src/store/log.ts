@@ -7,56 +7,53 @@ import type { Revocation } from "../identity/revocations.ts";
 import type { Query } from "./database.ts";
 import { parseBoundaries, parseUsers, writtenRecords } from "./records.ts";
 
-/** The append-only log of what was changed: each version is one change, and there are no gaps. */
+/** The append-only log of changes. Each version is one change, and there are no gaps. */
 
-/** What a version has changed. */
 export type StoredChange =
   | { readonly kind: "access"; readonly replacement: Replacement }
   | { readonly kind: "revocation"; readonly revocation: Revocation }
-  /** The keys of a ring are others: they lie in a table of their own, so that none stays here. */
+  /**
+   * The keys of a ring have changed. They have their own table, so that no key material stays in
+   * the log.
+   */
   | { readonly kind: "keys"; readonly ring: string };
 
 /**
- * The least form of the log that reads each kind of change. A kind that is new, or says more than
- * before, has a higher one, which is written once each replica that runs can read it.
+ * The lowest log form that can read each kind of change. A new kind, or one with new content, gets
+ * a higher form, which is written only when every running replica can read it.
  */
 const forms: Readonly<Record<StoredChange["kind"], number>> = {
   ...{ access: 1, revocation: 1, keys: 1 },
 };
 
-/** The newest form of the log that this version reads. */
+/** The newest log form that this release reads. */
 export const FORM: number = Math.max(...Object.values(forms));
 
-/** The least form that reads a change. */
 export function formOf({ kind }: StoredChange): number {
   return forms[kind];
 }
 
-/** One version of what is shared. */
 export interface LogEntry {
   readonly version: number;
-  /** Tells two changes apart that bear one version, of which a failover has lost one. */
+  /** Distinguishes two changes with the same version, after a failover that lost one of them. */
   readonly id: string;
   readonly at: Date;
   readonly author: Author;
   readonly change: StoredChange;
 }
 
-/** Who has made a change. */
 export const authorShape = z.object({
   kind: z.enum(["api", "console", "cli", "store"]),
   name: z.string(),
 });
 const ringShape = z.object({ ring: z.string() });
 
-/** A change as it lies in the log. */
 export function writtenChange(change: StoredChange): object {
   if (change.kind === "revocation") return change.revocation;
   if (change.kind === "keys") return { ring: change.ring };
   return writtenReplacement(change.replacement);
 }
 
-/** Records as they lie in the log. */
 export function writtenReplacement({ users, boundaries }: Replacement): object {
   const records = Array.from(users, ([name, held]) => [name, writtenRecords(held)]);
   return {
@@ -88,16 +85,15 @@ const entryShape = z.object({
   ...{ kind: z.string(), data: z.unknown() },
 });
 
-/** An entry as it was read. @throws StoreContentError or ZodError */
+/** @throws StoreContentError or ZodError */
 export function parseEntry(row: unknown): LogEntry {
   const { kind, data, ...entry } = entryShape.parse(row);
   return { ...entry, change: parseChange(kind, data) };
 }
 
-/** The columns of an entry, of the table `log`. */
 export const entryColumns = "version, id, form, at, author, kind, data";
 
-/** Reads what is new behind a version, in order. */
+/** Reads the entries after a version, in order. */
 export async function readEntries(query: Query, after: number): Promise<LogEntry[]> {
   const sql = `select ${entryColumns} from gatehouse.log where version > $1 order by version`;
   return (await query(sql, [after])).map(parseEntry);
@@ -108,15 +104,14 @@ const headShape = z
     ...{ version: z.int(), id: z.string() },
     /** The version of the last change of users, grants or boundaries. */
     access_version: z.int(),
-    /** The least form that reads all of the log. */
+    /** The lowest form that reads the whole log. */
     form: z.int(),
   })
   .transform(({ access_version: accessVersion, ...head }) => ({ ...head, accessVersion }));
 
-/** The newest version of what is shared. */
 export type Head = Readonly<z.infer<typeof headShape>>;
 
-/** @param isWriter keeps others from writing until the transaction ends */
+/** @param isWriter locks the row, so that no other writer can write until the transaction ends */
 export async function readHead(query: Query, isWriter = false): Promise<Head> {
   const lock = isWriter ? " for update" : "";
   const sql = `select version, id, access_version, form from gatehouse.head${lock}`;
@@ -125,8 +120,8 @@ export async function readHead(query: Query, isWriter = false): Promise<Head> {
 }
 
 /**
- * JSON as the store holds it. A whole number that a double cannot hold exactly stands as
- * `{"integer": "9007199254740993"}`; no record holds an object of that form otherwise.
+ * JSON as stored. A whole number that a double cannot hold exactly is written as `{"integer":
+ * "9007199254740993"}`. No record contains an object of that form otherwise.
  */
 
 const KEY = "integer";
@@ -141,14 +136,13 @@ function isInteger(value: unknown): value is { [KEY]: string } {
   );
 }
 
-/** Writes a value, with every digit of its whole numbers. */
+/** Writes a value with every digit of its whole numbers. */
 export function writeExact(value: unknown): string {
   return JSON.stringify(value, (_key, member: unknown) =>
     typeof member === "bigint" ? { [KEY]: String(member) } : member,
   );
 }
 
-/** Reads what `writeExact` has written. */
 export function parseExact(text: string): unknown {
   if (!text.includes(`"${KEY}"`)) return JSON.parse(text);
   return JSON.parse(text, (_key, member: unknown) =>

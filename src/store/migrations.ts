@@ -1,7 +1,10 @@
-/** The tables of the store, as steps that are taken once each, in order. */
+/** The tables of the store, as migrations that each run once, in order. */
 import type { Database, Query } from "./database.ts";
 
-/** Steps are added at the end and never changed: replicas of one version back go on meanwhile. */
+/**
+ * Append only; never change a step. Replicas of the previous release keep running during a
+ * migration.
+ */
 const migrations: readonly string[] = [
   `
   create table gatehouse.head (
@@ -97,13 +100,12 @@ const migrations: readonly string[] = [
   `,
 ];
 
-/** How many migrations there are. */
 export const MIGRATIONS = migrations.length;
 
-/** Any number, as long as all that migrate take the same. */
+/** Arbitrary, but all processes that migrate must use the same number. */
 const LOCK = 0x6761_7465;
 
-/** How many migrations the store has taken; 0 if it was never made. */
+/** Returns how many migrations the store has; 0 if it was never initialized. */
 export async function readMigrations(query: Query): Promise<number> {
   const [found] = await query("select to_regclass('gatehouse.migrations') is not null as is_there");
   if (found?.is_there !== true) return 0;
@@ -111,13 +113,13 @@ export async function readMigrations(query: Query): Promise<number> {
   return Number(row?.number);
 }
 
-/** Takes the migrations that the store has not taken yet, and returns how many these were. */
+/** Runs the missing migrations and returns how many there were. */
 export function migrate(database: Database): Promise<number> {
   return database.transaction(async (query) => {
     await query("select pg_advisory_xact_lock($1)", [LOCK]);
     const taken = await readMigrations(query);
     if (taken === 0) {
-      // Where there is one, whoever has made it need not let this role make others.
+      // If the schema exists, this role may lack the right to create schemas.
       const [found] = await query("select to_regnamespace('gatehouse') is null as is_missing");
       if (found?.is_missing === true) await query("create schema gatehouse");
       await query(

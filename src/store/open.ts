@@ -28,8 +28,8 @@ import { SharedState } from "./state.ts";
 import { StoreWriter } from "./writer.ts";
 
 /**
- * Seconds since 1970 by the clock that is furthest ahead, of this process, the store and all
- * replicas: a token of this very moment may have been issued by it.
+ * Epoch seconds by the fastest clock of this process, the store and all replicas. A token of this
+ * very moment may have been issued by that clock.
  */
 async function latestClock(query: Query): Promise<number> {
   const [row] = await query(
@@ -62,7 +62,6 @@ function revoking({ state, writer, replica, author }: StoreAccess): Revoking {
   };
 }
 
-/** The revocations of the store, for a command. */
 function revocationsInStore(store: StoreAccess): RevocationStore {
   const { state } = store;
   return {
@@ -71,7 +70,6 @@ function revocationsInStore(store: StoreAccess): RevocationStore {
   };
 }
 
-/** The revocations of the store, in force at every replica. */
 function openRevocationStore(store: StoreAccess): LiveRevocations {
   const { state, replica } = store;
   return {
@@ -96,9 +94,9 @@ function openRevocationStore(store: StoreAccess): LiveRevocations {
 }
 
 const TIMEOUT_MS = 3000;
-/** Milliseconds for which what the store has said of a session is believed: its user never changes. */
+/** How long this process caches the owner of a session, which never changes. */
 const BELIEVED_MS = 30_000;
-/** Sessions of which this process remembers that; past it they are asked for again. */
+/** Sessions cached by this process. */
 const MOST_BELIEVED = 10_000;
 
 const { most, mostPerUser, idle } = usualLimits;
@@ -109,14 +107,14 @@ const openSql = `insert into gatehouse.mcp_sessions as s (key, kind, username, u
 const useSql = `update gatehouse.mcp_sessions set used = clock_timestamp()
   where key = $1 and kind = $2 and username = $3 and ${live} returning key`;
 const endSql = "delete from gatehouse.mcp_sessions where key = $1 and kind = $2";
-/** Of a user's own, and of all, those that were idle longest make room; and so do those that are over. */
+/** Makes room by removing expired sessions and those idle longest, of one user and of all. */
 const roomSql = `delete from gatehouse.mcp_sessions where key in (
   (select key from gatehouse.mcp_sessions where not ${live} order by used limit 100) union all
   (select key from gatehouse.mcp_sessions where username = $1 and kind = $2
     order by used desc offset ${mostPerUser}) union all
   (select key from gatehouse.mcp_sessions where kind = $2 order by used desc offset ${most}))`;
 
-/** Whose the sessions, or the tasks, of a foreign MCP server are, in the store. */
+/** Records which user owns each session, or task, of a foreign MCP server. */
 function registerOf(kind: string, replica: Replica, database: Database): SessionRegister {
   const believed = new Map<string, { readonly username: string; readonly until: number }>();
 
@@ -150,41 +148,41 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
     end(id) {
       const key = keyOf(id);
       believed.delete(key);
-      // One that is not forgotten now is once it was idle; the server behind knows that it is over.
+      // If this fails, the entry expires when idle. The upstream already knows that the session has
+      // ended.
       query(endSql, [key, kind]).catch(() => {});
     },
   };
 }
 
 /**
- * Whose the sessions and tasks of a foreign MCP server are, in the store: one that began at one
- * replica is its user's at every other.
+ * Records the owners of sessions and tasks of foreign MCP servers in the store, so that a session
+ * begun at one replica belongs to its user at every other.
  */
 function sessionsInStore(replica: Replica, database: Database): SessionRegister {
   return ownersOf(registerOf("session", replica, database), registerOf("task", replica, database));
 }
 
-/** The rings of keys that sign login tokens, and access tokens of the authorization server. */
+/** Key rings for login tokens and for access tokens of the authorization server. */
 const LOGIN_RING = "login";
 const AUTHORIZATION_RING = "oauth";
 
-/** The store cannot be used as it is; the message says what to do. */
+/** The store cannot be used in its current state; the message says what to do. */
 export class StoreError extends Error {}
 
-/** The connection to what replicas share, and what opens its secrets. */
 export interface Store {
   readonly database: Database;
   readonly secrets: Secrets;
   close(): Promise<void>;
 }
 
-/** Connects to the store, whether its tables are made or not. @throws StoreError without `[store]` */
+/** Connects to the store, with or without tables. @throws StoreError without `[store]` */
 export function connectStore({ store }: Configuration): Database {
   if (store.url === undefined) throw new StoreError("there is no store: set store.url");
   return openDatabase(store.url);
 }
 
-/** @throws Refusal `store_unreachable`, or StoreError if the tables are not those of this version */
+/** @throws Refusal `store_unreachable`, or StoreError if the tables belong to another release */
 async function requireTables(database: Database, name: string): Promise<void> {
   const taken = await readMigrations(database.query);
   if (taken >= MIGRATIONS) return;
@@ -204,7 +202,7 @@ async function openSecrets({ store, auth }: Configuration): Promise<Secrets> {
   }
 }
 
-/** A sentence in the place of a refusal that is for clients. */
+/** Replaces a refusal, which is worded for clients, by a sentence for the operator. */
 function explained(error: unknown, name: string): unknown {
   if (!(error instanceof Refusal) || error.code !== "store_unreachable") return error;
   return new StoreError(`the store ${name} does not answer: ${error.detail ?? "it is too slow"}`, {
@@ -212,13 +210,12 @@ function explained(error: unknown, name: string): unknown {
   });
 }
 
-/** Milliseconds between two tries of a start that waits. */
 const WAIT_MS = 1000;
 
 /**
- * Opens the store, whose tables and key file must be there.
+ * Opens the store, whose tables and key file must exist.
  *
- * @param onWait told why, if it is to be waited for until it answers; else that is an error
+ * @param onWait if given, waits until the store answers, and is called with the reason
  * @throws StoreError, StoreKeyError, or UnsafeFileError about the key file
  */
 export async function openStore(
@@ -243,7 +240,6 @@ export async function openStore(
   }
 }
 
-/** Opens the store for one piece of work. */
 export async function withStore<Result>(
   { configuration }: { readonly configuration: Configuration },
   work: (store: Store) => Promise<Result>,
@@ -256,7 +252,6 @@ export async function withStore<Result>(
   }
 }
 
-/** What a gateway holds of the store. */
 export interface StoreReplica {
   readonly store: Store;
   readonly replica: Replica;
@@ -264,7 +259,7 @@ export interface StoreReplica {
   readonly revocations: LiveRevocations;
   readonly keys: KeyStore;
   readonly authorization: AuthorizationState;
-  /** Whose the sessions and tasks of a foreign MCP server are. */
+  /** The owners of sessions and tasks of foreign MCP servers. */
   readonly sessions: SessionRegister;
 }
 
@@ -275,7 +270,7 @@ function authorizationOf(shared: StoreAccess, { database, secrets }: Store): Aut
   };
 }
 
-/** Takes a lease, and follows what is shared; puts the end of both on the stack. */
+/** Takes a lease and follows the shared state. Both end with the stack. */
 export async function openReplica(
   store: Store,
   { store: { max_staleness: maxStaleness } }: Configuration,
@@ -298,7 +293,6 @@ export async function openReplica(
   };
 }
 
-/** What a command does to the store. */
 export interface StoreOperator extends StoreAccess {
   readonly access: AccessRules;
   readonly revocations: RevocationStore;
@@ -307,9 +301,9 @@ export interface StoreOperator extends StoreAccess {
 }
 
 /**
- * Reads what is shared, to be judged and changed by a command.
+ * Reads the shared state for a command that judges and changes it.
  *
- * @param onWait called once a change has waited for other replicas for a second
+ * @param onWait called once a change has waited a second for other replicas
  */
 export async function operateStore(
   store: Store,

@@ -1,4 +1,4 @@
-/** Users, entries and boundaries as the store holds them: by the keys of the access file. */
+/** Users, entries and boundaries as the store holds them, under the keys of the access file. */
 import { type Boundary, writtenUser } from "../access/grant.ts";
 import type { UserRecords } from "../access/record-change.ts";
 import {
@@ -10,14 +10,13 @@ import {
   writtenEntry,
 } from "../access/records.ts";
 
-/** What lies in the store is not what this version can read. */
+/** This release cannot read the content of the store. */
 export class StoreContentError extends Error {}
 
 function fail({ table, key, reason }: RecordProblem): never {
   throw new StoreContentError(`a record of ${table} in the store: ${key ?? ""}: ${reason}`);
 }
 
-/** All that is held of one name. */
 export function writtenRecords({ user, grants }: UserRecords): TomlTable {
   return {
     ...(user === undefined ? {} : { user: writtenUser(user) }),
@@ -33,7 +32,6 @@ function malformed(what: string): never {
   throw new StoreContentError(`${what} in the store is not as this version writes it`);
 }
 
-/** A list of what is read one by one. */
 function readList<Item>(
   value: unknown,
   read: (one: unknown, index: number, report: (problem: RecordProblem) => void) => Item | undefined,
@@ -57,7 +55,7 @@ export function parseBoundaries(value: unknown): Boundary[] {
   return readList(value, readBoundary);
 }
 
-/** The records of several names; a name of which nothing is held any more has no entries. */
+/** Parses the records of several names. A name without any records left has no entries. */
 export function parseUsers(value: unknown): Map<string, UserRecords> {
   if (!isTable(value)) malformed("a change");
   return new Map(Object.entries(value).map(([name, records]) => [name, parseRecords(records)]));

@@ -7,24 +7,25 @@ import type { Database } from "./database.ts";
 import { FORM, parseEntry } from "./log.ts";
 import { requireReadable, SharedState } from "./state.ts";
 
-/** Milliseconds between two polls, if no notification comes. */
+/** Milliseconds between polls without a notification. */
 const POLL_MS = 500;
-/** Seconds that a lease outlasts the replica's own right to decide by it. */
+/** How long a lease outlasts the replica's own right to decide. */
 const MARGIN_SECONDS = 5;
-/** Versions that one poll brings, at most. */
+/** Most versions that one poll reads. */
 const BATCH = 500;
-/** Polls within which a start must have caught up. */
+/** A starting replica must catch up within this many polls. */
 const FIRST_POLLS = 1000;
-/** Milliseconds after which a poll is given up, at most, and begun anew on another connection. */
+/** A poll that takes longer is abandoned and repeated on another connection. */
 const LONGEST_POLL_MS = 4000;
 
 /**
- * Milliseconds that the wall clock may gain on the monotonic one between two polls. Past it the clock
- * was set, and nothing is decided, nor a token issued, before the store knows how far ahead it is.
+ * How far the wall clock may run ahead of the monotonic clock between two polls. A larger
+ * difference means the clock was set: nothing is decided and no token issued until the store knows
+ * how far ahead the clock is.
  */
 export const CLOCK_TOLERANCE_MS = 200;
 
-/** Takes or renews the lease, and reads in one what is new. */
+/** Takes or renews the lease and reads new entries in one statement. */
 const pollSql = `
   with old as (select expires from gatehouse.leases where replica = $1),
   renewed as (
@@ -46,16 +47,18 @@ const pollShape = z.object({
   ...{ version: z.int(), form: z.int(), rest: z.number().nullable(), is_known: z.boolean() },
 });
 
-/** What operators are told of a replica's place. */
 export interface ReplicaMetrics extends StoreMetrics {
-  /** True if what is known is new enough to decide by it. */
+  /** True while the shared state is recent enough to decide with. */
   readonly isFresh: boolean;
 }
 
 interface ReplicaOptions {
   /** Seconds. */
   readonly maxStaleness: number;
-  /** Told when the store is lost, and of each other reason, and when it is there again. */
+  /**
+   * Called when the store becomes unreachable, when the reason changes, and when it is reachable
+   * again.
+   */
   readonly onLost: (reason: string) => void;
   readonly onFound: () => void;
 }
@@ -75,9 +78,10 @@ function reasonOf(error: unknown): string {
 }
 
 /**
- * A process that decides by what is shared. It holds a lease in the store, and polls: one statement
- * renews the lease and reads what is new. It may decide only while less than `maxStaleness` has
- * passed since it sent its last good poll, so a lease that has run out belongs to nobody who does.
+ * A process that decides with the shared state. It holds a lease in the store. Each poll renews the
+ * lease and reads new entries in one statement. The process may decide only while less than
+ * `maxStaleness` has passed since it sent its last successful poll. An expired lease therefore
+ * never belongs to a process that still decides.
  */
 export class Replica implements ReplicaMetrics {
   readonly id: string = randomUUID();
@@ -88,7 +92,7 @@ export class Replica implements ReplicaMetrics {
   readonly #maxStaleness: number;
   #sent: Moment = { monotonic: Number.NEGATIVE_INFINITY, wall: Number.NEGATIVE_INFINITY };
   #headVersion = 0;
-  /** Why the store is lost; undefined while it is reached. */
+  /** Why the store is unreachable; undefined while it is reachable. */
   #reason: string | undefined;
   #polling: Promise<void> | undefined;
   #isPollWanted = false;
@@ -103,14 +107,15 @@ export class Replica implements ReplicaMetrics {
   }
 
   /**
-   * Takes a lease, and reads what it is to decide by.
+   * Takes a lease and reads the shared state.
    *
-   * @throws Refusal `store_unreachable`, or StoreContentError if this version cannot read it
+   * @throws Refusal `store_unreachable`, or StoreContentError if this release cannot read it
    */
   static async open(database: Database, options: ReplicaOptions): Promise<Replica> {
     const state = await SharedState.load(database);
     const replica = new Replica(database, state, options);
-    // The first takes the lease alone: what is read by a statement may be older than that.
+    // The first poll only takes the lease: what the same statement reads may be older than the
+    // lease.
     for (let polls = 0; polls < 2 || replica.#isPollWanted; polls++) {
       if (polls === FIRST_POLLS)
         throw new Refusal("store_unreachable", { detail: "it is too slow" });
@@ -146,20 +151,22 @@ export class Replica implements ReplicaMetrics {
     return Math.max(passed, passedByWall) < this.#maxStaleness && !isSet;
   }
 
-  /** @throws Refusal `store_unreachable` if too much time has passed to decide anything */
+  /**
+   * @throws Refusal `store_unreachable` if the last successful poll is too old to decide anything
+   */
   requireFresh(): void {
     if (this.isFresh) return;
     throw new Refusal("store_unreachable", { retryAfter: 1 });
   }
 
-  /** @throws Refusal `store_unreachable` if the store does not answer just now: at once */
+  /** @throws Refusal `store_unreachable` at once if the store does not answer now */
   requireReached(): void {
     this.requireFresh();
     const isLate = this.leaseAge > 4 * POLL_MS;
     if (!this.isReached || isLate) throw new Refusal("store_unreachable", { retryAfter: 1 });
   }
 
-  /** Polls now, or once more if a poll is under way; never throws. */
+  /** Polls now, or again after a poll in progress; never throws. */
   poll(): Promise<void> {
     this.#isPollWanted = true;
     this.#polling ??= this.#pollWhileWanted().finally(() => {
@@ -169,7 +176,10 @@ export class Replica implements ReplicaMetrics {
     return this.#polling;
   }
 
-  /** Gives the lease back, so that nobody waits for it; to be called once nothing is decided any more. */
+  /**
+   * Releases the lease, so that no writer waits for it. Call only when this process no longer
+   * decides.
+   */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -193,7 +203,7 @@ export class Replica implements ReplicaMetrics {
       try {
         const before = this.appliedVersion;
         await this.#poll();
-        // Whoever waits for this replica is told at once that it has applied what is new.
+        // Another poll at once tells waiting writers that this replica has applied the new entries.
         if (this.appliedVersion !== before) this.#isPollWanted = true;
         if (!this.isReached) this.#found();
       } catch (error) {
@@ -206,7 +216,7 @@ export class Replica implements ReplicaMetrics {
 
   #found(): void {
     this.#reason = undefined;
-    // The connection that listens may have died unseen.
+    // The listening connection may have died unnoticed.
     this.#listen();
     this.#options.onFound();
   }
@@ -230,7 +240,7 @@ export class Replica implements ReplicaMetrics {
     const head = pollShape.parse(rows[0]);
     requireReadable(head);
     if (head.version < version || !head.is_known) throw lostHistory(version, head.version);
-    // Over before the lease had run out, so that no writer has overlooked it: see append.
+    // Completed before the lease expired, so no writer has overlooked the lease (see `append`).
     const took = performance.now() - sent.monotonic;
     const isHeld = head.rest !== null && took < head.rest;
     const entries = rows.filter(({ entry }) => entry !== null);

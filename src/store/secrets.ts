@@ -2,10 +2,10 @@ import { createHash, hash, randomBytes } from "node:crypto";
 import { readGuarded } from "../files/guarded.ts";
 import { KEY_BYTES, seal, unseal } from "../sealed-bytes.ts";
 
-/** Bytes of a key's digest by which a ciphertext says which key opens it. */
+/** Length of the key digest that tells which key decrypts a ciphertext. */
 const NAME_BYTES = 4;
 
-/** The key file cannot be used, or does not open what is in the store. */
+/** The key file cannot be used, or does not decrypt the content of the store. */
 export class StoreKeyError extends Error {}
 
 function nameOf(key: Buffer): Buffer {
@@ -13,16 +13,16 @@ function nameOf(key: Buffer): Buffer {
 }
 
 /**
- * What lies in the store in the place of an id that opens something, such as a cookie, a token or a
- * session: whoever reads the store alone can show none.
+ * Hashes an id that grants access, such as a cookie, token or session. A reader of the store cannot
+ * present the original.
  */
 export function keyOf(id: string): string {
   return hash("sha256", id, "base64url");
 }
 
 /**
- * Encrypts what lies in the store and is nobody's who reads the store alone: by the first key of
- * `store.key_file`. All of them decrypt.
+ * Encrypts what a reader of the store must not learn, with the first key of `store.key_file`. Every
+ * key in the file decrypts.
  */
 export class Secrets {
   readonly #first: Buffer;
@@ -33,12 +33,12 @@ export class Secrets {
     this.#keys = new Map(keys.map((key) => [nameOf(key).toString("hex"), key]));
   }
 
-  /** @param place what it is and where it lies: what is moved elsewhere does not open there */
+  /** @param place what the text is and where it is stored; it does not decrypt in another place */
   encrypt(text: string, place: string): string {
     return this.encryptBytes(Buffer.from(text), place).toString("base64url");
   }
 
-  /** @throws StoreKeyError if no key opens it, or it was changed or moved */
+  /** @throws StoreKeyError if no key decrypts it, or if it was changed or moved */
   decrypt(sealed: string, place: string): string {
     return this.decryptBytes(Buffer.from(sealed, "base64url"), place).toString("utf8");
   }
@@ -60,7 +60,7 @@ export class Secrets {
   }
 }
 
-/** A new line for the key file. */
+/** Generates a line for the key file. */
 export function makeSecretLine(): string {
   return randomBytes(KEY_BYTES).toString("base64url");
 }

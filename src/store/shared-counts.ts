@@ -4,12 +4,12 @@ import type { FailureCounts } from "../identity/throttle.ts";
 import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
 
-/** Rows that one statement writes, or sweeps away, at most. */
+/** Most rows that one statement writes or sweeps. */
 const BATCH = 1000;
 
 /**
- * Adds what was counted here, forgets what has no points, and reads what all have counted. Rows are
- * locked in the order of their keys, so that two replicas do not wait for each other.
+ * Adds local counts, removes keys without points, and reads the totals. Rows are locked in key
+ * order, so that two replicas cannot deadlock.
  */
 const countSql = `
   with given as (
@@ -39,32 +39,30 @@ const countSql = `
       and not exists (select from given g where (g.name, g.key) = (c.name, c.key))
   ) counted`;
 
-/** Takes out windows that are over. */
 const sweepSql = `delete from gatehouse.counters where (name, key) in (
   select name, key from gatehouse.counters where ends < clock_timestamp()
   limit ${BATCH} for update skip locked)`;
 
 const rowShape = z.object({ name: z.string(), key: z.string(), count: z.int(), rest: z.number() });
 
-/** What is counted of a key, and the milliseconds that are left of its window. */
+/** The count of a key, and the milliseconds left in its window. */
 type CountedRow = z.infer<typeof rowShape>;
 
-/** Reads a row of `countSql`. */
 function parseCounted(row: unknown): CountedRow {
   return rowShape.parse(row);
 }
 
-/** Milliseconds between two statements, if nothing was counted meanwhile. */
+/** Milliseconds between statements if nothing was counted. */
 const POLL_MS = 500;
-/** Milliseconds between two statements for what was counted meanwhile and is not urgent. */
+/** Milliseconds between statements for counts that are not urgent. */
 const PAUSE_MS = 25;
-/** Milliseconds between two looks for windows that are over. */
+/** Milliseconds between sweeps of expired windows. */
 const SWEEP_MS = 30_000;
-/** Keys that are remembered; past it those that were counted first go. */
+/** Keys in memory; beyond that the oldest are dropped. */
 const CAPACITY = 100_000;
-/** Seconds by which a look goes back behind the one before: a row is seen once it is committed. */
+/** A poll reads this far before the previous one, since a row is visible only after its commit. */
 const OVERLAP_SECONDS = 5;
-/** For the first look, which reads all that there is. */
+/** For the first poll, which reads everything. */
 const EVER_SECONDS = 1e8;
 
 interface Named {
@@ -72,13 +70,12 @@ interface Named {
   readonly key: string;
 }
 
-/** What is counted of a key in its window. */
 interface Counter extends Named {
-  /** As the store had it last, what is on its way there, and what is to be sent. */
+  /** The last known count in the store. `sent` is in transit and `pending` still has to be sent. */
   stored: number;
   sent: number;
   pending: number;
-  /** Milliseconds of this process's clock. */
+  /** By `performance.now()`. */
   ends: number;
   windowMs: number;
 }
@@ -88,18 +85,19 @@ function idOf({ name, key }: Named): string {
 }
 
 /**
- * Counts in fixed windows that all replicas share. Each counts in memory, so that nobody waits, and
- * is told by one statement what the others have counted: at once after it has counted something
- * itself, and every half second. So all of them together let through what each of them lets through
- * between two statements beyond a limit.
+ * Counts in fixed windows that all replicas share. Each replica counts in memory, so no request
+ * waits. One statement sends its counts and reads those of the others, right after urgent counts
+ * and at least every half second. Together, replicas may exceed a limit by what each lets through
+ * between two statements.
  *
- * What may have been written or not is written again: a count may be too high, and is never too low.
+ * Counts with an unknown write outcome are written again: a count may be too high, but is never too
+ * low.
  */
 export class SharedCounters {
   readonly #database: Database;
   readonly #known = new Map<string, Counter>();
   readonly #changed = new Set<Counter>();
-  /** What the store is to forget. */
+  /** Keys to remove from the store. */
   readonly #forgotten = new Map<string, Named>();
   #read: { readonly monotonic: number; readonly wall: number } | undefined;
   #began = Number.NEGATIVE_INFINITY;
@@ -113,7 +111,7 @@ export class SharedCounters {
     this.#database = database;
   }
 
-  /** Begins with what is counted already. @throws Refusal `store_unreachable` */
+  /** Starts with the counts in the store. @throws Refusal `store_unreachable` */
   static async open(database: Database): Promise<SharedCounters> {
     const counters = new SharedCounters(database);
     await counters.#exchange();
@@ -121,7 +119,6 @@ export class SharedCounters {
     return counters;
   }
 
-  /** What is counted of a key, and the milliseconds until its window ends. */
   find(name: string, key: string): { count: number; msLeft: number } | undefined {
     const counter = this.#find(idOf({ name, key }));
     if (counter === undefined) return undefined;
@@ -129,18 +126,21 @@ export class SharedCounters {
     return { count: stored + sent + pending, msLeft: ends - performance.now() };
   }
 
-  /** Counts so many more; the first begins a window. @param isUrgent has the others told at once */
+  /**
+   * Adds to a count; the first call begins a window. @param isUrgent sends the count to other
+   * replicas at once
+   */
   add(name: string, key: string, points: number, windowMs: number, isUrgent = false): void {
     const counter = this.#find(idOf({ name, key })) ?? this.#begin(name, key, windowMs);
     counter.pending += points;
-    // In the store the window may be over by now, and this begin another.
+    // The window in the store may have expired, so that this count begins another one.
     counter.windowMs = windowMs;
     this.#isUrgent ||= isUrgent;
     this.#changed.add(counter);
     if (this.#running === undefined) this.#schedule();
   }
 
-  /** Has nothing counted of a key from now on, also of what others have counted. */
+  /** Resets a key, including what other replicas have counted. */
   forget(name: string, key: string): void {
     const id = idOf({ name, key });
     const counter = this.#known.get(id);
@@ -149,7 +149,7 @@ export class SharedCounters {
     if (this.#running === undefined) this.#schedule();
   }
 
-  /** Sends what is not sent yet. */
+  /** Sends the remaining counts. */
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);
@@ -193,7 +193,7 @@ export class SharedCounters {
   #run(): void {
     this.#running = this.#exchange()
       .then(() => this.#sweep())
-      // The replica tells that the store is out of reach; what is counted here goes on to count.
+      // The replica reports that the store is unreachable. Local counts still apply.
       .catch(() => {
         this.#isUrgent = false;
         this.#began = performance.now() + POLL_MS;
@@ -224,7 +224,7 @@ export class SharedCounters {
       this.#read = now;
     } catch (error) {
       for (const counter of given) this.#takeBack(counter);
-      // What was to be forgotten goes on to count where it still does.
+      // The removal failed: keys that the store still holds count again.
       if (forgotten.length > 0) this.#read = undefined;
       throw error;
     } finally {
@@ -232,7 +232,7 @@ export class SharedCounters {
     }
   }
 
-  /** What is to be sent: as far as its window lasts, and the store does not have to forget it first. */
+  /** Takes counts whose window has not expired, except keys that the store must remove first. */
   #takeChanged(): Counter[] {
     const given: Counter[] = [];
     for (const counter of this.#changed) {
@@ -248,14 +248,13 @@ export class SharedCounters {
     return given;
   }
 
-  /** How far back a look goes: to the last one, by the clock that has run further. */
+  /** Seconds back to the previous poll, by whichever clock has advanced more. */
   #secondsBack({ monotonic, wall }: { monotonic: number; wall: number }): number {
     if (this.#read === undefined) return EVER_SECONDS;
     const passed = Math.max(monotonic - this.#read.monotonic, wall - this.#read.wall);
     return passed / 1000 + OVERLAP_SECONDS;
   }
 
-  /** To be sent again. */
   #takeBack(counter: Counter): void {
     if (this.#find(idOf(counter)) !== counter) return;
     counter.pending += counter.sent;
@@ -281,7 +280,7 @@ export class SharedCounters {
   }
 }
 
-/** Failed logins; the others are told of each at once. */
+/** Counts failed logins, which are sent to the other replicas at once. */
 function failureCountsOf(counters: SharedCounters, name: string, seconds: number): FailureCounts {
   return {
     window: seconds,
@@ -303,14 +302,14 @@ function countRequestIn(
 ): RequestCount {
   const { count, msLeft } = counters.find(REQUESTS, key) ?? { count: 0, msLeft: windowMs };
   const secondsOf = (ms: number) => Math.max(1, Math.ceil(ms / 1000));
-  // A window that is full says no, however often it is asked.
+  // A full window refuses, however often it is checked.
   if (count >= limit) return { counted: count, retryAfter: secondsOf(msLeft) };
   counters.add(REQUESTS, key, points, windowMs);
   const counted = count + points;
   return { counted, retryAfter: counted <= limit ? 0 : secondsOf(msLeft) };
 }
 
-/** Counts failed logins and requests over all replicas; puts the end of it on the stack. */
+/** Counts failed logins and requests across all replicas. Counting ends with the stack. */
 export async function openCounts({ database }: Store, opened: AsyncDisposableStack) {
   const counters = await SharedCounters.open(database);
   opened.defer(() => counters.close());

@@ -9,23 +9,25 @@ import type { Database } from "./database.ts";
 import { FORM, type Head, type LogEntry, readHead } from "./log.ts";
 import { parseBoundaries, parseRecords, StoreContentError } from "./records.ts";
 
-/** A change of users, grants or boundaries that is in force from now on. */
 interface AccessChanged {
   readonly previous: Snapshot;
   readonly snapshot: Snapshot;
   readonly diff: AccessDiff;
   readonly author: Author;
-  /** True if this process has made it. */
+  /** True if this process made the change. */
   readonly isOwn: boolean;
 }
 
-/** Told of what is put in force; a version counts as applied once all of them are done. */
+/**
+ * Called with changes that come into force. A version counts as applied when all listeners are
+ * done.
+ */
 interface StateListener {
   accessChanged?(change: AccessChanged): void;
   keysChanged?(ring: string): Promise<void>;
 }
 
-/** @throws StoreContentError if some of the log is beyond what this version reads */
+/** @throws StoreContentError if the log contains a form that this release cannot read */
 export function requireReadable({ form }: Pick<Head, "form">): void {
   if (form <= FORM) return;
   throw new StoreContentError(
@@ -33,14 +35,14 @@ export function requireReadable({ form }: Pick<Head, "form">): void {
   );
 }
 
-/** What is shared, in memory, as of a version of the log. */
+/** The shared state in memory, as of one version of the log. */
 export class SharedState {
-  /** The newest version that is applied. */
+  /** The newest applied version. */
   position: Pick<Head, "version" | "id">;
   access: AccessIndex;
   readonly revocations: RevocationIndex;
   readonly listeners: StateListener[] = [];
-  /** The entries that this process has written and not applied yet. */
+  /** Entries that this process has written but not applied yet. */
   readonly own: Set<string> = new Set();
   #revokedUsers: ReadonlyMap<string, number> | undefined;
   #applying: Promise<void> = Promise.resolve();
@@ -52,9 +54,9 @@ export class SharedState {
   }
 
   /**
-   * Reads all of it at one moment.
+   * Reads the whole state in one snapshot.
    *
-   * @throws Refusal `store_unreachable`, or StoreContentError if this version cannot read it
+   * @throws Refusal `store_unreachable`, or StoreContentError if this release cannot read it
    */
   static async load(database: Database): Promise<SharedState> {
     const [head, users, boundaries, revocations] = await database.transaction(async (query) => {
@@ -80,13 +82,13 @@ export class SharedState {
     return this.access.snapshot;
   }
 
-  /** The earliest issue of every user that has a revocation; another map after each change. */
+  /** Earliest valid issue time of every user with a revocation. Each change makes a new map. */
   get revokedUsers(): ReadonlyMap<string, number> {
     this.#revokedUsers ??= new Map(this.revocations.users);
     return this.#revokedUsers;
   }
 
-  /** Puts in force what is new of some entries, in order; resolves once it is. */
+  /** Applies new entries in order; resolves when they are in force. */
   apply(entries: readonly LogEntry[]): Promise<void> {
     const applying = this.#applying.then(async () => {
       for (const entry of entries)

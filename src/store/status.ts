@@ -8,16 +8,15 @@ const leaseShape = z.object({
   since: z.coerce.date(),
   applied: z.int(),
   form: z.int(),
-  /** Seconds; negative once it has run out. */
+  /** Seconds; negative after expiry. */
   rest: z.number(),
 });
 
-/** Leases that ended long ago are of replicas that are gone. */
+/** Leases that expired long ago belong to replicas that no longer exist. */
 const leasesSql = `select name, since, applied, form,
     extract(epoch from expires - clock_timestamp())::float8 as rest
   from gatehouse.leases where expires > clock_timestamp() - interval '1 hour' order by name`;
 
-/** What is known of a store. */
 export type StoreStatus = Awaited<ReturnType<typeof readStatus>>;
 
 /** @throws Refusal `store_unreachable` */
@@ -26,9 +25,9 @@ export async function readStatus(database: Database) {
   const leases = await database.query(leasesSql);
   return {
     ...{ version, accessVersion },
-    /** The form of its log, and what this version of Gatehouse reads. */
+    /** The form of the log, and the newest form that this release reads. */
     ...{ form, readableForm: FORM },
-    /** Migrations that it has taken, and those that this version knows. */
+    /** Migrations that have run, and those that this release knows. */
     ...{ migrations: await readMigrations(database.query), knownMigrations: MIGRATIONS },
     replicas: leases.map((lease) => leaseShape.parse(lease)),
   };

@@ -1,4 +1,4 @@
-/** Users, entries and boundaries in and out of the store, as the text of an access file. */
+/** Export and import of users, entries and boundaries as the text of an access file. */
 
 import { writtenUser } from "../access/grant.ts";
 import { namesIn, type Replacement, recordsOf, type UserRecords } from "../access/record-change.ts";
@@ -13,7 +13,7 @@ import { renderName, renderValue } from "../toml/values.ts";
 import { writeExact } from "./log.ts";
 import { writtenRecords } from "./records.ts";
 
-/** What the first line of an export begins with; the version follows. */
+/** The first line of an export: this text, followed by the version. */
 const versionMark = "# access version ";
 
 function renderTable(name: string, table: object): string {
@@ -23,15 +23,14 @@ function renderTable(name: string, table: object): string {
   return [`[[${name}]]`, ...lines, ""].join("\n");
 }
 
-/** All that is held, by name. */
 export function allRecords(snapshot: Snapshot): UserRecords[] {
   return Array.from(namesIn(snapshot), (name) => recordsOf(snapshot, name));
 }
 
 /**
- * The state as the text of an access file, which begins with its version.
+ * Renders the state as the text of an access file that begins with its version.
  *
- * @param userOf what is told of a user; undefined for nothing
+ * @param userOf what to write of a user; undefined for nothing
  */
 export function renderAccess(
   snapshot: Snapshot,
@@ -48,18 +47,18 @@ export function renderAccess(
   ].join("\n");
 }
 
-/** The version that an export was made of; undefined if the text does not begin with one. */
+/** The version of an export; undefined if the text does not begin with one. */
 export function versionOf(text: string): string | undefined {
   const [first = ""] = text.split("\n", 1);
   return first.startsWith(versionMark) ? first.slice(versionMark.length).trim() : undefined;
 }
 
-/** Records as the store holds them, by which two can be compared. */
+/** A canonical text, to compare two records. */
 function textOf(records: UserRecords): string {
   return writeExact(writtenRecords(records));
 }
 
-/** What has to be replaced for the state to become that of other records. */
+/** The replacement that turns the state into other records. */
 export function replacementBy(
   current: Snapshot,
   { users, grants, boundaries }: AccessRecords,

@@ -19,46 +19,44 @@ import {
 } from "./log.ts";
 import { requireReadable, type SharedState } from "./state.ts";
 
-/** What a writer wants in the log. */
+/** An entry to append. */
 export interface Draft {
   readonly change: StoredChange;
-  /** What an `access` change replaces. */
+  /** The records that an `access` change replaces. */
   readonly before?: Replacement;
-  /** Epoch seconds from which on the entry has nothing to say any more. */
+  /** Epoch seconds after which the entry has no effect. */
   readonly ends?: number;
 }
 
-/** A transaction that alone may write. */
+/** A transaction with the exclusive right to write. */
 export interface Turn {
   readonly query: Query;
-  /** The version that the next entry gets. */
   readonly version: number;
   append(draft: Draft): Promise<void>;
 }
 
 /**
- * Judges what is shared, as it is when nobody else changes it, writes the records that it changes
- * and appends what it has changed; what it throws undoes all of it.
+ * Judges the shared state while no other writer can change it, writes the records and appends the
+ * change. If it throws, everything is rolled back.
  */
 type Judge = (turn: Turn) => Promise<void>;
 
-/** What a transaction has come to. */
 interface Committed {
   readonly entries: readonly LogEntry[];
   readonly version: number;
   readonly id: string;
-  /** Milliseconds that the longest of the leases was taken for. */
+  /** Duration of the longest lease in milliseconds. */
   readonly longestLease: number;
 }
 
-/** Milliseconds that a writer waits for the others. */
+/** How long a writer waits for other writers. */
 const LOCK_TIMEOUT_MS = 5000;
-/** Milliseconds between two looks at the leases, at first and at the longest. */
+/** Milliseconds between polls of the leases, first and longest. */
 const FIRST_LOOK_MS = 5;
 const LONGEST_LOOK_MS = 250;
 const SILENT_WAIT_MS = 1000;
 
-/** @throws Refusal `store_unreachable` if the store is a copy that lacks what was applied here */
+/** @throws Refusal `store_unreachable` if the store is a copy that lacks versions applied here */
 function requireSameHistory(head: Pick<Head, "version" | "id">, state: SharedState): void {
   const { version, id } = state.position;
   if (head.version === version && head.id === id) return;
@@ -66,17 +64,17 @@ function requireSameHistory(head: Pick<Head, "version" | "id">, state: SharedSta
   throw new Refusal("store_unreachable", { detail });
 }
 
-/** Writes to the log, one change after the other: the row `head` is the lock of all writers. */
+/** Writes changes to the log one at a time. The row `head` is the lock of all writers. */
 export class StoreWriter {
   readonly #database: Database;
   readonly #state: SharedState;
-  /** The replica whose lease is not waited for, since what it writes is in force there at once. */
+  /** This replica's own lease is not waited for: its changes are in force here at once. */
   readonly #replica: string | undefined;
   readonly #onWait: ((sentence: string) => void) | undefined;
   readonly #turns = new AsyncLocalStorage<Turn>();
   #writing: Promise<unknown> = Promise.resolve();
 
-  /** @param onWait called once a change has waited for other replicas for a second */
+  /** @param onWait called once a change has waited a second for other replicas */
   constructor(
     database: Database,
     state: SharedState,
@@ -89,12 +87,11 @@ export class StoreWriter {
   }
 
   /**
-   * Makes a change, and resolves once it is in force wherever somebody may still decide: each
-   * replica has applied it, or its lease has run out. What `judge` itself has appended here becomes
-   * part of its own transaction.
+   * Makes a change. Resolves when it is in force wherever decisions are made: each replica has
+   * applied it, or its lease has expired. Changes that `judge` appends belong to its transaction.
    *
    * @throws Refusal from `judge`, `store_unreachable` if nothing was changed, `store_uncertain` if
-   *   nobody knows
+   * the outcome is unknown
    */
   async append(judge: Judge, author: Author): Promise<void> {
     const outer = this.#turns.getStore();
@@ -132,18 +129,19 @@ export class StoreWriter {
     try {
       await this.#state.apply(committed.entries);
     } catch (cause) {
-      // It is made, but not in force here: the next poll applies it.
+      // Committed but not in force here yet: the next poll applies it.
       throw new Refusal("store_uncertain", { cause });
     }
     return committed;
   }
 
   /**
-   * Waits until all others have applied it, or their leases have run out. Past the longest of them it
-   * waits for nobody: a poll sent since the commit brings the change, and one sent before is too old
-   * to decide by. A replica that never gets the answers to its polls may go on renewing its lease.
+   * Waits until all other replicas have applied a change or their leases have expired, but no
+   * longer than the longest lease. After that time a poll sent since the commit has brought the
+   * change, and an earlier poll is too old to decide with. The limit matters because a replica that
+   * never receives the answers to its polls may keep renewing its lease.
    *
-   * @throws Refusal `store_uncertain` if the store has lost the change, as by a failover
+   * @throws Refusal `store_uncertain` if the store has lost the change, for example by a failover
    */
   async #inForce({ version, id, longestLease }: Committed, since: number): Promise<void> {
     const sql = `select count(*)::int as count, exists (
@@ -178,8 +176,8 @@ export class StoreWriter {
 }
 
 /**
- * The newest form that all who decide can read, beyond which no change must be written, and the
- * milliseconds that the longest lease was taken for.
+ * Returns the newest form that all deciding replicas can read, and the duration of the longest
+ * lease in milliseconds. No change of a newer form may be written.
  */
 async function readLeases(query: Query) {
   const sql = `select coalesce(min(form), $1) as form,
@@ -189,9 +187,9 @@ async function readLeases(query: Query) {
   return { form: Number(row?.form), longestLease: Number(row?.length) * 1000 };
 }
 
-/** The rows of revocations that are over are taken out once in so many versions. */
+/** Expired revocations are deleted once in this many versions. */
 const PRUNE_EVERY = 64;
-/** Revocations that have been over for so long, and that no replica still has to read. */
+/** Deletes revocations that expired long enough ago and that no replica still has to read. */
 const pruneSql = `delete from gatehouse.log where kind = 'revocation'
   and ends < clock_timestamp() - interval '7 days' and version < least($1::bigint,
     (select min(applied) from gatehouse.leases where expires > clock_timestamp()))`;
@@ -211,7 +209,7 @@ async function insert(
       returning version, id, form, at, author, kind, data`,
     [version, form, JSON.stringify(author), change.kind, data, replaced, ends ?? null],
   );
-  // What cannot be read again must not be written.
+  // Never write an entry that cannot be parsed again.
   const entry = parseEntry(row);
   await query(
     `update gatehouse.head set version = $1, id = $2, form = greatest(form, $3),
