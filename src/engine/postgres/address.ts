@@ -4,31 +4,31 @@ import path from "node:path";
 import type { ConnectionOptions } from "node:tls";
 import { Client } from "pg";
 
-/** How a server is reached, and as whom. */
 export interface ServerAddress {
-  /** A host, or the directory of a Unix socket. */
+  /** A host name, or the directory of a Unix socket. */
   readonly host: string;
   readonly port: number;
   readonly user: string;
   readonly database: string;
   readonly ssl: boolean | ConnectionOptions;
-  /** By which the server knows the connection; undefined: `$PGAPPNAME`, or the product's own name. */
+  /** Undefined: `$PGAPPNAME`, or else `gatehouse`. */
   readonly applicationName: string | undefined;
-  /** How long the server may take to take a connection, in milliseconds; undefined: as ever. */
+  /** In milliseconds. Defaults to `CONNECT_TIMEOUT_MS`. */
   readonly connectTimeout: number | undefined;
   /**
-   * The password for a database. Looked up at each connection that is asked for one, so that a new
-   * one needs no restart. @throws PasswordMissing
+   * Looked up whenever a connection needs it, so that a new password takes no restart.
+   *
+   * @throws PasswordMissing
    */
   password(database: string): Promise<string>;
 }
 
 /**
- * Reads `postgres://user:password@host:port/database`. What it leaves out comes from the
- * environment, as with every client of PostgreSQL: `PGHOST`, `PGPORT`, `PGUSER`, `PGDATABASE`,
- * `PGSSLMODE`, `PGPASSWORD`, and the password also from `~/.pgpass`.
+ * Parses `postgres://user:password@host:port/database`. Missing parts come from `PGHOST`, `PGPORT`,
+ * `PGUSER`, `PGDATABASE`, `PGSSLMODE` and `PGPASSWORD`. A missing password is also looked up in
+ * `~/.pgpass`.
  *
- * @param what names the URL in messages
+ * @param what name of the URL in error messages
  * @throws Error that does not repeat the URL, which may hold the password
  */
 export function parseAddress(url: string, what = "The engine's URL"): ServerAddress {
@@ -63,13 +63,10 @@ const parameters = [
   "sslkey",
 ];
 
-/** The driver takes all but the first and the last for `verify-full`. */
+/** `pg` treats all modes but the first and the last as `verify-full`. */
 const sslModes = ["disable", "prefer", "require", "verify-ca", "verify-full", "no-verify"];
 
-/**
- * The driver would pass over a parameter that it does not know, and a misspelled `sslmode` would go
- * without TLS.
- */
+/** `pg` ignores unknown parameters, and a misspelled `sslmode` would connect without TLS. */
 function requireKnown(given: URLSearchParams, what: string): void {
   const unknown = [...given.keys()].find((name) => !parameters.includes(name));
   if (unknown !== undefined) {
@@ -81,14 +78,17 @@ function requireKnown(given: URLSearchParams, what: string): void {
   }
 }
 
-/** Reads `connect_timeout`, in seconds; libpq's 0, which waits without end, would keep queries. */
+/**
+ * Converts seconds to milliseconds. Refuses 0, which libpq reads as no limit, because queries would
+ * wait forever.
+ */
 function readTimeout(text: string | null, what: string): number | undefined {
   if (text === null) return undefined;
   if (/^[1-9]\d{0,3}$/.test(text)) return Number(text) * 1000;
   throw new Error(`${what} has a connect_timeout that is no number of seconds from 1 to 9999.`);
 }
 
-/** The driver reads the URL, and never connects. */
+/** Uses `pg` only as a parser. The client never connects. */
 function readUrl(url: string, what: string): Client {
   try {
     new URL(url);
@@ -101,7 +101,6 @@ function readUrl(url: string, what: string): Client {
   }
 }
 
-/** The server asks for a password, and there is none. */
 export class PasswordMissing extends Error {
   constructor() {
     super("it asks for a password; give one in $PGPASSWORD, ~/.pgpass (mode 0600) or the URL");
@@ -109,7 +108,6 @@ export class PasswordMissing extends Error {
   }
 }
 
-/** What a line of a password file is about. */
 interface LoginPlace {
   readonly host: string;
   readonly port: number;
@@ -118,9 +116,8 @@ interface LoginPlace {
 }
 
 /**
- * The password that `~/.pgpass`, or the file that `$PGPASSFILE` names, has for a login
- * (PostgreSQL, libpq, "The Password File"). A file that others may read is passed over, as
- * PostgreSQL's own clients do.
+ * Looks up a password in `~/.pgpass` or `$PGPASSFILE` (PostgreSQL, libpq, "The Password File").
+ * Like libpq, ignores a file that group or others may access.
  *
  * @throws PasswordMissing
  */
@@ -137,12 +134,15 @@ async function readPassword(place: LoginPlace): Promise<string | undefined> {
     if (!status.isFile() || (status.mode & 0o077) !== 0) return undefined;
     return passwordIn(await readFile(file, "utf8"), place);
   } catch {
-    // Where there is no file there is no password in it.
+    // A missing file holds no password.
     return undefined;
   }
 }
 
-/** The password of the first line that fits: `host:port:database:user:password`, `*` for any. */
+/**
+ * Returns the password of the first matching line: `host:port:database:user:password`, where `*`
+ * matches anything.
+ */
 export function passwordIn(text: string, place: LoginPlace): string | undefined {
   const host = place.host.startsWith("/") ? "localhost" : place.host;
   const wanted = [host, String(place.port), place.database, place.user];
@@ -156,7 +156,7 @@ export function passwordIn(text: string, place: LoginPlace): string | undefined 
   return undefined;
 }
 
-/** Fields end at a colon; a colon or backslash in one stands behind a backslash. */
+/** Fields are separated by colons. A backslash escapes a colon or a backslash. */
 function fieldsOf(line: string): string[] {
   const fields = line.split(/(?<=(?:^|[^\\])(?:\\\\)*):/);
   return fields.map((field) => field.replace(/\\(.)/g, "$1"));

@@ -13,13 +13,11 @@ import { PasswordMissing, type ServerAddress } from "./address.ts";
 import { PostgresSession, type Row } from "./session.ts";
 import type { PostgresTable } from "./tables.ts";
 
-/** How long the server may take to take a connection unless its URL says so, in milliseconds. */
+/** Used unless the URL sets `connect_timeout`. */
 const CONNECT_TIMEOUT_MS = 5000;
 
-/** How long the server may take to hear that a connection is left, in milliseconds. */
 const END_TIMEOUT_MS = 1000;
 
-/** A connection to one PostgreSQL database. */
 export class PostgresConnection implements Connection<PostgresSession> {
   readonly session: PostgresSession;
   readonly #address: ServerAddress;
@@ -34,7 +32,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
     client.on("end", this.#onBreak);
   }
 
-  /** @throws ConnectionLost, PasswordMissing or the server's error if it refuses it */
+  /** @throws ConnectionLost, PasswordMissing, or the server's error if it refuses the connection */
   static async open(
     address: ServerAddress,
     database: string,
@@ -63,7 +61,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
       await connection.session.prepareIfDirect();
       return connection;
     } catch (error) {
-      // The driver leaves a connection open that it has not got the password for.
+      // `pg` leaves the socket open when it did not get the password.
       socket.destroy();
       const isAnswer = error instanceof DatabaseError || error instanceof PasswordMissing;
       throw isAnswer ? error : new ConnectionLost(error);
@@ -85,7 +83,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
   }
 
   cut(): void {
-    // The driver destroys a socket on which something is under way, and else takes leave.
+    // `end` destroys a socket with a query in progress, and otherwise closes it gracefully.
     void this.#client.end();
   }
 
@@ -96,16 +94,15 @@ export class PostgresConnection implements Connection<PostgresSession> {
   }
 }
 
-/** How long the server may take to take the request, in milliseconds. */
 const CANCEL_TIMEOUT_MS = 2000;
 
-/** The codes that stand where a protocol version would (PostgreSQL, "Message Formats"). */
+/** Sent in place of a protocol version (PostgreSQL, "Message Formats"). */
 const CANCEL_CODE = 80_877_102;
 const TLS_CODE = 80_877_103;
 
 /**
- * Asks the server to end what a connection of ours is doing, on a connection of its own, as the
- * protocol wants it. It is a request: nobody says whether it came in time.
+ * Asks the server to cancel what a connection is doing. The protocol requires a separate
+ * connection, and the server never confirms that the request came in time.
  */
 async function requestCancel(address: ServerAddress, client: Client): Promise<void> {
   const key = keyOf(client);
@@ -119,13 +116,13 @@ async function requestCancel(address: ServerAddress, client: Client): Promise<vo
     secured.end(message(CANCEL_CODE, ...key));
     await once(secured, "close");
   } catch {
-    // The connection is given up in any case, and the statement ends by its time limit.
+    // The connection is discarded in any case, and the statement ends by its time limit.
   } finally {
     socket.destroy();
   }
 }
 
-/** What the server has told the driver to show with such a request. */
+/** The process id and secret that a cancel request must present. */
 function keyOf(client: Client): [number, number] | undefined {
   const id = "processID" in client ? client.processID : undefined;
   const secret = "secretKey" in client ? client.secretKey : undefined;
@@ -157,36 +154,36 @@ function message(...numbers: number[]): Buffer {
   return bytes;
 }
 
-/** The databases that every server has for its own use. */
 const reserved = ["postgres", "template0", "template1"];
 
-/** The schema that holds the tables of a database, as far as queries can see. */
+/** The only schema of a database whose tables queries can reach. */
 const publicSchema = "public";
 
-/** Where replicas of the gateway keep users and keys, should they be in a database that is served. */
+/** Gateway replicas may keep users and keys in this schema of a served database. */
 const storeSchema = "gatehouse";
 
-/** PostgreSQL's words for a database that it lets nobody into, and for one in use. */
+/** SQLSTATE of a database that accepts no connections, and of one in use. */
 const notAccepting = "55000";
 const inUse = "55006";
 
-/** The database of a query. @throws EngineRefusal `database_not_found` for one of the server's own */
+/** @throws EngineRefusal `database_not_found` for one of the server's own databases */
 export function visibleDatabase(database: string): string {
   if (isServersDatabase(database)) throw databaseNotFound(database);
   return database;
 }
 
-/** The schema of its tables. @throws EngineRefusal `database_not_found` for one of the server's own */
+/** @throws EngineRefusal `database_not_found` for one of the server's own databases */
 export function publicSchemaOf(database: string): string {
   visibleDatabase(database);
   return publicSchema;
 }
 
 /**
- * Makes a connection to a database.
+ * Opens a connection to a database.
  *
- * @throws EngineRefusal `database_not_found`, `permission_denied`, and what `PostgresConnection.open` throws. That
- * the engine's own database is not there is an error of the server.
+ * @throws EngineRefusal `database_not_found`, `permission_denied`, and what
+ * `PostgresConnection.open` throws. If the engine's own database is missing, the server's error
+ * stays.
  */
 export async function openDatabase(
   address: ServerAddress,
@@ -198,20 +195,20 @@ export async function openDatabase(
   } catch (error) {
     if (database === address.database || !(error instanceof DatabaseError)) throw error;
     if (error.code === "3D000" || error.code === notAccepting) throw databaseNotFound(database);
-    // The server has no rule by which this user gets into this database.
+    // The server's access rules (`pg_hba.conf`) do not admit this user to this database.
     if (error.code === "28000") throw new EngineRefusal(...refused.forbidden);
     throw error;
   }
 }
 
-/** The databases that a query can name and the engine's user may connect to, sorted. */
+/** Lists the databases that queries can name and the engine's user may connect to. */
 export async function listDatabases(session: PostgresSession): Promise<string[]> {
   const found = await session.rows(sql`select datname from pg_catalog.pg_database
     where datallowconn and pg_catalog.has_database_privilege(datname, 'CONNECT')`);
   return clientNames(found, isServersDatabase);
 }
 
-/** Makes a database. @throws EngineRefusal `database_exists` or `invalid_name` */
+/** @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createDatabase(session: PostgresSession, database: string): Promise<void> {
   if (isServersDatabase(database)) throw keptName(database);
   const [[taken] = []] = await session.rows(sql`select datname from pg_catalog.pg_database
@@ -221,8 +218,8 @@ export async function createDatabase(session: PostgresSession, database: string)
 }
 
 /**
- * Refuses to drop the database of the session if more is in it than tables that queries can name,
- * since nobody could make that again by queries.
+ * Refuses to drop the session's database if it holds more than tables that queries can name,
+ * because queries could not create the rest again.
  *
  * @throws EngineRefusal `constraint_violation`
  */
@@ -241,10 +238,8 @@ export async function requireDroppable(session: PostgresSession): Promise<void> 
 }
 
 /**
- * Drops a database with its tables.
- *
- * @throws EngineRefusal `database_not_found`, `database_protected` for the engine's own and for templates, or
- * `database_in_use`
+ * @throws EngineRefusal `database_not_found`, `database_in_use`, or `database_protected` for
+ * templates and the engine's own database
  */
 export async function dropDatabase(session: PostgresSession, database: string): Promise<void> {
   visibleDatabase(database);
@@ -264,19 +259,18 @@ export async function dropDatabase(session: PostgresSession, database: string): 
   }
 }
 
-/** The schema of a database's name. @throws EngineRefusal `database_not_found` for one of the server's own */
+/** @throws EngineRefusal `database_not_found` for one of the server's own schemas */
 export function visibleSchema(database: string): string {
   if (isKeptSchema(database)) throw databaseNotFound(database);
   return database;
 }
 
-/** The schemas that a query can name, sorted. */
 export async function listSchemas(session: PostgresSession): Promise<string[]> {
   const found = await session.rows(sql`select nspname from pg_catalog.pg_namespace`);
   return clientNames(found, isKeptSchema);
 }
 
-/** Makes a schema. @throws EngineRefusal `database_exists` or `invalid_name` */
+/** @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createSchema(session: PostgresSession, database: string): Promise<void> {
   if (isKeptSchema(database)) throw keptName(database);
   const [[taken] = []] = await session.rows(
@@ -288,10 +282,11 @@ export async function createSchema(session: PostgresSession, database: string): 
 }
 
 /**
- * Drops a schema with its tables. Never with `cascade`, which would reach into other schemas: what
- * stands there and needs what is here makes the server refuse.
+ * Drops a schema with its tables. Never uses `cascade`, which would reach into other schemas. If
+ * they depend on this one, the server refuses.
  *
- * @throws EngineRefusal `database_not_found`, or PostgreSQL's error if something other than tables is left
+ * @throws EngineRefusal `database_not_found`, or PostgreSQL's error if something other than tables
+ * remains
  */
 export async function dropSchema(session: PostgresSession, database: string): Promise<void> {
   const schema = visibleSchema(database);
@@ -308,7 +303,7 @@ export async function dropSchema(session: PostgresSession, database: string): Pr
   await session.define(sql`drop schema ${sql.id(schema)}`);
 }
 
-/** What no query reaches in any database: schemas of the server's own, and that of a store. */
+/** Schemas that queries cannot reach in any database: the server's own and the gateway's store. */
 const keptSchemas = ["information_schema", "crdb_internal", storeSchema];
 
 function isKeptSchema(name: string): boolean {
@@ -320,7 +315,6 @@ function isServersDatabase(name: string): boolean {
   return reserved.includes(foldCase(name));
 }
 
-/** The names that a query can have, sorted. */
 function clientNames(found: readonly Row[], isServers: (name: string) => boolean): string[] {
   return found
     .map(([name]) => name ?? "")

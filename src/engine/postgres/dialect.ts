@@ -90,7 +90,7 @@ import {
   readTable,
 } from "./tables.ts";
 
-/** The tables and views that a query can name, sorted. @throws EngineRefusal `database_not_found` */
+/** @throws EngineRefusal `database_not_found` */
 async function listTables({ session, database, schema }: PostgresPlace): Promise<string[]> {
   const found = await session.rows(sql`
     select class.relname from pg_catalog.pg_namespace as namespace
@@ -104,7 +104,7 @@ async function listTables({ session, database, schema }: PostgresPlace): Promise
     .sort();
 }
 
-/** A table in PostgreSQL's words. @throws EngineRefusal `database_not_found` or `table_not_found` */
+/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 async function describeTable(place: PostgresPlace, name: string): Promise<TableDescription> {
   const { session, schema } = place;
   const { columns } = await readTable(place, name);
@@ -147,10 +147,10 @@ async function describeTable(place: PostgresPlace, name: string): Promise<TableD
   );
 }
 
-/** Values in one statement, well below what the protocol allows. */
+/** Well below the protocol's limit of 65,535. */
 const VALUES_PER_STATEMENT = 20_000;
 
-/** A table that is changed. @throws EngineRefusal `database_not_found` or `table_not_found` */
+/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 function targetOf(
   place: PostgresPlace,
   name: string,
@@ -196,7 +196,7 @@ function insert(
   return insertApart(destination, apart(values, conflict), options);
 }
 
-/** Inserts rows some after others, since those of one statement may not meet each other. */
+/** Inserts the parts one after another, because rows of one statement must not conflict. */
 function* insertApart(
   destination: Destination<PostgresColumn>,
   parts: Iterable<Row[]>,
@@ -228,8 +228,9 @@ function* returning(
 }
 
 /**
- * Some rows after others, of which no two have one key: one statement cannot meet a row twice, and
- * an Upsert may. Only of numbers and text is it known that other spellings are other values.
+ * Splits rows into groups without duplicate keys: an Upsert may repeat a key, but one statement
+ * cannot change a row twice. A row whose key is not all numbers and text gets a group of its own,
+ * because values of other types may be equal in different spellings.
  */
 function* apart(values: readonly Row[], { key }: Conflict): Generator<Row[]> {
   let some: Row[] = [];
@@ -258,8 +259,8 @@ function spelling({ type }: Column, value: CellValue | undefined): string | unde
 }
 
 /**
- * Moves the sequence of an identity column past the numbers that rows have given to it, so that the next
- * one is not taken already. Without the right to, it stays where it is.
+ * Moves the sequence of an identity column past the numbers that rows have set, so that the next
+ * generated one is free. Does nothing without the privilege to.
  */
 function* moveSequence(
   schema: string,
@@ -276,7 +277,7 @@ function* moveSequence(
     where name is not null`);
   const [sequence, mayMove] = [found?.[0], found?.[1]];
   if (sequence == null || mayMove === "f" || mayMove === "false") return;
-  // The server has quoted its name. A new sequence stands at a number that it has not given yet.
+  // The server has quoted the name. A new sequence has not given out its `last_value` yet.
   yield* rows<string>(sql`
     select pg_catalog.setval(cast(${sequence} as regclass), cast(${largest} as bigint))
     from ${sql.raw(sequence)}
@@ -294,12 +295,11 @@ function largestOf(values: readonly (CellValue | undefined)[]): bigint | undefin
   return largest;
 }
 
-/** What the words that name a type in a CreateTable become. */
 interface NewType {
   readonly name: string;
-  /** The number of the type. */
+  /** OID of the type. */
   readonly id: number;
-  /** True if a length or precision that follows the word is the type's own. */
+  /** True if the type takes the length or precision that follows the word. */
   readonly isSized?: boolean;
   readonly isSerial?: boolean;
   readonly isText?: boolean;
@@ -323,21 +323,17 @@ const types = typesByWord<NewType>({
   jsonb: { name: "jsonb", id: 3802 },
 });
 
-/** The words that name a column type, for messages. */
 export const typeWords: readonly string[] = [...types.keys()];
 
-/** A type of a CreateTable in PostgreSQL's words. */
 interface ColumnType {
   readonly sql: Fragment;
   readonly description: TypeDescription;
-  /** Characters that a string has at the most. */
+  /** In characters. */
   readonly length: number;
-  /** True for the type that numbers itself. */
   readonly isSerial: boolean;
   readonly isText: boolean;
 }
 
-/** The type that a word with its length or precision names; undefined if it is not known. */
 function columnType(type: string): ColumnType | undefined {
   const { word, size } = readDeclaredType(type);
   const found = types.get(word);
@@ -348,7 +344,7 @@ function columnType(type: string): ColumnType | undefined {
   const name = found.isSized ? found.name + size : sized;
   const [, first, places = "0"] = /^\((\d+)(?:,(\d+))?/.exec(size) ?? [];
   const scale = found.isSized && first !== undefined ? Number(places) : undefined;
-  // A cast to a shorter string would cut it off.
+  // A cast to a shorter string would truncate it.
   const sqlName = isText ? found.name : name;
   return {
     sql: sql.raw(name),
@@ -359,12 +355,10 @@ function columnType(type: string): ColumnType | undefined {
   };
 }
 
-/** PostgreSQL cuts longer names off, and two of them could become one. */
+/** PostgreSQL truncates longer names, and two of them could become one. */
 const LONGEST_NAME_BYTES = 63;
 
 /**
- * Creates a table.
- *
  * @throws EngineRefusal `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
  * `duplicate_column`
  */
@@ -397,7 +391,7 @@ async function readReferred(place: PostgresPlace, name: string): Promise<Referre
   return { columns, keys };
 }
 
-/** The server puts the value into its own words, which a definition takes no values beside. */
+/** A definition takes no parameters, so the server turns the value into a literal first. */
 async function defaultSql({ session }: PostgresPlace, column: ColumnDefinition): Promise<Fragment> {
   const { name, type: declared, default: value = null } = column;
   const type = columnType(declared);
@@ -413,7 +407,7 @@ async function defaultSql({ session }: PostgresPlace, column: ColumnDefinition):
   return sql` default ${sql.raw(literal ?? "null")}`;
 }
 
-/** Drops a table. @throws EngineRefusal `database_not_found` or `table_not_found` */
+/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<Changed> {
   const { isTable } = await readTable(place, table);
   if (!isTable) throw isNoTable(table, place.database);
@@ -422,8 +416,8 @@ async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<Ch
 }
 
 /**
- * What has the name already, in any case; and whether the server knows the order by bytes by
- * PostgreSQL's name for it. One that does not orders by bytes anyway.
+ * Reads the name of an existing table that differs at most in case, and whether the server has the
+ * collation `C`. A server without it orders by bytes anyway.
  */
 async function readSurroundings(
   { session, database, schema }: PostgresPlace,
@@ -468,7 +462,7 @@ const bigint = kindOf({ id: 20, elementId: 0, sqlName: "bigint", scale: undefine
 const doubleKind = kindOf({ id: 701, elementId: 0, sqlName: "double precision", scale: undefined });
 const numeric = kindOf({ id: 1700, elementId: 0, sqlName: "numeric", scale: undefined });
 
-/** A sum of whole numbers, which PostgreSQL adds up without bounds. */
+/** PostgreSQL adds integers without bounds, so the sum is checked for 64 bits here. */
 const total: PostgresKind = {
   ...numeric,
   bytes: undefined,
@@ -495,11 +489,13 @@ const aggregates: AggregateDialect<PostgresKind> = {
       : sql`${sql.raw(fn)}(${column})`,
 };
 
-/** Where there can be no nulls, nothing is said of them, so that any index serves the order. */
+/**
+ * Columns without nulls get no `nulls first` or `nulls last`, so that any index serves the order.
+ */
 const dialect: SelectDialect<PostgresKind> = {
   aggregates,
   comparesRows: true,
-  // After `=` the primary key would have the order too, and be read on for rows that have the value.
+  // With `=`, the primary key would provide the order too, and be scanned for rows with the value.
   equalFirst: (column, value) => sql`${column} = any(array[${value}])`,
   order(column, direction, hasNulls) {
     if (direction === "DESC") return sql`${column} desc${hasNulls ? sql` nulls last` : sql``}`;
@@ -511,8 +507,7 @@ const dialect: SelectDialect<PostgresKind> = {
 };
 
 /**
- * Carries out a Select and writes its rows to an output as they come, so that few of them are held at
- * a time.
+ * Streams the rows of a Select to an output, so that few are in memory at a time.
  *
  * @throws EngineRefusal for unknown tables and columns and for unfit values
  */
@@ -525,11 +520,7 @@ async function select(place: PostgresPlace, query: Select, output: RowOutput): P
   rows.end();
 }
 
-/**
- * How a Select is carried out.
- *
- * @throws EngineRefusal for unknown tables and columns and for unfit values
- */
+/** @throws EngineRefusal for unknown tables and columns and for unfit values */
 export async function planOf(
   place: PostgresPlace,
   query: Select,
@@ -556,7 +547,7 @@ function bigintSql(value: number): Fragment {
 
 const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 
-/** PostgreSQL, whose schemas are the databases of queries. */
+/** PostgreSQL dialect in which the databases of queries are schemas. */
 export const ofSchemas: Dialect<PostgresSession> = {
   name: "PostgreSQL",
   failures,
@@ -578,7 +569,10 @@ export const ofSchemas: Dialect<PostgresSession> = {
   readsBehind: false,
 };
 
-/** PostgreSQL, whose databases are those of queries; a connection leads to one of them. */
+/**
+ * PostgreSQL dialect in which the databases of queries are the server's. A connection leads to one
+ * of them.
+ */
 export const ofDatabases: Dialect<PostgresSession> = {
   ...ofSchemas,
   requireAtomic: requireOneDatabase,
@@ -590,7 +584,7 @@ export const ofDatabases: Dialect<PostgresSession> = {
 };
 
 const beginnings: Record<Mode, (timeLimit: number) => Beginning> = {
-  // Each statement is a transaction by itself.
+  // No `begin`: each statement is a transaction by itself.
   "read only": beginningBy({}),
   "read committed": beginningBy({
     words: "begin isolation level read committed",
@@ -602,10 +596,13 @@ const beginnings: Record<Mode, (timeLimit: number) => Beginning> = {
   serializable: beginningBy({ words: "begin isolation level serializable" }),
 };
 
-/** A server that hears nothing of us for so long gives the transaction up, in milliseconds. */
+/** The server ends the session if a transaction is idle for this long. */
 const IDLE_LIMIT_MS = 60_000;
 
-/** Has a transaction begin with its first statement, and end with its last; statements take `timeLimit` milliseconds at the most, 0: any time. */
+/**
+ * Lets a transaction begin with its first statement and, with `endsWithLast`, end with its last.
+ * `timeLimit` is in milliseconds per statement, 0 for none.
+ */
 export function begin(
   session: PostgresSession,
   mode: Mode,
@@ -623,8 +620,8 @@ function beginningBy(how: Omit<Beginning, "settings">): (timeLimit: number) => B
 }
 
 /**
- * Said in each transaction, and not to the connection, since that may lead through a pooler to
- * another server process each time.
+ * Set in each transaction instead of per connection, because a pooler may use another server
+ * process each time.
  */
 function settingsSql(timeLimit: number, isReading: boolean): string {
   const settings = {
@@ -639,13 +636,13 @@ function settingsSql(timeLimit: number, isReading: boolean): string {
   const calls = Object.entries(settings).map(
     ([name, value]) => `pg_catalog.set_config('${name}', '${value}', true) is null`,
   );
-  // Each is called, and no row comes back that somebody would have to read.
+  // No call returns null, so each one runs and the statement returns no row.
   return `select 1 where ${calls.join(" or ")}`;
 }
 
 /**
- * Refuses a Batch over several databases: PostgreSQL commits in each by itself, so nobody could take
- * back what is done in one if another fails.
+ * Refuses a Batch over several databases. PostgreSQL commits in each separately, so one could not
+ * be rolled back if another fails.
  *
  * @throws EngineRefusal `batch_not_atomic`
  */
@@ -659,17 +656,16 @@ export function requireOneDatabase(operations: readonly TableOperation[]): void 
   );
 }
 
-/** What the `database` of a query is: a schema of the URL's database, or a database of the server. */
+/** Whether a query's `database` is a schema of the URL's database or a database of the server. */
 export type PostgresDatabases = "schemas" | "databases";
 
-/** How a PostgreSQL server is opened. */
 export interface PostgresOptions extends RemoteOptions {
   readonly databases: PostgresDatabases;
 }
 
 /**
- * Opens the PostgreSQL database that a URL names, or the server's databases by it. A server that is
- * not there yet is waited for by answering 503.
+ * Opens the PostgreSQL database that a URL names, or all databases of its server. Until the server
+ * is reachable, queries are answered with 503.
  *
  * @throws Error that says why the server refuses the engine, without the password
  */

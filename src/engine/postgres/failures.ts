@@ -3,7 +3,7 @@ import { failuresOf, type Refused, refused } from "../remote/failures.ts";
 import { brokenKey, violations } from "../sql/answers.ts";
 import { PasswordMissing } from "./address.ts";
 
-/** What to say of PostgreSQL's error codes; of those of one class by its first two characters. */
+/** By SQLSTATE, or by its first two characters for a whole class. */
 const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["08", refused.unavailable],
   [
@@ -47,10 +47,10 @@ const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["P0001", refused.byTrigger],
 ]);
 
-/** Errors after which a whole transaction is tried again: it lost against another one. */
+/** The transaction lost against another one and is retried as a whole. */
 const transient = new Set(["40001", "40P01"]);
 
-/** What the errors of PostgreSQL mean (its appendix A). */
+/** Meaning of PostgreSQL's error codes (PostgreSQL, appendix A). */
 export const failures = failuresOf<DatabaseError>({
   isAnswer: (error) => error instanceof DatabaseError,
   isObstacle: (error) => error instanceof PasswordMissing,
@@ -83,13 +83,13 @@ function violation({ code, table, column, constraint }: DatabaseError): string {
   }
 }
 
-/** The words in which PostgreSQL says which key has no row, or still has rows, in another table. */
+/** PostgreSQL's message for a key that another table lacks or still refers to. */
 const detail = /^Key \((.+)\)=\((.*)\) is (not present in|still referenced from) table "(.+)"\.$/s;
 
 function ofForeignKey({ table = "", constraint, detail: words = "" }: DatabaseError): Refused {
   const [, columns = "", value, what, other = ""] = detail.exec(words) ?? [];
   if (what === undefined) {
-    // Another language, or columns that the engine's user may not read.
+    // A message in another language, or columns that the engine's user may not read.
     const named = ` (constraint "${constraint}")`;
     return ["constraint_violation", violations.reference(`Table ${table}`, named)];
   }

@@ -15,45 +15,45 @@ import {
 } from "../sql/values.ts";
 import type { ByteForm } from "./row-bytes.ts";
 
-/** How the values of a type travel: as JSON on one side, as PostgreSQL's text on the other. */
+/** Converts the values of a type between JSON and PostgreSQL's text format. */
 interface Codec {
-  /** PostgreSQL's text of a value, or undefined if the type does not take it. */
+  /** Returns undefined for a value that the type does not take. */
   write(value: PresentValue): string | undefined;
-  /** JSON text of a value that PostgreSQL wrote. */
+  /** Returns JSON text. */
   read(text: string): string;
-  /** The same without a string, where there is such a way. */
+  /** Converts without a string per value, if the type allows it. */
   readonly bytes?: ByteForm;
 }
 
-/** The values of PostgreSQL's numbers that JSON has no numbers for; they travel as strings. */
+/** PostgreSQL numbers that JSON has no numbers for. They are sent as strings. */
 const notNumbers = new Set(["NaN", "Infinity", "-Infinity"]);
 
-/** Whole numbers of 64 bits, digit for digit. */
+/** Integers of 64 bits, digit for digit. */
 const integers: Codec = {
   write: (value) => integerOf(value)?.toString(),
   read: (text) => text,
   bytes: "integer",
 };
 
-/** Decimal numbers of any length, digit for digit. */
+/** Decimals of any length, digit for digit. */
 const decimals: Codec = { write: writeNumber, read: readNumber, bytes: "decimal" };
 
-/** Doubles; a whole number that one would round is refused. */
+/** Refuses an integer that a double would round. */
 const doubles: Codec = {
   write: (value) => (isRoundedInteger(value) ? undefined : writeNumber(value)),
-  // Digits as JSON writers of doubles put them, whichever database they come from.
+  // Formatted as JSON writers format doubles, so that every database gives the same digits.
   read: (text) => (notNumbers.has(text) ? JSON.stringify(text) : String(Number(text))),
   bytes: "double",
 };
 
-/** Strings; PostgreSQL has no character U+0000. */
+/** PostgreSQL has no character U+0000. */
 const strings: Codec = {
   write: (value) => (typeof value === "string" && !value.includes("\0") ? value : undefined),
   read: (text) => JSON.stringify(text),
   bytes: "text",
 };
 
-/** Strings of one form, since PostgreSQL takes others too and makes something else of them. */
+/** Takes strings of one form only, because PostgreSQL would reinterpret others. */
 function stringsLike(form: RegExp): Codec {
   return {
     write: (value) => (typeof value === "string" && form.test(value) ? value : undefined),
@@ -62,7 +62,6 @@ function stringsLike(form: RegExp): Codec {
   };
 }
 
-/** `true` and `false`, also `1` and `0`. */
 const booleans: Codec = {
   write(value) {
     if (value === true || value === 1) return "true";
@@ -72,7 +71,7 @@ const booleans: Codec = {
   bytes: "boolean",
 };
 
-/** Bytes as base64 text (RFC 4648, section 4). */
+/** Base64 text (RFC 4648, section 4). */
 const bytes: Codec = {
   write(value) {
     const decoded = decodeBase64(value);
@@ -81,7 +80,6 @@ const bytes: Codec = {
   read: (text) => JSON.stringify(Buffer.from(text.slice("\\x".length), "hex").toString("base64")),
 };
 
-/** JSON as JSON, without white space between its tokens. */
 const documents: Codec = {
   write: cellText,
   read: withoutSpace,
@@ -99,15 +97,13 @@ const day = String.raw`\d{4,6}-\d\d-\d\d`;
 const clock = String.raw`\d\d:\d\d(:\d\d(\.\d{1,6})?)?`;
 const zone = String.raw`(Z|[+-]\d\d(:?\d\d)?)`;
 
-/** `2026-01-02`, the days before year 1 with ` BC` after them, and the ends of time. */
+/** `2026-01-02`, followed by ` BC` before year 1, or `infinity` or `-infinity`. */
 const dates = stringsLike(new RegExp(`^(${day}( BC)?|-?infinity)$`));
 
-/** `03:04:05` with up to six places of a second. */
 const times = stringsLike(new RegExp(`^${clock}$`));
 
 /**
- * Instants, written in UTC (ISO 8601): `2026-01-02T03:04:05Z`. They are taken with any offset;
- * without one they are in UTC.
+ * Written in UTC (ISO 8601): `2026-01-02T03:04:05Z`. Any offset is accepted, and none means UTC.
  */
 const instants: Codec = {
   write: stringsLike(new RegExp(`^(${day}([T ]${clock}${zone}?)?( BC)?|-?infinity)$`)).write,
@@ -115,14 +111,13 @@ const instants: Codec = {
   bytes: "instant",
 };
 
-/** Dates with a time of day that belong to no zone: `2026-01-02T03:04:05`; an offset is refused. */
+/** Dates with a time of day but no zone: `2026-01-02T03:04:05`. An offset is refused. */
 const localTimes: Codec = {
   write: stringsLike(new RegExp(`^(${day}([T ]${clock})?( BC)?|-?infinity)$`)).write,
   read: (text) => strings.read(text.replace(" ", "T")),
   bytes: "local",
 };
 
-/** Arrays, of any depth, of what `element` takes; null stands for no element. */
 function arraysOf(element: Codec): Codec {
   return {
     write: (value) => (Array.isArray(value) ? writeArray(element, value) : undefined),
@@ -147,10 +142,10 @@ function writeElement(element: Codec, value: CellValue): string | undefined {
   return text === undefined ? undefined : `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** A quoted element, a bare one, or a sign of the structure. */
+/** A quoted element, an unquoted one, or punctuation. */
 const token = /"((?:[^"\\]|\\.)*)"|[^{},"]+|[{},]/gs;
 
-/** Reads `{1,NULL,"a b"}`, which bounds may stand before: `[0:2]={...}`. */
+/** Parses `{1,NULL,"a b"}`, with optional bounds in front: `[0:2]={...}`. */
 function readArray(element: Codec, text: string): string {
   const start = text.startsWith("[") ? text.indexOf("=") + 1 : 0;
   let json = "";
@@ -164,35 +159,32 @@ function readArray(element: Codec, text: string): string {
   return json;
 }
 
-/** How the values of a column are stored, compared and written. */
 export interface PostgresKind extends ColumnKind {
   store(value: PresentValue): Fragment | undefined;
   compare(value: PresentValue): Fragment | undefined;
-  /** JSON text of a value other than null, from PostgreSQL's own text. */
+  /** Converts PostgreSQL's text of a non-null value to JSON text. */
   encode(text: string): string;
-  /** True for a type, by its number, whose text is read in the same way. */
+  /** True if the text of the type with this OID is read in the same way. */
   isWrittenAs(type: number): boolean;
-  /** The same out of the bytes of that text, where there is such a way. */
+  /** How the bytes of that text are converted without a string, if the type allows it. */
   readonly bytes?: ByteForm | undefined;
 }
 
-/** What the catalog says about the type of a column. */
 export interface TypeDescription {
-  /** The number of the type; of a domain, that of the type below it. */
+  /** OID of the type, or of the base type of a domain. */
   readonly id: number;
-  /** The number of the type of an array's elements; 0 for what is no array. */
+  /** OID of the type of an array's elements, or 0 if the type is not an array. */
   readonly elementId: number;
-  /** The type's name as SQL, without the length or precision of the column. */
+  /** SQL name without the column's length or precision. */
   readonly sqlName: string;
-  /** The labels of an enum. */
   readonly labels?: readonly string[] | undefined;
-  /** How many places after the point a decimal column keeps; undefined for any number. */
+  /** Decimal places that the column keeps. Undefined: no limit. */
   readonly scale: number | undefined;
 }
 
 const UUID = 2950;
 
-/** The numbers of PostgreSQL's own types, which servers of its protocol share. */
+/** By OID. Servers that share PostgreSQL's protocol share these OIDs. */
 const codecs: ReadonlyMap<number, Codec> = new Map([
   [16, booleans],
   [17, bytes],
@@ -214,10 +206,10 @@ const codecs: ReadonlyMap<number, Codec> = new Map([
 
 const moments: ReadonlySet<Codec> = new Set([dates, times, localTimes, instants]);
 
-/** `text`, `varchar`, `char` and `name`, which are compared with a pattern as they are. */
+/** `name`, `text`, `char` and `varchar`, which are matched with a pattern without a cast. */
 const textTypes = new Set([19, 25, 1042, 1043]);
 
-/** The kind of a column. A type that is not known here travels as PostgreSQL's own text. */
+/** Returns the kind of a column. Values of an unknown type are PostgreSQL's own text. */
 export function kindOf(type: TypeDescription): PostgresKind {
   const codec = codecOf(type);
   const sqlType = sql.raw(type.sqlName);
@@ -245,13 +237,16 @@ export function kindOf(type: TypeDescription): PostgresKind {
 
 const bytesOf = (text: unknown): Fragment => sql`cast(${text} as text) collate "C"`;
 
-/** `char(n)` loses the spaces at the end of what it is compared with; the value itself keeps them. */
+/** Uses the value as given: a cast to `char(n)` would drop its trailing spaces. */
 const exactText: ExactComparison = {
   column: bytesOf,
   value: (_compared, value) => bytesOf(value),
 };
 
-/** What the type makes of a spelling: case counts to `citext`, and one address is one `inet`. */
+/**
+ * Compares the text that the type makes of a value: case matters in `citext`, and all spellings of
+ * an `inet` address are equal.
+ */
 const exactOther: ExactComparison = { column: bytesOf, value: bytesOf };
 
 function codecOf({ id, elementId }: TypeDescription): Codec {
@@ -259,7 +254,7 @@ function codecOf({ id, elementId }: TypeDescription): Codec {
   return codecs.get(id) ?? strings;
 }
 
-/** The name is the server's own, which quotes it where that is needed. */
+/** `type` is the server's own name, which it has quoted where needed. */
 function castOf(text: string | undefined, type: Fragment): Fragment | undefined {
   return text === undefined ? undefined : sql`cast(${text} as ${type})`;
 }
@@ -267,7 +262,7 @@ function castOf(text: string | undefined, type: Fragment): Fragment | undefined 
 const numeric = sql.raw("numeric");
 const jsonb = sql.raw("jsonb");
 
-/** An index serves a comparison with an integer; with another number there is none to serve it. */
+/** An index serves a comparison with an integer but not with another number. */
 function compareInteger(
   plain: (value: PresentValue) => Fragment | undefined,
   value: PresentValue,
@@ -286,7 +281,7 @@ function comparedAsBinary(kind: PostgresKind, codec: Codec): PostgresKind {
   };
 }
 
-/** PostgreSQL would round what has more places than the column. */
+/** PostgreSQL would round a value with more decimal places than the column. */
 function storeDecimal(
   { scale }: TypeDescription,
   plain: (value: PresentValue) => Fragment | undefined,
@@ -302,14 +297,14 @@ function like(column: Fragment, pattern: string, foldsCase: boolean): Fragment {
 
 const upperCase = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/** `lower` would fold by the column's collation. */
+/** `lower` would depend on the column's collation. */
 function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment {
   if (!foldsCase) return likeBackslash(text, pattern);
   const folded = sql`pg_catalog.translate(${text}, ${upperCase}, ${upperCase.toLowerCase()})`;
   return likeBackslash(folded, foldCase(pattern));
 }
 
-/** What values of a type amount to. PostgreSQL orders UUIDs, and has no smallest one of them. */
+/** A `uuid` counts as text: PostgreSQL orders UUIDs but has no `min` of them. */
 function measureOf(codec: Codec, { id }: TypeDescription): Measure | undefined {
   if (codec === integers) return "integer";
   if (codec === decimals) return "decimal";

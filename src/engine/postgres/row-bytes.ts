@@ -5,23 +5,21 @@ import type { Column, ColumnReference } from "../sql/scope.ts";
 import { layoutOf, type RowLayout } from "../sql/values.ts";
 import type { PostgresKind } from "./kinds.ts";
 
-/** Room at first, which is enough for a few rows, and afterwards. */
+/** Initial size of a buffer, enough for a few rows, and its size afterwards. */
 const FIRST_ROOM = 4 * 1024;
 const USUAL_ROOM = 128 * 1024;
 
 const noRoom = Buffer.alloc(0);
 
-/** Buffers that are kept to be used again. */
 const SPARE_BUFFERS = 4;
 
 /**
- * Gathers bytes for an output, whose memory is used again once the output has no use for it: new memory
- * for each piece would have the collector go through the heap all the time. Room is made with `reserve`
- * before anything is put at `at`.
+ * Collects bytes for an output. Buffers are reused once the output has finished with them, because
+ * new ones for each piece would keep the garbage collector busy. Call `reserve` before writing at
+ * `at`.
  */
 class ByteWriter {
   bytes: Buffer = Buffer.allocUnsafe(FIRST_ROOM);
-  /** Where the next byte goes. */
   at = 0;
   readonly #output: RowOutput;
   readonly #spare: Buffer[] = [];
@@ -30,7 +28,6 @@ class ByteWriter {
     this.#output = output;
   }
 
-  /** Makes room for so many bytes more. */
   reserve(count: number): void {
     if (this.at + count <= this.bytes.length) return;
     const larger = Buffer.allocUnsafeSlow(
@@ -40,23 +37,21 @@ class ByteWriter {
     this.bytes = larger;
   }
 
-  /** Copies bytes as they are. */
   copy(from: Buffer, start: number, end: number): void {
     const { bytes } = this;
     let { at } = this;
-    // A call for a few bytes costs more than the bytes.
+    // A call for a few bytes costs more than copying them.
     if (end - start > 32) at += from.copy(bytes, at, start, end);
     else for (let next = start; next < end; next += 1) bytes[at++] = from[next] ?? 0;
     this.at = at;
   }
 
-  /** Puts text for which room is made here. */
+  /** Reserves the room it needs. */
   text(text: string): void {
     this.reserve(text.length < USUAL_ROOM ? 3 * text.length : Buffer.byteLength(text));
     this.at += this.bytes.write(text, this.at);
   }
 
-  /** Hands over what was gathered. */
   flush(): void {
     if (this.at === 0) return;
     const { bytes } = this;
@@ -64,27 +59,29 @@ class ByteWriter {
       const isUsual = bytes.length === USUAL_ROOM;
       if (isUsual && this.#spare.length < SPARE_BUFFERS) this.#spare.push(bytes);
     });
-    // Most answers end here, so that no room is made before it is needed.
+    // Most answers end here, so no buffer is allocated before it is needed.
     this.bytes = this.#spare.pop() ?? noRoom;
     this.at = 0;
   }
 }
 
 /**
- * Values as PostgreSQL writes them, put into an answer byte by byte: a string for each of them would
- * cost more than all else that is done with a row.
+ * Values are copied from PostgreSQL's messages to an answer byte by byte. A string for each would
+ * cost more than everything else that is done with a row.
  */
 
-/** How the bytes of a type become those of an answer; a type without one is read as a string. */
+/**
+ * How the bytes of a type are converted for an answer. A type without a form is read as a string.
+ */
 export type ByteForm = "boolean" | "decimal" | "double" | "instant" | "integer" | "local" | "text";
 
 /**
- * Puts the value between `start` and `end` of a message into an answer, for which there is room.
- * Returns false for one that has to be read as a string; nothing of it was put then.
+ * Writes the value between `start` and `end` of a message, for which there is room. Returns false,
+ * with nothing written, if it has to be read as a string.
  */
 type PutCell = (from: Buffer, start: number, end: number, to: ByteWriter) => boolean;
 
-/** Most bytes that one byte of a value may become: `\u0001`. */
+/** The longest escape of one byte is `\u0001`. */
 const MOST_GROWTH = 6;
 
 const QUOTE = 0x22;
@@ -97,7 +94,7 @@ const hex = Buffer.from("0123456789abcdef");
 const yes = Buffer.from("true");
 const no = Buffer.from("false");
 
-/** The letters that stand behind a backslash in JSON; 1 for what is written by its number. */
+/** Letters that follow a backslash in JSON. 1 stands for an escape by code, 0 for none. */
 const escapes = new Uint8Array(256);
 escapes.fill(1, 0, SPACE);
 for (const [character, letter] of Object.entries({
@@ -106,7 +103,6 @@ for (const [character, letter] of Object.entries({
   escapes[character.charCodeAt(0)] = letter.charCodeAt(0);
 }
 
-/** How values of a type are put into rows of a form. */
 function putCellOf(bytes: ByteForm, form: RowForm): PutCell {
   const isCsv = form === "csv";
   switch (bytes) {
@@ -138,16 +134,16 @@ const putBoolean: PutCell = (from, start, _end, to) => {
   return true;
 };
 
-/** Not `NaN` and `Infinity`, which JSON has no numbers for. */
+/** Excludes `NaN` and `Infinity`, which JSON has no numbers for. */
 const putDecimal: PutCell = (from, start, end, to) => {
   const first = from[start] === MINUS ? from[start + 1] : from[start];
   return first !== undefined && isDigit(first) && putPlain(from, start, end, to);
 };
 
-/** Digits that a double gives back as they are: few of them, and no exponent. */
+/** Takes digits that a double reproduces exactly: few of them, and no exponent. */
 const putDouble: PutCell = (from, start, end, to) => {
   const isNegative = from[start] === MINUS;
-  // `-0` is none of them.
+  // `-0` is not one of them.
   if (end - start > 15 || (isNegative && end - start < 3)) return false;
   for (let at = isNegative ? start + 1 : start; at < end; at += 1) {
     const byte = from[at] ?? 0;
@@ -160,7 +156,7 @@ function isDigit(byte: number): boolean {
   return byte >= ZERO && byte <= ZERO + 9;
 }
 
-/** `2026-01-02 03:04:05.678`, which `+00` follows where it is an instant. */
+/** Reads `2026-01-02 03:04:05.678`, followed by `+00` in an instant. */
 function putMoment(zone: "Z" | "", around: '"' | ""): PutCell {
   const offset = zone === "" ? 0 : "+00".length;
   return (from, start, end, to) => {
@@ -182,7 +178,7 @@ function endsInUtc(from: Buffer, at: number): boolean {
   return from[at] === 0x2b && from[at + 1] === ZERO && from[at + 2] === ZERO;
 }
 
-/** As `JSON.stringify` writes it. */
+/** Escapes like `JSON.stringify`. */
 const putJsonText: PutCell = (from, start, end, to) => {
   const { bytes } = to;
   let { at } = to;
@@ -208,7 +204,7 @@ const putJsonText: PutCell = (from, start, end, to) => {
   return true;
 };
 
-/** Quoted where that is needed, and where it is empty, which tells it from null. */
+/** Quotes where needed, and an empty value, to distinguish it from null. */
 const putCsvText: PutCell = (from, start, end, to) => {
   if (start < end && !needsQuotes(from, start, end)) return putPlain(from, start, end, to);
   const { bytes } = to;
@@ -232,28 +228,28 @@ function needsQuotes(from: Buffer, start: number, end: number): boolean {
   return false;
 }
 
-/** A column of a result, as the server describes it. */
 export interface ResultColumn {
   readonly dataTypeID: number;
 }
 
-/** A column of rows that are written as they come. */
 interface Cell {
   readonly prefix: Buffer;
   readonly kind: PostgresKind;
   readonly put: PutCell | undefined;
 }
 
-/** A number of 32 bits; `readInt32BE` takes several times as long. */
+/** Reads 32 bits. `readInt32BE` takes several times as long. */
 function lengthAt(bytes: Buffer, at: number): number {
   const [a = 0, b = 0, c = 0, d = 0] = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
   return (a << 24) | (b << 16) | (c << 8) | d;
 }
 
-/** Bytes of a value from which on it is read as a string: room for its worst case would be too much. */
+/**
+ * Values from this many bytes on are read as strings, because room for their worst case would be
+ * too much.
+ */
 const LONG_VALUE = 64 * 1024;
 
-/** What stands around the values of rows, in bytes. */
 interface Frame {
   readonly layout: RowLayout;
   readonly cells: readonly Cell[];
@@ -281,12 +277,11 @@ function frameOf(columns: readonly ColumnReference<Column<PostgresKind>>[], form
   };
 }
 
-/** Writes rows, out of the messages of PostgreSQL that hold them, to an output in the form it wants. */
+/** Writes rows from PostgreSQL's messages to an output in its format. */
 export class RowBytes {
   readonly #frame: Frame;
   readonly #writer: ByteWriter;
   readonly #output: RowOutput;
-  /** Rows that were written. */
   count = 0;
 
   constructor(columns: readonly ColumnReference<Column<PostgresKind>>[], output: RowOutput) {
@@ -296,9 +291,9 @@ export class RowBytes {
   }
 
   /**
-   * Sees that the columns are still of the types that they were known by.
+   * Checks that the columns still have the known types.
    *
-   * @throws OutdatedTable if one is not
+   * @throws OutdatedTable if one does not
    */
   requireTypes(columns: readonly ResultColumn[]): void {
     const areKnown = this.#frame.cells.every(({ kind }, index) => {
@@ -309,8 +304,9 @@ export class RowBytes {
   }
 
   /**
-   * Writes a row: what follows the length of a `DataRow` (PostgreSQL, "Message Formats"), up to `end`.
-   * @throws Error for one that is not as long as it says
+   * Writes a row from the body of a `DataRow` (PostgreSQL, "Message Formats").
+   *
+   * @throws Error if it does not fit its columns or its length
    */
   write(message: Buffer, start: number, end: number): void {
     const { cells, separator, end: rowEnd, absent, layout } = this.#frame;
@@ -334,17 +330,15 @@ export class RowBytes {
     this.#put(rowEnd);
   }
 
-  /** Bytes that were written and not handed over. */
+  /** Bytes that are not flushed yet. */
   get length(): number {
     return this.#writer.at;
   }
 
-  /** Hands over what was written so far. */
   flush(): void {
     this.#writer.flush();
   }
 
-  /** Writes what follows the last row. */
   end(): void {
     const { head, tail } = this.#frame.layout;
     this.#writer.text(this.count > 0 ? tail : head + tail);

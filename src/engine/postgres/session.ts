@@ -10,43 +10,42 @@ import { failures } from "./failures.ts";
 import type { ResultColumn, RowBytes } from "./row-bytes.ts";
 import { compile, type PostgresTable } from "./tables.ts";
 
-/** A statement as the driver takes it, its values PostgreSQL's text. */
+/** A statement for the driver, with values in PostgreSQL's text format. */
 export interface Statement {
   readonly text: string;
   readonly values: (string | null)[];
 }
 
-/** A statement that a server process knows by a name. */
 interface Prepared {
   readonly text: string;
   readonly name: string;
-  /** What carries it out without values, once that was said. */
+  /** Cached messages that execute the statement without values. */
   bound?: Buffer;
-  /** The columns of its rows, once they were told: the server refuses it if they are others by now. */
+  /** Cached once described. The server refuses the statement if its columns have changed. */
   columns?: readonly ResultColumn[];
 }
 
-/** Statements that one connection has prepared at the most, and the longest of them. */
+/** Maximum number of prepared statements per connection, and of characters in one. */
 const PREPARED_LIMIT = 100;
 const LONGEST_PREPARED = 4096;
 
-/**
- * Statements that one server process has prepared under names, so that each is parsed and planned once.
- */
+/** Statements prepared by name on one server process, so that each is parsed and planned once. */
 class PreparedStatements {
   readonly #known = new Map<string, Prepared>();
   readonly #areOutdated: () => boolean;
   #names = 0;
-  /** What is on its way to the server, and what the server is to forget. */
+  /** Statements that are sent but not confirmed, and those that the server should forget. */
   #coming: Prepared[] = [];
   #unwanted: Prepared[] = [];
 
-  /** `areOutdated` tells whether a table has changed since it was asked last. */
+  /** @param areOutdated whether a table has changed since the previous call */
   constructor(areOutdated: () => boolean) {
     this.#areOutdated = areOutdated;
   }
 
-  /** What goes up ahead of everything else: the names that the server is to forget. */
+  /**
+   * Returns messages that make the server forget statements. They are sent before everything else.
+   */
   takeUnwanted(): Buffer[] {
     if (this.#areOutdated()) {
       this.#unwanted.push(...this.#known.values());
@@ -61,7 +60,7 @@ class PreparedStatements {
     return this.#known.get(text) ?? this.#coming.find((prepared) => prepared.text === text);
   }
 
-  /** A name for a statement that goes up; undefined for one that is not worth it. */
+  /** Names a statement that is about to be sent. Returns undefined for one too long to prepare. */
   add(text: string): Prepared | undefined {
     if (text.length > LONGEST_PREPARED) return undefined;
     this.#names += 1;
@@ -70,7 +69,10 @@ class PreparedStatements {
     return prepared;
   }
 
-  /** Tells whether what went up last was carried out: else nobody knows how far it came. */
+  /**
+   * Records whether the last exchange succeeded. If it failed, it is unknown which statements were
+   * prepared.
+   */
   settle(isDone: boolean): void {
     if (this.#coming.length === 0) return;
     if (isDone) for (const prepared of this.#coming) this.#known.set(prepared.text, prepared);
@@ -88,32 +90,28 @@ const askForTypes = serialize.describe({ type: "P" });
 const execution = serialize.execute();
 const sync = serialize.sync();
 
-/** Statements that go up together, of which the server skips those behind one that fails. */
 interface Asked {
-  /** What begins the transaction. */
   readonly opening: readonly string[];
   readonly statements: readonly Statement[];
-  /** Ends the transaction: the end of the exchange does where none was begun. */
+  /** `sync`: the end of the exchange ends the transaction, because none was begun. */
   readonly closing?: "commit" | "sync" | undefined;
-  /** Where statements are prepared, and how. */
   readonly prepared?: PreparedStatements | undefined;
 }
 
 /**
- * Statements with what opens and ends their transaction, sent at once. The server skips what stands behind
- * a statement that fails, and ends the transaction with them where none was begun (PostgreSQL, "Extended
+ * Statements sent at once with what opens and ends their transaction. The server skips what follows
+ * a failed statement. If no transaction was begun, the exchange is one (PostgreSQL, "Extended
  * Query").
  */
 class Exchange implements Submittable {
-  /** Resolves at the end. Rejects with the server's error, or that of the connection. */
+  /** Rejects with the error of the server or of the connection. */
   readonly done: Promise<void>;
   readonly #asked: Asked;
   readonly #ending = Promise.withResolvers<void>();
-  /** How many statements the server has carried out. */
+  /** Completed statements, including the opening. */
   #done = 0;
-  /** True once it was written to the connection. */
   isSent = false;
-  /** How many rows each of the statements has changed that were carried out. */
+  /** Changed rows of each completed statement. */
   readonly counts: number[] = [];
   #described: Prepared | undefined;
 
@@ -122,22 +120,21 @@ class Exchange implements Submittable {
     this.done = this.#ending.promise;
   }
 
-  /** True while what the server answers is about the statements. */
+  /** True while the server's messages concern `statements`, not the opening or closing. */
   protected get isReached(): boolean {
     return this.#done >= this.#asked.opening.length && !this.isCarriedOut;
   }
 
-  /** True once the server has carried out the statements, so that a commit behind them may be done too. */
+  /** True once all statements have run, so that a commit that follows them may have run too. */
   get isCarriedOut(): boolean {
     return this.counts.length === this.#asked.statements.length;
   }
 
-  /** True if it ends the transaction. */
   get isClosing(): boolean {
     return this.#asked.closing !== undefined;
   }
 
-  /** Called by the driver when it is their turn, as are those below. */
+  /** Called by the driver when it is this exchange's turn, as are the handlers below. */
   submit({ stream }: Connection): void {
     const { opening, statements, closing, prepared } = this.#asked;
     const messages = prepared?.takeUnwanted() ?? [];
@@ -149,12 +146,11 @@ class Exchange implements Submittable {
     stream.write(Buffer.concat(messages));
   }
 
-  /** True if the columns of the rows are to be told. */
   protected get wantsTypes(): boolean {
     return false;
   }
 
-  /** The columns of the rows, told before the first of them. */
+  /** Called before the first row. */
   protected takeTypes(_columns: readonly ResultColumn[]): void {}
 
   #put(messages: Buffer[], { text, values }: Statement, wantsTypes = false): void {
@@ -198,10 +194,9 @@ class Exchange implements Submittable {
   }
 }
 
-/** A row, its values PostgreSQL's text, in the order of the columns. */
+/** Values in PostgreSQL's text format, in the order of the columns. */
 export type Row = readonly (string | null)[];
 
-/** An exchange whose rows are taken as text. */
 class TextExchange extends Exchange {
   readonly rows: Row[] = [];
 
@@ -210,19 +205,17 @@ class TextExchange extends Exchange {
   }
 }
 
-/** A statement that has not gone up yet, and who waits for how many rows it changes. */
 interface Queued {
   readonly statement: Statement;
   readonly answer: PromiseWithResolvers<number>;
 }
 
-/** How statements go up together. */
 type SendAll = (
   statements: readonly Statement[],
   isEnd: boolean,
 ) => { readonly exchange: Exchange; readonly done: Promise<void> };
 
-/** The last statements of several operations, which go up in one write. */
+/** Collects the last statements of several operations and sends them in one write. */
 class PostgresPipeline implements Pipeline {
   readonly #sendAll: SendAll;
   #queue: Queued[] = [];
@@ -232,7 +225,7 @@ class PostgresPipeline implements Pipeline {
     this.#sendAll = sendAll;
   }
 
-  /** True where the last statement of an operation is to wait for those of others. */
+  /** True if the last statement of an operation waits for those of others. */
   get isOpen(): boolean {
     return this.#onQueued !== undefined;
   }
@@ -241,7 +234,7 @@ class PostgresPipeline implements Pipeline {
     return this.#queue.length === 0;
   }
 
-  /** Drops what has not gone up. */
+  /** Drops what has not been sent. */
   close(): void {
     this.#queue = [];
     this.#onQueued = undefined;
@@ -253,7 +246,7 @@ class PostgresPipeline implements Pipeline {
     return promise;
   }
 
-  /** Resolves to how many rows the statement has changed, once it was sent. */
+  /** Resolves to the number of changed rows once the statement has been sent and answered. */
   add(statement: Statement): Promise<number> {
     const answer = Promise.withResolvers<number>();
     this.#queue.push({ statement, answer });
@@ -272,7 +265,7 @@ class PostgresPipeline implements Pipeline {
     try {
       await done;
     } catch (error) {
-      // The server has skipped those behind the one that failed.
+      // The server has skipped the statements that follow the failed one.
       const failed = queue.slice(exchange.counts.length);
       if (failed.length === 0) throw error;
       for (const { answer } of failed) answer.reject(error);
@@ -282,19 +275,19 @@ class PostgresPipeline implements Pipeline {
   }
 }
 
-/** The first byte of a row, and the bytes before what a message says (PostgreSQL, "Message Formats"). */
+/** Type of a row message, and length of a message's header (PostgreSQL, "Message Formats"). */
 const DATA_ROW = 0x44;
 const HEAD_LENGTH = 5;
 
-/** Bytes of rows that are handed over together, and how long they wait for others, in milliseconds. */
+/** Rows are handed over after this many bytes or this many milliseconds. */
 const PIECE_LENGTH = 64 * 1024;
 const GATHERING_TIME = 5;
 
-/** What comes on a connection, before the driver reads it. */
+/** Intercepts what arrives on a connection before the driver reads it. */
 class ConnectionTap {
   readonly #stream: Connection["stream"];
   readonly #listener: CallableFunction;
-  /** Who reads in the place of the driver. */
+  /** Reads in place of the driver. */
   #reader: ((chunk: Buffer) => void) | undefined;
 
   constructor({ stream }: Pick<Connection, "stream">) {
@@ -309,17 +302,17 @@ class ConnectionTap {
     });
   }
 
-  /** Has the driver read something. */
+  /** Passes bytes to the driver. */
   feed(bytes: Buffer): void {
     Reflect.apply(this.#listener, this.#stream, [bytes]);
   }
 
-  /** Whose turn it is to read; undefined: the driver's. */
+  /** Undefined gives the connection back to the driver. */
   giveTo(reader: ((chunk: Buffer) => void) | undefined): void {
     this.#reader = reader;
   }
 
-  /** Leaves what comes with the server for so long. */
+  /** Leaves incoming data with the server until `end`. */
   pauseUntil(end: Promise<void>): void {
     this.#stream.pause();
     void end.then(() => this.#stream.resume());
@@ -327,19 +320,19 @@ class ConnectionTap {
 }
 
 /**
- * A statement whose rows go past the driver, from the bytes of the connection to the output: the
- * driver would make a string of each value. All else that comes is left to it. The connection is not
- * read while the output has a backlog, so that the server waits.
+ * A statement whose rows bypass the driver, which would make a string of each value. Rows go from
+ * the bytes of the connection to the output, and all other messages to the driver. The connection
+ * is not read while the output has a backlog, so that the server waits.
  */
 class RowMessages extends Exchange {
-  /** Why a row could not be written, if so; those behind it were dropped. */
+  /** Why a row could not be written. The rows after it are dropped. */
   failure: unknown;
   readonly #rows: RowBytes;
   readonly #output: RowOutput;
   readonly #tap: ConnectionTap;
   #isOver = false;
   #soon: NodeJS.Timeout | undefined;
-  /** What has come of a message that is not complete, and how long it is to be. */
+  /** Chunks of an incomplete message, their length, and the length needed to go on. */
   #parts: Buffer[] = [];
   #length = 0;
   #needed = 0;
@@ -387,7 +380,7 @@ class RowMessages extends Exchange {
     this.#parts = rest.length === 0 ? [] : [rest];
     this.#length = rest.length;
     this.#needed = rest.length < HEAD_LENGTH ? HEAD_LENGTH : 1 + rest.readUInt32BE(1);
-    // Over a Unix socket rows come in pieces of 8 KiB, each of which would cost a write.
+    // A Unix socket delivers rows in pieces of 8 KiB, each of which would cost a write.
     if (this.#rows.length >= PIECE_LENGTH) this.#flush();
     else this.#soon ??= setTimeout(this.#flush, GATHERING_TIME);
   };
@@ -400,7 +393,7 @@ class RowMessages extends Exchange {
     if (backlog !== undefined) this.#tap.pauseUntil(backlog);
   };
 
-  /** Reads whole messages, as long as they are this statement's. Returns where the rest begins. */
+  /** Reads complete messages while they belong to this statement. Returns where the rest begins. */
   #read(bytes: Buffer): number {
     let at = 0;
     while (!this.#isOver && at + HEAD_LENGTH <= bytes.length) {
@@ -415,7 +408,7 @@ class RowMessages extends Exchange {
     return at;
   }
 
-  /** Whatever is thrown to the connection would end the process. */
+  /** An error thrown to the connection would end the process. */
   #attempt(work: () => void): void {
     if (this.failure !== undefined) return;
     try {
@@ -425,7 +418,6 @@ class RowMessages extends Exchange {
     }
   }
 
-  /** Gives the connection back to the driver. */
   #leave(): void {
     this.#isOver = true;
     clearTimeout(this.#soon);
@@ -433,19 +425,20 @@ class RowMessages extends Exchange {
   }
 }
 
-/** How a transaction begins. */
 export interface Beginning {
-  /** Absent if each statement is one by itself. */
+  /** Absent if each statement is a transaction by itself. */
   readonly words?: string;
-  /** True if a statement that is its only one may be one by itself, where such read what is committed. */
+  /**
+   * True if a transaction of one statement may omit `begin` where the default is read committed.
+   */
   readonly mayBeImplicit?: boolean;
-  /** Said in each transaction. */
+  /** SQL that runs in each transaction. */
   readonly settings: string;
 }
 
-/** Its methods throw PostgreSQL's `DatabaseError`, or `ConnectionLost`. */
+/** Methods throw PostgreSQL's `DatabaseError` or `ConnectionLost`. */
 export class PostgresSession implements Session {
-  /** What is known of tables: once the transaction has defined one, that is its own. */
+  /** Shared with other sessions until the transaction defines a table. */
   tables: KnownTables<PostgresTable>;
   readonly #shared: KnownTables<PostgresTable>;
   readonly pipeline = new PostgresPipeline((statements, isEnd) => {
@@ -455,13 +448,13 @@ export class PostgresSession implements Session {
   readonly #client: Client;
   #tap: ConnectionTap | undefined;
   #prepared: PreparedStatements | undefined;
-  /** What goes up with the next statement. */
+  /** Sent with the next statement. */
   #beginning: Beginning | undefined;
   #isInTransaction = false;
   #endsWithLast = false;
   #isUntouched = true;
   #reliesOnKnown = false;
-  /** True if a statement outside of a transaction is known to be one that reads what is committed. */
+  /** True if statements outside a transaction are known to be read committed. */
   #isReadCommitted = false;
 
   constructor(client: Client, tables: KnownTables<PostgresTable>) {
@@ -470,13 +463,13 @@ export class PostgresSession implements Session {
     this.#shared = tables;
   }
 
-  /** Has the session prepare what it says again and again, if one server process stays behind it. */
+  /** Prepares repeated statements, if the connection keeps to one server process. */
   async prepareIfDirect(): Promise<void> {
     const [[id, isolation] = []] = await this.rows(
       sql`select pg_catalog.pg_backend_pid(),
         pg_catalog.current_setting('default_transaction_isolation', true)`,
     );
-    // A pooler tells the client a number of its own.
+    // A pooler gives the client a process id of its own.
     const told = "processID" in this.#client ? this.#client.processID : undefined;
     if (id !== String(told)) return;
     this.#prepared = new PreparedStatements(this.tables.watchPlans());
@@ -488,8 +481,8 @@ export class PostgresSession implements Session {
   }
 
   /**
-   * Has a transaction begin with its first statement, in the same write, and end with that which is known
-   * to be its last one, if it may.
+   * Lets a transaction begin in the same write as its first statement and, with `endsWithLast`, end
+   * with the statement known to be its last.
    */
   begin(beginning: Beginning, endsWithLast: boolean): void {
     this.#beginning = beginning;
@@ -501,7 +494,6 @@ export class PostgresSession implements Session {
     this.pipeline.close();
   }
 
-  /** What a table looked like a moment ago, if that is known. */
   knownTable(database: string, name: string): PostgresTable | undefined {
     const known = this.tables.find(database, name);
     if (known !== undefined) this.#reliesOnKnown = true;
@@ -513,7 +505,6 @@ export class PostgresSession implements Session {
     return this.#reliesOnKnown;
   }
 
-  /** Runs a fragment and returns all of its rows. */
   async rows(fragment: Fragment): Promise<Row[]> {
     return (await this.#ask(fragment)).rows;
   }
@@ -536,18 +527,22 @@ export class PostgresSession implements Session {
     this.#forgetIfOwn();
   }
 
-  /** Forgets what is known of tables if the transaction has defined one. */
+  /** Forgets the shared tables if the transaction has defined one. */
   #forgetIfOwn(): void {
     if (this.tables !== this.#shared) this.#shared.forget();
   }
 
-  /** Runs a definition: what is known of tables is outdated once it is committed. */
+  /** Runs a definition. Known tables are outdated once it is committed. */
   async define(fragment: Fragment): Promise<void> {
     this.tables = new KnownTables();
     await this.run(fragment);
   }
 
-  /** Ends the transaction and runs a definition that PostgreSQL takes outside of one alone. @throws UnknownOutcome too */
+  /**
+   * Ends the transaction and runs a definition that PostgreSQL does not allow in one.
+   *
+   * @throws UnknownOutcome if the connection is lost
+   */
   async defineAlone(fragment: Fragment): Promise<void> {
     await this.end("commit");
     this.#shared.forget();
@@ -558,7 +553,7 @@ export class PostgresSession implements Session {
     }
   }
 
-  /** Writes a fragment's rows to an output as they come; the server waits while it has a backlog. */
+  /** Streams rows to an output. The server waits while the output has a backlog. */
   async stream(fragment: Fragment, rows: RowBytes, output: RowOutput): Promise<void> {
     this.#tap ??= new ConnectionTap(this.#client.connection);
     if (!this.pipeline.isEmpty) await this.pipeline.send(false);
@@ -568,7 +563,7 @@ export class PostgresSession implements Session {
     if (messages.failure !== undefined) throw messages.failure;
   }
 
-  /** A transaction is opened once, and what is none each time. */
+  /** Sends the beginning once per transaction, or with every statement that is its own. */
   #asked(statements: readonly Statement[], isLast = false): Asked {
     const { words, settings, mayBeImplicit = false } = this.#beginning ?? {};
     const isEnding = isLast && this.#endsWithLast;
@@ -591,7 +586,7 @@ export class PostgresSession implements Session {
     return exchange;
   }
 
-  /** @throws UnknownOutcome too, where nobody can say whether the transaction is committed */
+  /** @throws UnknownOutcome if it is unknown whether the transaction is committed */
   async #carryOut(exchange: Exchange): Promise<void> {
     const wasUntouched = this.#isUntouched;
     this.#isUntouched = false;
@@ -605,7 +600,6 @@ export class PostgresSession implements Session {
     if (exchange.isClosing) this.#isInTransaction = false;
   }
 
-  /** What an error of the driver means. */
   #failureOf(exchange: Exchange, error: unknown, wasUntouched: boolean): Error {
     if (error instanceof DatabaseError) return this.#isOfPlan(error) ? this.#outdate() : error;
     const isRefused = error instanceof Error && "code" in error && error.code === "EPIPE";
@@ -613,23 +607,25 @@ export class PostgresSession implements Session {
     return new ConnectionLost(error);
   }
 
-  /** What a failure means for the transaction, if the exchange was to end it. */
+  /** Returns `UnknownOutcome` if the exchange may have committed the transaction. */
   #outcomeOf(exchange: Exchange, failure: Error): Error {
     if (!exchange.isClosing) return failure;
     if (!(failure instanceof ConnectionLost) && !exchange.isCarriedOut) return failure;
-    // The server has refused the commit itself, and so ended the transaction.
+    // Without an answer or with a refused commit, the transaction has ended.
     this.#isInTransaction = false;
     const isRefused = failures.concernsStatement(failure) || failures.isTransient(failure);
     return isRefused || this.#isUntouched ? failure : new UnknownOutcome(failure);
   }
 
-  /** True where a table has changed since a statement was prepared, or that is not there any more. */
+  /**
+   * True if a table has changed since a statement was prepared, or the prepared statement is gone.
+   */
   #isOfPlan({ code, routine }: DatabaseError): boolean {
     if (this.#prepared === undefined) return false;
     return code === "26000" || (code === "0A000" && routine === "RevalidateCachedQuery");
   }
 
-  /** Has no connection rely on what it has prepared. */
+  /** Makes all connections prepare their statements again. */
   #outdate(): OutdatedTable {
     this.#shared.outdatePlans();
     this.#reliesOnKnown = true;
@@ -637,5 +633,4 @@ export class PostgresSession implements Session {
   }
 }
 
-/** A schema of PostgreSQL as statements reach it. */
 export type PostgresPlace = Place<PostgresSession>;

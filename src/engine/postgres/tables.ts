@@ -15,18 +15,20 @@ import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresPlace, Statement } from "./session.ts";
 
-/** A column of an existing table. */
 export interface PostgresColumn extends RemoteColumn, InsertColumn {
   readonly kind: PostgresKind;
 }
 
-/** An existing table or view. */
 export interface PostgresTable extends Table<PostgresColumn> {
-  /** True for what DropTable may drop: a view is none. */
+  /** False for a view, which DropTable must not drop. */
   readonly isTable: boolean;
 }
 
-/** What a table looked like a moment ago, or looks like now. @throws as `readTable` does */
+/**
+ * Returns the cached table, or reads it.
+ *
+ * @throws as `readTable` does
+ */
 export function knownTable(
   place: PostgresPlace,
   name: string,
@@ -41,8 +43,8 @@ async function readAndKeep(place: PostgresPlace, name: string): Promise<Postgres
 }
 
 /**
- * Reads what a table looks like now. Names are compared exactly, so that a table is reached by
- * one spelling only.
+ * Reads a table from the catalog. Names are compared exactly, so that only one spelling reaches a
+ * table.
  *
  * @throws EngineRefusal `database_not_found` or `table_not_found`
  */
@@ -111,14 +113,16 @@ function isTrue(text: string | null | undefined): boolean {
   return text === "t" || text === "true";
 }
 
-/** A modifier of `numeric` holds the scale, of 11 bits with a sign, above the four bytes of a header. */
+/**
+ * The modifier of `numeric`, minus a header of 4, holds the scale in its lowest 11 bits, signed.
+ */
 function scaleOf(modifier: number): number | undefined {
   const headerLength = 4;
   if (modifier < headerLength) return undefined;
   return (((modifier - headerLength) & 0x7ff) ^ 0x400) - 0x400;
 }
 
-/** Asks for the unique keys of a table as `Target` has them. */
+/** Selects the unique keys of a table in the form that `Target` expects. */
 export function keysSql(schema: string, name: string): Fragment {
   return sql`select entry.indexrelid, case when entry.indisprimary then 1 else 0 end,
       case when entry.indpred is null and entry.indimmediate and entry.indisvalid
@@ -136,7 +140,7 @@ export function keysSql(schema: string, name: string): Fragment {
 /** The protocol counts the parameters of a statement with 16 bits. */
 const PARAMETER_LIMIT = 65_535;
 
-/** Turns fragments into SQL; it runs nothing, for that is the driver's part. */
+/** Compiles SQL. The driver runs it. */
 const builder = new Kysely<Record<string, never>>({
   dialect: {
     createAdapter: () => new PostgresAdapter(),
@@ -146,7 +150,7 @@ const builder = new Kysely<Record<string, never>>({
   },
 });
 
-/** @throws EngineRefusal `query_too_complex` for a fragment with more values than a statement carries */
+/** @throws EngineRefusal `query_too_complex` for more values than a statement can carry */
 export function compile(fragment: Fragment): Statement {
   const { sql: text, parameters } = fragment.compile(builder);
   if (parameters.length > PARAMETER_LIMIT) {
@@ -158,13 +162,13 @@ export function compile(fragment: Fragment): Statement {
   return { text, values: parameters.map(asText) };
 }
 
-/** A fragment as its text, so that its names are quoted once; one that has values stays as it is. */
+/** Compiles a fragment without values to text, so that its names are quoted once. */
 export function flatten(fragment: Fragment): Fragment {
   const { text, values } = compile(fragment);
   return values.length === 0 ? sql.raw(text) : fragment;
 }
 
-/** The server is told the type of each value by a cast, so that all of them travel as text. */
+/** All values are sent as text. Casts tell the server their types. */
 function asText(value: unknown): string | null {
   switch (typeof value) {
     case "string":
