@@ -18,13 +18,16 @@ import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
 import type { CommonOptions } from "./options.ts";
 import { print, printJson, printList, UsageError, warn } from "./output.ts";
 
-/** A database (or `*`), and perhaps one of its tables or a pattern of them. */
+/** A database (or `*`), optionally with a table or a table pattern. */
 export interface Place {
   readonly database: string;
   readonly table?: string;
 }
 
-/** Reads `main`, `main.tickets` or `*.customer_*`. @throws Refusal `invalid_database`, `invalid_table` */
+/**
+ * Parses `main`, `main.tickets` or `*.customer_*`. @throws Refusal `invalid_database`,
+ * `invalid_table`
+ */
 export function readPlace(text: string): Place {
   const dot = text.indexOf(".");
   const database = dot === -1 ? text : text.slice(0, dot);
@@ -35,7 +38,7 @@ export function readPlace(text: string): Place {
   return { database, table };
 }
 
-/** @throws InvalidArgumentError that says which roles there are, and which was meant */
+/** @throws InvalidArgumentError that lists the roles and suggests the closest one */
 export function readRole(text: string): EntryRole {
   const role = entryRoles.find((known) => known === text);
   if (role !== undefined) return role;
@@ -43,17 +46,17 @@ export function readRole(text: string): EntryRole {
   throw new InvalidArgumentError(message);
 }
 
-/** Reads names that commas part; none if the text is empty. */
+/** Parses comma-separated names; an empty text gives none. */
 export function readNames(text: string): string[] {
   return text.trim() === "" ? [] : text.split(",").map((name) => name.trim());
 }
 
-/** Reads rights, in whatever case. */
+/** Parses rights; case does not matter. */
 export function readRights(text: string): string[] {
   return readNames(text.toUpperCase());
 }
 
-/** Reads a condition, and puts it behind those that were given before. */
+/** Parses a condition and appends it to the earlier ones. */
 export function readFilter(text: string, earlier: readonly object[] = []): readonly object[] {
   const condition = readCondition(text);
   if (condition !== undefined) return [...earlier, condition];
@@ -62,7 +65,6 @@ export function readFilter(text: string, earlier: readonly object[] = []): reado
   );
 }
 
-/** Reads a number, as of rows. */
 export function readCount(text: string): number {
   if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
   throw new InvalidArgumentError("allowed: a whole number from 1");
@@ -70,19 +72,17 @@ export function readCount(text: string): number {
 
 type EntryField = (typeof entryKeys)[keyof typeof entryKeys]["field"];
 
-/** What an entry is given beyond its role: each flag is called as the field of its key. */
+/** Each flag has the name of the field for its key. */
 interface GrantOptions extends CommonOptions, Partial<Record<EntryField, unknown>> {
   readonly beside?: true;
   readonly force?: true;
 }
 
-/** The entry by the keys of the file. */
 function keysOf(role: string, options: GrantOptions): Record<string, unknown> {
   const keys = Object.entries(entryKeys).map(([key, { field }]) => [key, options[field]]);
   return { role, ...Object.fromEntries(keys.filter(([, value]) => value !== undefined)) };
 }
 
-/** `access grant`. */
 export async function grantAccess(
   username: string,
   where: string,
@@ -107,7 +107,6 @@ export async function grantAccess(
   for (const missing of await missingNames(loaded, [[about, grant]])) warn(missing);
 }
 
-/** `access revoke`. */
 export async function revokeAccess(
   username: string,
   where: string,
@@ -121,7 +120,7 @@ export async function revokeAccess(
   print(`${username} has no entry for ${where} any more; what is left: ${left}`);
 }
 
-/** True for an entry that names the table, or one of whose patterns is it or fits it. */
+/** True for an entry that names the table or the same pattern, or has a pattern that matches it. */
 function concernsTable({ tables = [] }: Grant, table: string): boolean {
   return tables.some((known) => {
     const prefix = prefixOf(known);
@@ -135,7 +134,7 @@ interface ListOptions extends CommonOptions {
   readonly table?: string;
 }
 
-/** `access list`: every entry, or those of a user, for a database, or for a table. */
+/** `access list`: all entries, or those of a user, a database or a table. */
 export async function listAccess(options: ListOptions): Promise<void> {
   const { user, database, table } = options;
   const snapshot = await readAccess(loadFor(options));

@@ -27,7 +27,7 @@ import { loadFor } from "./load.ts";
 import type { CommonOptions } from "./options.ts";
 import { plainly, print, printList, UsageError, warn } from "./output.ts";
 
-/** The configuration of a gateway whose users and grants are in a store. @throws Error if not */
+/** @throws Error unless users and grants are in a store */
 function loadWithStore(options: CommonOptions): LoadedConfiguration {
   const loaded = loadFor(options);
   const { store, auth } = loaded.configuration;
@@ -44,7 +44,6 @@ async function exportedText(loaded: LoadedConfiguration): Promise<string> {
   });
 }
 
-/** `access export`. */
 export async function exportAccess(options: CommonOptions): Promise<void> {
   process.stdout.write(await exportedText(loadWithStore(options)));
 }
@@ -54,7 +53,7 @@ interface ChangeFlags extends CommonOptions {
   readonly force?: boolean;
 }
 
-/** Carries out a plan, or only judges it, and says who gains and loses what. */
+/** Applies a plan, or only previews it, and prints who gains and loses what. */
 async function carryOut(
   operator: StoreOperator,
   plan: ReplacementPlan,
@@ -90,20 +89,18 @@ async function applyFile(loaded: LoadedConfiguration, file: string, flags: Chang
   );
 }
 
-/** `access apply`. */
 export async function applyAccess(file: string, options: ChangeFlags): Promise<void> {
   await applyFile(loadWithStore(options), file, options);
 }
 
-/** Lets the operator edit a file. @throws Error unless the editor ends well */
+/** @throws Error unless the editor exits with status 0 */
 async function openEditor(editor: string, file: string): Promise<void> {
-  // By a shell, since the variable may hold flags too.
+  // Through a shell, since the variable may contain flags.
   const child = spawn("sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit" });
   const [code] = await once(child, "exit");
   if (code !== 0) throw new Error(`the editor failed: ${editor}`);
 }
 
-/** `access edit`. */
 export async function editAccess(options: ChangeFlags): Promise<void> {
   const loaded = loadWithStore(options);
   const editor = process.env.EDITOR;
@@ -123,14 +120,13 @@ export async function editAccess(options: ChangeFlags): Promise<void> {
   await rm(directory, { recursive: true });
 }
 
-/** Changes that a line shows. */
+/** Changes listed per line. */
 const SHOWN = 3;
 
 function viewVersion({ version, at, author, before, after }: AccessVersion) {
   return { version, at, author, changes: describeDiff(diffSnapshots(before, after)) };
 }
 
-/** What a version has changed, as one cell. */
 function summaryOf({ changes }: ReturnType<typeof viewVersion>): string {
   const shown = changes
     .slice(0, SHOWN)
@@ -139,7 +135,9 @@ function summaryOf({ changes }: ReturnType<typeof viewVersion>): string {
   return [...shown, ...(more > 0 ? [`${more} more`] : [])].join("; ");
 }
 
-/** So many versions, which come the newest first, in their order. */
+/**
+ * Takes the first `count` versions of a newest-first sequence and returns them in ascending order.
+ */
 async function lastOf(versions: AsyncIterable<AccessVersion>, count: number) {
   const last: ReturnType<typeof viewVersion>[] = [];
   for await (const version of versions) {
@@ -148,7 +146,6 @@ async function lastOf(versions: AsyncIterable<AccessVersion>, count: number) {
   return last.reverse();
 }
 
-/** `access history`. */
 export async function listVersions(
   options: CommonOptions & { readonly last: number },
 ): Promise<void> {
@@ -162,7 +159,6 @@ export async function listVersions(
   ]);
 }
 
-/** `access rollback`. */
 export async function rollBack(text: string, options: ChangeFlags): Promise<void> {
   if (!/^\d{1,15}$/.test(text)) throw new UsageError("a version is a number");
   const version = Number(text);

@@ -46,9 +46,9 @@ import { readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, readExpiry, subcommand } from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
-/** `gatehouse access check | who`: what users may do, without a query. */
+/** `gatehouse access check | who`: what users may do, without sending a query. */
 
-/** The rights that an operation needs, by its key in a query or by a right's own name. */
+/** The rights that an operation needs. `operation` is its key in a query or the name of a right. */
 function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
   const known = new Map<string, readonly PermissionClass[]>();
   for (const [name, own] of Object.entries(definitions)) known.set(name, permissionsOfAll(own));
@@ -67,7 +67,6 @@ function permissionsOf(operation: string, { query }: Configuration): readonly Pe
   throw new UsageError(problem + didYouMean(operation, all));
 }
 
-/** Why a user may or may not do something: what the decision says, or the user's own state. */
 type Answer = Decision["reason"] | "user_not_found" | "user_disabled";
 
 const explanations: Partial<Record<Answer, string>> = {
@@ -93,7 +92,10 @@ function explain(answer: Answer, decided: PlaceDecision): string {
   return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
 }
 
-/** What to ask instead where a user has entries for tables of a database alone; empty otherwise. */
+/**
+ * Suggests a better question if a user only has entries for tables of the database; otherwise
+ * empty.
+ */
 function hintFor(snapshot: Snapshot, username: string, { database, table }: Place): string {
   const named = entriesIn(grantsOf(snapshot, username))
     .filter((grant) => table === undefined && grant.database === database)
@@ -103,20 +105,18 @@ function hintFor(snapshot: Snapshot, username: string, { database, table }: Plac
   return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
 }
 
-/** What a decision says beyond yes and no, by the keys of the file. */
+/** The limits of a decision, by the keys of the access file. */
 function viewLimits({ grant, approvals }: PlaceDecision): object {
   if (grant === undefined) return {};
   const { database: _, role: __, ...limits } = viewEntry(grant);
   return { ...limits, ...(approvals === undefined ? {} : { approvals }) };
 }
 
-/** How a question comes. */
 interface QuestionOptions extends CommonOptions {
   readonly via: EntryPoint;
   readonly client?: string;
 }
 
-/** What is asked, the users and grants that it is asked of, and how it would come. */
 async function readQuestion(operation: string, where: string, options: QuestionOptions) {
   const loaded = loadFor(options);
   const place = readPlace(where);
@@ -153,7 +153,7 @@ async function checkAccess(
   if (!allowed) process.exitCode = FAILURE;
 }
 
-/** `access who`: everybody who may do something, by which entry and within which limits. */
+/** `access who`: everyone who may do something, by which entry and within which limits. */
 async function whoMay(operation: string, where: string, options: QuestionOptions): Promise<void> {
   const { question, snapshot, context } = await readQuestion(operation, where, options);
   const found = snapshot.grants
@@ -178,15 +178,13 @@ async function whoMay(operation: string, where: string, options: QuestionOptions
   ]);
 }
 
-/** What `gatehouse access explain` and `test` decide on, and how they show it. */
-
 async function settingOf(loaded: LoadedConfiguration): Promise<Setting> {
   const queries = openGrammar(loaded);
   await queries.known;
   return { queries, form: loaded.configuration.upstream.query_form };
 }
 
-/** Another access file than the gateway's own, which is nobody's yet. */
+/** An access file other than the gateway's own, not in force anywhere yet. */
 interface FileOption {
   readonly file?: string;
 }
@@ -195,12 +193,11 @@ async function snapshotFor(loaded: LoadedConfiguration, { file }: FileOption): P
   return file === undefined ? readAccess(loaded) : readNamedAccess(file);
 }
 
-/** Reads an access file that need not be private, such as one in a repository. */
+/** Reads an access file without checking its permissions, for example one in a repository. */
 async function readNamedAccess(file: string): Promise<Snapshot> {
   return (await runCooperatively(parseSteps(await readFile(file), file))).snapshot;
 }
 
-/** What each operation of a query came to, in the words of the decision. */
 function viewDecisions({ query, decided }: Outcome): object[] {
   return (decided?.decisions ?? []).map(({ filters, additions, ...decision }, at) => {
     const { operation, database, tables } = query?.accesses[at] ?? {};
@@ -256,7 +253,10 @@ function printOutcome({ user }: Asker, outcome: Outcome): void {
   if (body !== undefined) print(`\n${body.toString()}`);
 }
 
-/** `access explain`: the decision on the query on standard input, and the bytes that would go up. */
+/**
+ * `access explain`: the decision on the query from standard input, and the bytes that would be
+ * forwarded.
+ */
 async function explainQuery(user: string, options: QuestionOptions & FileOption): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await snapshotFor(loaded, options);
@@ -279,7 +279,7 @@ const expectationShape = z.strictObject({
 const expectations = z.strictObject({ expect: z.array(expectationShape).min(1) });
 type Expectation = z.output<typeof expectationShape>;
 
-/** An expectation, and the line of the file at which it begins. */
+/** An expectation with the line of the file where it begins. */
 interface PlacedExpectation extends Expectation {
   readonly line: number;
 }
@@ -309,7 +309,7 @@ async function readExpectations(file: string): Promise<PlacedExpectation[]> {
   throw new Error(`${where}: [[expect]]: ${reasonOf(issue)}`);
 }
 
-/** True if the outcome is what was expected; of a Batch, the code may be that of the element. */
+/** True if the outcome matches. For a Batch, the expected code may also be that of the element. */
 function isAsExpected({ allowed, code }: Expectation, outcome: Outcome): boolean {
   if (allowed !== outcome.allowed) return false;
   return code === undefined || code === outcome.code || code === outcome.reason;
@@ -320,7 +320,7 @@ function inWords(allowed: boolean, code: string | undefined): string {
   return code === undefined ? "denied" : `denied with ${code}`;
 }
 
-/** `access test`: holds the access file against what a file expects of it. */
+/** `access test`: compares the access file with the expectations in a file. */
 async function testAccess(file: string, options: CommonOptions & FileOption): Promise<void> {
   const loaded = loadFor(options);
   const expected = await readExpectations(file);
@@ -350,13 +350,11 @@ async function testAccess(file: string, options: CommonOptions & FileOption): Pr
   if (differing.length > 0) process.exitCode = FAILURE;
 }
 
-/** `gatehouse access diff`: who gains and loses what. */
-
 function written(value: unknown): string {
   return value === undefined ? "none" : JSON.stringify(value);
 }
 
-/** A change as lines: what is gained, what is lost, which limits are others. */
+/** Describes a change as lines: rights gained, rights lost and limits changed. */
 function linesOf({ username, place, gains, loses, limits, before, after }: EffectChange): string[] {
   const by = `${before.role} to ${after.role}`;
   const lines: string[] = [];
@@ -370,7 +368,6 @@ function linesOf({ username, place, gains, loses, limits, before, after }: Effec
   return lines;
 }
 
-/** Prints who gains and loses what between two states. */
 export function printDifference(before: Snapshot, after: Snapshot, json?: true): void {
   const access = [...effectDiff(before, after, Date.now())];
   const { usersChanged, boundariesAdded, boundariesRemoved } = diffSnapshots(before, after);
@@ -391,13 +388,12 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
   print(lines.length === 0 ? "nobody gains or loses anything" : lines.join("\n"));
 }
 
-/** `access diff`. */
 async function compareAccess(old: string, current: string, { json }: CommonOptions) {
   const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
   printDifference(before, after, json);
 }
 
-/** Loaded once one of them is asked for: no other command of these needs a store. */
+/** Loaded on demand, since the other commands need no store. */
 const versions = () => import("./access-versions.ts");
 
 const place = "<database>[.<table>]; * for every database, * at the end of a name for many tables";
@@ -460,7 +456,6 @@ function addEntryCommands(access: Command): void {
     .action(listAccess);
 }
 
-/** The way in, for which boundaries may be. */
 function viaOption(): Option {
   const description = "the way in that boundaries are asked for";
   return new Option("--via <via>", description).choices(["query", "mcp"]).default("query");
@@ -554,7 +549,6 @@ function addVersionCommands(access: Command): void {
     .action(async (version, options) => (await versions()).rollBack(version, options));
 }
 
-/** `gatehouse access`: the entries of the access file, and what they allow. */
 export function accessCommand(): Command {
   const access = commandGroup("access", "grant and revoke roles, and ask what they allow");
   addEntryCommands(access);

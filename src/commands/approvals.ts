@@ -30,7 +30,7 @@ import { readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { plainly, print, printJson, printList } from "./output.ts";
 
-/** Milliseconds that the engine may take. */
+/** Time limit for the engine. */
 const TIMEOUT_MS = 60_000;
 
 function send(
@@ -49,7 +49,7 @@ function send(
   });
 }
 
-/** Asks the engine behind for the Preview of what waits. */
+/** Asks the engine for a Preview of a pending query. */
 async function readPreview(
   loaded: LoadedConfiguration,
   snapshot: Snapshot,
@@ -70,7 +70,6 @@ async function readPreview(
   }
 }
 
-/** By whose name a decision is known. */
 function operator(): Author {
   return { kind: "cli", name: systemUser() };
 }
@@ -95,7 +94,7 @@ async function withStore<Result>(
   }
 }
 
-/** Works on the approval of this id. @throws Error if there is none */
+/** @throws Error if no approval has this id */
 async function withApproval<Result>(
   loaded: LoadedConfiguration,
   id: string,
@@ -115,7 +114,6 @@ function time(milliseconds: number): string {
   return new Date(milliseconds).toISOString();
 }
 
-/** An approval for scripts. */
 function written(approval: Approval): object {
   const { id, state, username, via, client, operations, operationCount, rules } = approval;
   const { asked, expires, decided, author, reason } = approval;
@@ -201,7 +199,7 @@ async function show(id: string, options: CommonOptions): Promise<void> {
   });
 }
 
-/** Decides on what is pending. @throws Error if it is not pending any more */
+/** @throws Error if the approval is no longer pending */
 async function decide(
   id: string,
   state: "approved" | "denied",
@@ -222,7 +220,6 @@ async function decide(
   });
 }
 
-/** `gatehouse approvals`: what waits for somebody's approval. */
 export function approvalsCommand(): Command {
   const approvals = commandGroup(
     "approvals",

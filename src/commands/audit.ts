@@ -23,32 +23,31 @@ import { readAccess } from "./operator.ts";
 import { type CommonOptions, subcommand, withCommonOptions, withHouseStyle } from "./options.ts";
 import { plainly, print, printList, warn } from "./output.ts";
 
-/** An entry that nobody has used. */
 interface UnusedEntry {
   readonly username: string;
-  /** As the audit calls it: `main`, `*`, `main.tickets`; several tables with commas. */
+  /** As the audit names it: `main`, `*`, `main.tickets`; several tables separated by commas. */
   readonly entry: string;
   readonly role: string;
 }
 
-/** How far the audit reaches, and what it does not show. */
+/** How far back the audit goes, and which entries it does not show. */
 interface Usage {
   readonly entries: readonly UnusedEntry[];
-  /** Epoch milliseconds of its first line; undefined if there is none. */
+  /** Epoch milliseconds of the first line; undefined if there is none. */
   readonly begins: number | undefined;
 }
 
 const administering = new Set(["Owner", "DbAdmin"]);
 
-/** What was used, by what the lines say. */
+/** Collects the entries that audit lines name as used. */
 class UsedEntries {
   readonly #used = new Set<string>();
   readonly #administrators = new Set<string>();
-  /** Users of whom not every entry is told that was used. */
+  /** Users for whom the audit does not name every used entry. */
   readonly #uncertain = new Set<string>();
   begins: number | undefined;
 
-  /** Takes a line, whose texts are escaped: no one else's text looks like a member. */
+  /** Reads a line as text. Strings in it are escaped, so none of them can look like a member. */
   take(line: string): void {
     this.begins ??= Date.parse(/"time":"([^"]+)"/.exec(line)?.[1] ?? "") || undefined;
     const user = /"user":"([^"]+)"/.exec(line)?.[1];
@@ -61,7 +60,6 @@ class UsedEntries {
     if (Number(count) > NAMED_OPERATIONS) this.#uncertain.add(user);
   }
 
-  /** True if it is known by now that an entry was used. */
   has({ username, role }: Grant, names: readonly string[]): boolean {
     if (this.#uncertain.has(username)) return true;
     if (this.#administrators.has(username) && administering.has(role)) return true;
@@ -70,8 +68,8 @@ class UsedEntries {
 }
 
 /**
- * The entries of the access file by which nothing was allowed. One that narrows (`None`) is used by
- * denying: it is not listed. Where the audit cannot tell, an entry counts as used.
+ * Finds entries that have allowed nothing. An entry that narrows (`None`) takes effect by denying
+ * and is not listed. Where the audit is inconclusive, an entry counts as used.
  *
  * @param since epoch milliseconds
  */
@@ -101,11 +99,10 @@ async function findUnused(
   return { entries, begins: used.begins };
 }
 
-/** An entry that may turn out to be unused. */
 interface Candidate {
   readonly grant: Grant;
   readonly names: readonly string[];
-  /** What stands in the index where it is used, or counts as used. */
+  /** The index contains one of these if the entry was used or counts as used. */
   readonly uses: readonly string[];
 }
 
@@ -121,13 +118,13 @@ function candidatesIn({ grants }: Snapshot): Candidate[] {
   );
 }
 
-/** Times of the audit are all of one form, and so is their order. */
+/** All times in the audit have the same format, so comparing them as text is safe. */
 function isOlder(line: string, from: string): boolean {
   const at = line.indexOf('"time":"');
   return at !== -1 && line.slice(at + 8, at + 8 + from.length) < from;
 }
 
-/** @throws Error if the audit goes to the log */
+/** @throws Error if the audit is written to the log */
 function requireFile({ configuration }: LoadedConfiguration): string {
   const { file } = configuration.audit;
   if (file !== undefined) return file;
@@ -155,7 +152,7 @@ interface ShowOptions extends CommonOptions {
   readonly until?: number;
 }
 
-/** Waits until standard output has taken what was written. */
+/** Waits until standard output has accepted what was written. */
 async function taken(): Promise<void> {
   if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
 }
@@ -166,7 +163,7 @@ async function show(options: ShowOptions): Promise<void> {
   const outcome = options.denied ? "denied" : undefined;
   const filter: AuditFilter = { ...options, outcome, since, until };
   const fits = matcherOf(filter);
-  // Whoever reads has had enough, such as `head`.
+  // The reader has closed the pipe, for example `head`.
   process.stdout.once("error", () => process.exit());
   let found = 0;
   const take = (bytes: Buffer) => {
@@ -208,7 +205,6 @@ async function unused(options: UnusedOptions): Promise<void> {
   printList(entries, options, head, ({ username, entry, role }) => [username, entry, role]);
 }
 
-/** `gatehouse audit`: questions to the audit file. */
 export function auditCommand(): Command {
   const audit = withHouseStyle(new Command("audit")).enablePositionalOptions();
   withCommonOptions(audit)
@@ -233,7 +229,6 @@ export function auditCommand(): Command {
   return audit;
 }
 
-/** The operations, or else the path. */
 function whatWasAsked({ operations, operationCount, method, path }: ReadLine): string {
   const known = operationsInWords(operations, operationCount);
   return known ?? `${method ?? ""} ${path === undefined ? "-" : plainly(path)}`.trim();
@@ -284,13 +279,13 @@ function eventText(line: ReadLine): string[] {
   return [...by, ...(changes.length > 0 ? changes : [msg, ...about])];
 }
 
-/** A line of the audit for people: its parts are two spaces apart. */
+/** Formats a line for people. Two spaces separate its parts. */
 function lineText(line: ReadLine): string {
   const parts = line.msg === "request" ? requestText(line) : eventText(line);
   return [line.time, ...parts].join("  ");
 }
 
-/** A flag that says a moment of the past, as epoch milliseconds. @throws InvalidArgumentError */
+/** Parses a moment in the past into epoch milliseconds. @throws InvalidArgumentError */
 function momentFlag(text: string): number {
   const moment = readMoment(text);
   if (moment === undefined) throw new InvalidArgumentError(`allowed: ${moments}`);

@@ -22,20 +22,18 @@ import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { explain, FAILURE, print, printJson, reportFailure, warn } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
-/** A part of what a start reads: in order, or not there yet, which a start or a revocation mends. */
+/** State of a file that a start reads. An absent one is created by a start or a revocation. */
 type PartState = "ok" | "absent";
 
-/** What `gatehouse config check` finds: told line by line, or kept to be told as JSON. */
+/** Prints the findings of `gatehouse config check` line by line, or collects them as JSON. */
 interface CheckReport {
   part(name: string, state: PartState, text: string): void;
   warn(sentence: string): void;
-  /** What stops a start; the exit status says so too. */
+  /** Reports what prevents a start, and sets the exit status. */
   fail(error: unknown): void;
-  /** Called when all has been checked. */
   end(): void;
 }
 
-/** How wide the names of parts are. */
 const NAME_WIDTH = 14;
 
 const words = { ok: "ok", absent: "--" };
@@ -60,12 +58,11 @@ function reportForScripts(): CheckReport {
   };
 }
 
-/** The report that the options ask for. */
 function openReport({ json }: { readonly json?: true }): CheckReport {
   return json ? reportForScripts() : reportForPeople;
 }
 
-/** Checks that the store can be read, and all that it holds. */
+/** Checks that the store can be read with all its content. */
 async function checkStore(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
   const name = storeName(loaded.configuration);
   const keys = await (await keysOf(loaded)).read();
@@ -78,7 +75,7 @@ async function checkStore(loaded: LoadedConfiguration, report: CheckReport): Pro
   await checkAccess(loaded, report);
 }
 
-/** Judges the URL of a database server that the gateway starts an engine for. */
+/** Checks the URL of a database server for which the gateway starts an engine. */
 async function checkDatabase(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
   const url = hasOwnEngine(loaded) ? ownDatabaseUrl(loaded) : "";
   const isPostgres = /^postgres(ql)?:/.test(url);
@@ -140,7 +137,7 @@ async function checkAccess(loaded: LoadedConfiguration, report: CheckReport): Pr
   }
 }
 
-/** Warnings of one kind that are printed, at most. */
+/** Most warnings printed per kind. */
 const SHOWN = 50;
 
 function warnOfAll(sentences: readonly string[], report: CheckReport): void {
@@ -148,7 +145,6 @@ function warnOfAll(sentences: readonly string[], report: CheckReport): void {
   if (sentences.length > SHOWN) report.warn(`and ${sentences.length - SHOWN} more`);
 }
 
-/** Entries and boundaries, each with its name. */
 function* namedIn({ grants, boundaries }: Snapshot) {
   for (const own of grants.values()) {
     for (const grant of entriesIn(own)) {
@@ -198,7 +194,7 @@ async function checkAll(options: CommonOptions, report: CheckReport): Promise<vo
     try {
       await part(loaded, report);
     } catch (error) {
-      // The others are checked all the same, so that one run tells all that is to be mended.
+      // Continue with the other checks, so that one run lists everything to fix.
       report.fail(error);
     }
   }
@@ -210,7 +206,6 @@ async function check(options: CommonOptions & { json?: true }): Promise<void> {
   report.end();
 }
 
-/** `gatehouse config`: the files that the gateway reads. */
 export function configCommand(): Command {
   const config = commandGroup("config", "check the files that the gateway reads");
   subcommand(

@@ -1,4 +1,4 @@
-/** What the database behind the gateway holds, for the hints and warnings of commands. */
+/** Names in the gateway's database, for hints and warnings of commands. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -15,12 +15,11 @@ import { HealthCheck } from "../upstream/backend.ts";
 import { engineSockets } from "../upstream/engine-process.ts";
 import { parseTarget } from "../upstream/target.ts";
 
-/** How long a command asks. */
 const ASK_MS = 2000;
-/** Names that a warning lists where none is near. */
+/** Names listed in a warning if no similar one exists. */
 const LISTED = 8;
 
-/** The socket of the engine behind this gateway, if there is one that answers. */
+/** The socket of this gateway's engine, if it answers. */
 export async function findEngine(loaded: LoadedConfiguration): Promise<string | undefined> {
   const { url } = loaded.configuration.upstream;
   const { socketPath } = url === undefined || hasOwnEngine(loaded) ? {} : parseTarget(url);
@@ -34,17 +33,17 @@ export async function findEngine(loaded: LoadedConfiguration): Promise<string | 
   return undefined;
 }
 
-/** Starts an engine over the database server for which the gateway would start one. */
+/** Starts an engine for the database server, as the gateway would. */
 async function startEngineFor(
   loaded: LoadedConfiguration,
   opened: AsyncDisposableStack,
 ): Promise<string | undefined> {
   const url = ownDatabaseUrl(loaded);
-  // SQLite files are left alone: this command may run as another user, who would own new ones.
+  // Do not touch SQLite files: this command may run as another user, who would own new ones.
   if (!isServerUrl(url)) return undefined;
   const bounded = new URL(url);
   const key = bounded.protocol.startsWith("postgres") ? "connect_timeout" : "connect-timeout";
-  // It connects twice: for its own check, and to answer.
+  // The engine connects twice: for its own check, and to answer.
   bounded.searchParams.set(key, "1");
   const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
   opened.defer(() => rm(directory, { recursive: true, force: true }));
@@ -59,7 +58,7 @@ async function startEngineFor(
   return engine.address;
 }
 
-/** Where the databases live that have no upstream of their own; undefined if nothing answers. */
+/** Address of the databases without their own upstream; undefined if nothing answers. */
 async function homeAddress(
   loaded: LoadedConfiguration,
   opened: AsyncDisposableStack,
@@ -72,7 +71,6 @@ async function homeAddress(
 }
 
 const names = z.array(z.string());
-/** The three answers of `GET /schema`. */
 const answerShape = z.object({
   data: z.union([
     z.object({ databases: names }).transform(({ databases }) => databases),
@@ -84,12 +82,15 @@ const answerShape = z.object({
 });
 
 /**
- * Lists the databases where one lives, or with `path` the tables of a database or the columns of a
- * table; undefined if nothing there tells.
+ * Lists the databases of an upstream, or with `path` the tables of a database or the columns of a
+ * table; undefined if the upstream does not tell.
  */
 type ListNames = (database: string, ...path: string[]) => Promise<readonly string[] | undefined>;
 
-/** Asks what there is. Returns undefined if no answer comes within two seconds. */
+/**
+ * Runs `work` with the names of the database. Returns undefined if there is no answer within two
+ * seconds.
+ */
 async function withNames<Result>(
   loaded: LoadedConfiguration,
   work: (list: ListNames) => Promise<Result>,
@@ -123,23 +124,22 @@ async function withNames<Result>(
   }
 }
 
-/** The databases beside the default one, which is among them if it is there. */
+/** Lists the databases of the default upstream, including the default database if it exists. */
 export function listDatabases(loaded: LoadedConfiguration): Promise<readonly string[] | undefined> {
   return withNames(loaded, (list) => list(loaded.configuration.auth.default_database));
 }
 
-/** What an entry or a boundary may name of a database. */
 type Named = Partial<
   Pick<Grant, "database" | "tables" | "columns" | "writableColumns" | "rowFilter" | "requireWhere">
 >;
 
-/** The nearest name, or all if they are few. */
+/** Suggests the most similar name, or lists all names if there are few. */
 function nearest(name: string, all: readonly string[]): string {
   const isListed = all.length > 0 && all.length <= LISTED;
   return didYouMean(name, all) || (isListed ? ` (there are: ${all.join(", ")})` : "");
 }
 
-/** What an entry names that is not there, each in a sentence. */
+/** Describes each name in an entry that does not exist, one sentence each. */
 async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string, undefined> {
   const { database = EVERY_DATABASE, tables } = entry;
   if (database === EVERY_DATABASE) return;
@@ -178,7 +178,7 @@ async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string,
   }
   for (const column of used) {
     const lacking = [...meant].filter((table) => !columnsOf.get(table)?.includes(column));
-    // A list of columns may be for several tables; a filter applies to each.
+    // A column list may cover several tables, but a filter applies to each of them.
     const [first = ""] = filters.includes(column) || lacking.length === meant.size ? lacking : [];
     if (first === "") continue;
     const more = lacking.length > 1 ? ` and ${counted(lacking.length - 1, "other table")}` : "";
@@ -187,9 +187,9 @@ async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string,
 }
 
 /**
- * Compares entries and boundaries with the database, as far as it answers within two seconds.
+ * Compares entries and boundaries with the database, if it answers within two seconds.
  *
- * @param named what each names, by what warnings call it
+ * @param named the entries, under the names that warnings use
  */
 export async function missingNames(
   loaded: LoadedConfiguration,

@@ -17,10 +17,13 @@ interface TestOptions {
   readonly json?: true;
 }
 
-/** Characters of an answer that are printed; `--json` has all. */
+/** Characters printed of an answer; `--json` prints all of it. */
 const LONGEST_SHOWN = 4000;
 
-/** @throws UsageError for what is no address of a database; it does not repeat it, since it may hold a password */
+/**
+ * @throws UsageError if this is not a database address; the message omits it, since it may hold a
+ * password
+ */
 function requireUrl(text: string): void {
   const isSocket = /^unix:\/./.test(text);
   const url = isSocket ? undefined : URL.parse(text);
@@ -33,14 +36,14 @@ function requireUrl(text: string): void {
 
 async function readAuthorization(file: string | undefined): Promise<string | undefined> {
   if (file === undefined) return undefined;
-  // Loaded here, since an engine that is started reads no configuration.
+  // Loaded on demand: an engine that is started reads no configuration.
   const { readCredential } = await import("../config/resolve.ts");
   return readCredential(path.resolve(file), true, (allowed) => {
     return new Error(`${file}: needed is ${allowed}`);
   });
 }
 
-/** Says what failed to get an answer, beside what the system says of it. */
+/** Adds the address to the system's message when a request fails. */
 function reaching(url: string, send: Send): Send {
   return async (body) => {
     try {
@@ -52,7 +55,7 @@ function reaching(url: string, send: Send): Send {
   };
 }
 
-/** What a server answered, without what a terminal would obey. */
+/** Formats a server's answer without terminal control sequences. */
 function shown(answer: string): string {
   return answer
     .trimEnd()
@@ -76,7 +79,7 @@ function printSection({ name, cases, failures }: SectionResult): void {
 
 async function runConformance({ url, level, authorizationFile, json }: TestOptions): Promise<void> {
   requireUrl(url);
-  // Loaded here, since no other command has a use for it.
+  // Loaded on demand, since no other command uses it.
   const { readCases } = await import("../conformance/cases.ts");
   const { connectTo } = await import("../conformance/run.ts");
   const { runSection, sectionsAt } = await import("../conformance/run.ts");
@@ -84,7 +87,7 @@ async function runConformance({ url, level, authorizationFile, json }: TestOptio
   const send = reaching(url, connectTo(url, authorization));
   const prefix = `conformance_${randomBytes(4).toString("hex")}`;
   let isStopped = false;
-  // What has begun is finished, so that its databases are dropped.
+  // Finish the running test, so that its databases are dropped.
   process.once("SIGINT", () => {
     isStopped = true;
   });
@@ -103,7 +106,7 @@ async function runConformance({ url, level, authorizationFile, json }: TestOptio
   if (failures.length > 0) process.exitCode = FAILURE;
 }
 
-/** `gatehouse engine test`: the conformance tests of databases that speak the queries. */
+/** `gatehouse engine test`: conformance tests for databases that accept these queries. */
 function engineTestCommand(): Command {
   return withHouseStyle(new Command("test"))
     .description(
@@ -133,7 +136,7 @@ interface EngineOptions extends CommonOptions {
   readonly poolSize?: number;
 }
 
-/** Where an engine is told its database, if not on the command line, which is there for all to see. */
+/** Passes the database URL to an engine, since command lines are public. */
 const urlVariable = "GATEHOUSE_ENGINE_URL";
 
 function numberUpTo(highest: number): (text: string) => number {
@@ -145,8 +148,8 @@ function numberUpTo(highest: number): (text: string) => number {
 }
 
 /**
- * Resolves when the engine is to end: when its gateway is gone if it has one, else on a signal.
- * An engine of a gateway ignores signals, since it must outlive the gateway's last request.
+ * Resolves when the engine has to stop: when its gateway is gone, or on a signal if it has none. A
+ * gateway's engine ignores signals, since it must outlive the gateway's last request.
  */
 function whenToEnd(): Promise<void> {
   const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
@@ -159,7 +162,7 @@ function whenToEnd(): Promise<void> {
   });
 }
 
-/** @throws UsageError if a choice is made that the database does not leave */
+/** @throws UsageError for an option that the database does not support */
 function requireChoice(url: string, { databases, poolSize }: EngineOptions): void {
   if (databases !== undefined && !/^postgres(ql)?:/.test(url)) {
     throw new UsageError("--databases is for PostgreSQL alone, whose --url begins with postgres:");
@@ -170,8 +173,8 @@ function requireChoice(url: string, { databases, poolSize }: EngineOptions): voi
 }
 
 /**
- * Where the database is and where the engine listens. The configuration is read only if it is
- * needed for that: a file that was broken since must not keep a gateway's engine from starting again.
+ * Finds the database address and the listen address. The configuration is read only if needed: a
+ * file broken since the start must not prevent a gateway's engine from restarting.
  */
 async function placesOf(options: EngineOptions): Promise<{ url: string; listen: string }> {
   const fromEnvironment = process.env[urlVariable] || undefined;
@@ -189,7 +192,7 @@ async function run(options: EngineOptions): Promise<void> {
   try {
     await serve(options);
   } catch (error) {
-    // The open channel to its gateway would keep an engine alive that never started.
+    // The open channel to the gateway would keep a failed engine process alive.
     if (process.connected) process.disconnect?.();
     throw error;
   }
@@ -200,16 +203,16 @@ async function serve(options: EngineOptions): Promise<void> {
   requireChoice(url, options);
   const { databases, statementTimeout, poolSize } = options;
   const { GATEHOUSE_ENGINE_AUTHORIZATION: authorization } = process.env;
-  // A server's URL may hold a password, and the command line is there for all to see.
+  // A server's URL may hold a password, and command lines are public.
   if (options.url?.startsWith("sqlite:") === false) process.title = "gatehouse engine";
   if (process.send !== undefined) answerHeartbeat();
   const end = whenToEnd();
   const isTerminal = process.stdout.isTTY ?? false;
   const log = createLog({ isTerminal, name: "engine" }, await openLogStream(isTerminal));
-  // On a terminal the gateway speaks for both, and the engine only of what goes wrong.
+  // On a terminal the gateway reports for both, and the engine logs only problems.
   if (isTerminal && process.send !== undefined) log.level = "warn";
   endWithErrors(log);
-  // Loaded here, since no other command has a use for all that speaks SQL.
+  // Loaded on demand, since no other command needs the SQL code.
   const { startEngine } = await import("../engine/engine.ts");
   const engine = await startEngine({
     url,
@@ -226,7 +229,7 @@ async function serve(options: EngineOptions): Promise<void> {
   process.exit();
 }
 
-/** `gatehouse engine`: the SQL adapter by itself. */
+/** `gatehouse engine`: the SQL adapter as a separate process. */
 export function engineCommand(): Command {
   return withCommonOptions(withHouseStyle(new Command("engine")))
     .description("run the SQL adapter by itself; it trusts whoever reaches it")

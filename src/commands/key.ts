@@ -9,7 +9,7 @@ import { momentOf, momentOrNull, print, printList } from "./output.ts";
 async function list(options: CommonOptions): Promise<void> {
   const keys = await (await keysOf(loadFor(options))).read();
   const now = epochSeconds();
-  // What the key itself is stays in its file.
+  // Never print the key itself.
   const shown = keys.map((key) => ({
     kid: key.kid,
     alg: key.alg,
@@ -38,7 +38,6 @@ async function revoke(kid: string, options: CommonOptions): Promise<void> {
   print(`Deleted ${kid}: every token that it has signed stops working.`);
 }
 
-/** `gatehouse key`: the keys that sign tokens. */
 export function keyCommand(): Command {
   const key = commandGroup("key", "list, rotate and revoke the keys that sign tokens");
   subcommand(key, "list", "list the signing keys").option("--json", "as JSON").action(list);

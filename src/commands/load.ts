@@ -2,18 +2,16 @@ import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from ".
 import type { CommonOptions } from "./options.ts";
 import { warn } from "./output.ts";
 
-/** Options that say which configuration is loaded, and what overrides it. */
 export type ConfigurationOptions = CommonOptions & {
   readonly host?: string;
   readonly port?: number;
 };
 
-/** Where a command looks for the configuration. */
 export function searchOf({ config, host, port }: ConfigurationOptions): LoadOptions {
   return { config, host, port, env: process.env, cwd: process.cwd() };
 }
 
-/** Loads the configuration as the service itself would, and prints its warnings. */
+/** Loads the configuration as the service would, and prints its warnings. */
 export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
   const loaded = loadConfiguration(searchOf(options));
   for (const warning of loaded.warnings) warn(warning);

@@ -10,7 +10,9 @@ interface McpOptions extends CommonOptions {
   readonly url?: string;
 }
 
-/** Addresses that a gateway can listen on but nobody can connect to, and what reaches it. */
+/**
+ * Addresses that a gateway can listen on but no client can connect to, with reachable replacements.
+ */
 const reachable = new Map([
   ["0.0.0.0", "127.0.0.1"],
   ["::", "::1"],
@@ -20,19 +22,19 @@ function say(text: string): void {
   process.stderr.write(`${failureLabel()} ${text}\n`);
 }
 
-/** @throws UsageError if there is none, or what is there could not stand in a header */
+/** @throws UsageError if there is no token, or its text cannot stand in a header */
 function readToken(): string {
   const token = process.env.GATEHOUSE_TOKEN?.trim();
   if (!token) {
     const remedy = `\`${invocation} token issue <username>\` prints one`;
     throw new UsageError(`$GATEHOUSE_TOKEN is not set: put a token into it; ${remedy}`);
   }
-  // Not echoed, since it may be a secret all the same.
+  // The message omits the text, since it may still be a secret.
   if (/^[A-Za-z0-9._~+/-]+=*$/.test(token)) return token;
   throw new UsageError("$GATEHOUSE_TOKEN holds no bearer token");
 }
 
-/** @throws UsageError for anything but a gateway's URL, or that of its `/mcp` */
+/** @throws UsageError unless this is a gateway's URL or that of its `/mcp` */
 function readUrl(text: string, source: string): URL {
   const url = URL.parse(text);
   const isGateway =
@@ -45,7 +47,6 @@ function readUrl(text: string, source: string): URL {
   );
 }
 
-/** The gateway's URL: as named, else as the configuration has it. */
 function findUrl(options: McpOptions): URL {
   if (options.url !== undefined) return readUrl(options.url, "--url");
   if (process.env.GATEHOUSE_URL) return readUrl(process.env.GATEHOUSE_URL, "$GATEHOUSE_URL");
@@ -57,7 +58,7 @@ function findUrl(options: McpOptions): URL {
   return readUrl(`${scheme}://${name.includes(":") ? `[${name}]` : name}:${port}`, "server.host");
 }
 
-/** The token can be read on the way to another machine without TLS. */
+/** Warns if the token would travel to another machine without TLS. */
 function warnOfPlainText({ protocol, hostname, origin }: URL): void {
   if (protocol === "https:" || isLoopback(hostname)) return;
   say(`the token goes to ${origin} without encryption: use https`);
@@ -67,7 +68,7 @@ async function run(options: McpOptions): Promise<void> {
   const token = readToken();
   const url = findUrl(options);
   warnOfPlainText(url);
-  // Loaded here, since no other command should wait for the protocol's library.
+  // Loaded on demand, since the protocol library would slow down every other command.
   const { allowSilence, isTokenRefused, rpcErrorOf } = await import("../mcp/stdio/gateway-http.ts");
   const { StdioBridge } = await import("../mcp/stdio/bridge.ts");
   allowSilence();
@@ -83,7 +84,7 @@ async function run(options: McpOptions): Promise<void> {
     },
   });
   await bridge.start();
-  // The client is gone once its lines have ended, or nobody reads the answers.
+  // The client has gone if standard input ends or standard output fails.
   const isUnheard = new Promise((resolve) => process.stdout.on("error", resolve));
   const isOver = [bridge.takeAll(process.stdin), isUnheard, whenAskedToEnd(() => process.exit())];
   await Promise.race(isOver);
@@ -91,7 +92,7 @@ async function run(options: McpOptions): Promise<void> {
   process.exit();
 }
 
-/** `gatehouse mcp`: a gateway's `/mcp` for programs that speak MCP over stdio alone. */
+/** `gatehouse mcp`: connects programs that only speak MCP over stdio to a gateway's `/mcp`. */
 export function mcpCommand(): Command {
   return withCommonOptions(withHouseStyle(new Command("mcp")))
     .description("carry MCP between standard input and output and a gateway")

@@ -1,4 +1,4 @@
-/** What commands do to the state of a gateway, which need not run, as its operator. */
+/** Operator access to the state of a gateway, which need not be running. */
 import { statSync } from "node:fs";
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
 import { entriesIn } from "../access/entries.ts";
@@ -22,11 +22,11 @@ import type { StoreOperator } from "../store/open.ts";
 import { didYouMean } from "../suggestion.ts";
 import { warn } from "./output.ts";
 
-/** Whom and what a command is about, to be named in what refuses it. */
+/** The user and database that an error message names. */
 interface About {
   readonly username: string;
   readonly database?: string;
-  /** The state that was asked: another user of it may have been meant. */
+  /** The current state, used to suggest a user with a similar name. */
   snapshot?: Snapshot;
 }
 
@@ -35,7 +35,7 @@ function userNotFound({ username, snapshot }: About): string {
   return `User not found: ${username}${meant || ` (\`${invocation} user list\` shows all)`}`;
 }
 
-/** The entries of a user, as `main:ReadOnly main.tickets:ReadWrite`. */
+/** Formats a user's entries as `main:ReadOnly main.tickets:ReadWrite`. */
 export function entriesInWords(snapshot: Snapshot, username: string): string {
   const entries = entriesIn(grantsOf(snapshot, username)).map(
     (grant) => `${placeOf(grant)}:${grant.role}`,
@@ -49,7 +49,7 @@ function grantNotFound({ username, database = "*", snapshot }: About): string {
   return `Grant not found: ${username} on ${database}${known}`;
 }
 
-/** The codes that are about a user or a grant, each with what the operator is told. */
+/** Messages for refusals that concern a user or a grant. */
 const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
   user_not_found: userNotFound,
   user_exists: ({ username }) => `User already exists: ${username}`,
@@ -59,18 +59,18 @@ const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
     `${grantNotFound(about)}; the file names that database in another case`,
 };
 
-/** A refusal that names the user whom it is about, and the database if there is one. */
+/** A refusal whose message names the user and, if known, the database. */
 export function refusalOf(code: RefusalCode, about: About): Refusal {
   const message = messages[code]?.(about);
   return new Refusal(code, message === undefined ? {} : { message });
 }
 
 /**
- * Does what concerns one user, and names that user in what refuses it: the operator has typed the
- * name, and a script may have typed many.
+ * Runs `work` and names the user in any refusal, since the operator has typed the name and a script
+ * may have typed many.
  *
- * @throws whatever `work` throws; a Refusal about the user or its grant with the names in its
- *   message
+ * @throws whatever `work` throws; a Refusal about the user or its grant gets the names in its
+ * message
  */
 export async function naming<T>(about: About, work: () => T | Promise<T>): Promise<T> {
   try {
@@ -83,7 +83,7 @@ export async function naming<T>(about: About, work: () => T | Promise<T>): Promi
 
 const stores = new WeakMap<LoadedConfiguration, Promise<StoreOperator>>();
 
-/** What replicas share, read once for a command; undefined where files hold everything. */
+/** Reads the shared store once for a command; undefined if all state is in files. */
 function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
   if (loaded.configuration.store.url === undefined) return undefined;
   const known = stores.get(loaded);
@@ -128,7 +128,7 @@ export function changeAccess(
     const { snapshot } = await changeAccessFile(file, noted, options);
     if (changes.length === 0) return snapshot;
     await noteChanges(loaded, describeChanges(changes), snapshot.version);
-    // A change keeps the file's mode, and a gateway does not take a file that others may read.
+    // A change keeps the file's mode, and a gateway rejects a file that others may read.
     const problem = permissionProblem(file, statSync(file), auth.check_permissions);
     if (problem !== undefined) {
       const { reason, remedy } = problem;
@@ -139,10 +139,10 @@ export function changeAccess(
 }
 
 /**
- * Leaves a note of what a command has changed, which the gateway writes into its audit. What was
- * changed stays so where that cannot be noted.
+ * Leaves a note of a command's changes, which the gateway writes into its audit. If the note cannot
+ * be written, the changes stay in force.
  *
- * @param accessVersion the version of the access file that was made
+ * @param accessVersion the new version of the access file
  */
 export async function noteChanges(
   { serviceDirectory }: LoadedConfiguration,
@@ -166,7 +166,7 @@ export async function noteChanges(
  * Reads users and grants as the gateway would.
  *
  * @param options.checkRead also refuse a file that others may read; by default as configured
- * @throws AccessFileError, UnsafeFileError, or an error that says what makes the file
+ * @throws AccessFileError, UnsafeFileError, or an error that says how to create the file
  */
 export async function readAccess(
   loaded: LoadedConfiguration,
@@ -186,7 +186,6 @@ export async function readAccess(
   }
 }
 
-/** The revocations of the gateway. */
 export async function revocationsOf(loaded: LoadedConfiguration): Promise<RevocationStore> {
   const { auth } = loaded.configuration;
   return (
@@ -195,7 +194,6 @@ export async function revocationsOf(loaded: LoadedConfiguration): Promise<Revoca
   );
 }
 
-/** The signing keys of the gateway. */
 export async function keysOf(loaded: LoadedConfiguration): Promise<KeyStore> {
   const { configuration, serviceDirectory } = loaded;
   const { auth } = configuration;
@@ -205,7 +203,7 @@ export async function keysOf(loaded: LoadedConfiguration): Promise<KeyStore> {
   );
 }
 
-/** When users and their applications last logged in and last were allowed something. */
+/** The last login and the last allowed request of users and their applications. */
 export async function activityOf(loaded: LoadedConfiguration): Promise<KnownActivity> {
   const { configuration, serviceDirectory } = loaded;
   if (configuration.store.url === undefined) return activityIn(serviceDirectory);

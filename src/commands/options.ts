@@ -5,14 +5,14 @@ import { failureLabel } from "./output.ts";
 
 const plainHelp = new Help();
 
-/** The usage line, beginning with how the program is called here. */
+/** The usage line, which begins with the way the program was called. */
 function usageOf(command: Command): string {
   return plainHelp.commandUsage(command).replace(/^gatehouse\b/, invocation);
 }
 
 /**
- * Gives a command, and those that are made under it later, one way to speak: errors begin as all
- * others do and end with a hint, and the usage line can be typed as it stands.
+ * Gives a command and its later subcommands one style: errors look like all others and end with a
+ * hint, and the usage line can be typed as printed.
  */
 export function withHouseStyle(command: Command): Command {
   return command
@@ -23,24 +23,20 @@ export function withHouseStyle(command: Command): Command {
     });
 }
 
-/** Options that every command takes. */
 export interface CommonOptions {
   readonly config?: string;
-  /** Of those that can print for scripts. */
+  /** For commands with output for scripts. */
   readonly json?: true;
 }
 
-/** Adds the options that every command takes. */
 export function withCommonOptions(command: Command): Command {
   return command.option("--config <file>", "read the configuration from this file");
 }
 
-/** A command that stands for several others, with what they have in common in a sentence. */
 export function commandGroup(name: string, description: string): Command {
   return withHouseStyle(new Command(name)).description(description);
 }
 
-/** One of them. */
 export function subcommand(group: Command, name: string, description: string): Command {
   return withCommonOptions(group.command(name)).description(description);
 }
@@ -53,7 +49,7 @@ const secondsIn = new Map([
 ]);
 const LONGEST_SECONDS = 366 * 86_400;
 
-/** Reads `90d` from now, or a day or time to come. @throws InvalidArgumentError */
+/** Parses `90d` from now, or a future day or time. @throws InvalidArgumentError */
 export function readExpiry(text: string): Date {
   const [, count = "", unit] = /^(\d{1,9})([a-z])$/.exec(text) ?? [];
   const seconds = Number(count) * (secondsIn.get(unit ?? "") ?? 0);

@@ -8,7 +8,6 @@ import { loadFor } from "./load.ts";
 import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
 import { Cancelled, print, UsageError } from "./output.ts";
 
-/** The first line of standard input. */
 async function readFromStandardInput(): Promise<string> {
   const [line = ""] = (await text(process.stdin)).split(/\r?\n/, 1);
   return line;
@@ -27,7 +26,10 @@ function isCancel(error: unknown): boolean {
   return error instanceof Error && /^(?:Abort|Exit)PromptError$/.test(error.name);
 }
 
-/** Asks on the terminal, unseen. @throws Cancelled on Ctrl-C, Ctrl-D and the terminal's end */
+/**
+ * Prompts on the terminal without echo. @throws Cancelled on Ctrl-C, Ctrl-D and the end of the
+ * terminal
+ */
 async function askUnseen(
   message: string,
   validate: (candidate: string) => true | string = () => true,
@@ -35,13 +37,13 @@ async function askUnseen(
   const { default: password } = await import("@inquirer/password");
   const cancel = new AbortController();
   const onEnd = () => cancel.abort();
-  // The prompt itself would go on waiting for ever after a Ctrl-D.
+  // After Ctrl-D the prompt itself would wait forever.
   const onKey = (_text: string | undefined, { ctrl, name }: Key) => {
     if (ctrl && name === "d") cancel.abort();
   };
   process.stdin.on("keypress", onKey).once("end", onEnd);
   try {
-    // What is asked stays out of standard output, which may lead into a file.
+    // The prompt goes to standard error, since standard output may be redirected to a file.
     const context = { output: process.stderr, signal: cancel.signal };
     return await password({ message, validate, toggleMask: false }, context);
   } catch (error) {
@@ -51,7 +53,7 @@ async function askUnseen(
   }
 }
 
-/** Asks for a new password until it was given the same twice. */
+/** Prompts for a new password until it is entered the same twice. */
 async function askTwice(question: string, rule: PasswordRule): Promise<string> {
   for (;;) {
     const first = await askUnseen(question, (candidate) => check(rule, candidate));
@@ -65,9 +67,9 @@ interface PasswordOptions extends CommonOptions {
 }
 
 /**
- * The hash of a new password from standard input (for scripts) or from the terminal.
+ * Reads a new password from standard input (for scripts) or from the terminal, and hashes it.
  *
- * @param question what the terminal asks, such as `Password for alice:`
+ * @param question the prompt, such as `Password for alice:`
  * @throws UsageError without a terminal; Cancelled; Refusal if the password cannot be used
  */
 export async function readNewHash(
@@ -84,7 +86,7 @@ export async function readNewHash(
   return hashPassword(chosen, configuredCosts(configuration));
 }
 
-/** `gatehouse hash-password`: a hash to paste into the access file. */
+/** `gatehouse hash-password`: prints a hash to paste into the access file. */
 export function hashPasswordCommand(): Command {
   return withCommonOptions(withHouseStyle(new Command("hash-password")))
     .description("print the hash of a password, to paste into the access file")

@@ -25,10 +25,10 @@ const everywhere = new Map([
   ["[::]", ["IPv4", "IPv6"]],
 ]);
 
-/** Addresses of one link alone can be opened only with the name of that link. */
+/** Link-local addresses can be opened only with the name of their link. */
 const linkLocal = /^fe[89ab]/i;
 
-/** The URLs at which what listens at `url` can be opened, this machine's own first. */
+/** The URLs that open a listener at `url`, this machine's own first. */
 function openable(url: string): string[] {
   const { hostname, port, protocol } = new URL(url);
   const families = everywhere.get(hostname);
@@ -50,7 +50,6 @@ function printFact(label: string, fact: string): void {
   print(`  ${styleText("dim", label.padEnd(LABEL_WIDTH))}${fact}`);
 }
 
-/** Where the databases are, and whether they answer. */
 function databaseFact({ configuration }: LoadedConfiguration, facts: GatewayFacts): string {
   const { dataDirectory, isUpstreamUp } = facts;
   if (dataDirectory !== undefined) return `SQLite files in ${dataDirectory}`;
@@ -77,7 +76,10 @@ function printFacts(loaded: LoadedConfiguration, facts: GatewayFacts): void {
   printFact("Database", databaseFact(loaded, facts));
 }
 
-/** Says how an administrator gets in: by the password just made, or by a new one. */
+/**
+ * Explains how an administrator signs in: with the password just generated, or by setting a new
+ * one.
+ */
 function printWayIn({ firstPassword, administrators: [name] }: GatewayFacts): void {
   print("");
   if (firstPassword?.kind === "shown") {
@@ -93,7 +95,7 @@ function printWayIn({ firstPassword, administrators: [name] }: GatewayFacts): vo
   print(`  Password lost?  ${invocation} ${remedy}`);
 }
 
-/** Tells a person on a terminal what they want to know after a start. */
+/** Prints what a person at a terminal needs to know after a start. */
 async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<void> {
   const { firstPassword, url, administrators } = facts;
   const [address = url] = openable(url);
@@ -112,7 +114,7 @@ async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<
   if (firstPassword?.kind === "shown") await rm(firstPassword.file, { force: true });
 }
 
-/** Reads a number; which numbers are ports, the configuration's own rule says. */
+/** Parses a number; the configuration schema checks whether it is a port. */
 function readPort(text: string): number {
   if (!/^-?\d+(?:\.\d+)?$/.test(text)) {
     throw new InvalidArgumentError("Allowed: a whole number from 0 to 65535.");
@@ -120,7 +122,7 @@ function readPort(text: string): number {
   return Number(text);
 }
 
-/** The administrator's password is taken out of the environment, so that no child inherits it. */
+/** Removes the administrator's password from the environment, so that no child inherits it. */
 function takeChosenPassword(): string | undefined {
   const { GATEHOUSE_ADMIN_PASSWORD: password } = process.env;
   delete process.env.GATEHOUSE_ADMIN_PASSWORD;
@@ -163,11 +165,12 @@ function logStart(
 }
 
 interface ServeOptions extends Omit<StartOptions, "engine"> {
-  /** Takes the lines of the log. */
   readonly output: DestinationStream;
 }
 
-/** Starts the gateway and tells where it listens: a person by a greeting, all others by the log. */
+/**
+ * Starts the gateway and reports its addresses: as a greeting to a person, otherwise in the log.
+ */
 async function start(loaded: LoadedConfiguration, options: ServeOptions): Promise<RunningGateway> {
   const workers = workerCount(loaded.configuration);
   const gateway = await startAs(workers, loaded, options).catch((error: unknown) => {
@@ -179,7 +182,7 @@ async function start(loaded: LoadedConfiguration, options: ServeOptions): Promis
   return gateway;
 }
 
-/** Serves from this process, or from several others. */
+/** Serves from this process or from several workers. */
 async function startAs(
   count: number,
   loaded: LoadedConfiguration,
@@ -189,7 +192,7 @@ async function startAs(
   await requireFreeAddresses(loaded.configuration);
   const { openEngine } = await import("../gateway/own-engine.ts");
   await using opened = new AsyncDisposableStack();
-  // It gets ready while all else is loaded.
+  // The engine starts while everything else loads.
   const engine = await openEngine(loaded, options.log, opened);
   const gateway =
     count === 1
@@ -209,7 +212,7 @@ async function startAs(
   };
 }
 
-/** Keeps the configuration file in force, as far as that goes without a restart. */
+/** Watches the configuration file and applies what can change without a restart. */
 async function openConfiguration(
   loaded: LoadedConfiguration,
   options: ConfigurationOptions,
@@ -229,7 +232,7 @@ async function openConfiguration(
   return live;
 }
 
-/** Waits until the store answers. A signal ends the process only until then. */
+/** Waits until the store answers. Until then, a signal ends the process. */
 async function waitForStore(
   { configuration }: LoadedConfiguration,
   log: Log,
@@ -243,7 +246,10 @@ async function waitForStore(
   await store.close();
 }
 
-/** Goes on serving for `server.shutdown_delay`, while whoever asks `/readyz` is told to go elsewhere. */
+/**
+ * Keeps serving for `server.shutdown_delay` while `/readyz` reports that this gateway is shutting
+ * down.
+ */
 async function letOthersNotice(
   { server }: Configuration,
   { gateway, log }: { gateway: RunningGateway; log: Log },
@@ -257,7 +263,7 @@ async function letOthersNotice(
 async function run(options: ConfigurationOptions & { wait?: true }): Promise<void> {
   const started = Promise.withResolvers<() => Promise<unknown>>();
   let log: Log | undefined;
-  // Before all else: a signal that comes during the start waits until that is done.
+  // First of all: a signal during the start waits until the start has completed.
   const asked = whenAskedToEnd(
     () => {
       log?.warn("ended at once: requests in flight are cut");
@@ -265,7 +271,7 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
     },
     () => void started.promise.then((refresh) => refresh()),
   );
-  // A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
+  // A closed terminal accepts no more lines; that is no reason to drop requests in flight.
   process.stdout.on("error", () => {});
   const chosenPassword = takeChosenPassword();
   const loaded = loadFor(options);
@@ -274,7 +280,7 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   log = createLog({ isTerminal: hasTerminal }, output);
   for (const { about, sentence } of exposureWarnings(loaded)) log.warn(about, sentence);
   if (options.wait) await waitForStore(loaded, log, asked);
-  // Loaded here and below, as all that only a gateway needs.
+  // Loaded on demand, like everything that only a gateway needs.
   const { claimDatabases } = await import("../gateway/service-directory.ts");
   const release = await claimDatabases(loaded).catch((error: unknown) => {
     throw explainStartFailure(error, loaded);
@@ -296,7 +302,6 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   process.exit();
 }
 
-/** `gatehouse serve`: the gateway. */
 export function serveCommand(): Command {
   const { host, port } = configurationSchema.parse({}).server;
   return withCommonOptions(withHouseStyle(new Command("serve")))

@@ -1,13 +1,15 @@
 import { closeSync, openSync } from "node:fs";
 
-/** How the gateway is asked to end, and how it is asked to do so at once. */
+/** How the gateway is asked to shut down, gracefully or at once. */
 
-/** Milliseconds in which a launcher such as npm passes on a Ctrl-C that has come already. */
+/**
+ * A launcher such as npm forwards a Ctrl-C that this process has already received within this time.
+ */
 const ECHO_MS = 500;
 
 export type EndSignal = "SIGINT" | "SIGTERM" | "SIGHUP";
 
-/** True unless the terminal that this process was started on has been closed. */
+/** True unless the terminal that started this process has been closed. */
 function hasControllingTerminal(): boolean {
   try {
     closeSync(openSync("/dev/tty", "r"));
@@ -18,18 +20,18 @@ function hasControllingTerminal(): boolean {
 }
 
 /**
- * Tells the two meanings of SIGHUP apart: to a process on a terminal that its terminal is gone,
- * and to any other that its files are to be read again.
+ * Distinguishes the two meanings of SIGHUP: the terminal of this process is gone, or, for any other
+ * process, its files have to be reloaded.
  */
 function isHangUp(hadTerminal: boolean): boolean {
   return hadTerminal && !hasControllingTerminal();
 }
 
 /**
- * Listens for signals from now on. Resolves on the first SIGINT or SIGTERM, or when the terminal is closed.
+ * Listens for signals. Resolves on the first SIGINT or SIGTERM, or when the terminal is closed.
  *
- * @param onImpatience called on a Ctrl-C after that, by somebody who does not want to wait
- * @param onRefresh called on a SIGHUP that somebody has sent
+ * @param onImpatience called on a later Ctrl-C, from a user who does not want to wait
+ * @param onRefresh called on a SIGHUP that was sent deliberately
  */
 export function whenAskedToEnd(
   onImpatience: () => void,

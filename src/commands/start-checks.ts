@@ -9,13 +9,13 @@ import { keysDirectoryOf } from "../identity/key-file.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { invocation } from "../product.ts";
 
-/** What a valid configuration lays open, or cannot do. */
+/** What a valid configuration exposes or cannot do. */
 export interface ExposureWarning {
   readonly about: { readonly host?: string };
   readonly sentence: string;
 }
 
-/** What a start warns of that the configuration says, or the directories of what it decides by. */
+/** Warnings of a start about the configuration and the directories of keys and access rules. */
 export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[] {
   const { auth, server, mcp, store } = loaded.configuration;
   const warnings = directoryWarnings(loaded);
@@ -51,7 +51,7 @@ export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[]
   return warnings;
 }
 
-/** Directories in which somebody else may put another file in the place of keys or of the access file. */
+/** Directories in which another user could replace keys or the access file. */
 function directoryWarnings({ configuration, serviceDirectory }: LoadedConfiguration) {
   const { auth, store } = configuration;
   const keys = [serviceDirectory, keysDirectoryOf(serviceDirectory)];
@@ -68,11 +68,10 @@ function directoryWarnings({ configuration, serviceDirectory }: LoadedConfigurat
 
 interface Written {
   readonly file: string;
-  /** True for a directory, which is made with those above it where they are not there. */
+  /** True for a directory, which is created with its parents if missing. */
   readonly isDirectory: boolean;
 }
 
-/** Everything that a start of this gateway makes or writes into. */
 function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const { configuration, serviceDirectory } = loaded;
   const { auth, audit, mcp, store } = configuration;
@@ -87,7 +86,7 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const files = audit.file === undefined ? [] : [audit.file];
   if (!isShared && !existsSync(auth.access_control_file)) {
     const directory = path.dirname(auth.access_control_file);
-    // A service directory that is to be made is tried for itself.
+    // A service directory that has to be created is tested separately.
     const isMade = directory !== serviceDirectory || existsSync(directory);
     if (isMade) files.push(auth.access_control_file);
   }
@@ -97,7 +96,7 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
   ];
 }
 
-/** The nearest of a path and those above it that is there. */
+/** The path itself or its nearest existing parent. */
 function nearest(file: string): string {
   let found = file;
   while (!existsSync(found) && found !== path.dirname(found)) found = path.dirname(found);
@@ -110,7 +109,7 @@ const reasons: Readonly<Record<string, string>> = {
   EROFS: "it is on a file system that can only be read:",
 };
 
-/** Why it cannot be written; undefined if it can, as far as can be told without writing. */
+/** Why it cannot be written, as far as that can be checked without writing; otherwise undefined. */
 function problemOf({ file, isDirectory }: Written): string | undefined {
   const found = nearest(file);
   const isThere = found === file;
@@ -130,7 +129,7 @@ function problemOf({ file, isDirectory }: Written): string | undefined {
   }
 }
 
-/** What a start could not write, each in a sentence; nothing is made or changed for it. */
+/** Describes what a start could not write, one sentence each. Nothing is created or changed. */
 export function writeProblems(loaded: LoadedConfiguration): string[] {
   return writtenByStart(loaded).flatMap((written) => {
     const problem = problemOf(written);
@@ -138,7 +137,7 @@ export function writeProblems(loaded: LoadedConfiguration): string[] {
   });
 }
 
-/** Why the system lets nobody listen at an address, by its error code. */
+/** Why the system refuses an address, by error code. */
 const listenFailures = new Map([
   ["EADDRINUSE", "is taken by another process"],
   ["EACCES", "may not be listened on by this user"],
@@ -146,8 +145,8 @@ const listenFailures = new Map([
 ]);
 
 /**
- * A start that failed because an address cannot be listened on, told in a sentence that names the
- * address and what chooses another; any other error as it is.
+ * Explains a failed start whose address is unusable, with the option that chooses another; returns
+ * other errors unchanged.
  */
 function explainListenFailure(error: unknown, { server, console }: Configuration): unknown {
   if (!(error instanceof Error && "code" in error && "port" in error)) return error;
@@ -161,7 +160,7 @@ function explainListenFailure(error: unknown, { server, console }: Configuration
   return new Error(`${place} ${reason}: choose another one with ${remedy}`, { cause: error });
 }
 
-/** A start that failed, told with the address to change or the directory that has to be writable. */
+/** Explains a failed start: the address to change or the directory that must be writable. */
 export function explainStartFailure(error: unknown, loaded: LoadedConfiguration): unknown {
   const explained = explainListenFailure(error, loaded.configuration);
   const [problem] = writeProblems(loaded);

@@ -44,12 +44,12 @@ import { explain, print, printJson, printList, warn } from "./output.ts";
 const ADMINISTRATOR = "admin";
 const PASSWORD_BYTES = 15;
 
-/** Where a generated password is kept until the administrator has read it. */
+/** Keeps a generated password until the administrator has read it. */
 function passwordFileIn({ serviceDirectory }: LoadedConfiguration): string {
   return path.join(serviceDirectory, "initial_admin_password");
 }
 
-/** Makes the first administrator, with a password that the operator chose or is told. */
+/** Creates the first administrator with a chosen or generated password. */
 async function addAdministrator(
   loaded: LoadedConfiguration,
   { access }: StoreOperator,
@@ -61,7 +61,7 @@ async function addAdministrator(
   (await openPasswordRule(configuration))(password);
   const file = passwordFileIn(loaded);
   const isKept = chosen === undefined && !process.stdout.isTTY;
-  // Kept first: an administrator without a known password would lock everybody out.
+  // Written first: an administrator with a lost password would lock everyone out.
   if (isKept) await replaceFile(file, `${password}\n`);
   const passwordHash = await hashPassword(password, configuredCosts(configuration));
   const user = { username, email: undefined, passwordHash, disabled: false, tokensValidAfter: 0 };
@@ -71,7 +71,7 @@ async function addAdministrator(
   else if (chosen === undefined) print(`Its password, shown only now, is ${password}`);
 }
 
-/** @throws StoreKeyError if the store holds what another key file has encrypted */
+/** @throws StoreKeyError if the store holds data encrypted with another key file */
 async function makeKeyFile(file: string, { query }: Database): Promise<boolean> {
   if (existsSync(file)) return false;
   if ((await query("select 1 from gatehouse.keys limit 1")).length > 0) {
@@ -84,7 +84,7 @@ async function makeKeyFile(file: string, { query }: Database): Promise<boolean> 
   return true;
 }
 
-/** Makes what is not there yet of tables and key file, and brings older tables up to date. */
+/** Creates missing tables and the key file, and migrates older tables. */
 async function prepare(configuration: Configuration) {
   const database = connectStore(configuration);
   try {
@@ -96,7 +96,6 @@ async function prepare(configuration: Configuration) {
   }
 }
 
-/** `gatehouse store init`. */
 export async function init(options: CommonOptions & { admin?: string }): Promise<void> {
   const loaded = loadFor(options);
   const { configuration } = loaded;
@@ -113,7 +112,6 @@ export async function init(options: CommonOptions & { admin?: string }): Promise
   await addAdministrator(loaded, operator, admin);
 }
 
-/** `gatehouse store status`. */
 export async function status(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const found = await withStore(loaded, ({ database }) => readStatus(database));
@@ -130,7 +128,7 @@ export async function status(options: CommonOptions): Promise<void> {
   ]);
 }
 
-/** Takes over what the service directory of one host holds besides users and grants. */
+/** Imports everything from a host's service directory except users and grants. */
 async function importOthers(
   { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
   { keys, revocations, authorization }: StoreOperator,
@@ -159,7 +157,7 @@ async function importOthers(
   );
 }
 
-/** Removes the password that `store init` kept, unless an administrator still has it. */
+/** Deletes the password file of `store init`, unless an administrator still uses that password. */
 async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snapshot) {
   const file = passwordFileIn(loaded);
   if (!existsSync(file)) return;
@@ -173,7 +171,7 @@ async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snap
   print(`Removed ${file}: no administrator has this password any more.`);
 }
 
-/** Renames the imported access file of this host, so that nobody edits it in vain. */
+/** Renames the imported access file, so that no one edits it by mistake. */
 async function renameImported(file: string, { configuration }: LoadedConfiguration) {
   const { access_control_file: own } = configuration.auth;
   if (!storesAccess(configuration) || !existsSync(own)) return;
@@ -187,7 +185,6 @@ async function renameImported(file: string, { configuration }: LoadedConfigurati
   }
 }
 
-/** `gatehouse store import`. */
 export async function importFile(
   file: string,
   options: CommonOptions & { force?: true },
@@ -209,7 +206,6 @@ export async function importFile(
   });
 }
 
-/** `gatehouse store export`. */
 export async function exportAll(options: CommonOptions): Promise<void> {
   await withStore(loadFor(options), async (store) => {
     const { access } = await operateStore(store);
@@ -217,7 +213,6 @@ export async function exportAll(options: CommonOptions): Promise<void> {
   });
 }
 
-/** `gatehouse store rekey`. */
 export async function rekey(options: CommonOptions): Promise<void> {
   await withStore(loadFor(options), async (store) => {
     const keys = await rekeyStore(store.database, store.secrets);

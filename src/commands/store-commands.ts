@@ -1,10 +1,10 @@
 import type { Command } from "commander";
 import { commandGroup, subcommand } from "./options.ts";
 
-/** Loaded once one of them is asked for: no other command needs a store. */
+/** Loaded on demand, since no other command needs a store. */
 const actions = () => import("./store-actions.ts");
 
-/** `gatehouse store`: what several replicas share. */
+/** `gatehouse store`: the state that several replicas share. */
 export function storeCommand(): Command {
   const store = commandGroup("store", "make, fill and watch what several replicas share");
   subcommand(

@@ -33,7 +33,7 @@ import {
 import { type CommonOptions, commandGroup, readExpiry, subcommand } from "./options.ts";
 import { momentOf, momentOrNull, plainly, print, printList, UsageError, warn } from "./output.ts";
 
-/** Works on what the authorization server has kept; on nothing where it never has. */
+/** Runs `work` on the state of the authorization server; returns `nothing` if there is none. */
 async function withState<Result>(
   loaded: LoadedConfiguration,
   work: (store: StateStore) => Promise<Result>,
@@ -55,7 +55,7 @@ async function withState<Result>(
   }
 }
 
-/** The apps that have access now, as the gateway would judge it. */
+/** The apps that have access now, as the gateway would decide. */
 async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
   const snapshot = await readAccess(loaded);
   const revocations = await (await revocationsOf(loaded)).read();
@@ -65,7 +65,7 @@ async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
   return withState(loaded, live, []);
 }
 
-/** `gatehouse token list`: the apps that users have let in. */
+/** `gatehouse token list`: the apps that users have authorized. */
 async function listConnections(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const activity = await activityOf(loaded);
@@ -92,7 +92,7 @@ async function listConnections(options: CommonOptions): Promise<void> {
   ]);
 }
 
-/** Ends the connections that `isMeant` names, and gives them back. */
+/** Ends the connections that `isMeant` selects, and returns them. */
 function end(
   loaded: LoadedConfiguration,
   isMeant: (connection: Connection) => boolean,
@@ -109,9 +109,9 @@ function end(
 }
 
 /**
- * Ends what a client was allowed, by everybody or by one user.
+ * Ends the access of a client, for all users or for one.
  *
- * @throws Error if it was not let in
+ * @throws Error if the client had no access
  */
 async function endClient(
   loaded: LoadedConfiguration,
@@ -126,7 +126,7 @@ async function endClient(
   ended.forEach(printEnd);
 }
 
-/** Ends the family of an access token: all that came of the same consent. */
+/** Ends the family of an access token: all tokens from the same consent. */
 async function endFamily(loaded: LoadedConfiguration, tokenId: string): Promise<void> {
   const ended = await end(loaded, (connection) => isTokenOf(connection, tokenId));
   ended.forEach(printEnd);
@@ -140,15 +140,15 @@ function printEnd({ username, clientId }: Connection): void {
 
 /** RFC 9562, section 4. */
 const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
-/** How the embedded authorization server names the access tokens that it issues. */
+/** Ids of access tokens from the embedded authorization server. */
 const accessTokenId = /^[\w-]{43}$/;
 /** Header, payload and signature (RFC 7519, section 3). */
 const wholeToken = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
 /**
- * Reads the id of a token, and returns each spelling that it may have. Ids of another form than
- * those made here count only where there are external issuers: a revocation of what is no id would
- * look like one and revoke nothing.
+ * Parses the id of a token and returns every spelling it may have. Ids of other forms than our own
+ * are accepted only with external issuers: revoking a text that is not an id would appear to work
+ * and revoke nothing.
  *
  * @throws UsageError, which never repeats the text: it may be a token
  */
@@ -212,7 +212,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   print(token);
 }
 
-/** @throws Refusal `user_not_found`; a user of an external issuer needs no record to have tokens */
+/** @throws Refusal `user_not_found`; users of an external issuer need no record to have tokens */
 async function requireTokenOwner(loaded: LoadedConfiguration, username: string): Promise<void> {
   if (isExternalUsername(username)) return;
   const snapshot = await readAccess(loaded);
@@ -241,7 +241,8 @@ async function revokeTokens(
     await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {
-    // When it expires is not known from its id alone, so it is kept for as long as any token lives.
+    // The id alone does not tell the expiry, so the revocation is kept for the longest token
+    // lifetime.
     const expiresAt = epochSeconds() + LONGEST_TOKEN_SECONDS;
     for (const id of ids) await revocations.revokeToken({ tokenId: id, expiresAt });
     await noteChanges(loaded, [{ change: "token revoked", token: tokenId }]);
@@ -250,7 +251,7 @@ async function revokeTokens(
   }
 }
 
-/** `gatehouse token`: tokens for machines, and the end of any token. */
+/** `gatehouse token`: issues tokens for machines and revokes tokens. */
 export function tokenCommand(): Command {
   const token = commandGroup(
     "token",

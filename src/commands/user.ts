@@ -46,7 +46,7 @@ import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 import { readNewHash } from "./password.ts";
 
-/** What an engine of the gateway's own keeps; undefined before its first start. */
+/** Databases of the gateway's own engine; undefined before its first start. */
 function ownDatabases(directory: string): string[] | undefined {
   try {
     return new DatabaseFiles(directory).names();
@@ -61,14 +61,14 @@ async function existing(loaded: LoadedConfiguration): Promise<readonly string[] 
 }
 
 /**
- * A database to be named in a hint: the default one where it is there, else one that is there, as
- * far as the database or the access file tells; else `<database>`.
+ * A database for a hint: the default one if it exists, else another known from the database or the
+ * access file, else `<database>`.
  */
 async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): Promise<string> {
   const preferred = loaded.configuration.auth.default_database;
   const found = await existing(loaded);
   const isOwn = dataDirectoryOf(loaded) !== undefined;
-  // Before the first start there is none, and that will make `main`.
+  // Nothing exists before the first start, which creates `main`.
   if (found === undefined && isOwn) return preferred;
   const named = grants.values().flatMap((own) => own.keys().filter((name) => name !== "*"));
   const names = found ?? [...named];
@@ -84,12 +84,12 @@ interface AddOptions extends CommonOptions {
   readonly password: boolean;
 }
 
-/** True if there are no users yet, since there is no file of them. */
+/** True if there are no users yet because the file does not exist. */
 function mayMakeFile({ configuration: { auth, store } }: LoadedConfiguration): boolean {
   return store.url === undefined && !existsSync(auth.access_control_file);
 }
 
-/** Adds the user to the file, or makes the file if this is the first administrator. */
+/** Adds the user to the file, or creates the file with the first administrator. */
 async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boolean): Promise<void> {
   const file = loaded.configuration.auth.access_control_file;
   const grant = isAdmin ? administratorGrant : undefined;
@@ -105,10 +105,10 @@ async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boole
 }
 
 /**
- * Says before a password is asked for what would be said after it; the file itself is judged again
- * under its lock.
+ * Reports problems before the password prompt instead of after it. The file is judged again under
+ * its lock.
  *
- * @returns what the file says now
+ * @returns the current state of the file
  * @throws Refusal `user_exists`, or what makes the access file unusable
  */
 async function requireFree(
@@ -117,7 +117,7 @@ async function requireFree(
   isAdmin: boolean,
 ): Promise<Snapshot> {
   if (isAdmin && mayMakeFile(loaded)) return emptySnapshot;
-  // Who may read the file is judged where it is put in force.
+  // The file's permissions are checked when it is put in force.
   const snapshot = await readAccess(loaded, { checkRead: false });
   if (snapshot.users.has(username)) throw refusalOf("user_exists", { username });
   return snapshot;
@@ -141,7 +141,8 @@ async function addUser(username: string, options: AddOptions): Promise<void> {
   const passwordHash = options.password
     ? await readNewHash(`Password for ${username}:`, options, loaded.configuration)
     : undefined;
-  // Tokens without a password behind them are told from those of an earlier user by their time.
+  // Without a password, only the time distinguishes tokens from those of an earlier user with this
+  // name.
   const tokensValidAfter = options.password ? 0 : epochSeconds();
   const { email, attribute: attributes = new Map() } = options;
   const plain = { username, email, passwordHash, disabled: false, tokensValidAfter };
@@ -153,7 +154,6 @@ async function addUser(username: string, options: AddOptions): Promise<void> {
   print(`Next, give it a role:  ${invocation} access grant ${username} ${database} ReadOnly`);
 }
 
-/** Attributes as the access file has them; undefined if there are none. */
 function attributesInWords({ attributes }: { readonly attributes?: Attributes | undefined } = {}) {
   return attributes && renderValue(Object.fromEntries(attributes));
 }
@@ -181,7 +181,7 @@ async function list(options: CommonOptions): Promise<void> {
   ]);
 }
 
-/** Ends the tokens that a user has by now for good, also should an older access file come back. */
+/** Permanently ends a user's current tokens, even if an older access file is restored. */
 function endingTokens(loaded: LoadedConfiguration, username: string) {
   return { beforeWrite: async () => (await revocationsOf(loaded)).revokeUser(username) };
 }
@@ -208,7 +208,6 @@ async function remove(username: string, options: CommonOptions & { force?: true 
   print(`Removed ${username} and all its grants.`);
 }
 
-/** Reads an attribute, and puts it behind those that were given before. */
 function readAttributeOption(text: string, earlier: Attributes = new Map()): Attributes {
   const attribute = readAttribute(text);
   if (attribute === undefined) {
@@ -233,7 +232,7 @@ interface SetOptions extends CommonOptions {
   readonly removeAttribute?: readonly string[];
 }
 
-/** Reads what is to be changed of a user. @throws UsageError if it is nothing */
+/** @throws UsageError if there is nothing to change */
 function readPatch({ email, attribute, removeAttribute = [] }: SetOptions) {
   const changed = typeof email === "string" ? email : email === false ? null : undefined;
   if (typeof changed === "string" && !isEmail(changed)) throw new Refusal("invalid_email");
