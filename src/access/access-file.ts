@@ -15,9 +15,9 @@ import { emptySnapshot } from "./snapshot.ts";
 import { changeAccessFile } from "./write.ts";
 
 export interface AccessFileOptions extends ReadOptions {
-  /** True if it is changed by others alone. */
+  /** True if only others may change the file. */
   readonly isReadOnly?: boolean;
-  /** Has the other processes read what was just written; done once they have. */
+  /** Makes the other processes reload the file, and resolves when they have. */
   readonly tellOthers?: () => Promise<void>;
 }
 
@@ -34,8 +34,8 @@ function asFailure(file: string, error: unknown): ReloadEvent {
 }
 
 /**
- * The rules of an access file, with hot reload: it is read again whenever it changes. Whatever is
- * wrong with a later state of the file, the last good one stays in force.
+ * Opens the rules of an access file and reloads them whenever the file changes. If a later state of
+ * the file is invalid, the last good one stays in force.
  *
  * @throws AccessFileError, UnsafeFileError or the file system's error if the first load fails
  */
@@ -69,8 +69,8 @@ export async function openAccessFile(
     }
   }
 
-  // One after another, so that an older read can never replace a newer one. Who asks while one
-  // waits to begin shares it.
+  // Reloads run one at a time, so that an older read can never replace a newer one. Calls made
+  // before the next reload starts share it.
   function reload(expected?: ParsedAccess): Promise<void> {
     waiting = { reload: waiting?.reload ?? begin(), expected: expected ?? waiting?.expected };
     return waiting.reload;
@@ -85,7 +85,7 @@ export async function openAccessFile(
     return reloading;
   }
 
-  // Watched before it is read, so that no change can fall between the two.
+  // Watch before the first read, so that no change between the two is missed.
   const watch = watchFile(file, () => void reload());
   const opening = readAccessFile(file, options).then((first) => {
     parsed = first;

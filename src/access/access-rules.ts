@@ -4,75 +4,70 @@ import type { Change } from "./record-change.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**
- * Judges the rules as they are when nobody else changes them, and says what to change; throws a
- * Refusal if the change may not be made. No change at all is a fine answer. It may be asked again.
+ * Checks a change against the current rules and returns what to change, possibly nothing. Throws a
+ * Refusal if the change is not allowed. May be called more than once.
  */
 export type Plan = (current: Snapshot) => readonly Change[];
 
 export interface ChangeOptions {
-  /** Also where the last Owner of a database or the last administrator would be lost. */
+  /** Allow the change even if it removes a database's last Owner or the last administrator. */
   readonly force?: boolean;
-  /** What must be on disk before the change is. If it fails, nothing is changed. */
+  /**
+   * Runs before the change is written, for what must be on disk first. If it fails, nothing is
+   * changed.
+   */
   readonly beforeWrite?: (() => Promise<void>) | undefined;
-  /** Who makes the change, where that is noted with it. */
   readonly author?: Author | undefined;
 }
 
-/**
- * Who is behind a change: the caller of the interface, the console's user, the user of a command, or
- * a replica.
- */
+/** Who makes a change: the API caller, the console user, the user of a command, or a replica. */
 export interface Author {
   readonly kind: "api" | "console" | "cli" | "store";
   readonly name: string;
 }
 
-/** What became of a new state of the rules. */
 export type ReloadEvent =
   | {
       readonly kind: "loaded";
       readonly previous: Snapshot;
       readonly snapshot: Snapshot;
       readonly diff: AccessDiff;
-      /** Who has made the change, where that is known. */
       readonly author?: Author;
-      /** True if it was made through these very rules, so that their caller tells of it. */
+      /** True if the change was made through this object, whose caller reports it. */
       readonly isOwn?: boolean;
     }
   | {
       readonly kind: "failed";
-      /** Where they are held. */
       readonly file: string;
-      /** All that is wrong, in the order of the file; at least one. */
       readonly problems: readonly AccessProblem[];
     };
 
 /**
- * Users and grants in force, wherever they are held: the access file is one such place
- * (`access-file.ts`), and what it looks like concerns nobody else.
+ * Users and grants in force, independent of where they are stored. `access-file.ts` stores them in
+ * a file.
  */
 export interface AccessRules {
   /**
-   * The state to decide by: the last good one.
+   * The last good state, for decisions.
    *
    * @throws Refusal `store_unreachable` if it may be out of date
    */
   readonly snapshot: Snapshot;
-  /** The version of that state, whether it may be decided by or not. */
+  /** The version of the last good state, even if that state may be out of date. */
   readonly version: string;
-  /** True while what is held is not what is in force. */
+  /** True while the snapshot may not match the stored rules. */
   readonly stale: boolean;
-  /** Calls `listener` after each reload, whatever it came to. */
+  /** Calls `listener` after each reload, successful or not. */
   subscribe(listener: (event: ReloadEvent) => void): void;
-  /** Reads now; resolves when what is held is in force or was refused. */
+  /** Reads now. Resolves when the new state is in force or was refused. */
   reload(): Promise<void>;
   /**
-   * Makes the change that `plan` says. When this resolves, it is held for good and in force in
+   * Makes the change that `plan` returns. When this resolves, it is stored durably and in force in
    * every process of the gateway.
    *
    * @returns the state as it was written
    * @throws Refusal from `plan` or `beforeWrite`, `last_owner`, `last_administrator`,
-   *   `access_file_read_only`, `access_file_invalid` or `busy`
+   * `access_file_read_only`, `access_file_invalid` or `busy`
    */
   change(plan: Plan, options?: ChangeOptions): Promise<Snapshot>;
   close(): Promise<void>;

@@ -35,12 +35,11 @@ import {
 import { obstacleOf, type Subject } from "./subject.ts";
 
 /**
- * Who changes the access file: a caller with administration rights of its own, or the operator at the
- * command line, who could as well edit the file by hand.
+ * Who makes a change: a caller with administration rights, or the operator at the command line, who
+ * could edit the access file by hand anyway.
  */
 export type Actor = Subject | "operator";
 
-/** The widest role that counts for a user on a database: the named entry's, else that for `*`. */
 function effectiveRole(snapshot: Snapshot, username: string, database: string): Role | undefined {
   return widestRole(reachingEntries(grantsOf(snapshot, username), database));
 }
@@ -64,7 +63,6 @@ export function requireAdministrator(snapshot: Snapshot, actor: Actor): void {
   if (!isAdministrator(snapshot, actor.username)) throw new Refusal("role_insufficient");
 }
 
-/** The actor's role on `database`, if it is one that grants. */
 function grantingRole(snapshot: Snapshot, actor: Subject, database: string): EntryRole {
   const known = snapshot.databases.get(database.toLowerCase()) ?? database;
   const { reason, role } = decide(snapshot, actor, "GRANT", known);
@@ -79,14 +77,14 @@ function reachesBeyond(snapshot: Snapshot, actor: Subject, role: EntryRole): boo
   return entriesIn(grantsOf(snapshot, actor.username)).some((own) => !mayGrant(own.role, role));
 }
 
-/** True if the file does not name the database yet; `*` is no database's name. */
+/** True if the file does not name the database yet. `*` is not a database name. */
 function isNewName(snapshot: Snapshot, database: string): boolean {
   return database !== EVERY_DATABASE && !snapshot.databases.has(database.toLowerCase());
 }
 
 /**
- * Judges the giving of a role to anybody. A name that is new to the file denies every other
- * spelling of it to everybody, so it is brought in by administrators alone.
+ * Checks that the actor may give this role. A database name that is new to the file denies every
+ * other spelling of it to everyone, so only administrators may introduce one.
  *
  * @throws Refusal with a 403 code
  */
@@ -104,8 +102,8 @@ function requireGrantable(
 }
 
 /**
- * @throws Refusal unless the actor outranks what the user holds on `database` now; for `*`, on
- *   every database that it reaches
+ * @throws Refusal unless the actor outranks the user's current role on `database`, or on every
+ * database if it is `*`
  */
 function requireOutranked(
   snapshot: Snapshot,
@@ -123,8 +121,8 @@ function requireOutranked(
 }
 
 /**
- * True if an entry of the user's own on the database is for tables, gives nothing, asks for approval
- * or is for a time: then it grants, changes and revokes nothing there.
+ * True if one of the user's own entries on the database lists tables, has the role None, requires
+ * approval or is temporary. Such a user may not grant, change or revoke anything there.
  */
 function isRestricted(snapshot: Snapshot, username: string, database: string): boolean {
   return reachingEntries(grantsOf(snapshot, username), database).some(
@@ -136,7 +134,7 @@ function isRestricted(snapshot: Snapshot, username: string, database: string): b
   );
 }
 
-/** The widest role that the user has on a database once these entries are gone. */
+/** The user's widest role on the database after these entries are removed. */
 function roleBehind(
   snapshot: Snapshot,
   { username, database }: Pick<Grant, "username" | "database">,
@@ -146,7 +144,6 @@ function roleBehind(
   return widestRole(reachingEntries(collectGrants(others), database));
 }
 
-/** @throws Refusal `role_insufficient` unless the actor could give each of these roles */
 function requireGiveable(
   snapshot: Snapshot,
   actor: Subject,
@@ -161,8 +158,9 @@ function requireGiveable(
 }
 
 /**
- * Judges the giving of a grant, new or in the place of others. To change one that says more than a
- * role takes the right to give what is held, what is given, and what shows behind it.
+ * Checks that the actor may give this grant, which may replace others. Changing a grant that has
+ * limits requires the right to give the old role, the new role, and the role that would apply
+ * without it.
  *
  * @throws Refusal with a 403 code
  */
@@ -177,7 +175,8 @@ export function requireMayGrant(
   requireTokenFor(actor, database);
   if (isRestricted(snapshot, actor.username, database)) throw new Refusal("role_insufficient");
   const isMore = [grant, ...held].some((one) => one.tables !== undefined || saysMore(one));
-  // Only an entry of one's own can be given up: one behind `*` would bring a new name into the file.
+  // Users may lower only an entry of their own. Lowering one inherited from `*` would add a new
+  // database name to the file.
   const [own] = held;
   const givesUp =
     !isMore && username === actor.username && own !== undefined && outranks(own.role, role);
@@ -189,8 +188,8 @@ export function requireMayGrant(
 }
 
 /**
- * Judges the taking away of what is held at a place. One's own may be given up; to remove a narrowing
- * entry is to give the wider role that shows behind it.
+ * Checks that the actor may revoke these grants. Users may revoke their own. Removing a narrowing
+ * entry counts as giving the wider role that then applies.
  *
  * @throws Refusal with a 403 code
  */
@@ -215,7 +214,10 @@ export function requireMayRevoke(
   requireOutranked(snapshot, actor, username, database);
 }
 
-/** Judges an act on oneself, or on another by an administrator. @throws Refusal a 403 code */
+/**
+ * Allows users to act on themselves, and administrators to act on anyone. @throws Refusal a 403
+ * code
+ */
 export function requireSelfOrAdministrator(
   snapshot: Snapshot,
   actor: Actor,
@@ -226,7 +228,6 @@ export function requireSelfOrAdministrator(
   requireAdministrator(snapshot, actor);
 }
 
-/** True if the actor may see who has which role on `database`: whoever may grant there. */
 export function maySeeGrants(snapshot: Snapshot, actor: Subject, database: string): boolean {
   return decide(snapshot, actor, "GRANT", database).allowed;
 }
@@ -236,11 +237,9 @@ export function requireManager(snapshot: Snapshot, actor: Subject): void {
   if (!mayUseAnywhere(snapshot, actor, "GRANT")) throw new Refusal("role_insufficient");
 }
 
-/** The users that a caller may manage, and what of them it may see. */
 interface Manageable {
   isVisible(database: string): boolean;
   isManageable(user: Pick<User, "username">): boolean;
-  /** A user with no grants but those that the caller may see. */
   view(user: User): UserView;
 }
 
@@ -260,7 +259,7 @@ export function manageableBy(snapshot: Snapshot, actor: Subject): Manageable {
   };
 }
 
-/** Each function judges an intention against the file as it is, and says what to change. */
+/** Each `plan*` function checks a change against the current file and returns what to change. */
 
 /** @throws Refusal `database_case_conflict` if the file names the database in another case */
 function requireSameCase(snapshot: Snapshot, database: string): void {
@@ -268,7 +267,7 @@ function requireSameCase(snapshot: Snapshot, database: string): void {
   if (known !== undefined && known !== database) throw new Refusal("database_case_conflict");
 }
 
-/** The entries in whose place another one would be. @throws Refusal `entry_lists_tables` */
+/** The entries that a new one would replace. @throws Refusal `entry_lists_tables` */
 function heldAt(
   snapshot: Snapshot,
   { username, database }: Pick<Grant, "username" | "database">,
@@ -279,7 +278,10 @@ function heldAt(
   return held;
 }
 
-/** @throws Refusal `entry_narrowed` if a role alone would take the place of more, `invalid_entry` */
+/**
+ * @throws Refusal `entry_narrowed` if a bare role would replace an entry with limits,
+ * `invalid_entry`
+ */
 function grantChanges(
   snapshot: Snapshot,
   grant: Grant,
@@ -299,8 +301,8 @@ function grantChanges(
 }
 
 /**
- * Adds a user, with a grant if one is meant. A name that has grants already needs the right to
- * give each of them.
+ * Adds a user, optionally with a grant. If the name already has grants, the actor needs the right
+ * to give each of them.
  *
  * @throws Refusal `user_exists`, `database_case_conflict` or a 403 code
  */
@@ -326,14 +328,14 @@ export function planAddUser(
   return [{ kind: "add-user", user }, ...granted];
 }
 
-/** @throws Refusal `user_not_found` if there is no record of that name */
+/** @throws Refusal `user_not_found` */
 function requireUser(snapshot: Snapshot, username: string): User {
   const user = snapshot.users.get(username);
   if (user === undefined) throw new Refusal("user_not_found");
   return user;
 }
 
-/** Sets a password's hash. @throws Refusal `external_user` or `user_not_found` */
+/** @throws Refusal `external_user` or `user_not_found` */
 export function planSetPassword(
   snapshot: Snapshot,
   username: string,
@@ -344,21 +346,20 @@ export function planSetPassword(
   return [{ kind: "update-user", username, update: { passwordHash } }];
 }
 
-/** What may be changed of a user besides its password; what is left out stays. */
 interface UserPatch {
-  /** Null takes it out. */
+  /** Null removes it. */
   readonly email?: string | null | undefined;
   readonly disabled?: boolean | undefined;
-  /** All of them; an empty map takes them out. */
+  /** Replaces all attributes. An empty map removes them. */
   readonly attributes?: User["attributes"] | undefined;
 }
 
 /**
- * Changes a user's email (its own, or an administrator anybody's), or disables and enables it or
- * sets its attributes (an administrator). A user of an issuer needs no record before.
+ * Users may change their own email, and administrators anyone's. Only administrators disable,
+ * enable, or set attributes. A user of an external issuer needs no prior record.
  *
- * @param prefixes those of the configured issuers
- * @returns nothing if all is so already
+ * @param prefixes the prefixes of the configured issuers
+ * @returns an empty list if nothing would change
  * @throws Refusal `user_not_found` or a 403 code
  */
 export function planPatchUser(
@@ -385,8 +386,8 @@ export function planPatchUser(
 }
 
 /**
- * Removes a user with all its grants, for administrators: whoever could remove a record could make
- * it anew with a password of its own.
+ * Removes a user with all grants. Only administrators may do this, because an actor who can remove
+ * a record could recreate it with their own password.
  *
  * @throws Refusal `user_not_found` or a 403 code
  */
@@ -396,20 +397,21 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
   return [{ kind: "remove-user", username }];
 }
 
-/** How an entry is given. */
 interface GrantOptions {
-  /** Of an entry that expires and one that does not, the other one is left as it is. */
+  /** Keeps a temporary entry when a permanent one is given, and the other way round. */
   readonly isBeside?: boolean;
-  /** Whoever gives it has seen all of what is held, so that a role alone may take its place. */
+  /**
+   * The caller has seen everything that is held, so a bare role may replace entries with limits.
+   */
   readonly isWhole?: boolean;
 }
 
 /**
- * Gives an entry, in the place of what is held there: on a database, or on the one table or pattern
- * that it names.
+ * Gives an entry and replaces what the user holds there: on the database, or on the one table or
+ * pattern that it names.
  *
  * @throws Refusal `user_not_found` for a name without a record that is not external,
- *   `entry_lists_tables`, `entry_narrowed`, or a 403 code
+ * `entry_lists_tables`, `entry_narrowed`, or a 403 code
  */
 export function planGrant(
   snapshot: Snapshot,
@@ -426,7 +428,7 @@ export function planGrant(
 }
 
 /**
- * Takes away what is held on a database, or on one of its tables or patterns.
+ * Revokes what the user holds on a database, or on one of its tables or patterns.
  *
  * @throws Refusal `user_not_found`, `grant_not_found`, `entry_lists_tables` or a 403 code
  */
@@ -445,17 +447,15 @@ export function planRevoke(
   return held.map((grant) => ({ kind: "remove-grant", grant }));
 }
 
-/** The grant that makes an administrator. */
 export const administratorGrant: { database: string; role: Role } = {
   database: "*",
   role: "Owner",
 };
 
-/** Who is left to administer: what a change may not take away. */
+/** The owners and administrators that a change must leave in place. */
 interface RemainingOwners {
-  /** Databases that have an Owner for good who can act; entries for `*` do not count. */
+  /** Databases with a permanent Owner who can act. Entries for `*` do not count. */
   readonly owned: Set<string>;
-  /** True if some administrator can log in. */
   readonly hasAdministrator: boolean;
 }
 
@@ -475,12 +475,11 @@ function* remainingOwners(snapshot: Snapshot, among: Iterable<string>): Steps<Re
   return { owned, hasAdministrator };
 }
 
-/** True if anybody is left who administers, and can log in. */
 export function* hasAdministrator(snapshot: Snapshot): Steps<boolean> {
   return (yield* remainingOwners(snapshot, snapshot.grants.keys())).hasAdministrator;
 }
 
-/** The code of what those `among` have lost, if they have lost anything. */
+/** The refusal code for what the users in `among` have lost, if anything. */
 function* lossAmong(before: Snapshot, after: Snapshot, among: (of: Snapshot) => Iterable<string>) {
   const past = yield* remainingOwners(before, among(before));
   const future = yield* remainingOwners(after, among(after));
@@ -489,7 +488,7 @@ function* lossAmong(before: Snapshot, after: Snapshot, among: (of: Snapshot) => 
 }
 
 /**
- * Keeps a change from taking the last Owner off a database, or the last administrator away.
+ * Refuses a change that removes the last Owner of a database or the last administrator.
  *
  * @throws Refusal `last_owner` or `last_administrator`
  */
@@ -498,7 +497,7 @@ export function* requireRemainingOwners(before: Snapshot, after: Snapshot): Step
     ...LayeredMap.differing(before.users, after.users),
     ...LayeredMap.differing(before.grants, after.grants),
   ]);
-  // Whom those who changed have left behind is looked for only where they did.
+  // All other users need to be searched only if the changed users lost something.
   if ((yield* lossAmong(before, after, () => changed)) === undefined) return;
   const lost = yield* lossAmong(before, after, ({ grants }) => grants.keys());
   if (lost !== undefined) throw new Refusal(lost);

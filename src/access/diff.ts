@@ -9,22 +9,21 @@ import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts
 import { grantsOf, LayeredMap, type Snapshot, type User } from "./snapshot.ts";
 import { obstacleOf } from "./subject.ts";
 
-/** What decides at a place in one state; nothing if `entry` is undefined. */
+/** The deciding entry for a place in one state. Nothing applies if `entry` is undefined. */
 interface Standing {
   readonly role: EntryRole;
   readonly entry: string | undefined;
-  /** What the entry says besides, by the keys of the file. */
+  /** The entry's other keys, as named in the file. */
   readonly limits: Readonly<Record<string, unknown>>;
 }
 
-/** What differs for a user on a database, or on one of its tables. */
 export interface EffectChange {
   readonly username: string;
   /** `main`, `main.tickets`, `*.customer_*`. */
   readonly place: string;
   readonly gains: readonly PermissionClass[];
   readonly loses: readonly PermissionClass[];
-  /** Limits that are others, by the keys of the file, for rights that are held before and after. */
+  /** File keys of limits that changed, for rights held both before and after. */
   readonly limits: readonly string[];
   readonly before: Standing;
   readonly after: Standing;
@@ -45,13 +44,12 @@ function standingAt(
   now: number,
 ): Standing {
   if (obstacleOf(snapshot, username) !== undefined) return nothing;
-  // A pattern is as good as any name that it fits: no name has its star.
+  // No table name contains a star, so a pattern decides like any name that matches it.
   const found = decidingEntry(snapshot, username, database, table, now);
   if (found === undefined || found.isLapsed) return nothing;
   return { role: found.grant.role, entry: found.name, limits: limitsOf(found.grant) };
 }
 
-/** The tables and patterns that the user's entries for a database, or for `*`, name. */
 function tablesNamed(snapshot: Snapshot, username: string, database: string): string[] {
   return entriesIn(grantsOf(snapshot, username))
     .filter((grant) => grant.database === database || grant.database === EVERY_DATABASE)
@@ -59,7 +57,7 @@ function tablesNamed(snapshot: Snapshot, username: string, database: string): st
     .toArray();
 }
 
-/** The rights that concern a table; all concern a database. */
+/** The rights that apply to a table. On a database all rights apply. */
 const tableRights: readonly PermissionClass[] = [
   ...(["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"] as const),
 ];
@@ -88,7 +86,6 @@ function changeAt(
   return { username, place, gains, loses, limits, before, after };
 }
 
-/** What differs for some users, as `effectDiff` has it for all. */
 export function* effectsOn(
   usernames: Iterable<string>,
   before: Snapshot,
@@ -109,10 +106,10 @@ export function* effectsOn(
 }
 
 /**
- * What differs for whom, place by place: the databases and tables that a user's entries name before
- * or after. What they do not name is as it is for `*`.
+ * Lists what changes for each user, on every database and table that the user's entries name before
+ * or after. Anything they do not name follows `*`.
  *
- * @param now epoch milliseconds at which both states are asked
+ * @param now epoch milliseconds at which both states are evaluated
  */
 export function effectDiff(
   before: Snapshot,
@@ -126,20 +123,19 @@ export function effectDiff(
   return effectsOn(names, before, after, now);
 }
 
-/** What differs between two states of the access file, as names that a log may show. */
 export interface AccessDiff {
   usersAdded: string[];
   usersRemoved: string[];
-  /** Records whose password, email, state or token limit changed. */
+  /** Users whose password, email, state or token limit changed. */
   usersChanged: string[];
-  /** A grant reads `user database role`. */
+  /** Each grant as `user database role`. */
   grantsAdded: string[];
   grantsRemoved: string[];
   grantsRaised: string[];
   grantsLowered: string[];
-  /** Of the same role, but with other columns, filters, limits or another expiry. */
+  /** Same role, but different columns, filters, limits or expiry. */
   grantsChanged: string[];
-  /** A boundary reads as `boundaryName` has it. One that changed is removed and added. */
+  /** Names from `boundaryName`. A changed boundary is listed as removed and added. */
   boundariesAdded: string[];
   boundariesRemoved: string[];
 }
@@ -159,14 +155,13 @@ function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Ste
   yield* visitEach(LayeredMap.differing(after.users, before.users), (name) => {
     const [old, user] = [before.users.get(name), after.users.get(name)];
     if (user === undefined) {
-      // A name that was removed earlier may differ from neither.
+      // A name removed in an earlier state can be listed as differing although neither map has it.
       if (old !== undefined) diff.usersRemoved.push(name);
     } else if (old === undefined) diff.usersAdded.push(name);
     else if (!isSameRecord(old, user)) diff.usersChanged.push(name);
   });
 }
 
-/** The user's entries by place: a database, and the tables if the entry is for some alone. */
 function placesOf(snapshot: Snapshot, username: string): Map<string, Grant> {
   const places = entriesIn(grantsOf(snapshot, username)).map((grant): [string, Grant] => {
     const place = placeOf(grant);
@@ -193,14 +188,12 @@ function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): St
   });
 }
 
-/** The boundaries of one state that the other has not. */
 function boundariesMissing(from: Snapshot, { boundaries }: Snapshot): string[] {
   if (from.boundaries === boundaries) return [];
   const known = new Set(from.boundaries.map((boundary) => JSON.stringify(boundary)));
   return boundaries.filter((one) => !known.has(JSON.stringify(one))).map(boundaryName);
 }
 
-/** Finds in steps what changed from `before` to `after`. */
 export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff> {
   const diff: AccessDiff = {
     usersAdded: [],
@@ -219,7 +212,6 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
   return diff;
 }
 
-/** What changed from `before` to `after`. */
 export function diffSnapshots(before: Snapshot, after: Snapshot): AccessDiff {
   return runAtOnce(diffSteps(before, after));
 }

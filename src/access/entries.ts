@@ -2,14 +2,14 @@ import { type Grant, isNarrowing } from "./grant.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 
 /**
- * A name without what a database may not tell apart: case, Unicode's compatible forms, marks, and
- * characters that are not seen. Two names that fold alike may be one to the database.
+ * Removes what a database may not distinguish: case, Unicode compatibility forms, marks and
+ * invisible characters. Two names that fold alike may be the same name to the database.
  */
 function foldName(name: string): string {
   const plain = isAscii(name)
     ? name
     : name.normalize("NFKD").replace(/[\p{M}\p{Default_Ignorable_Code_Point}]/gu, "");
-  // In upper case first: some letters that fold alike are told apart by their lower case alone.
+  // Upper case first: some letters that fold alike differ only in lower case.
   return isAscii(plain) ? plain.toLowerCase() : plain.toUpperCase().toLowerCase();
 }
 
@@ -18,41 +18,39 @@ function isAscii(text: string): boolean {
   return true;
 }
 
-/** A set of names, or a map of them. */
 interface Names {
   has(name: string): boolean;
 }
 
-/** Names by which others are judged that fold alike. Takes little room for names in lower case. */
+/** Finds names that fold alike. Names in lower case, which are most, take almost no memory. */
 export class FoldedNames {
   readonly #names: Names;
-  /** Names that are not their own folded form, by that. */
+  /** By folded form, the names that differ from it. */
   #odd: Map<string, string[]> | undefined = undefined;
 
-  /** @param names the names, in their exact spelling */
   constructor(names: Names) {
     this.#names = names;
   }
 
-  /** To be called for each of the names. */
+  /** Must be called for each of the names. */
   add(name: string): void {
     const folded = foldName(name);
     if (folded === name) return;
     this.#odd ??= new Map();
     const known = this.#odd.get(folded);
     if (known === undefined) this.#odd.set(folded, [name]);
-    // In an order of their own, whatever the order in which they come.
+    // Sorted, so that the result does not depend on the order of the calls.
     else known.splice(0, Number.POSITIVE_INFINITY, ...[...known, name].sort());
   }
 
-  /** One of the names that differs from `name` by case or Unicode form alone. */
+  /** A known name that differs from `name` only by case or Unicode form. */
   otherSpelling(name: string): string | undefined {
     const folded = foldName(name);
     if (folded !== name && this.#names.has(folded)) return folded;
     return this.#odd?.get(folded)?.find((odd) => odd !== name);
   }
 
-  /** One of the names with which `name` would begin, were it not for case or Unicode form. */
+  /** A known name that would be a prefix of `name` but for case or Unicode form. */
   otherBeginning(name: string): string | undefined {
     const folded = foldName(name);
     for (let length = 0; length <= folded.length; length++) {
@@ -65,15 +63,13 @@ export class FoldedNames {
   }
 }
 
-/** Places that entries hold, and the patterns of tables among them. */
-
-/** The entries for one place: one for good, and one that wins while it lasts. */
+/** The entries for one place: a permanent one, and a temporary one that wins until it expires. */
 export interface Place {
   lasting: Grant | undefined;
   temporary: Grant | undefined;
 }
 
-/** Puts an entry in its place. False if one of its kind is there already. */
+/** False if the place already has an entry of this kind. */
 function settle(place: Place, grant: Grant): boolean {
   const kind = grant.expires === undefined ? "lasting" : "temporary";
   if (place[kind] !== undefined) return false;
@@ -81,26 +77,25 @@ function settle(place: Place, grant: Grant): boolean {
   return true;
 }
 
-/** A place that nobody holds. */
 function emptyPlace(): Place {
   return { lasting: undefined, temporary: undefined };
 }
 
-/** The part of a pattern that a name begins with; undefined for a name. */
 export function prefixOf(table: string): string | undefined {
   return table.endsWith("*") ? table.slice(0, -1) : undefined;
 }
 
-/** Patterns of table names, no two of which fit one name: each as what a name begins with. */
+/** Patterns of table names, stored by prefix. No two of them match the same name. */
 class Patterns {
   readonly places = new Map<string, Place>();
   readonly folded = new FoldedNames(this.places);
-  /** The lengths that patterns have, each once. */
+  /** The distinct lengths of the prefixes. */
   #lengths: readonly number[] = [];
-  /** The beginnings of longer patterns, of these lengths; made with the first, since most have none. */
+  /**
+   * Longer prefixes, cut to these lengths. Created when first needed, since most users have none.
+   */
   #beginnings: Set<string> | undefined = undefined;
 
-  /** The pattern that fits a name. */
   fitting(name: string): string | undefined {
     for (const length of this.#lengths) {
       const prefix = name.slice(0, length);
@@ -109,7 +104,7 @@ class Patterns {
     return undefined;
   }
 
-  /** Adds a pattern. False if another one fits some of its names. */
+  /** Returns false if another pattern matches some of the same names. */
   add(prefix: string): boolean {
     this.#noteLength(prefix.length);
     if (this.#beginnings?.has(prefix) === true || this.fitting(prefix) !== undefined) return false;
@@ -135,21 +130,17 @@ class Patterns {
   }
 }
 
-/** Stands for the patterns of all who have none, which are most. */
+/** Shared by all users without patterns, which are most. */
 const noPatterns: Patterns = new Patterns();
 
-/** What a user has on one database, beyond one entry for the whole of it. */
-
-/** Why an entry cannot stand beside the others of its user. */
 export type GrantConflict = "database_taken" | "table_taken" | "patterns_overlap";
 
-/** A place and the table or pattern that it is for; undefined for the whole database. */
+/** A place and its table or pattern, which is undefined for the whole database. */
 export type NamedPlace = readonly [string | undefined, Place];
 
-/** The entries of a user on one database (or `*`) that are not just one for the whole of it. */
+/** A user's entries on one database (or `*`), unless there is only one, for the whole database. */
 export class DatabaseGrants {
   readonly database: string;
-  /** In the order of the file. */
   all: Grant[] = [];
   readonly whole = emptyPlace();
   readonly tables = new Map<string, Place>();
@@ -164,9 +155,9 @@ export class DatabaseGrants {
     return this.#patterns;
   }
 
-  /** Adds an entry; what is wrong with it, if anything is. */
+  /** Adds an entry and returns the conflict, if there is one. */
   add(grant: Grant): GrantConflict | undefined {
-    // A list that has grown keeps room for many, and most are of one.
+    // A list that has grown reserves room for many entries, and most have one.
     if (this.all.length === 0) this.all = [grant];
     else this.all.push(grant);
     if (grant.tables === undefined) {
@@ -196,20 +187,21 @@ export class DatabaseGrants {
     return settle(place, grant) ? undefined : "table_taken";
   }
 
-  /** The place of a table or a pattern, as it is written. */
   placeOf(written: string): Place | undefined {
     const prefix = prefixOf(written);
     return prefix === undefined ? this.tables.get(written) : this.patterns.places.get(prefix);
   }
 
-  /** Every place: tables and patterns with their names, and the whole, which has none, at the end. */
   *places(): Generator<NamedPlace, undefined> {
     yield* this.tables;
     for (const [prefix, place] of this.patterns.places) yield [`${prefix}*`, place];
     yield [undefined, this.whole];
   }
 
-  /** Those that a table is in, the one that decides first; without a table the whole alone. */
+  /**
+   * The places that match a table, the deciding one first. Without a table, only the whole
+   * database.
+   */
   placesOf(table: string | undefined): readonly NamedPlace[] {
     const whole: NamedPlace = [undefined, this.whole];
     if (table === undefined) return [whole];
@@ -222,7 +214,7 @@ export class DatabaseGrants {
     return places;
   }
 
-  /** A table or a pattern here that means this one but for case. */
+  /** An entry's table or pattern that matches this table but for case or Unicode form. */
   otherSpelling(table: string): string | undefined {
     const name = this.#folded.otherSpelling(table);
     if (name !== undefined || this.#patterns === noPatterns) return name;
@@ -231,14 +223,15 @@ export class DatabaseGrants {
   }
 }
 
-/** What a user has on one database (or `*`). */
 type Held = Grant | DatabaseGrants;
 
-/** The entries of one user, by database (or `*`): mostly one for the whole database, for good. */
+/**
+ * The entries of one user by database (or `*`). Most users have one permanent entry for a whole
+ * database.
+ */
 export interface UserGrants {
-  /** How many databases they are for. */
   readonly size: number;
-  /** True if any of them narrows: then queries are judged by more than roles. */
+  /** True if any entry narrows. Then queries are judged by more than roles. */
   readonly isNarrowed: boolean;
   get(database: string): Held | undefined;
   has(database: string): boolean;
@@ -246,11 +239,13 @@ export interface UserGrants {
   values(): IteratorObject<Held>;
 }
 
-/** Databases up to which a list is gone through: a map for each of very many users would take 200 bytes. */
+/**
+ * Up to this many databases a list is searched. A map for each of very many users would take 200
+ * bytes.
+ */
 const FEW = 8;
 const none: readonly Held[] = [];
 
-/** Gathers the entries of one user. */
 export class GrantCollection implements UserGrants {
   isNarrowed = false;
   #few = none;
@@ -285,14 +280,13 @@ export class GrantCollection implements UserGrants {
       return;
     }
     const at = this.#few.findIndex((known) => known.database === database);
-    // Made anew, since a list that grows takes room for many.
+    // Copied, since a list that grows reserves room for many.
     this.#few = at === -1 ? this.#few.concat(held) : this.#few.with(at, held);
     if (this.#few.length <= FEW) return;
     this.#many = new Map(this.#few.map((known) => [known.database, known]));
     this.#few = none;
   }
 
-  /** Adds an entry; what is wrong with it, if anything is. */
   add(grant: Grant): GrantConflict | undefined {
     const { database } = grant;
     const known = this.get(database);
@@ -309,14 +303,14 @@ export class GrantCollection implements UserGrants {
   }
 }
 
-/** Some entries of one user, as they are looked up. No two of them may contradict each other. */
+/** Indexes a user's entries, which must not conflict. */
 export function collectGrants(grants: Iterable<Grant>): UserGrants {
   const collection = new GrantCollection();
   for (const grant of grants) collection.add(grant);
   return collection;
 }
 
-/** All of some entries, in the order of the file as far as they are for one database. */
+/** All entries. Those for one database are in the order of the file. */
 export function* entriesIn(grants: UserGrants): Generator<Grant, undefined> {
   for (const held of grants.values()) {
     if (held instanceof DatabaseGrants) yield* held.all;
@@ -324,7 +318,9 @@ export function* entriesIn(grants: UserGrants): Generator<Grant, undefined> {
   }
 }
 
-/** True for entries of which a user can have one alone: both for good, or both for a time. */
+/**
+ * True if a user can have only one of the two: same place, and both permanent or both temporary.
+ */
 export function isSamePlace(one: Grant, other: Grant): boolean {
   const placesOf = ({ tables = [] }: Grant) => new Set(tables);
   return (
@@ -335,7 +331,10 @@ export function isSamePlace(one: Grant, other: Grant): boolean {
   );
 }
 
-/** The entries for the whole of a database (or `*`), or those that name one of its tables or patterns. */
+/**
+ * The entries for a whole database (or `*`), or, given a table, those that name this table or
+ * pattern.
+ */
 export function entriesAt(
   grants: UserGrants,
   database: string,
@@ -350,12 +349,12 @@ export function entriesAt(
     .toArray();
 }
 
-/** True for an entry that says more than which role is given where. */
+/** True for an entry with limits or an expiry beyond its role. */
 export function saysMore({ tables: _, ...grant }: Grant): boolean {
   return grant.expires !== undefined || (grant.role !== "None" && isNarrowing(grant));
 }
 
-/** The entries with another one, in the place of the one that is there. */
+/** The entries with `grant` added, or put in place of the one it replaces. */
 export function withGrant(grants: UserGrants, grant: Grant): UserGrants {
   const changed = new GrantCollection();
   let isPlaced = false;
@@ -368,15 +367,14 @@ export function withGrant(grants: UserGrants, grant: Grant): UserGrants {
   return changed;
 }
 
-/** The entry for the whole of a database (or `*`) that is for good. */
 export function lastingGrant(grants: UserGrants, database: string): Grant | undefined {
   const held = grants.get(database);
   return held instanceof DatabaseGrants ? held.whole.lasting : held;
 }
 
 /**
- * The entry for the whole of a database (or `*`), if it is for good and narrows nothing, and no
- * other one there is in force.
+ * The permanent entry for a whole database (or `*`), if it narrows nothing and no other entry there
+ * is in force.
  *
  * @param now epoch milliseconds
  */
@@ -394,14 +392,13 @@ export function standingGrant(
   return isAlone ? standing : undefined;
 }
 
-/** True for an entry for the whole database that has lapsed. */
 function hasGivenWay({ tables, expires }: Grant, now: number): boolean {
   return tables === undefined && expires !== undefined && expires <= now;
 }
 
 /**
- * The entries of the user through which it may reach something of a database, whether they have
- * lapsed or not: those for it, and those for `*` unless one is for the whole of it.
+ * The entries through which a user may reach anything in a database, expired or not. Entries for
+ * `*` count only if no entry covers the whole named database.
  */
 export function reachingEntries(grants: UserGrants, database: string): readonly Grant[] {
   const allOf = (held: Grant | DatabaseGrants | undefined): readonly Grant[] =>

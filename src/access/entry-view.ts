@@ -5,27 +5,24 @@ import { entryRoles, readGrant, writtenEntry } from "./records.ts";
 import type { EntryRole } from "./roles.ts";
 import { attributeReference, readAttributes } from "./row-filter.ts";
 
-/** Entries by the keys of the file, one by one: as they are shown, and as they are asked for. */
-
-/** An entry as the interface shows it: its database and role, and the other keys that it has. */
+/** An entry as the API shows it: database, role, and its other keys by their names in the file. */
 export interface EntryView {
   readonly database: string;
   readonly role: EntryRole;
   readonly [key: string]: unknown;
 }
 
-/** A value as `JSON.stringify` writes it to the last digit. */
+/** Keeps every digit in `JSON.stringify`. */
 function exactly(value: AttributeValue): unknown {
   if (typeof value === "object") return value.map(exactly);
   return typeof value === "bigint" ? JSON.rawJSON(value.toString()) : value;
 }
 
-/** A moment as RFC 3339 writes it, without a fraction that is nothing. */
+/** RFC 3339, without a zero fraction. */
 export function writtenTime(epochMs: number): string {
   return new Date(epochMs).toISOString().replace(".000Z", "Z");
 }
 
-/** The entry, to be written as JSON, without whose it is. */
 export function viewEntry(grant: Grant): EntryView {
   const { database, role, rowFilter, expires } = grant;
   const { username: _, ...entry } = writtenEntry(grant);
@@ -46,12 +43,10 @@ export function viewEntry(grant: Grant): EntryView {
   };
 }
 
-/** A user's attributes, to be written as JSON. */
 export function viewAttributes(attributes: Attributes = new Map()): Record<string, unknown> {
   return Object.fromEntries(attributes.entries().map(([name, value]) => [name, exactly(value)]));
 }
 
-/** Where an entry is: on a database (or `*`), or on one of its tables or patterns of tables. */
 export interface EntryPlace {
   readonly username: string;
   readonly database: string;
@@ -61,8 +56,8 @@ export interface EntryPlace {
 /**
  * Reads the entry for a place.
  *
- * @param keys its role, and what else it says, by the keys of the file; times in RFC 3339
- * @throws Refusal `invalid_role`, or `invalid_entry` that says what is wrong
+ * @param keys the role and other keys, named as in the file, with times in RFC 3339
+ * @throws Refusal `invalid_role`, or `invalid_entry` with the reason
  */
 export function readEntry(
   { username, database, table }: EntryPlace,
@@ -80,24 +75,21 @@ export function readEntry(
   throw new Refusal("invalid_entry", { message: `Invalid entry: ${reasons.join("; ")}` });
 }
 
-/** Entries in words for people, and row filters as a command line takes and shows them. */
-
 const conditionForm = /^\s*(.+?)\s*(!=|>=|<=|=|>|<|\bIN\b)\s*(\S.*?)\s*$/is;
 const quoted = /^(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)")$/;
-/** In quotes, or one word: `a == b`, or `a = b AND c = d`, is none, whatever it was meant for. */
+/** Quoted text or one word. `a == b` and `a = b AND c = d` therefore never pass as values. */
 const value = `'(?:[^']|'')*'|"(?:[^"]|"")*"|[^\\s,'"=<>!()]+`;
 const eachValue = new RegExp(value, "g");
 const valueForm = new RegExp(`^(?:${value})$`);
 const listForm = new RegExp(`^\\((?:\\s*(?:${value})\\s*(?:,|(?=\\)$)))*\\)$`);
 const plainText = /^(?!(?:true|false)$)[A-Za-z_][\w.-]*$/;
 
-/** What stands between quotes; undefined for text without. */
 function unquoted(text: string): string | undefined {
   const [, single, double] = quoted.exec(text) ?? [];
   return single?.replaceAll("''", "'") ?? double?.replaceAll('""', '"');
 }
 
-/** A value: a whole number, true, false, or text, which quotes keep from being anything else. */
+/** A whole number, true, false or text. Quotes keep text from being read as anything else. */
 function readLiteral(text: string): Literal {
   const inQuotes = unquoted(text);
   if (inQuotes !== undefined) return inQuotes;
@@ -108,12 +100,11 @@ function readLiteral(text: string): Literal {
   return text === "true" || text === "false" ? text === "true" : text;
 }
 
-/** A value of a condition, in which `@` begins the name of an attribute unless it is in quotes. */
+/** A value in a condition, where an unquoted leading `@` names an attribute. */
 function readValue(text: string): Literal {
   return unquoted(text)?.startsWith("@") ? `@${unquoted(text)}` : readLiteral(text);
 }
 
-/** Reads values as `eu` or `(eu, us)`; undefined if there are none. */
 function readValues(
   text: string,
   read: (text: string) => Literal,
@@ -123,8 +114,8 @@ function readValues(
 }
 
 /**
- * Reads an attribute such as `tenant=acme`, `level=3` or `regions=(eu, us)`; undefined if it is
- * none.
+ * Reads an attribute such as `tenant=acme`, `level=3` or `regions=(eu, us)`. Undefined for other
+ * text.
  */
 export function readAttribute(text: string): [string, AttributeValue] | undefined {
   const [, name = "", written = ""] = /^\s*([^=]*?)\s*=\s*(.*?)\s*$/s.exec(text) ?? [];
@@ -133,9 +124,9 @@ export function readAttribute(text: string): [string, AttributeValue] | undefine
 }
 
 /**
- * Reads a condition such as `tenant = @tenant`, `size < 5`, `name = 'O''Hara'` or
- * `region IN (eu, us)`, by the keys of the file; undefined if it is none. What the file does not
- * take is not found out.
+ * Reads a condition such as `tenant = @tenant`, `size < 5`, `name = 'O''Hara'` or `region IN (eu,
+ * us)`. Returns the keys of the file, or undefined for other text. Whether the file accepts the
+ * values is not checked here.
  */
 export function readCondition(text: string): object | undefined {
   const [, column, operator = "", written = ""] = conditionForm.exec(text) ?? [];
@@ -153,14 +144,13 @@ function writeValue(value: Literal): string {
   return plainText.test(text) ? text : `'${text.replaceAll("'", "''")}'`;
 }
 
-/** A condition as `readCondition` takes it. */
 export function writeCondition({ column, cmp, value }: RowCondition): string {
   const written =
     typeof value === "object" ? `(${value.map(writeValue).join(", ")})` : writeValue(value);
   return `${column} ${cmp} ${written}`;
 }
 
-/** What an entry says beyond its role and its place, in words; empty if that is all. */
+/** An entry's limits in words, without its role and place. Empty if it has none. */
 export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role">): string {
   const { columns, writableColumns, rowFilter, requireWhere, maxRows, maxChanges } = grant;
   const { requireApproval, approvers, expires } = grant;

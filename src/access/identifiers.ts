@@ -1,27 +1,27 @@
 import { isPlainName } from "../query/names.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 
-/** What `isUsername` accepts. */
 export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
-/** What `isExternalUsername` accepts. */
 export const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
 
-/** True for a user of this gateway: 1 to 64 of letters, digits, `.`, `_`, `-`, `@`; not `.`, `..`. */
+/**
+ * True for the name of a local user: 1 to 64 of letters, digits, `.`, `_`, `-`, `@`, but not `.` or
+ * `..`.
+ */
 export function isUsername(text: unknown): text is string {
   return typeof text === "string" && username.test(text);
 }
 
-/** True for a user of an external authorization server: `<prefix>:<username>`. */
+/** True for a user of an external authorization server, written `<prefix>:<username>`. */
 export function isExternalUsername(text: unknown): text is string {
   return typeof text === "string" && externalUsername.test(text);
 }
 
-/** True for what a grant may name: a database's plain name, or `*` for every database. */
 export function isDatabaseOrEvery(text: unknown): text is string {
   return text === EVERY_DATABASE || (typeof text === "string" && isPlainName(text));
 }
 
-/** True for an email address that the access file may hold: at most 254 printable characters. */
+/** True for an email address of at most 254 printable characters. */
 export function isEmail(text: unknown): text is string {
   return (
     typeof text === "string" &&

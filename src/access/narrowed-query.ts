@@ -35,16 +35,12 @@ import {
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 import type { Subject } from "./subject.ts";
 
-/** Which columns an operation may name, in which position. */
-
-/** A table of an operation, with the entry that decides on it, and all that fit it. */
 interface DecidedTable {
   readonly table: string;
   readonly entry: DecidingEntry;
   readonly fitting: readonly DecidingEntry[];
 }
 
-/** The columns that an entry names. */
 interface NamedColumns {
   readonly readable: ReadonlySet<string> | undefined;
   readonly writable: ReadonlySet<string> | undefined;
@@ -75,10 +71,12 @@ function columnsNamedBy(grant: Grant): NamedColumns {
   return named;
 }
 
-/** Positions in which a column is written to. */
 const writing: ReadonlySet<Position> = new Set(["values", "set", "add", "update"]);
 
-/** True for a table of which not all columns or rows are the caller's: it is named with its columns. */
+/**
+ * True if some columns or rows are closed to the caller. In a join, columns of such a table must be
+ * qualified.
+ */
 function isPartial({ entry: { grant } }: DecidedTable): boolean {
   const { columns, writableColumns, rowFilter } = grant;
   return columns !== undefined || writableColumns !== undefined || rowFilter !== undefined;
@@ -120,7 +118,6 @@ function judgeColumn(
   return { reason: "column_denied", message, entry };
 }
 
-/** A column with each of the tables that it may be of, as far as the entries tell. */
 function waysToWrite(column: string, tables: readonly DecidedTable[]): string {
   const likely = tables.filter(
     ({ entry }) => columnsNamedBy(entry.grant).readable?.has(column) !== false,
@@ -129,7 +126,6 @@ function waysToWrite(column: string, tables: readonly DecidedTable[]): string {
   return places.map(({ table }) => quoteName(`${table}.${column}`)).join(" or ");
 }
 
-/** What is wrong with one column, as it is written in an operation, if anything is. */
 function judgeUse(
   position: Position,
   written: string,
@@ -154,9 +150,7 @@ function judgeUse(
 }
 
 /**
- * What is wrong with the columns that an operation names, if anything is.
- *
- * @param tables the operation's own, then those that a new table refers to
+ * @param tables the operation's own tables, then those that a new table refers to
  * @param count how many of them are the operation's own
  */
 function judgeColumns(
@@ -174,20 +168,16 @@ function judgeColumns(
   return undefined;
 }
 
-/** Judges one access of a query whose caller may be narrowed. */
-
-/** An access with all that it is judged by. */
 interface JudgedAccess extends GivenRights {
   readonly snapshot: Snapshot;
   readonly username: string;
   readonly context: DecisionContext;
   readonly access: Access;
-  /** Its place in a Batch. */
+  /** Index in a Batch. */
   readonly element: number;
   readonly tally: LimitTally;
 }
 
-/** The conditions of an access that passes. */
 interface Filters {
   readonly filters: readonly string[];
   readonly additions: readonly string[];
@@ -204,7 +194,7 @@ function unnarrowable(what: string, entry: DecidingEntry | undefined): Objection
   return { reason: "not_narrowable", message, entry };
 }
 
-/** By what a caller may not reach everything on a database that its role would open. */
+/** The entry or boundary that keeps a caller from everything the role would allow on a database. */
 export function narrowingOn(
   snapshot: Snapshot,
   username: string,
@@ -224,7 +214,6 @@ export function narrowingOn(
   return boundary && { boundary: boundaryName(boundary) };
 }
 
-/** What to do instead of an operation that cannot be narrowed at all. */
 function remedyFor(
   { operation, detail }: Access,
   { isEngine }: DecisionContext,
@@ -237,7 +226,6 @@ function remedyFor(
   return detail.hasExtraFields ? "Leave out the fields that the configuration adds" : undefined;
 }
 
-/** What cannot be narrowed at all, where the caller is narrowed. */
 function judgeKind(judged: JudgedAccess): Objection | undefined {
   const { snapshot, username, access, boundaries, context } = judged;
   const remedy = remedyFor(access, context);
@@ -255,7 +243,10 @@ function judgeAliases(
   return narrowed && unnarrowable("Leave out aggregate before this database", narrowed.entry);
 }
 
-/** A new table can point at rows that may not be seen. A Preview shows the columns that may be named. */
+/**
+ * Refuses references to filtered tables, since a new table could point at hidden rows. Limits a
+ * Preview to the columns that may be named.
+ */
 function judgeShown(
   { access, element, tally }: JudgedAccess,
   own: readonly DecidedTable[],
@@ -267,7 +258,7 @@ function judgeShown(
   return filtered && unnarrowable(`Leave out references to ${filtered.table}`, filtered.entry);
 }
 
-/** The tables of a Select that an outer join may leave without a row. */
+/** The tables of a Select that an outer join may fill with nulls. */
 function optionalTables({ fields }: Operation<"Select">): ReadonlySet<string> {
   const joins = fields.join === undefined ? [] : [fields.join].flat();
   const optional = new Set<string>();
@@ -280,7 +271,6 @@ function optionalTables({ fields }: Operation<"Select">): ReadonlySet<string> {
   return optional;
 }
 
-/** What is wrong with what an operation reads or writes of a table, under its row filter, if anything is. */
 function judgeContents(
   operation: Operation,
   { table, entry }: DecidedTable,
@@ -301,10 +291,8 @@ function judgeContents(
   }
 }
 
-/** Operations whose rows a `where` chooses. */
 const choosing: ReadonlySet<string> = new Set<OperationName>(["Select", "Update", "Delete"]);
 
-/** Judges an operation by the row filter of one of its tables. */
 function filterTable(
   { snapshot, username, access: { database }, tally }: JudgedAccess,
   detail: OperationDetail,
@@ -323,7 +311,7 @@ function filterTable(
   if (rowFilter === undefined) return noFilters;
   const filter = filterOf(entry.grant, snapshot.users.get(username));
   if (isObjection(filter)) return filter;
-  // A Select of one table is not parsed: nothing in it is in the way.
+  // A Select of one table needs no parsing, because its contents cannot break a row filter.
   const operation = detail.operation === "Select" && !isJoin ? undefined : detail.fields();
   const objection = operation && judgeContents(operation, decided, filter);
   if (objection !== undefined) return objection;
@@ -366,7 +354,6 @@ function judgeNumbers(
   return undefined;
 }
 
-/** Judges an operation by the row filters of its tables. */
 function judgeRowFilters(
   judged: JudgedAccess,
   detail: OperationDetail,
@@ -386,7 +373,6 @@ function judgeRowFilters(
   return { filters, additions };
 }
 
-/** Judges an access of which each right is given, by all that narrows it. */
 function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
   const { access, rights } = judged;
   const { detail, tables } = access;
@@ -410,9 +396,10 @@ function isOfTable(right: GivenRight): right is GivenRight & DecidedTable {
   return right.table !== undefined;
 }
 
-/** Judges queries of callers who may be narrowed by entries or boundaries. */
-
-/** What an access needs where: a new table refers to others, which have to be readable alone. */
+/**
+ * The rights that an access needs on each table. Tables that a new table refers to need only
+ * SELECT.
+ */
 function wantedRights({ permissions, tables, detail }: Access): readonly WantedRight[] {
   if (tables.length === 0) return [{ table: undefined, permissions }];
   const { referenced = [] } = detail ?? {};
@@ -425,12 +412,11 @@ function wantedRights({ permissions, tables, detail }: Access): readonly WantedR
   ];
 }
 
-/** Whole numbers past a double's reach, which JSON has no other form for, as their digits. */
+/** Writes whole numbers beyond a double's range as digits, for which JSON has no other form. */
 function digitsOfLarge(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? `${value}n` : value;
 }
 
-/** The rules that ask for an approval of what is used. */
 export function approvalsOf(
   database: string,
   { rights, boundaries }: GivenRights,
@@ -454,7 +440,7 @@ export function approvalsOf(
   return rules;
 }
 
-/** What was decided by, as text: the entries that decide, their boundaries and row filters. */
+/** The entries, boundaries and row filters that decided, as text. */
 function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]): string {
   const grounds = given.map(({ rights, boundaries }, at) => [
     { rights: rights.map(({ fitting: _, ...right }) => right), boundaries },
@@ -464,8 +450,8 @@ function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]):
 }
 
 /**
- * Decides on every access of `query`, in order, and stops at the first denial. The accesses must
- * have been scanned in detail.
+ * Decides on every access of `query`, in order, and stops at the first denial. The query must have
+ * been scanned in detail.
  */
 export function decideNarrowedQuery(
   snapshot: Snapshot,

@@ -1,4 +1,4 @@
-/** What a valid access file may mean otherwise than it was meant. */
+/** Lint of valid access files: entries that may not mean what was intended. */
 
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
@@ -9,13 +9,12 @@ import { roleAllows } from "./roles.ts";
 import { attributeReference } from "./row-filter.ts";
 import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
 
-/** The names of some that the others are not, quoted. */
 function beyond(names: readonly string[] = [], allowed: readonly string[] | undefined): string {
   const outside = allowed === undefined ? [] : names.filter((name) => !allowed.includes(name));
   return outside.map((name) => JSON.stringify(name)).join(", ");
 }
 
-/** What makes a condition deny everything, since the user's record has no fitting attribute. */
+/** Explains why a condition denies everything: the user's record lacks a matching attribute. */
 function missingAttribute({ cmp, value }: RowCondition, user: User | undefined) {
   if (typeof value !== "string" || !attributeReference.test(value)) return undefined;
   const attribute = value === "@username" ? "" : user?.attributes?.get(value.slice(1));
@@ -27,7 +26,6 @@ function missingAttribute({ cmp, value }: RowCondition, user: User | undefined) 
   return `\`row_filter\` refers to ${value}, which ${cmp} takes as ${kind}: every query is denied`;
 }
 
-/** What is odd about approvals. */
 function* approvalOddities({ users }: Snapshot, limits: Limits, asker: string | undefined) {
   const { requireApproval, approvers } = limits;
   if (approvers === undefined) return;
@@ -39,7 +37,7 @@ function* approvalOddities({ users }: Snapshot, limits: Limits, asker: string | 
   }
 }
 
-/** Keys that say nothing with the entry's role. */
+/** Keys that have no effect with the entry's role. */
 function* idleKeys(grant: Grant): Generator<string, undefined> {
   const { role, requireApproval } = grant;
   const idle = [
@@ -102,7 +100,7 @@ function* boundaryOddities(snapshot: Snapshot, boundary: Boundary) {
   yield* approvalOddities(snapshot, boundary, username);
 }
 
-/** Finds what is odd about an entry, in sentences that name it. @param now epoch milliseconds */
+/** Lint of one entry, in sentences that name it. @param now epoch milliseconds */
 export function* entryOddities(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
   for (const what of grantOddities(snapshot, grant, now)) {
     yield `the entry of ${grant.username} for ${placeOf(grant)}: ${what}`;
@@ -110,7 +108,7 @@ export function* entryOddities(snapshot: Snapshot, grant: Grant, now: number): G
 }
 
 /**
- * Finds in steps what is odd, each in a sentence that names the entry or the boundary.
+ * Lint of the whole file, in steps. Each sentence names its entry or boundary.
  *
  * @param now epoch milliseconds
  */

@@ -27,27 +27,27 @@ import {
   type Snapshot,
 } from "./snapshot.ts";
 
-/** Where a `[[users]]`, `[[acl]]` or `[[boundaries]]` table stands: from its header to the next one. */
+/**
+ * The position of a `[[users]]`, `[[acl]]` or `[[boundaries]]` table, from its header to the next
+ * one.
+ */
 export interface Block {
   readonly table: TableName;
   readonly start: number;
   readonly end: number;
 }
 
-/** Blocks read between two chances to interrupt. */
 const BLOCKS_PER_STEP = 512;
 
 const header = /\[\[(users|acl|boundaries)\]\][ \t]*(?:#[^\n]*)?\r?(?:\n|$)/y;
 const blankLine = /[ \t]*(?:#[^\n]*)?\r?(?:\n|$)/y;
 
-/** True if only white space stands between the start of the line and `at`. */
 function isLineStart(text: string, at: number): boolean {
   let before = at - 1;
   while (text[before] === " " || text[before] === "\t") before--;
   return before < 0 || text[before] === "\n";
 }
 
-/** True if nothing but blank lines and comments stands before `end`. */
 function isBlankUntil(text: string, end: number): boolean {
   let at = 0;
   while (at < end) {
@@ -59,7 +59,7 @@ function isBlankUntil(text: string, end: number): boolean {
   return true;
 }
 
-/** The next `[` at the beginning of a line, at or after `from`; the text's length if none. */
+/** The next `[` at the start of a line, at or after `from`, or the length of the text. */
 function nextBracket(text: string, from: number): number {
   let at = text.indexOf("[", from);
   while (at !== -1 && !isLineStart(text, at)) at = text.indexOf("[", at + 1);
@@ -67,10 +67,9 @@ function nextBracket(text: string, from: number): number {
 }
 
 /**
- * Splits the text from a bracket at the beginning of a line on, far quicker than a parser
- * could. Undefined if it holds anything in which a line that looks like a header might be none:
- * then it takes a parser. A table that spans a bracket of its own is cut in two, and neither half
- * parses.
+ * Splits the text into tables, much faster than a parser. `from` must be a bracket at the start of
+ * a line. Returns undefined if only a parser can tell which lines are headers. A table with a line
+ * that begins with a bracket is cut in two, and neither half parses.
  */
 function* blocksFrom(text: string, from: number): Steps<Block[] | undefined> {
   const blocks: Block[] = [];
@@ -87,12 +86,12 @@ function* blocksFrom(text: string, from: number): Steps<Block[] | undefined> {
   return blocks;
 }
 
-/** True if the text has strings of several lines, in which a line may look like anything. */
+/** In multi-line strings, any line may look like a header. */
 function hasLongStrings(text: string): boolean {
   return text.includes('"""') || text.includes("'''");
 }
 
-/** The blocks of a plainly written file; undefined if it takes a parser. */
+/** The blocks of a plainly written file. Undefined if only a parser can find them. */
 function* plainBlocks(text: string): Steps<Block[] | undefined> {
   const start = nextBracket(text, 0);
   if (hasLongStrings(text) || !isBlankUntil(text, start)) return undefined;
@@ -100,8 +99,8 @@ function* plainBlocks(text: string): Steps<Block[] | undefined> {
 }
 
 /**
- * The blocks of any valid file, by its outline. Undefined if there is a key before the first
- * header, which can only be an array of inline tables.
+ * The blocks of any valid file, from its outline. Undefined if a key precedes the first header,
+ * which can only be an array of inline tables.
  */
 export function outlinedBlocks(text: string): Block[] | undefined {
   const statements = outline(text);
@@ -114,17 +113,16 @@ export function outlinedBlocks(text: string): Block[] | undefined {
   });
 }
 
-/** Something that is wrong in the access file; says nothing of what stands there. */
+/** A problem in the access file. Never quotes the file. */
 export interface AccessProblem {
-  /** From 1; undefined for what is wrong with the file as a whole. */
+  /** From 1. Undefined for a problem of the whole file. */
   readonly line?: number | undefined;
   readonly reason: string;
 }
 
-/** Problems that are told, at most. */
+/** Maximum problems reported. */
 const TOLD = 50;
 
-/** The line of a record that is wrong, or of its key, or of what may not stand at the top. */
 function lineAmong(
   statements: readonly Statement[],
   { table, index, key }: RecordProblem,
@@ -138,13 +136,13 @@ function lineAmong(
     if (isStranger) return at;
     if (kind === "array-table" && path.length === 1) record += 1;
     if (record === index && key !== undefined && path[1] === key) return at;
-    // What is not written as [[tables]] has no records to count: its first line must do.
+    // Inline arrays have no record headers to count, so the first line is used.
     if (record === index || record === -1) line ??= at;
   }
   return line;
 }
 
-/** Counts lines up to a place; places rise. */
+/** @param places offsets in ascending order */
 function* linesBefore(text: string, places: readonly number[]): Steps<Map<number, number>> {
   const lines = new Map<number, number>();
   let [count, from] = [0, 0];
@@ -163,7 +161,6 @@ function* linesBefore(text: string, places: readonly number[]): Steps<Map<number
   return lines;
 }
 
-/** The problems with their lines, in the order of the file. */
 function* locate(
   text: string,
   problems: readonly RecordProblem[],
@@ -198,7 +195,10 @@ function* locate(
   return more === 0 ? ordered : [...ordered, { reason: `and ${more} more problems` }];
 }
 
-/** Tables of a plainly written file, read: how many bytes each has, so that it can move, and its record. */
+/**
+ * The tables of a plainly written file. They keep lengths in bytes, not positions, so that they can
+ * move.
+ */
 interface ReadBlocks {
   readonly lengths: readonly number[];
   readonly records: readonly AccessRecord[];
@@ -217,24 +217,21 @@ function joined(first: ReadBlocks, ...others: readonly ReadBlocks[]): ReadBlocks
   };
 }
 
-/** A plainly written file, read table by table. */
 export interface PlainFile {
   readonly bytes: Buffer;
   readonly records: AccessRecords;
-  /** Bytes before the first table. */
   readonly preamble: number;
   readonly blocks: ReadBlocks;
-  /** What makes the records of the earlier reading these; undefined if there was none. */
+  /** The difference to the earlier reading. Undefined if there was none. */
   readonly changes: RecordChanges | undefined;
 }
 
-/** A broken file up to this size is read whole by the parser, which holds the event loop. */
+/** An invalid file up to this size is read by the parser in one go, which blocks the event loop. */
 const SMALL_BYTES = 256 * 1024;
 
-/** Bytes that are compared at a time, by the system's own comparison. */
+/** Bytes compared at a time by the native comparison. */
 const CHUNK = 1 << 16;
 
-/** How many bytes from the start are the same in both. */
 function commonPrefix(one: Buffer, other: Buffer): number {
   const most = Math.min(one.length, other.length);
   let at = 0;
@@ -245,7 +242,6 @@ function commonPrefix(one: Buffer, other: Buffer): number {
   return Math.min(at, most);
 }
 
-/** How many bytes from the end are the same in both, of at most `most`. */
 function commonSuffix(one: Buffer, other: Buffer, most: number): number {
   const tail = (bytes: Buffer, from: number, to: number) =>
     bytes.subarray(bytes.length - to, bytes.length - from);
@@ -259,11 +255,9 @@ function commonSuffix(one: Buffer, other: Buffer, most: number): number {
   return count;
 }
 
-/** What an earlier reading has in common with a text: its first and its last blocks. */
 interface Reusable {
   readonly first: ReadBlocks;
   readonly last: ReadBlocks;
-  /** The bytes that have to be read. */
   readonly from: number;
   readonly to: number;
 }
@@ -272,14 +266,13 @@ function nothingReusable({ length }: Buffer): Reusable {
   return { first: noBlocks, last: noBlocks, from: 0, to: length };
 }
 
-/** True if only white space stands between the start of the line and `at`. */
 function startsLine(bytes: Buffer, at: number): boolean {
   let before = at - 1;
   while (bytes[before] === 0x20 || bytes[before] === 0x09) before--;
   return before < 0 || bytes[before] === 0x0a;
 }
 
-/** Finds what need not be read again: an edit leaves most of a file as it was. */
+/** Finds the tables that need not be read again, since an edit leaves most of a file unchanged. */
 function* findReusable(bytes: Buffer, earlier: PlainFile | undefined): Steps<Reusable> {
   if (earlier === undefined) return nothingReusable(bytes);
   const prefix = commonPrefix(earlier.bytes, bytes);
@@ -288,7 +281,7 @@ function* findReusable(bytes: Buffer, earlier: PlainFile | undefined): Steps<Reu
   let firsts = 0;
   const { lengths } = earlier.blocks;
   for (const length of lengths) {
-    // The bracket behind the block must be common too, or the block may now go on.
+    // The bracket after the block must match too. Otherwise the block may now be longer.
     if (from + length >= prefix) break;
     from += length;
     firsts++;
@@ -310,10 +303,13 @@ function* findReusable(bytes: Buffer, earlier: PlainFile | undefined): Steps<Reu
   return { first, last: partOf(earlier.blocks, lengths.length - lasts), from, to };
 }
 
-/** Characters of a text that may well be there again: a name, but no hash. */
+/** Maximum characters of a text that is likely to repeat: a name, but not a hash. */
 const REPEATED = 64;
 
-/** Puts texts of their own, each there once, in the place of the parser's, which keep the text that they are parts of. */
+/**
+ * Replaces the parser's strings by deduplicated copies. The parser's are slices that keep the whole
+ * text in memory.
+ */
 function detach(value: unknown, known: Map<string, string>): unknown {
   if (typeof value === "string") {
     let own = known.get(value);
@@ -329,10 +325,15 @@ function detach(value: unknown, known: Map<string, string>): unknown {
   return value;
 }
 
-/** Bytes that are made text at a time, so that it is gone before V8 takes it for long-lived. */
+/**
+ * Bytes decoded at a time, so that the text is freed before V8 promotes it to the old generation.
+ */
 const PIECE = 1 << 16;
 
-/** The bytes in pieces, each of which but the first begins with a bracket at the beginning of a line. */
+/**
+ * Splits the bytes into pieces. Each piece but the first begins with a bracket at the start of a
+ * line.
+ */
 function* piecesOf(bytes: Buffer): Generator<Buffer, undefined> {
   for (let start = 0; start < bytes.length; ) {
     const before = bytes.indexOf("\n[", start + PIECE);
@@ -342,7 +343,7 @@ function* piecesOf(bytes: Buffer): Generator<Buffer, undefined> {
   }
 }
 
-/** Gathers the tables that stand between those before and those behind. */
+/** Reads the tables between the reused leading and trailing ones. */
 class TableReader {
   readonly lengths: number[] = [];
   readonly records: AccessRecord[] = [];
@@ -354,7 +355,7 @@ class TableReader {
     for (const record of before.records) this.#ordinals[tableOf(record)]++;
   }
 
-  /** Reads the tables of a text; false if it takes a parser to tell where they are. */
+  /** Returns false if only a parser can tell where the tables are. */
   *read(text: string): Steps<boolean> {
     const blocks = hasLongStrings(text) ? undefined : yield* blocksFrom(text, 0);
     if (blocks === undefined) return false;
@@ -396,7 +397,7 @@ function* readParts(
     const text = yield* decodeSteps(file, piece);
     const start = preamble === undefined ? nextBracket(text, 0) : 0;
     if (!isBlankUntil(text, start)) return undefined;
-    // Comments too have characters that may not stand in them.
+    // Parsed because comments, too, can contain invalid characters.
     const { text: before } = parseToml(text.slice(0, start), "");
     preamble ??= Buffer.byteLength(before);
     if (!(yield* read.read(text.slice(start)))) return undefined;
@@ -412,10 +413,10 @@ function* readParts(
 }
 
 /**
- * Reads a plainly written file; what it has in common with an `earlier` one is not read again.
- * Undefined if the file is not plain, no TOML, or small and wrong: then a parser for any file has the word.
+ * Reads a plainly written file and reuses what it shares with an `earlier` one. Returns undefined
+ * if the full parser must read it: the file is not plain, not TOML, or small and invalid.
  *
- * @throws UnsafeFileError if the bytes are no text, RecordsError if records break the rules
+ * @throws UnsafeFileError if the bytes are not text, RecordsError if records break the rules
  */
 function* readPlain(
   bytes: Buffer,
@@ -426,16 +427,16 @@ function* readPlain(
     return yield* readParts(bytes, file, earlier);
   } catch (error) {
     if (error instanceof TomlSyntaxError) return undefined;
-    // The parser's way also tells which of the other records contradict each other.
+    // The full parser also reports which of the other records conflict.
     if (error instanceof RecordsError && bytes.length <= SMALL_BYTES) return undefined;
     throw error;
   }
 }
 
-/** The access file cannot be used; says where and why, never with text from the file. */
+/** The access file is invalid. The message says where and why, and never quotes the file. */
 export class AccessFileError extends Error {
   readonly file: string;
-  /** All that is wrong, in the order of the file; at least one. */
+  /** In the order of the file, at least one. */
   readonly problems: readonly AccessProblem[];
 
   constructor(file: string, problems: readonly AccessProblem[]) {
@@ -449,19 +450,17 @@ export class AccessFileError extends Error {
   }
 }
 
-/** An access file, read. */
 export interface ParsedAccess {
   readonly bytes: Buffer;
   readonly records: AccessRecords;
   readonly snapshot: Snapshot;
   readonly index: AccessIndex;
-  /** Present if the file is written plainly: what the next reading may use again. */
+  /** Present if the file is written plainly. The next reading reuses it. */
   readonly plain: PlainFile | undefined;
 }
 
 const HASHED_PER_STEP = 1 << 20;
 
-/** SHA-256 of a file's content, in hexadecimal digits. */
 function* digestSteps(bytes: Buffer): Steps<string> {
   const hash = createHash("sha256");
   for (let at = 0; at < bytes.length; at += HASHED_PER_STEP) {
@@ -471,15 +470,14 @@ function* digestSteps(bytes: Buffer): Steps<string> {
   return hash.digest("hex");
 }
 
-/** Digits of the digest that make the version: enough to tell two files apart. */
+/** Hex digits of the hash in the version, enough to tell two files apart. */
 const VERSION_DIGITS = 12;
 
 /**
  * Reads the access file in steps.
  *
- * @param earlier an earlier reading, so that only what has changed is parsed
- * @throws AccessFileError with the line, if anything in the text is not as it must be, or
- *   UnsafeFileError if the bytes are no text
+ * @param earlier an earlier reading, so that only changes are parsed
+ * @throws AccessFileError with the line if the file is invalid, UnsafeFileError if it is not text
  */
 export function* parseSteps(
   bytes: Buffer,
@@ -522,16 +520,15 @@ export function* parseSteps(
   }
 }
 
-/** Bytes that the access file may have: room for about a million users. */
+/** Maximum size of the access file, enough for about a million users. */
 export const MAX_ACCESS_FILE_BYTES = 256 * 1024 * 1024;
 
-/** Which access files are read. */
 export interface ReadOptions {
-  /** Also refuse a file that others may read. */
+  /** Also refuse a file that other users of the system can read. */
   readonly checkRead: boolean;
 }
 
-/** True if the access file still is what was read. @throws as `readAccessFile`, but for its content */
+/** True if the access file is unchanged. @throws as `readAccessFile`, except for the content */
 export function isStill(
   file: string,
   { bytes }: ParsedAccess,
@@ -541,12 +538,12 @@ export function isStill(
 }
 
 /**
- * Reads the access file in slices, between which requests are served.
+ * Reads the access file in slices, so that requests are served in between.
  *
- * @param earlier an earlier reading, which is returned if nothing has changed
- * @param name how the file is called in errors
- * @throws AccessFileError, UnsafeFileError if it is no text, no regular file, too large, or its
- *   permissions are too wide, and the error of the file system if it cannot be read
+ * @param earlier an earlier reading, returned if nothing has changed
+ * @param name the file's name in errors
+ * @throws AccessFileError, UnsafeFileError if it is not text, not a regular file, too large, or its
+ * permissions are too wide, and the file system's error if it cannot be read
  */
 export async function readAccessFile(
   file: string,
@@ -560,12 +557,15 @@ export async function readAccessFile(
   return runCooperatively(parseSteps(bytes, name, earlier));
 }
 
-/** Reads the access file's text as a snapshot. @throws AccessFileError */
+/** @throws AccessFileError */
 export function parseAccessFile(text: string, file: string): Snapshot {
   return runAtOnce(parseSteps(Buffer.from(text), file)).snapshot;
 }
 
-/** The names that have entries but no record: allowed for external users, else worth a warning. */
+/**
+ * Names with entries but no record. This is normal for external users and otherwise worth a
+ * warning.
+ */
 export function* namesWithoutRecord(snapshot: Snapshot): Steps<string[]> {
   const names: string[] = [];
   yield* visitEach(snapshot.grants.keys(), (name) => {

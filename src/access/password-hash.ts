@@ -1,4 +1,4 @@
-/** Argon2id costs, as RFC 9106 names them. */
+/** Argon2id costs, named as in RFC 9106. */
 export interface HashCosts {
   /** KiB. */
   readonly memory: number;
@@ -8,18 +8,16 @@ export interface HashCosts {
   readonly parallelism: number;
 }
 
-/** The parts of a password hash in PHC form. */
 export interface PasswordHash {
   readonly costs: HashCosts;
   readonly salt: Buffer;
   readonly hash: Buffer;
 }
 
-/** What every password hash looks like, whatever its costs. */
 export const passwordHashForm =
   /^\$argon2id\$v=19\$([mtp]=[1-9]\d{0,6}(?:,[mtp]=[1-9]\d{0,6}){2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/;
 
-/** The costs that a hash in the access file may have, so that no file can exhaust the memory. */
+/** Cost limits for hashes in the access file, so that no file can exhaust memory. */
 export const costBounds = {
   memory: [8, 1_048_576],
   time: [1, 64],
@@ -31,8 +29,8 @@ function within(value: number, [low, high]: readonly [number, number]): boolean 
 }
 
 /**
- * Reads `$argon2id$v=19$m=..,t=..,p=..$salt$hash`, the parameters in any order. Undefined if the
- * text is anything else or asks for costs out of bounds (RFC 9106 wants 8 KiB for each lane).
+ * Reads `$argon2id$v=19$m=..,t=..,p=..$salt$hash`, with the parameters in any order. Undefined for
+ * other text and for costs out of bounds (RFC 9106 requires 8 KiB per lane).
  */
 export function parsePasswordHash(text: string): PasswordHash | undefined {
   const match = passwordHashForm.exec(text);
@@ -60,7 +58,7 @@ function unpadded(bytes: Buffer): string {
   return bytes.toString("base64").replace(/=+$/, "");
 }
 
-/** Writes a hash in the form that the access file keeps: parameters in the order m, t, p. */
+/** Writes a hash with its parameters in the order m, t, p. */
 export function formatPasswordHash({ costs, salt, hash }: PasswordHash): string {
   const parameters = `m=${costs.memory},t=${costs.time},p=${costs.parallelism}`;
   return `$argon2id$v=19$${parameters}$${unpadded(salt)}$${unpadded(hash)}`;

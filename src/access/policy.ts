@@ -33,10 +33,10 @@ function deny(reason: Reason, role?: EntryRole, entry?: string): Decision {
 
 /**
  * Decides whether `subject` may use `permission` on `database`. The entry for the named database
- * wins over the one for `*`. A name that differs only by case from one in the file is denied,
- * since an upstream may fold case.
+ * wins over the one for `*`. A name that differs only by case from one in the file is denied, since
+ * an upstream may fold case.
  *
- * @param now epoch milliseconds; asked for only where something expires
+ * @param now epoch milliseconds, read only if something expires
  */
 export function decide(
   snapshot: Snapshot,
@@ -65,7 +65,7 @@ export function decide(
   return { allowed: true, reason: "allowed", role, entry };
 }
 
-/** True if every entry through which a user reaches a database is plain and for good. */
+/** True if every entry through which a user reaches a database is permanent and without limits. */
 function grantsUnrestricted(
   snapshot: Snapshot,
   username: string,
@@ -79,8 +79,8 @@ function grantsUnrestricted(
 }
 
 /**
- * Decides where a database has more than one plain entry of the subject. Where one of them is for
- * tables, gives nothing, asks for approval or is for a time, its holder grants nothing.
+ * Decides where the subject has more than a single plain entry. GRANT is denied if an entry lists
+ * tables, has the role None, requires approval or is temporary.
  */
 function decideAmong(
   snapshot: Snapshot,
@@ -100,7 +100,6 @@ function decideAmong(
   return { allowed: true, reason: "allowed", role, entry: name };
 }
 
-/** True if there is anything on `database` for which the subject has the right `permission`. */
 export function mayUseOn(
   snapshot: Snapshot,
   subject: Subject,
@@ -119,9 +118,9 @@ export function mayUseOn(
 }
 
 /**
- * True if there is anything anywhere for which the subject has the right `permission`.
+ * True if the subject has `permission` on anything in any database.
  *
- * @param origin by whose boundaries it must pass too
+ * @param origin selects the boundaries that must allow it too
  */
 export function mayUseAnywhere(
   snapshot: Snapshot,
@@ -142,8 +141,8 @@ export function mayUseAnywhere(
 }
 
 /**
- * Decides on every access of `query`, in order, and stops at the first denial. A caller who may be
- * narrowed (`mayBeNarrowed`) is judged by what the query says in detail, and denied without.
+ * Decides on every access of `query`, in order, and stops at the first denial. If the caller may be
+ * narrowed (`mayBeNarrowed`), the query must have been scanned in detail, or it is denied.
  */
 export function decideQuery(
   snapshot: Snapshot,
@@ -168,7 +167,9 @@ export function decideQuery(
 
 const none: readonly never[] = [];
 
-/** Decides on several rights on one database: the first denial, or the last permission. */
+/**
+ * Decides on several rights on one database and returns the first denial, or the last permission.
+ */
 export function decideAll(
   snapshot: Snapshot,
   subject: Subject,
@@ -184,20 +185,20 @@ export function decideAll(
   return decision ?? deny("no_grant");
 }
 
-/** A database that is denied to everybody, since the access file names it in another case. */
+/** A database denied to everyone because the access file spells it in another case. */
 interface CaseConflict {
-  /** The name in the file. */
+  /** The spelling in the file. */
   readonly named: string;
-  /** The database that is there. */
+  /** The actual name. */
   readonly database: string;
-  /** Some of those who would have it by their entry for `*`. */
+  /** Some of the users who would reach it by their entry for `*`. */
   readonly users: readonly string[];
 }
 
-/** Users that are named of one conflict; there may be many. */
+/** Maximum users named per conflict. */
 const NAMED = 5;
 
-/** Which of the databases that are there the file names in another case, and for whom. */
+/** Finds existing databases that the file spells in another case, and the affected users. */
 export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>): CaseConflict[] {
   const conflicts = [...new Set(databases)].flatMap((database) => {
     const named = snapshot.databases.get(database.toLowerCase());
@@ -215,11 +216,9 @@ export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>)
   }));
 }
 
-/** What is decided without a query: on whole databases, and on tables as they are listed. */
-
 /**
- * Decides whether `subject` may use `permission` on all of a database, by something that nobody can
- * keep within rows and columns: a route, or a tool of another server.
+ * Decides whether `subject` may use `permission` on a whole database. For routes and tools of other
+ * servers, whose access cannot be limited to rows and columns.
  */
 export function decideWhole(
   snapshot: Snapshot,
@@ -246,7 +245,9 @@ export function decideWhole(
   return narrowing === undefined ? granted(given) : unnarrowable(database, narrowing, entry);
 }
 
-/** Decides whether a subject has rights on some tables, as far as these can be judged without a query. */
+/**
+ * Decides whether a subject has rights on some tables, as far as that is possible without a query.
+ */
 export function decideOnTables(
   snapshot: Snapshot,
   subject: Subject,
@@ -271,8 +272,8 @@ function unnarrowable(
 }
 
 /**
- * What keeps a subject from what needs no right on a database but may reach all of it: being
- * narrowed there. Undefined if nothing does.
+ * Refuses narrowed callers access to what needs no right on a database but may reach all of it.
+ * Undefined if the caller is not narrowed.
  */
 export function whyNotWhole(
   snapshot: Snapshot,
@@ -286,7 +287,7 @@ export function whyNotWhole(
   return narrowing && unnarrowable(database, narrowing);
 }
 
-/** Why a subject may see nothing of a database; undefined if it may see something. */
+/** Why a subject may see nothing of a database. Undefined if something is visible. */
 export function whyUnseen(
   snapshot: Snapshot,
   subject: Subject,
@@ -306,14 +307,13 @@ export function whyUnseen(
   return judgeName(snapshot, subject, "SELECT", database) ?? "no_grant";
 }
 
-/** What a subject may see of a table. */
 interface SeenTable {
   readonly sees: (column: string) => boolean;
-  /** False if some rows may be hidden: how many there are is not to be told. */
+  /** False if some rows may be hidden. Then the row count must not be shown. */
   readonly seesAllRows: boolean;
 }
 
-/** What a subject may see of a table that may be there or not; why, if it may see nothing of it. */
+/** What a subject may see of a table, or why nothing. The table need not exist. */
 export function seeTable(
   snapshot: Snapshot,
   subject: Subject,
@@ -331,29 +331,22 @@ export function seeTable(
   };
 }
 
-/** Decisions without a query: what a user may do on a database, or on one of its tables. */
-
-/** What is asked. */
 interface PlaceQuestion {
   readonly permissions: readonly PermissionClass[];
   readonly database: string;
   readonly table?: string | undefined;
 }
 
-/** How it would be asked of the gateway, and when. */
 interface PlaceContext extends QueryOrigin {
-  /** Epoch milliseconds. */
   readonly now: number;
 }
 
-/** The answer, and the limits within which a query is allowed. */
 export interface PlaceDecision extends Decision {
-  /** The deciding entry, with the limits that boundaries leave of it. */
+  /** The deciding entry, combined with the limits of boundaries. */
   readonly grant?: Grant;
   readonly approvals?: readonly ApprovalRule[];
 }
 
-/** The lower of the limits that are set. */
 function lowest(limits: readonly (number | undefined)[]): number | undefined {
   const set = limits.filter((limit) => limit !== undefined);
   return set.length === 0 ? undefined : Math.min(...set);
@@ -370,7 +363,6 @@ function within(grant: Grant, boundaries: readonly Boundary[]): Grant {
   };
 }
 
-/** Decides whether a user may do something there at all, and within which limits. */
 export function decidePlace(
   snapshot: Snapshot,
   username: string,
@@ -378,7 +370,7 @@ export function decidePlace(
   context: PlaceContext,
 ): PlaceDecision {
   const subject = { username, tokenDatabase: EVERY_DATABASE };
-  // What is no query's is judged by whole databases alone.
+  // GRANT is not a query's right, so only whole databases count.
   if (permissions.includes("GRANT")) {
     return decideAll(snapshot, subject, permissions, database, context.now);
   }
@@ -395,8 +387,8 @@ export function decidePlace(
 }
 
 /**
- * The entries by which a user may do something on a database: the one that decides on a table, or,
- * if none is named, all that decide on some of its tables.
+ * The entries that give a user access. With a table, this is the deciding entry. Without one, all
+ * that decide on some table of the database.
  */
 export function* waysTo(
   snapshot: Snapshot,

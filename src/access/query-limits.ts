@@ -1,4 +1,7 @@
-/** How many rows a query answers and changes: what is judged here, and what the database must keep. */
+/**
+ * Limits on the rows that a query returns and changes: some are checked here, the rest by the
+ * database.
+ */
 
 import type { Operation } from "../query/operation-types.ts";
 import { counted } from "../suggestion.ts";
@@ -13,10 +16,8 @@ import {
 } from "./rights.ts";
 import { type ColumnSpelling, pinnedValues } from "./row-filter.ts";
 
-/** An entry or a boundary that limits. */
 export interface Limiter {
   readonly limits: Limits;
-  /** The entry, or the boundary as people call it. */
   readonly by: Pick<Objection, "entry" | "boundary">;
 }
 
@@ -24,7 +25,6 @@ function isLimiting({ maxRows, maxChanges }: Limits): boolean {
   return maxRows !== undefined || maxChanges !== undefined;
 }
 
-/** Entries and boundaries that limit an access, each once. */
 export function limitersOf({ rights, boundaries }: GivenRights): Limiter[] {
   const limiters: Limiter[] = [];
   for (const { entry } of rights) {
@@ -38,13 +38,12 @@ export function limitersOf({ rights, boundaries }: GivenRights): Limiter[] {
   return limiters;
 }
 
-/** What an operation does to numbers of rows; undefined where that is not known before. */
+/** How many rows an operation returns and changes. Undefined if unknown before it runs. */
 export interface Extent {
-  /** True for a Select of rows that says no limit. */
+  /** True for a Select that returns rows without a `limit`. */
   readonly isUnlimited: boolean;
-  /** Rows that a Select answers at most. */
   readonly selected: number;
-  /** Rows of `returning` and Preview. */
+  /** Rows returned by `returning` and Preview. */
   readonly returned: number | undefined;
   readonly changed: number | undefined;
 }
@@ -57,7 +56,10 @@ function selectExtent({ fields }: Operation<"Select">): Extent {
   return { ...nothing, isUnlimited: rows === undefined, selected: rows ?? 0 };
 }
 
-/** Rows that the columns of `require_where` leave an operation at most; undefined if any are free. */
+/**
+ * The number of rows that the columns of `require_where` allow at most. Undefined if none are
+ * required.
+ */
 function pinnedRows(
   { fields }: Operation<"Update" | "Delete">,
   { requireWhere = [] }: Grant,
@@ -72,9 +74,8 @@ function pinnedRows(
 }
 
 /**
- * How many rows an operation answers and changes.
- *
- * @param isEngine whether the database counts what is not known before, and takes it back
+ * @param isEngine whether the upstream is `gatehouse engine`, which counts unknown numbers itself
+ * and rolls back
  */
 export function extentOf(
   operation: Operation,
@@ -103,17 +104,16 @@ export function extentOf(
   }
 }
 
-/** What the elements under one limiter come to. */
 interface Tally {
   selected: number;
   changed: number;
-  /** The elements that change rows or answer changed ones, and whether it is known how many. */
+  /** Indices of the elements that change rows or return changed ones. */
   readonly changing: number[];
   readonly returning: number[];
   isChangeKnown: boolean;
 }
 
-/** Adds up what the elements of a query do, by whom they are limited. */
+/** Adds up the rows of a query's elements under each limit. */
 export class LimitTally {
   readonly #tallies = new Map<Limits, Tally>();
   readonly #isEngine: boolean;
@@ -133,7 +133,7 @@ export class LimitTally {
     return tally;
   }
 
-  /** Adds an element to what a limiter limits; what is wrong with it, if anything is. */
+  /** Adds an element under a limiter. Returns an objection if the limit is exceeded. */
   add(element: number, extent: Extent, limiter: Limiter): Objection | undefined {
     const tally = this.#of(limiter.limits);
     return (
@@ -181,12 +181,11 @@ export class LimitTally {
     return { reason: "too_many_changes", message, ...limiter.by };
   }
 
-  /** Notes the columns that a Preview shows, unless it shows all. */
+  /** Records the columns that a Preview may show. Undefined for all. */
   show(element: number, columns: readonly string[] | undefined): void {
     if (columns !== undefined) this.#shown.push({ elements: [element], columns });
   }
 
-  /** Notes the columns of a table that are compared by bytes. */
   compareBytes({ database, table, bytewise, ...rest }: BytewiseColumns): void {
     const key = JSON.stringify([database, table]);
     const known = this.#bytewise.get(key);
@@ -194,12 +193,10 @@ export class LimitTally {
     this.#bytewise.set(key, { ...known, database, table, bytewise: columns, ...rest });
   }
 
-  /** What the database must compare by bytes. */
   bytewise(): BytewiseColumns[] {
     return [...this.#bytewise.values()];
   }
 
-  /** What the database must keep. */
   limits(): QueryLimit[] {
     const counted = Array.from(this.#tallies, ([{ maxRows, maxChanges }, tally]) => [
       ...(maxChanges === undefined || tally.isChangeKnown
@@ -214,8 +211,8 @@ export class LimitTally {
 }
 
 /**
- * What is wrong with the `where` of an Update or Delete, if anything is: it has to pin what its
- * entry demands, and, before a database that is told no limits, few enough rows.
+ * Checks the `where` of an Update or Delete. It must pin the columns that the entry requires. If
+ * the database enforces no limits, it must also pin few enough rows.
  */
 export function judgePins(
   operation: Operation<"Update" | "Delete">,
@@ -252,7 +249,7 @@ export function judgePins(
   };
 }
 
-/** Limits as the value of a header: JSON in ASCII, with every digit of its whole numbers. */
+/** Limits as a header value: ASCII JSON with every digit of whole numbers. */
 export function limitsText(limits: readonly object[]): string {
   const text = JSON.stringify(limits, (_key, value: unknown) =>
     typeof value === "bigint" ? JSON.rawJSON(String(value)) : value,

@@ -12,23 +12,19 @@ import {
   type Snapshot,
 } from "./snapshot.ts";
 
-/** One change to the access file, in the terms of its records. */
 export type Change =
   | { readonly kind: "add-user"; readonly user: User }
   | { readonly kind: "update-user"; readonly username: string; readonly update: UserUpdate }
   | { readonly kind: "remove-user"; readonly username: string }
   | { readonly kind: "add-grant"; readonly grant: Grant }
-  /** In the place of the one that the user has there. */
   | { readonly kind: "set-grant"; readonly grant: Grant }
   | { readonly kind: "remove-grant"; readonly grant: Grant };
 
-/** Whom a change is about. */
 export function usernameOf(change: Change): string {
   if (change.kind === "add-user") return change.user.username;
   return "grant" in change ? change.grant.username : change.username;
 }
 
-/** True if what was issued to the user before must never work again. */
 export function endsTokens(changes: readonly Change[]): boolean {
   return changes.some(
     (change) =>
@@ -59,8 +55,8 @@ function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefin
 }
 
 /**
- * The records as they must be once the changes are made to them: what the edited text is checked
- * against. No change is about what another one adds.
+ * The records after the changes, which the edited text is verified against. No change may refer to
+ * a record that another one adds.
  */
 export function* applyChanges(
   { users, grants, boundaries }: AccessRecords,
@@ -83,20 +79,20 @@ export function* applyChanges(
   return after;
 }
 
-/** A change after which another one can be judged without reading the file again. */
+/** A change after which the next one can be judged without reading the file again. */
 type DraftedChange = Exclude<Change, { kind: "remove-user" | "remove-grant" }>;
 
-/** True unless the change takes a record away. */
+/** False for a change that removes a record. */
 export function isDrafted(change: Change): change is DraftedChange {
   return change.kind !== "remove-user" && change.kind !== "remove-grant";
 }
 
-/** What the file will say once changes are made that are not written yet. */
+/** The state after changes that are not written yet. */
 export class Draft {
   readonly #users = new Map<string, User>();
   readonly #grants = new Map<string, UserGrants>();
   readonly #databases = new Map<string, string>();
-  /** The state as it will be; the version is that of the file as it is. */
+  /** The future state, with the version of the current file. */
   readonly snapshot: Snapshot;
 
   constructor({ version, users, grants, databases, boundaries }: Snapshot) {
@@ -133,31 +129,26 @@ export class Draft {
   }
 }
 
-/** All that is held of one name. */
 export interface UserRecords {
   readonly user: User | undefined;
   readonly grants: readonly Grant[];
 }
 
-/** What a change leaves of the records that it touches, in whose place they come. */
 export interface Replacement {
   readonly users: ReadonlyMap<string, UserRecords>;
-  /** Undefined if they stay. */
+  /** Undefined if unchanged. */
   readonly boundaries?: readonly Boundary[] | undefined;
 }
 
-/** All that a snapshot holds of a name. */
 export function recordsOf(snapshot: Snapshot, username: string): UserRecords {
   const grants = [...entriesIn(grantsOf(snapshot, username))];
   return { user: snapshot.users.get(username), grants };
 }
 
-/** True if nothing is held of a name. */
 export function isGone({ user, grants }: UserRecords): boolean {
   return user === undefined && grants.length === 0;
 }
 
-/** What changes leave of the records that they touch. */
 export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): Replacement {
   const names = new Set(changes.map(usernameOf));
   const touched = Array.from(names, (name) => recordsOf(snapshot, name));
@@ -189,12 +180,11 @@ function listed({ users, grants, boundaries }: AccessRecords): AccessRecord[] {
   return [...users, ...grants, ...boundaries];
 }
 
-/** Every name of which something is held, in order. */
 export function namesIn({ users, grants }: Snapshot): Set<string> {
   return new Set([...users.keys(), ...grants.keys()]);
 }
 
-/** Indexes records of which it is known that they do not contradict each other, or throws. */
+/** @throws RecordsError if records conflict */
 function* indexAnew(records: AccessRecords, version: string): Steps<AccessIndex> {
   const index = yield* indexRecords(records, version, (problem) => {
     throw new RecordsError([problem]);
@@ -202,7 +192,7 @@ function* indexAnew(records: AccessRecords, version: string): Steps<AccessIndex>
   return index;
 }
 
-/** The index of what is held of each name. @throws RecordsError if records contradict each other */
+/** Indexes the records of each name. @throws RecordsError if records conflict */
 export function indexOf(
   users: Iterable<UserRecords>,
   boundaries: readonly Boundary[],
@@ -212,9 +202,9 @@ export function indexOf(
 }
 
 /**
- * The index with records replaced, which shares with the one before all that stays.
+ * The index with records replaced. It shares everything unchanged with the earlier index.
  *
- * @throws RecordsError if records contradict each other
+ * @throws RecordsError if records conflict
  */
 export function* replaceRecords(
   index: AccessIndex,

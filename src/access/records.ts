@@ -23,16 +23,12 @@ import {
   readAttributes,
 } from "./row-filter.ts";
 
-/** The keys by which entries and boundaries of the access file say more than a role. */
-
-/** A key of a table: which field of the record it is, how it is read, and what it must be. */
 interface KeyReader<Field extends string = string> {
   readonly field: Field;
-  /** The value; undefined if it is not one. */
   readonly read: (value: unknown) => unknown;
-  /** What it must be, in words that go on after "must be". */
+  /** The expected form, as a continuation of "must be". */
   readonly form: string;
-  /** The roles that it fits; every one if left out. */
+  /** The roles that may have it. All by default. */
   readonly fits?: readonly EntryRole[];
 }
 
@@ -41,7 +37,7 @@ const asIf =
   (value: unknown): unknown =>
     test(value) ? value : undefined;
 
-/** Reads a list without repetitions of values that each pass; the copy takes no more room than it needs. */
+/** Reads a list of valid values without duplicates. The copy reserves no extra memory. */
 const listOf =
   (test: (value: unknown) => boolean, least = 1) =>
   (value: unknown): unknown =>
@@ -56,11 +52,10 @@ const matching = (pattern: RegExp) => (value: unknown) =>
   typeof value === "string" && pattern.test(value);
 
 const longestPrefix = plainNamePattern.replace("{1,63}", "{1,62}");
-/** A table, or a pattern of tables: the beginning of a name, and `*`. */
+/** A table name, or a pattern: a prefix followed by `*`. */
 export const tablePattern: RegExp = new RegExp(`^(?:${plainNamePattern}|${longestPrefix}\\*)$`);
 const isColumn = matching(new RegExp(`^${columnNamePattern}$`));
 
-/** True for a literal, and for text that stands for an attribute or, by `@@`, for itself. */
 function isFilterValue(value: unknown): boolean {
   if (typeof value !== "string" || !value.startsWith("@")) return isLiteral(value);
   return value.startsWith("@@") ? isLiteral(value) : attributeReference.test(value);
@@ -92,7 +87,7 @@ function isRowCondition(value: unknown): value is RowCondition {
   );
 }
 
-/** Conditions of their own, alike whether a file or a body of JSON said them. */
+/** Copies the conditions, so that a file and a JSON body give equal results. */
 function readRowFilter(value: unknown): RowCondition[] | undefined {
   const isFilter = Array.isArray(value) && value.length > 0 && value.every(isRowCondition);
   return isFilter ? value.map((condition) => ({ ...condition })) : undefined;
@@ -102,12 +97,11 @@ const count = asIf(
   (value) => typeof value === "number" && Number.isSafeInteger(value) && value > 0,
 );
 
-/** The rights that queries need. */
 export const approvable: readonly PermissionClass[] = permissionClasses.filter(
   (permission) => permission !== "GRANT",
 );
 
-/** Epoch milliseconds of a TOML time that says its offset, or of one as RFC 3339 writes it. */
+/** Epoch milliseconds of a TOML time with an offset, or of an RFC 3339 string. */
 function readTime(value: unknown): number | undefined {
   const text = value instanceof Date ? value.toISOString() : value;
   const form = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:[Zz]|[+-]\d{2}:\d{2})$/;
@@ -125,22 +119,18 @@ function readRateLimit(value: unknown): RateLimit | undefined {
   return { count: Number(number), windowMs: windows[unit as keyof typeof windows] };
 }
 
-/** The rate limit as it is written. */
 export function writeRateLimit({ count: number, windowMs }: RateLimit): string {
   const [unit] = Object.entries(windows).find(([, ms]) => ms === windowMs) ?? [];
   return `${number}/${unit}`;
 }
 
 const columnForm = "a list of columns, each 1 to 128 characters";
-/** The roles of an entry. */
 export const entryRoles: readonly EntryRole[] = [...roles, "None"];
-/** Those that can be narrowed. */
 const narrowable: readonly EntryRole[] = ["ReadWrite", "ReadOnly"];
 const countForm = "a whole number from 1";
 const isAnyUsername = (value: unknown) => isUsername(value) || isExternalUsername(value);
 const usernames = listOf(isAnyUsername);
 
-/** Limits that entries and boundaries have alike. */
 const limits = {
   max_rows: { field: "maxRows", read: count, form: countForm },
   max_changes: { field: "maxChanges", read: count, form: countForm },
@@ -152,7 +142,6 @@ const limits = {
   approvers: { field: "approvers", read: usernames, form: "a list of usernames" },
 } as const satisfies Record<string, KeyReader<keyof Grant & keyof Boundary>>;
 
-/** The keys of an entry beside its user, database and role. */
 export const entryKeys = {
   tables: {
     field: "tables",
@@ -189,7 +178,6 @@ export const entryKeys = {
   },
 } as const satisfies Record<string, KeyReader<keyof Grant>>;
 
-/** The keys of a boundary beside `via`. */
 const boundaryKeys = {
   client: {
     field: "client",
@@ -219,10 +207,9 @@ const boundaryKeys = {
   },
 } as const satisfies Record<string, KeyReader<keyof Boundary>>;
 
-/** The keys of which a boundary has one at least. */
+/** A boundary needs at least one of these keys. */
 const boundingKeys = ["role", ...Object.keys(limits), "rate_limit"];
 
-/** An entry by the keys of the file, as an edit writes it and the interface shows it. */
 export function writtenEntry(grant: Grant): Record<string, Writable> {
   const { username, database, role, expires } = grant;
   const written: Record<string, Writable> = { username, database, role };
@@ -234,7 +221,6 @@ export function writtenEntry(grant: Grant): Record<string, Writable> {
   return written;
 }
 
-/** A boundary by the keys of the access file. */
 export function writtenBoundary(boundary: Boundary): Record<string, Writable> {
   const written: Record<string, Writable> = { via: boundary.via };
   for (const [key, { field }] of Object.entries(boundaryKeys)) {
@@ -245,13 +231,10 @@ export function writtenBoundary(boundary: Boundary): Record<string, Writable> {
   return written;
 }
 
-/** The kinds of table in the access file, and which record is one of which. */
-
 function keysOf<Key extends string>(keys: Readonly<Record<Key, unknown>>): readonly Key[] {
   return Object.keys(keys) as Key[];
 }
 
-/** The kinds of table in the access file, and the keys that each may have. */
 export const tables = {
   users: ["username", "email", "password_hash", "disabled", "tokens_valid_after", "attributes"],
   acl: ["username", "database", "role", ...keysOf(entryKeys)],
@@ -259,42 +242,36 @@ export const tables = {
 } as const;
 export type TableName = keyof typeof tables;
 
-/** True for a table's name in the access file. */
 export function isTableName(name: string | undefined): name is TableName {
   return name !== undefined && Object.hasOwn(tables, name);
 }
 
-/** A record of any table. */
 export type AccessRecord = User | Grant | Boundary;
 
-/** True for a user's record. */
 export function isUser(record: AccessRecord): record is User {
   return "tokensValidAfter" in record;
 }
 
-/** True for a boundary. */
 export function isBoundary(record: AccessRecord): record is Boundary {
   return "via" in record;
 }
 
-/** The table that a record is one of. */
 export function tableOf(record: AccessRecord): TableName {
   return isUser(record) ? "users" : isBoundary(record) ? "boundaries" : "acl";
 }
 
 const noAttributes: ReadonlyMap<string, AttributeValue> = new Map();
 
-/** The records of the access file in the file's own order. */
 export interface AccessRecords {
   readonly users: readonly User[];
   readonly grants: readonly Grant[];
   readonly boundaries: readonly Boundary[];
 }
 
-/** What is wrong in which record; the line is looked up only when there is something wrong. */
+/** A problem in a record. Its line is looked up only when needed. */
 export interface RecordProblem {
   readonly table: TableName;
-  /** Which of the table's records, from 0; -1 for what may not stand in the file at all. */
+  /** Index among the table's records, or -1 for something that is not allowed in the file. */
   readonly index: number;
   readonly key: string | undefined;
   readonly reason: string;
@@ -310,20 +287,18 @@ export class RecordsError extends Error {
   }
 }
 
-/** Told of each problem; reading goes on. */
+/** Called for each problem. Reading continues. */
 export type Report = (problem: RecordProblem) => void;
 
-/** A TOML table that has not been looked into. */
+/** A TOML table that has not been checked. */
 export type TomlTable = Record<string, unknown>;
 
-/** True for a TOML table. */
 export function isTable(value: unknown): value is TomlTable {
   return (
     typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date)
   );
 }
 
-/** The record as a table, all of whose keys are allowed; what is not is reported. */
 function readTable(
   table: TableName,
   record: unknown,
@@ -338,7 +313,7 @@ function readTable(
   for (const key of Object.keys(record)) {
     if (allowed.includes(key)) continue;
     const meant = suggestion(key, allowed);
-    // Another one may be anything that was pasted, such as a secret.
+    // Any other key may be pasted text such as a secret, so it is not quoted.
     const name = meant === undefined ? "" : ` ${quoteName(key)}`;
     const reason = `unknown key${name}; allowed: ${allowed.join(", ")}${askWhether(meant)}`;
     report({ table, index, key, reason });
@@ -346,7 +321,10 @@ function readTable(
   return record;
 }
 
-/** Reports what is wrong with a record's keys, but for one that is misspelt, which was reported. */
+/**
+ * Reports problems with a record's keys, except for a missing key that was already reported as
+ * misspelled.
+ */
 function failing(table: TableName, record: TomlTable, index: number, report: Report) {
   const allowed: readonly string[] = tables[table];
   return (key: string, reason: string): void => {
@@ -360,7 +338,7 @@ function failing(table: TableName, record: TomlTable, index: number, report: Rep
 const nameReason =
   "`username` must be 1 to 64 of letters, digits, '.', '_', '-', '@' (after `prefix:` for an external user)";
 
-/** Reads a user; undefined if something was reported of which nothing can be made. */
+/** Returns undefined if a problem was reported that makes the user unusable. */
 export function readUser(value: unknown, index: number, report: Report): User | undefined {
   const record = readTable("users", value, index, report);
   if (record === undefined) return undefined;
@@ -397,9 +375,9 @@ export function readUser(value: unknown, index: number, report: Report): User | 
 }
 
 /**
- * Reads those of some keys that a table has, each into its field. False if one was reported.
+ * Reads those of `keys` that the table has. Returns false if one was reported.
  *
- * @param into the record, whose role, if it has one, each must fit
+ * @param into the record to fill, whose role, if any, must fit each key
  */
 function readKeys(
   record: TomlTable,
@@ -422,7 +400,6 @@ function readKeys(
   return isGood;
 }
 
-/** Reads a boundary; undefined if something was reported. */
 export function readBoundary(value: unknown, index: number, report: Report): Boundary | undefined {
   const record = readTable("boundaries", value, index, report);
   if (record === undefined) return undefined;
@@ -441,14 +418,14 @@ export function readBoundary(value: unknown, index: number, report: Report): Bou
   return readKeys(record, boundaryKeys, boundary, fail) && bounds ? boundary : undefined;
 }
 
-/** Reads a grant; undefined if something was reported of which nothing can be made. */
+/** Returns undefined if a problem was reported that makes the grant unusable. */
 export function readGrant(value: unknown, index: number, report: Report): Grant | undefined {
   const record = readTable("acl", value, index, report);
   if (record === undefined) return undefined;
   const { username, database, role } = record;
   const isNamed = isUsername(username) || isExternalUsername(username);
   const isPlace = isDatabaseOrEvery(database);
-  // The role's own string, which all entries share.
+  // Use the shared string of the role instead of a copy for each entry.
   const given = entryRoles.find((known) => known === role);
   const fail = failing("acl", record, index, report);
   if (isNamed && isPlace && given !== undefined) {
@@ -467,10 +444,9 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
 
 type RecordOf<Name extends TableName> = { users: User; acl: Grant; boundaries: Boundary }[Name];
 
-/** Reads a record; undefined if something was reported of which nothing can be made. */
+/** Returns undefined if a problem was reported that makes the record unusable. */
 type ReadRecord<Read> = (value: unknown, index: number, report: Report) => Read | undefined;
 
-/** How a record of each table is read. */
 export const readers: { [Name in TableName]: ReadRecord<RecordOf<Name>> } = {
   users: readUser,
   acl: readGrant,
@@ -489,14 +465,13 @@ function readAll<Name extends TableName>(
   return [];
 }
 
-/** Records as far as they could be read, each in its place. */
+/** The records that could be read, each at its index. */
 export interface ReadRecords {
   readonly users: readonly (User | undefined)[];
   readonly grants: readonly (Grant | undefined)[];
   readonly boundaries: readonly (Boundary | undefined)[];
 }
 
-/** Reads a whole document. */
 export function readRecords(document: TomlTable, report: Report): ReadRecords {
   for (const key of Object.keys(document)) {
     if (isTableName(key)) continue;

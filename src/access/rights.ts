@@ -19,12 +19,12 @@ import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 import { judgeName, type Subject } from "./subject.ts";
 
-/** The one entry that decides on a table, or on what is no table's. */
+/** The entry that decides on a table, or on the whole database. */
 export interface DecidingEntry {
   readonly grant: Grant;
-  /** As people call it: `main`, `*`, `main.tickets`, `*.customer_*`. */
+  /** Its display name: `main`, `*`, `main.tickets`, `*.customer_*`. */
   readonly name: string;
-  /** True if its time is over and no other entry holds its place: it decides as `None`. */
+  /** True if it has expired and no other entry holds its place. It then decides as `None`. */
   readonly isLapsed: boolean;
 }
 
@@ -32,7 +32,9 @@ function isOver({ expires }: Grant, now: number): boolean {
   return expires !== undefined && expires <= now;
 }
 
-/** The entry of a place that is in force; what has lapsed is in force as `None` if it is alone. */
+/**
+ * The entry in force at a place. An expired entry without a permanent one still decides, as `None`.
+ */
 function entryAt(
   { lasting, temporary }: Place,
   name: string,
@@ -45,8 +47,8 @@ function entryAt(
 }
 
 /**
- * The places of a user's entries for a database and for `*`, in this order, and of each those that
- * `choose` takes; one with a single entry for all of it is that place.
+ * The places of a user's entries, first for the database, then for `*`, filtered by `choose`. A
+ * single entry for a whole database is its own place.
  */
 function* placesFor(
   grants: UserGrants,
@@ -68,9 +70,9 @@ function* placesFor(
 const everywhere = [EVERY_DATABASE];
 
 /**
- * Every entry that fits a table of a database, the one that decides first: of those for this
- * database, then of those for `*`, the one that names the table, the one whose pattern fits, and the
- * one for the whole of it. Without a table, the last of the three each.
+ * Every entry that matches a table, the deciding one first. Entries for the database precede those
+ * for `*`. Within each, the order is: names the table, its pattern matches, covers the whole
+ * database. Without a table, only the last kind counts.
  *
  * @param now epoch milliseconds
  */
@@ -85,7 +87,8 @@ function fittingEntries(
     const entry = entryAt(place, name, now);
     if (entry === undefined) continue;
     entries.push(entry);
-    // Behind a temporary one; one that has lapsed and has given way fits no more.
+    // The permanent entry, if a temporary one precedes it. A temporary entry that has expired no
+    // longer matches.
     const { lasting } = place;
     if (lasting !== undefined && lasting !== entry.grant) {
       entries.push({ grant: lasting, name, isLapsed: false });
@@ -94,7 +97,6 @@ function fittingEntries(
   return entries;
 }
 
-/** The one of the fitting entries that decides. */
 export function decidingEntry(
   snapshot: Snapshot,
   username: string,
@@ -105,13 +107,12 @@ export function decidingEntry(
   return fittingEntries(grantsOf(snapshot, username), database, table, now)[0];
 }
 
-/** A table or pattern in another case than a table is written in, and its entry. */
 interface OtherSpelling {
   readonly spelling: string;
   readonly entry: DecidingEntry;
 }
 
-/** How an entry of the user, for this database or for `*`, spells a table otherwise, if one does. */
+/** Finds an entry for this database or `*` that spells a table differently. */
 export function otherSpellingOf(
   grants: UserGrants,
   database: string,
@@ -131,9 +132,9 @@ export function otherSpellingOf(
 }
 
 /**
- * The entries in force through which a user may reach something of a database: those for it, and
- * those for `*` unless one is for the whole of it. What has lapsed and is alone in its place is
- * among them.
+ * The entries in force through which a user may reach anything in a database. Entries for `*` count
+ * only if none covers the whole named database. An expired entry is included if its place has no
+ * permanent one.
  */
 export function* entriesInForce(
   grants: UserGrants,
@@ -143,21 +144,19 @@ export function* entriesInForce(
   for (const { place, name } of placesFor(grants, database, (held) => held.places())) {
     const entry = entryAt(place, name, now);
     if (entry !== undefined) yield entry;
-    // Of each the whole comes last.
+    // The entry for the whole database comes last.
     if (entry !== undefined && name === database) return;
   }
 }
 
-/** True if no table and no column of a database is hidden from a user who may read it. */
+/** True if no table or column of a database is hidden from a user who may read it. */
 export function seesSchema(snapshot: Snapshot, username: string, database: string): boolean {
   const grants = grantsOf(snapshot, username);
   const held = grants.get(database) ?? grants.get(EVERY_DATABASE);
   return !(held instanceof DatabaseGrants) && held?.columns === undefined;
 }
 
-/** The answers to questions of access, as data: audit, command line and HTTP show the same. */
-
-/** Why a decision came out as it did; the codes are stable. */
+/** Reasons for a decision. The codes are stable, and audit, command line and HTTP show the same. */
 export type Reason =
   | "allowed"
   | "no_grant"
@@ -179,44 +178,45 @@ export type Reason =
   | "join_denied"
   | "not_narrowable";
 
-/** Why something is denied. */
 export type Denial = Exclude<Reason, "allowed">;
 
-/** The answer to one question of access. */
 export interface Decision {
   readonly allowed: boolean;
   readonly reason: Reason;
-  /** The role that counts there, if the user has one; of several tables and boundaries the narrowest. */
+  /** The role that counted, if any. The narrowest one if several tables or boundaries apply. */
   readonly role: EntryRole | undefined;
-  /** Which entry decided, such as `main`, `*`, `main.tickets`, `*.customer_*`; several with commas. */
+  /**
+   * The deciding entry, such as `main`, `*`, `main.tickets` or `*.customer_*`. Several are
+   * separated by commas.
+   */
   readonly entry: string | undefined;
-  /** The permission boundary that denies it, if one does. */
   readonly boundary?: string;
-  /** A sentence that says what is wrong and what is allowed, for the caller. */
+  /** A sentence for the caller: what is wrong and what is allowed. */
   readonly message?: string;
-  /** The conditions, as JSON, that all rows fulfil which it reads or changes. */
+  /** Conditions as JSON that every row read or changed must meet. */
   readonly filters?: readonly string[];
-  /** Those of them that its own `where` does not demand already. */
+  /** The conditions that the query's own `where` does not already demand. */
   readonly additions?: readonly string[];
 }
 
-/** What some elements of a query may do together, as `gatehouse engine` is told it. */
+/** A limit on some elements of a query together, as sent to `gatehouse engine`. */
 export interface QueryLimit {
-  /** The places in a Batch; 0 for a query that is none. */
+  /** Indices in a Batch, or 0 for a single query. */
   readonly elements: readonly number[];
-  /** Rows inserted, updated or deleted at most. */
   readonly changes?: number;
-  /** Rows of `returning` and Preview answered at most. */
+  /** Maximum rows that `returning` and Preview return. */
   readonly rows?: number;
-  /** The columns of a row that a Preview shows. */
+  /** The columns that a Preview may show. */
   readonly columns?: readonly string[];
 }
 
-/** What `gatehouse engine` compares by bytes for a caller, beside the column's own comparison. */
+/**
+ * Columns that `gatehouse engine` compares by bytes, in addition to the column's own comparison.
+ */
 export interface BytewiseColumns {
   readonly database: string;
   readonly table: string;
-  /** The columns of row filters and of `require_where`. */
+  /** The columns of row filters and `require_where`. */
   readonly bytewise: readonly string[];
   /** The row filter that inserted and updated rows must satisfy. */
   readonly written?: readonly {
@@ -226,64 +226,56 @@ export interface BytewiseColumns {
   }[];
 }
 
-/** A rule that asks for somebody's approval. */
+/** A rule that requires approval. */
 export interface ApprovalRule {
-  /** The entry or the boundary that asks. */
   readonly entry?: string;
   readonly boundary?: string;
   readonly database: string;
-  /** The rights that are used and need it. */
+  /** The rights in use that require approval. */
   readonly permissions: readonly PermissionClass[];
-  /** Who approves; if it is left out, who may grant on the database. */
+  /** Who may approve. By default, everyone who may grant on the database. */
   readonly approvers?: readonly string[];
 }
 
-/** The decision on a whole query: allowed only if every access in it is. */
+/** The decision on a whole query, allowed only if every access is. */
 export interface QueryDecision {
   readonly allowed: boolean;
-  /** That of the access that is denied; `approval_required` if all pass but for an approval. */
+  /** The reason of the denied access, or `approval_required` if only an approval is missing. */
   readonly reason: Reason | "approval_required";
-  /** One decision an access, up to and including the first that is denied. */
+  /** One decision per access, up to and including the first denial. */
   readonly decisions: readonly Decision[];
-  /** What the database must keep, since it cannot be known before. */
+  /** Limits that the database must enforce, since the numbers are unknown before the query runs. */
   readonly limits: readonly QueryLimit[];
-  /** What the database must compare by bytes. */
   readonly bytewise?: readonly BytewiseColumns[];
-  /** The rules that ask for approval, whether or not it was given. */
+  /** The rules that require approval, whether or not it was given. */
   readonly approvals: readonly ApprovalRule[];
-  /** Where one is asked for: the entries, row filters and boundaries that decide, as text. */
+  /** If approval is required: the deciding entries, row filters and boundaries, as text. */
   readonly basis?: string;
 }
 
-/** How a query came. */
 export interface QueryOrigin {
   readonly via: EntryPoint;
-  /** The OAuth client by which it came. */
   readonly client?: string | undefined;
 }
 
-/** How a query came, and what is behind. */
+/** How a query arrived, and its upstream. */
 export interface DecisionContext extends QueryOrigin {
-  /** Epoch milliseconds. */
   readonly now: number;
-  /** True if `gatehouse engine` is behind, which keeps limits and compiles aliases. */
+  /** True if the upstream is `gatehouse engine`, which enforces limits and compiles aliases. */
   readonly isEngine: boolean;
-  /** True if what asks for approval was approved. */
+  /** True if the required approval was given. */
   readonly isApproved?: boolean;
 }
 
-/** Why an access is denied, and by which entry or boundary. */
 export interface Objection {
   readonly reason: Denial;
   readonly message: string;
-  /** Undefined if there is none, or if no single one does. */
+  /** Undefined if there is none, or if no single entry decides. */
   readonly entry?: DecidingEntry | undefined;
   readonly boundary?: string;
 }
 
-/** Permission boundaries: which of them a query meets. */
-
-/** A boundary as people call it: `mcp`, `mcp client=.. username=rita database=main`. */
+/** A boundary's display name, such as `mcp` or `mcp client=.. username=rita database=main`. */
 export function boundaryName({ via, client, username, database }: Boundary): string {
   const parts = Object.entries({ client, username, database }).filter(
     ([, value]) => value !== undefined,
@@ -299,7 +291,7 @@ function concerns(boundary: Boundary, username: string, { via, client }: QueryOr
   );
 }
 
-/** The boundaries for a user on a database, in whatever case that is written. */
+/** The boundaries that apply to a user on a database, whose name is compared without case. */
 export function boundariesFor(
   { boundaries }: Snapshot,
   username: string,
@@ -315,7 +307,7 @@ export function boundariesFor(
   );
 }
 
-/** All that limits a user who comes this way: entries and boundaries, wherever they are for. */
+/** All entries and boundaries that limit a user who comes this way, for any database. */
 export function rulesFor(
   snapshot: Snapshot,
   username: string,
@@ -327,8 +319,8 @@ export function rulesFor(
 }
 
 /**
- * True if a user's queries may be judged by more than a role on a database: then they have to be
- * scanned in detail. Looks nothing up but the user.
+ * True if more than a role may limit the user's queries, so that they must be scanned in detail.
+ * Looks up only the user.
  */
 export function mayBeNarrowed(snapshot: Snapshot, username: string, context: QueryOrigin): boolean {
   return (
@@ -338,26 +330,21 @@ export function mayBeNarrowed(snapshot: Snapshot, username: string, context: Que
   );
 }
 
-/** Judges rights on a table or a database, by the entry that decides and the boundaries around it. */
-
-/** A decision that says no. */
 export interface DeniedDecision extends Decision {
   readonly reason: Denial;
 }
 
-/** A table, and the rights that are needed on it; on the database itself without one. */
+/** The rights needed on a table, or on the database itself without one. */
 export interface WantedRight {
   readonly table: string | undefined;
   readonly permissions: readonly PermissionClass[];
 }
 
-/** A right that is given, the entry that gives it, and all that fit there. */
 export interface GivenRight extends WantedRight {
   readonly entry: DecidingEntry;
   readonly fitting: readonly DecidingEntry[];
 }
 
-/** Rights that are given on one database, and the boundaries around them. */
 export interface GivenRights {
   readonly rights: readonly GivenRight[];
   readonly boundaries: readonly Boundary[];
@@ -368,7 +355,9 @@ function insufficient(permission: PermissionClass, where: string, role: EntryRol
   return { reason: "role_insufficient", message };
 }
 
-/** The entry that decides on a table, in force and in this spelling, or why there is none. */
+/**
+ * The deciding entry for a table, in force and spelled exactly, or the reason why there is none.
+ */
 function requireEntry(
   grants: UserGrants,
   database: string,
@@ -390,7 +379,6 @@ function requireEntry(
   return { reason: "grant_expired", message, entry };
 }
 
-/** What is wrong with the use of some rights by a role and within boundaries, if anything is. */
 function judgeRoles(
   permissions: readonly PermissionClass[],
   entry: DecidingEntry,
@@ -410,7 +398,6 @@ function judgeRoles(
   return undefined;
 }
 
-/** The decision that an objection comes to. */
 export function denied({ reason, message, entry, boundary }: Objection): DeniedDecision {
   return {
     allowed: false,
@@ -422,7 +409,7 @@ export function denied({ reason, message, entry, boundary }: Objection): DeniedD
   };
 }
 
-/** The rights on a database, if all are given, or the decision that denies them. */
+/** Returns the rights on a database if all are given, or the denial. */
 export function judgeRights(
   snapshot: Snapshot,
   subject: Subject,
@@ -452,7 +439,6 @@ export function judgeRights(
   return { rights, boundaries };
 }
 
-/** The decision that says yes, by the narrowest of the roles that count. */
 export function granted({ rights, boundaries }: GivenRights): Decision {
   let role = rights[0]?.entry.grant.role ?? "None";
   let names = rights[0]?.entry.name ?? "";
@@ -464,40 +450,34 @@ export function granted({ rights, boundaries }: GivenRights): Decision {
   return { allowed: true, reason: "allowed", role, entry: names };
 }
 
-/** How many requests boundaries let through: which windows a request counts in. */
-
-/** A window in which requests are counted. */
 export interface CountedWindow {
-  /** What is counted, of whom; another limit begins another window. */
+  /** Names the limit and the user. A changed limit starts another window. */
   readonly key: string;
   readonly limit: RateLimit;
-  /** How much is counted now. */
+  /** Points to add for this request. */
   readonly points: number;
 }
 
-/** A window in which requests of one user are counted. */
 export interface RateWindow extends CountedWindow {
-  /** The boundary, as people call it. */
   readonly boundary: string;
-  /** True if requests on one database alone are counted. */
+  /** True if only requests on one database count. */
   readonly isOfDatabase: boolean;
 }
 
-/** What a window comes to once a request was counted in it. */
 export interface RequestCount {
   readonly counted: number;
-  /** Seconds after which there is room again, 0 if the request passes. */
+  /** Seconds until there is room again, or 0 if the request passes. */
   readonly retryAfter: number;
 }
 
-/** Counts in a window, over all processes of a gateway, and over all replicas. */
+/** Counts in a window shared by all processes and replicas of a gateway. */
 export type CountRequests = (window: CountedWindow) => Promise<RequestCount>;
 
 /**
  * The windows in which a request counts.
  *
- * @param databases one for each element of a query: a boundary for a database counts those on it;
- *   undefined for a request that is none, which counts once where no database is meant
+ * @param databases one per element of a query, counted by the boundaries for that database.
+ * Undefined for a request that is not a query, which counts once in boundaries without a database.
  */
 export function rateWindowsOf(
   snapshot: Snapshot,

@@ -6,17 +6,14 @@ import type { CellValue, Row } from "../query/values.ts";
 import type { AttributeValue, Grant, Literal, RowComparison, RowCondition, User } from "./grant.ts";
 import type { Decision, Objection } from "./rights.ts";
 
-/** Attributes of users: what row filters refer to, and the values that both may have. */
-
-/** What attributes are called, as a regular expression without its ends. */
+/** An attribute name, as an unanchored regular expression. */
 export const attributeName = "[A-Za-z_][A-Za-z0-9_-]{0,63}";
-/** Text that stands for an attribute. */
 export const attributeReference = new RegExp(`^@${attributeName}$`);
 const wholeName = new RegExp(`^(?!username$)${attributeName}$`);
-/** Characters of a text that a filter compares with, or an attribute holds, at the most. */
+/** Maximum characters of a text in a filter or attribute. */
 const LONGEST_TEXT = 1024;
 
-/** True for a whole number, exact as it came. */
+/** True for a whole number that lost no digits. */
 export function isWhole(value: unknown): value is number | bigint {
   return typeof value === "bigint" || Number.isSafeInteger(value);
 }
@@ -30,7 +27,7 @@ export function isLiteral(value: unknown): value is Literal {
   );
 }
 
-/** Reads a user's attributes; undefined if they are none. */
+/** Undefined if the attributes are invalid. */
 export function readAttributes(value: unknown): Map<string, AttributeValue> | undefined {
   if (typeof value !== "object" || value === null || value instanceof Date) return undefined;
   const isValue = (one: unknown): one is AttributeValue =>
@@ -46,30 +43,28 @@ export function readAttributes(value: unknown): Map<string, AttributeValue> | un
   return attributes;
 }
 
-/** What attributes must be, in words that go on after "must be". */
+/** The expected form, as a continuation of "must be". */
 export const attributesForm =
   "names (letters, digits, _ and -; not username) with text, whole numbers, true, false, or lists of one of these";
 
-/** What a query's `where` demands of every row: the terms of its top-level `and`, or itself. */
-
-/** A comparison of one column. */
 type Term = Extract<Condition, { readonly column: string }>;
 
-/** The columns of a table as its operation may write them. */
 export interface ColumnSpelling {
   readonly table: string;
-  /** True in a join, where a column is a table's only if it says so. */
+  /** True in a join, where only a qualified column belongs to a table. */
   readonly isQualified: boolean;
 }
 
-/** The comparisons that every row has to fulfil. */
+/**
+ * The comparisons that every row must meet: the terms of a top-level `and`, or the condition
+ * itself.
+ */
 function termsOf(where: Condition | null | undefined): readonly Term[] {
   if (where === null || where === undefined) return [];
   const terms = "and" in where ? where.and : [where];
   return terms.filter((term): term is Term => "column" in term);
 }
 
-/** True if a column, as it is written, is this one of the table. */
 function isColumn(
   written: string,
   column: string,
@@ -78,15 +73,15 @@ function isColumn(
   return written === `${table}.${column}` || (!isQualified && written === column);
 }
 
-/** True for the same JSON type and characters; whole numbers go by value. */
+/** Compares JSON type and characters. Whole numbers are compared by value. */
 function areEqual(one: Literal, other: CellValue): boolean {
   if (isWhole(one)) return isWhole(other) && BigInt(one) === BigInt(other);
   return one === other;
 }
 
 /**
- * How many values a `where` leaves to a column by `=` or `IN`, of text and whole numbers; undefined
- * if it leaves it free.
+ * The number of values that `where` allows a column by `=` or `IN`, for text and whole numbers.
+ * Undefined if the column is not pinned.
  */
 export function pinnedValues(
   where: Condition | null | undefined,
@@ -103,24 +98,21 @@ export function pinnedValues(
   return counts.length === 0 ? undefined : Math.min(...counts);
 }
 
-/** Row filters: what they mean for a caller, and whether rows and queries keep to them. */
-
-/** A condition of a row filter with the caller's attributes put in. */
+/** A condition of a row filter with the caller's attributes filled in. */
 export interface ResolvedCondition {
   readonly column: string;
   readonly cmp: RowComparison;
   readonly value: Literal | readonly Literal[];
-  /** `cmp` and `value` as they stand in JSON. */
+  /** `cmp` and `value` as JSON text. */
   readonly comparison: string;
 }
 
-/** Who the attributes are of. */
 interface AttributeOwner {
   readonly username: string;
   readonly record: User | undefined;
 }
 
-/** The attribute that a value refers to; undefined if it stands for itself. */
+/** The attribute that a value refers to. Undefined for a plain value. */
 function attributeIn(value: Literal): string | undefined {
   return typeof value === "string" && value.startsWith("@") && !value.startsWith("@@")
     ? value.slice(1)
@@ -135,14 +127,13 @@ function isList(value: AttributeValue): value is readonly Literal[] {
   return Array.isArray(value);
 }
 
-/** The value that a literal stands for; undefined for an attribute that the caller lacks. */
+/** The value of a literal. Undefined for an attribute that the caller lacks. */
 function meaningOf(literal: Literal, owner: AttributeOwner): AttributeValue | undefined {
   const name = attributeIn(literal);
   if (name !== undefined) return attributeOf(owner, name);
   return typeof literal === "string" && literal.startsWith("@@") ? literal.slice(1) : literal;
 }
 
-/** True if a comparison can be made with such a value. */
 function fits(cmp: RowComparison, value: AttributeValue): boolean {
   if (cmp === "IN") return isList(value);
   if (isList(value)) return false;
@@ -196,13 +187,16 @@ function resolve(
   return resolved;
 }
 
-/** What filters came to, and the record whose attributes were put in. */
+/** Resolved filters, each with the record whose attributes were filled in. */
 const known = new WeakMap<
   Grant,
   { readonly record: User | undefined; readonly filter: ReturnType<typeof resolve> }
 >();
 
-/** The row filter of an entry with the attributes of its user put in, or `attribute_missing`. */
+/**
+ * The row filter of an entry with the user's attributes filled in, or the objection
+ * `attribute_missing`.
+ */
 export function filterOf(
   grant: Grant,
   record: User | undefined,
@@ -215,7 +209,7 @@ export function filterOf(
   return filter;
 }
 
-/** True if a cell fulfils the condition whatever the database's rules of comparison. */
+/** True if a cell meets the condition under any comparison rules of the database. */
 function isSatisfied({ cmp, value }: ResolvedCondition, cell: CellValue): boolean {
   if (isList(value)) return cmp === "IN" && value.some((one) => areEqual(one, cell));
   if (cmp === "=") return areEqual(value, cell);
@@ -239,7 +233,6 @@ function valueText(value: AttributeValue): string {
   return isList(value) ? `[${value.map(literalText).join(",")}]` : literalText(value);
 }
 
-/** The condition as JSON, as it goes into a `where`. */
 export function conditionText(
   { column, comparison }: ResolvedCondition,
   { table, isQualified }: ColumnSpelling,
@@ -257,7 +250,7 @@ function isSameValue(one: AttributeValue, other: CellValue): boolean {
   );
 }
 
-/** True if a `where` demands the condition already, of every row. */
+/** True if `where` already demands the condition of every row. */
 export function isDemanded(
   { column, cmp, value }: ResolvedCondition,
   where: Condition | null | undefined,
@@ -274,14 +267,16 @@ function denied({ column, cmp, value }: ResolvedCondition, problem: string): Obj
   return { reason: "row_denied", message: `${problem}: what is written must fulfil ${wanted}` };
 }
 
-/** The same where no row can be added, since the column it leaves out may not be written either. */
+/**
+ * As `denied`, for a grant that allows no Insert at all, because the filter's column may not be
+ * written.
+ */
 function closed(condition: ResolvedCondition, problem: string): Objection {
   const { reason, message } = denied(condition, problem);
   const why = `and ${quoteName(condition.column)} may not be written, so this grant allows no Insert`;
   return { reason, message: `${message}, ${why}; an administrator can change it` };
 }
 
-/** What is wrong with rows that are added under a grant, if anything is. */
 export function judgeRows(
   rows: readonly Row[],
   conditions: readonly ResolvedCondition[],
@@ -308,7 +303,6 @@ export function judgeRows(
   return undefined;
 }
 
-/** What is wrong with an Update's `set` and `add`, if anything is. */
 export function judgeUpdate(
   { set = {}, add = {} }: { readonly set?: Row; readonly add?: Row },
   conditions: readonly ResolvedCondition[],
@@ -325,7 +319,7 @@ export function judgeUpdate(
   return undefined;
 }
 
-/** What row filters add to a query of which each access is decided on. */
+/** The conditions that row filters add to a query whose accesses were all decided. */
 export function filterAdditions(
   { accesses }: Query,
   decisions: readonly Decision[],

@@ -25,21 +25,20 @@ import { EVERY_DATABASE } from "./roles.ts";
 export type { Grant, User } from "./grant.ts";
 
 /**
- * The whole access file at one moment, immutable. A request takes the current snapshot once and
- * decides by it alone, so that it never sees half of a change.
+ * The whole access file at one moment, immutable. A request takes one snapshot and uses only that,
+ * so that it never sees half of a change.
  */
 export interface Snapshot {
-  /** A short hash of the file's content, by which replicas can be compared. */
+  /** A short hash of the file's content, for comparing replicas. */
   readonly version: string;
   readonly users: ReadonlyMap<string, User>;
-  /** Username to entries, in the order of the file. */
+  /** Entries by username, in the order of the file. */
   readonly grants: ReadonlyMap<string, UserGrants>;
-  /** Databases that the file names, in entries and boundaries, by their lower-case form. */
+  /** Databases named in entries and boundaries, by their lower-case form. */
   readonly databases: ReadonlyMap<string, string>;
   readonly boundaries: readonly Boundary[];
 }
 
-/** The state before there is a file. */
 export const emptySnapshot: Snapshot = {
   version: "",
   users: new Map(),
@@ -50,27 +49,25 @@ export const emptySnapshot: Snapshot = {
 
 const none: UserGrants = new GrantCollection();
 
-/** The user's entries, by database (or `*`). */
 export function grantsOf(snapshot: Snapshot, username: string): UserGrants {
   return snapshot.grants.get(username) ?? none;
 }
 
-/** The user's entry for the whole of a database (or `*`) that is for good. */
+/** The user's permanent entry for a whole database (or `*`). */
 export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
   return lastingGrant(grantsOf(snapshot, username), database);
 }
 
-/** True if the user is an administrator: Owner on `*`, for good and with nothing that narrows it. */
+/** True if the user is an administrator: a permanent Owner on `*`, without limits. */
 export function isAdministrator(snapshot: Snapshot, username: string): boolean {
   return standingGrant(grantsOf(snapshot, username), EVERY_DATABASE)?.role === "Owner";
 }
 
-/** The user's grants as the interface lists them, in the file's order. */
+/** The user's grants as the API lists them, in the order of the file. */
 export function accessList(snapshot: Snapshot, username: string): EntryView[] {
   return Array.from(entriesIn(grantsOf(snapshot, username)), viewEntry);
 }
 
-/** The record of a user of whom nothing but the name is known. */
 export function blankUser(username: string): User {
   return {
     username,
@@ -81,12 +78,12 @@ export function blankUser(username: string): User {
   };
 }
 
-/** External users who have an entry and no record. */
+/** External users with entries but no record. */
 export function* unrecordedUsers({ users, grants }: Snapshot): Generator<string, void> {
   for (const name of grants.keys()) if (isExternalUsername(name) && !users.has(name)) yield name;
 }
 
-/** A user as the interface shows it: never with the hash. */
+/** A user as the API shows it, never with the password hash. */
 export interface UserView {
   username: string;
   email: string | null;
@@ -95,7 +92,6 @@ export interface UserView {
   access: EntryView[];
 }
 
-/** The public view of `user`. */
 export function viewUser(snapshot: Snapshot, user: User): UserView {
   return {
     username: user.username,
@@ -106,13 +102,13 @@ export function viewUser(snapshot: Snapshot, user: User): UserView {
   };
 }
 
-/** Names that are gathered between two sortings, at least. */
+/** Minimum number of names collected between two sorts. */
 const GATHERED = 1024;
 
 /**
- * Finds in steps the first `count` by name of those that `isMeant` takes, without sorting all.
+ * Finds in steps the first `count` users by name that `isMeant` accepts, without sorting all.
  *
- * @param after only names behind this one; all if it is undefined
+ * @param after returns only names after this one
  */
 export function* firstNames<T>(
   items: ReadonlyMap<string, T>,
@@ -134,16 +130,15 @@ export function* firstNames<T>(
   return gathered.sort().slice(0, count);
 }
 
-/** What is laid over a map: a value in the place of the one below, or null for none. */
+/** Changes laid over a map. Null removes a key. */
 type Layer<K, V> = ReadonlyMap<K, V | null>;
 
-/** Changes over which looking up stays as quick as in one map, beside a sixteenth of what is below. */
+/**
+ * Up to this many changes, plus a sixteenth of the base map, lookups stay as fast as in one map.
+ */
 const FEW = 1024;
 
-/**
- * A map that shares with an earlier one what did not change (copy-on-write): few changes, laid
- * over a map of many that is never written to again.
- */
+/** A copy-on-write map: few changes over a large base map, which is never written to again. */
 export class LayeredMap<K, V extends object | string | number> implements ReadonlyMap<K, V> {
   readonly #base: ReadonlyMap<K, V>;
   readonly #layer: Layer<K, V>;
@@ -153,7 +148,7 @@ export class LayeredMap<K, V extends object | string | number> implements Readon
     this.#layer = layer;
   }
 
-  /** `map` with changes made; undefined if so many have gathered that it is better made anew. */
+  /** `map` with changes. Undefined if so many have accumulated that a new map is better. */
   static over<K, V extends object | string | number>(
     map: ReadonlyMap<K, V>,
     changes: Layer<K, V>,
@@ -165,7 +160,7 @@ export class LayeredMap<K, V extends object | string | number> implements Readon
     return changes.size === 0 ? map : new LayeredMap(base, new Map([...earlier, ...changes]));
   }
 
-  /** The keys under which two maps may differ: few, if one came of the other. */
+  /** Keys under which two maps may differ. There are few if one was derived from the other. */
   static differing<K, V extends object | string | number>(
     one: ReadonlyMap<K, V>,
     other: ReadonlyMap<K, V>,
@@ -223,33 +218,28 @@ export class LayeredMap<K, V extends object | string | number> implements Readon
   }
 }
 
-/** The keys of one map, then those of the other that the first one has not. */
 function* union<K, V>(one: ReadonlyMap<K, V>, other: ReadonlyMap<K, V>): Generator<K> {
   yield* one.keys();
   for (const key of other.keys()) if (!one.has(key)) yield key;
 }
 
-/** The records, indexed for the decisions. */
 export interface AccessIndex {
   readonly snapshot: Snapshot;
-  /** How many grants name a database. */
   readonly uses: ReadonlyMap<string, number>;
 }
 
-/** What makes the records of one state those of the next. */
 export interface RecordChanges {
   readonly removed: readonly AccessRecord[];
   readonly added: readonly AccessRecord[];
 }
 
-/** Changed records of which each is looked at by itself; past it, all are indexed anew. */
+/** Up to this many changed records the index is updated. Beyond, it is rebuilt. */
 const FEW_RECORDS = 4096;
 
 function isGrant(record: AccessRecord): record is Grant {
   return tableOf(record) === "acl";
 }
 
-/** What names a database: an entry, or a boundary that is for one. */
 type DatabaseNamer = (Grant | Boundary) & Pick<Grant, "database">;
 
 function isNamer(record: AccessRecord): record is DatabaseNamer {
@@ -300,7 +290,9 @@ const conflicts: Record<GrantConflict, string> = {
   patterns_overlap: "two patterns of this user fit the same tables of this database",
 };
 
-/** @throws Refusal `invalid_entry` if an entry in the place of those `held` contradicts one that stays */
+/**
+ * @throws Refusal `invalid_entry` if the entry that replaces `held` conflicts with a remaining one
+ */
 export function requireNoConflict(grants: UserGrants, grant: Grant, held: readonly Grant[]): void {
   const changed = new GrantCollection();
   for (const own of entriesIn(grants)) {
@@ -311,7 +303,7 @@ export function requireNoConflict(grants: UserGrants, grant: Grant, held: readon
   throw new Refusal("invalid_entry", { message: `Invalid entry: ${conflicts[conflict]}` });
 }
 
-/** Puts a grant to the others of its user; what is wrong with it, if anything is. */
+/** Returns the conflict with the user's other grants, if there is one. */
 function addGrant(byUser: GrantsByUser, grant: Grant): GrantConflict | undefined {
   const { username } = grant;
   let own = byUser.get(username);
@@ -332,7 +324,7 @@ function* indexGrants(grants: ReadRecords["grants"], report: Report): Steps<Gran
   return byUser;
 }
 
-/** Indexes the records; those that contradict others are reported. */
+/** Indexes the records and reports conflicts. */
 export function* indexRecords(
   read: ReadRecords,
   version: string,
@@ -358,21 +350,21 @@ function changeUsers(known: Snapshot["users"], { removed, added }: RecordChanges
   return LayeredMap.over(known, changed);
 }
 
-/** The grants of users whose grants have changed; undefined if two contradict each other. */
+/** The grants of changed users. Undefined if two conflict. */
 function* groupGrants(
   { grants }: AccessRecords,
   usernames: ReadonlySet<string>,
 ): Steps<GrantsByUser | undefined> {
   const byUser: GrantsByUser = new Map();
   let isGood = true;
-  // In the order of the file, in which the interface lists them.
+  // In the order of the file, in which the API lists them.
   yield* visitEach(usernames.size === 0 ? [] : grants, (grant) => {
     if (usernames.has(grant.username)) isGood = addGrant(byUser, grant) === undefined && isGood;
   });
   return isGood ? byUser : undefined;
 }
 
-/** Databases that are named by other grants than before, with how many do so now. */
+/** The databases whose number of naming grants changed, with the new number. */
 function recountDatabases(
   uses: ReadonlyMap<string, number>,
   removed: readonly DatabaseNamer[],
@@ -400,9 +392,8 @@ function changeDatabases(known: Snapshot["databases"], counts: ReadonlyMap<strin
 }
 
 /**
- * The index of `records` made of that of an earlier state, with which it shares all that did not
- * change. Undefined if too much did, or if records contradict each other: then they are indexed
- * anew.
+ * Derives the index of `records` from an earlier one and shares everything unchanged. Undefined if
+ * too much changed or records conflict, in which case the index must be rebuilt.
  */
 export function* changeIndex(
   { snapshot, uses }: AccessIndex,

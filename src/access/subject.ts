@@ -4,15 +4,15 @@ import type { Denial } from "./rights.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-/** Who asks: a user, and the database its token is limited to (`*` for no limit). */
+/** A caller: the user, and the database that the token is limited to (`*` for no limit). */
 export interface Subject {
   readonly username: string;
   readonly tokenDatabase: string;
-  /** True if its token is limited to reading. */
+  /** True if the token is read-only. */
   readonly tokenReadOnly?: boolean;
 }
 
-/** Why a token does not open a right on a database, whatever its user may do there. */
+/** Why a token denies a right on a database, regardless of the user's entries. */
 export function judgeToken(
   { tokenDatabase, tokenReadOnly }: Subject,
   permission: PermissionClass,
@@ -22,7 +22,7 @@ export function judgeToken(
   return tokenReadOnly === true && permission !== "SELECT" ? "token_read_only" : undefined;
 }
 
-/** The same, and why a database cannot be meant: the file names it in another case. */
+/** As `judgeToken`, and denies a database that the file spells in another case. */
 export function judgeName(
   snapshot: Snapshot,
   subject: Subject,
@@ -36,7 +36,7 @@ export function judgeName(
   );
 }
 
-/** Why a user can do nothing at all, whatever its entries say; undefined if nothing is in the way. */
+/** Why a user is denied everything, regardless of entries. Undefined if nothing prevents access. */
 export function obstacleOf(
   { users }: Snapshot,
   username: string,

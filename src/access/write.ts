@@ -29,15 +29,15 @@ import { applyChanges, type Change, Draft, isDrafted, usernameOf } from "./recor
 import { type AccessRecords, type TableName, tableOf, writtenEntry } from "./records.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
-/** The file is written in a way that cannot be edited line by line. */
+/** The file is written in a form that cannot be edited line by line. */
 class UneditableError extends Error {}
 
-/** The statements of one table, placed in the whole file. */
+/** The statements of one table, with offsets in the whole file. */
 interface Table {
   readonly header: Statement;
-  /** The keys that stand right under the header. */
+  /** The keys directly under the header. */
   readonly keys: readonly KeyStatement[];
-  /** All that stands under it, with tables of its own such as `[users.attributes]`. */
+  /** All statements under the header, including subtables such as `[users.attributes]`. */
   readonly statements: readonly Statement[];
 }
 
@@ -50,14 +50,14 @@ interface Splice {
 }
 
 /**
- * A value in TOML on one line. Quotes that look like the start of a string of several lines are
+ * Renders a value as TOML on one line. Quotes that look like the start of a multi-line string are
  * escaped, so that the file stays plain.
  */
 function render(value: Writable): string {
   return renderValue(value).replaceAll("'''", "\\u0027\\u0027\\u0027");
 }
 
-/** A statement of a part of the file, placed in the whole. */
+/** Converts the offsets of a statement from a part of the file to the whole. */
 function moved<S extends Statement>(statement: S, by: number): S {
   const { start, end } = statement;
   const value =
@@ -68,20 +68,20 @@ function moved<S extends Statement>(statement: S, by: number): S {
 }
 
 /**
- * Edits the access file's bytes in place, whose text is never in memory as a whole: a change touches
- * the lines that it means and no other, so that the operator's comments, order, spacing and line
- * ends stay as they are. Edits are collected, then made at once by `finish`.
+ * Edits the access file's bytes in place, without the whole text in memory. A change touches only
+ * the lines it concerns, so the operator's comments, order, spacing and line ends stay. Edits are
+ * collected and made at once by `finish`.
  */
 class TextEditor {
   readonly #bytes: Buffer;
   readonly #lineEnd: string;
   readonly #blocks: Record<TableName, Block[]> = { users: [], acl: [], boundaries: [] };
   readonly #splices: Splice[] = [];
-  /** Where tables began that were taken out, and the blank line behind each that went with it. */
+  /** The starts of removed tables, with the blank line that was removed after each. */
   readonly #removed = new Map<number, string>();
 
   /**
-   * @param blocks where the tables stand, in bytes
+   * @param blocks the positions of the tables, in bytes
    * @throws UneditableError if the file is not written as tables
    */
   constructor(bytes: Buffer, blocks: readonly Block[] | undefined) {
@@ -99,7 +99,7 @@ class TextEditor {
     const block = this.#blocks[table].at(index);
     if (block === undefined) throw new UneditableError("the record to change is not in the file");
     const { start, end } = block;
-    // A character for each byte, so that places in the text are places in the bytes.
+    // One character per byte, so that offsets in the text are offsets in the bytes.
     const text = this.#bytes.toString("latin1", start, end);
     const [header, ...rest] = outline(text).map((statement) => moved(statement, start));
     if (header === undefined) throw new UneditableError("a table without a header");
@@ -108,7 +108,6 @@ class TextEditor {
     return { header, keys: own.filter((statement) => statement.kind === "key"), statements: rest };
   }
 
-  /** From the start of the statement's first line to the end of its last, line end included. */
   #lines({ start, end }: Statement): { start: number; end: number } {
     const lineEnd = this.#bytes.indexOf("\n", end);
     return {
@@ -117,7 +116,9 @@ class TextEditor {
     };
   }
 
-  /** Adds a table behind the last one of its kind, in its place if it was taken out, or at the end. */
+  /**
+   * Adds a table after the last one of its kind, in its place if that was removed, or at the end.
+   */
   append(table: TableName, fields: Record<string, Writable>): void {
     const last = this.#blocks[table].length > 0 ? this.#table(table, -1) : undefined;
     const at = last ? this.#lines(last.statements.at(-1) ?? last.header).end : this.#bytes.length;
@@ -131,9 +132,9 @@ class TextEditor {
   }
 
   /**
-   * Sets a key of a table, or takes it out if `value` is undefined.
+   * Sets a key of a table, or removes it if `value` is undefined.
    *
-   * @throws UneditableError if what it has is written as a table of its own
+   * @throws UneditableError if the value is written as a table of its own
    */
   set(table: TableName, index: number, key: string, value: Writable | undefined): void {
     const { header, keys, statements } = this.#table(table, index);
@@ -164,14 +165,14 @@ class TextEditor {
     this.#splices.push({ start: end, end, text });
   }
 
-  /** Takes a statement out, but leaves a comment that stood behind it. */
+  /** Removes a statement, but keeps a comment after it. */
   #remove(statement: Statement): void {
     const { start, end } = this.#lines(statement);
     const comment = this.#bytes.toString("utf8", statement.end, end).trimStart();
     this.#splices.push({ start, end, text: comment });
   }
 
-  /** Takes a table out, and one of the blank lines around it; comments stay. */
+  /** Removes a table and one of the blank lines around it. Comments stay. */
   removeTable(table: TableName, index: number): void {
     const { header, statements } = this.#table(table, index);
     for (const statement of [header, ...statements]) this.#remove(statement);
@@ -195,14 +196,13 @@ class TextEditor {
   }
 }
 
-/** The place of a record among others; it is there, since a change is judged by what it is made to. */
+/** The index of a record. It always exists, since the change was judged against these records. */
 function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => boolean): number {
   const index = records.findIndex(isMeant);
   if (index === -1) throw new UneditableError("the record to change is not in the file");
   return index;
 }
 
-/** Sets the keys of a record that are to differ from what they are. */
 function editKeys(
   editor: TextEditor,
   table: TableName,
@@ -264,9 +264,9 @@ function edit(editor: TextEditor, records: AccessRecords, change: Change): void 
 }
 
 /**
- * The bytes with `changes` made in them, in steps. `records` are those of the bytes.
+ * The bytes with `changes` made, in steps. `records` must be those of the bytes.
  *
- * @param blocks where the tables stand
+ * @param blocks the positions of the tables
  * @throws UneditableError if the file is not written as tables
  */
 function* editSteps(
@@ -283,7 +283,6 @@ function* editSteps(
   return editor.finish();
 }
 
-/** Where the tables of a plainly written file stand. */
 function* blocksOf({ preamble, blocks: { lengths, records } }: PlainFile): Steps<Block[]> {
   const blocks: Block[] = [];
   let start = preamble;
@@ -295,7 +294,7 @@ function* blocksOf({ preamble, blocks: { lengths, records } }: PlainFile): Steps
   return blocks;
 }
 
-/** The text with `changes` made in it. @throws UneditableError */
+/** @throws UneditableError */
 export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
   const bytes = Buffer.from(text);
   const blocks = outlinedBlocks(bytes.toString("latin1"));
@@ -306,7 +305,7 @@ function* areEqual<T>(some: readonly T[], others: readonly T[]): Steps<boolean> 
   let equal = some.length === others.length;
   yield* visitEach(some, (one, index) => {
     const other = others[index];
-    // Most records are the very same objects, since only what has changed was parsed.
+    // Most records are identical objects, since only changes were parsed.
     equal &&= one === other || isDeepStrictEqual(one, other);
   });
   return equal;
@@ -317,14 +316,16 @@ function* holdsExactly(parsed: AccessRecords, expected: AccessRecords): Steps<bo
   return usersAre && (yield* areEqual(parsed.grants, expected.grants));
 }
 
-/** A file that holds nobody is taken as truncated, so none is written. */
+/** A file without users and grants would be treated as truncated, so none is written. */
 class NothingLeftError extends UneditableError {
   constructor() {
     super("it would hold no user and no grant");
   }
 }
 
-/** The file with `changes` made, proven to hold the old records plus exactly those. */
+/**
+ * Edits the file, and verifies that the result holds the old records plus exactly these changes.
+ */
 export function* editAndVerify(
   before: ParsedAccess,
   file: string,
@@ -343,36 +344,32 @@ export function* editAndVerify(
   throw new UneditableError("the edit would change more than it means to");
 }
 
-/** Somebody who waits for a change to be made. */
 interface Writer {
   readonly plan: Plan;
   readonly options: ChangeOptions;
-  /** An earlier reading of the file, so that only what has changed is parsed. */
+  /** An earlier reading of the file, so that only changes are parsed. */
   readonly earlier: ParsedAccess | undefined;
   resolve(written: ParsedAccess): void;
   reject(error: unknown): void;
 }
 
-/** Changes of several writers that are written at once (group commit). */
+/** Changes of several writers, written at once (group commit). */
 interface Batch {
   readonly changes: readonly Change[];
-  /** Those whose changes these are. */
   readonly writers: readonly Writer[];
-  /** Those who were refused, each judged by what those before it change. */
+  /** Refused writers, each judged after the changes of the writers before it. */
   readonly refused: readonly { readonly writer: Writer; readonly error: unknown }[];
 }
 
-/** True for a writer whose change is written by itself. */
+/** True for a writer whose change must be written by itself. */
 function isAlone({ options: { force, beforeWrite } }: Writer): boolean {
   return force === true || beforeWrite !== undefined;
 }
 
 /**
- * Gathers from the head of the queue, in order, what can be written at once: no two changes of one
- * user, and nothing behind one that takes a record away. A head that is refused is a batch of its
- * own, since it was judged by what is on disk.
- *
- * @param most writers at most
+ * Collects from the head of the queue, in order, what can be written at once. A batch never has two
+ * changes of one user, or anything after a removal. A refused head forms its own batch, since it
+ * was judged by what is on disk.
  */
 function gatherBatch(current: Snapshot, queue: readonly Writer[], most: number): Batch {
   const changes: Change[] = [];
@@ -403,19 +400,21 @@ function gatherBatch(current: Snapshot, queue: readonly Writer[], most: number):
   return { changes, writers, refused };
 }
 
-/** The system does not let the file be written: by its rules, or for want of room. */
+/** Error codes for a file that cannot be written, because of its permissions or a lack of space. */
 const unwritableCodes = new Set([
   ...["EROFS", "EACCES", "EPERM", "EBUSY"],
   ...["ENOSPC", "EDQUOT", "EFBIG", "EIO"],
 ]);
-/** What stands in the file's place is no file: links in a circle, a socket, a path through a file. */
+/** Error codes for a path that is not a file: circular links, a socket, a path through a file. */
 const misplacedCodes = new Set(["ELOOP", "ENXIO", "ENOTDIR", "EISDIR", "ENAMETOOLONG"]);
 
 function invalid(message: string, cause: unknown): Refusal {
   return new Refusal("access_file_invalid", { message, cause });
 }
 
-/** What a writer is told that the access file cannot be changed by; other errors as they are. */
+/**
+ * Converts errors that mean the access file cannot be changed. Other errors are returned unchanged.
+ */
 function asWriteRefusal(error: unknown, file: string): unknown {
   if (error instanceof AccessFileError || error instanceof UnsafeFileError) {
     return new Refusal("access_file_invalid", { detail: error.message, cause: error });
@@ -438,14 +437,16 @@ function asWriteRefusal(error: unknown, file: string): unknown {
   return new Refusal("access_file_read_only", { detail, cause: error });
 }
 
-/** Who may read the file is judged where it is put in force. */
+/** Read permissions are checked where the file is loaded, not here. */
 const anyReader = { checkRead: false };
-/** Times that a change is begun anew because an operator saved the file meanwhile. */
+/** Attempts at a change when an operator saves the file in between. */
 const ATTEMPTS = 5;
-/** Milliseconds that a process leaves to others between two of its own writes. */
+/** Pause between two writes of one process, so that other processes get the lock. */
 const PAUSE_MS = 25;
 
-/** What the file will be; undefined if the changes of several writers cannot be made together. */
+/**
+ * The new content of the file. Undefined if the changes of several writers cannot be made together.
+ */
 async function prepare(
   { changes, writers: [first, ...others] }: Batch,
   current: ParsedAccess,
@@ -466,17 +467,14 @@ async function prepare(
   }
 }
 
-/** A file that is changed by writers of this process, who wait in line. */
 interface Target {
-  /** As it is named, for messages. */
+  /** The path as configured, for messages. */
   readonly file: string;
   readonly queue: Writer[];
 }
 
-/** The files that are being changed, by their paths. */
 const targets = new Map<string, Target>();
 
-/** Lets the writers of a batch know what came of it; they wait no more. */
 function settle({ file, queue }: Target, batch: Batch, written: ParsedAccess): void {
   const { writers, refused } = batch;
   queue.splice(0, writers.length + refused.length);
@@ -485,12 +483,12 @@ function settle({ file, queue }: Target, batch: Batch, written: ParsedAccess): v
 }
 
 /**
- * Writes at once what those at the head of the queue want, under the lock.
+ * Writes the changes at the head of the queue. The caller holds the lock.
  *
- * @param most writers at most
- * @returns what is now on disk; undefined if somebody who takes no lock, such as an editor, has
- *   written the file since it was read
- * @throws what the first one in the queue is refused with
+ * @param most maximum writers
+ * @returns the content on disk, or undefined if someone without the lock, such as an editor, has
+ * written the file since it was read
+ * @throws the refusal of the first writer in the queue
  */
 async function writeBatch(
   target: Target,
@@ -514,7 +512,7 @@ async function writeBatch(
   return next;
 }
 
-/** Serves the head of the queue. @throws what it is refused with */
+/** Serves the head of the queue. @throws its refusal */
 async function serveHead(target: Target, earlier: ParsedAccess | undefined): Promise<ParsedAccess> {
   const real = await realpath(target.file);
   return withLock(real, async () => {
@@ -527,7 +525,6 @@ async function serveHead(target: Target, earlier: ParsedAccess | undefined): Pro
   });
 }
 
-/** Serves all who wait, in order. */
 async function serve(target: Target): Promise<void> {
   const { file, queue } = target;
   let latest: ParsedAccess | undefined;
@@ -536,7 +533,7 @@ async function serve(target: Target): Promise<void> {
     try {
       latest = await serveHead(target, latest ?? head?.earlier);
     } catch (error) {
-      // Who has not got the lock in time has kept everybody waiting.
+      // While the head waited for the lock, everyone in the queue waited too.
       const failed = queue.splice(0, error instanceof LockTimeoutError ? queue.length : 1);
       for (const writer of failed) writer.reject(asWriteRefusal(error, file));
     }
@@ -546,15 +543,15 @@ async function serve(target: Target): Promise<void> {
 }
 
 /**
- * Changes the access file: takes its lock, reads it again, lets `plan` judge what it reads, edits
- * only what the changes mean, verifies the result and replaces the file atomically. Writers of one
- * process are served in order, and share a write where they can. A symlink is followed to the real
- * file. When this resolves, the new content is on disk.
+ * Changes the access file. It takes the lock, reads the file, calls `plan`, edits only what the
+ * changes concern, verifies the result and replaces the file atomically. Writers of one process are
+ * served in order and may share a write. A symlink is followed to the real file. When this
+ * resolves, the new content is on disk.
  *
- * @param earlier an earlier reading of the file, so that only what has changed is parsed
- * @returns what is now on disk
+ * @param earlier an earlier reading of the file, so that only changes are parsed
+ * @returns the content on disk
  * @throws Refusal from `plan` or `beforeWrite`, `last_owner`, `last_administrator`,
- *   `access_file_read_only`, `access_file_invalid` or `busy`
+ * `access_file_read_only`, `access_file_invalid` or `busy`
  */
 export function changeAccessFile(
   file: string,
@@ -590,10 +587,10 @@ const header = `# Who may do what. Edit this file while the gateway runs: a chan
 `;
 
 /**
- * Writes a new access file (0600) that holds what `changes` say.
+ * Writes a new access file (0600) with `changes`.
  *
- * @param prepare is done right before, and only if there is none yet
- * @returns its snapshot, or undefined if there is one already: then nothing is written
+ * @param prepare runs right before, only if there is no file yet
+ * @returns the snapshot, or undefined if a file exists already, which is left unchanged
  */
 export async function createAccessFile(
   file: string,
