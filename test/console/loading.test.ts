@@ -1,4 +1,4 @@
-import { globSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { temporaryDirectory } from "../access/kit.ts";
@@ -7,7 +7,6 @@ import { startGateway } from "../kit/gateway.ts";
 import { signedIn, startConsole } from "./kit.ts";
 
 const hooks = new URL("loaded-modules.ts", import.meta.url);
-const root = path.join(import.meta.dirname, "../..");
 
 /** What of the console a gateway loads that is used. */
 async function loadedWith(t: Test, config: string): Promise<string[]> {
@@ -33,20 +32,6 @@ t.test("without [console] nothing of it is loaded", async (t) => {
   t.strictSame(await loadedWith(t, ""), []);
   const config = `[console]\nlisten = "127.0.0.1:${await freePort()}"\n`;
   t.ok((await loadedWith(t, config)).length > 20, "with it, it is");
-});
-
-t.test("no right lives in a page: pages know words of entries, and decide nothing", (t) => {
-  const words = /\/(?:entry-view|limit-fields|roles|identifiers|approval|shown-rows)\.ts$/;
-  const pages = globSync("src/console/pages/*.ts", { cwd: root });
-  t.ok(pages.length > 10);
-  for (const page of pages) {
-    const text = readFileSync(path.join(root, page), "utf8");
-    const imports = text.matchAll(
-      /^import (?!type )(?:[^;]*?) from "(\.\.\/\.\.\/(?:access|identity|approvals|store|gateway)\/[^"]+)";/gms,
-    );
-    for (const [, from = ""] of imports) t.match(from, words, page);
-  }
-  t.end();
 });
 
 t.test("whoever may not see a page is told so by the gateway's own rules", async (t) => {
