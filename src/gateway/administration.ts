@@ -7,13 +7,12 @@ import { describeChanges } from "./change-records.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
-/** The caller, and the rights by which it acts. */
 export interface ActingCaller {
   readonly caller: Caller;
   readonly actor: Subject;
 }
 
-/** @throws Refusal `unauthenticated` if nobody is calling, whom the endpoint's requirement keeps out */
+/** @throws Refusal `unauthenticated` if the request has no caller */
 export function requireCaller({ authenticated }: Exchange): ActingCaller {
   const { caller, subject } = authenticated;
   if (caller === undefined || subject === undefined) throw new Refusal("unauthenticated");
@@ -21,14 +20,14 @@ export function requireCaller({ authenticated }: Exchange): ActingCaller {
 }
 
 /**
- * Changes the access file for the caller. The caller itself is looked up again in what is read
- * under the lock, so that one who has just lost its rights changes nothing. When this resolves,
- * the gateway decides by the new state.
+ * Changes the access file on behalf of the caller. The caller is looked up again in the file read
+ * under the lock, so a caller who has just lost their rights changes nothing. Resolves when the new
+ * state is in force.
  *
- * @param endsTokensOf a user whose tokens the change may end; they stay dead if an older access file
- *   is restored
+ * @param endsTokensOf a user whose tokens the change may end; they stay dead even if an older
+ * access file is restored
  * @returns the snapshot as written
- * @throws Refusal from `plan`, or why the file or the revocations cannot be changed
+ * @throws Refusal from `plan`, or if the file or the revocations cannot be changed
  */
 export async function changeAccess(
   gateway: Gateway,

@@ -7,7 +7,6 @@ import { endBeforeBody, leavesBodyUnread } from "./body.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
-/** The headers that every answer carries: names and values in turn. */
 export function commonHeaders(exchange: Exchange): string[] {
   const { decision, filters } = exchange.verdict;
   const headers = ["X-Request-Id", exchange.requestId];
@@ -18,9 +17,9 @@ export function commonHeaders(exchange: Exchange): string[] {
 }
 
 /**
- * Writes the head of an answer in JSON; `endJson` is to follow.
+ * Writes the head of a JSON response. Call `endJson` next.
  *
- * @param headers of its own: names and values in turn
+ * @param headers additional headers, as alternating names and values
  */
 function beginJson(exchange: Exchange, status: number, headers: readonly string[] = []): void {
   const { response } = exchange;
@@ -34,14 +33,12 @@ function beginJson(exchange: Exchange, status: number, headers: readonly string[
   ]);
 }
 
-/** Ends such an answer, perhaps with the last of its body. */
 function endJson(exchange: Exchange, last: string | Buffer | undefined): void {
   const { response } = exchange;
   if (leavesBodyUnread(exchange)) endBeforeBody(exchange, last);
   else response.end(last);
 }
 
-/** Sends a text that is JSON. */
 function sendText(
   exchange: Exchange,
   status: number,
@@ -53,7 +50,6 @@ function sendText(
   endJson(exchange, exchange.request.method === "HEAD" ? undefined : bytes);
 }
 
-/** Sends `body` as JSON. */
 export function sendJson(
   exchange: Exchange,
   status: number,
@@ -63,15 +59,13 @@ export function sendJson(
   sendText(exchange, status, JSON.stringify(body), headers);
 }
 
-/** Sends a success in the documented shape. */
 export function sendSuccess(exchange: Exchange, status: number, fields: object): void {
   sendJson(exchange, status, { status: "success", ...fields });
 }
 
-/** Characters that are written at a time. */
+/** In characters. */
 const PIECE_LENGTH = 1 << 16;
 
-/** Some items as JSON, and whether they are the last ones. */
 interface Piece {
   readonly text: string;
   readonly isLast: boolean;
@@ -94,7 +88,6 @@ function field([name, value]: [string, unknown]): string {
   return `${JSON.stringify(name)}:${JSON.stringify(value)}`;
 }
 
-/** Resolves when more can be written, or the client is gone. */
 async function whenWritable(response: ServerResponse): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   response.once("drain", resolve).once("close", resolve);
@@ -103,11 +96,11 @@ async function whenWritable(response: ServerResponse): Promise<void> {
 }
 
 /**
- * Sends a success with a list, which may be long: made in slices between which others are served,
- * and no faster than the client takes it.
+ * Sends a success response with a list that may be long. It is built in slices, so other requests
+ * are served in between, and written no faster than the client reads.
  *
- * @param items undefined stands for nothing, where the next one takes some looking for
- * @param rest further fields
+ * @param items undefined items are skipped; they let a slow search yield
+ * @param rest additional fields
  */
 export async function sendList(
   exchange: Exchange,
@@ -138,7 +131,7 @@ export async function sendList(
   endJson(exchange, tail);
 }
 
-/** Refusals that say by their challenge what is wrong with the token (RFC 6750, section 3.1). */
+/** Error codes in the challenge for refusals caused by the token (RFC 6750, section 3.1). */
 const errors: ReadonlyMap<string, string> = new Map<RefusalCode, string>([
   ["token_invalid", "invalid_token"],
   ["token_expired", "invalid_token"],
@@ -150,7 +143,7 @@ const errors: ReadonlyMap<string, string> = new Map<RefusalCode, string>([
 /**
  * The value of `WWW-Authenticate` for a refusal.
  *
- * @param scope what the refusal says is needed, in the place of all that the resource has
+ * @param scope the scopes that the refusal requires, instead of all scopes of the resource
  */
 function challengeOf(
   code: string,
@@ -165,23 +158,20 @@ function challengeOf(
   return `Bearer ${parameters.join(", ")}`;
 }
 
-/** What a caller is told when it is refused. */
 interface Rejection {
   readonly code: string;
   readonly status: number;
   readonly message: string;
-  /** Further members of the body. */
   readonly members?: Members | undefined;
-  /** Seconds. */
+  /** In seconds. */
   readonly retryAfter?: number | undefined;
   readonly allow?: string | undefined;
-  /** The scopes that the request needs, separated by spaces. */
   readonly scope?: string | undefined;
 }
 
 /**
- * What a client is to ask for when a scope is missing: also what it holds already, since some ask
- * for what the challenge names and no more, and would lose the rest by the step up.
+ * The scope for a step-up challenge: the missing scopes and those that the token already has. Some
+ * clients request exactly what the challenge names and would lose the others.
  */
 function scopeToAskFor(
   { authenticated: { principal } }: Exchange,
@@ -191,7 +181,7 @@ function scopeToAskFor(
   return [...new Set([...(principal?.scopes ?? []), ...missing.split(" ")])].sort().join(" ");
 }
 
-/** Sends a refusal in the documented shape: the only place where errors become answers. */
+/** Sends a refusal in the documented shape. All error responses are written here. */
 export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   const { code, status, message, members, retryAfter, allow } = rejection;
   const headers: string[] = [];
@@ -202,13 +192,13 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);
-  // What waits for an approval is not refused yet.
+  // A request that waits for approval has not been refused yet.
   const said = status < 400 ? "pending" : "error";
   const body = { status: said, message, code, ...members, request_id: exchange.requestId };
   sendJson(exchange, status, body, headers);
 }
 
-/** What the client is told of an error; all that it is not told goes to the log. */
+/** The error that the client sees. Details that it must not see go to the log. */
 function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Rejection {
   if (error instanceof Refusal) {
     const { code, detail, token } = error;
@@ -230,10 +220,10 @@ function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Reje
   return new Refusal("internal_error");
 }
 
-/** Answers a request with what was thrown on its way: the one place where refusals end. */
+/** Answers a request with the error thrown while it was handled. All refusals end here. */
 export function reject(gateway: Gateway, exchange: Exchange, error: unknown): void {
   const { request, response, requestId } = exchange;
-  // The client went away while its body was read: there is nobody to answer.
+  // The client left while its body was being read, so no response can be sent.
   if (request.destroyed && !request.complete) return;
   try {
     const rejection = asRejection(gateway, exchange, error);

@@ -1,4 +1,4 @@
-/** A thread that brings the index of the audit's files up to date, and ends. */
+/** Worker thread that brings the index of the audit files up to date, then exits. */
 import { stat } from "node:fs/promises";
 import { constants, setPriority } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -6,13 +6,13 @@ import { workerData } from "node:worker_threads";
 import { extendIndex, removeOldIndexes } from "../observe/audit-index.ts";
 import { auditFilesOf, isCompressed } from "../observe/audit-search.ts";
 
-/** A twentieth of a processor is enough for some thousand requests a second. */
+/** Idle time per unit of work. One twentieth of a CPU indexes a few thousand requests a second. */
 const REST = 19;
 
 const file = String(workerData);
 const files = (await auditFilesOf(file, 0)).filter((one) => !isCompressed(one));
 const inodes = await Promise.all(files.map(async (one) => String((await stat(one)).ino)));
 removeOldIndexes(file, new Set(inodes));
-// Queries go first: on Linux this is the priority of the thread alone.
+// Queries take precedence. On Linux this sets the priority of this thread only.
 setPriority(constants.priority.PRIORITY_LOW);
 for (const one of files) await extendIndex(file, one, (ms) => delay(REST * ms));

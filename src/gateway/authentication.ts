@@ -9,24 +9,26 @@ import { requireOwnHost, requireOwnOrigin } from "./origins.ts";
 import { isLoopbackAddress } from "./peer.ts";
 import type { Endpoint } from "./route.ts";
 
-/** Where the metadata of the protected resource `/mcp` is (RFC 9728, section 3.1). */
+/** The path of the metadata of the protected resource `/mcp` (RFC 9728, section 3.1). */
 export const metadataPath = "/.well-known/oauth-protected-resource";
 
-/** The canonical identifier of the protected resource: the audience of its tokens (RFC 8707). */
+/**
+ * The canonical identifier of the protected resource, which is the audience of its tokens (RFC
+ * 8707).
+ */
 export function resourceOf({ publicUrl }: Pick<Gateway, "publicUrl">): string {
   return `${publicUrl}/mcp`;
 }
 
-/** What a challenge of `/mcp` tells. */
 export function mcpChallenge({ publicUrl }: Gateway): ResourceChallenge {
   return { metadata: `${publicUrl}${metadataPath}/mcp`, scope: mcpScopes.join(" ") };
 }
 
 /**
- * Finds out who is calling by a login token, where the endpoint requires one.
+ * Authenticates the caller by login token if the endpoint requires one.
  *
- * @returns false if that is not known yet, since the token has to be verified first
- * @throws Refusal if there is no caller to be believed
+ * @returns false if the token still has to be verified
+ * @throws Refusal if no caller can be authenticated
  */
 export function authenticateCaller(
   { configuration, tokens, access, revocations }: Gateway,
@@ -48,13 +50,16 @@ export function authenticateCaller(
   return true;
 }
 
-/** True if clients reach the gateway on this machine alone, where names can be rebound. */
+/**
+ * True if clients can reach the gateway only from this machine, where DNS rebinding is possible.
+ */
 function isLocalOnly({ request }: Exchange): boolean {
   return isLoopbackAddress(request.socket.localAddress?.replace(/^::ffff:/, "") ?? "");
 }
 
 /**
- * Finds out who is calling `/mcp`; the challenge leads whoever has no good token to one.
+ * Authenticates the caller of `/mcp`. The challenge tells clients without a valid token where to
+ * get one.
  *
  * @throws Refusal `host_not_allowed`, `origin_not_allowed`, or one of the 401 codes
  */
@@ -70,10 +75,10 @@ export async function authenticateMcp(gateway: Gateway, exchange: Exchange): Pro
 }
 
 /**
- * Looks again at who is calling, where time has passed since the token was shown: a body may have
- * been long on its way, and a stream is open for longer.
+ * Checks the caller again some time after the token was presented: a body may take long to arrive,
+ * and a stream stays open even longer.
  *
- * @throws Refusal with one of the 401 codes if the token would not be accepted any more
+ * @throws Refusal with one of the 401 codes if the token would no longer be accepted
  */
 export function requireStillGood(gateway: Gateway, { authenticated }: Exchange): void {
   const { caller, principal } = authenticated;

@@ -8,11 +8,11 @@ import { Refusal } from "../refusal.ts";
 import { type Exchange, hasBody, payerOf } from "./exchange.ts";
 
 /**
- * Counts the request bodies that are held in memory, so that together they stay within a bound,
- * and that nobody's bodies take more of it than they leave to all others.
+ * Limits the memory that request bodies take. All bodies together stay within `limit`, and one
+ * user's bodies never take more than they leave free for everyone else.
  */
 export class BodyBudget {
-  /** Bytes, no fewer than the largest body may have. */
+  /** In bytes, at least the size of the largest allowed body. */
   limit: number;
   readonly #heldFor = new Map<string, number>();
   #held = 0;
@@ -21,12 +21,12 @@ export class BodyBudget {
     this.limit = limit;
   }
 
-  /** @throws Refusal `busy` if the bytes would exceed the bound, or the share of who sends them */
+  /** @throws Refusal `busy` if the bytes exceed the limit or the sender's share */
   take(exchange: Exchange, bytes: number): void {
     if (exchange.body.heldBytes === 0) exchange.body.heldFor = payerOf(exchange);
     const own = this.#heldFor.get(exchange.body.heldFor) ?? 0;
     const left = this.limit - this.#held - bytes;
-    // A single body may have all that is free: nothing but its size limits it.
+    // A sender's only body may use all free memory. Only its own size limit applies.
     const isAlone = own === exchange.body.heldBytes;
     if (left < 0 || (!isAlone && own + bytes > left)) {
       throw new Refusal("busy", { detail: "max_buffered_bytes", retryAfter: 1 });
@@ -36,7 +36,6 @@ export class BodyBudget {
     exchange.body.heldBytes += bytes;
   }
 
-  /** Gives back what the exchange holds. */
   release(exchange: Exchange): void {
     const { heldBytes, heldFor } = exchange.body;
     if (heldBytes === 0) return;
@@ -49,16 +48,15 @@ export class BodyBudget {
 }
 
 const nothing = Buffer.alloc(0);
-/** Bytes of the first buffer for a body that comes in pieces. */
 const FIRST_BYTES = 4096;
-/** Bytes that are held ready for each that has come, at most. */
+/** The largest ratio of allocated bytes to received bytes. */
 const GROWTH = 8;
-/** Bytes of a piece whose memory is given back at once. */
+/** In bytes. The memory of larger pieces is freed at once. */
 const LARGE_PIECE = 16 * 1024;
 
 /**
- * Gives memory back that nobody looks at any more. Left to the collector it would count until that
- * goes through the whole heap, and have it do so after every few large bodies.
+ * Frees memory that is no longer used. Otherwise it would stay until the next full garbage
+ * collection, and a few large bodies would trigger one.
  */
 function giveBack(piece: Buffer): void {
   const { buffer: memory, length } = piece;
@@ -67,19 +65,18 @@ function giveBack(piece: Buffer): void {
 }
 
 /**
- * Gathers a body in one buffer that grows as needed, so that a body in a million pieces costs no
- * more memory than the budget is told.
+ * Collects a body in one growing buffer, so a body in a million pieces uses no more memory than the
+ * budget counts.
  */
 class BodyCollector {
   readonly #exchange: Exchange;
   readonly #limit: number;
   readonly #budget: BodyBudget;
-  /** Bytes that the body will have, as far as it is told: no more is ever held ready. */
+  /** The announced body size in bytes. The buffer never grows beyond it. */
   readonly #expected: number;
   #buffer: Buffer = nothing;
   #length = 0;
 
-  /** @param limit bytes that the body may have at most */
   constructor(exchange: Exchange, limit: number, budget: BodyBudget) {
     this.#exchange = exchange;
     this.#limit = limit;
@@ -87,12 +84,12 @@ class BodyCollector {
     this.#expected = Number(exchange.request.headers["content-length"] ?? limit);
   }
 
-  /** Adds a piece. @throws Refusal `body_too_large` or `busy` */
+  /** @throws Refusal `body_too_large` or `busy` */
   add(piece: Buffer): void {
     const length = this.#length + piece.length;
     if (length > this.#limit) throw bodyTooLarge(this.#limit);
     if (piece.length === this.#expected) {
-      // A body in one piece is taken as it is.
+      // A body that arrives in one piece is used without copying.
       this.#budget.take(this.#exchange, length);
       this.#buffer = piece;
       this.#length = length;
@@ -114,64 +111,58 @@ class BodyCollector {
     this.#buffer = grown;
   }
 
-  /** The whole body so far. */
   get body(): Buffer {
     const isFull = this.#length === this.#buffer.length;
     return isFull ? this.#buffer : this.#buffer.subarray(0, this.#length);
   }
 }
 
-/** The refusal of a body that is larger than `limit` bytes, which it names. */
 function bodyTooLarge(limit: number): Refusal {
   return new Refusal("body_too_large", {
     message: `Request body too large: the limit is ${limit} bytes`,
   });
 }
 
-/** Bytes that a body may have on routes that the gateway answers itself. */
+/** The body limit of routes that the gateway answers itself. */
 export const SMALL_BODY_BYTES = 16 * 1024;
 
-/** `application/json` with parameters as RFC 9110, section 8.3.1, writes them. */
+/** `application/json` with parameters (RFC 9110, section 8.3.1). */
 const jsonType =
   /^application\/json[ \t]*(?:;[ \t]*(?:[\w!#$%&'*+.^`|~-]+=(?:[\w!#$%&'*+.^`|~-]+|"[^"\\]*")[ \t]*)?)*$/i;
 
-/** True for `application/json`, in UTF-8 if it says a charset. */
+/** True for `application/json`, either without a charset or with UTF-8. */
 function isJsonType(header: string | undefined): boolean {
   if (header === undefined) return false;
   if (header === "application/json") return true;
-  // The parser forgives what another one may read differently, such as a second charset.
+  // The parser accepts headers that another parser may read differently, such as one with two
+  // charsets.
   const charsets = header.match(/;[ \t]*charset=/gi)?.length ?? 0;
   if (!jsonType.test(header) || charsets > 1) return false;
   const { charset } = parse(header).parameters;
   return charset === undefined || /^utf-?8$/i.test(charset);
 }
 
-/** @throws Refusal `unsupported_media_type` unless the body is plain JSON in UTF-8 */
 export function requireJson({ headers }: IncomingMessage): void {
   const encoding = headers["content-encoding"];
   const isPlain = encoding === undefined || encoding.toLowerCase() === "identity";
   if (!isPlain || !isJsonType(headers["content-type"])) throw new Refusal("unsupported_media_type");
 }
 
-/** @throws Refusal `body_too_large` if the head tells of more bytes */
 export function requireLength({ headers }: IncomingMessage, limit: number): void {
   if (Number(headers["content-length"] ?? 0) > limit) throw bodyTooLarge(limit);
 }
 
-/** Who wants a body. */
 interface BodyReceiver {
-  /** The body is there, whole. */
   take(body: Buffer): void;
-  /** Refusal `body_too_large` or `busy`. */
   fail(error: unknown): void;
 }
 
 /**
- * Reads the whole body. If the client goes away before its end, the receiver is told nothing: its
- * exchange ends like any other.
+ * Reads the whole body. If the client disconnects first, the receiver is not called, and the
+ * exchange ends as usual.
  *
- * @param limit bytes
- * @throws Refusal `body_too_large` if the head says so
+ * @param limit in bytes
+ * @throws Refusal `body_too_large` if the head announces more
  */
 export function readBody(
   exchange: Exchange,
@@ -195,7 +186,6 @@ export function readBody(
   request.on("data", onData).on("end", onEnd);
 }
 
-/** What is wrong with a body, in the terms of its fields; an unknown field is named first. */
 function describe(issues: readonly z.core.$ZodIssue[]): string {
   const unknown = issues.find((issue) => issue.code === "unrecognized_keys");
   if (unknown !== undefined)
@@ -210,9 +200,9 @@ function describe(issues: readonly z.core.$ZodIssue[]): string {
 }
 
 /**
- * Reads a small JSON body into the shape that the route expects.
+ * Parses a small JSON body into the shape that the route expects.
  *
- * @throws Refusal `invalid_body` saying what is wrong, JsonFault `duplicate_key`
+ * @throws Refusal `invalid_body` with the validation errors, JsonFault `duplicate_key`
  */
 export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): z.output<Shape> {
   try {
@@ -228,35 +218,36 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   throw new Refusal("invalid_body", { message });
 }
 
-/** Bytes of a body that is of no use which are read all the same, to keep the connection. */
+/** Unneeded bodies up to this size are read so that the connection can be kept. */
 const SMALL_BYTES = 16 * 1024;
-/** Bytes of a larger one that are read so that its sender gets to see the answer. */
+/** The limit for reading larger bodies, so that the sender gets to see the response. */
 const DROPPED_BYTES = 64 * 1024 * 1024;
-/** As many of one that says to be longer than that: its end is never seen. */
+/** The limit for bodies that announce more than `DROPPED_BYTES`, whose end is never reached. */
 const BEGUN_BYTES = 1024 * 1024;
-/** Milliseconds for which such bytes are read. */
 const DROPPING_MS = 10_000;
-/** Milliseconds of silence after which the sender is taken to have the answer. */
+/** After this much silence, the sender is assumed to have the response. */
 const UNREAD_LINGER_MS = 1000;
 
 /**
- * True if a body is still on its way that nobody wants, and that is too long, or of no known
- * length, to wait for its end: then the answer must be the connection's last.
+ * True if an unneeded body is still arriving and is too long, or of unknown length, to wait for.
+ * The response must then be the last on the connection.
  */
 export function leavesBodyUnread({ request, body }: Exchange): boolean {
   const { headers, complete } = request;
   if (complete || !hasBody(headers)) return false;
   if (body.isLost) return true;
-  // Who waits to be asked may send the body or not: nobody could tell where the next request is.
+  // A client that sent `Expect` may send the body or not, so the start of the next request is
+  // unknown.
   if (headers.expect !== undefined && !body.isInvited) return true;
   return !(Number(headers["content-length"]) <= SMALL_BYTES);
 }
 
 /**
- * Reads a body for nothing, within bounds: some clients look for an answer only when they have sent
- * all, and to close before that could take it away from them (RFC 9112, section 9.6).
+ * Reads and discards the rest of a body, within limits. Some clients read the response only after
+ * they have sent everything, and closing earlier could lose it (RFC 9112, section 9.6).
  *
- * @param done called once, when all has come, nothing comes any more, or it is too much
+ * @param done called once: when everything has arrived, or after a moment without data or past the
+ * limits
  */
 function dropRest(request: IncomingMessage, done: () => void): void {
   const startedAt = performance.now();
@@ -275,13 +266,13 @@ function dropRest(request: IncomingMessage, done: () => void): void {
     done();
   });
   request.socket.once("close", () => clearTimeout(timer));
-  // What it went up to would pause it when that is ended.
+  // The forwarding stream would pause the request when that stream ends.
   request.unpipe().resume();
 }
 
 /**
- * Ends an answer whose request is still arriving. The connection is closed as soon as that is over,
- * and in any case soon.
+ * Ends a response whose request is still arriving. The connection closes when the request has
+ * arrived, or after a short time.
  */
 export function endBeforeBody(exchange: Exchange, answer: string | Buffer | undefined): void {
   const { request, response, body } = exchange;
@@ -296,8 +287,8 @@ export function endBeforeBody(exchange: Exchange, answer: string | Buffer | unde
 }
 
 /**
- * Closes the connection behind an answer that went out before its request had arrived whole, as an
- * upstream's may. What comes behind the body is not taken for a request.
+ * Closes the connection after a response that was sent before its request had fully arrived, as
+ * upstreams may do. Bytes after the body are not parsed as a request.
  */
 export function closeBehindAnswer({ request }: Exchange): void {
   const { complete, headers, socket } = request;
@@ -310,7 +301,7 @@ export function closeBehindAnswer({ request }: Exchange): void {
   dropRest(request, () => endConnection(socket));
 }
 
-/** Ends a connection, and closes it soon if the client does not. */
+/** Ends a connection. If the client does not close it too, it is destroyed after a short time. */
 export function endConnection(socket: Socket): void {
   socket.end();
   const timer = setTimeout(() => socket.destroy(), UNREAD_LINGER_MS);

@@ -13,9 +13,10 @@ import type { Audit } from "../observe/audit.ts";
 import { type AuditedChange, type Author, auditedChange, author } from "../observe/audit-line.ts";
 import type { Log } from "../observe/log.ts";
 
-/** Changes of users, grants and boundaries as the audit tells them. */
-
-/** The names of an entry, as decisions have them: `main`, or `main.tickets` for each of its tables. */
+/**
+ * The names of a grant's targets as decisions use them: `main`, or `main.tickets` for each of its
+ * tables.
+ */
 export function entryNames({ database, tables }: Grant): string[] {
   return tables?.map((table) => `${database}.${table}`) ?? [database];
 }
@@ -49,19 +50,16 @@ function describe(change: Change): AuditedChange {
   }
 }
 
-/** What a program was asked to change. */
 export function describeChanges(changes: readonly Change[]): AuditedChange[] {
   return changes.map(describe);
 }
 
-/** A grant of a difference, which reads `user place role`. */
 function ofWords(change: string, words: string): AuditedChange {
   const [user = "", ...rest] = words.split(" ");
   const role = rest.at(-1) ?? "";
   return { change, user, entry: rest.slice(0, -1).join(" "), role };
 }
 
-/** What differs after a file was edited. */
 export function describeDiff(diff: AccessDiff): AuditedChange[] {
   const users = (change: string, names: readonly string[]) =>
     names.map((user) => ({ change, user }));
@@ -84,29 +82,26 @@ export function describeDiff(diff: AccessDiff): AuditedChange[] {
 }
 
 /**
- * Notes of changes on their way into the audit. Commands, which work also while no gateway runs, and
- * other processes of a gateway append a note of each change to a file of the service directory; the
- * gateway's first process writes them into the audit. By them it also knows which states of the
- * access file no program has made: those are edits by hand.
+ * Notes of changes that still have to reach the audit. Commands, which also work while no gateway
+ * runs, and other gateway processes append each change to a file in the service directory. The
+ * gateway's first process writes the notes to the audit. The notes also tell which versions of the
+ * access file a program wrote; all others are manual edits.
  */
 
 const noteShape = z.object({
-  /** When it was made. */
   at: z.iso.datetime(),
-  /** The version of the access file that it has made. */
+  /** The version of the access file that the change produced. */
   accessVersion: z.string().optional(),
-  /** Left out where the audit has it already. */
   author: author.optional(),
   changes: z.array(auditedChange).optional(),
 });
 type ChangeNote = z.infer<typeof noteShape>;
 
-/** Where notes stand until they are in the audit. */
 export function changeNotesOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "audit_pending");
 }
 
-/** Adds a note. @throws the error of the file system, or of the lock */
+/** @throws the error of the file system or of the lock */
 export async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void> {
   const line = `${JSON.stringify({ at: new Date().toISOString(), ...note })}\n`;
   await withLock(file, async () => {
@@ -120,12 +115,16 @@ function parseNote(line: string): ChangeNote[] {
     const { data } = noteShape.safeParse(JSON.parse(line));
     return data === undefined ? [] : [data];
   } catch {
-    // Cut by a crash.
+    // The line was cut off by a crash.
     return [];
   }
 }
 
-/** Takes all notes away, the oldest first. @throws the error of the file system, or of the lock */
+/**
+ * Removes all notes and returns them, oldest first.
+ *
+ * @throws the error of the file system or of the lock
+ */
 async function takeNotes(file: string): Promise<ChangeNote[]> {
   return withLock(file, async () => {
     const text = await readFile(file, "utf8").catch(() => "");
@@ -134,39 +133,34 @@ async function takeNotes(file: string): Promise<ChangeNote[]> {
   });
 }
 
-/** Changes that one line names. */
 const NAMED = 100;
-/** Milliseconds after which a state of the access file that no program has noted was made by hand. */
+/** A version of the access file that no program has noted within this time is a manual edit. */
 const NOTED_WITHIN_MS = 1500;
-/** Versions that are remembered. */
 const REMEMBERED = 1000;
 
 interface JournalOptions {
   readonly audit: Audit;
   readonly log: Log;
   readonly accessFile: string;
-  /** Where commands and other processes leave their notes. */
   readonly notes: string;
-  /** True for the one process of a gateway that writes what is noted. */
+  /** True for the one process of a gateway that writes notes to the audit. */
   readonly isFirst: boolean;
 }
 
-/** Writes a line for each change that no request's line tells of. */
+/** Writes audit lines for changes that no request's line contains. */
 export interface ChangeJournal {
-  /** Says that the audit has, or will have, who made a version of the access file. */
+  /** Records that the audit already has, or will have, the author of this version. */
   noteVersion(accessVersion: string): void;
-  /** Writes the line of a change; none for nothing. */
+  /** Writes the audit line of a change. Writes nothing if `changes` is empty. */
   write(author: Author, changes: readonly AuditedChange[], accessVersion?: string): void;
   /**
-   * Writes what somebody else has changed. An edit of the access file is taken for one by hand,
-   * unless a program has noted it by then.
+   * Writes changes made elsewhere. An edit of the access file counts as manual unless a program
+   * notes it in time.
    */
   onReload(event: ReloadEvent): void;
-  /** Writes what is not written yet. */
   close(): Promise<void>;
 }
 
-/** Opens the journal of a process. */
 export function openChangeJournal(options: JournalOptions): ChangeJournal {
   const { audit, log, accessFile, notes, isFirst } = options;
   const versions = new Set<string>();
@@ -224,7 +218,7 @@ export function openChangeJournal(options: JournalOptions): ChangeJournal {
         write(event.author, describeDiff(diff), snapshot.version);
         return;
       }
-      // By now: it may have another owner later.
+      // Read now, because the file may have another owner later.
       const author: Author = { kind: "file", name: ownerOf(accessFile) };
       const judge = () => {
         if (!versions.has(snapshot.version)) write(author, describeDiff(diff), snapshot.version);

@@ -9,33 +9,35 @@ import { sendRejection } from "./answer.ts";
 import { type Exchange, requirePlainHead } from "./exchange.ts";
 
 /**
- * Milliseconds for which a drained connection must have been silent before it is closed: longer than
- * clients think that send one request after the other, so that none of theirs meets its end.
+ * How long a drained connection must be silent before it is closed. It exceeds the think time of
+ * clients that send requests one after the other, so none of their requests meets a closing
+ * connection.
  */
 const SILENCE_MS = 1000;
-/** Milliseconds for those that come before nobody listens any more, and have said nothing yet. */
+/**
+ * The same for connections that were accepted just before listening stopped and have sent nothing
+ * yet.
+ */
 const LINGER_MS = 250;
-/** Requests that may wait on one connection; who sends more without reading is cut. */
+/**
+ * The maximum number of pipelined requests per connection. A client that exceeds it is
+ * disconnected.
+ */
 const MAX_WAITING = 64;
 
-/** What is done with a request. */
 interface Service {
-  /** Its turn has come. */
   serve(exchange: Exchange): void;
   /**
-   * Its answer is out, or its connection has ended.
+   * Called when the response is sent or the connection has closed.
    *
-   * @param bytes that went out, head and body
+   * @param bytes sent, head and body
    */
   finish(exchange: Exchange, bytes: number): void;
 }
 
-/** A client's connection, with the requests on it. */
 class ClientConnection {
   readonly socket: Socket;
-  /** The request that is served. */
   current: Exchange | undefined;
-  /** The last that has come. */
   latest: Exchange | undefined;
   readonly waiting: Exchange[] = [];
 
@@ -45,21 +47,21 @@ class ClientConnection {
 }
 
 /**
- * The connections of the listener, and their graceful shutdown. The requests of one are served one
- * after the other: each is judged by what is in force when the answers before it are out, and a
- * connection never costs more than one request does.
+ * Tracks the listener's connections and shuts them down gracefully. Requests on one connection are
+ * served in order. Each is judged by the rules in force after the responses before it, and a
+ * connection never costs more than one request.
  */
 export class Connections {
   readonly #server: Server;
   readonly #service: Service;
   readonly #open = new Map<Duplex, ClientConnection>();
-  /** What lies under the connections that speak TLS. */
+  /** Raw sockets under TLS connections. */
   readonly #encrypted = new Set<Socket>();
-  /** Requests whose answers say, because of the drain alone, that their connection ends. */
+  /** Requests whose responses end the connection only because of the drain. */
   readonly #last = new WeakSet<Exchange>();
   #taken = 0;
   #isDraining = false;
-  /** Set when nobody listens any more; resolves when the last connection is closed. */
+  /** Set when listening has stopped. Resolves when the last connection is closed. */
   #closed: Promise<unknown> | undefined;
 
   constructor(server: Server, service: Service) {
@@ -81,14 +83,14 @@ export class Connections {
     if (this.#isDraining) this.#closeOnceSilent(connection);
   }
 
-  /** Keeps a connection under TLS in view, which may never become one on which HTTP is spoken. */
+  /** Tracks a raw TLS socket, which may never complete its handshake. */
   #shakeHands(socket: Socket): void {
     this.#encrypted.add(socket);
     socket.once("close", () => this.#encrypted.delete(socket));
     if (this.#isDraining) closeUnlessBegun(socket);
   }
 
-  /** The connection on which a TLS handshake has failed, to answer in plain text. */
+  /** The raw socket of a failed TLS handshake, so that the response can be sent as plain text. */
   underTls(socket: Duplex): Socket | undefined {
     if (!(socket instanceof Socket)) return undefined;
     const { remoteAddress, remotePort } = socket;
@@ -97,12 +99,11 @@ export class Connections {
       .find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress);
   }
 
-  /** The last request that a connection carried, if there was one. */
   latestOn(socket: Duplex): Exchange | undefined {
     return this.#open.get(socket)?.latest;
   }
 
-  /** True if a request that comes now is served at once, and not behind others or not at all. */
+  /** True if a request that arrives now is served at once, neither queued nor dropped. */
   isFree(socket: Duplex): boolean {
     const connection = this.#open.get(socket);
     if (connection === undefined || connection.current !== undefined) return false;
@@ -110,8 +111,9 @@ export class Connections {
   }
 
   /**
-   * Has a request served once those before it on its connection are answered. It is not carried out
-   * if the answer before it ends the connection, so that its own could never be sent.
+   * Serves a request after the responses to earlier requests on its connection. The request is not
+   * executed if an earlier response ends the connection, because its own response could never be
+   * sent.
    */
   arrive(exchange: Exchange): void {
     const connection = this.#open.get(exchange.request.socket);
@@ -136,31 +138,32 @@ export class Connections {
     exchange.whenClosed?.();
     const { waiting, socket } = connection;
     this.#service.finish(exchange, socket.bytesWritten - writtenBefore);
-    // The answer that is out may have been the connection's last.
+    // The response just sent may have been the last on the connection.
     if (!socket.writable) waiting.length = 0;
     const next = waiting.shift();
     if (next !== undefined) this.#begin(connection, next);
-    // An answer that began before the drain has promised to keep its connection.
+    // A response that began before the drain promised to keep its connection open.
     else if (this.#isDraining) this.#closeOnceSilent(connection);
   }
 
   /**
-   * Takes no more connections. No client is told so yet: one that came back at once could still be
-   * let in by a process that is about to stop listening too, and be reset by its end.
+   * Stops accepting connections. Clients are not told yet: one that reconnected at once could reach
+   * a process that is about to stop listening too, and its connection would be reset.
    */
   async stopListening(): Promise<void> {
     await this.#letIn();
     this.#closed = once(this.#server, "close");
-    // Not the HTTP server's own, which also cuts kept connections on which a request is arriving.
+    // `close` of the HTTP server would also cut kept-alive connections on which a request is
+    // arriving.
     NetServer.prototype.close.call(this.#server);
   }
 
   /**
-   * Takes no more connections and lets requests in flight finish, those among them that are just
-   * arriving on connections that were kept. Each connection is told so with its last answer, or
-   * closed once it has been silent for a moment.
+   * Stops accepting connections and lets requests in flight finish, including those still arriving
+   * on kept-alive connections. Each connection ends with its last response, or after a moment of
+   * silence.
    *
-   * @param grace milliseconds after which what is left is cut
+   * @param grace milliseconds after which remaining connections are cut
    */
   async drain(grace: number): Promise<void> {
     if (this.#closed === undefined) await this.stopListening();
@@ -174,29 +177,29 @@ export class Connections {
     const timer = setTimeout(() => this.#cut(), grace);
     await this.#closed;
     clearTimeout(timer);
-    // The server counts a connection as closed before the connection says so, and its request ends.
+    // The server counts a connection as closed before its `close` event ends the request.
     while (this.#open.size > 0) await nextTurn();
   }
 
-  /** Cuts every connection, also those on which HTTP is spoken no more. */
+  /** Destroys every connection, including upgraded ones and those in a TLS handshake. */
   #cut(): void {
     for (const { socket } of this.#open.values()) socket.destroy();
     for (const socket of this.#encrypted) socket.destroy();
   }
 
-  /** Takes the connections that wait to be taken: with the listener they would be reset. */
+  /** Accepts the connections in the backlog, which would be reset when the listener closes. */
   async #letIn(): Promise<void> {
     const deadline = performance.now() + LINGER_MS;
     let before: number;
     do {
       before = this.#taken;
-      // One of them is taken in a turn of the event loop, and the first turn may be half over.
+      // Each turn of the event loop accepts one connection, and the first turn may be half over.
       await nextTurn();
       await nextTurn();
     } while (this.#taken > before && performance.now() < deadline);
   }
 
-  /** Has the answer say that the connection ends with it, and no more the one before it. */
+  /** Marks a response as the last on its connection and unmarks the one before it. */
   #makeLast(exchange: Exchange, before?: Exchange): void {
     if (before !== undefined && this.#last.delete(before)) before.response.shouldKeepAlive = true;
     if (exchange.response.headersSent || !exchange.response.shouldKeepAlive) return;
@@ -214,8 +217,8 @@ export class Connections {
 }
 
 /**
- * Closes a connection after a time if it is silent then. What had arrived is read first, since a
- * process that is busy may come to both only later.
+ * Closes a connection after a delay if it is silent by then. Pending data is read first, because a
+ * busy process may handle timer and data late.
  */
 function closeLater(socket: Socket, milliseconds: number, isSilent: () => boolean): void {
   const look = () => {
@@ -225,29 +228,27 @@ function closeLater(socket: Socket, milliseconds: number, isSilent: () => boolea
   socket.once("close", () => clearTimeout(timer));
 }
 
-/** Closes a connection soon on which not even a handshake has begun. */
+/** Soon closes a connection on which not even a handshake has begun. */
 function closeUnlessBegun(socket: Socket): void {
   closeLater(socket, LINGER_MS, () => socket.bytesRead === 0);
 }
 
-/** True if the head of an answer has gone out that says its connection ends. */
 function isFarewell({ response }: Exchange): boolean {
   return response.headersSent && !response.shouldKeepAlive;
 }
 
-/** Milliseconds that a client has to take the answer to what it could not say. */
+/** How long a client has to read the response to a broken request. */
 const UNREAD_LINGER_MS = 1000;
 
-/** What came on a connection without ever becoming a request, and how it was answered. */
+/** Bytes on a connection that never became a request, and the response to them. */
 export interface BrokenRequest {
   readonly socket: Duplex;
   readonly requestId: string;
   readonly refusal: Refusal;
-  /** Bytes of the answer. */
   readonly bytes: number;
 }
 
-/** What to say of an error on a connection; undefined if the client is gone. */
+/** The refusal for a connection error, or undefined if the client is gone. */
 function refusalFor({ code }: NodeJS.ErrnoException): Refusal | undefined {
   if (code === "ECONNRESET" || code === "EPIPE") return undefined;
   if (code === "HPE_HEADER_OVERFLOW") return new Refusal("headers_too_large");
@@ -255,12 +256,11 @@ function refusalFor({ code }: NodeJS.ErrnoException): Refusal | undefined {
   return new Refusal("bad_request");
 }
 
-/** True if nothing was ever said on the connection, so that there is nothing to answer. */
+/** True if the client never sent anything, so that there is nothing to answer. */
 function isSilent(socket: Duplex): boolean {
   return socket instanceof Socket && socket.bytesRead === 0;
 }
 
-/** The answer to a head that never became a request, for which there is no response to write to. */
 function rawAnswer(requestId: string, { code, status, message }: Refusal): Buffer {
   const body = JSON.stringify({ status: "error", message, code, request_id: requestId });
   const head = [
@@ -281,7 +281,6 @@ function closeSoon(socket: Duplex): void {
   socket.once("close", () => clearTimeout(timer));
 }
 
-/** True if it is this request's turn to be answered and nothing of its answer is out. */
 function canAnswer({ response }: Exchange, socket: Duplex): boolean {
   return response.socket === socket && !response.headersSent;
 }
@@ -294,22 +293,22 @@ function refuse(exchange: Exchange, refusal: Refusal): void {
 }
 
 /**
- * Answers what breaks the rules of HTTP or comes too slowly, then closes the connection. Nothing
- * is ever written into or before answers that are still to come on it.
+ * Answers requests that violate HTTP or arrive too slowly, then closes the connection. Never writes
+ * into or ahead of responses that are still pending on it.
  */
 export class BrokenRequests {
   readonly #answered = new WeakSet<Duplex>();
   readonly #note: (broken: BrokenRequest) => void;
 
-  /** @param note told of each answer that belongs to no exchange */
+  /** @param note called with each response that belongs to no exchange */
   constructor(note: (broken: BrokenRequest) => void) {
     this.#note = note;
   }
 
   /**
-   * Answers for an error of the parser, or of a clock that ran out.
+   * Answers a parser error or a timeout.
    *
-   * @param latest the last request that the connection carried, if there was one
+   * @param latest the last request on the connection, if any
    */
   fail(error: NodeJS.ErrnoException, socket: Duplex, latest: Exchange | undefined): void {
     const refusal = refusalFor(error);
@@ -317,9 +316,8 @@ export class BrokenRequests {
     else this.refuse(refusal, socket, latest);
   }
 
-  /** Answers with a refusal once it is its turn. */
   refuse(refusal: Refusal, socket: Duplex, latest: Exchange | undefined): void {
-    // Whatever else is sent after a break is part of it.
+    // Everything sent after the first error is part of it.
     if (this.#answered.has(socket)) return;
     this.#answered.add(socket);
     if (latest === undefined || (latest.request.complete && latest.response.writableFinished)) {
@@ -347,9 +345,9 @@ export class BrokenRequests {
 }
 
 /**
- * Refuses a request whose head two readers could read differently.
+ * Refuses a request whose head two parsers could read differently.
  *
- * @returns true if there was something to refuse
+ * @returns true if the request was refused
  */
 export function refuseOddHead(exchange: Exchange): boolean {
   try {

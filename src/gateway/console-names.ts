@@ -10,16 +10,14 @@ import { credentialOf } from "./query.ts";
 
 const TIMEOUT_MS = 2000;
 const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;
-/** Names of one list; a longer one helps nobody. */
 const OFFERED = 200;
-/** Tables of a pattern whose columns are looked up. */
 const DESCRIBED = 5;
 
 const origin = { via: "query" } as const;
 
 /**
- * Offers the names of databases, tables and columns on which a user of the console may grant.
- * What the upstream does not tell in time is left out.
+ * Suggests databases, tables and columns on which a console user may grant. Names that the upstream
+ * does not return in time are left out.
  */
 export function namesOffered({ access, routing, headers }: Gateway) {
   const mayOffer = (actor: Subject, database: string) =>
@@ -72,7 +70,7 @@ export function namesOffered({ access, routing, headers }: Gateway) {
     return {
       databases: databases.slice(0, OFFERED),
       tables: tables.slice(0, OFFERED),
-      // The form parts names by commas.
+      // The form separates names with commas.
       columns: [...new Set(columns.flat())].filter((name) => !name.includes(",")).slice(0, OFFERED),
     };
   };

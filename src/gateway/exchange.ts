@@ -10,24 +10,23 @@ import type { ClientSink } from "../upstream/forward-attempt.ts";
 import type { EngineReport } from "../upstream/headers.ts";
 import type { Peer } from "./peer.ts";
 
-/** Headers that a request may have; how many bytes they may take, the parser says. */
+/** The maximum number of headers. The parser limits their size. */
 const MAX_HEADERS = 128;
 
-/** A host and perhaps a port (RFC 9110, section 7.2), of those names that DNS and addresses have. */
+/**
+ * A host and optional port (RFC 9110, section 7.2), with the characters of DNS names and IP
+ * addresses only.
+ */
 const authority = /^(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i;
 
-/** A length in its one plain spelling, and no larger than every reader can count. */
+/** A length in canonical decimal form, small enough for every parser. */
 const plainLength = /^(?:0|[1-9]\d{0,14})$/;
 
 function refused(message: string): Refusal {
   return new Refusal("bad_request", { message: `Bad request: ${message}` });
 }
 
-/**
- * How often a header stands in a head.
- *
- * @param name in lower case
- */
+/** @param name in lower case */
 export function occurrences({ rawHeaders }: IncomingMessage, name: string): number {
   let count = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -46,8 +45,8 @@ function requireOneHost(request: IncomingMessage): void {
 }
 
 /**
- * The parser takes more than one way to tell a length; a server behind might take one of them for
- * another (RFC 9112, section 6).
+ * The parser accepts several forms of message length. An upstream might choose another one (RFC
+ * 9112, section 6).
  */
 function requirePlainFraming({ httpVersion, headers }: IncomingMessage): void {
   const { "transfer-encoding": encoding, "content-length": length } = headers;
@@ -61,7 +60,7 @@ function requirePlainFraming({ httpVersion, headers }: IncomingMessage): void {
 }
 
 /**
- * Refuses a head that keeps the letter of HTTP but that two readers could read differently.
+ * Refuses a head that is valid HTTP but that two parsers could read differently.
  *
  * @throws Refusal `bad_request` or `headers_too_large`
  */
@@ -73,50 +72,44 @@ export function requirePlainHead(request: IncomingMessage): void {
   requirePlainFraming(request);
 }
 
-/** A request's path as sent, without its query string. */
+/** The request's path as sent, without its query string. */
 export function pathOf({ url: target = "" }: IncomingMessage): string {
   const query = target.indexOf("?");
   return query === -1 ? target : target.slice(0, query);
 }
 
-/** True if the head tells of a body (RFC 9112, section 6). */
+/** True if the head announces a body (RFC 9112, section 6). */
 export function hasBody(headers: IncomingHttpHeaders): boolean {
   return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;
 }
 
-/** Listeners of an answer that are no leak. */
+/** The number of response listeners below which Node does not warn of a leak. */
 const MAX_LISTENERS = 24;
-/** The route of a path that fits none. */
 export const UNKNOWN_ROUTE = "unknown";
 
-/** What the listener knows of a request. */
 interface Arrival {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly peer: Peer;
-  /** True for a WebSocket handshake on a connection that the HTTP server has handed over. */
+  /** True for a WebSocket handshake on a connection that the HTTP server has detached. */
   readonly isHandshake: boolean;
-  /** Headers that the answer carries besides its own: names and values in turn. */
   readonly extraHeaders: readonly string[];
 }
 
-/** What a challenge tells a client of a protected resource besides its realm (RFC 9728). */
+/** The parts of a challenge for a protected resource besides the realm (RFC 9728). */
 export interface ResourceChallenge {
-  /** The URL of the resource's metadata. */
   readonly metadata: string;
-  /** All scopes that the request needs, so that one step up is enough. */
+  /** All scopes that the request needs, so that one step-up is enough. */
   readonly scope: string;
 }
 
-/** What routing has found. */
 interface Routed {
-  /** The route's pattern: the metric's label, bounded in number. */
+  /** The route's pattern, used as a metric label because the number of patterns is bounded. */
   readonly pattern: string;
-  /** The values of the route's path parameters, as sent. */
+  /** Path parameters as sent, not decoded. */
   readonly parameters: Readonly<Record<string, string>>;
-  /** True if no audit line is wanted. */
+  /** True if the request is left out of the audit. */
   readonly isQuiet: boolean;
-  /** Set on a protected resource: what a challenge there must say. */
   readonly resource: ResourceChallenge | undefined;
 }
 
@@ -127,19 +120,15 @@ const unrouted: Routed = {
   resource: undefined,
 };
 
-/** What authentication has found: nothing on public routes and while it is off. */
+/** The result of authentication. Empty on public routes and while authentication is off. */
 interface Authenticated {
-  /** The user that the audit names; at a login, the one who it is said to be. */
+  /** The username in the audit. At a login it is the claimed, unverified name. */
   readonly username: string | undefined;
-  /** Who asks, for the policy. */
   readonly subject: Subject | undefined;
-  /** Who has shown a login token. */
   readonly caller: Caller | undefined;
-  /** Who has shown a token for `/mcp`. */
   readonly principal: Principal | undefined;
 }
 
-/** Nobody is known to call. */
 export const nobody: Authenticated = {
   username: undefined,
   subject: undefined,
@@ -147,70 +136,57 @@ export const nobody: Authenticated = {
   principal: undefined,
 };
 
-/** How far the body was read. */
 class RequestBody {
-  /** Bytes of it, and of answers, that are held in memory, and on whose account. */
+  /**
+   * Bytes of the body and of responses held in memory, and the account that they are charged to.
+   */
   heldBytes = 0;
   heldFor = "";
-  /** True once a client that waits to be asked for its body was asked. */
+  /** True once a client that sent `Expect: 100-continue` has been asked for its body. */
   isInvited = false;
-  /** True if no more of it can be read. */
+  /** True if the rest of the body can no longer be read. */
   isLost = false;
-  /** True once the answer is written and the rest of the body is read for nothing. */
+  /** True once the response is written and the rest of the body is being discarded. */
   isDropped = false;
 }
 
-/** What authorization has found, as the audit and the answer's headers tell it. */
+/** The result of authorization, as shown in the audit and in response headers. */
 class Verdict {
-  /** The first few of what the request asks of databases, and how many there are. */
   operations: readonly AuditedOperation[] = [];
   count = 0;
   decision: "allow" | "deny" | undefined;
-  /** The stable code of what denied it, or broke it off. */
   reason: string | undefined;
-  /** The conditions of row filters that were added to the query, as JSON. */
   filters: readonly string[] = [];
-  /** The external token that was refused, and more precisely why. */
+  /** The refused external token, with the precise reason. */
   refusedToken: (RefusedToken & { readonly detail: string | undefined }) | undefined;
-  /** The id of the approval that it asked for, or is run by. */
   approval: string | undefined;
-  /** The rate limits in which it was counted. */
   rates: readonly AuditedRate[] | undefined;
-  /** What the engine has told besides its answer. */
   report: EngineReport | undefined;
-  /** What the request has changed of users, grants and revocations. */
   changes: readonly AuditedChange[] | undefined;
-  /** Set with a decision on a stream: throws a Refusal once it would be denied. */
+  /** Set for streams. Throws a Refusal once the request would no longer be allowed. */
   requireStillAllowed: (() => void) | undefined;
 
-  /** Notes what is asked. */
   ask(operations: readonly AuditedOperation[], count = operations.length): void {
     this.operations = operations;
     this.count = count;
   }
 
-  /** Notes that it may go on. */
   allow(): void {
     this.decision = "allow";
   }
 
-  /**
-   * Notes why it was refused.
-   *
-   * @param status the HTTP status of the refusal, also if its own protocol has none
-   */
+  /** @param status the HTTP status of the refusal, even if the client's protocol has none */
   deny(code: string, status: number): void {
     this.reason = code;
     if (status < 500) this.decision = "deny";
   }
 
-  /** Notes why what was allowed has been cut. */
   breakOff(code: string): void {
     this.reason = code;
   }
 }
 
-/** One request and its answer: what each phase of their way through the gateway has found out. */
+/** One request and its response, with the results of each phase of handling it. */
 export class Exchange implements Arrival, ClientSink {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -218,24 +194,22 @@ export class Exchange implements Arrival, ClientSink {
   readonly isHandshake: boolean;
   readonly extraHeaders: readonly string[];
   readonly requestId: string;
-  /** The request's path as sent, without its query string. */
   readonly path: string;
   /** `performance.now()` when the request's head had arrived. */
   readonly startedAt = performance.now();
   routed: Routed = unrouted;
-  /** Its span, if requests are traced, from when its route was found. */
+  /** The trace span, if tracing is on. Set once the route is known. */
   trace: RequestTrace | undefined;
   authenticated: Authenticated = nobody;
   readonly body = new RequestBody();
   readonly verdict = new Verdict();
   #forwardedAt: number | undefined;
-  /** Called when the answer is out or the connection has ended. */
   whenClosed: (() => void) | undefined;
 
   constructor({ request, response, peer, isHandshake, extraHeaders }: Arrival) {
     this.request = request;
     this.response = response;
-    // Each room on a stream's way wants to know its end: more than the warning's usual ten.
+    // Each stage of a stream listens for its end, which exceeds Node's default limit of ten.
     response.setMaxListeners(MAX_LISTENERS);
     this.peer = peer;
     this.isHandshake = isHandshake;
@@ -244,26 +218,33 @@ export class Exchange implements Arrival, ClientSink {
     this.path = pathOf(request);
   }
 
-  /** Asks for the body, if the client waits for that (RFC 9110, section 10.1.1). */
+  /** Sends 100 Continue if the client waits for it (RFC 9110, section 10.1.1). */
   inviteBody(): void {
     const { headers, httpVersion } = this.request;
     if (headers.expect !== undefined && httpVersion === "1.1") this.response.writeContinue();
     this.body.isInvited = true;
   }
 
-  /** `performance.now()` when it first went up; undefined if it was answered without that. */
+  /**
+   * `performance.now()` when the request was first forwarded upstream, or undefined if it was not.
+   */
   get forwardedAt(): number | undefined {
     return this.#forwardedAt;
   }
 
-  /** Notes that it goes up. If requests are traced, its headers name the span that this begins. */
+  /**
+   * Records that the request is forwarded upstream. If tracing is on, starts a span and names it in
+   * the headers.
+   */
   goUp(upward: UpwardRequest): UpwardTrace | undefined {
     this.#forwardedAt ??= performance.now();
     return this.trace?.goUp(upward);
   }
 }
 
-/** On whose account a request takes what is scarce: its user's, or its address's without one. */
+/**
+ * The account to which scarce resources are charged: the user, or the address if there is no user.
+ */
 export function payerOf({ authenticated, peer }: Exchange): string {
   return authenticated.username ?? peer.address;
 }

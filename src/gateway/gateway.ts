@@ -24,39 +24,35 @@ import type { Approvals } from "./open-approvals.ts";
 import type { QueryInterface } from "./query-grammar.ts";
 import type { Shared } from "./shared.ts";
 
-/** The protected resource `/mcp`, once the gateway knows its own URL. */
+/** The protected resource `/mcp`, available once the gateway knows its own URL. */
 export interface McpEndpoint {
   readonly sources: PrincipalSources;
-  /** Opens the embedded authorization server once; undefined where external ones are configured. */
+  /** Opens the embedded authorization server on first use. Undefined with external issuers. */
   readonly authorizationServer: (() => Promise<AuthorizationServer>) | undefined;
-  /** The issuers that the resource's metadata names. */
   readonly issuers: readonly string[];
-  /** Answers an authenticated request. @param body undefined for GET and DELETE */
+  /** Answers an authenticated request. The body is undefined for GET and DELETE. */
   handle(exchange: Exchange, body: Buffer | undefined): Promise<void>;
 }
 
-/** A replica: what it shares with others has to be known well enough to decide by it. */
+/** A replica with a shared store. It may decide only while its copy is fresh. */
 export interface SharedReplica extends ReplicaMetrics {
   /** @throws Refusal `store_unreachable` */
   requireFresh(): void;
 }
 
-/** All that a request may need on its way: what lives as long as the gateway does. */
 export interface Gateway {
-  /** The one in force: another one once the file has changed. */
+  /** The configuration in force, replaced when the file changes. */
   readonly configuration: Configuration;
-  /** How clients reach the gateway, without a slash at the end. */
+  /** The URL for clients, without a trailing slash. */
   readonly publicUrl: string;
-  /** How browsers reach the console; undefined if there is none, or nobody knows its port yet. */
+  /** The console's URL for browsers. Undefined without a console, or before its port is known. */
   readonly consoleUrl: string | undefined;
-  /** What every answer says of the transport: names and values in turn. */
   readonly transportHeaders: readonly string[];
   readonly access: AccessRules;
   readonly keys: LiveKeyRing;
   readonly revocations: LiveRevocations;
-  /** This replica among several; undefined where files hold everything. */
+  /** Undefined if all state is in files. */
   readonly replica: SharedReplica | undefined;
-  /** What the authorization server remembers, where replicas share it. */
   readonly authorization: AuthorizationState | undefined;
   readonly tokens: TokenAuthority;
   readonly login: LoginContext;
@@ -67,17 +63,13 @@ export interface Gateway {
   readonly headers: HeaderPolicy;
   readonly routing: DatabaseRouting;
   readonly schema: SchemaSource<Exchange>;
-  /** What stands behind `/mcp`; resolves once the gateway listens. */
   readonly mcp: () => Promise<McpEndpoint>;
   readonly approvals: Approvals;
   readonly log: Log;
   readonly audit: Audit;
-  /** When users and applications were last there. */
   readonly activity: ActivityNotes;
-  /** Which changes of users and grants the audit has. */
   readonly changes: ChangeJournal;
-  /** Undefined if nobody reads them. */
+  /** Undefined if metrics are not served. */
   readonly metrics: Metrics | undefined;
-  /** Undefined if requests are not traced. */
   readonly tracing: Tracing | undefined;
 }

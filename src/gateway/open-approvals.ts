@@ -6,19 +6,18 @@ import type { Log } from "../observe/log.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
 
-/** Milliseconds between two looks at what others have decided. */
 const LOOK_MS = 1000;
 
-/** The approvals of a gateway, which are opened once there is one. */
+/** Opens the approvals on first use. */
 export interface Approvals {
   /**
-   * Does something with them, and writes the steps that it takes into the audit.
+   * Runs `work` with the store and writes its steps to the audit.
    *
-   * @throws Refusal `approvals_failed` or, of a store, `store_unreachable` or `store_uncertain` if
-   *   they cannot be read or written, and what `work` throws
+   * @throws Refusal `approvals_failed`, or `store_unreachable` or `store_uncertain` of a shared
+   * store, if approvals cannot be read or written; also what `work` throws
    */
   use<Result>(work: (store: ApprovalStore) => Promise<Result>): Promise<Result>;
-  /** How many there are; undefined if none was ever asked for. */
+  /** Undefined if no approval was ever requested. */
   counts(): Promise<ApprovalCounts | undefined>;
 }
 
@@ -32,7 +31,6 @@ function levelOf(step: string): "info" | "warn" {
   return step === "approval_denied" || step === "approval_void" ? "warn" : "info";
 }
 
-/** Opens the approvals where they are held. */
 async function openHeld(
   { serviceDirectory, configuration }: LoadedConfiguration,
   shared: StoreReplica | undefined,
@@ -42,14 +40,14 @@ async function openHeld(
     const { approvalsInStore } = await import("../store/approval-database.ts");
     return approvalsInStore(shared.store, keep, () => shared.replica.requireReached());
   }
-  // Loaded here, since most gateways ask for no approval.
+  // Loaded on demand, because most gateways never request an approval.
   const { openApprovalsIn } = await import("../approvals/approval-file.ts");
   return openApprovalsIn(serviceDirectory, keep);
 }
 
 /**
- * Opens the approvals of a service directory, or those that replicas share; puts their closing on
- * the stack.
+ * Opens the approvals in the service directory, or in the store that replicas share. The stack
+ * closes them.
  */
 export async function openApprovals(
   loaded: LoadedConfiguration,
@@ -59,12 +57,12 @@ export async function openApprovals(
   let store: Promise<ApprovalStore> | undefined;
   let timer: NodeJS.Timeout | undefined;
 
-  /** What commands and other processes have done goes into the audit here, too. */
+  /** Steps taken by commands and other processes are written to this audit, too. */
   async function record(held: ApprovalStore): Promise<void> {
     try {
       await held.takeSteps(({ name, fields }) => audit.event(name, fields, levelOf(name)));
     } catch (error) {
-      // That the store is out of reach is told once, and steps stay there.
+      // An unreachable store has already been logged, and the steps stay in it.
       if (error instanceof Refusal) return;
       log.error({ err: error }, "the steps of approvals cannot be written into the audit yet");
     }

@@ -32,11 +32,8 @@ import { credentialOf, LIMITS_HEADER } from "./query.ts";
 import { outcomeOf } from "./query-outcome.ts";
 import type { Listener } from "./server.ts";
 
-/** Approvals as the console's users see them and decide on them. */
-
-/** Milliseconds that a Preview may take. */
 const TIMEOUT_MS = 60_000;
-/** Bytes of a Preview that are shown; a hundred rows before and after. */
+/** The maximum Preview size in bytes, enough for a hundred rows before and after. */
 const LARGEST_PREVIEW = 4 * 1024 * 1024;
 
 async function askPreview(
@@ -79,11 +76,10 @@ async function rowsFor(
   }
 }
 
-/** The approvals of a gateway, for its console. */
 function approvalDesk(gateway: Gateway): ApprovalDesk {
   const { approvals } = gateway;
   return {
-    // Nothing is made for those who only look.
+    // Viewing approvals does not create their store.
     use: async (work) =>
       (await approvals.counts()) === undefined ? undefined : approvals.use(work),
     get wait() {
@@ -93,7 +89,6 @@ function approvalDesk(gateway: Gateway): ApprovalDesk {
   };
 }
 
-/** What the console shows of a gateway, as it is by now. */
 interface ShownGateway {
   readonly gateway: Gateway;
   readonly listener: Pick<Listener, "secure" | "originOf">;
@@ -102,7 +97,7 @@ interface ShownGateway {
 
 async function storeStateOf({ store, replica }: StoreReplica): Promise<StoreState> {
   const { name: own, isReached, lag } = replica;
-  // Loaded here, since a gateway on files has no use for it.
+  // Loaded on demand, because a gateway without a store does not need it.
   const { readStatus } = await import("../store/status.ts");
   try {
     return { own, isReached, lag, status: await readStatus(store.database) };
@@ -112,7 +107,6 @@ async function storeStateOf({ store, replica }: StoreReplica): Promise<StoreStat
   }
 }
 
-/** What a gateway is by now. */
 async function stateOf(
   { gateway, listener, store }: ShownGateway,
   loaded: LoadedConfiguration,
@@ -121,7 +115,7 @@ async function stateOf(
   const upstreams = routing.targets.map(async (target) => {
     const { busy, waiting, isLive } = target;
     const databases = routing.databasesAt(target);
-    // The gateway's own engine listens on a private socket, which says nothing to people.
+    // The embedded engine listens on a private socket whose name means nothing to users.
     const isOwnEngine = databases === undefined && hasOwnEngine(loaded);
     const name = isOwnEngine ? withoutPassword(ownDatabaseUrl(loaded)) : target.name;
     return { name, databases, busy, waiting, isLive, isUp: await target.isUp() };
@@ -143,7 +137,6 @@ async function stateOf(
   };
 }
 
-/** Reads the last versions of users and grants out of a store, the newest first. */
 async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
   const { versionsBack } = await import("../store/access-versions.ts");
   const last: LoadedVersion[] = [];
@@ -157,7 +150,7 @@ async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVer
   return last;
 }
 
-/** Reads the last versions of users and grants; undefined where only the present one is kept. */
+/** The last versions of users and grants. Undefined if only the current one is kept. */
 function versionsIn({
   store,
   gateway,
@@ -166,7 +159,6 @@ function versionsIn({
   return isKept ? () => readVersions(store) : undefined;
 }
 
-/** What the embedded authorization server remembers, where there is one. */
 async function openApplications(
   gateway: Gateway,
   { serviceDirectory }: LoadedConfiguration,
@@ -177,7 +169,7 @@ async function openApplications(
   return (await openState(gateway, serviceDirectory, opened)).store;
 }
 
-/** What the consoles of all replicas share; undefined for one alone. */
+/** State that the consoles of all replicas share. Undefined for a single gateway. */
 async function openSharedConsole(
   store: StoreReplica | undefined,
 ): Promise<SharedConsole | undefined> {
@@ -189,7 +181,6 @@ async function openSharedConsole(
   };
 }
 
-/** Changes users and grants for a user of the console. */
 async function change(
   { access, changes: journal, revocations }: Gateway,
   name: string,
@@ -216,7 +207,7 @@ async function change(
   return written;
 }
 
-/** Opens the console of a gateway. @returns how browsers reach it; undefined if none is configured */
+/** @returns the URL for browsers, or undefined if no console is configured */
 export async function openConsoleOf(
   shown: ShownGateway,
   loaded: LoadedConfiguration,

@@ -55,12 +55,9 @@ import { type FirstPassword, prepareServiceDirectory } from "./service-directory
 import { type Counts, createShared, type Membership, type Shared } from "./shared.ts";
 import { bodyBytesLimit } from "./system-limits.ts";
 
-/** Milliseconds between two looks at how far the files have grown. */
 const LOOK_MS = 10_000;
-/** Milliseconds after the start in which nothing is done. */
 const FIRST_LOOK_MS = 1000;
 
-/** Whole blocks of the files that can be indexed. */
 async function countBlocks(file: string): Promise<number> {
   const files = (await auditFilesOf(file, 0)).filter((one) => !isCompressed(one));
   const sizes = await Promise.all(files.map(async (one) => (await stat(one)).size));
@@ -68,9 +65,9 @@ async function countBlocks(file: string): Promise<number> {
 }
 
 /**
- * Keeps the index of the audit's files up to date, in a thread that runs when there is another block.
+ * Keeps the index of the audit files up to date, in a thread that runs when there is a new block.
  *
- * @returns what ends that
+ * @returns a function that stops it
  */
 function keepAuditIndexed(file: string, log: Log): () => Promise<void> {
   let known = 0;
@@ -103,15 +100,12 @@ function keepAuditIndexed(file: string, log: Log): () => Promise<void> {
   };
 }
 
-/** With whom this process serves the gateway. */
 interface Fellows {
-  /** Set if other processes of this machine serve the same gateway. */
+  /** Set if several processes on this machine serve the gateway. */
   readonly member: Membership | undefined;
-  /** Set if replicas share what is decided by. */
   readonly store: StoreReplica | undefined;
 }
 
-/** Opens the rules where they are held. */
 async function openRules(
   { configuration: { auth, store: settings } }: LoadedConfiguration,
   { member, store }: Fellows,
@@ -119,13 +113,14 @@ async function openRules(
   if (store !== undefined && settings.access === "store") return store.access;
   return openAccessFile(auth.access_control_file, {
     checkRead: auth.check_permissions,
-    // Of several replicas each would change its own: the file is changed where it comes from.
+    // With several replicas, each would change its own copy. The file must be changed at its
+    // source.
     isReadOnly: store !== undefined,
     ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("access") }),
   });
 }
 
-/** Opens the access rules, whose reloads are told of, and puts their closing on the stack. */
+/** Opens the access rules and reports their reloads. The stack closes them. */
 async function openAccess(
   loaded: LoadedConfiguration,
   observers: { log: Log; audit: Audit; metrics: Metrics | undefined },
@@ -154,7 +149,7 @@ async function openAccess(
   return access;
 }
 
-/** Opens the journal of changes, which follows the access file, and puts its closing on the stack. */
+/** Opens the journal that follows changes of the access file. The stack closes it. */
 function openChanges(
   { configuration, serviceDirectory }: LoadedConfiguration,
   {
@@ -177,7 +172,7 @@ function openChanges(
   return journal;
 }
 
-/** Changes that a login makes are the user's: a hash of higher costs. */
+/** Writes changes caused by a login, such as a hash with a higher cost, as the user's own. */
 async function changeAsUser(
   { access, changes }: Pick<IdentityBase, "access" | "changes">,
   plan: Plan,
@@ -196,7 +191,6 @@ async function changeAsUser(
   return written;
 }
 
-/** All that tells who is calling. */
 interface Identity {
   readonly keys: LiveKeyRing;
   readonly revocations: LiveRevocations;
@@ -204,12 +198,10 @@ interface Identity {
   readonly login: LoginContext;
 }
 
-/** What an error may show in a log. */
 function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : "unknown";
 }
 
-/** What identity rests on. */
 interface IdentityBase extends Fellows {
   readonly access: AccessRules;
   readonly changes: ChangeJournal;
@@ -218,7 +210,6 @@ interface IdentityBase extends Fellows {
   readonly metrics: Metrics | undefined;
 }
 
-/** Opens the keys of login tokens. */
 async function openKeys(
   { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
   { store, member, log, metrics }: IdentityBase,
@@ -228,7 +219,7 @@ async function openKeys(
   const held = store?.keys ?? files();
   const keys = await openLiveKeyRing(held, {
     algorithm: auth.signing_algorithm,
-    // A process that is started in the place of another must not sign by keys of its own.
+    // A restarted worker must not create signing keys of its own.
     mayMake: member?.isFirst ?? true,
     onReplaced: () =>
       log.warn({ place: held.place }, "no signing keys: made anew, earlier tokens end"),
@@ -246,7 +237,6 @@ async function openKeys(
   return keys;
 }
 
-/** Opens the file of revocations. */
 function openRevokedTokens(
   { configuration: { auth } }: LoadedConfiguration,
   { member, log }: IdentityBase,
@@ -267,7 +257,6 @@ function openRevokedTokens(
   });
 }
 
-/** Opens keys and revocations, and puts their closing on the stack. */
 async function openIdentity(
   loaded: LoadedConfiguration,
   base: IdentityBase,
@@ -309,8 +298,8 @@ async function openIdentity(
 }
 
 /**
- * Opens what several replicas share, and puts its closing on the stack; undefined where files hold
- * everything, and then nothing of it is loaded.
+ * Opens the store that replicas share. The stack closes it. Returns undefined, and loads nothing,
+ * if all state is in files.
  *
  * @throws StoreError, StoreKeyError or StoreContentError if it cannot be used
  */
@@ -342,10 +331,10 @@ async function openSharedStore(
 }
 
 /**
- * Opens what all replicas count together, and puts its closing on the stack; undefined where each
- * counts for itself.
+ * Opens the counters that replicas share. The stack closes them. Returns undefined if each replica
+ * counts on its own.
  *
- * @param known the store, if it is open already
+ * @param known the store, if it is already open
  * @throws as `openSharedStore`
  */
 export async function openSharedCounts(
@@ -361,11 +350,9 @@ export async function openSharedCounts(
   return openCounts(store, opened);
 }
 
-/** The databases behind, and the ways to them. */
 interface Upstream {
   readonly routing: DatabaseRouting;
   readonly metrics: QueryMetrics;
-  /** Where the gateway's own engine keeps SQLite files; undefined if it does not. */
   readonly dataDirectory: string | undefined;
 }
 
@@ -398,17 +385,15 @@ interface Targets {
   readonly others: readonly UpstreamTarget[];
 }
 
-/** The targets of `url` or `urls`, the first of them apart; undefined if neither is there. */
 function targetsOf({ url, urls = [] }: Where): Targets | undefined {
   const [first, ...others] = (url === undefined ? urls : [url]).map(parseTarget);
   return first === undefined ? undefined : { first, others };
 }
 
 /**
- * Opens the configured upstreams, or an engine of the gateway's own in the place of the first; puts
- * their closing on the stack.
+ * Opens the configured upstreams, or an embedded engine as the first one. The stack closes them.
  *
- * @param engine where the engine listens
+ * @param engine resolves with the engine's address
  */
 async function openUpstream(
   loaded: LoadedConfiguration,
@@ -425,7 +410,7 @@ async function openUpstream(
   }
 
   const configured = hasOwnEngine(loaded) ? undefined : targetsOf(upstream);
-  // The configured path is that of the operator's own servers, not the engine's.
+  // The configured path belongs to the operator's servers, not to the engine.
   const home =
     configured === undefined
       ? openGroup({ first: await engine(), others: [] }, { ...options, healthPath: "/healthz" })
@@ -445,18 +430,16 @@ export interface StartOptions {
   readonly log: Log;
   /** `$GATEHOUSE_ADMIN_PASSWORD`. */
   readonly chosenPassword: string | undefined;
-  /** True if there is a terminal on which a made-up password can be shown once. */
+  /** True if a generated password can be shown once on a terminal. */
   readonly hasTerminal: boolean;
-  /** Resolves once the engine of the gateway's own listens, if it has one. */
   readonly engine: EngineTarget;
 }
 
 export interface MemberOptions extends StartOptions {
-  /** Set if other processes serve the same gateway. */
+  /** Set if several processes serve the gateway. */
   readonly member?: Membership;
 }
 
-/** Opens what there is once, unless other processes share it. */
 async function openShared(
   loaded: LoadedConfiguration,
   { member, log }: MemberOptions,
@@ -482,19 +465,18 @@ function headerPolicy({ upstream }: Configuration): HeaderPolicy {
   };
 }
 
-/** Seconds for which a browser is to remember that this name speaks TLS: a year. */
+/** In seconds (one year). */
 const STRICT_TRANSPORT_AGE = 31_536_000;
 
 /**
- * Strict-Transport-Security (RFC 6797) where the gateway speaks TLS itself: a proxy in front
- * says it by itself. Only for a public name that is configured, since it counts for every port of the name.
+ * Strict-Transport-Security (RFC 6797) if the gateway terminates TLS; a reverse proxy sets its own.
+ * Sent only with a configured public name, because it applies to every port of that name.
  */
 function transportHeaders({ server }: Configuration): readonly string[] {
   const isStrict = server.tls.certificate !== undefined && server.public_url.startsWith("https:");
   return isStrict ? ["Strict-Transport-Security", `max-age=${STRICT_TRANSPORT_AGE}`] : [];
 }
 
-/** Makes what a first start makes; undefined on every other start. */
 async function prepareFirstStart(
   { configuration, serviceDirectory }: LoadedConfiguration,
   { chosenPassword, hasTerminal, member }: MemberOptions,
@@ -513,24 +495,24 @@ async function prepareFirstStart(
   });
 }
 
-/** Makes the metrics, where they are served; else nothing of them is loaded. */
 async function openMetrics({ metrics }: Configuration): Promise<Metrics | undefined> {
   if (metrics.listen === undefined) return undefined;
   const { createMetrics } = await import("../observe/metrics.ts");
   return createMetrics();
 }
 
-/** What the API of OpenTelemetry keeps the SDK under that has registered itself (all versions 1.x). */
+/** The global under which the OpenTelemetry API (all 1.x versions) keeps a registered SDK. */
 const registered = Symbol.for("opentelemetry.js.api.1");
 
-/** Traces requests if an SDK has registered itself in this process; else nothing is loaded for it. */
+/**
+ * Traces requests if an OpenTelemetry SDK is registered in this process. Otherwise loads nothing.
+ */
 async function openTracing(targets: readonly string[], log: Log): Promise<Tracing | undefined> {
   if (!(registered in globalThis)) return undefined;
   const { openTracing } = await import("../observe/tracing.ts");
   return openTracing({ version, targets, log });
 }
 
-/** Opens the ways to the databases, and what is told of them. */
 async function openDatabases(
   loaded: LoadedConfiguration,
   { log, engine }: MemberOptions,
@@ -549,30 +531,26 @@ async function openDatabases(
   return { routing, dataDirectory, tracing };
 }
 
-/** How browsers reach the console, as far as that is known before it listens. */
+/** The console's URL for browsers, as far as it is known before it listens. */
 function knownConsoleUrl({ console: { listen, public_url: url } }: Configuration) {
   if (listen === undefined) return undefined;
   return url || (listen.endsWith(":0") ? undefined : `http://${listen}`);
 }
 
-/** A gateway that does not listen yet. */
 export interface OpenedGateway {
-  /** With what changes while it runs: its URL is known once a port was taken. */
   readonly gateway: Gateway & {
     configuration: Configuration;
     publicUrl: string;
     consoleUrl: string | undefined;
   };
-  /** Settled once what stands behind `/mcp` is there. */
+  /** Resolved once `/mcp` is ready. */
   readonly mcp: PromiseWithResolvers<McpEndpoint>;
-  /** What replicas share; undefined where files hold everything. */
   readonly store: StoreReplica | undefined;
   readonly firstPassword: FirstPassword | undefined;
-  /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
+  /** The embedded engine's data directory. Undefined with an external upstream. */
   readonly dataDirectory: string | undefined;
 }
 
-/** Where last logins and last uses are kept. */
 async function activityPlaceOf(
   { serviceDirectory }: LoadedConfiguration,
   { member }: MemberOptions,
@@ -583,7 +561,6 @@ async function activityPlaceOf(
   return activityTable(shared.store.database);
 }
 
-/** Opens files, keys, the upstream and all else that a request may need. */
 export async function openGateway(
   loaded: LoadedConfiguration,
   options: MemberOptions,
@@ -594,7 +571,7 @@ export async function openGateway(
   const { server } = configuration;
   const audit = createAudit(configuration.audit.file, log);
   opened.defer(() => audit.close());
-  // The files are the same for all processes.
+  // All processes share the same files.
   if (configuration.audit.file !== undefined && (member?.number ?? 1) === 1) {
     opened.defer(keepAuditIndexed(configuration.audit.file, log));
   }

@@ -45,10 +45,6 @@ import { ask, countCall, isNarrowed, mayNeedApproval, originOf, requireAllowed }
 
 const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
 
-/**
- * What a principal may do behind `/mcp`, by the live access file. What is decided is noted with its
- * request.
- */
 function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Principal): Rights {
   const { auth } = gateway.configuration;
   const { verdict } = exchange;
@@ -83,7 +79,10 @@ function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Principal):
   };
 }
 
-/** What can be decided ahead of a query; undefined if its arguments do not name enough for that. */
+/**
+ * A decision before the query is known, from the tool's arguments. Undefined if they do not name
+ * enough.
+ */
 function decideAhead(
   gateway: Gateway,
   exchange: Exchange,
@@ -98,17 +97,17 @@ function decideAhead(
 }
 
 /**
- * Judges the right that a call of the embedded server needs, by what its arguments name, before
- * they are looked at any further.
+ * Checks the right that a call to the embedded server needs by what its arguments name, before they
+ * are processed further.
  *
- * @throws Refusal saying which rule denies it; that is noted
+ * @throws Refusal with the rule that denies it, which is recorded
  */
 function requireRight(gateway: Gateway, exchange: Exchange, asked: AskedRight): void {
   const { operation, permissions, database, tables } = asked;
   const { configuration, access } = gateway;
   const { subject } = exchange.authenticated;
   if (!configuration.auth.enabled || subject === undefined) return;
-  // By what its query says in detail, a narrowed caller is judged later.
+  // A narrowed caller is judged later, by the details of the query.
   const decided = decideAhead(gateway, exchange, subject, asked);
   const mayUse = (permission: PermissionClass) =>
     database === undefined
@@ -124,14 +123,13 @@ function requireRight(gateway: Gateway, exchange: Exchange, asked: AskedRight): 
   throw refusal;
 }
 
-/** The rights that a query may need: users are managed elsewhere. */
+/** The rights that a query may need. Users are managed elsewhere. */
 const rights = permissionClasses.filter((permission) => permission !== "GRANT");
 
 function mcpOriginOf({ clientId }: Principal): QueryOrigin {
   return { via: "mcp", client: clientId };
 }
 
-/** The caller's entries that are in force, as far as its token opens their databases. */
 function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
   const grants = grantsOf(gateway.access.snapshot, subject.username);
   const { tokenDatabase } = subject;
@@ -143,13 +141,12 @@ function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
     .map((grant) => (isLimited ? { ...grant, database: tokenDatabase } : grant));
 }
 
-/** A boundary by its name, with what it limits. */
 function limitsOf(boundary: Boundary): object {
   const { via: _, client, username, database, approvers, ...limits } = writtenBoundary(boundary);
   return { boundary: boundaryName(boundary), ...limits };
 }
 
-/** By entry, what the caller may do now. */
+/** What the caller may do now, by grant. */
 function accessOf(gateway: Gateway, principal: Principal): WhoAmI["access"] {
   if (!gateway.configuration.auth.enabled) {
     return [{ database: EVERY_DATABASE, role: "Owner", rights }];
@@ -182,7 +179,7 @@ function accessOf(gateway: Gateway, principal: Principal): WhoAmI["access"] {
   });
 }
 
-/** Who calls `/mcp`, what that one may do by the live access file, and how much in one call. */
+/** The caller of `/mcp`, the caller's current rights, and the limits of one call. */
 function whoIs(gateway: Gateway, principal: Principal): WhoAmI {
   const { mcp, upstream } = gateway.configuration;
   const { subject, scopes, expiresAt } = principal;
@@ -201,7 +198,7 @@ function whoIs(gateway: Gateway, principal: Principal): WhoAmI {
   };
 }
 
-/** Rows that an answer about tables may have at most by the caller's entries; undefined for any number. */
+/** The row limit for answers about tables, by the caller's grants. Undefined if unlimited. */
 function mostRows(
   gateway: Gateway,
   principal: Principal,
@@ -224,7 +221,7 @@ function mostRows(
 
 const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
 
-/** Who calls while authentication is off. */
+/** The principal of all callers while authentication is off. */
 function everybody(): Principal {
   return {
     subject: { username: "", tokenDatabase: "*" },
@@ -235,12 +232,10 @@ function everybody(): Principal {
   };
 }
 
-/** A principal with its request. */
 interface Caller extends Principal {
   readonly exchange: Exchange;
 }
 
-/** What there is, asked for by callers. */
 function askedBy(schema: SchemaSource<Exchange>): SchemaSource<Caller> {
   return {
     isOffered: ({ exchange }, signal) => schema.isOffered(exchange, signal),
@@ -253,7 +248,6 @@ function askedBy(schema: SchemaSource<Exchange>): SchemaSource<Caller> {
 
 type Handle = (exchange: Exchange, body: Buffer | undefined, principal: Principal) => Promise<void>;
 
-/** What is made when it is first asked for: much of the code of a gateway is loaded for it. */
 function whenAsked<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined;
   return () => {
@@ -265,7 +259,7 @@ function whenAsked<T>(make: () => Promise<T>): () => Promise<T> {
   };
 }
 
-/** The server behind `/mcp`: a foreign one, or the embedded one over the database. */
+/** Opens the server of `/mcp`: an external one, or the embedded one for the database. */
 async function openServer(gateway: Gateway, opened: AsyncDisposableStack): Promise<Handle> {
   const { mcp, upstream, auth } = gateway.configuration;
   const connectTimeout = upstream.connect_timeout * 1000;
@@ -326,7 +320,7 @@ async function openServer(gateway: Gateway, opened: AsyncDisposableStack): Promi
     await embedded.handle(request, response, body ?? Buffer.alloc(0), caller, {
       answerHeaders: () => commonHeaders(exchange),
       onRefused: (reason) => {
-        // What was asked of the database is decided on, and noted, already.
+        // Queries to the database have already been decided and recorded.
         const isNoted = exchange.verdict.count > 0 || exchange.verdict.reason !== undefined;
         if (!isNoted) exchange.verdict.deny(reason, 400);
       },
@@ -335,8 +329,8 @@ async function openServer(gateway: Gateway, opened: AsyncDisposableStack): Promi
 }
 
 /**
- * Loads and opens the authorization server. Its library is loaded only where it is used, and tells
- * the console of a Node that it does not know by the name of its release: that goes to the log.
+ * Loads and opens the authorization server on first use. Its library prints a warning to the
+ * console on Node releases that it does not know. The warning goes to the log instead.
  */
 async function loadAuthorizationServer(
   options: AuthorizationServerOptions,
@@ -353,7 +347,6 @@ async function loadAuthorizationServer(
   }
 }
 
-/** Opens what the authorization server keeps; the server itself is made when it is asked for. */
 async function openOwnAuthorizationServer(
   gateway: Gateway,
   serviceDirectory: string,
@@ -362,7 +355,7 @@ async function openOwnAuthorizationServer(
 ): Promise<() => Promise<AuthorizationServer>> {
   const { access, activity, audit, configuration, log, login, revocations, publicUrl } = gateway;
   const state = await openState(gateway, serviceDirectory, opened);
-  // What it cannot do without ends the start, and no request.
+  // Missing signing keys must stop the start rather than fail a request.
   await openSigningKeys(state.keys);
   const options: AuthorizationServerOptions = {
     issuer: publicUrl,
@@ -387,15 +380,16 @@ async function openOwnAuthorizationServer(
     log,
   };
   const server = whenAsked(() => loadAuthorizationServer(options, log));
-  // A replica might be asked first while its store is away. Of several processes each would keep its first
-  // caller waiting, and clients that call in parallel take one such answer for a refusal.
+  // A replica might get its first request while its store is unreachable. Each of several processes
+  // would delay its first caller, and clients that call in parallel treat such a response as a
+  // refusal.
   if (gateway.authorization !== undefined || configuration.server.workers !== 1) await server();
   return server;
 }
 
 type EventFields = Readonly<Record<string, unknown>>;
 
-/** What of the authorization server changes revocations is its user's doing. */
+/** Changes of revocations through the authorization server are attributed to its user. */
 function withAuthor(name: string, fields: EventFields): EventFields {
   if (name !== "oauth_revocation") return fields;
   return { ...fields, author: { kind: "api", name: fields.user } };
@@ -417,7 +411,7 @@ async function openExternalIssuers(
   return issuers;
 }
 
-/** Opens all that stands behind `/mcp`; the gateway's URL must be known. */
+/** Opens everything for `/mcp`. The gateway's URL must be known. */
 export async function openMcp(
   gateway: Gateway,
   { serviceDirectory }: LoadedConfiguration,

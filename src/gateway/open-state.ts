@@ -2,7 +2,7 @@ import { openStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import type { Gateway } from "./gateway.ts";
 
-/** What an authorization server of this gateway remembers: in files, unless replicas share it. */
+/** Opens the state of the authorization server, in files unless replicas share it. */
 export async function openState(
   { authorization }: Pick<Gateway, "authorization">,
   serviceDirectory: string,

@@ -8,7 +8,7 @@ import { allowedMethods, type Route } from "./route.ts";
 
 const MEMOIZED_HOSTS = 16;
 
-/** The host of `Host` or of an origin, without port and brackets; empty if it names none. */
+/** The host of `Host` or of an origin, without port and brackets. Empty if there is none. */
 const hostname = memoize((authority): string => {
   const url = URL.parse(authority.includes("://") ? authority : `http://${authority}`);
   return url?.hostname.replace(/^\[(.*)\]$/, "$1") ?? "";
@@ -18,14 +18,14 @@ function isLocalName(host: string): boolean {
   return host === "localhost" || isLoopbackAddress(host);
 }
 
-/** True if an authority names this machine, or the gateway as clients are told to reach it. */
+/** True if an authority names this machine or the gateway's public URL. */
 function isOwn(gateway: Gateway, authority: string | undefined): boolean {
   const host = hostname(authority ?? "");
   return isLocalName(host) || (host !== "" && host === hostname(gateway.publicUrl));
 }
 
 /**
- * Keeps foreign web pages from using the gateway through a browser.
+ * Prevents foreign web pages from using the gateway through a browser.
  *
  * @throws Refusal `origin_not_allowed`
  */
@@ -39,7 +39,7 @@ export function requireOwnOrigin(gateway: Gateway, { request }: Exchange): void 
 }
 
 /**
- * Keeps out pages that have had their own name rebound to this machine's address.
+ * Blocks pages that have rebound their own DNS name to this machine's address.
  *
  * @throws Refusal `host_not_allowed`
  */
@@ -47,12 +47,14 @@ export function requireOwnHost(gateway: Gateway, { request }: Exchange): void {
   if (!isOwn(gateway, request.headers.host)) throw new Refusal("host_not_allowed");
 }
 
-/** The port of a URL, also where it is the scheme's own. */
 function portOf({ port, protocol }: URL): string {
   return port || (protocol === "https:" ? "443" : "80");
 }
 
-/** True for the origin of the gateway's own pages: another port of this machine is not its own. */
+/**
+ * True for the origin of the gateway's own pages. Another port of this machine is a different
+ * origin.
+ */
 function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Exchange): boolean {
   const page = URL.parse(origin);
   const asked = URL.parse(`${peer.proto}://${request.headers.host}`);
@@ -61,11 +63,11 @@ function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Excha
   return isLocalName(hostname(origin)) && portOf(page) === portOf(asked);
 }
 
-/** What browsers say of a request that a page of another origin, or a link in it, has caused. */
+/** Values of `Sec-Fetch-Site` for requests caused by a page or link of another origin. */
 const foreignSites: ReadonlySet<unknown> = new Set(["cross-site", "same-site"]);
 
 /**
- * Keeps out every page but those of the gateway's own origin and of `server.allowed_origins`.
+ * Blocks pages except those of the gateway's own origin and of `server.allowed_origins`.
  *
  * @throws Refusal `origin_not_allowed`
  */
@@ -77,7 +79,7 @@ function requireSameOrigin(gateway: Gateway, exchange: Exchange): void {
 }
 
 /**
- * While authentication is off, nothing but `Host`, `Origin` and `Sec-Fetch-Site` tells a local
+ * While authentication is off, only `Host`, `Origin` and `Sec-Fetch-Site` distinguish a local
  * program from a web page in a browser on the same machine.
  *
  * @throws Refusal `host_not_allowed` or `origin_not_allowed`
@@ -89,21 +91,23 @@ export function requireLocal(gateway: Gateway, exchange: Exchange): void {
   requireSameOrigin(gateway, exchange);
 }
 
-/** Seconds for which a browser may remember a preflight's answer. */
+/** How long a browser may cache a preflight response, in seconds. */
 const PREFLIGHT_AGE = 600;
 
-/** What a page may send; the last five are of the Model Context Protocol. */
+/** Headers that a page may send. The last five belong to the Model Context Protocol. */
 const requestHeaders = [
   ...["Authorization", "Content-Type", "X-Gatehouse-Approval", "traceparent", "tracestate"],
   ...["MCP-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", "Last-Event-ID"],
 ].join(", ");
-/** What a page may read: without the challenge it would not find the authorization server. */
+/**
+ * Headers that a page may read. Without the challenge it could not find the authorization server.
+ */
 const answerHeaders = [
   ...["X-Request-Id", "X-Gatehouse-Decision", "X-Gatehouse-Narrowed", "Retry-After"],
   ...["WWW-Authenticate", "Mcp-Session-Id"],
 ].join(", ");
 
-/** Headers for answers to pages of an allowed origin (the Fetch standard's CORS protocol). */
+/** Headers for responses to pages of an allowed origin (CORS protocol of the Fetch standard). */
 export function corsHeaders(
   origin: string | undefined,
   allowedOrigins: readonly string[],
@@ -117,14 +121,12 @@ export function corsHeaders(
   ];
 }
 
-/** True for a browser's question whether a page of an allowed origin may send a request. */
 export function isPreflight({ request }: Exchange, allowedOrigins: readonly string[]): boolean {
   const { origin, "access-control-request-method": method } = request.headers;
   const isAsked = request.method === "OPTIONS" && method !== undefined;
   return isAsked && origin !== undefined && allowedOrigins.includes(origin);
 }
 
-/** Answers a preflight with what the route takes. */
 export function sendPreflight(exchange: Exchange, route: Route): void {
   exchange.response.writeHead(204, [
     ...commonHeaders(exchange),

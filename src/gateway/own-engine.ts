@@ -5,22 +5,21 @@ import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import type { Log } from "../observe/log.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 
-/** True if the gateway starts an engine of its own in the place of `upstream.url`. */
+/** True if the gateway starts an embedded engine instead of using `upstream.url`. */
 export function hasOwnEngine({ configuration: { upstream } }: LoadedConfiguration): boolean {
   return upstream.url === undefined ? upstream.urls === undefined : isEngineUrl(upstream.url);
 }
 
-/** The database of that engine, as `gatehouse engine --url` takes it. */
+/** The embedded engine's database, in the form that `gatehouse engine --url` accepts. */
 export function ownDatabaseUrl({ configuration, serviceDirectory }: LoadedConfiguration): string {
   return configuration.upstream.url ?? `sqlite:${path.join(serviceDirectory, "data")}`;
 }
 
-/** Where an engine of the gateway's own keeps SQLite files; undefined if it does not. */
+/** The directory of the embedded engine's SQLite files. Undefined without an embedded engine. */
 export function dataDirectoryOf(loaded: LoadedConfiguration): string | undefined {
   return hasOwnEngine(loaded) ? sqliteDirectory(ownDatabaseUrl(loaded)) : undefined;
 }
 
-/** The flags by which `gatehouse engine` is told what the configuration says of it. */
 export function engineFlags({ configuration: { upstream } }: LoadedConfiguration): string[] {
   const { statement_timeout: timeout, pool_size: size, postgres_databases: kind } = upstream;
   return [
@@ -30,13 +29,12 @@ export function engineFlags({ configuration: { upstream } }: LoadedConfiguration
   ];
 }
 
-/** Where the engine listens, once it does. */
 export type EngineTarget = () => Promise<UpstreamTarget>;
 
 /**
- * Starts the process of the engine of the gateway's own, if it has one; puts its closing on the stack.
+ * Starts the embedded engine's process, if there is one. The stack closes it.
  *
- * @returns what waits until it listens, and rejects if it does not come up
+ * @returns a function that waits until the engine listens, and rejects if it fails to start
  */
 export async function openEngine(
   loaded: LoadedConfiguration,
@@ -44,7 +42,7 @@ export async function openEngine(
   opened: AsyncDisposableStack,
 ): Promise<EngineTarget> {
   if (!hasOwnEngine(loaded)) return () => Promise.reject(new Error("the upstream is another's"));
-  // Loaded here, since gateways before another database have no use for it.
+  // Loaded on demand, because gateways with an external database do not need it.
   const { startEngine } = await import("../upstream/engine-process.ts");
   const engine = startEngine({
     url: ownDatabaseUrl(loaded),
@@ -52,13 +50,12 @@ export async function openEngine(
     directory: loaded.serviceDirectory,
     log,
   });
-  // Whoever waits for it is told why it did not come up.
+  // Callers who wait for the engine get the error.
   const ended = engine.catch(() => undefined);
   opened.defer(async () => (await ended)?.close());
   return async () => (await engine).target;
 }
 
-/** Those of an engine of the gateway's own; none before it has made its directory. */
 function ownDatabases(loaded: LoadedConfiguration): string[] {
   const directory = dataDirectoryOf(loaded);
   if (directory === undefined) return [];
@@ -69,7 +66,7 @@ function ownDatabases(loaded: LoadedConfiguration): string[] {
   }
 }
 
-/** Databases that are there, as far as the gateway's own files tell. */
+/** Existing databases, as far as the gateway's own files show them. */
 export function knownDatabases(loaded: LoadedConfiguration): string[] {
   const { auth, upstream } = loaded.configuration;
   return [

@@ -4,7 +4,7 @@ import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 
-/** Percent-decodes a parameter once. */
+/** Decodes percent-encoding exactly once. */
 function decode(raw: string): string | undefined {
   try {
     return decodeURIComponent(raw);
@@ -13,14 +13,18 @@ function decode(raw: string): string | undefined {
   }
 }
 
-/** @throws Refusal `invalid_username` unless the path's `<u>` is one */
+/** @throws Refusal `invalid_username` unless the path's `<u>` is a username */
 export function usernameParameter(exchange: Exchange): string {
   const name = decode(exchange.routed.parameters.username ?? "");
   if (isUsername(name) || isExternalUsername(name)) return name;
   throw new Refusal("invalid_username");
 }
 
-/** The path's `<table>`. @throws Refusal `schema_not_found` unless it is a plain name */
+/**
+ * The path's `<table>`.
+ *
+ * @throws Refusal `schema_not_found` unless it is a plain name
+ */
 export function tableParameter(exchange: Exchange): string {
   const name = decode(exchange.routed.parameters.table ?? "");
   if (name !== undefined && isPlainName(name)) return name;
@@ -28,7 +32,7 @@ export function tableParameter(exchange: Exchange): string {
 }
 
 /**
- * The path's `<table or pattern>`, decoded; undefined if it has none.
+ * The path's decoded `<table or pattern>`, or undefined if absent.
  *
  * @throws Refusal `invalid_table`
  */
@@ -41,9 +45,9 @@ export function entryTableParameter({ routed: { parameters } }: Exchange): strin
 }
 
 /**
- * The path's `<database>`, decoded.
+ * The path's decoded `<database>`.
  *
- * @param others what may stand there besides a plain name
+ * @param others values allowed besides plain names
  * @throws Refusal `invalid_database`
  */
 export function databaseParameter(exchange: Exchange, others: readonly string[] = []): string {
@@ -53,19 +57,16 @@ export function databaseParameter(exchange: Exchange, others: readonly string[] 
   throw new Refusal("invalid_database", { message: `Invalid database: ${allowed.join(" or ")}` });
 }
 
-/** Which part of a list is asked for. */
 export interface Page {
-  /** How many at most. */
   readonly limit: number;
-  /** The name that the page begins behind; the first page without one. */
+  /** The page starts after this name. Undefined for the first page. */
   readonly after: string | undefined;
 }
 
-/** Items of a page, unless another number is asked for. */
 export const DEFAULT_LIMIT = 100;
 export const MAX_LIMIT = 1000;
 
-/** The one value of a parameter; undefined without one. @throws Refusal `invalid_page` */
+/** @throws Refusal `invalid_page` if the parameter is repeated */
 function only(query: URLSearchParams, name: string): string | undefined {
   const values = query.getAll(name);
   if (values.length > 1) throw new Refusal("invalid_page");
@@ -73,7 +74,7 @@ function only(query: URLSearchParams, name: string): string | undefined {
 }
 
 /**
- * Reads `?limit=&after=`, where `after` is a username. Other parameters are not looked at.
+ * Reads `?limit=&after=`, where `after` is a username. Ignores other parameters.
  *
  * @throws Refusal `invalid_page`
  */

@@ -4,24 +4,22 @@ import type { Duplex } from "node:stream";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { memoize } from "../memoize.ts";
 
-/** Where a request comes from, as far as it can be believed. */
+/** The origin of a request, as far as it can be trusted. */
 export interface Peer {
-  /** The client's address: the peer's own, or what a trusted proxy says. */
   readonly address: string;
-  /** `http` or `https`, as the client saw it. */
   readonly proto: string;
-  /** The host that the client asked for. */
   readonly host: string | undefined;
-  /** The value of `X-Forwarded-For` that goes up. */
+  /** The value of `X-Forwarded-For` sent upstream. */
   readonly forwardedFor: string;
-  /** A request id that a trusted proxy gave. */
   readonly requestId: string | undefined;
   readonly isTrusted: boolean;
-  /** A loopback peer that forwards for others without being trusted: a proxy set up halfway. */
+  /**
+   * True for a loopback peer that sends forwarding headers but is not trusted, which suggests a
+   * misconfigured proxy.
+   */
   readonly isUntrustedProxy: boolean;
 }
 
-/** Finds out where a request comes from. */
 export type PeerReader = (request: IncomingMessage) => Peer;
 
 const REQUEST_ID = /^[A-Za-z0-9._~+/=:-]{1,128}$/;
@@ -42,17 +40,16 @@ function contains(list: BlockList, address: string): boolean {
   return isIP(address) !== 0 && list.check(address, isIPv6(address) ? "ipv6" : "ipv4");
 }
 
-/** An IPv4 address that a dual-stack socket shows as IPv6 is shown as what it is. */
+/** Shows an IPv4 address as IPv4 even if a dual-stack socket reports it as IPv6. */
 function plainAddress(address: string | undefined): string {
   return (address ?? "").replace(/^::ffff:(?=\d+\.)/, "");
 }
 
-/** The address of who is connected. */
 export function addressOf(socket: Duplex): string {
   return socket instanceof Socket ? plainAddress(socket.remoteAddress) : "";
 }
 
-/** An address in a forwarding header, which some proxies write with its port. */
+/** Some proxies write the address in a forwarding header with its port. */
 function hopAddress(hop: string): string {
   const written = hop.trim();
   const [, bracketed, plain] =
@@ -64,7 +61,7 @@ function single(value: string | string[] | undefined): string | undefined {
   return Array.isArray(value) ? value.join(", ") : value;
 }
 
-/** The last address in the list that no trusted proxy wrote about another trusted proxy. */
+/** The last address in the list that is not a trusted proxy reported by another trusted proxy. */
 function clientAddress(
   isTrusted: (address: string) => boolean,
   hops: readonly string[],
@@ -79,10 +76,8 @@ function clientAddress(
 
 const loopback = blockList(["127.0.0.0/8", "::1"]);
 
-/** True for an address of this machine itself. */
 export const isLoopbackAddress = memoize((address) => contains(loopback, address), 64);
 
-/** Tells whether an address is in one of the networks. */
 function memberOf(ranges: readonly string[]): (address: string) => boolean {
   if (ranges.length === 0) return () => false;
   const list = blockList(ranges);
@@ -90,9 +85,9 @@ function memberOf(ranges: readonly string[]): (address: string) => boolean {
 }
 
 /**
- * Makes a reader that believes forwarding headers of `trustedProxies` (CIDRs) alone.
+ * Creates a reader that trusts forwarding headers only from `trustedProxies` (CIDRs).
  *
- * @param scheme what is spoken on the connections themselves
+ * @param scheme the protocol of the connections themselves
  */
 export function createPeerReader(
   trustedProxies: readonly string[],
@@ -130,7 +125,7 @@ export function createPeerReader(
 
 const disconnects = new WeakMap<Socket, AbortSignal>();
 
-/** Aborted when the connection has closed; one signal for each, however many requests it brings. */
+/** Aborts when the connection closes. All requests of a connection share one signal. */
 function disconnectOf(socket: Socket): AbortSignal {
   const known = disconnects.get(socket);
   if (known !== undefined) return known;
@@ -141,7 +136,6 @@ function disconnectOf(socket: Socket): AbortSignal {
   return controller.signal;
 }
 
-/** Where a login comes from, for the throttle and the queue of hashes. */
 export function loginOrigin(
   { address, isUntrustedProxy }: Peer,
   { socket }: IncomingMessage,

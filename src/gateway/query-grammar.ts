@@ -4,24 +4,23 @@ import { HealthCheck } from "../upstream/backend.ts";
 import { parseTarget } from "../upstream/target.ts";
 import { hasOwnEngine } from "./own-engine.ts";
 
-/** Milliseconds after which a socket that did not tell what listens there is asked again. */
+/** The interval between probes of a socket whose server has not identified itself. */
 const AGAIN_MS = 1000;
 
-/** What queries are read by now, and what is behind. */
 export interface QueryInterface {
   readonly grammar: Grammar;
   /**
-   * True if `gatehouse engine` is behind: the gateway's own, or one that answers on a Unix socket,
-   * which nobody else reaches.
+   * True for `gatehouse engine`: either the embedded one, or one on a Unix socket, which no one
+   * else can reach.
    */
   readonly isEngine: boolean;
-  /** Resolves when it was found out what is behind, or that nothing answers. */
+  /** Resolves when the upstream has been identified or does not answer. */
   readonly known: Promise<unknown>;
 }
 
 /**
- * Opens the grammar of a configuration: as `query.level` says, else `full` before `gatehouse engine`
- * and `core` before any other upstream.
+ * Opens the grammar for `query.level`. The default is `full` for `gatehouse engine` and `core` for
+ * other upstreams.
  */
 export function openGrammar(loaded: LoadedConfiguration): QueryInterface {
   const { query } = loaded.configuration;
@@ -40,7 +39,6 @@ export function openGrammar(loaded: LoadedConfiguration): QueryInterface {
   };
 }
 
-/** Tells whether `gatehouse engine` is behind. */
 interface EngineWatch {
   isEngine(): boolean;
   readonly known: Promise<unknown>;
@@ -59,7 +57,6 @@ function engineBehind(loaded: LoadedConfiguration): EngineWatch {
   return watchForEngine(new HealthCheck({ target }));
 }
 
-/** Asks what listens, until it has answered. */
 function watchForEngine(check: HealthCheck): EngineWatch {
   let askedAt = Number.NEGATIVE_INFINITY;
   const ask = () => {

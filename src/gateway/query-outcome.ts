@@ -1,4 +1,4 @@
-/** What becomes of a query, as the gateway would decide on it now. */
+/** Predicts the gateway's current decision on a query. */
 
 import type { EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
@@ -14,29 +14,26 @@ import { splice } from "../query/splice.ts";
 import { inForm } from "../upstream/query-form.ts";
 import type { QueryInterface } from "./query-grammar.ts";
 
-/** Who asks, and how. */
 export interface Asker {
   readonly user: string;
   readonly via: EntryPoint;
   readonly client?: string | undefined;
 }
 
-/** What becomes of a query. */
 export interface Outcome {
   readonly allowed: boolean;
-  /** As the gateway answers it, `allowed` if it is. */
+  /** The gateway's error code, or `allowed`. */
   readonly code: string;
   readonly message?: string | undefined;
-  /** The element of a Batch that is denied, and why. */
+  /** The index of the Batch element that is denied. */
   readonly element?: number;
   readonly reason?: string;
   readonly query?: Query;
   readonly decided?: QueryDecision;
-  /** What goes up, if it does. */
+  /** The body that would be sent upstream, if the query is allowed. */
   readonly body?: Buffer;
 }
 
-/** How queries are read, what is behind, and the form in which they go up. */
 export interface Setting {
   readonly queries: Pick<QueryInterface, "grammar" | "isEngine">;
   readonly form: "keyed" | "op";
@@ -49,7 +46,6 @@ function deniedOutcome(query: Query, decided: QueryDecision): Outcome {
   return { ...denied, code: "batch_member_denied", element: decisions.length - 1, reason };
 }
 
-/** Decides on a query as the gateway does. */
 export function outcomeOf(
   snapshot: Snapshot,
   { user, via, client }: Asker,

@@ -48,19 +48,16 @@ import type { Gateway } from "./gateway.ts";
 import { databaseParameter, tableParameter } from "./parameters.ts";
 import type { Endpoint } from "./route.ts";
 
-/** Row filters of the caller that a query lacks are put into its bytes. */
-
-/** A query and its bytes. */
 export interface Asked {
   readonly body: Buffer;
   readonly query: Query;
 }
 
 /**
- * The query with the row filters that it lacks, which is read again, a long one in slices: it must
- * be of the grammar, no longer than any body, and ask for the same tables.
+ * Adds missing row filters to a query and parses the result again, in slices if it is long. The
+ * result must follow the grammar, respect the body limit and access the same tables.
  *
- * @returns what was asked itself if it lacks none
+ * @returns the original query if no filter is missing
  * @throws QueryRefused, or Refusal `body_too_large`
  */
 export function withFilters(
@@ -80,7 +77,7 @@ export function withFilters(
   }));
 }
 
-/** @throws Error if a query asks for something else than another does */
+/** @throws Error if the two queries access different tables */
 function requireSamePlaces(query: Query | undefined, { accesses: others }: Query): Query {
   const isSame =
     query?.accesses.length === others.length &&
@@ -98,12 +95,11 @@ function isSamePlace({ operation, database, tables }: Access, other: Access | un
   );
 }
 
-/** Operations of one query that the audit names; the rest are only counted. */
 const AUDITED_OPERATIONS = 16;
 
-/** Bytes of the shapes of one query. */
+/** The maximum size in bytes of the shapes of one query. */
 const LONGEST_SHAPES = 2048;
-/** Bytes below which a shape says too little to be noted. */
+/** In bytes. Shorter shapes carry too little information to record. */
 const SHORTEST_SHAPE = 32;
 
 function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decision[]): void {
@@ -119,7 +115,10 @@ function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decis
   exchange.verdict.ask(operations, accesses.length);
 }
 
-/** What the upstream is told: each database once, in the query's order, with the role there. */
+/**
+ * The identity for the upstream. Each database is listed once, in the query's order, with the role
+ * on it.
+ */
 function identityOf(username: string, query: Query, decisions: readonly Decision[]): Identity {
   const [access, ...others] = query.accesses;
   if (access !== undefined && others.length === 0) {
@@ -132,14 +131,16 @@ function identityOf(username: string, query: Query, decisions: readonly Decision
   return { username, roles: [...roles.values()], databases: [...roles.keys()] };
 }
 
-/** Where a request came in, and by which OAuth client, as permission boundaries tell callers apart. */
+/**
+ * The entry point and OAuth client of a request, by which permission boundaries distinguish
+ * callers.
+ */
 export function originOf({ authenticated: { principal } }: Exchange): QueryOrigin {
   return principal === undefined ? direct : { via: "mcp", client: principal.clientId };
 }
 
 const direct: QueryOrigin = { via: "query" };
 
-/** True if more than its role judges what the caller asks. */
 export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   const { subject } = exchange.authenticated;
   return (
@@ -147,17 +148,17 @@ export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   );
 }
 
-/** What the engine is told to keep; `touched` is the digest of the rows that an approval is for. */
+/**
+ * A limit that the engine must enforce. `touched` is the digest of the rows that an approval
+ * covers.
+ */
 type EngineLimit = QueryLimit | BytewiseColumns | { readonly touched: string };
 
-/** Why somebody has to approve a query. */
 interface NeededApproval {
   readonly rules: readonly ApprovalRule[];
-  /** What decides, as text. */
   readonly basis: string;
 }
 
-/** True if something that the caller may do has to be approved. */
 export function mayNeedApproval({ access }: Gateway, exchange: Exchange): boolean {
   const { subject } = exchange.authenticated;
   if (subject === undefined) return false;
@@ -166,25 +167,21 @@ export function mayNeedApproval({ access }: Gateway, exchange: Exchange): boolea
   );
 }
 
-/** A query that may go up, once it is approved where that is needed. */
 interface Judged {
   readonly decisions: readonly Decision[];
-  /** For whom and by which right it goes up; undefined while authentication is off. */
+  /** Undefined while authentication is off. */
   readonly identity: Identity | undefined;
-  /** What the database must keep. */
   readonly limits: readonly EngineLimit[];
-  /** Set if somebody has to approve it. */
   readonly approval: NeededApproval | undefined;
-  /** False if something of the schema is hidden from the caller, also in errors. */
+  /** False if part of the schema is hidden from the caller, including in errors. */
   readonly seesSchema: boolean;
 }
 
-/** @throws Refusal that tells the caller by which rule, and what else to do */
+/** @throws Refusal with the rule that denies it and what the caller can do */
 export function requireAllowed({ reason, message }: Decision): void {
   if (reason !== "allowed") throw new Refusal(reason, message === undefined ? {} : { message });
 }
 
-/** The refusal that tells the caller by which rule, and in which element of a Batch. */
 function refusalOf({ batch }: Query, { decisions, reason }: QueryDecision): Refusal {
   const { message } = decisions.at(-1) ?? {};
   const code = reason === "allowed" ? "no_grant" : reason;
@@ -200,10 +197,10 @@ function refusalOf({ batch }: Query, { decisions, reason }: QueryDecision): Refu
 }
 
 /**
- * Compares what a query asks for with what its caller may do, and notes both for the audit. While
- * authentication is off, there is nobody to judge.
+ * Checks a query against the caller's rights and records both for the audit. While authentication
+ * is off, nothing is checked.
  *
- * @throws Refusal saying which rule denies it
+ * @throws Refusal with the rule that denies it
  */
 function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): Judged {
   const { subject } = exchange.authenticated;
@@ -236,15 +233,11 @@ function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): 
   };
 }
 
-/** Approvals on a query's way: asked for where a rule demands one, and used up once. */
-
-/** The header by which `POST /query` shows an approval. */
 const APPROVAL_HEADER = "x-gatehouse-approval";
 
 /** RFC 9562, section 4. */
 const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
 
-/** A query that needs an approval. */
 interface Needing {
   readonly body: Buffer;
   readonly query: Query;
@@ -263,7 +256,9 @@ function bindingOf(exchange: Exchange, { body, needed }: Needing): ApprovalBindi
   return { username, via, client, bodyHash: sha256(body), basisHash: sha256(needed.basis) };
 }
 
-/** What tells the caller that an approval is pending, where it is decided, and what to do once it is given. */
+/**
+ * The response for a pending approval: where it is decided and how to continue once it is granted.
+ */
 function pending({ consoleUrl }: Gateway, { id, expires }: Approval): Refusal {
   const until = new Date(expires).toISOString();
   const page = consoleUrl === undefined ? {} : { url: `${consoleUrl}/approvals/${id}` };
@@ -301,7 +296,6 @@ async function requestApproval(
   return new Refusal("too_many_approvals", { message });
 }
 
-/** Why an approval that is not good lifts nothing. */
 function refusalFor({ state, reason }: Pick<Approval, "state" | "reason">): Refusal {
   const codes: Record<ApprovalState, RefusalCode> = {
     pending: "approval_required",
@@ -315,7 +309,6 @@ function refusalFor({ state, reason }: Pick<Approval, "state" | "reason">): Refu
   return new Refusal(codes[state], message ? { message } : {});
 }
 
-/** What an approval rests on that is not there any more; undefined if all of it is. */
 function whyVoid(
   { access, queries }: Gateway,
   approval: Approval,
@@ -357,9 +350,10 @@ async function use(
 }
 
 /**
- * Uses up the approval that a query shows. One that shows none asks for one, and is told so.
+ * Consumes the approval that the query presents. Without one, requests an approval and refuses the
+ * query.
  *
- * @throws Refusal `approval_required` while it is pending, and others that say what is wrong with it
+ * @throws Refusal `approval_required` while it is pending, or another one if it is not valid
  */
 function requireApproval(
   gateway: Gateway,
@@ -373,7 +367,11 @@ function requireApproval(
   });
 }
 
-/** Counts in all windows, and notes for the audit what they come to. @throws Refusal `rate_limited` */
+/**
+ * Counts in all windows and records the counts for the audit.
+ *
+ * @throws Refusal `rate_limited`
+ */
 async function countIn(
   { shared }: Gateway,
   { verdict }: Exchange,
@@ -397,8 +395,8 @@ function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly
 }
 
 /**
- * Counts a query in the rate limits of its caller, a Batch as its elements; undefined if there are
- * none. A query that a tool asks was counted with the tool's call, but for further elements.
+ * Counts a query in the caller's rate limits. Each element of a Batch counts. The first element of
+ * a tool's query was already counted with the tool call. Returns undefined without limits.
  *
  * @throws Refusal `rate_limited`
  */
@@ -409,7 +407,7 @@ function countQuery(
 ): Promise<void> | undefined {
   if (gateway.access.snapshot.boundaries.length === 0) return undefined;
   const databases = accesses.map(({ database }) => database);
-  // The call of a tool was counted, where no database is meant.
+  // The tool call was already counted in windows that are not limited to a database.
   const known = exchange.authenticated.principal === undefined ? 0 : 1;
   const windows = windowsOf(gateway, exchange, databases)
     .map((window) => ({ ...window, points: window.points - (window.isOfDatabase ? 0 : known) }))
@@ -417,37 +415,41 @@ function countQuery(
   return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
 }
 
-/** Counts a call of a tool, or what is no query; undefined if nothing limits it. @throws Refusal `rate_limited` */
+/**
+ * Counts a tool call or a request that is not a query. Returns undefined without limits.
+ *
+ * @throws Refusal `rate_limited`
+ */
 export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
   const windows = windowsOf(gateway, exchange);
   return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
 }
 
-/** What goes up of a query that may: where to, with which header fields, as which bytes. */
-
-/** A request that may go up, and how. */
 interface UpwardRequest {
   readonly queries: QueryClient;
-  /** Set for `GET` of a path instead of a query. */
   readonly path?: string;
   readonly body: Buffer;
-  /** The lines of its header fields. */
   readonly fields: string;
   readonly isRead: boolean;
   readonly trace: UpwardTrace | undefined;
-  /** Judges a query that has waited for a connection. @throws Refusal */
+  /**
+   * Judges a query again after it has waited for a connection.
+   *
+   * @throws Refusal
+   */
   readonly judgeAgain?: () => void;
 }
 
-/** How `gatehouse engine` is told what a query may do at the most. */
+/** Tells `gatehouse engine` the limits of a query. */
 export const LIMITS_HEADER = "x-gatehouse-limits";
-/** How it is told to name nothing of the schema in errors that the query does not name. */
+/**
+ * Tells `gatehouse engine` that errors may name only schema objects that the query itself names.
+ */
 const NARROWED_HEADER = "x-gatehouse-narrowed";
 
-/** Header fields besides those that the gateway adds to all that goes up. */
+/** Headers besides those that the gateway adds to all upstream requests. */
 type OwnHeaders = Record<string, string | string[]>;
 
-/** The header fields of a request, and its part of the trace. */
 function headed(
   gateway: Gateway,
   exchange: Exchange,
@@ -459,11 +461,10 @@ function headed(
   const { forwardedFor, proto, host } = peer;
   const trace = exchange.goUp({ method, headers: own, target: gateway.tracing?.upstream });
   const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
-  // No name is in both: the configuration lets none through that the gateway sets.
+  // No name occurs in both. The configuration does not allow headers that the gateway sets.
   return { fields: fieldLines(own) + fieldLines(added), trace };
 }
 
-/** A query, where it goes, and what of it goes there: itself, or with the filters that it lacks. */
 interface RoutedQuery {
   readonly asked: Asked;
   readonly queries: QueryClient;
@@ -471,7 +472,6 @@ interface RoutedQuery {
   readonly judgeAgain: () => void;
 }
 
-/** Makes the request of what was judged. */
 function requestFor(
   gateway: Gateway,
   exchange: Exchange,
@@ -492,19 +492,23 @@ function requestFor(
 }
 
 /**
- * The one way from a question to an answer, for `POST /query`, the tools of `/mcp` and `/schema`:
- * route to a database, judge, note, add headers and trace, and send up.
+ * The single path from query to response for `POST /query`, the tools of `/mcp` and `/schema`:
+ * route to a database, judge, record, add headers and trace, and forward upstream.
  */
 
-/** Reads a query: in detail for whoever is narrowed, else as far as the audit tells it. @throws QueryRefused */
+/**
+ * Parses a query, in full detail for narrowed callers and otherwise as far as the audit needs.
+ *
+ * @throws QueryRefused
+ */
 function readQuery(gateway: Gateway, exchange: Exchange, body: Buffer): Query {
   return scan(body, gateway.queries.grammar, isNarrowed(gateway, exchange) || "shape");
 }
 
 /**
- * Reads a long query in slices, between which others are served.
+ * Parses a long query in slices, so that other requests are served in between.
  *
- * @returns undefined if nobody waits for it any more
+ * @returns undefined if the client has left
  * @throws QueryRefused
  */
 function readLongQuery(
@@ -517,7 +521,11 @@ function readLongQuery(
   return scanInSlices(body, gateway.queries.grammar, isWanted, collects);
 }
 
-/** The request of a query once its approval is used up, by which it is sent up once. @throws Refusal */
+/**
+ * Consumes the approval and builds the request. It is sent at most once.
+ *
+ * @throws Refusal
+ */
 async function approvedRequest(
   gateway: Gateway,
   exchange: Exchange,
@@ -528,7 +536,7 @@ async function approvedRequest(
   const { asked } = routed;
   const { touched } = await requireApproval(gateway, exchange, { ...asked, needed }, id);
   requireStillGood(gateway, exchange);
-  // What has changed meanwhile, the filters too, was not approved.
+  // Changes made since the request, including new row filters, were not approved.
   const judged = judge(gateway, exchange, asked.query);
   if (judged.approval?.basis !== needed.basis) throw new Refusal("approval_void");
   const limits = touched === undefined ? judged.limits : [...judged.limits, { touched }];
@@ -536,19 +544,16 @@ async function approvedRequest(
   return { ...request, isRead: false };
 }
 
-/** What a query comes with. */
 interface AdmitOptions {
-  /** What it takes along, to which the trace adds its own. */
   readonly own: OwnHeaders;
-  /** The id of the approval that it shows. */
   readonly approval: string | undefined;
 }
 
 /**
- * Judges a query, adds what its caller's row filters demand, and notes it for the audit. What needs
- * an approval is looked up first.
+ * Judges a query, adds the caller's row filters and records it for the audit. A required approval
+ * is looked up first.
  *
- * @throws Refusal saying which rule denies it
+ * @throws Refusal with the rule that denies it
  */
 function admit(
   gateway: Gateway,
@@ -558,7 +563,7 @@ function admit(
   options: AdmitOptions,
 ): UpwardRequest | Promise<UpwardRequest> {
   const asked = { body, query };
-  // What cannot be sent anywhere is refused before it is judged.
+  // A query without a target is refused before it is judged.
   const queries = gateway.routing.queriesOf(query);
   const judged = judge(gateway, exchange, query);
   const judgeAgain = () => {
@@ -581,17 +586,17 @@ function admit(
   });
 }
 
-/** How an answer is held that the gateway itself has a use for. */
 interface HoldOptions {
-  /** Gives the query up. */
   readonly signal: AbortSignal;
-  /** Bytes of the answer that are held; the user's account bears them until it has gone out. */
+  /**
+   * The maximum response size in bytes. It is charged to the user's account until the response has
+   * been sent.
+   */
   readonly largest: number;
-  /** The id of the approval that the query shows. */
   readonly approval?: string | undefined;
 }
 
-/** Notes for the audit what the engine tells of rows and limits; no other upstream is believed. */
+/** Records the engine's report on rows and limits. Reports of other upstreams are not trusted. */
 function noteReport(
   { queries }: Gateway,
   { verdict }: Exchange,
@@ -603,7 +608,11 @@ function noteReport(
   };
 }
 
-/** Sends a request up in the caller's turn, and holds the answer. @throws Refusal */
+/**
+ * Sends a request upstream in the caller's turn and buffers the response.
+ *
+ * @throws Refusal
+ */
 async function hold(
   gateway: Gateway,
   exchange: Exchange,
@@ -622,7 +631,7 @@ async function hold(
   return answer;
 }
 
-/** The upstream's own credential, if it has one: the caller's is none of a request that is made here. */
+/** The upstream's own credential, if any. Requests that originate here never carry the caller's. */
 export function credentialOf({
   headers: { authorization },
 }: Pick<Gateway, "headers">): Record<string, string> {
@@ -630,10 +639,10 @@ export function credentialOf({
 }
 
 /**
- * Judges, notes and forwards a query that a tool asks for its caller, as `POST /query` does, and
- * gives back the answer, with the row filters that were added to the query.
+ * Judges, records and forwards a tool's query like `POST /query`. Returns the response and the row
+ * filters that were added.
  *
- * @throws QueryRefused, or a Refusal, which are noted too
+ * @throws QueryRefused or Refusal, both of which are recorded
  */
 export async function ask(
   gateway: Gateway,
@@ -664,7 +673,11 @@ export async function ask(
 
 const noBody = Buffer.alloc(0);
 
-/** Asks a place what there is, in the caller's name. @throws Refusal */
+/**
+ * Requests schema information from an upstream on behalf of the caller.
+ *
+ * @throws Refusal
+ */
 export function askFor(
   path: string,
   gateway: Gateway,
@@ -684,7 +697,6 @@ export function askFor(
   return hold(gateway, exchange, request, options);
 }
 
-/** Sends a query up, and its answer to the client. */
 function forward(gateway: Gateway, exchange: Exchange, request: UpwardRequest): void {
   request.queries.forward({
     sink: exchange,
@@ -713,7 +725,11 @@ function judgeAndForward(
   return admitted.then((request) => forward(gateway, exchange, request));
 }
 
-/** Counts a request that asks nothing that could be read. @throws `error`, or Refusal `rate_limited` */
+/**
+ * Counts a request whose query could not be parsed.
+ *
+ * @throws `error`, or Refusal `rate_limited`
+ */
 async function countUnread(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
   requireStillGood(gateway, exchange);
   await countCall(gateway, exchange);
@@ -743,12 +759,12 @@ function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<voi
   return counting.then(() => judgeAndForward(gateway, exchange, body, query));
 }
 
-/** `POST /query`: what is asked is read, judged, and forwarded byte for byte. */
+/** `POST /query`: parses and judges the query, then forwards it byte for byte. */
 export function query(bodyLimit: number): Endpoint {
   return { authentication: "data", bodyLimit, handle };
 }
 
-/** Answers with what is found, unless the client leaves before that. */
+/** Sends the result unless the client leaves first. */
 function schemaRoute(
   find: (gateway: Gateway, exchange: Exchange, signal: AbortSignal) => Promise<object>,
 ): Endpoint {
@@ -766,17 +782,14 @@ function schemaRoute(
   };
 }
 
-/** `GET /schema`: the databases that the caller may read. */
 export const databases = schemaRoute(async ({ schema }, exchange, signal) => ({
   databases: await schema.listDatabases(exchange, signal),
 }));
 
-/** `GET /schema/<database>`: its tables. */
 export const tables = schemaRoute(async ({ schema }, exchange, signal) => ({
   tables: await schema.listTables(exchange, databaseParameter(exchange), signal),
 }));
 
-/** `GET /schema/<database>/<table>`: its columns, and what else its database tells of it. */
 export const table = schemaRoute(({ schema }, exchange, signal) =>
   schema.describeTable(exchange, databaseParameter(exchange), tableParameter(exchange), signal),
 );

@@ -8,19 +8,15 @@ import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 
-/** Where a reload is told of. */
 export interface ReloadRecords {
   readonly log: Log;
   readonly audit: Audit;
   readonly metrics: Metrics | undefined;
-  /** The databases that are there. */
   readonly databases: () => readonly string[];
 }
 
-/** Names of one kind that a line of the log holds, at most. */
 const NAMED = 100;
 
-/** The first names of each list that is not empty, and how many more there are. */
 function firstOf(lists: object): Record<string, unknown> {
   const more: Record<string, number> = {};
   const shown = Object.entries(lists).flatMap(([kind, names]: [string, readonly string[]]) => {
@@ -30,7 +26,7 @@ function firstOf(lists: object): Record<string, unknown> {
   return { ...Object.fromEntries(shown), ...(Object.keys(more).length === 0 ? {} : { more }) };
 }
 
-/** Warns of what a valid file may mean otherwise than it was meant. */
+/** Warns about valid rules that may not mean what was intended. */
 export async function warnOfOddities(
   { log, databases }: Pick<ReloadRecords, "log" | "databases">,
   snapshot: Snapshot,
@@ -46,7 +42,6 @@ export async function warnOfOddities(
   }
 }
 
-/** Tells log, audit and metrics what a reload of the access file came to. */
 export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
   const { log, audit, metrics } = records;
   if (event.kind === "failed") {
@@ -65,7 +60,6 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
   void warnOfOddities(records, snapshot);
 }
 
-/** Why the configuration's file is not in force after a reload; undefined if it is. */
 export function failureOf(reload: ConfigurationReload): string | undefined {
   if (reload.kind !== "refused") return undefined;
   return reload.problems
@@ -73,7 +67,6 @@ export function failureOf(reload: ConfigurationReload): string | undefined {
     .join("; ");
 }
 
-/** Tells the log what a reload of the configuration came to. */
 export function reportConfiguration(log: Log, reload: ConfigurationReload): void {
   if (reload.kind === "refused") {
     for (const { source: file, line, key, reason } of reload.problems) {

@@ -22,18 +22,21 @@ import { isPreflight, requireLocal, sendPreflight } from "./origins.ts";
 import { addressOf } from "./peer.ts";
 import { allowedMethods, type Endpoint, endpointFor, type Router } from "./route.ts";
 
-/** Steps of one batch, a few milliseconds of signatures: what else is there to do comes between two. */
+/**
+ * Steps per batch, a few milliseconds of signature checks. Other events are handled between
+ * batches.
+ */
 const BATCH_SIZE = 64;
 
 /**
- * Puts off steps that take long, such as verifying a signature, until all that has arrived was read, and takes them one
- * right after the other. In between of what else a request takes, each would find the caches of the processor filled by that,
- * and leave them filled with its own: together, a request with a signature costs a sixth less.
+ * Defers slow steps, such as verifying a signature, until all pending input is read, then runs them
+ * in a row. Interleaved with other work, each would evict the CPU caches and find them cold.
+ * Batching makes a request with a signature one sixth cheaper.
  */
 export class Batch {
   readonly #steps: (() => void)[] = [];
 
-  /** @param step throws nothing */
+  /** @param step must not throw */
   add(step: () => void): void {
     if (this.#steps.push(AsyncLocalStorage.bind(step)) === 1) setImmediate(this.#take);
   }
@@ -45,10 +48,9 @@ export class Batch {
 }
 
 const LOGIN_PATH = "/login";
-/** The status that the records show for a client that left before its answer, as nginx has it. */
+/** The recorded status for a client that left before the response, as in nginx. */
 const CLIENT_GONE = 499;
 
-/** What was asked for, as the metrics tell it apart. */
 function operationOf({ verdict }: Exchange): string {
   if (verdict.count > 1) return "Batch";
   return verdict.operations[0]?.operation ?? "none";
@@ -84,12 +86,11 @@ function begin(tracing: Tracing, exchange: Exchange): RequestTrace {
   });
 }
 
-/** Begins the span of a request whose route was found, if requests are traced. */
 function beginTrace({ tracing }: Gateway, exchange: Exchange): void {
   if (tracing !== undefined) exchange.trace = begin(tracing, exchange);
 }
 
-/** One that was refused before its route was found has no span yet. */
+/** A request refused before its route was found has no span. */
 function endTrace(tracing: Tracing, exchange: Exchange, status: number): void {
   const { decision, reason } = exchange.verdict;
   const isAnswered = exchange.response.headersSent;
@@ -97,16 +98,15 @@ function endTrace(tracing: Tracing, exchange: Exchange, status: number): void {
   exchange.trace.end({ status, isAnswered, decision, reason, operation: operationOf(exchange) });
 }
 
-/** How a database was asked; undefined where none was. */
 function viaOf({ routed: { resource, pattern }, verdict }: Exchange): EntryPoint | undefined {
   if (pattern === LOGIN_PATH || verdict.count === 0) return undefined;
   return resource === undefined ? "query" : "mcp";
 }
 
 /**
- * Writes the audit's line and the metrics of a request that is over, and ends its span.
+ * Writes the audit line and metrics of a finished request and ends its span.
  *
- * @param bytes that went out, head and body
+ * @param bytes sent, head and body
  */
 export function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   const { request, response, requestId, authenticated, verdict } = exchange;
@@ -126,7 +126,7 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
     traceId: trace?.traceId ?? traceIdOf(request.headers.traceparent),
     address: peer.address,
     method: request.method ?? "",
-    // A path that is none of the gateway's may hold anything, a pasted token too.
+    // An unknown path may contain anything, even a pasted token.
     path: routed.pattern === UNKNOWN_ROUTE ? undefined : path,
     user: username ?? refusedToken?.user,
     tokenId: caller?.token.tokenId ?? principal?.tokenId ?? refusedToken?.tokenId,
@@ -152,7 +152,6 @@ export function account(gateway: Gateway, exchange: Exchange, bytes: number): vo
   });
 }
 
-/** What is said of what was no request. */
 const nothing: Omit<
   AuditRecord,
   "requestId" | "address" | "reason" | "accessVersion" | "status" | "bytes"
@@ -165,7 +164,6 @@ const nothing: Omit<
   decision: "deny",
 };
 
-/** Writes the same for what came in the place of a request. */
 export function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
   const { socket, requestId, refusal, bytes } = broken;
   const { status, code: reason } = refusal;
@@ -185,16 +183,14 @@ export function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
 }
 
 /**
- * A request's way through the gateway, front to back: route, authenticate, read what is asked,
- * authorize, forward, respond. Every refusal on the way ends in one place.
- *
- * Queries take all of it without a promise: nothing on their way waits but for bytes.
+ * Handles a request: route, authenticate, read the body, authorize, forward, respond. All refusals
+ * end in one place.
+ * Queries run through all steps without a promise, because they wait only for bytes.
  */
 export function handleRequest(gateway: Gateway, router: Router, exchange: Exchange): void {
   attempt(gateway, exchange, () => enter(gateway, router, exchange));
 }
 
-/** Takes a step of the way; what it throws is the request's answer. */
 function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void> | void): void {
   try {
     step()?.catch((error: unknown) => reject(gateway, exchange, error));
@@ -203,7 +199,7 @@ function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void>
   }
 }
 
-/** What also a replica answers that may decide nothing. */
+/** Endpoints that a replica without a valid lease still serves. */
 const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
 
 function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<void> | void {
@@ -225,7 +221,6 @@ function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<vo
   signatures.add(() => attempt(gateway, exchange, verify));
 }
 
-/** Requests whose tokens are to be verified. */
 const signatures = new Batch();
 
 async function enterMcp(gateway: Gateway, endpoint: Endpoint, exchange: Exchange): Promise<void> {
@@ -233,7 +228,11 @@ async function enterMcp(gateway: Gateway, endpoint: Endpoint, exchange: Exchange
   readAndHandle(gateway, endpoint, exchange);
 }
 
-/** @throws Refusal `not_found` or `method_not_allowed`; undefined if it was answered already */
+/**
+ * Returns undefined if the request has already been answered.
+ *
+ * @throws Refusal `not_found` or `method_not_allowed`
+ */
 function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): Endpoint | undefined {
   const match = router(exchange.path);
   if (match === undefined) {
@@ -257,7 +256,7 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
   throw new Refusal("method_not_allowed", { allow: allowedMethods(route) });
 }
 
-/** More than one credential is a question that the gateway and the upstream may answer apart. */
+/** The gateway and the upstream might each choose a different credential if there are several. */
 function requireOneAuthorization({ request }: Exchange): void {
   if (occurrences(request, "authorization") > 1) {
     throw new Refusal("several_authorization_headers");

@@ -4,42 +4,42 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
 /**
- * The authentication requirement of an endpoint: anyone may use it; whoever shows a token, or anyone
- * while authentication is off; whoever shows a token, and nobody while authentication is off;
- * whoever shows a token for the protected resource, or anyone while authentication is off.
+ * The authentication requirement of an endpoint:
+ * - `public`: open to everyone.
+ * - `data`: a token, or anyone while authentication is off.
+ * - `administration`: a token, and no one while authentication is off.
+ * - `mcp`: a token for the protected resource, or anyone while authentication is off.
  */
 export type AuthenticationRequirement = "public" | "data" | "administration" | "mcp";
 
-/** What the gateway does for one method on one path. */
 export interface Endpoint {
   readonly authentication: AuthenticationRequirement;
-  /** Bytes of JSON body that are read; absent where no body is. */
+  /** In bytes of JSON. Absent if the endpoint reads no body. */
   readonly bodyLimit?: number;
-  /** True if the handler takes the body from the request, and bounds it. */
+  /** True if the handler reads and limits the body itself. */
   readonly readsBody?: boolean;
-  /** True for what monitors ask all the time: no audit line. */
+  /** True for endpoints that monitors poll. They are left out of the audit. */
   readonly isQuiet?: boolean;
-  /** True if a client may speak WebSocket here; every other wish for a protocol is not heard. */
+  /** True if clients may open a WebSocket. Requests for other protocols are ignored. */
   readonly takesWebSocket?: boolean;
   handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void;
 }
 
 /**
- * A path and what it answers to. A segment `:name` stands for one segment of any value, and a last
- * segment `*` for one or more.
+ * A path pattern and its methods. A segment `:name` matches any one segment, and a final `*`
+ * matches one or more.
  */
 export interface Route {
   readonly pattern: string;
   readonly methods: ReadonlyMap<string, Endpoint>;
 }
 
-/** A route that a request's path fits, with the raw values of its parameters. */
+/** A matching route with the raw parameter values. */
 export interface RouteMatch {
   readonly route: Route;
   readonly parameters: Record<string, string>;
 }
 
-/** Finds the route of a path; fixed segments match exactly as sent. */
 export type Router = (path: string) => RouteMatch | undefined;
 
 function matchSegments(
@@ -61,7 +61,7 @@ function matchSegments(
   return parameters;
 }
 
-/** Makes a router: a map for fixed paths, and a list for those with parameters. */
+/** Creates a router with a map for fixed paths and a list for parameterized ones. */
 export function createRouter(routes: readonly Route[]): Router {
   const isFixed = ({ pattern }: Route) => !pattern.includes("/:") && !pattern.endsWith("/*");
   const fixed = new Map(
@@ -72,7 +72,7 @@ export function createRouter(routes: readonly Route[]): Router {
     .map((route) => ({ route, segments: route.pattern.split("/") }));
   let latest: (RouteMatch & { readonly path: string }) | undefined;
   return (path) => {
-    // Most of what comes is the same again, in a string that is new to a map each time.
+    // Most requests repeat the last path, but in a new string that a map would have to hash again.
     if (path === latest?.path) return latest;
     const match = fixed.get(path);
     if (match !== undefined) {
@@ -88,12 +88,11 @@ export function createRouter(routes: readonly Route[]): Router {
   };
 }
 
-/** The endpoint for a method: HEAD is answered where GET is (RFC 9110, section 9.3.2). */
+/** The endpoint for a method. HEAD is allowed where GET is (RFC 9110, section 9.3.2). */
 export function endpointFor({ methods }: Route, method: string): Endpoint | undefined {
   return methods.get(method) ?? (method === "HEAD" ? methods.get("GET") : undefined);
 }
 
-/** The methods of a route, as `Allow` lists them. */
 export function allowedMethods({ methods }: Route): string {
   const names = [...methods.keys()];
   if (methods.has("GET")) names.push("HEAD");
@@ -101,19 +100,19 @@ export function allowedMethods({ methods }: Route): string {
 }
 
 /**
- * What an upstream might read as another path: empty and dot segments, parameters of segments, and
- * separators, dots, control characters and percent signs in their encoded form.
+ * Parts that an upstream might normalize to another path: empty and dot segments, segment
+ * parameters, and encoded separators, dots, control characters and percent signs.
  */
 const ambiguous =
   /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
-/** All that an upstream might take for the end of a path's first segment. */
+/** Everything that an upstream might take for the end of the first path segment. */
 const separator = /[/;\\#]|%2f|%5c/i;
 
-/** True for a spelling of a path that an upstream might read as another path. */
+/** True for a path that an upstream might read as a different one. */
 export function isAmbiguous(path: string): boolean {
   if (ambiguous.test(path)) return true;
   try {
-    // Not every reader takes half an encoding, or one that is no UTF-8, for the same.
+    // Parsers differ on incomplete percent-encoding and on invalid UTF-8.
     decodeURIComponent(path);
     return false;
   } catch {
@@ -122,10 +121,10 @@ export function isAmbiguous(path: string): boolean {
 }
 
 /**
- * Refuses odd spellings of paths below configured routes, also those that fit no route as they
- * stand: an upstream or a proxy might read them as one that does.
+ * Refuses ambiguous spellings of paths under configured routes, even if they match no route as
+ * written. An upstream or a proxy might read them as one that does match.
  *
- * @throws Refusal `path_not_canonical`, from the router that is returned
+ * @throws Refusal `path_not_canonical`, from the returned router
  */
 export function refuseAmbiguousPaths(router: Router, routes: Configuration["routes"]): Router {
   const roots = new Set(routes.map(({ path }) => path.split("/")[1]));

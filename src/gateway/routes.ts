@@ -35,10 +35,10 @@ function mcpMessage(bodyLimit: number): Endpoint {
   return { authentication: "mcp", bodyLimit, handle };
 }
 
-/** `GET` and `DELETE /mcp`: streams and ends of sessions, for clients of earlier revisions. */
+/** `GET` and `DELETE /mcp`: streams and session ends, for clients of earlier revisions. */
 const mcpSession: Endpoint = { authentication: "mcp", handle };
 
-/** Everything of the embedded authorization server, which writes its own answers. */
+/** All paths of the embedded authorization server, which writes its own responses. */
 const authorizationServer: Endpoint = {
   authentication: "public",
   readsBody: true,
@@ -60,7 +60,6 @@ function route(pattern: string, methods: Record<string, Endpoint>): Route {
   return { pattern, methods: new Map(Object.entries(methods)) };
 }
 
-/** Configured routes on one path answer to the methods of all of them. */
 function configuredRoutes({ routes }: Configuration): Route[] {
   const byPattern = new Map<string, Map<string, Endpoint>>();
   for (const settings of routes) {
@@ -72,7 +71,7 @@ function configuredRoutes({ routes }: Configuration): Route[] {
   return Array.from(byPattern, ([pattern, methods]) => ({ pattern, methods }));
 }
 
-/** The protected resource, its metadata at both places, and the embedded authorization server. */
+/** The protected resource, its metadata at both paths, and the embedded authorization server. */
 function mcpRoutes({ mcp }: Configuration): Route[] {
   const all = { GET: authorizationServer, POST: authorizationServer, OPTIONS: authorizationServer };
   return [
@@ -92,7 +91,6 @@ function mcpRoutes({ mcp }: Configuration): Route[] {
   ];
 }
 
-/** Every path that the gateway answers. */
 export function routeTable(configuration: Configuration): Route[] {
   const { server, mcp } = configuration;
   return [

@@ -9,11 +9,9 @@ import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { askFor, isNarrowed, originOf } from "./query.ts";
 
-/** Questions of one request that the audit names; the rest are only counted. */
+/** The maximum number of schema lookups per request in the audit. Further ones are only counted. */
 const NOTED_QUESTIONS = 16;
-/** Bytes of an answer that tells what there is. */
 const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;
-/** Notes for the audit what a request asks to know, and whether that was denied. */
 async function noted<Answer>(
   exchange: Exchange,
   operation: string,
@@ -33,11 +31,14 @@ async function noted<Answer>(
   }
 }
 
-/** What there is behind the gateway, for its own routes and for `/mcp`: as much as a caller may see. */
+/**
+ * Schema information for the gateway's own routes and for `/mcp`, limited to what the caller may
+ * see.
+ */
 export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   const { access } = gateway;
 
-  /** @throws Refusal that says why the caller may see nothing of the database */
+  /** @throws Refusal if the caller may see nothing of the database */
   function requireSeen(exchange: Exchange, database: string): void {
     const { subject } = exchange.authenticated;
     if (subject === undefined) return;
@@ -45,7 +46,10 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
     if (reason !== undefined) throw new Refusal(reason);
   }
 
-  /** What the caller may see of a table, or why nothing; undefined if it sees all there is. */
+  /**
+   * The visible part of a table or the reason for a denial. Undefined if the caller may see all of
+   * it.
+   */
   function look(exchange: Exchange, database: string, table: string) {
     const { subject } = exchange.authenticated;
     if (subject === undefined || !isNarrowed(gateway, exchange)) return undefined;
@@ -114,7 +118,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
         [database, table],
         describeTable(exchange, database, table, signal),
       ),
-    // The gateway's own question, of which the audit tells nothing.
+    // The gateway's own lookup, which is not audited.
     isUniqueOrder: source.isUniqueOrder,
   };
 }

@@ -6,25 +6,23 @@ import { readGuarded, UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
 import type { Log } from "../observe/log.ts";
 
-/** Where a certificate and its key are: PEM files. */
 interface CertificateFiles {
   readonly certificate: string;
   readonly key: string;
 }
 
-/** A certificate that can be served. */
 interface ServerCertificate {
-  /** PEM, with those that signed it. */
+  /** PEM, including the certificate chain. */
   readonly cert: string;
-  /** PEM. */
   readonly key: string;
-  /** The names that it is for, as the certificate lists them. */
   readonly names: string;
-  /** The moment at which it expires. */
   readonly expires: Date;
 }
 
-/** The pair cannot be served; the message names key and file and says why, never what is in it. */
+/**
+ * A certificate or key that cannot be served. The message names the files and the reason, but never
+ * their content.
+ */
 class CertificateError extends Error {
   constructor(key: keyof CertificateFiles, file: string, reason: string) {
     super(`server.tls.${key}: ${file}: ${reason}`);
@@ -38,7 +36,6 @@ const readFailures = new Map([
   ["EACCES", "may not be read by this user"],
 ]);
 
-/** Why a file was not read, without its name. */
 function readFailure(error: unknown): string {
   if (error instanceof UnsafeFileError) return error.reason;
   const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
@@ -49,7 +46,7 @@ function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : "cannot be served";
 }
 
-/** True for a key that only a passphrase opens (RFC 5958, and the older form of OpenSSL). */
+/** True for a key protected by a passphrase (RFC 5958, or the older OpenSSL format). */
 function isEncrypted(pem: string): boolean {
   return /^-----BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(pem);
 }
@@ -76,7 +73,7 @@ function parseKey(file: string, pem: string): KeyObject {
 /**
  * Reads a certificate and its key.
  *
- * @param options.checkRead also refuse a key that others may read
+ * @param options.checkRead refuse a key that other users may read
  * @throws CertificateError
  */
 export async function readCertificate(
@@ -94,7 +91,7 @@ export async function readCertificate(
     throw new CertificateError("key", files.key, `is not the key of ${files.certificate}`);
   }
   try {
-    // What follows the certificate is judged here, and whether it is strong enough to be served.
+    // OpenSSL checks the certificate chain and the key strength here.
     createSecureContext({ cert, key });
   } catch (error) {
     throw new CertificateError("certificate", files.certificate, reasonOf(error));
@@ -103,30 +100,27 @@ export async function readCertificate(
   return { cert, key, names, expires: parsed.validToDate };
 }
 
-/** The oldest TLS that is spoken (RFC 8996 forbids the ones before). */
+/** The oldest allowed version (RFC 8996 forbids earlier ones). */
 const MIN_VERSION = "TLSv1.2";
 
 export interface SecureServerOptions {
   readonly files: CertificateFiles;
-  /** Whether a key that others may read is refused. */
+  /** Whether a key that other users may read is refused. */
   readonly checkRead: boolean;
   readonly log: Log;
-  /** Told of each certificate that is put in force. */
+  /** Called with each certificate put in force. */
   readonly onLoad?: (certificate: ServerCertificate) => void;
-  /** Told when the files could not be used and the last good pair stays in force. */
+  /** Called when the files cannot be used and the last valid pair stays in force. */
   readonly onFailure?: () => void;
 }
 
-/** An HTTP server behind TLS, whose certificate is read again whenever its files change. */
+/** An HTTPS server that reloads its certificate when the files change. */
 export interface SecureServer {
   readonly server: Server;
-  /** What is served. */
   readonly certificate: ServerCertificate;
-  /** Why what the files hold by now is not. */
+  /** The reason why the current files are not in force, if so. */
   readonly failure: string | undefined;
-  /** Reads the files again. */
   reload(): Promise<void>;
-  /** Stops watching the files. */
   close(): Promise<void>;
 }
 
@@ -170,7 +164,7 @@ export async function createSecureServer(
   }
 
   tell(first);
-  // One after the other, so that what is in force is what was read last.
+  // Reloads run one at a time, so the last one read is the one in force.
   let turn = Promise.resolve();
   const reloadInTurn = (): Promise<void> => {
     turn = turn.then(reload);

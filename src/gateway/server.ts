@@ -20,7 +20,7 @@ import { limitConnections } from "./system-limits.ts";
 /** 16 bytes in base64 (RFC 6455, section 4.1). */
 const key = /^[A-Za-z0-9+/]{22}==$/;
 
-/** True for the wish to speak WebSocket and nothing else, as a client has to utter it. */
+/** True for a strictly valid WebSocket handshake, without other protocols. */
 function isHandshake({ method, httpVersion, headers }: IncomingMessage): boolean {
   const isAsked = headers.upgrade?.toLowerCase() === "websocket";
   const isPlain = headers.expect === undefined && !hasBody(headers);
@@ -29,8 +29,8 @@ function isHandshake({ method, httpVersion, headers }: IncomingMessage): boolean
 }
 
 /**
- * True for a WebSocket handshake where one is taken. Every other wish for another protocol is not
- * heard (RFC 9110, section 7.8): the request is served as if it had not been uttered.
+ * True for a WebSocket handshake on a route that accepts one. Other `Upgrade` requests are served
+ * as if they had none (RFC 9110, section 7.8).
  */
 function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
   if (!isHandshake(request)) return false;
@@ -38,22 +38,22 @@ function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
     const match = router(pathOf(request));
     return match !== undefined && endpointFor(match.route, "GET")?.takesWebSocket === true;
   } catch {
-    // What is wrong with the path is said when the request is served.
+    // Errors in the path are reported when the request is served.
     return false;
   }
 }
 
 /**
- * The answer to a request whose connection the HTTP server has handed over. Unless the protocol
- * changes, the connection ends with it.
+ * The response for a connection that the HTTP server has detached. Unless the protocol changes, the
+ * connection ends with it.
  *
- * @param head what the client has sent behind the request; nobody sees it before the upstream agrees
+ * @param head bytes that the client sent after the request; held back until the upstream agrees
  */
 function answerOnItsOwn(request: IncomingMessage, head: Buffer): ServerResponse {
   const { socket } = request;
   const response = new http.ServerResponse(request);
   response.shouldKeepAlive = false;
-  // Its end follows, by which everybody learns of it.
+  // The `close` event follows and informs everyone.
   socket.on("error", () => {});
   socket.once("end", () => {
     if (!response.headersSent) response.destroy();
@@ -67,40 +67,26 @@ function answerOnItsOwn(request: IncomingMessage, head: Buffer): ServerResponse 
   return response;
 }
 
-/** Milliseconds in which a request's head must have arrived. */
 const HEADERS_TIMEOUT_MS = 10_000;
-/** The idle timeout of a keep-alive connection: longer than most proxies in front have. */
+/** The idle timeout of a keep-alive connection, longer than that of most reverse proxies. */
 const KEEP_ALIVE_MS = 65_000;
-/** Milliseconds between two looks for connections that are too slow. */
 const CHECK_INTERVAL_MS = 1000;
 
-/** Bytes that a request's head may have. */
 const MAX_HEADER_BYTES = 16 * 1024;
 
-/** The gateway's listener: its HTTP server, with limits and a graceful shutdown. */
 export interface Listener {
   readonly scheme: "http" | "https";
-  /** The port that was taken. */
   readonly port: number;
-  /** What is served by TLS, if the gateway speaks it itself. */
   readonly secure: Pick<SecureServer, "certificate" | "failure"> | undefined;
-  /** Reads the certificate again, if there is one. */
   reloadCertificate(): Promise<void>;
-  /** Where a request comes from, for the throttle of logins. */
   originOf(request: IncomingMessage): LoginOrigin;
-  /** Goes by the gateway's configuration as it is now. */
+  /** Applies the current configuration. */
   configure(): void;
-  /** Takes no more connections, as the first part of a graceful shutdown. */
+  /** Stops accepting connections, the first part of a graceful shutdown. */
   stopListening(): Promise<void>;
-  /**
-   * Takes no more connections and lets requests in flight finish.
-   *
-   * @param grace milliseconds after which what is left is cut
-   */
   drain(grace: number): Promise<void>;
 }
 
-/** The server of a gateway that speaks TLS itself; undefined for one that does not. */
 async function openSecureServer(
   { configuration, log, metrics }: Gateway,
   options: ServerOptions,
@@ -108,7 +94,7 @@ async function openSecureServer(
   const { server, auth } = configuration;
   const { certificate, key } = server.tls;
   if (certificate === undefined || key === undefined) return undefined;
-  // Loaded here, since most gateways have a proxy in front that does TLS, or need none.
+  // Loaded on demand, because most gateways need no TLS or have a reverse proxy for it.
   const { createSecureServer } = await import("./secure-server.ts");
   return createSecureServer(options, {
     files: { certificate, key },
@@ -122,7 +108,6 @@ function routerOf(configuration: Configuration): Router {
   return refuseAmbiguousPaths(createRouter(routeTable(configuration)), configuration.routes);
 }
 
-/** Milliseconds in which a request, and its head, must have arrived. */
 function timeouts({ request_timeout: seconds }: Configuration["server"]) {
   const requestTimeout = seconds * 1000;
   return { requestTimeout, headersTimeout: Math.min(HEADERS_TIMEOUT_MS, requestTimeout) };
@@ -131,7 +116,7 @@ function timeouts({ request_timeout: seconds }: Configuration["server"]) {
 /**
  * Listens on the configured host.
  *
- * @param port 0 takes any free one; where several processes serve, they share it
+ * @param port 0 picks a free port, which several processes share
  */
 export async function openListener(gateway: Gateway, port: number): Promise<Listener> {
   const { server: settings } = gateway.configuration;
@@ -156,7 +141,7 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
     const { allowed_origins: origins } = gateway.configuration.server;
     const cors = corsHeaders(request.headers.origin, origins);
     const extraHeaders = gateway.transportHeaders.concat(cors);
-    // What follows the wish for another protocol is not read as HTTP/1.1.
+    // The bytes after a request with `Upgrade` are not parsed as HTTP/1.1.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
     connections.arrive(new Exchange({ request, response, peer, isHandshake, extraHeaders }));
   }
@@ -179,7 +164,7 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: CHECK_INTERVAL_MS,
     noDelay: true,
-    // Judged by the gateway itself, which answers in JSON.
+    // The gateway checks it itself and answers in JSON.
     requireHostHeader: false,
     insecureHTTPParser: false,
     maxHeaderSize: MAX_HEADER_BYTES,
@@ -188,7 +173,7 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
   };
   const secure = await openSecureServer(gateway, options);
   const server = secure?.server ?? http.createServer(options);
-  // How many there are is judged by the gateway itself: the parser may drop some in silence.
+  // The gateway checks the number of headers itself, because the parser may silently drop some.
   server.maxHeadersCount = 0;
   limitConnections(server, gateway.log);
   const connections = new Connections(server, { serve, finish });
@@ -210,8 +195,8 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
   });
   for (const event of ["checkContinue", "checkExpectation"]) {
     server.on(event, (request: IncomingMessage, response: ServerResponse) => {
-      // The body is asked for only once the caller is known and its size is allowed. Where it is
-      // not, the next bytes could be that body or another request: they are not read.
+      // The body is requested only once the caller is known and the size is allowed. Otherwise the
+      // next bytes could be the body or another request, so they are not read.
       response.shouldKeepAlive = false;
       onRequest(request, response);
     });

@@ -13,56 +13,53 @@ import { hashPassword, type PasswordRule } from "../identity/password.ts";
 import { invocation } from "../product.ts";
 import { dataDirectoryOf } from "./own-engine.ts";
 
-/** The start cannot go on; the message says what to do. */
+/** The start cannot continue. The message says what to do. */
 class StartError extends Error {}
 
-/** Where a first start finds and leaves things. */
 export interface FirstStart {
   readonly serviceDirectory: string;
   readonly accessFile: string;
   readonly keysDirectory: string;
   readonly costs: HashCosts;
   readonly passwordRule: PasswordRule;
-  /** The password that the operator chose for the administrator. */
   readonly chosenPassword: string | undefined;
-  /** True if there is a terminal on which a made-up password can be shown once. */
+  /** True if a generated password can be shown once on a terminal. */
   readonly hasTerminal: boolean;
-  /** True if a store holds keys and users, or the access file is a source that is never written. */
+  /** True if a store holds keys and users, or the access file is read-only. */
   readonly isShared: boolean;
 }
 
-/** How the first administrator's password can be learnt. */
 export type FirstPassword =
   | { readonly kind: "chosen" }
-  /** To be shown on the terminal, after which the file that keeps it until then is removed. */
+  /** Shown on the terminal. Then the file that holds it until then is removed. */
   | { readonly kind: "shown"; readonly password: string; readonly file: string }
   | { readonly kind: "file"; readonly file: string; readonly isFirstStart: boolean };
 
 const ADMINISTRATOR = "admin";
 const PASSWORD_BYTES = 15;
 
-/** Where a password that was made up stands until somebody has seen it. */
+/** The file that holds a generated password until it has been seen. */
 function passwordFileOf({ serviceDirectory }: FirstStart): string {
   return path.join(serviceDirectory, "initial_admin_password");
 }
 
-/** What an earlier start has left, because it had no terminal or did not get as far as showing it. */
+/** The password left by an earlier start that had no terminal or stopped before showing it. */
 function leftPassword(start: FirstStart): FirstPassword | undefined {
   const file = passwordFileOf(start);
   return existsSync(file) ? { kind: "file", file, isFirstStart: false } : undefined;
 }
 
 /**
- * Makes the access file with its administrator.
+ * Creates the access file with its administrator.
  *
- * @returns false if another start has made it meanwhile
+ * @returns false if another start has created it in the meantime
  */
 async function createWith(start: FirstStart, password: string, user: User): Promise<boolean> {
   const file = start.chosenPassword === undefined ? passwordFileOf(start) : undefined;
   const changes = planAddUser(emptySnapshot, "operator", user, administratorGrant);
   let isKept = false;
   try {
-    // The password is kept first: a file without a known password would lock everybody out.
+    // The password is saved first. An access file without a known password would lock everyone out.
     const made = await createAccessFile(start.accessFile, changes, async () => {
       if (file === undefined) return;
       isKept = true;
@@ -84,19 +81,20 @@ function requireUsableFirst({ passwordRule }: FirstStart, password: string): voi
   }
 }
 
-/** Makes the service directory, for nobody else to look into, if it is not there. */
+/** Creates the service directory, private to its owner, if it is missing. */
 async function makeServiceDirectory(directory: string): Promise<void> {
   const isNew = (await mkdir(directory, { recursive: true })) !== undefined;
   if (isNew) await chmod(directory, 0o700);
 }
 
 /**
- * Prepares the service directory (0700) and, if there has never been a start, the access file with
- * an administrator.
+ * Prepares the service directory (0700). At the first start, also creates the access file with an
+ * administrator.
  *
- * @returns how the first administrator's password can be learnt; undefined if it is nowhere any more
- * @throws StartError if the access file is gone but signing keys are there: an accident, in which
- *   a new administrator must not be made in silence
+ * @returns where the first administrator's password can be found; undefined if it is no longer
+ * stored
+ * @throws StartError if the access file is missing but signing keys exist: this is an accident, and
+ * silently creating a new administrator would be wrong
  */
 export async function prepareServiceDirectory(
   start: FirstStart,
@@ -138,12 +136,13 @@ function inUse(serviceDirectory: string, data: string, cause: unknown): StartErr
 }
 
 /**
- * Takes the embedded databases, if there are any, for this gateway alone: gateways before another
- * database may share a service directory. To be given back when the gateway stops taking requests:
- * the next one may start then, and its engine waits for this one's to end.
+ * Claims the embedded databases, if any, for this gateway. Gateways with external databases may
+ * share a service directory. Release them when the gateway stops taking requests. The next gateway
+ * may start then, and its engine waits for this one's to exit.
  *
- * @returns what gives them back; so does the end of the process, however it comes
- * @throws StartError if another gateway has them
+ * @returns a function that releases them; the end of the process releases them too, even after a
+ * crash
+ * @throws StartError if another gateway has claimed them
  */
 export async function claimDatabases(loaded: LoadedConfiguration): Promise<() => Promise<void>> {
   const { serviceDirectory } = loaded;
@@ -162,7 +161,7 @@ export async function claimDatabases(loaded: LoadedConfiguration): Promise<() =>
   try {
     await Promise.race([taken.promise, holding]);
   } catch (error) {
-    // The engine has a lock of its own, and says what it may not write.
+    // The engine has its own lock and reports what it cannot write.
     if (error instanceof LockRefusedError) return unclaimed;
     throw error instanceof LockTimeoutError ? inUse(serviceDirectory, data, error) : error;
   }

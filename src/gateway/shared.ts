@@ -18,7 +18,7 @@ import { SessionFile, type SessionRegister, Sessions, usualLimits } from "../mcp
 import { ownersOf } from "../mcp/proxy/task-notes.ts";
 import type { Log } from "../observe/log.ts";
 
-/** Counts in memory, in fixed windows that begin with their first request. */
+/** Counts in memory, in fixed windows that start with their first request. */
 export function createRequestCounts(): CountRequests {
   const limiters = new Map<string, RateLimiterMemory>();
   return async ({ key, limit: { count, windowMs }, points }) => {
@@ -38,38 +38,33 @@ export function createRequestCounts(): CountRequests {
 }
 
 /**
- * What there is once in a gateway, however many processes serve it: what is counted over all
- * requests, and the process that hashes.
+ * State that exists once per gateway, even with several processes: counters over all requests and
+ * the hashing process.
  */
 export interface Shared {
   readonly throttle: LoginThrottle;
   readonly hashing: Hashing;
-  /** Whose the sessions and tasks of a foreign MCP server are. */
   readonly sessions: SessionRegister;
   readonly streams: StreamRegister;
   readonly countRequests: CountRequests;
-  /** Takes over bounds that have changed; those that another process keeps are that one's to change. */
+  /** Applies changed limits. Limits kept by another process are changed there. */
   configure(configuration: Configuration): void;
   condition(): Promise<Condition>;
-  /** Notes what has changed of it. */
   note(change: Partial<Condition>): void;
 }
 
-/** How it stands with a gateway. */
 export interface Condition {
-  /** Why the configuration's file, as it is by now, is not in force, if so. */
+  /** The reason why the current configuration file is not in force, if so. */
   readonly configurationFailure: string | undefined;
-  /** True from `server.shutdown_delay` before it takes no more connections. */
+  /** True from `server.shutdown_delay` before the gateway stops accepting connections. */
   readonly isEnding: boolean;
 }
 
-/** Where failed logins and requests are counted. */
 export interface Counts {
   readonly openFailureCounts: OpenFailureCounts;
   readonly countRequests: CountRequests;
 }
 
-/** What of it can be held in one process alone. */
 export interface SharedHere extends Shared {
   readonly hashing: HashingHere;
   readonly streams: OpenStreams;
@@ -83,10 +78,8 @@ function throttleBounds({ auth }: Configuration): ThrottleBounds {
   };
 }
 
-/** What is said where sessions cannot be kept. */
 const lost = "sessions or tasks of the MCP server behind cannot be kept: a restart ends those";
 
-/** Whose the sessions, or the tasks, of a foreign MCP server are, on disk as far as that can be. */
 function openSessions(
   name: string,
   { configuration: { mcp, store }, serviceDirectory }: LoadedConfiguration,
@@ -99,7 +92,7 @@ function openSessions(
   const warn = (error: unknown) =>
     log.warn({ file, reason: error instanceof Error ? error.message : "unknown" }, lost);
   try {
-    // Before the first of several workers makes it, at a first start.
+    // Created before the first of several workers would, at a first start.
     mkdirSync(serviceDirectory, { recursive: true, mode: 0o700 });
     const records = new SessionFile(file, warn);
     opened.defer(() => records.close());
@@ -111,9 +104,9 @@ function openSessions(
 }
 
 /**
- * Makes all of it in this process; puts its closing on the stack.
+ * Creates all of it in this process. The stack closes it.
  *
- * @param counts by default in memory
+ * @param counts in memory by default
  */
 export function createShared(
   loaded: LoadedConfiguration,
@@ -152,23 +145,23 @@ export function createShared(
   };
 }
 
-/** A file that every process of a gateway keeps in force for itself. */
 export type SharedFile = "access" | "revocations";
 
-/** A process's place among those that serve one gateway together. */
 export interface Membership {
-  /** From 1. */
+  /** Counted from 1. */
   readonly number: number;
-  /** True for the one that makes what a first start makes. */
+  /** True for the process that does the work of a first start. */
   readonly isFirst: boolean;
-  /** What there is once for all of them. */
   readonly shared: Shared;
   /**
-   * The port to listen on, to be asked for right before that; 0 for any free one.
+   * The port to listen on, to be claimed right before listening. 0 means any free port.
    *
-   * @throws Error if another gateway or program has it
+   * @throws Error if another gateway or program uses it
    */
   claimPort(): Promise<number>;
-  /** Has all others read a file again; resolves when what is on disk is in force everywhere. */
+  /**
+   * Makes all other processes reload a file. Resolves when the version on disk is in force
+   * everywhere.
+   */
   tellOthers(file: SharedFile): Promise<void>;
 }

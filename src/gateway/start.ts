@@ -11,31 +11,22 @@ import type { FirstPassword } from "./service-directory.ts";
 import type { Condition, SharedFile } from "./shared.ts";
 import { bodyBytesLimit } from "./system-limits.ts";
 
-/** What is told of a gateway that has started. */
 export interface GatewayFacts {
-  /** Where it listens, as a URL. */
   readonly url: string;
-  /** How clients reach it: the same, unless `server.public_url` is set. */
   readonly publicUrl: string;
-  /** How browsers reach the console; undefined if there is none. */
   readonly consoleUrl: string | undefined;
-  /** Set if this was the first start, or if what that has made up was not seen yet. */
+  /** Set at the first start, or if its generated password has not been seen yet. */
   readonly firstPassword: FirstPassword | undefined;
-  /** Where the embedded engine keeps its databases; undefined if the upstream is another's. */
   readonly dataDirectory: string | undefined;
-  /** Whether the databases answer; undefined if nobody is there to be told. */
+  /** Whether the databases answer. Undefined if nobody would be told. */
   readonly isUpstreamUp: boolean | undefined;
   readonly accessVersion: string;
-  /** How many users there are. */
   readonly users: number;
-  /** The first few administrators. */
   readonly administrators: readonly string[];
 }
 
-/** Administrators that are named; there may be many. */
 const NAMED = 5;
 
-/** What is told of the access file. */
 function accessFacts(
   snapshot: Snapshot,
 ): Pick<GatewayFacts, "accessVersion" | "users" | "administrators"> {
@@ -50,37 +41,33 @@ function accessFacts(
   };
 }
 
-/** Users past whom what reading them has left is collected before anybody is kept waiting. */
+/** With more users than this, garbage from loading them is collected before requests arrive. */
 const MANY = 5000;
-/** Bytes of so many. */
 const MANY_BYTES = 1 << 20;
 
-/** True if there may be that many users, which are read faster with room for young objects. */
+/** True if there may be that many users. They load faster with more room for young objects. */
 function mayHaveMany({ auth, store }: Configuration): boolean {
   if (store.url !== undefined) return true;
   const stat = statSync(auth.access_control_file, { throwIfNoEntry: false });
   return stat !== undefined && stat.size > MANY_BYTES;
 }
 
-/** A gateway that listens. */
 export interface RunningGateway {
   readonly facts: GatewayFacts;
-  /** Reads access file and revocations again, and opens the audit's file again. */
+  /** Reloads access file and revocations and reopens the audit file. */
   refresh(): Promise<void>;
-  /** Puts a configuration in force that differs by keys alone that need no restart. */
+  /** Applies a configuration that differs only in keys that need no restart. */
   configure(configuration: Configuration): Promise<void>;
-  /** Notes what has changed of how it stands. */
   note(change: Partial<Condition>): void;
-  /** Lets requests in flight finish, then ends all that was started. */
+  /** Lets requests in flight finish, then closes everything. */
   close(): Promise<void>;
 }
 
-/** A process that serves a gateway, alone or with others. */
 export interface RunningMember extends RunningGateway {
-  /** Reads a file again that another process has changed. */
+  /** Reloads a file that another process has changed. */
   reload(file: SharedFile): Promise<void>;
   metrics(): Promise<MetricValues>;
-  /** Takes no more connections; to be done by all before any of them is closed. */
+  /** Stops accepting connections. All processes must do this before any of them closes. */
   stopListening(): Promise<void>;
 }
 
@@ -88,7 +75,7 @@ function displayHost(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 
-/** Listens, and opens what needs the gateway's URL; puts the closing of both on the stack. */
+/** Listens, then opens what needs the gateway's URL. The stack closes both. */
 async function listen(
   { gateway, mcp, store }: OpenedGateway,
   loaded: LoadedConfiguration,
@@ -96,7 +83,8 @@ async function listen(
   opened: AsyncDisposableStack,
 ): Promise<{ listener: Listener; url: string }> {
   const { server, mcp: mcpSettings, metrics } = gateway.configuration;
-  // Opened after the listener, since it needs the URL, but closed only when that has drained.
+  // Opened after the listener because it needs the URL, but closed only when the listener has
+  // drained.
   const behindListener = opened.use(new AsyncDisposableStack());
   const port = (await member?.claimPort()) ?? server.port;
   const listener = await openListener(gateway, port);
@@ -104,9 +92,9 @@ async function listen(
   gateway.publicUrl ||= url;
   opened.defer(() => listener.drain(gateway.configuration.server.shutdown_grace * 1000));
   if (mcpSettings.enabled) {
-    // Loaded here, since requests for queries can be taken now.
+    // Loaded in the background, because queries can already be served.
     const loading = import("./open-mcp.ts");
-    // Also if that fails, so that nobody who has asked already is kept waiting.
+    // Also settled on failure, so that waiting requests do not hang.
     mcp.resolve(
       loading.then(({ openMcp }) => openMcp(gateway, loaded, listener.originOf, behindListener)),
     );
@@ -116,7 +104,7 @@ async function listen(
     const exposition = await gateway.metrics?.listen(metrics.listen);
     opened.defer(() => void exposition?.close());
   }
-  // Several processes share the gateway's port, but sessions are held by one of them.
+  // Several processes share the gateway's port, but only one of them holds console sessions.
   if (gateway.configuration.console.listen !== undefined && (member?.number ?? 1) === 1) {
     const { openConsoleOf } = await import("./open-console.ts");
     gateway.consoleUrl = await openConsoleOf({ gateway, listener, store }, loaded, behindListener);
@@ -145,7 +133,7 @@ async function open(
   const { listener, url } = await listen(openedGateway, loaded, options, opened);
   const { publicUrl, consoleUrl, access, revocations } = gateway;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
-  // The greeting tells a terminal. Of several processes only the first tells the log.
+  // On a terminal the greeting says it. Only the first of several processes logs it.
   if (!options.hasTerminal && (options.member?.number ?? 1) === 1) void warnIfDown(gateway);
   const facts = { url, publicUrl, consoleUrl, firstPassword, dataDirectory, isUpstreamUp };
   return {
@@ -168,8 +156,8 @@ async function open(
 }
 
 /**
- * Starts the gateway: files, keys, upstream, then the listener, so that the first request that is
- * taken can be answered. What was opened is closed again if a later step fails.
+ * Starts the gateway: files, keys and upstream first, then the listener, so that the first accepted
+ * request can be answered. If a step fails, everything opened before is closed.
  */
 export async function startGateway(
   loaded: LoadedConfiguration,

@@ -4,12 +4,11 @@ import { requireStillGood } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
-/** Milliseconds between two looks whether an open stream may go on. */
 const INTERVAL_MS = 500;
 
 /**
- * Cuts an open answer within a second of its token's expiry or revocation, or of the loss of what
- * its verdict rests on, such as a grant or a route.
+ * Cuts an open response within a second of its token's expiry or revocation, or of losing what its
+ * decision relied on, such as a grant or a route.
  */
 export function guardStream(gateway: Gateway, exchange: Exchange): void {
   const { response, requestId, verdict } = exchange;
@@ -27,10 +26,8 @@ export function guardStream(gateway: Gateway, exchange: Exchange): void {
   response.once("close", () => clearInterval(timer));
 }
 
-/** Milliseconds for which a client may take nothing of its answer. */
 const CLIENT_TIMEOUT_MS = 60_000;
 
-/** True while bytes of the answer wait for the client to take them. */
 function isWaiting({
   writableNeedDrain,
   writableEnded,
@@ -39,7 +36,7 @@ function isWaiting({
   return writableNeedDrain || (writableEnded && !writableFinished);
 }
 
-/** Cuts an answer of which the client takes nothing: what is held for it is worth more to others. */
+/** Cuts a response that the client does not read, because its buffers are needed for others. */
 export function cutWhenStalled(response: ServerResponse, timeout = CLIENT_TIMEOUT_MS): void {
   let since: number | undefined;
   const timer = setInterval(() => {

@@ -7,10 +7,10 @@ import type { Configuration } from "../config/schema.ts";
 import type { Log } from "../observe/log.ts";
 
 /**
- * Makes sure that nobody listens on a port. Workers share theirs with whoever asks for sharing: a
- * second gateway on the same port would not be told that it is taken.
+ * Checks that the port is free. Workers share theirs with any process that asks to share it, so a
+ * second gateway on the same port would get no error.
  *
- * @throws the system's error if somebody does, or nobody may
+ * @throws the system's error if the port is in use or not permitted
  */
 export async function requireFree(host: string, port: number): Promise<void> {
   const probe = createServer();
@@ -22,8 +22,8 @@ export async function requireFree(host: string, port: number): Promise<void> {
 }
 
 /**
- * Makes sure before all else that a start can listen where it is told to, so that no engine is
- * started in vain, and a first password is made only where it will be shown.
+ * Checks first that a start can listen on its addresses. Otherwise an engine would start in vain,
+ * or a first password would be created but never shown.
  *
  * @throws the system's error if it cannot
  */
@@ -36,38 +36,40 @@ export async function requireFreeAddresses(configuration: Configuration): Promis
   }
 }
 
-/** Bytes of memory that one byte of a body takes in all processes, SQLite's included. */
+/** Bytes of memory per byte of body, across all processes and including SQLite. */
 const MEMORY_PER_BODY_BYTE = 16;
 
-/** Bytes of bodies that are held at one time: fewer than configured where a cgroup has little memory. */
+/**
+ * The limit for all bodies held at one time. It is lower than configured if a cgroup has little
+ * memory.
+ */
 export function bodyBytesLimit(server: Configuration["server"]): number {
   const { max_body_bytes: one, max_buffered_bytes: all } = server;
-  // Zero where nothing limits it.
+  // Zero means no limit.
   const memory = process.constrainedMemory() || Number.POSITIVE_INFINITY;
   return Math.max(one, Math.min(all, Math.floor(memory / MEMORY_PER_BODY_BYTE)));
 }
 
-/** File descriptors of the process's own: logs, files that are read again, Node itself. */
+/** File descriptors for the process itself: logs, reloaded files, Node. */
 const OWN_DESCRIPTORS = 40;
-/** Connections that are taken however low the limit is. */
+/** The minimum number of connections, however low the limit is. */
 const FEWEST = 4;
-/** Milliseconds between two lines of the log that say the same. */
 const WARNING_INTERVAL_MS = 10_000;
 
 const report = z.object({
   userLimits: z.object({ open_files: z.object({ soft: z.number() }) }),
 });
 
-/** How many files the process may have open; undefined if there is no limit, or nobody can tell. */
+/** The limit of open files. Undefined if unlimited or unknown. */
 function openFilesLimit(): number | undefined {
   const { data } = report.safeParse(process.report.getReport());
   return data?.userLimits.open_files.soft;
 }
 
 /**
- * Takes no more connections than there are file descriptors for: each client's, and one to the
- * upstream for each. One that is too many is closed at once and told of in the log; without this,
- * the gateway could still take it, but not reach the upstream or read its files any more.
+ * Limits connections by file descriptors: one for each client and one for its upstream connection.
+ * Excess connections are closed at once and logged. Otherwise the gateway could accept a connection
+ * but no longer reach the upstream or read its files.
  */
 export function limitConnections(server: Server, log: Log): void {
   const limit = openFilesLimit();

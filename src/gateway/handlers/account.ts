@@ -24,7 +24,7 @@ const credentials = z.strictObject({
   database: z.string().optional(),
 });
 
-/** The user as the audit may show it: text that is no user's name may be a mistyped password. */
+/** The username for the audit. Text that is not the name of a user may be a mistyped password. */
 function auditAttempt(gateway: Gateway, exchange: Exchange, username: string): void {
   const operation = {
     operation: "login",
@@ -39,13 +39,12 @@ function auditAttempt(gateway: Gateway, exchange: Exchange, username: string): v
   }
 }
 
-/** `POST /login`: a username and a password for a token. */
 export const login: Endpoint = {
   authentication: "public",
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
     const { username, password, database } = parseBody(body, credentials);
-    // `*` asks for what leaving it out gives.
+    // `*` means the same as no database.
     const limit = database === EVERY_DATABASE ? undefined : database;
     if (limit !== undefined && !isPlainName(limit)) throw new Refusal("invalid_database");
     auditAttempt(gateway, exchange, username);
@@ -57,7 +56,6 @@ export const login: Endpoint = {
   },
 };
 
-/** `GET /api/me`: who the caller is, and what its token opens. */
 export const me: Endpoint = {
   authentication: "administration",
   handle(gateway, exchange) {
@@ -78,7 +76,6 @@ export const me: Endpoint = {
   },
 };
 
-/** `POST /logout`: the token that was shown stops working. */
 export const logout: Endpoint = {
   authentication: "administration",
   async handle(gateway, exchange) {
@@ -93,12 +90,12 @@ export const logout: Endpoint = {
 
 function requireMayRevokeTokens(snapshot: Snapshot, actor: Subject, username: string): void {
   requireSelfOrAdministrator(snapshot, actor, username);
-  // External users need no record to have tokens.
+  // External users can have tokens without a record.
   const isKnown = snapshot.users.has(username) || isExternalUsername(username);
   if (!isKnown) throw new Refusal("user_not_found");
 }
 
-/** `DELETE /api/users/<u>/tokens`: every token that the user has by now stops working. */
+/** `DELETE /api/users/<u>/tokens`: revokes all tokens that the user has now. */
 export const revokeTokens: Endpoint = {
   authentication: "administration",
   async handle(gateway, exchange) {
@@ -117,13 +114,12 @@ const passwords = z.strictObject({
   new_password: z.string(),
 });
 
-/** A user may change its own password, an administrator anybody's. */
 function requireMayChange(snapshot: Snapshot, actor: Subject, username: string): void {
   requireSelfOrAdministrator(snapshot, actor, username);
   planSetPassword(snapshot, username, "");
 }
 
-/** `PUT /api/users/<u>/password`: every token of the old password stops working. */
+/** `PUT /api/users/<u>/password`: also revokes all tokens issued with the old password. */
 export const changePassword: Endpoint = {
   authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
@@ -154,7 +150,8 @@ export const changePassword: Endpoint = {
     );
     const plan = (current: Snapshot, subject: Subject) => {
       requireMayChange(current, subject, username);
-      // The password that was verified must still be the one on file; its hash may have been raised.
+      // The verified password must still be the one on file. Its hash may have been upgraded to a
+      // higher cost.
       const user = current.users.get(username);
       const isStale = verified !== undefined && (!user || credentialOf(user) !== verified);
       if (isStale) throw new Refusal("credentials_invalid");

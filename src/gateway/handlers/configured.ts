@@ -20,15 +20,12 @@ import { originOf, requireAllowed } from "../query.ts";
 import { type Endpoint, isAmbiguous } from "../route.ts";
 import { cutWhenStalled, guardStream } from "../stream-limits.ts";
 
-/** A route of `[[routes]]`. */
 type RouteSettings = Configuration["routes"][number];
 
-/** True if each request on the route is about one database. */
 function namesDatabase({ path, database_header: header }: RouteSettings): boolean {
   return header !== undefined || path.split("/").includes(":database");
 }
 
-/** The database that the request is about: of the path, or of the configured header. */
 function readDatabase(exchange: Exchange, { database_header: header }: RouteSettings): string {
   if (header === undefined) return databaseParameter(exchange);
   const name = exchange.request.headers[header.toLowerCase()];
@@ -54,7 +51,7 @@ function requireOnDatabase(
   return { username: subject.username, roles: [role ?? ""], databases: [database] };
 }
 
-/** A token for one database opens a route about that one, and no route about anything else. */
+/** A token for one database opens only routes that name that database. */
 function requireTokenFor(exchange: Exchange, settings: RouteSettings, limit: string): void {
   if (limit === EVERY_DATABASE) return;
   if (!namesDatabase(settings) || readDatabase(exchange, settings) !== limit) {
@@ -63,8 +60,8 @@ function requireTokenFor(exchange: Exchange, settings: RouteSettings, limit: str
 }
 
 /**
- * Nobody reaches a database by another case of its name, and who may use only a part of it reaches
- * it by no route, which nobody can narrow.
+ * Refuses a database named in different letter case. Also refuses callers with access to only part
+ * of a database, because requests on configured routes cannot be narrowed.
  */
 function requireWhole(
   { access }: Gateway,
@@ -80,7 +77,6 @@ function requireWhole(
   if (denial !== undefined) requireAllowed(denial);
 }
 
-/** @throws Refusal if the caller may not use the route */
 function authorize(
   gateway: Gateway,
   exchange: Exchange,
@@ -98,9 +94,9 @@ function authorize(
 }
 
 /**
- * The client's headers with the one that names the database exactly as it was judged: not in
- * another spelling that an upstream may fold to its name, and also if the client had it taken off
- * as a header of the connection.
+ * Replaces the header that names the database with exactly the judged value. Other spellings that
+ * an upstream may fold to the same name are removed. The header is sent even if the client listed
+ * it in `Connection`.
  */
 function withJudgedDatabase(
   kept: IncomingHttpHeaders,
@@ -113,7 +109,7 @@ function withJudgedDatabase(
   return { ...Object.fromEntries(others), [name]: sent[name] };
 }
 
-/** The way to where the request's database lives, if it is about one and that makes a difference. */
+/** Forwards to the upstream of the named database, if there are several upstreams. */
 function streamsOf(
   { routing }: Gateway,
   exchange: Exchange,
@@ -123,7 +119,6 @@ function streamsOf(
   return routing.streamsOf(isAboutOne ? readDatabase(exchange, settings) : undefined);
 }
 
-/** What goes up with the request: the client's headers that may pass and the gateway's own. */
 function headersOf(
   { headers: policy }: Gateway,
   { request, requestId, peer }: Exchange,
@@ -138,7 +133,7 @@ function headersOf(
   };
 }
 
-/** @throws Refusal `not_found` if the route is no longer configured, or lets others in than it did */
+/** @throws Refusal `not_found` if the route was removed or its access requirement changed */
 function requireSameRoute({ configuration: { routes } }: Gateway, settings: RouteSettings): void {
   const isSame = (route: RouteSettings) =>
     route.path === settings.path &&
@@ -153,10 +148,10 @@ async function handle(
   exchange: Exchange,
   settings: RouteSettings,
 ): Promise<void> {
-  // A target has no fragment (RFC 9112, section 3.2): some cut it off, and some do not.
+  // A target has no fragment (RFC 9112, section 3.2). Some servers cut it off, others do not.
   const hasFragment = exchange.request.url?.includes("#") ?? false;
   if (hasFragment || isAmbiguous(exchange.path)) throw new Refusal("path_not_canonical");
-  // A page of any site may open one through its visitor's browser.
+  // A page of any site may open a WebSocket through its visitor's browser.
   if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
   const identity = authorize(gateway, exchange, settings);
   const streams = streamsOf(gateway, exchange, settings);
@@ -180,7 +175,7 @@ async function handle(
   await streams.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
 }
 
-/** An endpoint from `[[routes]]`: judged by its settings, then streamed both ways. */
+/** An endpoint from `[[routes]]`: authorized by its settings, then streamed in both directions. */
 export function configuredRoute(settings: RouteSettings): Endpoint {
   return {
     authentication: settings.access === "public" ? "public" : "data",

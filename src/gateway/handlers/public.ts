@@ -8,19 +8,17 @@ import type { Exchange } from "../exchange.ts";
 import type { Gateway, SharedReplica } from "../gateway.ts";
 import type { Endpoint } from "../route.ts";
 
-/** `GET /healthz`: the process lives. */
 export const healthz: Endpoint = {
   authentication: "public",
   isQuiet: true,
   handle: (_gateway, exchange) => sendSuccess(exchange, 200, { version }),
 };
 
-/** What makes a 503 an error like every other. */
+/** Gives a 503 the fields of every other error. */
 function notReady({ requestId }: Exchange, code: RefusalCode) {
   return { status: "error", message: refusals[code][1], code, request_id: requestId };
 }
 
-/** What is told of the store that replicas share. */
 function storeState({ isReached, appliedVersion, lag, leaseAge }: SharedReplica) {
   return {
     store: isReached ? "reached" : "unreachable",
@@ -30,7 +28,7 @@ function storeState({ isReached, appliedVersion, lag, leaseAge }: SharedReplica)
   };
 }
 
-/** Why nothing should be sent here now, if so. */
+/** The reason why this instance should receive no traffic, if any. */
 async function problemOf(
   { shared, replica }: Gateway,
   isUp: boolean,
@@ -40,14 +38,12 @@ async function problemOf(
   return isUp ? undefined : "upstream_unreachable";
 }
 
-/** Whether external issuers can be reached; undefined where there are none. */
 async function issuerStates({ configuration, mcp }: Gateway) {
   const { enabled, authorization_servers: servers } = configuration.mcp;
   if (!enabled || servers.length === 0) return undefined;
   return (await mcp()).sources.externalIssuers?.states;
 }
 
-/** `GET /readyz`: queries can be served, and by which state of the access file. */
 export const readyz: Endpoint = {
   authentication: "public",
   isQuiet: true,
@@ -92,7 +88,7 @@ export const protectedResource: Endpoint = {
   },
 };
 
-/** True for a browser at `/`; for every other client that path is unknown. */
+/** True for a browser at `/`. For other clients the path is unknown. */
 export function isBrowserAtHome({ method, headers }: IncomingMessage, path: string): boolean {
   if (path !== "/" || (method !== "GET" && method !== "HEAD")) return false;
   return headers.accept?.includes("text/html") ?? false;
@@ -100,7 +96,6 @@ export function isBrowserAtHome({ method, headers }: IncomingMessage, path: stri
 
 type Place = [place: string, what: string, isPage?: true];
 
-/** What MCP adds; the page of connected applications is the embedded authorization server's. */
 function mcpPlaces({ configuration: { mcp }, publicUrl }: Gateway): Place[] {
   if (!mcp.enabled) return [];
   const endpoint: Place = [`${publicUrl}/mcp`, "is for MCP clients: give them this address"];
@@ -109,7 +104,6 @@ function mcpPlaces({ configuration: { mcp }, publicUrl }: Gateway): Place[] {
   return [endpoint, [page, "shows the apps that you have let in, and disconnects them", true]];
 }
 
-/** Where people look and change things, or how to get such a place. */
 function consolePlace({ consoleUrl, configuration }: Gateway): Place[] {
   if (consoleUrl !== undefined)
     return [[consoleUrl, "is the console: sign in there with a browser", true]];
@@ -117,7 +111,6 @@ function consolePlace({ consoleUrl, configuration }: Gateway): Place[] {
   return [["[console]", "in gateway.toml, with a listen address, gives this gateway a console"]];
 }
 
-/** Where things are, each with what it is for. */
 function places(gateway: Gateway): Place[] {
   return [
     ["POST /login", "takes a username and a password, and gives a token"],
@@ -130,7 +123,7 @@ function places(gateway: Gateway): Place[] {
 }
 
 async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {
-  // Loaded here: most gateways are never looked at.
+  // Loaded on demand, because most gateways never show this page.
   const { html } = await import("../../pages/html.ts");
   const { pageHeaders, renderPage } = await import("../../oauth/server/pages/page.ts");
   const content = html`<h1>This is a gateway to a database</h1>
@@ -148,5 +141,4 @@ ${places(gateway).map(([place, what, isPage]) => {
   exchange.response.end(exchange.request.method === "HEAD" ? undefined : bytes);
 }
 
-/** What a browser gets at `/`: what this is, and where things are. */
 export const home: Endpoint = { authentication: "public", isQuiet: true, handle: sendHome };

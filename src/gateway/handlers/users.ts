@@ -64,14 +64,14 @@ function readUser({ configuration, passwordRule }: Gateway, body: Buffer) {
   return { username, email: email ?? undefined, password, grant: { database, role } };
 }
 
-/** `POST /api/users`: a new user with a first grant. */
 export const createUser: Endpoint = {
   authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
     const { username, email, password, grant } = readUser(gateway, body);
     const record = { ...blankUser(username), email };
-    // Judged once before the hash, so that nobody without the right buys its work.
+    // Authorized before the password is hashed, so that unauthorized callers cannot cause that
+    // work.
     planAddUser(gateway.access.snapshot, requireCaller(exchange).actor, record, grant);
     const { hashing, costs } = gateway.login;
     const client = hashClientOf(
@@ -89,14 +89,13 @@ export const createUser: Endpoint = {
   },
 };
 
-/** `GET /api/users?limit=&after=`: a page of the users on the databases that the caller may grant on. */
 export const listUsers: Endpoint = {
   authentication: "administration",
   async handle(gateway, exchange) {
     const { limit, after } = readPage(exchange);
     const { snapshot } = gateway.access;
     const { isManageable, view } = manageableBy(snapshot, requireCaller(exchange).actor);
-    // One more than asked for tells whether there is another page.
+    // One more item than the limit shows whether there is another page.
     const recorded = await runCooperatively(
       firstNames(snapshot.users, limit + 1, after, isManageable),
     );
@@ -112,7 +111,6 @@ export const listUsers: Endpoint = {
   },
 };
 
-/** `PATCH /api/users/<u>`: another email, or disabled and enabled. */
 export const patchUser: Endpoint = {
   authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
@@ -132,7 +130,7 @@ export const patchUser: Endpoint = {
   },
 };
 
-/** `DELETE /api/users/<u>`: the user is removed with all its grants, and its tokens die. */
+/** `DELETE /api/users/<u>`: removes the user with all grants and revokes the user's tokens. */
 export const deleteUser: Endpoint = {
   authentication: "administration",
   async handle(gateway, exchange) {
@@ -147,7 +145,6 @@ export const deleteUser: Endpoint = {
   },
 };
 
-/** An entry without its place, which the path says. */
 const shape = z.strictObject({
   role: z.string(),
   ...Object.fromEntries(
@@ -157,14 +154,16 @@ const shape = z.strictObject({
   ),
 });
 
-/** The place that the path names. */
 function placeOf(exchange: Exchange): EntryPlace {
   const username = usernameParameter(exchange);
   const database = databaseParameter(exchange, [EVERY_DATABASE]);
   return { username, database, table: entryTableParameter(exchange) };
 }
 
-/** The grants that `actor` may see; undefined after each user. */
+/**
+ * The grants that `actor` may see, followed by undefined after each user so that long scans can
+ * yield.
+ */
 function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | undefined> {
   for (const username of snapshot.grants.keys()) {
     for (const entry of accessList(snapshot, username)) {
@@ -174,7 +173,6 @@ function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | 
   }
 }
 
-/** `GET /api/access`: who has which role, on the databases that the caller may grant on. */
 export const listAccess: Endpoint = {
   authentication: "administration",
   handle(gateway, exchange) {
@@ -186,10 +184,7 @@ export const listAccess: Endpoint = {
   },
 };
 
-/**
- * `PUT /api/access/<u>/<database>`, and below it `/<table or pattern>`: gives an entry, in the
- * place of what is held there.
- */
+/** `PUT /api/access/<u>/<database>[/<table or pattern>]`: creates or replaces a grant. */
 export const putAccess: Endpoint = {
   authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
@@ -201,7 +196,7 @@ export const putAccess: Endpoint = {
   },
 };
 
-/** `DELETE` of the same paths: takes away what is held there, whatever it says. */
+/** `DELETE` of the same paths: removes the grant, whatever its content. */
 export const deleteAccess: Endpoint = {
   authentication: "administration",
   async handle(gateway, exchange) {
