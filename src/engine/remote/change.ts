@@ -36,14 +36,13 @@ import {
 import { comparedValue, storedValue } from "../sql/values.ts";
 import type { Changes, Dialect, Place, RemoteColumn, Session } from "./dialect.ts";
 
-/** A session whose rows come as `Raw` values. */
 interface Answering<Raw> extends Session {
   rows(fragment: Statement["fragment"]): Promise<readonly (readonly (Raw | null)[])[]>;
 }
 
 /**
- * Finds a table that is changed. What it looked like a moment ago will do where nothing is read of it:
- * `isRead` is false.
+ * Finds the table of a change. With `isRead` false, nothing is read from it, so a cached
+ * description is enough.
  */
 type TargetOf<Leased extends Session, Raw> = (
   place: Place<Leased>,
@@ -52,8 +51,8 @@ type TargetOf<Leased extends Session, Raw> = (
 ) => Target<Raw> | Promise<Target<Raw>>;
 
 /**
- * The changes of rows, in tables as `targetOf` finds them. They throw `EngineRefusal` for an
- * unknown column and for unfit values.
+ * The changes of rows, in tables that `targetOf` finds. They throw `EngineRefusal` for an unknown
+ * column and for unfit values.
  */
 export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
@@ -82,7 +81,11 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   };
 }
 
-/** Takes steps in a session. @throws what they throw, and what the session throws */
+/**
+ * Runs steps in a session.
+ *
+ * @throws what the steps throw, and what the session throws
+ */
 export async function takeIn<Result, Raw>(
   session: Answering<Raw>,
   steps: Steps<Result, Raw>,
@@ -103,14 +106,14 @@ export async function takeIn<Result, Raw>(
   return step.value;
 }
 
-/** A value that was read, as its column compares with it. */
+/** Converts a value that was read for a comparison with its column. */
 export function boundAgain<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
   return comparedValue(column, parseCell(column.kind.encode(raw)));
 }
 
 /**
- * A table that is read, for a page with what tells its rows apart. `keys` asks for its unique keys, which
- * it does not take to know where the order holds the primary key.
+ * Adds the columns that tell rows apart to a table that is read page by page. `keys` selects its
+ * unique keys and runs only if the order does not include the whole primary key.
  */
 export async function withKeys<Raw, Kind extends ColumnKind>(
   session: Answering<Raw>,
@@ -129,29 +132,26 @@ export async function withKeys<Raw, Kind extends ColumnKind>(
   return { ...table, keys: tableKeysOf(columns, unique) };
 }
 
-/** A column that rows are put into. */
 export interface InsertColumn extends Column {
-  /** True for a column that numbers itself and may be given a number. */
+  /** True for a column that generates its numbers but also accepts them. */
   readonly isIdentity: boolean;
 }
 
-/** How rows are put into one statement after another. */
 export interface InsertOptions<Found extends InsertColumn, Raw> {
-  /** All rows of the query, if those that are inserted are some of them. */
+  /** All rows of the query, if only some of them are inserted. */
   readonly all?: readonly Row[];
-  /** True if nothing comes behind a row that is the only one, but for a number that it gives. */
+  /** True if nothing follows the insertion of a single row that does not set its own number. */
   readonly endsWithRow?: boolean;
-  /** What stands behind the values. */
+  /** SQL that follows the values. */
   readonly tail?: Fragment;
-  /** Columns of each row that are answered. */
+  /** Columns of each row that the answer holds. */
   readonly returning?: readonly TargetColumn<Raw>[] | undefined;
-  /** How many values one statement has at the most, but for a single row. */
   readonly valuesPerStatement: number;
-  /** How many characters of strings one statement has at the most, but for a single row. */
+  /** A single row may exceed both limits. Characters are counted in strings only. */
   readonly lengthPerStatement?: number;
-  /** What stands for the next number in a column that numbers itself; `default` if left out. */
+  /** SQL for the next number in an identity column. Defaults to `default`. */
   readonly nextNumber?: Fragment;
-  /** Called with the numbers that rows have just given to the column that numbers itself. */
+  /** Called with the numbers that rows have just set in the identity column. */
   onNumbers?(identity: Found, numbers: readonly (CellValue | undefined)[]): Steps<void, Raw>;
 }
 
@@ -159,25 +159,22 @@ const ofDefault = sql`default`;
 const ofNull = sql`null`;
 const nothing = sql``;
 
-/** Rows of a table that go into it. */
 export interface Destination<Found extends InsertColumn> {
-  /** The table in SQL. */
   readonly name: Fragment;
   readonly table: Table<Found>;
   /** Makes a fragment without values cheaper to use again. */
   flatten?(fragment: Fragment): Fragment;
 }
 
-/** How rows go into a table that name the same columns. */
+/** How rows that name the same columns are inserted. */
 interface Layout {
   readonly columns: readonly InsertColumn[];
   /** The statement up to its values. */
   readonly head: Fragment;
-  /** What stands around the values of a row. */
+  /** SQL around the values of a row. */
   readonly around: TemplateStringsArray;
 }
 
-/** Rows that go into a table together, some of all that do. */
 interface Run {
   readonly run: readonly Row[];
   readonly all: readonly Row[];
@@ -187,7 +184,7 @@ interface Run {
 const layouts = new ByShape<Layout>();
 
 /**
- * Inserts rows in their order; a column that a row leaves out is null or takes its default.
+ * Inserts rows in order. A column that a row omits gets its default or null.
  *
  * @throws EngineRefusal for an unknown column and for unfit values
  */
@@ -199,7 +196,7 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   const { table } = destination;
   const { returning, onNumbers, all = values } = options;
   const identity = identityOf(table);
-  // The names are judged before the first row is stored.
+  // All names are checked before the first row is stored.
   const runs = runsOf(values, identity).map((run) => ({
     run,
     all,
@@ -225,13 +222,14 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   return { affected: found.length, data: encodeRows({ table }, returning, found) };
 }
 
-/** The column that numbers itself, if there is one. */
 function identityOf<Found extends InsertColumn>({ columns }: Table<Found>): Found | undefined {
   for (const column of columns.values()) if (column.isIdentity) return column;
   return undefined;
 }
 
-/** @throws EngineRefusal for a name that is not that of a column, or given twice, in the first row that has it */
+/**
+ * @throws EngineRefusal for an unknown or repeated column name, citing the first row that has it
+ */
 function layoutOf<Found extends InsertColumn>(
   { name, table, flatten = (fragment) => fragment }: Destination<Found>,
   rows: readonly Row[],
@@ -256,7 +254,10 @@ function layoutOf<Found extends InsertColumn>(
   });
 }
 
-/** Rows that give their number and rows that get one alternate, since the next follows the last. */
+/**
+ * Separates rows that set their number from rows that receive one, because the next number follows
+ * the last.
+ */
 function runsOf(rows: readonly Row[], identity: InsertColumn | undefined): Row[][] {
   const runs: Row[][] = [];
   let isNumbered: boolean | undefined;
@@ -321,7 +322,7 @@ function lengthOf(row: Row): number {
   return length;
 }
 
-/** The columns that one row at least names; if none does, any column, so that there is one. */
+/** Returns the columns that at least one row names, or any one column if there are none. */
 function columnsOf<Found extends Column>(table: Table<Found>, rows: readonly Row[]): Found[] {
   const all = [...table.columns.values()];
   const named = new Set(rows.flatMap((row) => Object.keys(row)));

@@ -10,62 +10,59 @@ import type { Changed, TableDescription } from "../sql/target.ts";
 
 /**
  * A connection that is leased for one transaction. Its methods throw the server's error as the
- * driver gives it, and `ConnectionLost` for whatever else happens on the way there.
+ * driver reports it, and `ConnectionLost` for everything else that fails on the way.
  */
 export interface Session {
   /**
-   * Runs a fragment and returns how many rows it changed. If it is the last of its transaction, that may
-   * be committed with it.
+   * Runs a fragment and returns how many rows it changed. With `isLast`, the transaction may be
+   * committed together with it.
    */
   run(fragment: Fragment, isLast?: boolean): Promise<number>;
-  /** Ends the transaction; undefined for one that has ended already. */
+  /** Returns undefined if the transaction has already ended. */
   end(words: "commit" | "rollback"): Promise<void> | undefined;
-  /** True as long as nothing of the transaction's work can have reached the server. */
+  /** True while none of the transaction's work can have reached the server. */
   readonly isUntouched: boolean;
-  /** How statements go up together, where the server takes them so. */
   readonly pipeline?: Pipeline;
-  /** Forgets what is known of tables; true if the transaction has relied on any of it. */
+  /** Forgets the cached tables. Returns true if the transaction relied on any of them. */
   forgetTables?(): boolean;
 }
 
 /**
- * What the operations of a Batch end with, gathered to go up together: nothing of an operation comes
- * behind its last statement, so that the next one need not wait for what that is answered.
+ * Collects the last statements of a Batch's operations to send them together. Nothing of an
+ * operation follows its last statement, so the next one need not wait for the reply.
  */
 export interface Pipeline {
-  /** Resolves once the last statement of the operation that begins now waits to be sent. */
+  /** Resolves once the last statement of the operation that starts now is waiting to be sent. */
   queued(): Promise<true>;
   /**
-   * Sends what waits, of which the server skips all behind what fails. With `isEnd` nothing comes behind
-   * it, so that the transaction may be committed with it. Rejects if that fails, after all was answered.
+   * Sends the waiting statements. The server skips those that follow a failed one. With `isEnd`,
+   * the transaction may be committed with them. Rejects if that fails, after all statements have
+   * been answered.
    */
   send(isEnd: boolean): Promise<void>;
 }
 
-/** A connection to a server, on which one transaction after another is run. */
 export interface Connection<Leased> {
   readonly session: Leased;
-  /** False once the server or the network has ended it. */
+  /** False once the server or the network has closed it. */
   readonly isUsable: boolean;
-  /** Asks the server, by another connection, to end what it does for this one. Never rejects. */
+  /** Asks the server, over another connection, to cancel the running statement. Never rejects. */
   cancel(): Promise<void>;
-  /** Breaks off whatever is under way, at once. */
+  /** Closes the connection at once, whatever is running. */
   cut(): void;
-  /** Takes leave of the server; nothing is under way. Never rejects. */
+  /** Closes the connection gracefully when nothing is running. Never rejects. */
   end(): Promise<void>;
 }
 
-/** A database of queries as statements reach it: a schema, in a session. */
 export interface Place<Leased extends Session = Session> {
   readonly session: Leased;
-  /** The database by the name that queries have for it. */
+  /** The name that queries use. */
   readonly database: string;
   readonly schema: string;
-  /** What the query in hand may do; absent where it has no limits. */
   readonly counter?: LimitCounter | undefined;
 }
 
-/** The connection broke, or there is none to be had. */
+/** The connection broke, or none could be opened. */
 export class ConnectionLost extends Error {
   constructor(cause: unknown) {
     super("The connection to the database was lost", { cause });
@@ -73,45 +70,44 @@ export class ConnectionLost extends Error {
   }
 }
 
-/** How a transaction sees the others that run beside it. */
+/** Isolation of a transaction. */
 export type Mode = "read only" | "read committed" | "snapshot, read only" | "serializable";
 
-/** What a server's errors mean. */
 export interface Failures {
-  /** What to tell the client about an error; undefined if it is not the client's. */
+  /** Returns undefined if the error is not the client's concern. */
   refusalOf(error: unknown): EngineRefusal | undefined;
-  /** True for an error of one statement, not of the server, the connection or the time. */
+  /** True for an error of one statement rather than of the server, the connection or the time. */
   concernsStatement(error: unknown): boolean;
-  /** True for an error that the same transaction may not meet when it is run again. */
+  /** True if the same transaction may succeed when it is retried. */
   isTransient(error: unknown): boolean;
   /**
-   * True for an error that leaves the connection fit for another statement: the server has refused
-   * one, or none was under way. Anything else may have come in the middle of an answer.
+   * True if the connection can run another statement: the server has refused one, or none was
+   * running. Any other error may have interrupted an answer.
    */
   isSettled(error: unknown): boolean;
-  /** True for an error of a server that is down, about to start, or full of connections. */
+  /** True if the server is down, starting, or out of connections. */
   isUnavailable(error: unknown): boolean;
-  /** An error that may be logged: what the server says in words stays out of it. */
+  /** Returns an error that may be logged, without the server's own text. */
   withoutWords(error: unknown): unknown;
 }
 
-/** A column of an existing table, its type in the server's words. */
 export interface RemoteColumn extends Column {
   readonly isNullable: boolean;
-  /** True for a part of the primary key. */
   readonly isKey: boolean;
 }
 
-/** What one kind of server does in its own way. All methods throw `EngineRefusal` and what the session throws. */
+/**
+ * What differs between kinds of servers. All methods throw `EngineRefusal` and what the session
+ * throws.
+ */
 export interface Dialect<Leased extends Session> {
-  /** The server's name, for the log and for messages. */
   readonly name: string;
   readonly failures: Failures;
 
   /**
-   * Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. With
-   * `endsWithLast` it may be committed with the statement that is known to be its last one. Undefined where
-   * that goes up with the first statement.
+   * Begins a transaction. `timeLimit` is in milliseconds per statement, 0 for none. With
+   * `endsWithLast`, the statement known to be the last may commit it. Returns undefined if the
+   * beginning is sent with the first statement.
    */
   begin(
     session: Leased,
@@ -119,27 +115,24 @@ export interface Dialect<Leased extends Session> {
     timeLimit: number,
     endsWithLast: boolean,
   ): Promise<void> | undefined;
-  /** Refuses a Batch that cannot be one transaction, before anything of it is done. */
+  /** Refuses a Batch that cannot be one transaction, before any of it runs. */
   requireAtomic?(operations: readonly TableOperation[]): void;
 
-  /** The schema of a database's name. @throws EngineRefusal `database_not_found` for one of the server's own */
+  /** @throws EngineRefusal `database_not_found` for one of the server's own schemas */
   visibleSchema(database: string): string;
-  /** The databases that a query can name, sorted. */
   listDatabases(session: Leased): Promise<string[]>;
   createDatabase(session: Leased, database: string): Promise<void>;
   dropDatabase(session: Leased, database: string): Promise<void>;
   /**
-   * Where a connection leads to one database alone: refuses to drop the one that it leads to, for
-   * what is in it.
+   * Refuses to drop the connected database because of its contents. Only for servers where a
+   * connection reaches a single database.
    */
   requireDroppable?(session: Leased): Promise<void>;
 
-  /** The tables and views that a query can name, sorted. */
   listTables(place: Place<Leased>): Promise<string[]>;
-  /** Tells what a table looks like now. @throws EngineRefusal `database_not_found` or `table_not_found` */
+  /** @throws EngineRefusal `database_not_found` or `table_not_found` */
   describeTable(place: Place<Leased>, table: string): Promise<TableDescription>;
 
-  /** Each reading operation writes its rows to an output as they come. */
   readonly reads: {
     readonly [Name in ReadingName]: (
       place: Place<Leased>,
@@ -148,19 +141,21 @@ export interface Dialect<Leased extends Session> {
     ) => Promise<void>;
   };
   readonly changes: Changes<Leased>;
-  /** Carries out a change that is to be taken back, and tells the rows that it touches. */
+  /** Runs a change that will be rolled back and returns the rows that it affects. */
   preview(
     place: Place<Leased>,
     operation: Operation<RowChangeName>,
     counter: LimitCounter,
   ): Promise<Previewed>;
-  /** The digest of all rows that a change would touch, which stay as they are. */
+  /** The digest of all rows that a change would affect. Leaves them unchanged. */
   digestTouched(place: Place<Leased>, operation: Operation<RowChangeName>): Promise<string>;
-  /** True if changed rows are read behind the change, between which nothing may happen. */
+  /**
+   * True if changed rows are read after the change, so that no other transaction may come in
+   * between.
+   */
   readonly readsBehind: boolean;
 }
 
-/** What each change does. */
 export type Changes<Leased extends Session> = {
   readonly [Name in ChangeName]: (
     place: Place<Leased>,

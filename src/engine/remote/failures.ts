@@ -2,28 +2,24 @@ import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
 import { ConnectionLost, type Failures } from "./dialect.ts";
 
-/** How the errors of one kind of server are read. */
 export interface ErrorReader<ServerError> {
-  /** True for an error that the server itself has answered. */
+  /** True for an error that the server itself returned. */
   isAnswer(error: unknown): error is ServerError;
-  /** True for an error that kept the engine from asking the server at all. */
+  /** True for an error that prevented the engine from asking the server. */
   isObstacle?(error: unknown): boolean;
   /**
-   * What the client is told; undefined if it is not the client's. Servers quote values and
-   * statements, so none of their text is used, only names of the schema.
+   * Returns undefined if the error is not the client's concern. Servers quote values and
+   * statements, so only names of the schema may be taken from their text.
    */
   read(answer: ServerError): Refused | undefined;
-  /** True for an error of one statement, not of the server, the connection or the time. */
   concernsStatement(answer: ServerError): boolean;
-  /** True if the transaction lost against another one, and may be run again. */
   isTransient(answer: ServerError): boolean;
-  /** True if the server is down, about to start, or full of connections. */
   isUnavailable(answer: ServerError): boolean;
-  /** The error by its numbers, without the server's words. */
+  /** Identifies the error without the server's own text. */
   describe(answer: ServerError): { readonly message: string; readonly code: string };
 }
 
-/** What errors mean where the server's own are read in this way. */
+/** Makes `Failures` from the way in which one server's errors are read. */
 export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failures {
   return {
     refusalOf(error) {
@@ -55,10 +51,9 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
   };
 }
 
-/** What a refusal is made of: a code, the sentence that goes with it, and what else there is to say. */
+/** Arguments of an `EngineRefusal`. */
 export type Refused = Readonly<ConstructorParameters<typeof EngineRefusal>>;
 
-/** What is said of a server's errors, whichever server it is. */
 export const refused = {
   unfit: ["invalid_value", "A value is not one that its column takes or compares with"],
   tooLong: ["invalid_value", "A text is longer than its column takes"],
@@ -85,7 +80,7 @@ export const refused = {
   tableExists: ["table_exists", "A table, index or sequence of this name exists already"],
 } as const satisfies Record<string, Refused>;
 
-/** The refusal for an error of the engine's own disk; undefined for any other. */
+/** Returns the refusal for an error of the engine's own disk. */
 export function refusalOfDisk(error: unknown): EngineRefusal | undefined {
   if (!isStorageError(error)) return undefined;
   return new EngineRefusal(
@@ -94,12 +89,11 @@ export function refusalOfDisk(error: unknown): EngineRefusal | undefined {
   );
 }
 
-/** The refusal of a database that is not there. */
 export function databaseNotFound(name: string): EngineRefusal {
   return new EngineRefusal("database_not_found", `There is no database ${name}`);
 }
 
-/** The refusal to drop a view by the word for tables. */
+/** The refusal to drop a view with DropTable. */
 export function isNoTable(name: string, database: string): EngineRefusal {
   return new EngineRefusal("table_not_found", `${name} in ${database} is a view, no table`);
 }

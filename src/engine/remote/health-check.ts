@@ -6,8 +6,8 @@ import { ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { Transactions } from "./transaction.ts";
 
 /**
- * Finds out whether a server answers, by a statement on a connection of its own: it waits behind no
- * query.
+ * Checks that a server answers a statement. Uses a connection of its own, so that it does not wait
+ * for queries.
  */
 export class HealthCheck<Leased extends Session> {
   readonly #pool: ConnectionPool<Leased>;
@@ -16,19 +16,20 @@ export class HealthCheck<Leased extends Session> {
   #asking: Promise<void> | undefined;
   #isClosed = false;
 
-  /** @param timeLimit how long the server may take over the transaction, in milliseconds */
+  /** @param timeLimit limit for the transaction, in milliseconds */
   constructor(source: ConnectionSource<Leased>, dialect: Dialect<Leased>, timeLimit: number) {
     this.#pool = new ConnectionPool(source, 1);
     this.#transactions = new Transactions(this.#pool, dialect, timeLimit);
   }
 
   /**
-   * Resolves if the server answers within `patience` milliseconds.
+   * @param patience limit for the answer, in milliseconds
    *
-   * @throws ConnectionLost if it does not, and what the server refuses the connection with
+   * @throws ConnectionLost if there is no answer in time, and the error with which the server
+   * refuses the connection
    */
   async run(patience: number): Promise<void> {
-    // One look for all who ask at one moment, also if it takes longer than they wait.
+    // Concurrent callers share one check, even if it outlasts their patience.
     this.#asking ??= this.#ask();
     const timer = new AbortController();
     try {
@@ -38,7 +39,6 @@ export class HealthCheck<Leased extends Session> {
     }
   }
 
-  /** Closes the connection. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#query.abort();
@@ -59,30 +59,29 @@ async function ask(session: Session): Promise<void> {
   await session.run(sql`select 1`);
 }
 
-/** Rejects after the time given. */
 async function silence(patience: number, signal: AbortSignal): Promise<void> {
   await delay(patience, undefined, { signal });
   throw new ConnectionLost(new Error(`no answer within ${patience / 1000} seconds`));
 }
 
-/** How long an answer of the server counts, in milliseconds. */
+/** How long an answer of the server counts. */
 const FRESH_TIME_MS = 1000;
 
-/** Tells the log when the server is lost and when it is back, once each. */
+/** Logs once when the server is lost, and once when it is back. */
 export class Reachability {
   readonly #server: string;
   readonly #log: Logger;
   #isLost = false;
-  /** `performance.now()` of its last answer. */
+  /** `performance.now()` of the last answer. */
   #answeredAt = Number.NEGATIVE_INFINITY;
 
-  /** `server` is the name of its kind, such as `PostgreSQL`. */
+  /** @param server name of its kind, such as `PostgreSQL` */
   constructor(server: string, log: Logger) {
     this.#server = server;
     this.#log = log;
   }
 
-  /** True if it has answered within the last second, and nothing has failed since. */
+  /** True if the server has answered within the last second and nothing has failed since. */
   get hasJustAnswered(): boolean {
     return !this.#isLost && performance.now() - this.#answeredAt < FRESH_TIME_MS;
   }
@@ -93,7 +92,7 @@ export class Reachability {
     this.#isLost = false;
   }
 
-  /** `error` is one of the connection, whose words hold nothing of a query. */
+  /** `error` is about the connection, so its message holds nothing of a query. */
   noteFailure(error: unknown): void {
     if (!this.#isLost) {
       this.#log.error({ reason: reasonOf(error) }, `${this.#server} cannot be used`);
@@ -102,7 +101,7 @@ export class Reachability {
   }
 }
 
-/** What an error of the connection says, or the one below it, which knows more. */
+/** Returns the message of the innermost cause, which is the most specific. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return "unknown";
   if (error.cause instanceof Error) return reasonOf(error.cause);

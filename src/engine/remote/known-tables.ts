@@ -1,31 +1,29 @@
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "./failures.ts";
 
-/** How long what was read of a table counts, in milliseconds. */
 const FRESH_TIME_MS = 1000;
 
-/** Tables that are remembered at the most. */
 const TABLE_LIMIT = 1000;
 
-/** A table is not what it was when it was read: nothing was answered by it. */
+/** A table has changed since it was read. Nothing was answered from the old description. */
 export class OutdatedTable extends EngineRefusal {
   constructor() {
     super(...refused.inUse);
     this.name = "OutdatedTable";
   }
 
-  /** It is about no place: the query is run again. */
+  /** The query is retried, so the error needs no place. */
   override at(): this {
     return this;
   }
 }
 
 /**
- * What tables of one server looked like a moment ago, so that not every query reads its catalog. It is
- * forgotten after a second, when this engine has changed a table, and when a query fails by it.
+ * Caches what tables of one server look like, so that not every query reads its catalog. An entry
+ * is dropped after a second, when this engine changes a table, and when a query fails because of
+ * it.
  */
 export class KnownTables<Table> {
-  /** How often plans were outdated. */
   #outdated = 0;
   readonly #tables = new Map<string, { readonly table: Table; readonly readAt: number }>();
 
@@ -44,13 +42,13 @@ export class KnownTables<Table> {
     this.#tables.clear();
   }
 
-  /** Forgets all of them, and what statements were prepared by. */
+  /** Drops all tables, and the statements that were prepared for them. */
   outdatePlans(): void {
     this.forget();
     this.#outdated += 1;
   }
 
-  /** Returns what tells whether plans were outdated since it was asked last. */
+  /** Returns a function that tells whether plans were outdated since its last call. */
   watchPlans(): () => boolean {
     let seen = this.#outdated;
     return () => {

@@ -1,13 +1,11 @@
 import type { Connection } from "./dialect.ts";
 
-/** How long a connection is kept without work, in milliseconds. */
 const IDLE_TIMEOUT_MS = 30_000;
 
-/** Where the connections of a pool come from. */
 export interface ConnectionSource<Leased> {
   /**
-   * Where a connection has to lead for a query on `database`, or for what is about no database.
-   * One that leads to all of them is always at the same place.
+   * Returns the target of a connection for a query on `database`, or on no database. If one
+   * connection reaches all databases, the target is always the same.
    *
    * @throws EngineRefusal `database_not_found` for a database that no query can name
    */
@@ -16,35 +14,34 @@ export interface ConnectionSource<Leased> {
   open(target: string): Promise<Connection<Leased>>;
 }
 
-/** A connection of the pool. */
 interface Member {
   readonly target: string;
-  /** Ends it once it has had no work for a while. */
   readonly timer: NodeJS.Timeout;
 }
 
-/** The connections to one server, those to each of its databases apart. */
+/** Connections to one server, grouped by target. */
 export class ConnectionPool<Leased> {
   readonly #source: ConnectionSource<Leased>;
   readonly #limit: number;
   readonly #members = new Map<Connection<Leased>, Member>();
-  /** Those without work; who has had none for the longest comes first. */
+  /** Longest idle first. */
   readonly #idle: Connection<Leased>[] = [];
   readonly #ending = new Set<Promise<void>>();
-  /** Where no connection is kept without work. */
+  /** Targets to which no idle connection is kept. */
   readonly #unwanted = new Set<string>();
   #opening = 0;
   #isClosed = false;
 
-  /** Opens no connection yet, and never more than `limit`, if no more are taken out at a time. */
+  /** Stays within `limit` if callers lease at most that many connections at a time. */
   constructor(source: ConnectionSource<Leased>, limit: number) {
     this.#source = source;
     this.#limit = limit;
   }
 
   /**
-   * Takes out a connection without work on which a database can be reached; undefined if there is none.
-   * The last one that was put back is the first to be taken. @throws what the source throws
+   * Leases the most recently used idle connection that reaches a database.
+   *
+   * @throws what the source throws
    */
   takeIdle(database: string | undefined): Connection<Leased> | undefined {
     const target = this.#source.targetOf(database);
@@ -61,7 +58,7 @@ export class ConnectionPool<Leased> {
   }
 
   /**
-   * Makes a connection, in the place of one without work if there are as many as there may be.
+   * Opens a connection. At the limit, first closes an idle one.
    *
    * @throws what the source throws
    */
@@ -79,14 +76,16 @@ export class ConnectionPool<Leased> {
     }
   }
 
-  /** Puts a connection back, or breaks it. */
   release(connection: Connection<Leased>, isBroken: boolean): void {
     if (isBroken || !connection.isUsable) this.#forget(connection);
     else this.#keep(connection);
     if (isBroken) connection.cut();
   }
 
-  /** Does the work while no connection is kept to a database: one in use is ended once put back. */
+  /**
+   * Runs `work` while no idle connection to a database is kept. Connections in use are closed when
+   * released.
+   */
   async without<Result>(database: string, work: () => Promise<Result>): Promise<Result> {
     const target = this.#source.targetOf(database);
     this.#unwanted.add(target);
@@ -99,7 +98,7 @@ export class ConnectionPool<Leased> {
     }
   }
 
-  /** Closes the connections; those that are taken out, once they are put back. */
+  /** Closes idle connections now and leased ones when they are released. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await Promise.all(this.#idle.slice().map((connection) => this.#end(connection)));
@@ -109,7 +108,7 @@ export class ConnectionPool<Leased> {
     return this.#members.get(connection)?.target === target;
   }
 
-  /** There is one without work, or on its way out, as long as not all that there may be are leased. */
+  /** While fewer than the limit are leased, there is always an idle or a closing connection. */
   async #nextEnd(): Promise<void> {
     const [oldest] = this.#idle;
     await (oldest === undefined ? Promise.race(this.#ending) : this.#end(oldest));
@@ -141,7 +140,7 @@ export class ConnectionPool<Leased> {
   }
 }
 
-/** A concurrency limiter: slots for a limited number of tasks; who finds none waits in turn. */
+/** Limits how many tasks run at a time. The others wait in order. */
 export class ConcurrencyLimiter {
   #free: number;
   readonly #waiting = new Set<() => void>();
@@ -150,7 +149,11 @@ export class ConcurrencyLimiter {
     this.#free = count;
   }
 
-  /** Does the work in a slot. @throws the reason of `signal` if that is aborted while it waits */
+  /**
+   * Runs `work` in a slot.
+   *
+   * @throws the reason of `signal` if it aborts during the wait
+   */
   async hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
     const turn = this.take(signal);
     if (turn !== undefined) await turn;
@@ -162,7 +165,8 @@ export class ConcurrencyLimiter {
   }
 
   /**
-   * Takes a slot, which is given back once the work in it is done; undefined if there is one at once.
+   * Takes a slot, which the caller must give back. Returns undefined if one is free at once.
+   *
    * @throws as `hold` does
    */
   take(signal: AbortSignal): Promise<void> | undefined {
@@ -187,7 +191,6 @@ export class ConcurrencyLimiter {
     }
   }
 
-  /** Gives a slot to who waits first. */
   giveBack(): void {
     const [next] = this.#waiting;
     if (next === undefined) {

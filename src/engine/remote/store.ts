@@ -27,7 +27,6 @@ import { HealthCheck, Reachability, reasonOf } from "./health-check.ts";
 import { ConcurrencyLimiter, ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { type Conditions, Transactions } from "./transaction.ts";
 
-/** What one transaction does, and how its answer looks. */
 interface Work {
   readonly isBatch: boolean;
   readonly operations: readonly TableOperation[];
@@ -35,10 +34,9 @@ interface Work {
 }
 
 /**
- * Carries out the operations in their order and writes the JSON answer to the spool.
+ * Runs the operations in order and writes the JSON answer to the spool.
  *
- * @throws EngineRefusal, which names the element of a Batch that it is about, or the server's
- * error
+ * @throws EngineRefusal that names the element of a Batch, or the server's error
  */
 async function performAll<Leased extends Session>(
   dialect: Dialect<Leased>,
@@ -60,12 +58,12 @@ async function performAll<Leased extends Session>(
   spool.write(isBatch ? "]}" : "}");
 }
 
-/** Operations whose answers are waited for together at the most. */
+/** Maximum number of operations whose answers are awaited together. */
 const MOST_TOGETHER = 100;
 
 /**
- * Carries out the elements of a Batch. Where nothing is counted in between, changes do not wait for what
- * those before them are answered: their statements go up together.
+ * Runs the elements of a Batch. Without limits to count, changes do not wait for the replies to
+ * earlier ones: their statements are sent together.
  */
 async function performBatch<Leased extends Session>(
   dialect: Dialect<Leased>,
@@ -98,7 +96,7 @@ async function performBatch<Leased extends Session>(
   }
   for (const [index, operation] of operations.entries()) {
     if (isReading(operation)) {
-      // Its rows are written as they come.
+      // Its rows are written as they arrive.
       await writeAnswers(false);
       spool.write(separator);
       await performElement(operation, index);
@@ -118,7 +116,7 @@ async function performBatch<Leased extends Session>(
   await writeAnswers(true);
 }
 
-/** A database in a session. @throws EngineRefusal `database_not_found` for one that no query can name */
+/** @throws EngineRefusal `database_not_found` for a database that no query can name */
 function placeOf<Leased extends Session>(
   dialect: Dialect<Leased>,
   session: Leased,
@@ -128,7 +126,7 @@ function placeOf<Leased extends Session>(
   return { session, database, schema: dialect.visibleSchema(database), counter };
 }
 
-/** Writes rows that are read as they come; of a change it returns the texts that tell of it. */
+/** Writes the rows of a read as they arrive. For a change, returns the texts of its answer. */
 async function perform<Leased extends Session>(
   dialect: Dialect<Leased>,
   session: Leased,
@@ -151,7 +149,11 @@ async function perform<Leased extends Session>(
   return changeTexts(operation, changed, inQuery.element !== undefined);
 }
 
-/** Writes the answer of a Preview, whose change is to be taken back. @throws as `performAll` does */
+/**
+ * Writes the answer of a Preview, whose change will be rolled back.
+ *
+ * @throws as `performAll` does
+ */
 async function performPreview<Leased extends Session>(
   dialect: Dialect<Leased>,
   session: Leased,
@@ -167,7 +169,6 @@ async function performPreview<Leased extends Session>(
   for (const text of previewTexts(previewed, digest)) spool.write(text);
 }
 
-/** Carries out a reading operation and writes its rows to an output. @throws as `performAll` does */
 function read<Leased extends Session>(
   dialect: Dialect<Leased>,
   session: Leased,
@@ -196,24 +197,23 @@ function change<Leased extends Session, Name extends ChangeName>(
   return changes[name](place, fields);
 }
 
-/** How long the server may take to answer a health check, in milliseconds. */
+/** Limit for the server's answer to a health check. */
 const CHECK_PATIENCE_MS = 1500;
 
-/** What a store over a server is made of. */
 interface RemoteStoreOptions<Leased extends Session> {
   readonly dialect: Dialect<Leased>;
   readonly pool: ConnectionPool<Leased>;
-  /** How many queries are carried out at a time, each on a connection; the others wait in turn. */
+  /** Maximum number of concurrent queries, each on a connection. The others wait in order. */
   readonly poolSize: number;
   readonly check: HealthCheck<Leased>;
-  /** How long a query may take in the database, in milliseconds. */
+  /** Limit for a query in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
 }
 
 /**
- * The databases of one server. Every query is one transaction, whose answer is whole before a byte
- * of it is sent, unless its rows are streamed.
+ * The databases of one server. Every query is one transaction. Its answer is complete before the
+ * first byte is sent, unless its rows are streamed.
  */
 class RemoteStore<Leased extends Session> implements Store {
   readonly #dialect: Dialect<Leased>;
@@ -221,7 +221,7 @@ class RemoteStore<Leased extends Session> implements Store {
   readonly #check: HealthCheck<Leased>;
   readonly #transactions: Transactions<Leased>;
   readonly #slots: ConcurrencyLimiter;
-  /** Of them those for rows that go out as they come: a client that reads slowly holds one. */
+  /** Limits streams to part of the slots, because a slow client holds one. */
   readonly #streamSlots: ConcurrencyLimiter;
   readonly #reachability: Reachability;
 
@@ -293,7 +293,7 @@ class RemoteStore<Leased extends Session> implements Store {
     await Promise.all([this.#pool.close(), this.#check.close()]);
   }
 
-  /** Does the work when it is its turn; only refusals, and errors that may be logged, leave it. */
+  /** Runs `work` in a slot. Only refusals and errors that may be logged leave this method. */
   async #hold<Result>({ signal }: AbortController, work: () => Promise<Result>): Promise<Result> {
     const turn = this.#slots.take(signal);
     if (turn !== undefined) await turn;
@@ -304,8 +304,8 @@ class RemoteStore<Leased extends Session> implements Store {
     } catch (error) {
       const { refusalOf, withoutWords } = this.#dialect.failures;
       const failure = error instanceof UnknownOutcome ? error.cause : error;
-      // A connection that the engine itself has killed, for a client that left or for the time limit, says
-      // nothing about the server.
+      // The engine may have cut the connection itself, for a client that left or for the time
+      // limit. That says nothing about the server.
       if (!signal.aborted && refusalOf(failure)?.code === "database_unavailable") {
         this.#reachability.noteFailure(failure);
       }
@@ -355,7 +355,6 @@ class RemoteStore<Leased extends Session> implements Store {
     );
   }
 
-  /** Answers what the work writes in a transaction. */
   async #spool(
     conditions: Conditions,
     query: AbortController,
@@ -364,11 +363,12 @@ class RemoteStore<Leased extends Session> implements Store {
     let spool: Spool | undefined;
     try {
       const whole = await this.#transactions.run(conditions, query, async (session) => {
-        // What an earlier attempt has written is not what this one finds.
+        // Discards what an earlier attempt has written.
         spool?.close();
         spool = new Spool(openUnnamedFile);
         await work(session, spool);
-        // Its room is taken before the commit: no committed query is reported as failed for it.
+        // Reserves disk space before the commit, so that a full disk never reports a committed
+        // query as failed.
         spool.flush();
         return spool;
       });
@@ -378,15 +378,15 @@ class RemoteStore<Leased extends Session> implements Store {
     }
   }
 
-  /** Where it matters which database it is, all operations are about the same. */
+  /** Where the database matters, all operations name the same one. */
   #conditionsOf({ isBatch, operations, limits }: Work): Conditions {
     const [first] = operations;
     const database = first?.fields.database;
     const onlyReads = operations.every(isReading);
-    // A Batch sees one state throughout, as if no other query ran beside it.
+    // A Batch sees one state throughout, as if no other query ran at the same time.
     if (isBatch) {
       const mode = onlyReads ? "snapshot, read only" : "serializable";
-      // Rows that are answered may need room on the disk, which is taken before the commit.
+      // Returned rows may need disk space, which must be reserved before the commit.
       const isShort = !operations.some(
         (operation) => isReading(operation) || returnsRows(operation),
       );
@@ -395,10 +395,10 @@ class RemoteStore<Leased extends Session> implements Store {
     if (first !== undefined && isReading(first)) return { mode: modeOf(first), database };
     const isChecked = limits.some((limit) => "written" in limit);
     const readsBehind = this.#dialect.readsBehind && (isChecked || operations.some(returnsRows));
-    // Between the look at the rows and their change nothing may happen.
+    // Nothing may happen between reading the rows and changing them.
     const isCompared = limits.some((limit) => "touched" in limit);
     const mode = readsBehind || isCompared ? "serializable" : "read committed";
-    // What is counted against a limit may have to be taken back.
+    // A change that exceeds a limit must still be rolled back.
     return { mode, database, endsWithLast: limits.length === 0 };
   }
 
@@ -410,37 +410,34 @@ class RemoteStore<Leased extends Session> implements Store {
   }
 }
 
-/** A page may take several statements, which are to see one state. */
+/** A page may take several statements, which must see one state. */
 function modeOf({ fields }: Operation<ReadingName>): Mode {
   return fields.after !== undefined && fields.after.length > 1
     ? "snapshot, read only"
     : "read only";
 }
 
-/** How long a server may take to answer at the start before it counts as not there, in milliseconds. */
+/** Limit for the server's answer at startup before it counts as unreachable. */
 const START_PATIENCE_MS = 5000;
 
-/** How a store over a server is opened. */
 export interface RemoteOptions {
-  /** How long a query may take in the database, in milliseconds. */
+  /** Limit for a query in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
-  /** How many queries are carried out at a time. */
   readonly poolSize: number;
 }
 
-/** A server, and how it is spoken to. */
 interface Server<Leased extends Session> {
   readonly dialect: Dialect<Leased>;
   readonly connections: ConnectionSource<Leased>;
   readonly host: string;
   readonly port: number;
-  /** Whom or what the server is asked for, for the message of a refusal. */
+  /** What the engine asks the server for, named in the error message. */
   readonly wanted: string;
 }
 
 /**
- * Opens a store over a server. One that is not there yet is waited for by answering 503.
+ * Opens a store over a server. Until the server is reachable, queries are answered with 503.
  *
  * @throws Error that says why the server refuses the engine, without the password
  */
@@ -454,7 +451,7 @@ export async function openRemoteStore<Leased extends Session>(
   try {
     await check.run(START_PATIENCE_MS);
   } catch (error) {
-    // It is too busy for now: that is no refusal.
+    // A server that is too busy has not refused the engine.
     const isSlow = error instanceof EngineRefusal && error.code === "query_timeout";
     if (!isSlow && !dialect.failures.isUnavailable(error)) {
       await check.close();

@@ -11,24 +11,20 @@ import {
 import { OutdatedTable } from "./known-tables.ts";
 import { ConcurrencyLimiter, type ConnectionPool } from "./pool.ts";
 
-/** How long a statement may take to end once it is cancelled, in milliseconds. */
+/** How long a canceled statement may take to end. */
 const CANCEL_TIME_MS = 1000;
 
-/** What is leased, and until when. */
 interface Terms {
-  /** The database of the query; undefined for what is about none. */
   readonly database: string | undefined;
   readonly signal: AbortSignal;
-  /** True for a connection that is made for it. */
   readonly isFresh: boolean;
-  /** True for an error after which the connection is fit for another transaction. */
   isSettled(error: unknown): boolean;
 }
 
 /**
- * Leases a connection of the pool to the work. Once `signal` is aborted, what the server does for it is
- * cancelled and the connection given up; so it is after an error that is not settled, which may
- * have come in the middle of an answer.
+ * Leases a connection of the pool to `work`. Once `signal` is aborted, the running statement is
+ * canceled and the connection discarded. The connection is also discarded after an error that is
+ * not settled, which may have interrupted an answer.
  *
  * @throws the reason of `signal`, what the pool throws, or what the work throws
  */
@@ -55,10 +51,9 @@ async function withLease<Leased, Result>(
   }
 }
 
-/** A connection while it is leased. */
 class Lease {
   readonly #connection: Connection<unknown>;
-  /** A request to cancel, which must meet nobody else's work. */
+  /** A pending cancel request. Awaited before release, because it must not hit another query. */
   cancelling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #isBroken = false;
@@ -68,8 +63,8 @@ class Lease {
   }
 
   /**
-   * Cancels what is under way. If that does not help, since the request came between two
-   * statements, it is said once more and the connection is cut.
+   * Cancels the running statement. If the request arrived between two statements, it had no effect,
+   * so it is repeated and the connection is cut.
    */
   readonly interrupt = (): void => {
     this.#isBroken = true;
@@ -79,7 +74,6 @@ class Lease {
     }, CANCEL_TIME_MS);
   };
 
-  /** The connection is not used again. */
   giveUp(): void {
     this.#isBroken = true;
   }
@@ -91,40 +85,38 @@ class Lease {
   }
 }
 
-/** How often a transaction that has lost against another one is run again at the most. */
+/** Maximum number of retries after losing against another transaction. */
 const ATTEMPT_LIMIT = 5;
 
-/** How long the first pause before another attempt is at the most, in milliseconds. */
+/** Bound of the random pause before a retry, doubled each time. */
 const FIRST_PAUSE_MS = 10;
 
-/** How often it is tried that finds a table changed that it knew. */
+/** Maximum number of attempts when cached tables turn out to be outdated. */
 const ATTEMPTS_ON_TABLES = 3;
 
-/** What a transaction is to be. */
 export interface Conditions {
   readonly mode: Mode;
-  /** The database that it is about; absent: none, or all of them. */
+  /** Absent: none, or all of them. */
   readonly database?: string | undefined;
-  /** How it ends if the work succeeds; a commit if left out. */
+  /** Defaults to a commit. */
   readonly end?: "commit" | "rollback";
-  /** True if it may be committed with the statement that is known to be its last one. */
+  /** True if the statement known to be the last may commit the transaction. */
   readonly endsWithLast?: boolean;
   /**
-   * Where its rows go while others are still to come. It then takes as long as rows move, and is not
-   * run again once any has gone out.
+   * Receives rows while others are still to come. The transaction may then run as long as rows
+   * move, and is not retried once any has been sent.
    */
   readonly stream?: RowStream;
 }
 
-/** The transactions on one server. */
 export class Transactions<Leased extends Session> {
   readonly #pool: ConnectionPool<Leased>;
   readonly #dialect: Dialect<Leased>;
   readonly #timeLimit: number;
-  /** The place of the one transaction that is run again, so that such ones meet no other such. */
+  /** Retries run one at a time, so that they do not conflict with each other. */
   readonly #again = new ConcurrencyLimiter(1);
 
-  /** `timeLimit` is how long a transaction may take over all attempts, in milliseconds. */
+  /** @param timeLimit limit for a transaction over all attempts, in milliseconds */
   constructor(pool: ConnectionPool<Leased>, dialect: Dialect<Leased>, timeLimit: number) {
     this.#pool = pool;
     this.#dialect = dialect;
@@ -132,12 +124,12 @@ export class Transactions<Leased extends Session> {
   }
 
   /**
-   * Runs `work` as one transaction: all of it is durable when this resolves, and none of it stays
-   * when it rejects. It is run again if it lost against another transaction, and only then, so
-   * nothing is done twice.
+   * Runs `work` as one transaction. When this resolves, all of it is durable. When it rejects, none
+   * of it remains. It is retried only if it lost against another transaction, so nothing is done
+   * twice.
    *
-   * @throws EngineRefusal `query_timeout` after the time limit, by which it aborts `query`, the reason for which
-   * that was aborted, `outcome_unknown` if it failed at the commit, or what the work throws
+   * @throws EngineRefusal `query_timeout` after the time limit, which also aborts `query`
+   * @throws the reason of `query`, `outcome_unknown` if the commit failed, or what the work throws
    */
   async run<Result>(
     conditions: Conditions,
@@ -162,7 +154,6 @@ export class Transactions<Leased extends Session> {
     }
   }
 
-  /** Runs what has lost once, a few times at the most, each after a longer pause. */
   async #runAgain<Result>(run: () => Promise<Result>, stream?: RowStream): Promise<Result> {
     for (let attempt = 1; ; attempt += 1) {
       try {
@@ -195,7 +186,7 @@ export class Transactions<Leased extends Session> {
         const isStale: boolean =
           !isFresh && mode.endsWith("read only") && isUnreached(error, leased);
         const isOutdated = attempt < ATTEMPTS_ON_TABLES && this.#isOutdated(error, leased);
-        // Rows that have gone out are not sent a second time.
+        // Rows that have been sent must not be sent again.
         if (!(isStale || isOutdated) || conditions.stream?.hasBegun) {
           throw this.#withLimit(error, signal);
         }
@@ -213,7 +204,7 @@ export class Transactions<Leased extends Session> {
     return new UnknownOutcome(error.cause, why);
   }
 
-  /** A table may have changed since it was read, if what was asked of it seems wrong. */
+  /** A request that seems wrong may rely on an outdated table description. */
   #isOutdated(error: unknown, session: Leased | undefined): boolean {
     const status = this.#dialect.failures.refusalOf(error)?.status;
     const isOfTable = error instanceof OutdatedTable || status === 400 || status === 404;
@@ -226,7 +217,7 @@ export class Transactions<Leased extends Session> {
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
     const { isSettled, concernsStatement, isTransient } = this.#dialect.failures;
-    // The server would count the time for which the client has not read.
+    // The server would count the time during which the client does not read.
     const timeLimit = stream === undefined ? this.#timeLimit : 0;
     const begun = this.#dialect.begin(session, mode, timeLimit, endsWithLast);
     if (begun !== undefined) await begun;
@@ -249,7 +240,7 @@ export class Transactions<Leased extends Session> {
   }
 }
 
-/** True for a connection that was closed while it was idle, so that the loss is not the query's doing. */
+/** True if the connection was closed while idle, so that the query did not cause the loss. */
 function isUnreached(error: unknown, session: Session | undefined): boolean {
   return error instanceof ConnectionLost && session?.isUntouched === true;
 }
