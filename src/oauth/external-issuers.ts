@@ -21,10 +21,10 @@ const MAX_BYTES = 256 * 1024;
 
 const shape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
 
-/** What the gateway needs to know of an authorization server (RFC 8414, section 2). */
+/** The metadata members that the gateway uses (RFC 8414, section 2). */
 type IssuerMetadata = z.infer<typeof shape>;
 
-/** Where an issuer's metadata may be: RFC 8414, section 3.1, and OpenID Connect Discovery. */
+/** Possible metadata URLs (RFC 8414, section 3.1, and OpenID Connect Discovery). */
 function metadataUrls(issuer: string): URL[] {
   const { origin, pathname } = new URL(issuer);
   const path = pathname.replace(/\/$/, "");
@@ -36,9 +36,9 @@ function metadataUrls(issuer: string): URL[] {
 }
 
 /**
- * Fetches a document of an issuer, bounded in size.
+ * Fetches a document of limited size.
  *
- * @throws Error if it is not there, not JSON, or somewhere else
+ * @throws Error if it is missing, redirected or not JSON
  */
 async function fetchJson(url: URL, signal: AbortSignal): Promise<unknown> {
   const answer = await fetch(url, {
@@ -57,15 +57,15 @@ async function fetchJson(url: URL, signal: AbortSignal): Promise<unknown> {
   return JSON.parse(Buffer.concat(chunks).toString());
 }
 
-/** Keys that come over plain HTTP could be anybody's, but for those of this very machine. */
+/** Keys sent over plain HTTP could be forged, except those from this machine. */
 function requireConfidential(url: URL): void {
   if (!isConfidential(url)) throw new Error(`${url.origin} is not reached by https`);
 }
 
 /**
- * Asks an authorization server for its metadata.
+ * Fetches the metadata of an authorization server.
  *
- * @throws Error if there is none, or if it is that of another issuer
+ * @throws Error if there is none, or it belongs to another issuer
  */
 async function discover(issuer: string, signal: AbortSignal): Promise<IssuerMetadata> {
   let failure: unknown;
@@ -83,34 +83,30 @@ async function discover(issuer: string, signal: AbortSignal): Promise<IssuerMeta
   throw new Error(`no metadata of ${issuer}`, { cause: failure });
 }
 
-/** Milliseconds until metadata and keys are there: whoever shows a token waits for them. */
+/** Milliseconds for metadata and keys. Requests with a token wait for them. */
 const TIMEOUT_MS = 5000;
-/** Milliseconds for which keys are used without asking again. */
 const KEYS_AGE_MS = 600_000;
-/** Milliseconds between two fetches for the sake of unknown keys, which anyone can make up. */
+/** Milliseconds between two fetches for unknown keys, since anyone can invent a key id. */
 const COOLDOWN_MS = 5000;
-/** Milliseconds for which an issuer that was out of reach is left alone. */
+/** Milliseconds without a new attempt after an issuer was unreachable. */
 const RETRY_MS = 2000;
 
 const keySet = z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })) });
 
-/** Milliseconds after which an issuer that was out of reach is asked again, if by nobody before. */
+/** Milliseconds until an unreachable issuer is tried again, even if no token needs it. */
 const RECHECK_MS = 30_000;
 
-/** What the last fetch of an issuer's keys came to; `unused` before the first. */
 type IssuerState = "ok" | "unreachable" | "unused";
 
-/** The keys of an issuer, as the library asks for them. */
 interface IssuerKeys {
   readonly key: JWTVerifyGetKey;
   readonly state: IssuerState;
   close(): void;
 }
 
-/** The keys of an issuer, or newer ones, cannot be fetched now. */
+/** The issuer's keys, or newer ones, cannot be fetched now. */
 class IssuerOutOfReach extends Error {
   override readonly name = "IssuerOutOfReach";
-  /** Seconds. */
   readonly retryAfter: number;
 
   constructor(message: string, retryAfterMs: number, cause?: unknown) {
@@ -120,19 +116,18 @@ class IssuerOutOfReach extends Error {
 }
 
 /**
- * The keys of an issuer (RFC 7517), found by its metadata and fetched when they are needed: the
- * first time, when they are old, and for a key that is not known. Keys that are known go on being
- * used while the issuer is out of reach.
+ * The keys of an issuer (RFC 7517), discovered by its metadata. They are fetched on first use, when
+ * they are old, and for an unknown key id. Known keys stay in use while the issuer is unreachable.
  *
- * @returns its `key` throws IssuerOutOfReach, also for an unknown key while nothing may be fetched,
- *   or the library's error if there is no such key
+ * @returns its `key` throws the library's error if the key does not exist. It throws
+ * IssuerOutOfReach if that cannot be determined now, also during the cooldown.
  */
 function createIssuerKeys(issuer: string): IssuerKeys {
   let state: IssuerState = "unused";
   let recheck: NodeJS.Timeout | undefined;
   let retryAt = 0;
   let fetches = 0;
-  /** By the clock that the library waits for the cooldown by. */
+  /** On the clock by which the library measures its cooldown. */
   let fetchedAt = 0;
 
   async function fetchKeys(): Promise<Response> {
@@ -149,7 +144,7 @@ function createIssuerKeys(issuer: string): IssuerKeys {
     } catch (cause) {
       retryAt = performance.now() + RETRY_MS;
       state = "unreachable";
-      // Without it the state would stay so until somebody brings a token.
+      // Without this timer the state would stay `unreachable` until the next token arrives.
       recheck = setTimeout(() => void keys.reload().catch(() => {}), RECHECK_MS).unref();
       const detail = cause instanceof Error ? cause.message : "unknown";
       throw new IssuerOutOfReach(detail, RETRY_MS, cause);
@@ -167,7 +162,7 @@ function createIssuerKeys(issuer: string): IssuerKeys {
       try {
         return await keys(header, token);
       } catch (error) {
-        // Keys fetched before the token came may lack one that signs since then.
+        // Cached keys may lack one that the issuer has added since, so the token may be valid.
         if (!(error instanceof errors.JWKSNoMatchingKey) || fetches > before) throw error;
         const left = fetchedAt + COOLDOWN_MS - Date.now();
         throw new IssuerOutOfReach("its keys were fetched a moment ago", left, error);
@@ -180,58 +175,56 @@ function createIssuerKeys(issuer: string): IssuerKeys {
   };
 }
 
-/** An authorization server whose tokens are accepted. */
 type IssuerSettings = Configuration["mcp"]["authorization_servers"][number];
 
-/** What an external token says, held to be true. */
+/** The verified content of an external token. */
 export interface ExternalToken extends RefusedToken {
   readonly issuer: string;
   /** `prefix:username`. */
   readonly user: string;
   readonly tokenId: string;
   readonly scopes: ReadonlySet<string>;
-  /** Epoch seconds. */
   readonly issuedAt: number;
-  /** The same, with what the clocks may differ. */
+  /** Epoch seconds, with the allowed clock skew. */
   readonly expiresAt: number;
 }
 
-/** Verifies the tokens of external authorization servers. */
 export interface ExternalIssuers {
-  /** True for the issuer of one of them. */
   knows(issuer: string): boolean;
   /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
   verify(issuer: string, token: string): Promise<ExternalToken>;
-  /** By the issuers' prefixes. */
+  /** By issuer prefix. */
   readonly states: Readonly<Record<string, IssuerState>>;
   close(): void;
 }
 
-/** Signatures that only the issuer can make; a shared secret would be anybody's guess. */
+/** Asymmetric algorithms only: anyone who knows a shared secret could forge a token. */
 const algorithms = [
   ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
   ...["PS256", "PS384", "PS512", "RS256", "RS384", "RS512"],
 ];
-/** Media types of an access token (RFC 9068), and what older servers write. */
+/** Media types of access tokens (RFC 9068), and the one that older servers use. */
 const types = new Set(["at+jwt", "application/at+jwt", "jwt"]);
-/** By how much the issuer's clock may be ahead. */
+/** How far `iat` may lie in the future. */
 const CLOCK_AHEAD_SECONDS = 60;
-/** By how much the clocks may differ where a token begins and ends (RFC 7519, section 4.1). */
+/** Clock skew allowed for `nbf` and `exp` (RFC 7519, section 4.1). */
 const CLOCK_SKEW_SECONDS = 30;
 const MAX_TOKEN_LENGTH = 16_384;
-/** The compact form (RFC 7515, section 7.1): whoever decodes it passes over white space in it. */
+/**
+ * The compact form (RFC 7515, section 7.1). Decoders ignore white space in it, so one token would
+ * have several spellings.
+ */
 const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
-/** Why a token names no user; undefined if it does. */
 function whyNobody(payload: JWTPayload, { username_claim: claim }: IssuerSettings) {
   const value = payload[claim];
   if (value === undefined) return "no_username";
   if (claim === "email" && payload.email_verified !== true) return "email_not_verified";
-  // A name that does not fit is refused, never cleaned: two names must not become one.
+  // An invalid name is refused, never normalized: two names must not become one.
   return isUsername(value) ? undefined : "bad_username";
 }
 
-/** What its issuer has signed about whose token it is, be the token good or not. */
+/** The identity that the issuer has signed, whether or not the token is valid. */
 function describe(token: string, payload: JWTPayload, settings: IssuerSettings) {
   const { issuer, prefix, username_claim: claim } = settings;
   const { jti, client_id: client = payload.azp } = payload;
@@ -243,13 +236,16 @@ function describe(token: string, payload: JWTPayload, settings: IssuerSettings) 
   };
 }
 
-/** Names a token without a `jti`, by what is signed: signatures can be written in several ways. */
+/**
+ * Id for a token without a `jti`. It covers only the signed part, because one signature can be
+ * encoded in several ways.
+ */
 function digestOf(token: string): string {
   const signed = token.slice(0, token.lastIndexOf("."));
   return createHash("sha256").update(signed).digest("base64url");
 }
 
-/** Servers write a text (RFC 9068) or a list, and some name the claim `scp`. */
+/** Servers send a string (RFC 9068) or a list, and some name the claim `scp`. */
 function readScopes({ scope, scp }: JWTPayload): ReadonlySet<string> {
   const claim = scope === undefined ? scp : scope;
   if (claim === undefined) return new Set();
@@ -260,10 +256,11 @@ function readScopes({ scope, scp }: JWTPayload): ReadonlySet<string> {
 
 function readToken(token: string, payload: JWTPayload, settings: IssuerSettings): ExternalToken {
   const { exp, iat, cnf } = payload;
-  // It is good with a proof of its key alone (RFC 9449, RFC 8705), which no bearer gives.
+  // Such a token requires proof of possession of its key (RFC 9449, RFC 8705), which a bearer
+  // request does not have.
   if (cnf !== undefined) throw invalidToken("bound_to_key");
   if (exp === undefined) throw invalidToken("no_expiry");
-  // Without a time of issue, or with one that is yet to come, it would outlive every revocation.
+  // Without an issue time, or with one in the future, the token would survive every revocation.
   if (iat === undefined) throw invalidToken("no_issue_time");
   if (iat > epochSeconds() + CLOCK_AHEAD_SECONDS) throw invalidToken("issued_in_future");
   const { user, ...rest } = describe(token, payload, settings);
@@ -285,21 +282,21 @@ const libraryDetails: Readonly<Record<string, string>> = {
   [errors.JOSEAlgNotAllowed.code]: "wrong_algorithm",
 };
 
-/** Why a token was refused, in the words of docs/mcp.md. */
+/** The reason as listed in docs/mcp.md. */
 function detailOf(error: unknown): string {
   if (error instanceof Refusal) return error.detail ?? "malformed";
   if (error instanceof errors.JWTExpired) return "expired";
   if (error instanceof errors.JWTClaimValidationFailed) {
     return libraryDetails[error.claim] ?? "bad_claim";
   }
-  // Whatever else a crafted token makes the parser throw, it is no valid token.
+  // Any other error that a crafted token causes in the parser means an invalid token.
   return (error instanceof errors.JOSEError && libraryDetails[error.code]) || "malformed";
 }
 
 /**
- * Makes a verifier for the configured issuers.
+ * Creates a verifier for the configured issuers.
  *
- * @param resource the audience that a token must be for (RFC 8707), if its issuer has no other
+ * @param resource the required audience (RFC 8707), unless the issuer has its own
  */
 export function createExternalIssuers(
   settings: readonly IssuerSettings[],
@@ -342,7 +339,7 @@ export function createExternalIssuers(
       } catch (cause) {
         const isClaim =
           cause instanceof errors.JWTExpired || cause instanceof errors.JWTClaimValidationFailed;
-        // The library looks at claims after the signature.
+        // The library checks claims after the signature, so the payload is authentic.
         if (isClaim) about = describe(token, cause.payload, settings);
         if (cause instanceof IssuerOutOfReach) {
           const { message, retryAfter } = cause;

@@ -5,24 +5,27 @@ import { Refusal } from "../../refusal.ts";
 import { lifetimes } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
-/** Models whose id is itself a credential: only its hash is kept. */
+/** Models whose id is itself a credential. Only a hash of it is stored. */
 const credentials: ReadonlySet<string> = new Set(["AuthorizationCode", "RefreshToken"]);
 
-/** Seconds after its first use for which a credential is taken again; another one never is. */
+/**
+ * Seconds after its first use in which a credential is accepted again. Models that are missing here
+ * allow no reuse.
+ */
 const reuse = new Map([["RefreshToken", lifetimes.refreshReuse]]);
 const NEVER = -1;
 
-/** A clock that was set back since makes nothing good for longer. */
+/** The absolute difference, so that setting the clock back extends nothing. */
 function isWithin(seconds: number, moment: number): boolean {
   return Math.abs(epochSeconds() - moment) <= seconds;
 }
 
-/** Only this adapter writes what it reads here. */
+/** Payloads need no validation, because only this adapter writes them. */
 function parsePayload(text: string): AdapterPayload {
   return JSON.parse(text);
 }
 
-/** What the library is told while the state is out of reach; no redirect takes it to a client. */
+/** Reports an unavailable store to the library, without a redirect to the client. */
 export class StateUnavailable extends errors.TemporarilyUnavailable {
   constructor(refusal: Refusal) {
     super(refusal.message, { cause: refusal });
@@ -32,7 +35,6 @@ export class StateUnavailable extends errors.TemporarilyUnavailable {
   }
 }
 
-/** Has the library know a refusal of the state for one of its own errors. */
 async function told<Answer>(answer: Promise<Answer>): Promise<Answer> {
   try {
     return await answer;
@@ -41,7 +43,6 @@ async function told<Answer>(answer: Promise<Answer>): Promise<Answer> {
   }
 }
 
-/** Keeps one model of `oidc-provider` in the store. */
 class StoreAdapter implements Adapter {
   readonly #model: string;
   readonly #reuse: number;
@@ -59,7 +60,7 @@ class StoreAdapter implements Adapter {
   }
 
   async upsert(id: string, payload: AdapterPayload, expiresIn = lifetimes.forever): Promise<void> {
-    // A browser that nobody is logged in with has nothing to keep; it can be anybody's invention.
+    // A session without a login has nothing to keep, and anyone can create them.
     if (this.#model === "Session" && payload.accountId === undefined) return;
     const { jti, consumed: _, ...rest } = payload;
     const kept = credentials.has(this.#model) ? rest : { jti, ...rest };
@@ -92,7 +93,9 @@ class StoreAdapter implements Adapter {
     return undefined;
   }
 
-  /** @throws InvalidGrant if it was used up already, so that of two at one moment one succeeds */
+  /**
+   * @throws InvalidGrant if it was already used, so that only one of two simultaneous uses succeeds
+   */
   async consume(id: string): Promise<void> {
     if (!(await told(this.#store.consume(this.#model, this.#key(id), this.#reuse)))) {
       throw new errors.InvalidGrant("already used");
@@ -108,7 +111,6 @@ class StoreAdapter implements Adapter {
   }
 }
 
-/** Makes the adapter of each model. */
 export function createAdapterFactory(store: StateStore): (model: string) => Adapter {
   return (model) => new StoreAdapter(model, store);
 }

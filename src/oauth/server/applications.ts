@@ -14,22 +14,21 @@ import {
 import { calls, identityOf, type KnownClient, permission, renderPage } from "./pages/page.ts";
 import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 
-/** Names the browser to which the login page was given, for the time until somebody is logged in. */
+/** Binds forms to a browser until a user logs in. */
 const BROWSER_COOKIE = "gatehouse_browser";
 const browserCookie = { httpOnly: true, sameSite: "strict", path: endpoints.applications } as const;
 
 type Context = ReturnType<InteractionContext["provider"]["createContext"]>;
 type Session = Awaited<ReturnType<InteractionContext["provider"]["Session"]["get"]>>;
 
-/** A browser at the page of connected applications. */
 interface Visitor {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly cookies: Context["cookies"];
-  /** The name by which the browser is known; a new one if it had none, for which no form was made. */
+  /** Id of the browser. If it had no cookie, this is a new id for which no form exists yet. */
   readonly browser: string;
   readonly session: Session;
-  /** Who is logged in; undefined for nobody, or for one whose login counts no more. */
+  /** Undefined without a login, or if the login is no longer valid. */
   readonly username: string | undefined;
 }
 
@@ -51,7 +50,7 @@ function goBack({ options }: InteractionContext, { response }: Visitor): void {
   seeOther(response, options.issuer + endpoints.applications);
 }
 
-/** What the form of a page is bound to: the login, or before one the browser. */
+/** Forms are bound to the login, or to the browser before one. */
 function formNameOf({ browser, session, username }: Visitor): string {
   return username === undefined ? `applications-login:${browser}` : `applications:${session.uid}`;
 }
@@ -61,7 +60,6 @@ function showLogin({ guard }: InteractionContext, visitor: Visitor, failure?: Lo
   sendLogin(visitor.response, guard.tokenFor(formNameOf(visitor)), undefined, failure);
 }
 
-/** What a user is shown: one entry for each app, with all that it was allowed. */
 async function applicationsOf({ options, store }: InteractionContext, username: string) {
   const connections = await connectionsOf(store, username);
   const live = connections.filter((one) => isConnected(options, one));
@@ -100,7 +98,6 @@ async function logIn(
   return goBack(context, visitor);
 }
 
-/** Ends all that a user has allowed an app. */
 async function disconnect(
   { options, store }: InteractionContext,
   request: IncomingMessage,
@@ -118,7 +115,7 @@ async function submit(context: InteractionContext, visitor: Visitor): Promise<vo
   const { request, session, username } = visitor;
   const form = await readForm(request);
   const action = form.get("action");
-  // Who was logged in when the page was made is so no more.
+  // The user who was logged in when the page was created no longer is.
   if (username === undefined && action !== "login") return goBack(context, visitor);
   if (!context.guard.isRight(formNameOf(visitor), form.get("csrf"))) {
     throw new OAuthProblem(403, "invalid_request", "the form was not sent from its own page");
@@ -130,7 +127,7 @@ async function submit(context: InteractionContext, visitor: Visitor): Promise<vo
   return goBack(context, visitor);
 }
 
-/** The page on which users see the apps that they have let in, and end what these may do. */
+/** Serves the page on which users review and disconnect their apps. */
 export async function manageApplications(
   context: InteractionContext,
   request: IncomingMessage,
@@ -143,11 +140,9 @@ export async function manageApplications(
   return showApplications(context, visitor, username);
 }
 
-/** An app that a user has let in, once or several times. */
 interface ApplicationView extends KnownClient {
   readonly clientId: string;
   readonly connections: readonly Connection[];
-  /** The tools that it has called. */
   readonly called: ReadonlySet<string>;
 }
 
@@ -174,7 +169,6 @@ function application(view: ApplicationView): Html {
 </section>`;
 }
 
-/** The page on which a user sees and ends what apps may do. */
 function applicationsPage({ csrf, username, applications }: ApplicationsView): string {
   const list =
     applications.length === 0

@@ -13,27 +13,26 @@ import {
 /** Hosts that are the user's own machine (RFC 8252, section 7.3). */
 const loopbackHosts: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);
 
-/** True for a redirect by http to a program that listens on the user's own machine. */
 export function isLoopbackRedirect(uri: string): boolean {
   const url = URL.parse(uri);
   return url?.protocol === "http:" && loopbackHosts.has(url.hostname);
 }
 
-/** True for a redirect to a program on the user's own machine, by http or by an app's scheme. */
+/** True for a redirect to a program on the user's own machine, by http or a custom scheme. */
 export function staysOnMachine(uri: string): boolean {
   return schemeOf(uri) !== "https";
 }
 
-/** A host that can be reached: browsers let more stand in one, such as `a;b` and `*`. */
+/** Stricter than browsers, which also accept hosts such as `a;b` and `*`. */
 const host = /^(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])$/;
 
-/** Characters of a URI (RFC 3986, appendix A): browsers read others as something else. */
+/** Characters of a URI (RFC 3986, appendix A). Browsers reinterpret others. */
 const written = /^[a-z0-9+.-]+:\/[^\0-\x20"<>\\^`{|}\x7f-\uffff]*$/i;
 
 /**
- * True for a redirect URI that a client may name for itself: https; http to the user's own machine,
- * where the port does not matter; or a native app's own scheme, if that is a domain name in reverse
- * or among `appSchemes` (RFC 8252, section 7).
+ * True for a redirect URI that clients may register (RFC 8252, section 7): https, http to the
+ * user's own machine on any port, or a custom scheme. A custom scheme must be a reversed domain
+ * name or listed in `appSchemes`.
  */
 export function isClientRedirect(uri: string, appSchemes: readonly string[]): boolean {
   const url = URL.parse(uri);
@@ -49,7 +48,7 @@ export function isClientRedirect(uri: string, appSchemes: readonly string[]): bo
 const MAX_REDIRECT_URIS = 10;
 const MAX_URI_LENGTH = 2048;
 
-/** Scripts and lines have no place in a name that is shown to a person who decides by it. */
+/** Users decide by this name, so it may not hold control characters or line breaks. */
 const name = z
   .string()
   .trim()
@@ -64,7 +63,7 @@ const redirectUri = z.string().max(MAX_URI_LENGTH);
 const badRedirect =
   "must be https, http on a loopback address, or of an app's own scheme, without a fragment";
 
-/** What of RFC 7591, section 2, has a meaning here; everything else is left out. */
+/** The members of RFC 7591, section 2, that are used. All others are dropped. */
 const metadataShape = z.object({
   client_name: name.optional(),
   redirect_uris: z.array(redirectUri).min(1).max(MAX_REDIRECT_URIS),
@@ -81,12 +80,10 @@ const metadataShape = z.object({
     .transform((): "code"[] => ["code"]),
 });
 
-/** A public client's metadata, as far as it counts. */
 type ClientMetadata = z.infer<typeof metadataShape>;
 
-/** The metadata of a client cannot be used. */
 export class ClientMetadataError extends Error {
-  /** The error code of RFC 7591, section 3.2.2. */
+  /** RFC 7591, section 3.2.2. */
   readonly code: "invalid_redirect_uri" | "invalid_client_metadata";
 
   constructor(path: string, reason: string) {
@@ -99,9 +96,9 @@ export class ClientMetadataError extends Error {
 }
 
 /**
- * Reads what a client says of itself.
+ * Parses client metadata.
  *
- * @param isRedirect whether the client may have its answers sent there
+ * @param isRedirect whether responses may be sent to this redirect URI
  * @throws ClientMetadataError
  */
 export function readClientMetadata(
@@ -119,8 +116,9 @@ export function readClientMetadata(
 }
 
 /**
- * The record of a client as it is kept. The application type is the one under which any port of a
- * loopback redirect is the same one (RFC 8252, section 7.3); redirects to the web work with it too.
+ * The stored record of a client. The application type is `native`, because only then does the
+ * library ignore the port of loopback redirects (RFC 8252, section 7.3). Web redirects work with it
+ * too.
  */
 export function clientRecord(clientId: string, metadata: ClientMetadata) {
   const { client_name, ...rest } = metadata;
@@ -132,13 +130,12 @@ export function clientRecord(clientId: string, metadata: ClientMetadata) {
   } as const;
 }
 
-/** True for an address that a document may be fetched from. */
 type AddressRule = (address: string) => boolean;
 
-/** The only IPv6 addresses that are given out to the public (RFC 4291, section 2.4). */
+/** The only public IPv6 range (RFC 4291, section 2.4). */
 const globalUnicast = ipaddr.IPv6.parseCIDR("2000::/3");
 
-/** True for an address of the public internet: none that is private, local or reserved. */
+/** True for public internet addresses. False for private, local and reserved ones. */
 export function isPublicAddress(address: string): boolean {
   if (!ipaddr.isValid(address)) return false;
   const parsed = ipaddr.process(address);
@@ -151,23 +148,22 @@ const privateRanges: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * True for an address that a host in an operator's own network has. Those of a link alone are not
- * among them: where machines are rented, they hand out credentials.
+ * True for addresses of hosts in the operator's network. Link-local addresses are excluded, because
+ * cloud metadata services hand out credentials there.
  */
 export function isNetworkAddress(address: string): boolean {
   if (isPublicAddress(address)) return true;
   return ipaddr.isValid(address) && privateRanges.has(ipaddr.process(address).range());
 }
 
-/** All addresses of a name, as the system resolves it. */
 export type ResolveAll = (
   hostname: string,
   done: (error: Error | null, addresses: LookupAddress[]) => void,
 ) => void;
 
 /**
- * A lookup that gives only addresses that the rule allows, or none. The socket is opened to what it
- * gives, so that the address that was checked is the one that is used.
+ * A DNS lookup that returns only allowed addresses. The socket connects to its result, so the
+ * checked address is the one that is used.
  */
 function guardedLookup(isAllowed: AddressRule, resolve: ResolveAll): LookupFunction {
   return (hostname, options, done) => {
@@ -183,21 +179,17 @@ function guardedLookup(isAllowed: AddressRule, resolve: ResolveAll): LookupFunct
   };
 }
 
-/** Fetches the document at `url`, or says with an error why it may not be had. */
 export type DocumentFetch = (url: string, signal: AbortSignal) => Promise<ClientDocument>;
 
-/** A client ID metadata document as it came. */
 export interface ClientDocument {
   readonly body: string;
   readonly cacheControl: string | undefined;
 }
 
-/** The bounds on a document: bytes of its body, and milliseconds until it is there whole. */
+/** Limits of a document: body size in bytes, and time for the whole fetch. */
 export const DOCUMENT_LIMITS = { bytes: 5 * 1024, milliseconds: 5000 } as const;
 
-/** Which hosts are asked, and how their names are resolved. */
 interface DocumentFetchOptions {
-  /** Hosts, as they stand in https URLs, that may have private addresses. */
   readonly privateHosts?: readonly string[];
   readonly resolve?: ResolveAll;
 }
@@ -213,7 +205,10 @@ async function readBounded(body: AsyncIterable<Uint8Array>): Promise<string> {
   return new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks));
 }
 
-/** Connections to addresses that the rule allows; no host is asked by the rule of another one. */
+/**
+ * Connection pool for allowed addresses. Each rule has its own pool, so that no host benefits from
+ * another host's rule.
+ */
 function openAgent(isAllowed: AddressRule, resolve: ResolveAll): Agent {
   return new Agent({
     connect: {
@@ -225,8 +220,9 @@ function openAgent(isAllowed: AddressRule, resolve: ResolveAll): Agent {
 }
 
 /**
- * Makes the fetch of client ID metadata documents: https, public addresses unless the operator has
- * named the host, no redirect, within the bounds, and nothing sent but the request itself.
+ * Creates the fetch for client ID metadata documents. It uses https without redirects, within the
+ * limits, and sends only the request itself. Addresses must be public unless the operator has
+ * listed the host.
  */
 export function createDocumentFetch({
   privateHosts = [],
@@ -239,7 +235,7 @@ export function createDocumentFetch({
     const url = new URL(text);
     if (url.protocol !== "https:") throw new Error("the document is not at an https URL");
     const { isAllowed, agent: dispatcher } = named.has(url.host) ? inside : outside;
-    // A host that is an address itself is looked up by nothing.
+    // An address literal is not resolved, so the lookup does not check it.
     const literal = url.hostname.replace(/^\[|\]$/g, "");
     if (isIP(literal) !== 0 && !isAllowed(literal)) throw new Error("the address is not public");
     const bounded = AbortSignal.any([signal, AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds)]);
@@ -261,8 +257,8 @@ export function createDocumentFetch({
 }
 
 /**
- * The same as a `fetch` for the library that asks for these documents: what it sees of a document
- * is what counts here and no more, so that no document can make it fetch anything else.
+ * Wraps the fetch for the library. The library sees only the validated members of a document, so
+ * that no document can make it fetch anything else.
  */
 export function asLibraryFetch(
   fetchDocument: DocumentFetch,

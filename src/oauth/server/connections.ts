@@ -18,21 +18,19 @@ const consentShape = z.object({
   app_name: z.string().default(""),
 });
 
-/** How far a user has let a client go, kept with the grant as an authorization detail (RFC 9396). */
+/** The limits of a user's consent, stored with the grant as an authorization detail (RFC 9396). */
 export interface Consent {
-  /** The only database, or `*` for all that the user may use. */
+  /** A database, or `*` for all that the user may use. */
   readonly database: string;
   readonly readOnly: boolean;
-  /** What the client was called then. */
   readonly appName: string;
 }
 
-/** The consent as it is kept. */
 export function toDetail({ database, readOnly, appName }: Consent): AuthorizationDetail {
   return { type: TYPE, database, read_only: readOnly, app_name: appName };
 }
 
-/** The consent of a grant; undefined if there is none, which then opens nothing. */
+/** The consent of a grant. Undefined if it is missing or malformed: such a grant allows nothing. */
 export function readConsent(details: readonly unknown[] = []): Consent | undefined {
   const parsed = consentShape.safeParse(details[0]);
   if (!parsed.success || details.length !== 1) return undefined;
@@ -40,15 +38,14 @@ export function readConsent(details: readonly unknown[] = []): Consent | undefin
   return { database, readOnly: read_only, appName: app_name };
 }
 
-/** A database that a grant can be narrowed to, with the user's role there. */
 export interface Choice {
   readonly database: string;
   readonly role: string;
 }
 
 /**
- * The databases that a user can choose from: those it has an entry for, and with an entry for
- * every database also those that the access file names.
+ * The databases that a user can choose from: those with an entry of the user. With an entry for
+ * `*`, also all that the access file names.
  */
 export function choicesOf(snapshot: Snapshot, username: string): Choice[] {
   const grants = grantsOf(snapshot, username);
@@ -63,22 +60,20 @@ export function choicesOf(snapshot: Snapshot, username: string): Choice[] {
   })).sort((a, b) => a.database.localeCompare(b.database));
 }
 
-/** The scopes of the resource among those that were asked for; others are not known here. */
 export function knownScopes(scope: unknown): McpScope[] {
   const asked = typeof scope === "string" ? scope.split(" ") : [];
   return mcpScopes.filter((known) => asked.includes(known));
 }
 
-/** An app that a user has let in, by one consent. Times in epoch seconds. */
+/** An app that a user has allowed in one consent. Times are epoch seconds. */
 export interface Connection extends Consent {
   readonly grantId: string;
   readonly accountId: string;
   readonly username: string;
   readonly clientId: string;
   readonly allowedAt: number;
-  /** When a refresh token was last issued; undefined if none is left. */
+  /** Issue time of the newest refresh token. Undefined if none is left. */
   readonly renewedAt: number | undefined;
-  /** The tools that it has called, in the order of their names. */
   readonly called: readonly string[];
 }
 
@@ -89,7 +84,6 @@ const grantShape = z.object({
   rar: z.array(z.unknown()),
 });
 
-/** The apps that a user has let in, or that anybody has, the newest first. */
 export async function connectionsOf(
   store: Pick<StateStore, "grants">,
   username?: string,
@@ -114,7 +108,7 @@ export async function connectionsOf(
     .sort((one, other) => other.allowedAt - one.allowedAt);
 }
 
-/** True while the app can have access, or get it without asking its user again. */
+/** True while the app has access, or can renew it without the user. */
 export function isConnected(
   context: AccountContext,
   { accountId, allowedAt, renewedAt }: Connection,
@@ -124,55 +118,50 @@ export function isConnected(
   return renewedAt !== undefined || allowedAt + lifetimes.accessToken > epochSeconds();
 }
 
-/** Characters by which the id of an access token names its grant: 132 random bits. */
+/** Characters of an access token id that identify its grant: 132 random bits. */
 const FAMILY = 22;
 
-/** The id of an access token under a grant. @param random made up, of 43 characters */
+/** The id of an access token under a grant. @param random 43 characters */
 export function tokenIdIn(grantId: string, random: string): string {
   return grantId.slice(0, FAMILY) + random.slice(FAMILY);
 }
 
-/** True for the id of an access token that was issued under the grant. */
 export function isTokenOf({ grantId }: Connection, tokenId: string): boolean {
   return tokenId.startsWith(grantId.slice(0, FAMILY));
 }
 
 /**
- * Sessions, codes, grants and refresh tokens name their user together with the credential that it
- * logged in with: once the password is another one, they name nobody any more.
+ * Sessions, codes, grants and refresh tokens refer to the user together with the credential used at
+ * login. A password change therefore invalidates them.
  */
 export interface Account {
   readonly username: string;
   readonly credential: string;
 }
 
-/** The account as a text; a colon stands neither in a credential nor in the name of an own user. */
+/** Unambiguous: neither a credential nor the name of a local user contains a colon. */
 export function accountIdOf({ username, credential }: Account): string {
   return `${username}:${credential}`;
 }
 
-/** Reads it back. */
 export function parseAccountId(id: string): Account {
   const at = id.lastIndexOf(":");
   return { username: id.slice(0, at), credential: id.slice(at + 1) };
 }
 
-/** What makes something good for nothing any more: its name and when it was issued. */
 interface Issued {
   readonly tokenId: string;
-  /** Epoch seconds. */
   readonly issuedAt: number;
 }
 
-/** Where users are looked up. */
 export interface AccountContext {
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
 }
 
 /**
- * The user behind an account, as the access file has it now; undefined if the user is gone or
- * disabled, has another password, or if everything issued at that time was revoked.
+ * The current user of an account. Undefined if the user is missing, disabled or has another
+ * password, or if tokens issued at that time were revoked.
  */
 export function findUser(
   { snapshot, revocations }: AccountContext,

@@ -22,13 +22,12 @@ export class OAuthProblem extends Error {
   }
 }
 
-/** What may be asked again after so many seconds (RFC 6585, section 4). */
+/** A 429 with a Retry-After in seconds (RFC 6585, section 4). */
 export function tooMany(description: string, seconds: number): OAuthProblem {
   const headers = { "Retry-After": String(seconds) };
   return new OAuthProblem(429, "temporarily_unavailable", description, headers);
 }
 
-/** Sends JSON that nobody keeps. */
 export function sendJson(
   response: ServerResponse,
   status: number,
@@ -44,24 +43,26 @@ export function sendJson(
   response.end(JSON.stringify(body));
 }
 
-/** Sends a browser elsewhere, by GET (RFC 9110, section 15.4.4). */
+/** Redirects a browser with 303, so that it uses GET (RFC 9110, section 15.4.4). */
 export function seeOther(response: ServerResponse, location: string): void {
   const headers = { Location: location, "Content-Length": "0", "Cache-Control": "no-store" };
   response.writeHead(303, headers).end();
 }
 
-/** Sends a problem in the shape that OAuth clients read. */
 export function sendProblem(response: ServerResponse, problem: OAuthProblem): void {
   const { status, code, message, headers } = problem;
   sendJson(response, status, { error: code, error_description: message }, headers);
 }
 
-/** True if the client went away while its body was read: there is nobody to answer. */
+/** True if the client disconnected while its body was read. */
 export function isAbandoned({ destroyed, complete, socket }: IncomingMessage): boolean {
   return !complete && (destroyed || socket.destroyed);
 }
 
-/** True for a request that any web page may send and read: nothing here goes by cookies. */
+/**
+ * Allows requests from any origin, which is safe because nothing here uses cookies. Returns true if
+ * it has answered a preflight.
+ */
 export function allowAnyOrigin(request: IncomingMessage, response: ServerResponse): boolean {
   response.setHeader("Access-Control-Allow-Origin", "*");
   if (request.method !== "OPTIONS") return false;
@@ -74,19 +75,20 @@ export function allowAnyOrigin(request: IncomingMessage, response: ServerRespons
   return true;
 }
 
-/** The most bytes that a form or a registration may have. */
 const MAX_BODY_BYTES = 16 * 1024;
 
 function tooLarge(): OAuthProblem {
   return new OAuthProblem(413, "invalid_request", `the body has more than ${MAX_BODY_BYTES} bytes`);
 }
 
-/** @throws OAuthProblem for a body that says itself to be too large */
 export function requireSmallBody({ headers }: IncomingMessage): void {
   if (Number(headers["content-length"] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
 }
 
-/** The whole body. What is too large is left unread: its sender still gets an answer. */
+/**
+ * Reads the body. The rest of a body that is too large stays unread, so that the sender still gets
+ * a response.
+ */
 async function readBytes(request: IncomingMessage): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const chunks: Buffer[] = [];
@@ -105,9 +107,9 @@ async function readBytes(request: IncomingMessage): Promise<Buffer> {
 }
 
 /**
- * The request with its whole body at hand, for a reader with bounds of its own.
+ * A request with a buffered body, for a reader that has its own limits.
  *
- * @throws OAuthProblem if that is too large
+ * @throws OAuthProblem if the body is too large
  */
 export async function withWholeBody(request: IncomingMessage): Promise<IncomingMessage> {
   const body = await readBytes(request);
@@ -132,7 +134,7 @@ async function readTyped(request: IncomingMessage, type: string): Promise<Buffer
   return readBytes(request);
 }
 
-/** Reads a form. @throws OAuthProblem if it is none, too large, or has a field twice */
+/** @throws OAuthProblem if it is not a form, too large, or repeats a field */
 export async function readForm(request: IncomingMessage): Promise<ReadonlyMap<string, string>> {
   const fields = new Map<string, string>();
   const bytes = await readTyped(request, "application/x-www-form-urlencoded");
@@ -144,7 +146,7 @@ export async function readForm(request: IncomingMessage): Promise<ReadonlyMap<st
   return fields;
 }
 
-/** Reads JSON. @throws OAuthProblem if it is none, too large, or could be read in two ways */
+/** @throws OAuthProblem if it is not JSON, too large, or ambiguous */
 export async function readJson(request: IncomingMessage): Promise<unknown> {
   const bytes = await readTyped(request, "application/json");
   try {

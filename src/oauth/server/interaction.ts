@@ -38,10 +38,9 @@ interface ConsentView {
   readonly csrf: string;
   readonly username: string;
   readonly scopes: readonly McpScope[];
-  /** True if the client can go on without the user by refresh tokens. */
+  /** True if refresh tokens let the client continue without the user. */
   readonly staysConnected: boolean;
   readonly choices: readonly Choice[];
-  /** What the user let the app do the last time; undefined if never. */
   readonly last: Connection | undefined;
 }
 
@@ -50,7 +49,6 @@ const meanings: Readonly<Record<McpScope, string>> = {
   "mcp:resources": "Read resources in your name, such as the list of tables",
 };
 
-/** After so many days the user is asked again. */
 const days = String(lifetimes.grant / 86_400);
 
 function asked({ scopes, staysConnected }: ConsentView): Html {
@@ -60,7 +58,6 @@ function asked({ scopes, staysConnected }: ConsentView): Html {
 <ul aria-labelledby="asked">${items}${staysConnected ? stay : nothing}</ul>`;
 }
 
-/** What is known of the app from the last time that the user let it in. */
 function lastTime({ last, client }: ConsentView): Html {
   if (last === undefined) return html`<p class="quiet">You have not let this app in before.</p>`;
   const renamed = last.appName !== "" && last.appName !== client.name;
@@ -69,7 +66,7 @@ function lastTime({ last, client }: ConsentView): Html {
 ${calls(last.called)}</p>`;
 }
 
-/** One database is chosen beforehand, that of the last time if there is one, and never more. */
+/** Exactly one database is preselected, the previous choice if there is one. */
 function databases({ choices, last }: ConsentView): Html {
   const named = choices.map(({ database }) => database);
   const chosen = named.find((name) => name === last?.database) ?? named[0] ?? EVERY_DATABASE;
@@ -95,7 +92,6 @@ const reach = html`<fieldset>
 <span>Read and change<br><span class="quiet">Everything your own roles allow, and no more.</span></span></label>
 </fieldset>`;
 
-/** The page on which a user decides what a client may do. */
 function consentPage(view: ConsentView): string {
   const { client, csrf, username } = view;
   return renderPage({
@@ -142,7 +138,6 @@ async function showConsent(context: InteractionContext, visit: Visit): Promise<v
   sendPage(visit.response, page, view.redirectUri);
 }
 
-/** What the user has chosen. @throws OAuthProblem if it was not among the choices */
 function readChoice(
   context: InteractionContext,
   visit: Visit,
@@ -160,14 +155,16 @@ function readChoice(
   return { database, readOnly: reach === "read", appName: visit.view.name };
 }
 
-/** The resource as the client has spelled it, which is how the grant must know it. */
+/**
+ * The resource as the client spelled it, because the library looks it up in the grant by that
+ * spelling.
+ */
 function askedResources({ interaction }: Visit): string[] {
   const { resource } = interaction.params;
   const asked: unknown[] = Array.isArray(resource) ? resource : [resource];
   return asked.filter((item) => typeof item === "string");
 }
 
-/** Makes the grant that the user has consented to, and goes back to the client. */
 async function allow(
   context: InteractionContext,
   visit: Visit,
@@ -199,14 +196,13 @@ function eventOf(visit: Visit) {
   return { user: usernameOf(visit), client: clientId, client_name: clientName };
 }
 
-/** Tells the client that the user said no (RFC 6749, section 4.1.2.1). */
+/** Reports `access_denied` to the client (RFC 6749, section 4.1.2.1). */
 function deny(context: InteractionContext, visit: Visit): Promise<void> {
   context.options.onEvent("oauth_consent", { ...eventOf(visit), outcome: "denied" });
   const result = { error: "access_denied", error_description: "the user said no" };
   return context.provider.interactionFinished(visit.request, visit.response, result);
 }
 
-/** Logs the browser out and asks the same again. */
 async function switchAccount(context: InteractionContext, visit: Visit): Promise<void> {
   const { interaction, response } = visit;
   await forgetSession(context, visit);
@@ -220,7 +216,7 @@ async function switchAccount(context: InteractionContext, visit: Visit): Promise
   seeOther(response, again);
 }
 
-/** The client that asks. @throws OAuthProblem if it is gone, or its document cannot be had now */
+/** @throws OAuthProblem if the client is unknown, or its document cannot be fetched now */
 async function findClient({ provider }: InteractionContext, clientId: string): Promise<Client> {
   try {
     const client = await provider.Client.find(clientId);
@@ -275,7 +271,6 @@ async function submit(context: InteractionContext, visit: Visit): Promise<void> 
   }
 }
 
-/** Shows the page that an interaction waits at, or takes what was sent from it. */
 export async function interact(
   context: InteractionContext,
   request: IncomingMessage,

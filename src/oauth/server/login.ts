@@ -25,10 +25,8 @@ import {
 } from "./pages/page.ts";
 import type { StateStore } from "./state-store.ts";
 
-/** An authorization request that waits for its user. */
 type Interaction = Awaited<ReturnType<Provider["interactionDetails"]>>;
 
-/** What the pages that a user meets work on. */
 export interface InteractionContext {
   readonly provider: Provider;
   readonly options: AuthorizationServerOptions;
@@ -36,7 +34,6 @@ export interface InteractionContext {
   readonly store: StateStore;
 }
 
-/** One visit of a user to an interaction. */
 export interface Visit {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -45,7 +42,6 @@ export interface Visit {
   readonly view: ClientView;
 }
 
-/** A client as its users see it. */
 export function describeClient(
   { clients }: Pick<AuthorizationServerOptions, "clients">,
   clientId: string,
@@ -60,7 +56,7 @@ export function describeClient(
   };
 }
 
-/** Sends a page. @param redirectUri where a form of it leads at last, if to a client */
+/** @param redirectUri the client's redirect URI, to which a form on the page may lead */
 export function sendPage(
   response: ServerResponse,
   page: string,
@@ -71,16 +67,13 @@ export function sendPage(
   response.writeHead(status, { ...pageHeaders(redirectUri), ...headers }).end(page);
 }
 
-/** The longest wait for a moment at which a new login counts. */
 const LONGEST_WAIT_SECONDS = 2;
 
-/** A login that has failed, and what was typed as the username. */
 export interface LoginFailure {
   readonly username: string;
   readonly refusal: Refusal;
 }
 
-/** Sends the login page, for a client or else for the page of connected applications. */
 export function sendLogin(
   response: ServerResponse,
   csrf: string,
@@ -88,12 +81,10 @@ export function sendLogin(
   failure?: LoginFailure,
 ): void {
   const { status, retryAfter } = failure?.refusal ?? {};
-  // When the next try has a chance.
   const headers = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
   sendPage(response, loginPage(csrf, client, failure), client?.redirectUri, status, headers);
 }
 
-/** Shows the login page of an interaction. */
 export function showLogin(
   { guard }: InteractionContext,
   { response, interaction, view }: Visit,
@@ -103,8 +94,8 @@ export function showLogin(
 }
 
 /**
- * Everything of the user that was issued up to some second may have been revoked; a login in that
- * very second waits for the next one, so that what comes of it is not taken for older.
+ * A revocation covers everything issued up to a given second. A login within that second waits for
+ * the next one, so that its tokens do not count as revoked.
  */
 async function waitUntilItCounts(
   { revocations }: InteractionContext["options"],
@@ -115,12 +106,11 @@ async function waitUntilItCounts(
   if (seconds > 0) await delay(seconds * 1000);
 }
 
-/** The login that the browser has now, which another of its pages may have given it. */
+/** The browser's current login, which another of its pages may have created. */
 function currentSession({ provider }: InteractionContext, { request, response }: Visit) {
   return provider.Session.get(provider.createContext(request, response));
 }
 
-/** Takes a browser out of its login. */
 export async function forgetSession(context: InteractionContext, visit: Visit): Promise<void> {
   const { provider } = context;
   const { interaction } = visit;
@@ -133,7 +123,7 @@ export async function forgetSession(context: InteractionContext, visit: Visit): 
   await interaction.save(interaction.exp - epochSeconds());
 }
 
-/** Takes a browser out of the login of another user, or of an older password. */
+/** Ends a login of another user, or one with an older password. */
 async function forgetOthers(
   context: InteractionContext,
   visit: Visit,
@@ -145,7 +135,7 @@ async function forgetOthers(
   if (isOther) await forgetSession(context, visit);
 }
 
-/** Judges what was typed into a login page: the account that it is, or why it is none. */
+/** Checks the submitted login. Returns the account id, or the failure. */
 export async function judgeLogin(
   { options }: Pick<InteractionContext, "options">,
   request: IncomingMessage,
@@ -154,7 +144,7 @@ export async function judgeLogin(
 ): Promise<string | LoginFailure> {
   const username = form.get("username") ?? "";
   const origin = options.originOf(request);
-  // What nobody is called may be a password in the wrong field.
+  // An unknown name is not logged, because it may be a password in the wrong field.
   const known = options.snapshot().users.has(username) ? username : undefined;
   const event = { user: known, client, address: origin.address };
   try {
@@ -169,7 +159,6 @@ export async function judgeLogin(
   }
 }
 
-/** Goes on with whom the login page was filled in by, or shows it again. */
 export async function logIn(
   context: InteractionContext,
   visit: Visit,
@@ -190,7 +179,6 @@ function nextSteps(client: ClientView): Html {
 <p class="quiet">The app never sees your password. What it may do, you decide on the next page.</p>`;
 }
 
-/** The login page. @param client the app to go on to; without one, the page of connected applications */
 function loginPage(
   csrf: string,
   client: ClientView | undefined,

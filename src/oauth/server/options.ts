@@ -9,28 +9,26 @@ import type { DocumentFetch } from "./client-documents.ts";
 import type { McpScope } from "./protocol.ts";
 import type { AuthorizationState } from "./state-store.ts";
 
-/** A public client that the operator has named in the configuration. */
 export type ConfiguredClient = Configuration["mcp"]["clients"][number];
 
-/** What the authorization server is given by the gateway that it is part of. */
 export interface AuthorizationServerOptions {
-  /** The gateway's public URL, without a closing slash. */
+  /** The gateway's public URL without a trailing slash. */
   readonly issuer: string;
-  /** The one resource that tokens are for (RFC 8707): the public URL of `/mcp`. */
+  /** The only resource for which tokens are issued (RFC 8707): the public URL of `/mcp`. */
   readonly resource: string;
-  /** Opened and closed by whoever opens the server. */
+  /** Not closed by the server: whoever opened it closes it. */
   readonly state: AuthorizationState;
   readonly clients: readonly ConfiguredClient[];
-  /** Schemes without a dot that clients may have redirects of. */
+  /** Schemes without a dot that redirect URIs may use. */
   readonly appSchemes: readonly string[];
-  /** Hosts, as they stand in https URLs, whose documents may come from private addresses. */
+  /** Hosts as in https URLs whose client documents may come from private addresses. */
   readonly privateClientHosts: readonly string[];
-  /** Clients that may register from one address in an hour. */
+  /** Registrations per address and hour. */
   readonly registrationsPerHour: number;
-  /** Seconds that an access token lives. */
+  /** In seconds. */
   readonly tokenLifetime: number;
   /**
-   * Verifies a password, under the same throttle as every other login.
+   * Verifies a password under the login throttle that all logins share.
    *
    * @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy`
    */
@@ -40,43 +38,42 @@ export interface AuthorizationServerOptions {
     origin: LoginOrigin,
   ) => Promise<User>;
   readonly originOf: (request: IncomingMessage) => LoginOrigin;
-  /** For the limits on what one address may ask for. */
   readonly countRequests: CountRequests;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
-  /** For the audit; `fields` never hold a secret. */
+  /** Records an audit event. `fields` never hold a secret. */
   readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;
   readonly log: Log;
-  /** Fetches client ID metadata documents; by default over https, with a guard on addresses. */
+  /** Fetches client ID metadata documents. Default: https with an address check. */
   readonly fetchDocument?: DocumentFetch;
 }
 
-/** What an access token of this server says (RFC 9068); times in epoch seconds. */
+/** Claims of an access token (RFC 9068). Times are epoch seconds. */
 export interface AccessToken {
   readonly username: string;
-  /** The only database it opens, or `*`. */
+  /** A database, or `*` for all. */
   readonly database: string;
   readonly readOnly: boolean;
   readonly scopes: ReadonlySet<McpScope>;
-  /** The fingerprint of the password that its user logged in with. */
+  /** Fingerprint of the password used at login. */
   readonly credential: string;
   readonly tokenId: string;
   readonly clientId: string;
   readonly issuedAt: number;
   readonly expiresAt: number;
   /**
-   * Looks again whether it, or the grant behind it, was revoked: for streams that stay open.
+   * Checks again whether the token or its grant was revoked, for streams that stay open.
    *
    * @throws Refusal `token_revoked`
    */
   requireStillGranted(): void;
-  /** Notes a tool that was called, for the token's user to see. */
+  /** Records a tool call, which the token's user can see. */
   noteCall(tool: string): void;
 }
 
 /** The embedded authorization server (OAuth 2.1), as the gateway mounts it. */
 export interface AuthorizationServer {
-  /** The paths it serves: exact, or with a closing slash everything below. */
+  /** Paths that it serves. A trailing slash includes everything below. */
   readonly paths: readonly string[];
   handle(request: IncomingMessage, response: ServerResponse): void;
   /** @throws Refusal `token_invalid`, `token_expired` or `token_revoked` */

@@ -1,40 +1,41 @@
-/** What a token may open besides what its user's grants say (RFC 6749, section 3.3). */
+/** Token scopes, which apply in addition to the user's grants (RFC 6749, section 3.3). */
 export const mcpScopes = ["mcp:tools", "mcp:resources"] as const;
 export type McpScope = (typeof mcpScopes)[number];
 
-/** The algorithm of access tokens (RFC 7518, section 3.4). */
+/** Signature algorithm of access tokens (RFC 7518, section 3.4). */
 export const SIGNING_ALGORITHM = "ES256";
 
 const HOUR = 3600;
 const DAY = 24 * HOUR;
 
-/** How long things live, in seconds. */
+/** Lifetimes in seconds. */
 export const lifetimes = {
   /** From the redirect to the token request. */
   code: 60,
   /** From the authorization request to the user's answer. */
   interaction: HOUR / 2,
-  /** A login in the browser; consent is asked for every time all the same. */
+  /** The browser login. Consent is required every time nonetheless. */
   session: 8 * HOUR,
-  /** An access token at most. */
   accessToken: HOUR,
-  /** A refresh token that is not used; each use makes a new one. */
+  /** An unused refresh token. Each use issues a new one. */
   refreshToken: 30 * DAY,
-  /** After its first use a refresh token is taken again: calls at one moment refresh each. */
+  /**
+   * A refresh token is accepted again for this long after its first use, because parallel calls
+   * each refresh.
+   */
   refreshReuse: 10,
-  /** After this the user is asked again, whatever was refreshed. */
+  /** After this the user must consent again, regardless of refreshes. */
   grant: 180 * DAY,
-  /** The least that a client's document is kept, so that a user's visit needs it once. */
+  /** Minimum cache time of a client document, so that one visit fetches it once. */
   clientDocument: HOUR / 2,
-  /** A registered client that no user has let in yet. */
+  /** A registered client that no user has allowed yet. */
   unusedClient: DAY,
-  /** A registered client, after each token that it got. */
+  /** A registered client, counted from the last token issued to it. */
   usedClient: 90 * DAY,
-  /** What ends by being removed. */
+  /** For records that are removed explicitly. */
   forever: 36_500 * DAY,
 } as const;
 
-/** Where each endpoint lies, below the issuer. */
 export const endpoints = {
   authorization: "/oauth/authorize",
   token: "/oauth/token",
@@ -45,15 +46,14 @@ export const endpoints = {
   applications: "/oauth/applications",
 } as const;
 
-/** The cookie of a browser that somebody is logged in with, as far as it is the same everywhere. */
 export const sessionCookie = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;
 
-/** The scope that asks for a refresh token (OpenID Connect Core, section 11). */
+/** Requests a refresh token (OpenID Connect Core, section 11). */
 export const OFFLINE_ACCESS = "offline_access";
 
 /**
- * The well-known places that clients look at (RFC 8414, section 5); some look for those of the
- * resource as if it were its own issuer.
+ * Well-known paths (RFC 8414, section 5). Some clients look them up for the resource, as if it were
+ * its own issuer.
  */
 export const metadataPaths = [
   "/.well-known/oauth-authorization-server",
@@ -63,8 +63,8 @@ export const metadataPaths = [
 ] as const;
 
 /**
- * The server's metadata (RFC 8414, section 2). The last two members are there for clients that
- * read it as that of an OpenID provider; no ID tokens are issued.
+ * The metadata document (RFC 8414, section 2). Its last two members serve clients that expect an
+ * OpenID provider. No ID tokens are issued.
  */
 export function serverMetadata(issuer: string): object {
   return {

@@ -37,7 +37,7 @@ import type { SigningKeys } from "./tokens.ts";
 
 const { Check, Prompt } = interactionPolicy;
 
-/** Refuses a request for nothing that there is, before anybody is asked for anything. */
+/** Refuses requests without a known scope before the user has to log in. */
 const scopeCheck = new Check(
   "unknown_scope",
   "the scope must be one of the resource",
@@ -50,9 +50,9 @@ const scopeCheck = new Check(
 );
 
 /**
- * What is asked of the user, in this order: a password, unless the browser is logged in as a user who
- * is still one; and consent, each time. A public client cannot prove who it is, so that an earlier
- * consent says nothing of who asks now (RFC 8252, section 8.6).
+ * Prompts in order: login, unless the browser is logged in as a current user, and then consent
+ * every time. A public client cannot prove its identity, so an earlier consent says nothing about
+ * the current caller (RFC 8252, section 8.6).
  */
 function createPolicy(): interactionPolicy.Prompt[] {
   const noSession = new Check(
@@ -73,13 +73,13 @@ function createPolicy(): interactionPolicy.Prompt[] {
   ];
 }
 
-/** A response mode that there is not, by which the library refuses those that it would have. */
+/** An unsupported mode. It makes the library refuse all modes but `query`. */
 const NO_RESPONSE_MODE = "refused";
 
 /**
- * The authorization request as it is judged: a request without a scope asks for all of the
- * resource, every request that may show a page asks for consent, and answers go by the query of
- * the redirect alone, since those in a form would need script on a page of this server.
+ * Normalizes an authorization request. Without a scope it requests all scopes of the resource. Any
+ * request that may show a page requires consent. Only `response_mode=query` is accepted, because
+ * form posts would need a script on this server's page.
  */
 export function completeRequest(url: string): string {
   const at = url.indexOf("?");
@@ -95,12 +95,11 @@ export function completeRequest(url: string): string {
   return `${at === -1 ? url : url.slice(0, at)}?${parameters}`;
 }
 
-/** True if both name the same URL, however scheme and host are spelled. */
 function isSameUrl(a: string, b: string): boolean {
   return URL.canParse(a) && new URL(a).href === new URL(b).href;
 }
 
-/** The one resource that there are tokens for. @throws InvalidTarget for every other (RFC 8707) */
+/** Settings of the only resource with tokens. @throws InvalidTarget for any other (RFC 8707) */
 function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, asked: string) {
   if (!isSameUrl(asked, options.resource)) throw new errors.InvalidTarget();
   return {
@@ -112,13 +111,14 @@ function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, 
   } as const;
 }
 
-/** Asked for twice is asked for once; a client that names none means the only one there is. */
+/**
+ * Collapses repeated resources to one. A client that names none gets the only resource there is.
+ */
 function defaultResource({ resource }: AuthorizationServerOptions) {
   return (_: unknown, __: unknown, oneOf: readonly string[] | undefined) =>
     oneOf === undefined ? resource : (oneOf[0] ?? resource);
 }
 
-/** Only what names a user who may still log in becomes an account. */
 function findAccount(options: AuthorizationServerOptions): Configuration["findAccount"] {
   return ({ oidc }, accountId, token) => {
     const issuedAt = token?.iat ?? oidc.session?.loginTs;
@@ -128,7 +128,7 @@ function findAccount(options: AuthorizationServerOptions): Configuration["findAc
   };
 }
 
-/** The claims that say how far the user has let the client go; without a consent, no token. */
+/** Claims with the limits of the consent. Without a consent no token is issued. */
 function tokenClaims({ oidc }: KoaContextWithOIDC) {
   const { Grant: grant } = oidc.entities;
   const consent = readConsent(grant?.rar);
@@ -140,7 +140,7 @@ function tokenClaims({ oidc }: KoaContextWithOIDC) {
   return { database, read_only: readOnly, cred: credential, grant: grant.jti };
 }
 
-/** A page may call the token endpoint for a client whose redirect leads back to that page. */
+/** Allows CORS requests from pages on the origin of the client's redirect. */
 function isOwnOrigin(origin: string, { redirectUris = [] }: Client): boolean {
   const page = URL.parse(origin);
   return redirectUris.some((uri) => {
@@ -152,10 +152,9 @@ function isOwnOrigin(origin: string, { redirectUris = [] }: Client): boolean {
 }
 
 /**
- * Makes an answer that nobody has acted on yet wait for its user. Whoever registers a client could
- * otherwise send any browser from here to a site or an app of its own, by a request that is bound
- * to fail (RFC 9700, section 4.11.2). To a program that listens on the user's own machine, and to
- * clients that the operator has named, it goes at once.
+ * Holds redirects that no user has approved, and shows a page instead. Otherwise anyone could
+ * register a client and use failing requests as an open redirect (RFC 9700, section 4.11.2).
+ * Loopback redirects and configured clients are exempt.
  */
 function holdAnswers(
   provider: Provider,
@@ -175,7 +174,6 @@ function holdAnswers(
   });
 }
 
-/** Tells when to ask again what could not be answered while the state was out of reach. */
 function tellWhenToRetry(provider: Provider): void {
   provider.use(async (ctx, next) => {
     await next();
@@ -183,7 +181,6 @@ function tellWhenToRetry(provider: Provider): void {
   });
 }
 
-/** What the library works on. */
 interface ProviderParts {
   readonly keys: SigningKeys;
   readonly store: StateStore;
@@ -278,13 +275,14 @@ function configure(options: AuthorizationServerOptions, parts: ProviderParts): C
         jwt: (_, token, { payload }) => {
           if (!("accountId" in token)) return;
           payload.sub = parseAccountId(token.accountId).username;
-          // By the id of any of its tokens, as the log has it, a grant can be found and ended.
+          // The token id identifies the grant, so that an id from the log is enough to find and end
+          // the grant.
           token.jti = tokenIdIn(token.grantId ?? "", token.jti);
           payload.jti = token.jti;
         },
       },
     },
-    // A grant is made anew by each consent, so that none is found by session and client.
+    // Each consent creates a new grant. Earlier grants of the session and client are never reused.
     loadExistingGrant: ({ oidc }) => {
       const grantId = oidc.result?.consent?.grantId;
       return grantId === undefined ? undefined : oidc.provider.Grant.find(grantId);
@@ -309,7 +307,7 @@ function configure(options: AuthorizationServerOptions, parts: ProviderParts): C
   };
 }
 
-/** Sets the protocol up: authorization code with PKCE and refresh tokens, for public clients. */
+/** Configures the library: authorization code with PKCE and refresh tokens, for public clients. */
 export function createProvider(
   options: AuthorizationServerOptions,
   parts: ProviderParts,
@@ -317,7 +315,7 @@ export function createProvider(
   const provider = new Provider(options.issuer, configure(options, parts));
   holdAnswers(provider, options);
   tellWhenToRetry(provider);
-  // Its own idea of its address comes from headers that only this server sets.
+  // Safe, because this server overwrites the forwarding headers that the library then trusts.
   provider.proxy = true;
   const fail = (error: unknown, request: IncomingMessage | undefined) => {
     if (request !== undefined && isAbandoned(request)) return;

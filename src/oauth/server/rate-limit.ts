@@ -2,19 +2,16 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import type { CountRequests } from "../../access/rights.ts";
 import { addressKey, type LoginOrigin } from "../../identity/throttle.ts";
 
-/** How often something may be asked for. */
 interface AddressBounds {
   readonly perAddress: number;
-  /** From a reverse proxy with everyone behind it. */
+  /** Limit for a reverse proxy that all clients share. */
   readonly perSharedAddress: number;
-  /** Seconds. */
   readonly window: number;
 }
 
-/** Counts a request from there: the seconds after which it may come again, 0 if it may go on. */
+/** Counts a request. Returns 0 if it is allowed, otherwise the seconds until a retry. */
 type AddressLimit = (origin: LoginOrigin) => Promise<number>;
 
-/** Bounds what one address may ask for, under a name. */
 export function addressLimit(
   countRequests: CountRequests,
   name: string,
@@ -27,10 +24,9 @@ export function addressLimit(
   };
 }
 
-/** Documents of clients that are fetched a minute: to fetch is work for others too. */
+/** Fetches of client documents per minute, limited because each one loads a foreign server. */
 const documentBounds = { perAddress: 30, perSharedAddress: 300, window: 60 } as const;
 
-/** Bounds how many documents of clients are fetched for requests from one address. */
 export class DocumentLimit {
   readonly #limit: AddressLimit;
   readonly #asking = new AsyncLocalStorage<LoginOrigin>();
@@ -39,12 +35,12 @@ export class DocumentLimit {
     this.#limit = addressLimit(countRequests, "documents", documentBounds);
   }
 
-  /** Answers a request from there: documents that are fetched meanwhile are fetched for it. */
+  /** Runs a handler and attributes the fetches that it causes to this origin. */
   during<Answer>(origin: LoginOrigin, answer: () => Answer): Answer {
     return this.#asking.run(origin, answer);
   }
 
-  /** Counts a document; false if it may not be fetched, as for nobody's request. */
+  /** Counts a fetch. False if it exceeds the limit, or happens outside of a request. */
   async mayFetch(): Promise<boolean> {
     const origin = this.#asking.getStore();
     return origin !== undefined && (await this.#limit(origin)) === 0;

@@ -42,27 +42,24 @@ import {
   verifyAccessToken,
 } from "./tokens.ts";
 
-/** Answers a request to one path. */
 type Endpoint = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
-/** What a path of the server answers to, and who answers. */
 interface EndpointRoute {
   readonly methods: readonly string[];
   readonly endpoint: Endpoint;
 }
 
-/** The routes by their paths; those of something that has a name are `below` theirs. */
+/** By path. Paths with a variable last segment end in `below`. */
 type EndpointRoutes = ReadonlyMap<string, EndpointRoute>;
 
-/** Authorization requests a minute: each one is kept until its user has answered. */
+/** Authorization requests per minute, limited because each is stored until its user responds. */
 const authorizationBounds = { perAddress: 60, perSharedAddress: 600, window: 60 } as const;
 
-/** Who answers what; `protocol` is the library. */
 type Endpoints = Readonly<
   Record<"protocol" | "interaction" | "applications" | "registration" | "revocation", Endpoint>
 >;
 
-/** Open to pages of every origin: what is asked and answered there is bound to no cookie. */
+/** Allows any origin, because these endpoints use no cookies. */
 function open(endpoint: Endpoint): Endpoint {
   return async (request, response) => {
     if (!allowAnyOrigin(request, response)) await endpoint(request, response);
@@ -70,9 +67,9 @@ function open(endpoint: Endpoint): Endpoint {
 }
 
 /**
- * For a browser to go to. A script that asks for a page could read it and answer in its user's
- * place, also one of this origin, which what stands behind the gateway may share (Fetch Metadata;
- * programs that are no browser do not say from which site they ask).
+ * Restricts a page to navigation by a browser. A script that fetched it could read it and respond
+ * for the user. This includes scripts of the same origin, which upstreams share. Programs other
+ * than browsers send no Fetch Metadata.
  */
 function page(endpoint: Endpoint): Endpoint {
   return async (request, response) => {
@@ -84,14 +81,14 @@ function page(endpoint: Endpoint): Endpoint {
   };
 }
 
-/** No path holds a space. */
+/** The space keeps it distinct from real paths. */
 const below = " below";
 const reads = ["GET", "HEAD"];
 const readsAnywhere = [...reads, "OPTIONS"];
 const forms = [...reads, "POST"];
 const posts = ["POST", "OPTIONS"];
 
-/** The paths of the server. Those that are not here are not found, however they are spelled. */
+/** All paths of the server. Any other path or spelling is a 404. */
 function endpointRoutes(
   options: Pick<AuthorizationServerOptions, "issuer" | "originOf" | "countRequests">,
   all: Endpoints,
@@ -121,10 +118,8 @@ function endpointRoutes(
   return new Map(routes.map(([path, methods, endpoint]) => [path, { methods, endpoint }]));
 }
 
-/** The name of something, such as an interaction, behind the last slash. */
 const named = /\/[A-Za-z0-9_-]{1,64}$/;
 
-/** The route of a request. @throws OAuthProblem 404 or 405 */
 function findRoute(
   routes: EndpointRoutes,
   { url = "", method = "" }: IncomingMessage,
@@ -137,7 +132,6 @@ function findRoute(
   throw new OAuthProblem(405, "invalid_request", `the method must be ${allow}`, { Allow: allow });
 }
 
-/** How many registered clients are kept at one time. */
 export const clientBounds: ClientBounds = { unused: 1000, used: 10_000 };
 
 function readRequest(body: unknown, appSchemes: readonly string[]) {
@@ -149,7 +143,7 @@ function readRequest(body: unknown, appSchemes: readonly string[]) {
   }
 }
 
-/** Takes registrations (RFC 7591) of public clients, within its bounds. */
+/** Dynamic registration of public clients (RFC 7591), with limits. */
 function createRegistration(
   options: Pick<
     AuthorizationServerOptions,
@@ -194,7 +188,6 @@ interface RevocationContext {
   readonly onEvent: AuthorizationServerOptions["onEvent"];
 }
 
-/** The token's content if it is an access token of this server that still lives. */
 function findAccessToken(accessTokens: AccessTokens, token: string): GrantedToken | undefined {
   try {
     return accessTokens.verify(token);
@@ -205,8 +198,8 @@ function findAccessToken(accessTokens: AccessTokens, token: string): GrantedToke
 }
 
 /**
- * True if there is such a client. One that is named by its document is believed without it: whose
- * a token is, the token says, and nobody is to cause a fetch here.
+ * True if the client is known. A client id that is a URL is accepted without fetching its document.
+ * The token itself names its client, and no caller may trigger fetches here.
  */
 async function isClient(provider: Provider, clientId: string): Promise<boolean> {
   if (URL.parse(clientId)?.protocol === "https:") return true;
@@ -214,8 +207,8 @@ async function isClient(provider: Provider, clientId: string): Promise<boolean> 
 }
 
 /**
- * Revokes (RFC 7009) what the client shows: an access token alone, or a refresh token with the whole grant
- * behind it. A token of another client, or of nobody, is answered the same and stays as it is.
+ * Token revocation (RFC 7009). An access token is revoked by itself, a refresh token together with
+ * its grant. Foreign and unknown tokens get the same response and stay unchanged.
  */
 function createRevocation(context: RevocationContext): Endpoint {
   const { provider, store, accessTokens, onEvent } = context;
@@ -260,7 +253,7 @@ function fieldsOf({ oidc }: KoaContextWithOIDC) {
   };
 }
 
-/** Tells the audit what the protocol has done, and keeps the clients that are in use. */
+/** Audits protocol events, and extends the lifetime of clients in use. */
 function observeProvider(
   provider: Provider,
   store: Pick<StateStore, "keepClient">,
@@ -284,13 +277,15 @@ function observeProvider(
   });
 }
 
-/** Makes the library see the gateway's public address, whatever the request says of it. */
+/**
+ * Overwrites the forwarding headers, so that the library uses the public address and not the
+ * request's claims.
+ */
 function setPublicAddress({ headers }: IncomingMessage, { host, protocol }: URL): void {
   headers["x-forwarded-host"] = host;
   headers["x-forwarded-proto"] = protocol.replace(":", "");
 }
 
-/** Answers what no endpoint could: with a page for a person, with JSON for a program. */
 function sendFailure(
   request: IncomingMessage,
   response: ServerResponse,
@@ -304,7 +299,6 @@ function sendFailure(
   } else sendProblem(response, problem);
 }
 
-/** What is answered where something was thrown. */
 function problemOf(error: unknown): OAuthProblem {
   if (error instanceof OAuthProblem) return error;
   const isUnavailable =
@@ -315,10 +309,10 @@ function problemOf(error: unknown): OAuthProblem {
 }
 
 /**
- * Opens the authorization server over the gateway's own users: authorization code with PKCE for
- * public clients, whose tokens open one resource.
+ * Opens the authorization server for the gateway's own users. It supports the authorization code
+ * flow with PKCE for public clients, and issues tokens for one resource.
  *
- * @throws KeyFileError, UnsafeFileError or the error of the state if it cannot be used
+ * @throws KeyFileError, UnsafeFileError or the store's error if the state cannot be used
  */
 export async function openAuthorizationServer(
   options: AuthorizationServerOptions,

@@ -43,15 +43,14 @@ const grantsSql = `
   FROM records AS g`;
 const allGrantsSql = `${grantsSql} WHERE model = 'Grant' AND expires > ?1`;
 /**
- * An account is `username:credential`, so all of a user lie between the two. Without statistics
- * the planner would go through the grants of everybody.
+ * Accounts are `username:credential`, so a user's accounts lie between `:` and `;`. Without
+ * statistics the planner would scan the grants of all users, hence `INDEXED BY`.
  */
 const userGrantsSql = `${grantsSql} INDEXED BY grants_by_account
   WHERE model = 'Grant' AND expires > ?1
   AND json_extract(payload, '$.accountId') > ?2 || ':'
   AND json_extract(payload, '$.accountId') < ?2 || ';'`;
 
-/** The tools that were called come as a JSON array of their names. */
 const namesShape = z.array(z.string());
 
 const BUSY_TIMEOUT_MS = 5000;
@@ -69,12 +68,12 @@ function readRow(row: Row): StoredRecord | undefined {
   return { payload: row.payload, consumed: readNumber(row, "consumed") };
 }
 
-/** What is made under a grant, and ends with it. */
+/** Records that end with their grant. */
 const MODELS_OF_GRANT = ["RefreshToken", "AuthorizationCode", "Call"];
 
 /**
- * The state in an SQLite file (0600) that several processes may hold open. What has expired is
- * removed from time to time.
+ * The state in an SQLite file (mode 0600), which several processes may share. Expired records are
+ * removed periodically.
  */
 export class StateFile implements StateStore {
   readonly #database: DatabaseSync;
@@ -149,7 +148,7 @@ export class StateFile implements StateStore {
   }
 
   async makeRoom(bounds: ClientBounds): Promise<void> {
-    // Those that nobody has let in yet have their address as uid.
+    // Clients that no user has allowed yet have their address as uid.
     const count = `SELECT count(uid) AS unused, count(*) AS n FROM records
       WHERE model = 'Client' AND expires > ?`;
     const row = this.#prepare(count).get(epochSeconds());
@@ -200,14 +199,14 @@ export class StateFile implements StateStore {
     throw new Error(`the secret ${name} cannot be read`);
   }
 
-  /** Removes what has expired. @param running milliseconds for which this process has run */
+  /** @param running milliseconds since this process started */
   sweep(running?: number): void {
     this.#prepare("DELETE FROM records WHERE expires <= ?").run(epochSeconds());
-    // Without this a token would live again, should the clock have been wrong.
+    // Kept longer: otherwise a revoked token would become valid again if the clock had been wrong.
     this.#prepare("DELETE FROM revoked WHERE until < ?").run(forgettableBefore(running));
   }
 
-  /** What cannot be removed now, on a full or busy disk, is removed later; it is not found anyway. */
+  /** Ignores a full or busy disk. Queries skip expired records, and the next sweep removes them. */
   #trySweep(): void {
     try {
       this.sweep();
@@ -220,16 +219,14 @@ export class StateFile implements StateStore {
   }
 }
 
-/** The state among the files of that directory. */
 export const STATE_FILE = "state.sqlite";
 
-/** Where the authorization server of a gateway keeps its state and its keys. */
 export function stateDirectoryOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "oauth");
 }
 
 /**
- * Opens the state in a directory, which is made with mode 0700 if it is not there.
+ * Opens the state in a directory. Creates it with mode 0700 if it is missing.
  *
  * @throws the error of SQLite or the file system if it cannot be used
  */
@@ -239,7 +236,7 @@ export async function openStateIn(directory: string): Promise<AuthorizationState
   return { store: new StateFile(path.join(directory, STATE_FILE)), keys };
 }
 
-/** The state in a directory; undefined if there never was any. @throws the error of SQLite */
+/** Undefined if the file does not exist. @throws the error of SQLite */
 export function findStateIn(directory: string): StateStore | undefined {
   const file = path.join(directory, STATE_FILE);
   return existsSync(file) ? new StateFile(file) : undefined;

@@ -7,86 +7,78 @@ import { keyFilesIn } from "../../identity/key-file.ts";
 import type { KeyStore, StoredKey } from "../../identity/key-store.ts";
 import { STATE_FILE } from "./state-file.ts";
 
-/** A record as it is kept: JSON, and the second it was used up in, if it was. */
+/** A stored record. `consumed` is the epoch second of its first use. */
 export interface StoredRecord {
   readonly payload: string;
   readonly consumed: number | undefined;
 }
 
-/** A record to keep; `expires` in epoch seconds. */
+/** `expires` is in epoch seconds. */
 export interface NewRecord extends Pick<StoredRecord, "payload"> {
   readonly grantId: string | undefined;
-  /** By which it is found, too. That of a registered client is the address it came from. */
+  /** Secondary key. For a registered client it is the address that registered it. */
   readonly uid: string | undefined;
   readonly expires: number;
 }
 
-/** A grant, and what was made under it. */
 export interface GrantRow {
   readonly id: string;
   readonly payload: string;
-  /** When the newest refresh token was issued, in epoch seconds. */
+  /** Issue time of the newest refresh token, in epoch seconds. */
   readonly renewed: number | undefined;
-  /** The tools that were called, in the order of their names. */
   readonly called: readonly string[];
 }
 
-/** How many registered clients are kept at one time. */
 export interface ClientBounds {
-  /** That nobody has finished a login with. */
+  /** Clients with which no user has completed a login. */
   readonly unused: number;
   readonly used: number;
 }
 
 /**
- * What the authorization server remembers, wherever it is held: an SQLite file is one such place
- * (`state-file.ts`), and what it looks like concerns nobody else. A place that is out of reach
- * refuses what it is asked for by a Refusal. Records have a model, which is
- * the library's name for their kind. What has expired is not found any more.
+ * Storage of the authorization server. Methods reject with a Refusal while the storage is
+ * unavailable. A model is the library's name for a kind of record. Expired records are not found.
  */
 export interface StateStore {
-  /** Keeps a record in the place of the one that is there; whether it was used up stays. */
+  /** Inserts or replaces a record. A replaced record stays consumed. */
   put(model: string, id: string, record: NewRecord): Promise<void>;
   find(model: string, id: string): Promise<StoredRecord | undefined>;
   findByUid(model: string, uid: string): Promise<StoredRecord | undefined>;
   /**
-   * Uses a record up; false if somebody else already has.
+   * Marks a record as used. False if it was already used.
    *
-   * @param reuse seconds around the first use in which another one counts; by default there are none
+   * @param reuse seconds around the first use in which another use is accepted. Default: none.
    */
   consume(model: string, id: string, reuse?: number): Promise<boolean>;
   remove(model: string, id: string): Promise<void>;
-  /** Removes what was made under a grant, but not the grant itself. */
+  /** Removes a model's records under a grant, but not the grant. */
   removeByGrant(model: string, grantId: string): Promise<void>;
-  /** Ends a grant, and with it every token under it. */
+  /** Ends a grant and all tokens under it. */
   endGrant(grantId: string): Promise<void>;
-  /** Puts off the end of a client that somebody has let in; never brings it nearer. */
+  /** Extends the lifetime of a client that a user has allowed. Never shortens it. */
   keepClient(id: string, expires: number): Promise<void>;
   /**
-   * Makes room for one more client: where there are as many as there may be, it forgets of the used
-   * ones the one that was not used for the longest time, and of the others the oldest from the
-   * address that has the most of them.
+   * Makes room for one more client when a limit is reached. Of used clients, the least recently
+   * used is removed. Of unused ones, the oldest from the address with the most of them.
    */
   makeRoom(bounds: ClientBounds): Promise<void>;
-  /** The grants of a user, or all of them. */
   grants(username?: string): Promise<readonly GrantRow[]>;
-  /** Notes that a tool was called under a grant; what is noted already stays. */
+  /** Records that a tool was called under a grant. Does nothing if that is already recorded. */
   noteCall(grantId: string, tool: string, expires: number): Promise<void>;
-  /** Refuses the token until it would have expired, in epoch seconds. */
+  /** @param until expiry of the token in epoch seconds */
   revokeToken(tokenId: string, until: number): Promise<void>;
-  /** Told at once, since each request with an access token asks. */
+  /** Synchronous, because every request with an access token calls it. */
   isTokenRevoked(tokenId: string): boolean;
-  /** Likewise; a grant that has expired, or that there never was, may be taken for ended too. */
+  /** Synchronous too. May also be true for expired and unknown grants. */
   isGrantEnded(grantId: string): boolean;
-  /** The secret of that name: `made` if there was none yet. */
+  /** The secret of this name. Stores `made` if there is none yet. */
   secret(name: string, made: Uint8Array): Promise<Uint8Array>;
   close(): Promise<void>;
 }
 
-/** All that an authorization server keeps. */
 export interface AuthorizationState {
   readonly store: StateStore;
-  /** Those that sign its access tokens, and nothing else. */
+  /** Keys that sign access tokens and nothing else. */
   readonly keys: KeyStore;
 }
 
@@ -100,7 +92,6 @@ const recordShape = z.object({
 const revokedShape = z.object({ tokenId: z.string(), until: z.int() });
 const secretShape = z.object({ name: z.string(), value: z.instanceof(Uint8Array) });
 
-/** All that an authorization server has kept in files. */
 export interface StateCopy {
   readonly records: readonly z.infer<typeof recordShape>[];
   readonly revoked: readonly z.infer<typeof revokedShape>[];
@@ -109,7 +100,7 @@ export interface StateCopy {
 }
 
 /**
- * Reads what a directory holds of the state, for another place to keep it.
+ * Reads the state in a directory for migration to another store.
  *
  * @returns undefined if there is none
  * @throws KeyFileError, UnsafeFileError or the error of SQLite

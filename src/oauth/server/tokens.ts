@@ -18,18 +18,15 @@ import type { AccessToken, AuthorizationServerOptions } from "./options.ts";
 import { lifetimes, SIGNING_ALGORITHM } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
-/** The authorization server's own keys, which sign nothing but its access tokens. */
+/** The authorization server's own keys, which sign only its access tokens. */
 export interface SigningKeys {
-  /** The name of the key that signs. */
   readonly signer: string;
-  /** Private, newest first. */
   readonly privateKeys: readonly (JWK & { kty: string; kid: string })[];
-  /** The key that verifies tokens of `kid`, or undefined if there is none. */
   verifier(kid: string): KeyObject | undefined;
 }
 
 /**
- * Loads the keys, and makes the first one.
+ * Loads the keys. Creates the first one if there is none.
  *
  * @throws KeyFileError or UnsafeFileError if a key cannot be used
  */
@@ -45,10 +42,10 @@ export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
   };
 }
 
-/** Calls that are known to be written down; past that many they are looked up again. */
+/** Calls remembered as recorded. Beyond that the memory is cleared. */
 const MAX_NOTED_CALLS = 10_000;
 
-/** Writes down which tools apps have called, each once, for their users to see. */
+/** Records once which tools each app has called, for its user to see. */
 export class CallNotes {
   readonly #store: Pick<StateStore, "noteCall">;
   readonly #log: Log;
@@ -59,7 +56,7 @@ export class CallNotes {
     this.#log = log;
   }
 
-  /** What cannot be written down stops no call. */
+  /** A failure to record never blocks a call. */
   note(grantId: string, tool: string): void {
     const call = `${grantId} ${tool}`;
     if (this.#noted.has(call)) return;
@@ -72,7 +69,7 @@ export class CallNotes {
   }
 }
 
-/** The type of a JWT access token (RFC 9068, section 2.1). */
+/** Type of a JWT access token (RFC 9068, section 2.1). */
 const TYPE = "at+jwt";
 const MAX_TOKEN_LENGTH = 8192;
 
@@ -80,7 +77,6 @@ function isText(value: unknown): value is string {
   return typeof value === "string" && value !== "";
 }
 
-/** A token with the grant that it was issued under. */
 export interface GrantedToken extends Omit<AccessToken, "requireStillGranted" | "noteCall"> {
   readonly grantId: string;
 }
@@ -110,10 +106,9 @@ function readClaims(claims: JsonObject): GrantedToken {
   };
 }
 
-/** Reads access tokens of this server, whatever has become of their grants since. */
+/** Verifies access tokens without regard to their grants. */
 export type AccessTokens = Pick<VerifiedTokens<GrantedToken>, "verify">;
 
-/** Makes the reader of this server's access tokens. */
 export function createAccessTokens(
   { issuer, resource }: Pick<AuthorizationServerOptions, "issuer" | "resource">,
   keys: Pick<SigningKeys, "verifier">,
@@ -130,8 +125,8 @@ export function createAccessTokens(
 }
 
 /**
- * Verifies an access token: it is this server's own, for the resource, and neither it nor the
- * grant behind it was revoked. What has become of its user is for the caller to judge.
+ * Verifies an access token: issued by this server for its resource, and neither it nor its grant
+ * revoked. The caller checks the user.
  *
  * @throws Refusal `token_invalid`, `token_expired` or `token_revoked`
  */

@@ -4,34 +4,27 @@ import { Html, html, nothing, style } from "../../../pages/html.ts";
 import { staysOnMachine } from "../client-documents.ts";
 import type { Consent } from "../connections.ts";
 
-/** A client that is known by its identity. */
 export interface KnownClient {
   readonly name: string;
-  /** The host that the client is known by, if it is known by one. */
   readonly host: string | undefined;
-  /** True if the operator has named the client in the configuration. */
   readonly isConfigured: boolean;
 }
 
-/** The client that asks, as the pages show it. */
 export interface ClientView extends KnownClient {
   readonly redirectUri: string;
 }
 
-/** By what a client is known. */
 export function identityOf({ host, isConfigured }: KnownClient): Html {
   if (isConfigured) return html`Set up by the operator of this gateway`;
   if (host !== undefined) return html`${host}`;
   return html`Registered itself; its name has not been checked`;
 }
 
-/** Where an answer goes, as its reader can tell one place from another. */
 function destinationOf(redirectUri: string): string {
   const { protocol, host } = new URL(redirectUri);
   return /^https?:$/.test(protocol) ? host : `the app that opens ${protocol} links`;
 }
 
-/** Who asks, and where the answer goes. */
 export function clientDetails(client: ClientView): Html {
   return html`<dl>
 <dt>App</dt><dd>${client.name}</dd>
@@ -40,39 +33,35 @@ export function clientDetails(client: ClientView): Html {
 </dl>`;
 }
 
-/** A warning where whatever program is the first on the user's own machine gets the answer. */
+/** Warns about redirects to the user's own machine, where any program may receive the response. */
 export function localWarning({ redirectUri }: ClientView): Html {
   if (!staysOnMachine(redirectUri)) return nothing;
   return html`<div class="note"><p><strong>The answer goes to a program on your own computer.</strong>
 Go on only if you started it yourself just now.</p></div>`;
 }
 
-/** What a user has let an app do. */
 export function permission({ database, readOnly }: Pick<Consent, "database" | "readOnly">): Html {
   const what = readOnly ? "only read" : "read and change";
   if (database === EVERY_DATABASE) return html`${what} all databases that you may use`;
   return html`${what} <strong>${database}</strong>`;
 }
 
-/** The tools that an app has called. */
 export function calls(called: Iterable<string>): Html {
   const names = [...called];
   if (names.length === 0) return html`It has called no tool.`;
   return html`It has called ${names.join(", ")}.`;
 }
 
-/** A page: its title, and what stands in it. */
 export interface Page {
   readonly title: string;
   readonly content: Html;
 }
 
-/** The source expression that lets this style, and no other, be applied (CSP, section 2.3.1). */
+/** CSP source that allows this style element and no other (CSP, section 2.3.1). */
 const styleSource = `'sha256-${createHash("sha256").update(style).digest("base64")}'`;
 
 const styleElement = new Html(`<style>${style}</style>`);
 
-/** The whole document. */
 export function renderPage({ title, content }: Page): string {
   return String(html`<!doctype html>
 <html lang="en">
@@ -93,12 +82,15 @@ ${content}
 `);
 }
 
-/** Hosts that a source expression can name (CSP, section 2.3.1); others would end or widen it. */
+/**
+ * Hosts that are safe in a CSP source (CSP, section 2.3.1). Others would end or widen the
+ * directive.
+ */
 const plainHost = /^[a-z0-9._-]+$/;
 
 /**
- * Where a form of a page may lead: back here, and by the redirect of the answer to the client.
- * Where no host can be named, as of an IPv6 address or an app's own scheme, the scheme stands.
+ * CSP targets of forms: this server, and the client through the redirect. The scheme stands for
+ * hosts that CSP cannot name, such as IPv6 addresses and custom schemes.
  */
 function formTargets(redirectUri: string | undefined): string {
   const url = redirectUri === undefined ? null : URL.parse(redirectUri);
@@ -107,7 +99,7 @@ function formTargets(redirectUri: string | undefined): string {
   return `'self' ${isNamed ? url.origin : url.protocol}`;
 }
 
-/** The headers of every page: kept by nobody, framed by nobody, without script. */
+/** Headers for every page: not cached, not framed, no scripts. */
 export function pageHeaders(redirectUri: string | undefined): Record<string, string> {
   const policy = [
     "default-src 'none'",
@@ -126,20 +118,17 @@ export function pageHeaders(redirectUri: string | undefined): Record<string, str
   };
 }
 
-/** What went wrong, as OAuth names it, for the person in front of the page. */
 interface PageError {
   readonly code: string;
   readonly description: string | undefined;
 }
 
-/** The part of a response that an error is written to. */
 interface Answer {
   set(headers: Record<string, string>): void;
   accepts(...types: string[]): string | string[] | false;
   body: unknown;
 }
 
-/** What each code means to a person; others are told in general. */
 const meanings: Readonly<Record<string, string>> = {
   invalid_client: "The app that sent you here is not known to this gateway.",
   invalid_redirect_uri: "The app wants the answer sent to an address that it has not registered.",
@@ -148,7 +137,6 @@ const meanings: Readonly<Record<string, string>> = {
   server_error: "Something went wrong in the gateway. Its log says what.",
 };
 
-/** The page of an error. @param link the way back to the client, if there is one */
 export function errorPage({ code, description }: PageError, link: Html = nothing): string {
   const meaning = meanings[code] ?? "This request cannot go on. Start again in the app.";
   const detail =
@@ -163,7 +151,7 @@ ${detail}`,
   });
 }
 
-/** Answers with a page, or for a program with JSON (RFC 6749, section 5.2). */
+/** Sends a page to browsers and JSON to programs (RFC 6749, section 5.2). */
 export function renderErrorPage(answer: Answer, error: PageError, link?: Html): void {
   answer.set(pageHeaders(undefined));
   if (answer.accepts("html", "json") === "json") {
@@ -172,7 +160,7 @@ export function renderErrorPage(answer: Answer, error: PageError, link?: Html): 
   } else answer.body = errorPage(error, link);
 }
 
-/** Answers with the page of an error that its client is told only if the user goes there. */
+/** Shows an error on a page. The client learns of it only if the user follows the link. */
 export function renderHeldAnswer(answer: Answer, location: URL): void {
   const { searchParams, href } = location;
   const error = {
