@@ -36,7 +36,6 @@ import {
 } from "./frame.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
-/** What can happen to an account. */
 const actions = ["password", "disable", "enable", "remove"] as const;
 type Action = (typeof actions)[number];
 
@@ -64,7 +63,6 @@ const words: Readonly<Record<Action, readonly [title: string, sentence: string, 
     ],
   };
 
-/** The page that asks once before something happens to an account. */
 function actPage(view: ChangingForm, username: string, action: Action): ConsolePage {
   const [title, sentence, button] = words[action];
   const isSafe = action === "enable" || action === "password";
@@ -78,7 +76,6 @@ ${action === "password" ? newPassword(view, "New password") : nothing}`,
   });
 }
 
-/** The page on which a user is added. */
 function newUserPage(view: ChangingForm): ConsolePage {
   return changingPage(view, {
     ...{ title: "Add a user", heading: html`Add a user`, action: "/access/new" },
@@ -112,13 +109,13 @@ function showForm(
   return sendPage(c, visitor, actPage(form, username, action), failure?.status);
 }
 
-/** `GET /access/act`: asks once, and for the password, before something happens to an account. */
+/** `GET /access/act`: confirmation page for a change of an account, which asks for the password. */
 export function showAct(c: ConsoleRequest): Response {
   const action = actionOf(c.req.query("action"));
   return showForm(c, c.req.query("user") ?? "", action);
 }
 
-/** A hash of the password that a form brings. @throws Refusal why it is no good one */
+/** Hashes the password from a form. @throws Refusal if the password is unacceptable */
 async function newHash(c: ConsoleRequest): Promise<string> {
   const { options, form } = c.var;
   const password = form.get("new_password") ?? "";
@@ -146,7 +143,7 @@ async function changeOf(c: ConsoleRequest, action: Action, username: string): Pr
     };
   }
   const { snapshot, actor } = visitorOf(c);
-  // Judged once before the hash, so that nobody without the right buys its work.
+  // Checked before hashing, so that a visitor without the right cannot cause that work.
   requireAdministrator(snapshot, actor);
   planSetPassword(snapshot, username, "");
   const hash = await newHash(c);
@@ -157,7 +154,7 @@ async function changeOf(c: ConsoleRequest, action: Action, username: string): Pr
   return { username, plan, endsTokens: true };
 }
 
-/** `POST /access/act`: does it. */
+/** `POST /access/act`: performs the change. */
 export async function act(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   const action = actionOf(form.get("action"));
@@ -178,12 +175,11 @@ function showNewForm(c: ConsoleRequest, fields: Fields, failure?: Failure): Resp
   return sendPage(c, visitor, page, failure?.status);
 }
 
-/** `GET /access/new`: the form for a new user. */
 export function showNew(c: ConsoleRequest): Response {
   return showNewForm(c, new Map([["role", "ReadOnly"]]));
 }
 
-/** What the form for a new user says. @throws InvalidFields */
+/** @throws InvalidFields */
 function newUserOf({ options, form }: ConsoleRequest["var"]) {
   const at = (name: string) => (form.get(name) ?? "").trim();
   const [username, email, role, database] = [at("user"), at("email"), at("role"), at("database")];
@@ -206,14 +202,14 @@ function newUserOf({ options, form }: ConsoleRequest["var"]) {
   return { record, grant: { database, role } };
 }
 
-/** `POST /access/new`: a new user with a first grant. */
+/** `POST /access/new`: adds a user with a first grant. */
 export async function addUser(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   try {
     const { record, grant } = newUserOf(c.var);
     const { username } = record;
     const { snapshot, actor } = visitorOf(c);
-    // Judged once before the hash, so that nobody without the right buys its work.
+    // Checked before hashing, so that a visitor without the right cannot cause that work.
     planAddUser(snapshot, actor, record, grant);
     const user = { ...record, passwordHash: await newHash(c) };
     await makeChange(c, {

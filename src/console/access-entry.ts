@@ -35,15 +35,13 @@ import {
 import type { SchemaNames } from "./options.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
-/** The form of an entry, and the names that it offers. */
 interface EntryForm extends ChangingForm {
   readonly names: SchemaNames;
 }
 
-/** More columns than this are typed, not ticked. */
+/** Tables with more columns get a text field instead of boxes. */
 const MOST_BOXES = 40;
 
-/** The page on which a grant is given, narrowed or widened. */
 function entryPage(view: EntryForm): ConsolePage {
   const { fields, names } = view;
   const username = fields.get("user") ?? "";
@@ -91,14 +89,13 @@ ${area(view, { name: "row_filter", label: "Row filter", hint: "One condition a l
   });
 }
 
-/** True if something is filled in below the fold. */
+/** True if a field in the collapsed part of the form is filled in. */
 function isNarrow(fields: Fields): boolean {
   const place = ["user", "database", "table", "role", "expires", "beside"];
   const plain = [...place, "csrf", "seen", "password"];
   return fields.entries().some(([name, value]) => value !== "" && !plain.includes(name));
 }
 
-/** The page that asks whether an entry shall end. */
 function endPage(view: ChangingForm): ConsolePage {
   const { fields, seen } = view;
   const [username = "", database = "", table = ""] = ["user", "database", "table"].map((name) =>
@@ -116,19 +113,19 @@ ${seenList(username, seen)}`,
   });
 }
 
-/** The keys of an entry that are lists of names. */
+/** The keys of an entry that hold lists of names. */
 const lists = ["columns", "writable_columns", "require_where", "require_approval", "approvers"];
-/** Those that are numbers of rows. */
+/** The keys of an entry that hold row counts. */
 const counts = ["max_rows", "max_changes"];
 
-/** A moment as a browser's field has it, which is taken for UTC. */
+/** Reads a moment from a browser's field as UTC. */
 function momentIn(text: string): string {
   return /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?$/.test(text)
     ? `${text}${text.length === 16 ? ":00" : ""}Z`
     : text;
 }
 
-/** Reads the entry that a form describes. @throws InvalidFields */
+/** @throws InvalidFields */
 function entryOf(form: Fields): Grant {
   const at = (name: string) => (form.get(name) ?? "").trim();
   const wrong = new Map<string, string>();
@@ -153,7 +150,7 @@ function entryOf(form: Fields): Grant {
     );
   const grant = readGrant(record, 0, note);
   if (grant !== undefined && wrong.size === 0) return grant;
-  // Limits are not read where the place or the role is wrong.
+  // Limits are not parsed if the place or the role is wrong.
   const role = entryRoles.find((one) => one === record.role) ?? "ReadOnly";
   readGrant({ ...record, role, username: "anybody", database: EVERY_DATABASE }, 0, note);
   const bad = lines.find(isBad);
@@ -166,7 +163,6 @@ function entryOf(form: Fields): Grant {
   throw new InvalidFields(wrong);
 }
 
-/** The fields of a form for what is held at a place, or for a new entry. */
 function fieldsOf(place: Fields, held: Grant | undefined): Fields {
   if (held === undefined) return new Map([...place, ["role", place.get("role") ?? "ReadOnly"]]);
   const { tables: _, ...keys } = viewEntry(held);
@@ -207,7 +203,7 @@ function showEndForm(c: ConsoleRequest, fields: Fields, failure?: Failure): Resp
   return sendPage(c, visitor, endPage(changingForm(visitor, fields, failure)), failure?.status);
 }
 
-/** `GET /access/entry`: the form for an entry, new or as it is held. */
+/** `GET /access/entry`: the form for a new or an existing entry. */
 export async function showEntry(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
   const place = placeIn(c);
@@ -216,13 +212,13 @@ export async function showEntry(c: ConsoleRequest): Promise<Response> {
   const { isVisible } = manageableBy(snapshot, actor);
   const isTemporary = c.req.query("temporary") !== undefined;
   const held = isVisible(place.get("database") ?? "") ? heldAt(snapshot, place) : [];
-  // Beside an entry for good there may be one for a time.
+  // A permanent entry and a temporary one may exist side by side.
   const meant = held.find(({ expires }) => (expires !== undefined) === isTemporary) ?? held[0];
   if (held.length > 1) place.set("beside", "yes");
   return showForm(c, fieldsOf(place, meant));
 }
 
-/** `POST /access/entry`: gives the entry, in the place of what is held there. */
+/** `POST /access/entry`: saves the entry in place of the existing one. */
 export async function putEntry(c: ConsoleRequest): Promise<Response> {
   const form = gatherBoxes(c.var.form);
   const username = form.get("user") ?? "";
@@ -243,7 +239,6 @@ export async function putEntry(c: ConsoleRequest): Promise<Response> {
   return c.redirect(pathOf("/access/user", { user: username }), 303);
 }
 
-/** `GET /access/end`: asks once whether an entry shall end. */
 export function showEnd(c: ConsoleRequest): Response {
   const { snapshot, actor } = visitorOf(c);
   const place = placeIn(c);
@@ -251,7 +246,7 @@ export function showEnd(c: ConsoleRequest): Response {
   return showEndForm(c, place);
 }
 
-/** `POST /access/end`: takes away what is held at a place. */
+/** `POST /access/end`: revokes the entry at a place. */
 export async function endEntry(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   const [username = "", database = ""] = [form.get("user"), form.get("database")];

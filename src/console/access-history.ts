@@ -4,19 +4,19 @@ import type { AccessProblem } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 
-/** A version of the access rules, and what it has changed. */
+/** A version of the access rules with its changes. */
 export interface LoadedVersion {
   readonly kind: "loaded";
   /** Epoch seconds. */
   readonly at: number;
   readonly version: string;
-  /** Undefined where that is not known with the version. */
+  /** Undefined if the version does not record it. */
   readonly author: Author | undefined;
-  /** Who gains and loses what, of the first users that it is about. */
+  /** Who gains and loses what, for the first users affected. */
   readonly effects: readonly EffectChange[];
-  /** True if it is about more users. */
+  /** True if more users are affected. */
   readonly hasOthers: boolean;
-  /** Records and boundaries that are others. */
+  /** The records and boundaries that changed. */
   readonly records: readonly ChangedNames[];
 }
 
@@ -27,7 +27,7 @@ export interface ChangedNames {
   readonly more: number;
 }
 
-/** A state of the access rules that was not taken. */
+/** A state of the access rules that was rejected. */
 export interface FailedReload {
   readonly kind: "failed";
   /** Epoch seconds. */
@@ -37,19 +37,18 @@ export interface FailedReload {
 
 export type AccessEvent = LoadedVersion | FailedReload;
 
-/** A version as it was put in force, or as a log of them has it. */
+/** A version from a reload or from the log. */
 type FoundVersion = Pick<LoadedVersion, "at" | "version" | "author"> & {
   readonly diff: AccessDiff;
   readonly before: Snapshot;
   readonly after: Snapshot;
 };
 
-/** Events that are remembered. */
 export const REMEMBERED = 50;
-/** Users of one version whose rights are compared, and the differences of them that are kept. */
+/** Most users compared, and most differences kept, per version. */
 const USERS = 20;
 const EFFECTS = 50;
-/** Names of one kind that are kept. */
+/** Most names kept per kind. */
 const NAMES = 20;
 
 const recordKinds = [
@@ -57,7 +56,7 @@ const recordKinds = [
   ...(["boundariesAdded", "boundariesRemoved"] as const),
 ] as const;
 
-/** The first users that a difference is about, and one more if there are others. */
+/** The first users that a difference affects, and one more if there are others. */
 function firstUsersIn(diff: AccessDiff): string[] {
   const { boundariesAdded: _, boundariesRemoved: __, ...lists } = diff;
   const users = new Set<string>();
@@ -71,7 +70,7 @@ function firstUsersIn(diff: AccessDiff): string[] {
   return [...users];
 }
 
-/** Works out who gains and loses what by a version. */
+/** Computes who gains and loses what by a version. */
 export function describeVersion(found: FoundVersion): LoadedVersion {
   const { before, after, diff, ...version } = found;
   const users = firstUsersIn(diff);
@@ -96,15 +95,15 @@ function eventOf(event: ReloadEvent): AccessEvent {
   return describeVersion({ at, version: after.version, author, diff, before, after });
 }
 
-/** Remembers what has become of the access rules, the newest first. */
+/** Keeps the recent changes of the access rules, newest first. */
 export class AccessHistory {
   #events: readonly AccessEvent[] = [];
   #earlier: Promise<readonly AccessEvent[]> | undefined;
   readonly #readEarlier: () => Promise<readonly AccessEvent[]>;
-  /** Since when it is known, unless a log has what came before. Epoch seconds. */
+  /** Epoch seconds since when changes are known, unless a log has earlier ones. */
   readonly since: number = epochSeconds();
 
-  /** @param readEarlier what came before, where a log has it; the newest first */
+  /** @param readEarlier reads older versions from a log, newest first */
   constructor(
     access: Pick<AccessRules, "subscribe">,
     readEarlier: () => Promise<readonly AccessEvent[]>,
@@ -115,11 +114,11 @@ export class AccessHistory {
     });
   }
 
-  /** @throws what the log throws that has what came before */
+  /** @throws any error of the log that holds earlier versions */
   async events(): Promise<readonly AccessEvent[]> {
     this.#earlier ??= this.#readEarlier();
     const reading = this.#earlier;
-    // What was not read is read again by whoever asks next.
+    // After a failure the next caller reads again.
     reading.catch(() => {
       this.#earlier = undefined;
     });

@@ -40,16 +40,15 @@ interface AccessView {
   /** A database, or `database.table`. */
   readonly place: string;
   readonly users: readonly UserRow[];
-  /** The name to go on after; undefined if all are shown. */
+  /** The name after which the next page begins; undefined on the last page. */
   readonly next: string | undefined;
-  /** True if this is not the first page. */
   readonly isLater: boolean;
   readonly accessVersion: string;
   /** Epoch milliseconds. */
   readonly now: number;
 }
 
-/** Entries of one user that the list shows; the page of the user has them all. */
+/** Entries per user in the list; the user's own page shows all. */
 const SHOWN = 6;
 
 function rows({ username, user, entries }: UserRow, now: number): (Html | string)[][] {
@@ -88,7 +87,6 @@ function nobody({ user, place, isLater }: AccessView): Html {
   return html`<p class="sheet empty">${sentence}${offer}${isFiltered ? html` <a href="/access">Show everybody</a>.` : nothing}</p>`;
 }
 
-/** The page of users and grants. */
 function accessPage(view: AccessView): ConsolePage {
   const { users, next, user, place, isLater, now } = view;
   const first = html`<a class="button" href="${pathOf("/access", { user, place })}">First page</a> `;
@@ -166,7 +164,6 @@ function grants({ username, entries, now }: UserPageView): Html {
   );
 }
 
-/** The page of one user. */
 function userPage(view: UserPageView): ConsolePage {
   const { username, user, isAdministrator } = view;
   const email =
@@ -229,7 +226,7 @@ function answer(explanation: Explanation | undefined): Html {
   return html`<section aria-live="polite"><h2>Answer</h2><p>${verdict}</p>${why}${decisions(explanation)}${bytes}</section>`;
 }
 
-/** The page on which somebody asks whether a query would pass. */
+/** The page that checks whether a query would be allowed. */
 function checkPage(view: CheckView): ConsolePage {
   const { csrf, explanation, failure } = view;
   return {
@@ -252,21 +249,21 @@ ${answer(explanation)}`,
   };
 }
 
-/** Users on one page. */
+/** Users per page. */
 const PAGE = 50;
 
 interface Asked {
   readonly user: string;
-  /** Empty for every one. */
+  /** Empty for all databases. */
   readonly database: string;
-  /** Undefined for all of the database. */
+  /** Undefined for the whole database. */
   readonly table: string | undefined;
   readonly after: string | undefined;
   /** Epoch milliseconds. */
   readonly now: number;
 }
 
-/** The entries of a user that are asked for: of one table the one that decides. */
+/** A user's entries for the requested place; for a table, only the entry that decides. */
 function entriesAsked(
   { snapshot, actor }: Visitor,
   username: string,
@@ -282,7 +279,7 @@ function entriesAsked(
   return entries.filter((one) => [database, EVERY_DATABASE].includes(one.database));
 }
 
-/** The names on a page, and one more if there is another page. */
+/** The names on a page, plus one more if there is another page. */
 async function namesOf(visitor: Visitor, asked: Asked): Promise<string[]> {
   const { snapshot, actor } = visitor;
   const { user, database, after } = asked;
@@ -304,7 +301,7 @@ async function namesOf(visitor: Visitor, asked: Asked): Promise<string[]> {
   return [...known, ...external].sort().slice(0, PAGE + 1);
 }
 
-/** `GET /access`: users, and by which entry each may do what. */
+/** `GET /access`: users with their entries. */
 export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot } = visitor;
@@ -331,7 +328,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   return sendPage(c, visitor, page);
 }
 
-/** `GET /access/user`: one user, with everything that can be changed of it. */
+/** `GET /access/user`: one user, with everything that can be changed. */
 export function showUser(c: ConsoleRequest): Response {
   const visitor = visitorOf(c);
   const { snapshot, actor, isAdministrator } = visitor;
@@ -358,12 +355,14 @@ function show(
   return sendPage(c, visitor, page, result.failure?.status);
 }
 
-/** `GET /access/check`: the form for a question. */
 export function showCheck(c: ConsoleRequest): Response {
   return show(c, new Map([["user", c.req.query("user") ?? ""]]), {});
 }
 
-/** `POST /access/check`: would this query pass, for whom, by which entry, and as which bytes. */
+/**
+ * `POST /access/check`: whether a query would be allowed, by which entry, and the bytes that would
+ * be forwarded.
+ */
 export function check(c: ConsoleRequest): Response {
   const { form } = c.var;
   try {
@@ -373,7 +372,7 @@ export function check(c: ConsoleRequest): Response {
   }
 }
 
-/** @throws Refusal for a user or a database that is beyond what the visitor may see */
+/** @throws Refusal for a user or a database that the visitor may not see */
 function explain(c: ConsoleRequest): Explanation {
   const { options, form } = c.var;
   const { snapshot, actor } = visitorOf(c);

@@ -30,7 +30,7 @@ import {
   visitorOf,
 } from "./visit.ts";
 
-/** The name to which the forms of whoever asks are bound. */
+/** The name to which this visitor's forms are bound. */
 function expectedForm(c: ConsoleRequest): string {
   const { session } = c.var;
   const isSigningIn = c.req.path === "/sign-in";
@@ -38,7 +38,7 @@ function expectedForm(c: ConsoleRequest): string {
   return session === undefined ? "" : formNameOf(session);
 }
 
-/** Where whoever is not signed in goes, and comes back from. */
+/** Redirects to `/sign-in` and remembers the page to return to. */
 function toSignIn(c: ConsoleRequest): Response {
   const { pathname, search } = new URL(c.req.url);
   const next = c.req.method === "GET" ? `?next=${encodeURIComponent(pathname + search)}` : "";
@@ -53,18 +53,18 @@ function refusalOf(error: unknown): Refusal {
   return new Refusal("internal_error", { cause: error });
 }
 
-/** Who is signed in, as far as that is known: before the guards are passed nobody is anybody. */
+/** The signed-in visitor, if known. Before the guards have passed, no one is signed in. */
 function readerOf(c: ConsoleRequest): Visitor | undefined {
   try {
     return visitorOf(c);
   } catch (error) {
-    // Nobody is, or a store that is out of reach says nothing of users.
+    // No one is signed in, or the store is unreachable and the user unknown.
     if (error instanceof Refusal) return undefined;
     throw error;
   }
 }
 
-/** Says why not, in the frame of the console for whoever is signed in. */
+/** Renders an error, inside the console's frame for a signed-in visitor. */
 function showError(error: unknown, c: ConsoleRequest): Response {
   const refusal = refusalOf(error);
   const { status, message, retryAfter } = refusal;
@@ -83,7 +83,7 @@ function showError(error: unknown, c: ConsoleRequest): Response {
   return new Response(renderConsolePage(page, readerOf(c)), { status, headers });
 }
 
-/** The console's pages. @param port the listener's, once it is known */
+/** Creates the console's routes. @param port the listener's port, once known */
 function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
   const app = new Hono<ConsoleEnv>({ strict: true });
   app.use((c, next) => {
@@ -107,7 +107,7 @@ function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
   });
   app.post("*", guards.ownForms, async (c, next) => {
     const form = await guards.readForm(c);
-    // Who was signed in when the page was made is so no more.
+    // The session of this page has ended in the meantime.
     if (c.var.session === undefined && c.req.path !== "/sign-in") return toSignIn(c);
     if (!c.var.guard.isRight(expectedForm(c), form.get("csrf"))) {
       throw new Refusal("origin_not_allowed", {
@@ -148,12 +148,12 @@ function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
 }
 
 interface RunningConsole {
-  /** How browsers reach it. */
+  /** The URL for browsers. */
   readonly url: string;
   close(): Promise<void>;
 }
 
-/** Starts the console. @throws the system's error if it cannot listen */
+/** @throws the system's error if it cannot listen */
 export async function openConsole(options: ConsoleOptions): Promise<RunningConsole> {
   const { access, revocations, listen, publicUrl } = options;
   const context = { snapshot: () => access.snapshot, revocations };
@@ -164,7 +164,7 @@ export async function openConsole(options: ConsoleOptions): Promise<RunningConso
   const app = createApp({ options, sessions, guard, history }, () => port);
   const server = createServer(
     { requestTimeout: options.requestTimeout, headersTimeout: options.requestTimeout },
-    // The library would else put its own Request and Response in the place of Node's, everywhere.
+    // By default the library replaces Node's global Request and Response.
     getRequestListener(app.fetch, { overrideGlobalObjects: false }),
   );
   server.listen(listen);
@@ -183,7 +183,6 @@ export async function openConsole(options: ConsoleOptions): Promise<RunningConso
   };
 }
 
-/** A page that says why nothing else is shown. */
 function errorPage(heading: string, sentence: string): ConsolePage {
   return {
     title: heading,

@@ -30,29 +30,28 @@ import {
 } from "./frame.ts";
 import { type ConsoleRequest, refreshingOf, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
-/** What the page of approvals shows; the newest first. */
+/** Lists are newest first. */
 interface ApprovalsView {
-  /** Those that its reader may decide on. */
+  /** Approvals that the reader may decide. */
   readonly waiting: readonly Approval[];
-  /** Those that wait for somebody else. */
+  /** Approvals that wait for another approver. */
   readonly others: readonly Approval[];
   readonly decided: readonly Approval[];
-  /** How many there are besides. */
+  /** Number of further approvals. */
   readonly more: number;
-  /** What pending ones would do, by their ids, as far as the reader may know. */
+  /** Descriptions of pending approvals by id, as far as the reader may see them. */
   readonly queries: ReadonlyMap<string, PendingQuery>;
   readonly refreshing: Refreshing;
 }
 
-/** What tells two pending approvals of a kind apart. */
+/** What distinguishes two pending approvals of a kind. */
 interface PendingQuery {
-  /** Its condition and what it writes. */
+  /** Its condition and the values that it writes. */
   readonly words: string;
-  /** How many rows it would touch; undefined where nobody counts them. */
+  /** Number of affected rows; undefined if not counted. */
   readonly rows: number | undefined;
 }
 
-/** Characters of a query in words. */
 const LONGEST_WORDS = 200;
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
@@ -84,7 +83,7 @@ function operationInWords(operation: unknown): string[] {
   ];
 }
 
-/** The condition of a query, and what it writes, as far as a line has room. */
+/** Describes the condition of a query and the values that it writes, shortened to one line. */
 function queryInWords(body: Buffer): string {
   const words = operationInWords(JSON.parse(body.toString(), keepSpelling)).join(" ");
   const text = visibleJson(words.slice(0, LONGEST_WORDS));
@@ -100,12 +99,11 @@ const outcomes: Readonly<Record<ApprovalState, string>> = {
   void: "Void",
 };
 
-/** What has become of an approval, in a word or two. */
 function outcomeOf({ state }: Approval): string {
   return outcomes[state];
 }
 
-/** The same, good or bad, never by colour alone. */
+/** Shows the outcome as good or bad, never by color only. */
 function outcomeMark(approval: Approval): Html {
   const { state } = approval;
   if (state === "pending") return html`<span class="state">${outcomeOf(approval)}</span>`;
@@ -113,18 +111,17 @@ function outcomeMark(approval: Approval): Html {
   return html`<span class="state ${isGood ? "good" : "bad"}">${outcomeOf(approval)}</span>`;
 }
 
-/** How long it is until then. */
 export function timeLeft(until: number, now: number): string {
   const seconds = Math.max(0, Math.ceil((until - now) / 1000));
   return seconds < 120 ? `in ${seconds} s` : `in ${Math.floor(seconds / 60)} min`;
 }
 
-/** Epoch milliseconds to the minute. */
+/** Formats epoch milliseconds to the minute. */
 function momentOf(milliseconds: number): string {
   return dateOf(milliseconds / 1000);
 }
 
-/** How it has come. */
+/** The entry point and the client of the request. */
 function wayOf({ via, client }: Approval): Html {
   const way = html`<code>${via === "mcp" ? "/mcp" : "/query"}</code>`;
   return client === undefined ? way : html`${way}, client <bdi>${client}</bdi>`;
@@ -176,7 +173,6 @@ function decidedTable(list: readonly Approval[]): Html {
   );
 }
 
-/** The page of approvals. */
 function approvalsPage(view: ApprovalsView): ConsolePage {
   const { waiting, others, decided, more, refreshing } = view;
   return {
@@ -199,22 +195,20 @@ ${more === 0 ? nothing : html`<p class="quiet">${String(more)} more are not show
   };
 }
 
-/** What a reader has to do with an approval. */
+/** The reader's role for an approval. */
 type Standing = "approver" | "asker" | "onlooker";
 
-/** What the page of one approval shows. */
 interface ApprovalView {
   readonly approval: Approval;
   readonly standing: Standing;
   readonly csrf: string;
-  /** The query, while it waits or is kept. */
+  /** The query, while it is pending or retained. */
   readonly query: string | undefined;
-  /** True if its reader may not see the query. */
   readonly isHidden: boolean;
-  /** The rows that it would touch; undefined for whoever does not decide. */
+  /** The rows that it would change; undefined for a reader who does not decide. */
   readonly rows: ShownRows | NoPreview | undefined;
   readonly failure: Failure | undefined;
-  /** The digest of the rows on which a decision has failed. */
+  /** The digest of the rows shown when a decision failed. */
   readonly shownBefore: string | undefined;
   /** Epoch milliseconds. */
   readonly now: number;
@@ -258,7 +252,6 @@ function querySection({ approval: { state }, query, isHidden }: ApprovalView): H
 <pre>${visibleJson(query)}</pre>`;
 }
 
-/** The forms by which it is decided. */
 function decision({ approval, csrf, rows }: ApprovalView): Html {
   const action = `/approvals/${approval.id}`;
   const touched = rows !== undefined && "digest" in rows ? hidden("touched", rows.digest) : nothing;
@@ -293,7 +286,6 @@ function whoDecides({ standing, approval, rows }: ApprovalView): Html {
   return html`<div class="note"><p>${own}: <bdi>${who}</bdi>.</p></div>`;
 }
 
-/** The page of one approval. */
 function approvalPage(view: ApprovalView): ConsolePage {
   const { approval, rows, failure, shownBefore } = view;
   const isPending = approval.state === "pending";
@@ -317,7 +309,7 @@ ${isPending && rows !== undefined ? decision(view) : nothing}`,
   };
 }
 
-/** A row of a Preview: what each column holds, as JSON. */
+/** A row of a Preview: the JSON of each column. */
 type Row = ReadonlyMap<string, string>;
 
 function readRow(text: string): Row {
@@ -328,7 +320,9 @@ function readRow(text: string): Row {
 
 const number = /^-?\d/;
 
-/** A value for people: text without its quotes, and what might be taken for another apart. */
+/**
+ * Formats a value for people: text without quotes, unless it could be mistaken for another value.
+ */
 function cell(json: string | undefined): Html {
   if (json === undefined || json === "null") return html`<span class="hint">null</span>`;
   if (json === '""') return html`<span class="hint">empty</span>`;
@@ -350,7 +344,7 @@ function rowTable(
   return html`<h3>${label}</h3><div class="scroll" tabindex="0" role="region" aria-label="${label}">${table(label, columns, cells)}</div>`;
 }
 
-/** Rows before and after in one table, where a change is told cell by cell. */
+/** Rows before and after in one table, with changes marked per cell. */
 function changes(before: readonly Row[], after: readonly Row[]): Html {
   return rowTable("Before and after", before, (row, at, name) => {
     const [old, now] = [row.get(name), after[at]?.get(name)];
@@ -373,7 +367,7 @@ const verbs: Readonly<Record<string, string>> = {
   Upsert: "inserted or updated",
 };
 
-/** What a query would do to the rows of its table, and what is not known of that. */
+/** What a query would do to the rows of its table, and what is unknown about that. */
 function rowsSection(approval: Approval, shown: ShownRows | NoPreview): Html {
   if ("reason" in shown) {
     return html`<h2>Rows</h2><div class="note"><p>No rows are shown: ${visibleJson(shown.reason)}. Whoever approves approves the query, whatever it touches by then.</p></div>`;
@@ -388,7 +382,7 @@ ${rowTables(shown, operation === "Update")}
 <p class="quiet">Effects on other tables, by triggers and foreign keys, are not shown and not compared.</p>`;
 }
 
-/** Approvals of one kind on a page. */
+/** Approvals of one kind per page. */
 const SHOWN = 100;
 const LONGEST_REASON = 500;
 
@@ -396,7 +390,7 @@ function authorOf({ actor }: Visitor): Author {
   return { kind: "console", name: actor.username };
 }
 
-/** What a visitor has to do with an approval; undefined for what is none of its business. */
+/** The visitor's role for an approval; undefined if the visitor may not see it. */
 function standingOf(visitor: Visitor, approval: Approval): Standing | undefined {
   const { snapshot, actor, isAdministrator, isManager } = visitor;
   if (approval.username === actor.username) return "asker";
@@ -407,21 +401,21 @@ function standingOf(visitor: Visitor, approval: Approval): Standing | undefined 
 }
 
 /**
- * True for approvers and administrators. While it waits, the asker sees its own query, and an
- * onlooker one that holds values of no database that they may not read.
+ * True for approvers and administrators. While the query is pending, its author may also see it,
+ * and so may an onlooker who may see the grants of every database that it names.
  */
 function maySeeQuery(visitor: Visitor, approval: Approval, standing: Standing): boolean {
   const { snapshot, actor, isAdministrator } = visitor;
   const { operations, operationCount, state } = approval;
   if (standing === "approver" || isAdministrator) return true;
   if (state !== "pending") return false;
-  // Only the first operations are listed.
+  // Only the first operations are recorded.
   const isListed = operations.length === operationCount;
   const maySee = () => operations.every(({ database }) => maySeeGrants(snapshot, actor, database));
   return standing === "asker" || (isListed && maySee());
 }
 
-/** Approvals that a visitor may see, by what there is to do. */
+/** The approvals that a visitor may see, grouped by what the visitor can do. */
 export async function groupsOf(c: ConsoleRequest, visitor: Visitor) {
   const all = (await c.var.options.approvals.use((store) => store.list())) ?? [];
   const known = all.flatMap((approval) => {
@@ -434,7 +428,7 @@ export async function groupsOf(c: ConsoleRequest, visitor: Visitor) {
   });
 }
 
-/** `GET /approvals`: what waits for somebody's decision, and what was decided lately. */
+/** `GET /approvals`: pending approvals and recent decisions. */
 export async function showApprovals(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const groups = await groupsOf(c, visitor);
@@ -455,7 +449,7 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
       c.var.options.log.warn({ id: approval.id, reason }, "a pending query cannot be shown");
     }
   });
-  // What is not counted in time is left out.
+  // Counts that are not ready in time are omitted.
   const patience = AbortSignal.timeout(COUNTING_MS);
   await Promise.race([Promise.all(described), once(patience, "abort")]);
   const refreshing = refreshingOf(c);
@@ -463,10 +457,10 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
   return sendPage(c, visitor, page);
 }
 
-/** Pending approvals whose query a page describes, and for how long it counts their rows. */
+/** Pending approvals described per page, and the time limit for counting their rows. */
 const DESCRIBED = 25;
 const COUNTING_MS = 3000;
-/** Rows that were counted once for somebody, so that a refresh costs the database nothing. */
+/** Cached row counts per approver, so that a refresh costs the database nothing. */
 const rowCounts = new Map<string, Promise<number | undefined>>();
 const MOST_COUNTED = 1000;
 
@@ -495,7 +489,7 @@ async function describePending(
   return { words, rows };
 }
 
-/** The approval that a page is about. @throws Refusal `not_found`, also if the visitor may not see it */
+/** @throws Refusal `not_found`, also if the visitor may not see the approval */
 async function find(
   c: ConsoleRequest,
   visitor: Visitor,
@@ -510,7 +504,7 @@ async function find(
   return { ...found, standing };
 }
 
-/** `GET /approvals/<id>`: what is asked for, and what it would do. */
+/** `GET /approvals/<id>`: the requested query and its effect. */
 export async function showApproval(c: ConsoleRequest, failure?: Failure): Promise<Response> {
   const visitor = visitorOf(c);
   const { approval, body, standing } = await find(c, visitor, c.req.param("id") ?? "");
@@ -527,7 +521,7 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
   return sendPage(c, visitor, approvalPage(view), failure?.status);
 }
 
-/** What a form decides. @throws Refusal `bad_request` */
+/** @throws Refusal `bad_request` */
 function decisionOf({ form }: ConsoleRequest["var"]): ApprovalDecision["state"] {
   const decision = form.get("decision");
   if (decision === "approve") return "approved";
@@ -535,7 +529,7 @@ function decisionOf({ form }: ConsoleRequest["var"]): ApprovalDecision["state"] 
   throw new Refusal("bad_request");
 }
 
-/** What the asker is told; on one line. @throws Refusal `bad_request` */
+/** The message for the requester, on one line. @throws Refusal `bad_request` */
 function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
   const reason = (form.get("reason") ?? "").replace(/\p{C}+/gu, " ").trim();
   if (reason.length > LONGEST_REASON) {
@@ -545,7 +539,7 @@ function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
   return reason === "" ? undefined : reason;
 }
 
-/** @throws Refusal `role_insufficient` unless whoever is signed in may decide on it now */
+/** @throws Refusal `role_insufficient` unless the visitor may decide on it now */
 function requireApprover(c: ConsoleRequest, approval: Approval): Author {
   const visitor = visitorOf(c);
   identify(visitor.snapshot, c.var.options.revocations, visitor.session);
@@ -553,7 +547,7 @@ function requireApprover(c: ConsoleRequest, approval: Approval): Author {
   return authorOf(visitor);
 }
 
-/** What somebody else has decided meanwhile. */
+/** Another approver has decided in the meantime. */
 function tooLate(approval: Approval): Failure {
   const { author, decided } = approval;
   const who = author === undefined ? "" : ` by ${author.name}`;
@@ -563,7 +557,7 @@ function tooLate(approval: Approval): Failure {
   return { status: 409, message };
 }
 
-/** `POST /approvals/<id>`: approves it, for which the password is asked again, or denies it. */
+/** `POST /approvals/<id>`: approves the query, which needs the password again, or denies it. */
 export async function decideApproval(c: ConsoleRequest): Promise<Response> {
   const id = c.req.param("id") ?? "";
   const { approvals } = c.var.options;

@@ -1,4 +1,4 @@
-/** A thread that asks the audit's files, so that requests are not kept waiting meanwhile. */
+/** Worker thread that searches the audit files, so that requests do not wait for it. */
 import { parentPort, workerData } from "node:worker_threads";
 import { searchAudit } from "../observe/audit-search.ts";
 import { summarizeAudit } from "../observe/audit-summary.ts";

@@ -21,12 +21,12 @@ import { type Failure, failureOf, mayGrantTo } from "./changes.ts";
 import { type ConsolePage, type Fields, failureNote, heading, pathOf, table } from "./frame.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
-/** What a grant lifts. */
+/** Denials that a grant would lift. */
 const liftable: ReadonlySet<string | undefined> = new Set([
   ...["no_grant", "role_insufficient", "grant_expired", "batch_member_denied"],
 ]);
 
-/** A grant by which something would pass that was denied. */
+/** A grant that would allow something that was denied. */
 export interface DraftedGrant {
   readonly user: string;
   readonly database: string;
@@ -34,7 +34,7 @@ export interface DraftedGrant {
   readonly role: string;
 }
 
-/** The rights that an operation needs; a Preview those of whichever change it may hold. */
+/** The rights that an operation needs; for a Preview, those of any change it may hold. */
 function rightsOf(operation: string): readonly PermissionClass[] {
   if (!isOperationName(operation)) return [];
   const { permissions, effect } = definitions[operation];
@@ -42,8 +42,8 @@ function rightsOf(operation: string): readonly PermissionClass[] {
 }
 
 /**
- * The least grant for the first thing that a line says was denied and that still would be; undefined
- * if no grant would help.
+ * Drafts the smallest grant for the first denial in a line that would still be denied; undefined if
+ * no grant would help.
  */
 export function draftGrant(snapshot: Snapshot, line: ReadLine): DraftedGrant | undefined {
   const { user, decision, reason, via, client } = line;
@@ -53,7 +53,7 @@ export function draftGrant(snapshot: Snapshot, line: ReadLine): DraftedGrant | u
     const permissions = rightsOf(operation);
     const role = roles.findLast((one) => permissions.every((right) => roleAllows(one, right)));
     if (permissions.length === 0 || role === undefined) continue;
-    // Making and dropping tables are rights on the database.
+    // Creating and dropping tables are rights on the database.
     const isOfTables = role === "ReadOnly" || role === "ReadWrite";
     for (const table of isOfTables && tables.length > 0 ? tables : [undefined]) {
       const place = { permissions, database, table };
@@ -66,16 +66,14 @@ export function draftGrant(snapshot: Snapshot, line: ReadLine): DraftedGrant | u
 }
 
 interface AuditView {
-  /** What is asked. */
   readonly fields: Fields;
   /** False if the audit goes to the log. */
   readonly hasFile: boolean;
   readonly isAdministrator: boolean;
-  /** True if it is not the first page. */
   readonly isLater: boolean;
   readonly answer: AuditAnswer | undefined;
   readonly failure: Failure | undefined;
-  /** The grant that would have let something pass. */
+  /** Drafts the grant that would have allowed a denied operation. */
   readonly draft: (line: ReadLine) => DraftedGrant | undefined;
 }
 
@@ -124,7 +122,6 @@ ${select(fields, "since", "From", spans)}
 </form>`;
 }
 
-/** What is asked, in words. */
 function question(fields: Fields): Html {
   const at = (name: string) => fields.get(name) ?? "";
   const span = spans.find(([value]) => value === at("since"))?.[1].toLowerCase() ?? at("since");
@@ -162,7 +159,6 @@ function older({ fields, answer }: AuditView): Html {
 <p class="quiet">Looked back${reached === undefined ? "" : ` to about ${reached.slice(0, 19).replace("T", " ")} UTC`}; what is older was not looked at yet.</p>`;
 }
 
-/** The page of the audit. */
 function auditPage(view: AuditView): ConsolePage {
   const { fields, hasFile, answer, failure, draft, isAdministrator } = view;
   const lines = answer?.lines ?? [];
@@ -220,7 +216,7 @@ function changeText({ change, ...about }: ReadLine["changes"][number]): Html {
   return html`<span class="hint"><bdi>${[change, ...words.map(String)].join(" ")}</bdi></span>`;
 }
 
-/** Operations and changes of one line that are shown. */
+/** Most operations and changes shown per line. */
 const SHOWN = 3;
 
 function more(count: number): Html {
@@ -269,22 +265,20 @@ function rows({ affected, rows: read }: ReadLine): Html {
   return read === undefined ? nothing : html`${String(read)} read`;
 }
 
-/** A line of the audit as a row: time, who, what, outcome, rows. */
 function lineCells(line: ReadLine, draft: DraftedGrant | undefined): (Html | string)[] {
   const time = line.time.slice(0, 19).replace("T", " ");
   return [time, who(line), what(line), outcome(line, draft), rows(line)];
 }
 
-/** Lines of one page. */
+/** Lines per page. */
 const PAGE = 50;
-/** Milliseconds for which one page looks back; the next one goes on from there. */
+/** Search time per page; the next page continues from there. */
 const PATIENCE_MS = 5000;
-/** Milliseconds after which a question is given up: compressed files are read whole. */
+/** A search is aborted after this time, since compressed files are read whole. */
 const LONGEST_MS = 60_000;
 
 const names = ["user", "table", "operation", "outcome", "since", "until"];
 
-/** What is asked, by the names of the form's fields. */
 function fieldsOf(c: ConsoleRequest): Map<string, string> {
   const asked = names.map((name) => [name, (c.req.query(name) ?? "").trim()] as const);
   const fields = new Map(asked);
@@ -292,7 +286,7 @@ function fieldsOf(c: ConsoleRequest): Map<string, string> {
   return fields;
 }
 
-/** A moment of the form, in UTC, which a browser writes without saying so. */
+/** Parses a moment from the form as UTC; browsers send it without a time zone. */
 function momentOf(name: string, text: string, otherwise: number): number {
   if (text === "") return otherwise;
   const written = /^\d{4}-\d\d-\d\dT\d\d:\d\d$/.test(text) ? `${text}:00Z` : text;
@@ -317,7 +311,9 @@ function positionOf(text: string | undefined): AuditPosition | undefined {
   return inode === undefined ? undefined : { inode, offset: Number(offset) };
 }
 
-/** The databases whose lines a visitor may see: an administrator all, and what is of none. */
+/**
+ * The databases whose lines a visitor may see; undefined for administrators, who see every line.
+ */
 export function shownTo({ snapshot, actor, isAdministrator }: Visitor): ShownDatabases | undefined {
   const { isVisible } = manageableBy(snapshot, actor);
   if (isAdministrator) return undefined;
@@ -349,7 +345,7 @@ async function ask(
   }
 }
 
-/** `GET /audit`: what was asked and changed, the newest first. */
+/** `GET /audit`: requests and changes, newest first. */
 export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot, actor } = visitor;
@@ -372,17 +368,16 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
   return sendPage(c, visitor, page, failure?.status);
 }
 
-/** Questions that are answered at one time. */
+/** Most concurrent searches. */
 const MOST_QUESTIONS = 2;
-/** Megabytes of objects that one may hold. */
+/** Heap limit per search in megabytes. */
 const MOST_MEMORY = 128;
 
 let asked = 0;
 
 /**
- * Asks the audit's files in a thread of its own.
+ * Searches the audit files in a thread.
  *
- * @param signal gives it up
  * @throws Refusal `busy`, or the file system's error
  */
 export async function askAudit<Answer>(

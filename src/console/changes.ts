@@ -11,12 +11,15 @@ import { explainLogin } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { type ConsoleRequest, type Visitor, visitorOf } from "./visit.ts";
 
-/** Where an entry is: `main`, `main.tickets`, `*.customer_*`; several tables with commas. */
+/**
+ * Formats the place of an entry: `main`, `main.tickets`, `*.customer_*`; several tables separated
+ * by commas.
+ */
 export function placeOf({ database, tables }: Grant): string {
   return tables?.map((table) => `${database}.${table}`).join(", ") ?? database;
 }
 
-/** The entries of a user that somebody may see, in the file's order. */
+/** The entries of a user that the actor may see, in file order. */
 export function visibleEntries(snapshot: Snapshot, actor: Subject, username: string): Grant[] {
   const { isVisible } = manageableBy(snapshot, actor);
   return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
@@ -35,12 +38,12 @@ export function requireManageable(snapshot: Snapshot, actor: Subject, username: 
   if (!mayManage(snapshot, actor, username)) throw new Refusal("user_not_found");
 }
 
-/** True for manageable users, and for all external ones: they need no record for a first grant. */
+/** True for manageable users and for all external ones, which need no record for a first grant. */
 export function mayGrantTo(snapshot: Snapshot, actor: Subject, username: string): boolean {
   return mayManage(snapshot, actor, username) || isExternalUsername(username);
 }
 
-/** What somebody sees of a user's record and entries, line by line. */
+/** What the actor sees of a user's record and entries, line by line. */
 function seenOf(snapshot: Snapshot, actor: Subject, username: string): string[] {
   const user = snapshot.users.get(username);
   const isKnown = user !== undefined && manageableBy(snapshot, actor).isManageable(user);
@@ -52,11 +55,11 @@ function seenOf(snapshot: Snapshot, actor: Subject, username: string): string[] 
   return [record, ...entries];
 }
 
-/** Thrown where somebody else has changed what a form was made from. */
+/** Thrown if the data behind a form has changed since the form was made. */
 class ChangedMeanwhile extends Error {
-  /** What was there when the form was made, and is not any more. */
+  /** Lines that the form showed and that no longer exist. */
   readonly gone: readonly string[];
-  /** What is there now, and was not then. */
+  /** Lines added since the form was made. */
   readonly come: readonly string[];
 
   constructor(before: readonly string[], now: readonly string[]) {
@@ -66,13 +69,12 @@ class ChangedMeanwhile extends Error {
   }
 }
 
-/** Lines as a form carries them. */
 function readLines(text: string | undefined): string[] {
-  // Browsers end each line as text on the wire ends (HTML, section 4.10.21.7).
+  // Browsers submit CRLF line ends (HTML, section 4.10.21.7).
   return (text ?? "").split(/\r?\n/).filter((line) => line !== "");
 }
 
-/** @throws Refusal unless the form has the password of whoever is signed in */
+/** @throws Refusal unless the form has the visitor's password */
 export async function requirePassword(c: ConsoleRequest): Promise<void> {
   const { options, session, form } = c.var;
   const origin = options.originOf(c.env.incoming);
@@ -84,17 +86,16 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
   }
 }
 
-/** A change that a form asks for. */
 export interface AskedChange {
   readonly username: string;
   readonly plan: (current: Snapshot, actor: Subject) => readonly Change[];
-  /** True if the user's tokens end with it. */
+  /** True if the change ends the user's tokens. */
   readonly endsTokens?: boolean;
 }
 
 /**
- * Makes a change for whoever is signed in and has given the password again, as long as nobody else
- * has changed what the form shows. All of it is judged anew on what is read under the lock.
+ * Makes a change for a visitor who has entered the password again, unless the data shown by the
+ * form has changed. Everything is judged again on the state read under the lock.
  *
  * @throws ChangedMeanwhile, or Refusal why not
  */
@@ -115,7 +116,6 @@ export async function makeChange(
   await options.change(actor.username, judged, endsTokens ? username : undefined);
 }
 
-/** What a form that changes something of a user is made from. @param fields what was filled in */
 export function changingForm(
   { snapshot, actor, csrf }: Visitor,
   fields: ReadonlyMap<string, string>,
@@ -126,9 +126,8 @@ export function changingForm(
 
 const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
 
-/** Thrown for a form with fields that hold what they may not hold. */
 export class InvalidFields extends Error {
-  /** What is wrong, by the names of the fields. */
+  /** Error messages by field name. */
   readonly fields: ReadonlyMap<string, string>;
 
   constructor(fields: ReadonlyMap<string, string>) {
@@ -137,7 +136,7 @@ export class InvalidFields extends Error {
   }
 }
 
-/** Why a change was not made, for the form that asked for it. */
+/** Why a change was not made, for display in its form. */
 export interface Failure {
   readonly status: (typeof statuses)[number];
   readonly message: string;
@@ -148,7 +147,7 @@ export interface Failure {
 const beyondRights =
   "Your own rights do not reach that far: nobody gives, changes or takes away what is equal to or above their own.";
 
-/** @returns what to show; whatever is no refusal is thrown on */
+/** Describes a failure for its form. Rethrows unexpected errors. */
 export function failureOf(error: unknown): Failure {
   if (error instanceof ChangedMeanwhile) {
     const message = "Somebody else has changed this meanwhile. Nothing of yours was changed.";

@@ -4,16 +4,15 @@ import type { EntryRole } from "../access/roles.ts";
 import { type Html, html, nothing } from "../pages/html.ts";
 import type { Failure } from "./changes.ts";
 
-/** For whom a page is. */
 interface Reader {
   readonly csrf: string;
   readonly session: { readonly username: string };
   readonly isAdministrator: boolean;
-  /** True if it may grant on some database. */
+  /** True if the reader may grant on some database. */
   readonly isManager: boolean;
 }
 
-/** The places of the console, in the order in which they are offered, and to whom each is. */
+/** The sections of the console in menu order, with the readers who may open them. */
 const places = [
   ["overview", "Overview", () => true],
   ["access", "Access", ({ isManager }) => isManager],
@@ -23,12 +22,11 @@ const places = [
   ["state", "State", ({ isAdministrator }) => isAdministrator],
 ] as const satisfies readonly [name: string, title: string, isFor: (reader: Reader) => boolean][];
 
-/** A page of the console: its title, where it belongs, and what stands in it. */
 export interface ConsolePage {
   readonly title: string;
-  /** Undefined for a page that belongs nowhere, such as an error. */
+  /** Undefined for a page outside the menu, such as an error. */
   readonly place?: (typeof places)[number][0];
-  /** The path under which the page loads itself again. */
+  /** The path from which the page reloads itself. */
   readonly refresh?: string | undefined;
   readonly content: Html;
 }
@@ -55,14 +53,13 @@ ${hidden("csrf", reader.csrf)}
 </header>`;
 }
 
-/** A hidden field of a form. */
 export function hidden(name: string, value: string): Html {
   return html`<input type="hidden" name="${name}" value="${value}">`;
 }
 
 const bareHeader = html`<header>${brand}</header>`;
 
-/** The whole document. @param reader undefined if nobody is signed in */
+/** Renders the whole document. @param reader undefined if no one is signed in */
 export function renderConsolePage(
   { title, place, content, refresh }: ConsolePage,
   reader: Reader | undefined,
@@ -90,7 +87,7 @@ ${content}
 
 const REFRESH_SECONDS = 30;
 
-/** Whether a page refreshes itself, which its reader may pause (WCAG 2.2.1). */
+/** Automatic refresh, which the reader can pause (WCAG 2.2.1). */
 export interface Refreshing {
   readonly path: string;
   readonly isPaused: boolean;
@@ -98,7 +95,7 @@ export interface Refreshing {
   readonly now: number;
 }
 
-/** Says when the page was loaded, and pauses or resumes its refreshing. */
+/** Shows when the page was loaded, and pauses or resumes its refreshing. */
 export function refreshNote({ path, isPaused, now }: Refreshing): Html {
   const time = new Date(now).toISOString().slice(11, 19);
   return isPaused
@@ -106,22 +103,23 @@ export function refreshNote({ path, isPaused, now }: Refreshing): Html {
     : html`<p class="quiet">Last refreshed at ${time} UTC, every ${String(REFRESH_SECONDS)} seconds. <a href="${path}?refresh=off">Pause</a></p>`;
 }
 
-/** The heading of a page, with what can be done there beside it. */
 export function heading(title: string | Html, actions: Html = nothing): Html {
   const beside = actions === nothing ? nothing : html`<p class="actions">${actions}</p>`;
   return html`<div class="head"><h1>${title}</h1>${beside}</div>`;
 }
 
-/** A column of a table: its name, and what stands in it where that is not any text. */
+/** A table column. The kind is set for numbers and moments. */
 export type Column = string | readonly [name: string, kind: "number" | "moment"];
 
-/** A row's cells, one a column. */
 type Row = readonly (Html | string)[];
 
-/** A word that may be broken where its column is narrow; others never are on a wide screen. */
+/**
+ * Words of this length may be broken in a narrow column; shorter ones are not broken on a wide
+ * screen.
+ */
 const LONG_WORD = /[^\s-]{24}/;
 
-/** A table that becomes a list of cards where there is no room for columns. */
+/** A table that becomes a list of cards on narrow screens. */
 export function table(label: string, columns: readonly Column[], rows: readonly Row[]): Html {
   const heads = columns.map((column) => {
     const [name, kind = ""] = typeof column === "string" ? [column] : column;
@@ -143,7 +141,7 @@ export function table(label: string, columns: readonly Column[], rows: readonly 
 
 /** Entries as every page shows them. */
 
-/** A path with parameters; those that are undefined are left out. */
+/** Builds a path with parameters; undefined ones are omitted. */
 export function pathOf(
   path: string,
   parameters: Readonly<Record<string, string | undefined>>,
@@ -154,35 +152,32 @@ export function pathOf(
   return `${path}?${query}`;
 }
 
-/** A role, which looks the same wherever it stands. */
 export function roleBadge(role: EntryRole): Html {
   return html`<span class="role ${role}">${role}</span>`;
 }
 
-/** What an entry says besides its role and its end, in words. */
+/** Describes an entry's limits, except role and expiry. */
 export function narrowing({ expires: _, ...grant }: Grant): Html {
   const words = limitsInWords(grant);
   return words === "" ? html`<span class="dim">not narrowed</span>` : html`${words}`;
 }
 
-/** How long an entry holds. @param now epoch milliseconds */
+/** How long an entry is valid. @param now epoch milliseconds */
 export function until({ expires }: Grant, now: number): Html {
   if (expires === undefined) return html`<span class="dim">no end</span>`;
   const time = writtenTime(expires).replace("T", " ").replace("Z", " UTC");
   return expires > now ? html`${time}` : html`<span class="state bad">ended ${time}</span>`;
 }
 
-/** What there is to know of an account at a glance. */
 export function accountMark(user: User | undefined): Html {
   if (user === undefined) return html`<span class="hint">known to an external server</span>`;
   if (user.disabled) return html`<span class="state bad">disabled</span>`;
   return user.passwordHash === undefined ? html`<span class="hint">no password</span>` : nothing;
 }
 
-/** What a form was filled in with, by the names of its fields. */
+/** Submitted form values by field name. */
 export type Fields = ReadonlyMap<string, string>;
 
-/** What a form was filled in with, and what was wrong with it. */
 interface Filled {
   readonly fields: Fields;
   readonly failure?: Failure | undefined;
@@ -195,11 +190,11 @@ interface FieldOptions {
   readonly type?: string;
   readonly isRequired?: boolean;
   readonly autocomplete?: string;
-  /** Values that the browser offers; others may be typed. */
+  /** Values that the browser suggests; others may be typed. */
   readonly offered?: readonly string[] | undefined;
 }
 
-/** The hint and the error message of a field, and the attributes that refer to them. */
+/** The hint and the error message of a field, and the ARIA attributes that refer to them. */
 function notes({ failure }: Filled, { name, hint }: FieldOptions) {
   const wrong = failure?.fields?.get(name);
   const ids = [
@@ -207,7 +202,7 @@ function notes({ failure }: Filled, { name, hint }: FieldOptions) {
     ...(hint === undefined ? [] : [`${name}-hint`]),
   ];
   const described = ids.length === 0 ? nothing : html` aria-describedby="${ids.join(" ")}"`;
-  // The browser focuses the first of them.
+  // With several invalid fields, the browser focuses the first.
   const invalid = wrong === undefined ? nothing : html` aria-invalid="true" autofocus`;
   return {
     attributes: html`${described}${invalid}`,
@@ -215,7 +210,7 @@ function notes({ failure }: Filled, { name, hint }: FieldOptions) {
   };
 }
 
-/** A field with one line. A password is never shown again. */
+/** A one-line field. A password is never sent back to the browser. */
 export function field(view: Filled, options: FieldOptions): Html {
   const { name, label, type = "text", isRequired = false, autocomplete = "off" } = options;
   const { offered = [] } = options;
@@ -231,7 +226,6 @@ export function field(view: Filled, options: FieldOptions): Html {
 ${text}</div>`;
 }
 
-/** A field with several lines. */
 export function area(view: Filled, options: FieldOptions): Html {
   const { name, label } = options;
   const { attributes, text } = notes(view, options);
@@ -240,7 +234,6 @@ export function area(view: Filled, options: FieldOptions): Html {
 ${text}</div>`;
 }
 
-/** A field with a few values. */
 export function choice(view: Filled, options: FieldOptions, values: readonly string[]): Html {
   const { name, label } = options;
   const { attributes, text } = notes(view, options);
@@ -252,13 +245,12 @@ export function choice(view: Filled, options: FieldOptions, values: readonly str
 ${text}</div>`;
 }
 
-/** A box that is ticked or not. */
 export function box({ fields }: Filled, { name, label }: FieldOptions): Html {
   const checked = fields.get(name) === "yes" ? html` checked` : nothing;
   return html`<label class="choice"><input type="checkbox" name="${name}" value="yes"${checked}>${label}</label>`;
 }
 
-/** Values as a text field holds them: `id, name`; a lone `-` stands for none of them. */
+/** Parses a comma-separated list such as `id, name`; a single `-` means no names. */
 export function listedIn(text: string | undefined): string[] {
   return (text ?? "")
     .split(",")
@@ -266,7 +258,7 @@ export function listedIn(text: string | undefined): string[] {
     .filter((one) => one !== "");
 }
 
-/** A box for each of several names: `listedIn` what the field would hold as text. */
+/** A check box per name. Checked ones are those that `listedIn` finds in the field's text. */
 export function boxes(view: Filled, options: FieldOptions, none?: string): Html {
   const { name, label, offered = [] } = options;
   const { attributes, text } = notes(view, options);
@@ -281,7 +273,7 @@ export function boxes(view: Filled, options: FieldOptions, none?: string): Html 
 <div class="boxes">${list}</div>${text}</fieldset>`;
 }
 
-/** Puts the boxes of a form together again: `columns:id` and `columns:name` to `columns`. */
+/** Joins the check boxes of a form: `columns:id` and `columns:name` become `columns`. */
 export function gatherBoxes(form: Fields): Fields {
   const gathered = new Map<string, string>();
   for (const [key, value] of form) {
@@ -292,7 +284,6 @@ export function gatherBoxes(form: Fields): Fields {
   return gathered;
 }
 
-/** The field for a password that somebody else is given. */
 export function newPassword(view: Filled, label: string): Html {
   return field(view, {
     name: "new_password",
@@ -313,10 +304,9 @@ function passwordAgain(failure: Failure | undefined): Html {
 <input id="own-password" name="password" type="password" autocomplete="current-password" required${attributes}>${text}</div>`;
 }
 
-/** The field for the password of whoever is signed in. */
 export const ownPassword: Html = passwordAgain(undefined);
 
-/** What went wrong the last time, and what somebody else has changed. */
+/** Shows what failed at the last attempt and what another user has changed. */
 export function failureNote(failure: Failure | undefined): Html {
   if (failure === undefined) return nothing;
   const { message, changed } = failure;
@@ -331,20 +321,18 @@ export function failureNote(failure: Failure | undefined): Html {
   }</div>`;
 }
 
-/** What a form that changes something was filled in with, and what it carries besides. */
 export interface ChangingForm {
   readonly fields: Fields;
   readonly csrf: string;
-  /** What its reader saw of the user, line by line. */
+  /** What the reader saw of the user, line by line. */
   readonly seen: readonly string[];
   readonly failure: Failure | undefined;
 }
 
-/** What the page of such a form says. */
 interface ChangingPage {
   readonly title: string;
   readonly heading: Html;
-  /** Whom it is about; undefined for somebody new. */
+  /** Undefined for a new user. */
   readonly username?: string;
   readonly sentence?: string;
   readonly action: string;
@@ -352,12 +340,12 @@ interface ChangingPage {
   readonly button: Html;
 }
 
-/** What a user has now, in a form that would change it. */
+/** A user's current state, in a form that would change it. */
 export function seenList(username: string, seen: readonly string[]): Html {
   return html`<p><bdi>${username}</bdi> has now:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`;
 }
 
-/** The page of a form that asks for the reader's own password, and is sent once. */
+/** A page with a form that asks for the reader's own password and is submitted once. */
 export function changingPage(
   { csrf, seen, failure }: ChangingForm,
   { title, heading, username, sentence, action, form, button }: ChangingPage,

@@ -22,31 +22,29 @@ import type { StoreStatus } from "../store/status.ts";
 import type { LoadedVersion } from "./access-history.ts";
 import type { HeldSessions } from "./sessions.ts";
 
-/** A place that queries go to. */
 export interface UpstreamState {
-  /** As the configuration names it. */
+  /** The name in the configuration. */
   readonly name: string;
-  /** The databases that live there by their names; undefined where all others live. */
+  /** The databases on this upstream by name; undefined for the upstream of all others. */
   readonly databases: readonly string[] | undefined;
   readonly isUp: boolean;
-  /** False while queries go to others, since it has failed. */
+  /** False after a failure, while queries go to other upstreams. */
   readonly isLive: boolean;
-  /** Connections that carry a query, and queries in line for one. */
+  /** Connections that carry a query, and queries in the queue. */
   readonly busy: number;
   readonly waiting: number;
 }
 
-/** A certificate by which the gateway speaks TLS itself. */
+/** The gateway's own TLS certificate. */
 export interface CertificateState {
   readonly names: string;
   readonly expires: Date;
-  /** Why what its files hold by now is not served. */
+  /** Why the current files are not in use. */
   readonly failure: string | undefined;
 }
 
-/** What replicas share, as one of them sees it. */
+/** The shared store as this replica sees it. */
 export interface StoreState {
-  /** This replica's name. */
   readonly own: string;
   /** False while the store does not answer. */
   readonly isReached: boolean;
@@ -56,110 +54,110 @@ export interface StoreState {
   readonly status: StoreStatus | undefined;
 }
 
-/** What the gateway is by now, besides its users and grants. */
+/** The current state of the gateway, except users and grants. */
 export interface GatewayState {
   readonly version: string;
-  /** Why the configuration's file, as it is by now, is not in force, if so. */
+  /** Why the current configuration file is not in force, if so. */
   readonly configurationFailure: string | undefined;
   readonly upstreams: readonly UpstreamState[];
   readonly algorithm: string;
   /** The keys that sign or verify, newest first. */
   readonly keys: readonly KeyFacts[];
-  /** Why the keys that are held are not those in force, if so. */
+  /** Why the stored keys are not in force, if so. */
   readonly keysFailure: string | undefined;
-  /** Undefined for a gateway that does not speak TLS. */
+  /** Undefined without TLS. */
   readonly certificate: CertificateState | undefined;
-  /** Undefined where files hold everything. */
+  /** Undefined if all state is in files. */
   readonly store: StoreState | undefined;
 }
 
-/** What becomes of a query. */
+/** The decision on a query. */
 export interface Explanation {
   readonly allowed: boolean;
-  /** As the gateway answers it, `allowed` if it is. */
+  /** The code of the gateway's answer; `allowed` if the query is allowed. */
   readonly code: string;
   readonly message?: string | undefined;
   readonly query?: { readonly accesses: readonly Access[] };
   readonly decided?: { readonly decisions: readonly Decision[] };
-  /** What goes up, if it does. */
+  /** The bytes that would be forwarded, if any. */
   readonly body?: Buffer;
 }
 
-/** What somebody has to approve, and what it would do. */
 export interface ApprovalDesk {
   /**
-   * Works on the approvals; undefined if none was ever asked for.
+   * Runs `work` on the approvals; returns undefined if none was ever requested.
    *
    * @throws Refusal `approvals_failed`, and what `work` throws
    */
   use<Result>(work: (store: ApprovalStore) => Promise<Result>): Promise<Result | undefined>;
-  /** Milliseconds for which one that is given is good. */
+  /** Milliseconds for which an approval is valid. */
   readonly wait: number;
-  /** The rows that a query which waits would touch, for an approver. */
+  /** The rows that a pending query would change, for an approver. */
   rowsFor(approver: string, approval: Approval, body: Buffer): Promise<ShownRows | NoPreview>;
 }
 
-/** What the consoles of all replicas share, so that each takes what another has begun. */
+/**
+ * State that the consoles of all replicas share, so that each can continue what another has begun.
+ */
 export interface SharedConsole {
   readonly sessions: HeldSessions;
-  /** What the tokens of forms are made of. */
+  /** The secret from which form tokens are made. */
   readonly formSecret: Uint8Array;
 }
 
-/** Names of the schema that a form may offer; empty lists where the upstream does not tell. */
+/** Schema names that a form suggests; empty lists if the upstream does not tell. */
 export interface SchemaNames {
   readonly databases: readonly string[];
-  /** Of the database that the form names. */
+  /** Tables of the database that the form names. */
   readonly tables: readonly string[];
-  /** Of the table, or of those that fit the pattern. */
+  /** Columns of the table, or of the tables that match the pattern. */
   readonly columns: readonly string[];
 }
 
-/** What the console is given by the gateway that it belongs to. */
 export interface ConsoleOptions {
   readonly listen: ListenAddress;
-  /** How browsers reach it behind a front; empty for this machine alone. */
+  /** The URL of the console through a reverse proxy; empty for this machine only. */
   readonly publicUrl: string;
   readonly gatewayUrl: string;
-  /** Milliseconds in which a request must have arrived whole. */
+  /** Milliseconds in which a whole request must arrive. */
   readonly requestTimeout: number;
-  /** Undefined where sessions are this process's own. */
+  /** Undefined if sessions belong to this process. */
   readonly shared: SharedConsole | undefined;
   readonly access: AccessRules;
-  /** Of the configured issuers of external users. */
+  /** Prefixes of the configured issuers of external users. */
   readonly issuerPrefixes: readonly string[];
   readonly revocations: LiveRevocations;
   readonly login: LoginContext;
   readonly passwordRule: PasswordRule;
   readonly originOf: (request: IncomingMessage) => LoginOrigin;
   readonly state: () => Promise<GatewayState>;
-  /** Versions of users and grants from before the start, the newest first; undefined: none are kept. */
+  /** Reads versions from before the start, newest first; undefined if none are kept. */
   readonly earlierVersions: (() => Promise<readonly LoadedVersion[]>) | undefined;
-  /** What becomes of a query, as the gateway would decide on it now. */
+  /** Decides a query as the gateway would now. */
   readonly explain: (user: string, via: EntryPoint, body: Buffer) => Explanation;
-  /** Names on which `actor` may grant. */
+  /** Schema names on which `actor` may grant. */
   readonly names: (actor: Subject, database: string, table: string) => Promise<SchemaNames>;
   /**
-   * Changes users and grants for somebody, and has the audit tell of it.
+   * Changes users and grants, and writes the change to the audit.
    *
    * @param endsTokensOf a user whose tokens end with the change
-   * @returns the state as it was written
+   * @returns the state as written
    */
   readonly change: (
     username: string,
     plan: (current: Snapshot) => readonly Change[],
     endsTokensOf?: string,
   ) => Promise<Snapshot>;
-  /** Has the audit tell what somebody has changed besides. */
+  /** Writes another change of a user to the audit. */
   readonly noteChange: (username: string, change: AuditedChange) => void;
-  /** Where the audit is written; undefined if it goes to the log. */
+  /** Undefined if the audit goes to the log. */
   readonly auditFile: string | undefined;
   readonly approvals: ApprovalDesk;
-  /** What the embedded authorization server remembers; undefined if there is none. */
+  /** State of the embedded authorization server; undefined if there is none. */
   readonly applications: StateStore | undefined;
-  /** The clients that the operator has named in the configuration. */
+  /** The clients named in the configuration. */
   readonly clients: readonly ConfiguredClient[];
-  /** For the audit; `fields` never hold a secret. */
+  /** For the audit; `fields` must never hold a secret. */
   readonly onEvent: (
     name: string,
     fields: Readonly<Record<string, unknown>>,

@@ -20,13 +20,13 @@ import { type ConsolePage, heading, pathOf, roleBadge, table, until } from "./fr
 import { type StateView, summary as stateSummary, stateViewOf, versionList } from "./state.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
-/** What the page shows. Times in epoch milliseconds. */
+/** Times in epoch milliseconds. */
 interface OverviewView {
   readonly now: number;
-  /** When the first hour of the chart begins. */
+  /** Begin of the chart's first hour. */
   readonly since: number;
   readonly isManager: boolean;
-  /** Rows of each list. */
+  /** Rows per list. */
   readonly shown: number;
   /** For administrators. */
   readonly state: StateView | undefined;
@@ -34,26 +34,26 @@ interface OverviewView {
   readonly hasFile: boolean;
   /** Undefined if it cannot be read now. */
   readonly summary: AuditSummary | undefined;
-  /** The grant that would have let something pass. */
+  /** Drafts the grant that would have allowed a denied operation. */
   readonly draft: (line: ReadLine) => DraftedGrant | undefined;
-  /** Approvals that the reader decides on, and others that it may see. */
+  /** Approvals that the reader may decide, and others that the reader may see. */
   readonly waiting: readonly Approval[];
   readonly others: readonly Approval[];
-  /** Grants that end this week: the first, and how many there are. */
+  /** The first grants that expire this week, and the number of all of them. */
   readonly ending: readonly Grant[];
   readonly endingCount: number;
   readonly changes: readonly AccessEvent[];
-  /** Epoch seconds since when changes are known; undefined where a log has all. */
+  /** Epoch seconds since when changes are known; undefined if a log has all. */
   readonly historySince: number | undefined;
 }
 
 const HOUR_MS = 3_600_000;
-/** Units of the chart: its area, and the room for the words beside it. */
+/** In SVG units: the chart area, and the room for labels. */
 const chart = { width: 720, height: 190, right: 40, top: 12, bottom: 26 };
-/** So that a single denial can be seen and reached. */
+/** Makes a single denial visible and clickable. */
 const LEAST_HEIGHT = 4;
 
-/** The next 1, 2 or 5 with zeros. */
+/** Rounds up to 1, 2 or 5 times a power of ten. */
 function roundedUp(count: number): number {
   const power = 10 ** Math.floor(Math.log10(Math.max(count, 4)));
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= count) ?? count;
@@ -67,7 +67,7 @@ function shortly(count: number): string {
   return count.toLocaleString("en", { notation: "compact" });
 }
 
-/** The lines of the audit of one hour. */
+/** Link to the audit lines of one hour. */
 function linesOf(begin: number, { denials }: HourCount): string {
   const [since, to] = [begin, begin + HOUR_MS].map((one) =>
     new Date(one).toISOString().slice(0, 16),
@@ -75,7 +75,7 @@ function linesOf(begin: number, { denials }: HourCount): string {
   return pathOf("/audit", { since, until: to, outcome: denials > 0 ? "denied" : undefined });
 }
 
-/** The bars of one hour, which lead to its lines. */
+/** The bars of one hour, which link to its lines. */
 function bars(one: HourCount, at: number, count: number, most: number, since: number): Html {
   const { queries, denials } = one;
   if (queries === 0) return nothing;
@@ -224,7 +224,6 @@ function ending({ ending: grants, endingCount, isManager, now }: OverviewView): 
   )}${more > 0 ? html`<p class="quiet">${String(more)} more end this week.</p>` : nothing}`;
 }
 
-/** The numbers of the page at a glance. */
 function figures({ summary, waiting, endingCount, isManager }: OverviewView): Html {
   const sum = (name: keyof HourCount) =>
     summary?.hours.reduce((total, hour) => total + hour[name], 0);
@@ -241,7 +240,6 @@ function figures({ summary, waiting, endingCount, isManager }: OverviewView): Ht
   return html`<dl class="figures">${counts.map(([label, count]) => html`<div class="sheet"><dt>${label}</dt><dd>${count === undefined ? "-" : shortly(count)}</dd></div>`)}</dl>`;
 }
 
-/** The first page of the console. */
 function overviewPage(view: OverviewView): ConsolePage {
   const { state, isManager, changes, now, historySince } = view;
   return {
@@ -261,13 +259,13 @@ ${isManager ? html`<h2>Last changes</h2>${versionList(changes, historySince)}` :
 
 const HOURS = 24;
 const WEEK_MS = 7 * 24 * HOUR_MS;
-/** Rows of each list. */
+/** Rows per list. */
 const SHOWN = 5;
 const PATIENCE_MS = 3000;
-/** Reading a compressed file is not given up in between. */
+/** Hard limit, since `PATIENCE_MS` does not interrupt the reading of a compressed file. */
 const LONGEST_MS = 10_000;
 
-/** What the audit tells of the last day; undefined if there is no file, or it cannot be read now. */
+/** Summarizes the audit of the last day; undefined if there is no file or it cannot be read now. */
 async function askSummary(
   c: ConsoleRequest,
   visitor: Visitor,
@@ -287,7 +285,10 @@ async function askSummary(
   }
 }
 
-/** Grants that end within a week, the next to end first: those on databases that a visitor manages, or its own. */
+/**
+ * Grants that expire within a week, soonest first: those on databases that the visitor manages, or
+ * the visitor's own.
+ */
 async function endingGrants(visitor: Visitor, now: number): Promise<Grant[]> {
   const { snapshot, actor, isManager } = visitor;
   const isSoon = ({ expires = 0 }: Grant) => expires > now && expires <= now + WEEK_MS;
@@ -304,7 +305,10 @@ async function endingGrants(visitor: Visitor, now: number): Promise<Grant[]> {
   return found.sort((one, other) => (one.expires ?? 0) - (other.expires ?? 0));
 }
 
-/** The last changes that a visitor may see: an administrator all, others those on their databases. */
+/**
+ * The latest changes that a visitor may see: all for an administrator, otherwise those on managed
+ * databases.
+ */
 async function lastChanges(c: ConsoleRequest, visitor: Visitor): Promise<AccessEvent[]> {
   const { snapshot, actor, isAdministrator, isManager } = visitor;
   if (!isManager) return [];
@@ -320,7 +324,7 @@ async function lastChanges(c: ConsoleRequest, visitor: Visitor): Promise<AccessE
     .slice(0, SHOWN);
 }
 
-/** `GET /overview`: what happened in the last day, and what needs somebody. */
+/** `GET /overview`: what happened in the last day, and what needs attention. */
 export async function showOverview(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot, actor, isAdministrator, isManager } = visitor;

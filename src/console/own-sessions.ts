@@ -10,7 +10,7 @@ import { type ConsolePage, heading, hidden, table } from "./frame.ts";
 import type { Session } from "./sessions.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
-/** A session of the console. Times in epoch seconds. */
+/** Times in epoch seconds. */
 interface SessionRow {
   readonly tokenId: string;
   readonly username: string;
@@ -18,15 +18,15 @@ interface SessionRow {
   readonly userAgent: string;
   readonly started: number;
   readonly used: number;
-  /** Until it ends by itself, if it is not used. */
+  /** Until the session expires if unused. */
   readonly minutesLeft: number;
   /** True for the session that shows the page. */
   readonly isThis: boolean;
 }
 
-/** An app that somebody has let in. */
+/** An app that a user has authorized. */
 interface ApplicationRow extends Connection, KnownClient {
-  /** Epoch seconds at which its user is asked again. */
+  /** Epoch seconds at which the user has to consent again. */
   readonly endsAt: number;
 }
 
@@ -34,13 +34,13 @@ interface SessionsView {
   readonly csrf: string;
   readonly reader: string;
   readonly isAdministrator: boolean;
-  /** Whose they are; undefined for everybody's. */
+  /** Undefined for all users. */
   readonly username: string | undefined;
   readonly sessions: readonly SessionRow[];
   readonly applications: readonly ApplicationRow[];
-  /** How many there are besides. */
+  /** Number of further rows. */
   readonly more: number;
-  /** False if another server lets apps in. */
+  /** False if another server authorizes apps. */
   readonly hasApplications: boolean;
 }
 
@@ -48,7 +48,7 @@ function button(csrf: string, action: string, field: [string, string], label: Ht
   return html`<form method="post" action="${action}">${hidden("csrf", csrf)}${hidden(...field)}<button class="small">${label}</button></form>`;
 }
 
-/** Words for what is not seen by those who hear the page. */
+/** Text for screen readers only. */
 function unseen(text: string | Html): Html {
   return html`<span class="unseen">${text}</span>`;
 }
@@ -133,7 +133,6 @@ function applicationSection(view: SessionsView): Html {
   return html`<p class="sheet empty">No app is connected. One appears here once somebody has let it in.</p>`;
 }
 
-/** The page of sessions and connected applications. */
 function sessionsPage(view: SessionsView): ConsolePage {
   const { isAdministrator, sessions, more } = view;
   return {
@@ -151,7 +150,7 @@ ${endEverything(view)}`,
   };
 }
 
-/** Browsers by what they say of themselves; each says that it is those after it, too. */
+/** Browsers by User-Agent, in this order: each one also claims to be those after it. */
 const browsers = [
   [/\bEdg(?:A|iOS)?\/(\d+)/, "Edge"],
   [/\bOPR\/(\d+)/, "Opera"],
@@ -168,7 +167,7 @@ const systems = [
   [/\bLinux\b/, "Linux"],
 ] as const;
 
-/** A browser as people call it; what is none of the usual ones is shown as it is. */
+/** The common name of a browser; an unknown User-Agent is shown as it is. */
 export function browserNamed(userAgent: string): string {
   for (const [pattern, name] of browsers) {
     const version = pattern.exec(userAgent)?.[1];
@@ -179,10 +178,10 @@ export function browserNamed(userAgent: string): string {
   return userAgent || "a browser that does not say what it is";
 }
 
-/** Sessions, or apps, that a page shows. */
+/** Sessions or apps per page. */
 const SHOWN = 200;
 
-/** The apps that users, or one of them, have let in and that have access. */
+/** The apps with access, authorized by one user or by any. */
 async function connectedTo(c: ConsoleRequest, username: string | undefined): Promise<Connection[]> {
   const { access, revocations, applications: store } = c.var.options;
   if (store === undefined) return [];
@@ -210,13 +209,13 @@ function sessionRow(c: ConsoleRequest, session: Session, own: Session): SessionR
   };
 }
 
-/** Whose sessions a visitor is shown: an administrator everybody's, everybody else their own. */
+/** Administrators may ask for any user or for all; other visitors see only their own sessions. */
 function whose({ isAdministrator, actor }: Visitor, asked: string | undefined): string | undefined {
   if (!isAdministrator) return actor.username;
   return asked === "" ? undefined : asked;
 }
 
-/** `GET /sessions`: who is signed in, and which apps have access. */
+/** `GET /sessions`: sessions and apps with access. */
 export async function showSessions(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const username = whose(visitor, c.req.query("user"));
@@ -235,7 +234,7 @@ export async function showSessions(c: ConsoleRequest): Promise<Response> {
   return sendPage(c, visitor, page);
 }
 
-/** `POST /sessions/end`: one session of the console is over. */
+/** `POST /sessions/end`: ends one session of the console. */
 export async function endSession(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
   const id = c.var.form.get("session");
@@ -250,7 +249,7 @@ export async function endSession(c: ConsoleRequest): Promise<Response> {
   return c.redirect("/sessions", 303);
 }
 
-/** `POST /sessions/disconnect`: an app has no access any more. */
+/** `POST /sessions/disconnect`: ends the access of an app. */
 export async function endApplication(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
   const id = c.var.form.get("grant");
@@ -265,7 +264,7 @@ export async function endApplication(c: ConsoleRequest): Promise<Response> {
   return c.redirect("/sessions", 303);
 }
 
-/** `POST /sessions/end-all`: every token, app and session that a user has by now is over. */
+/** `POST /sessions/end-all`: ends every current token, app and session of a user. */
 export async function endAll(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
   const username = c.var.form.get("user") ?? "";

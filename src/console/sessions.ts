@@ -5,25 +5,25 @@ import { credentialOf, earliestIssue, identify } from "../identity/authenticate.
 import type { Revocations } from "../identity/revocations.ts";
 import { Refusal } from "../refusal.ts";
 
-/** Milliseconds without a request after which a session ends. */
+/** A session without requests expires after this time. */
 export const IDLE_MS = 30 * 60_000;
-/** Milliseconds after which a session ends, however it is used. */
+/** Every session expires after this time. */
 export const LONGEST_MS = 12 * 3_600_000;
-/** Sessions of one user; past it the one that was not used for the longest time ends. */
+/** Sessions per user; beyond that the one unused for longest ends. */
 const PER_USER = 20;
 
-/** Where a browser is, as its user may recognise it; both are what the browser says. */
+/** Helps users recognize a browser; the browser itself reports both values. */
 interface BrowserPlace {
   readonly address: string;
   readonly userAgent: string;
 }
 
-/** A browser that somebody is signed in with. Times of issue in epoch seconds. */
+/** A signed-in browser. Times of issue are in epoch seconds. */
 export interface Session extends BrowserPlace {
-  /** Names it on pages; opens nothing. */
+  /** Identifies the session on pages; grants no access. */
   readonly tokenId: string;
   readonly username: string;
-  /** The fingerprint of the password that was given. */
+  /** The fingerprint of the password used to sign in. */
   readonly credential: string;
   readonly issuedAt: number;
   /** Milliseconds of the sessions' clock. */
@@ -31,16 +31,16 @@ export interface Session extends BrowserPlace {
   readonly usedAt: number;
 }
 
-/** Sessions by the hashes of their secrets, wherever they are held. */
+/** Storage of sessions under the hashes of their secrets. */
 export interface HeldSessions {
   add(key: string, session: Session): Promise<void>;
   /**
-   * One whose time is not over; its times are of this process's clock.
+   * Finds an unexpired session; its times are by this process's clock.
    *
    * @param isPassive true for a page that refreshes itself, which does not count as use
    */
   use(key: string, isPassive: boolean): Promise<Session | undefined>;
-  /** Those of a user, or all, whose time is not over. */
+  /** Unexpired sessions of a user, or of all. */
   list(username: string | undefined): Promise<readonly Session[]>;
   end(tokenId: string): Promise<void>;
 }
@@ -49,7 +49,7 @@ function msLeft({ startedAt, usedAt }: Session, now: number): number {
   return Math.min(startedAt + LONGEST_MS, usedAt + IDLE_MS) - now;
 }
 
-/** Sessions in memory: a restart ends all of them. */
+/** Sessions in memory, which end with the process. */
 class SessionsInMemory implements HeldSessions {
   readonly #now: () => number;
   readonly #held = new Map<string, Session>();
@@ -90,7 +90,6 @@ class SessionsInMemory implements HeldSessions {
   }
 }
 
-/** Where users are looked up. */
 interface SessionContext {
   readonly snapshot: () => Snapshot;
   readonly revocations: Pick<Revocations, "isRevoked" | "earliestIssue">;
@@ -101,15 +100,15 @@ function digest(secret: string): string {
 }
 
 /**
- * The sessions of the console. Each is held under the hash of its secret, and held against the
- * access rules and the revocations whenever it is used.
+ * The sessions of the console. Each is stored under the hash of its secret, and checked against the
+ * access rules and the revocations at every use.
  */
 export class Sessions {
   readonly #context: SessionContext;
   readonly #now: () => number;
   readonly #held: HeldSessions;
 
-  /** @param now milliseconds of a clock that is never set */
+  /** @param now milliseconds of a monotonic clock */
   constructor(
     context: SessionContext,
     now: () => number = () => performance.now(),
@@ -120,7 +119,7 @@ export class Sessions {
     this.#held = held;
   }
 
-  /** Signs a user in. @returns the secret that the browser keeps */
+  /** Signs a user in. @returns the secret for the browser */
   async open(user: User, { address, userAgent }: BrowserPlace): Promise<string> {
     const secret = randomBytes(32).toString("base64url");
     const now = this.#now();
@@ -130,7 +129,7 @@ export class Sessions {
       tokenId: randomUUID(),
       username: user.username,
       credential: credentialOf(user),
-      // As for tokens: what was revoked up to some second leaves what comes after it alone.
+      // As for tokens: a revocation up to some second must not end sessions opened after it.
       issuedAt: Math.max(epochSeconds(), earliestIssue(this.#context.revocations, user)),
       startedAt: now,
       usedAt: now,
@@ -140,13 +139,13 @@ export class Sessions {
     return secret;
   }
 
-  /** The session of a browser; undefined if it has none, or one that has ended. */
+  /** The session of a browser; undefined if there is none or it has ended. */
   async use(secret: string, isPassive = false): Promise<Session | undefined> {
     const session = await this.#held.use(digest(secret), isPassive);
     return session !== undefined && (await this.#isGood(session)) ? session : undefined;
   }
 
-  /** Those of a user, or all, the last used first. */
+  /** Sessions of a user, or of all, most recently used first. */
   async list(username?: string): Promise<Session[]> {
     const good: Session[] = [];
     for (const session of await this.#held.list(username)) {
@@ -159,23 +158,23 @@ export class Sessions {
     return this.#held.end(tokenId);
   }
 
-  /** Milliseconds until a session ends by itself. */
+  /** Milliseconds until the session expires if unused. */
   msLeft(session: Session): number {
     return msLeft(session, this.#now());
   }
 
-  /** Epoch seconds of a moment of the sessions' clock. */
+  /** Converts a moment of the sessions' clock to epoch seconds. */
   epochOf(moment: number): number {
     return epochSeconds() - Math.round((this.#now() - moment) / 1000);
   }
 
-  /** False for one whose user may not be signed in any more: it has ended. */
+  /** Ends the session and returns false if its user may no longer be signed in. */
   async #isGood(session: Session): Promise<boolean> {
     try {
       identify(this.#context.snapshot(), this.#context.revocations, session);
       return true;
     } catch (error) {
-      // What is not known now, as while a store is out of reach, ends nothing.
+      // A temporary failure, such as an unreachable store, ends no session.
       if (!(error instanceof Refusal) || error.status !== 401) throw error;
       await this.end(session.tokenId);
       return false;

@@ -5,14 +5,13 @@ import { Refusal } from "../refusal.ts";
 import { hidden, renderConsolePage } from "./frame.ts";
 import { browserCookie, type ConsoleRequest, sessionCookie } from "./visit.ts";
 
-/** A page of this console, with its query; nothing that a browser could take for another site. */
+/** A path of this console with its query; nothing that a browser could resolve to another site. */
 const ownPath = /^\/(?![/\\])[\w/.@%?=&*:+-]*$/;
 
 function nextOf(given: string | undefined): string {
   return given !== undefined && ownPath.test(given) ? given : "/";
 }
 
-/** The name to which the sign-in form of a browser is bound. */
 export function signInFormOf(browser: string): string {
   return `console-sign-in:${browser}`;
 }
@@ -54,20 +53,20 @@ ${loginFields(username, error)}
   return c.html(page, refusal === undefined ? 200 : 401);
 }
 
-/** `GET /sign-in`: the form; whoever is signed in goes on. */
+/** `GET /sign-in`: the form; redirects a visitor who is already signed in. */
 export function getSignIn(c: ConsoleRequest): Response {
   const next = nextOf(c.req.query("next"));
   if (c.var.session !== undefined) return c.redirect(next, 303);
   return showSignIn(c, { username: "", next });
 }
 
-/** `POST /sign-in`: a new session in the place of the browser's old one, by the gateway's own login. */
+/** `POST /sign-in`: logs in through the gateway and replaces the browser's old session. */
 export async function postSignIn(c: ConsoleRequest): Promise<Response> {
   const { options, sessions, form, session: old } = c.var;
   const [username = "", password = ""] = [form.get("username"), form.get("password")];
   const next = nextOf(form.get("next"));
   const origin = options.originOf(c.env.incoming);
-  // What nobody is called may be a password in the wrong field.
+  // An unknown username may be a password typed into the wrong field.
   const known = options.access.snapshot.users.has(username) ? username : undefined;
   const event = { user: known, address: origin.address };
   try {
@@ -84,7 +83,7 @@ export async function postSignIn(c: ConsoleRequest): Promise<Response> {
   }
 }
 
-/** `POST /sign-out`: the session is over, whatever the browser still keeps. */
+/** `POST /sign-out`: ends the session, even if the browser keeps the cookie. */
 export async function postSignOut(c: ConsoleRequest): Promise<Response> {
   const { sessions, options, session } = c.var;
   if (session !== undefined) {
@@ -96,12 +95,12 @@ export async function postSignOut(c: ConsoleRequest): Promise<Response> {
   return c.redirect("/sign-in", 303);
 }
 
-/** True for a page that refreshes itself, which keeps no session alive. */
+/** True for a page that refreshes itself, which must not keep a session alive. */
 function isRefresh(c: ConsoleRequest): boolean {
   return c.req.method === "GET" && c.req.query("refresh") === "auto";
 }
 
-/** The session that the browser shows, if it is one that has not ended. */
+/** The browser's session, unless it has ended. */
 export async function sessionOf(c: ConsoleRequest) {
   const secret = sessionCookie.read(c);
   return secret === undefined ? undefined : c.var.sessions.use(secret, isRefresh(c));

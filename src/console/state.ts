@@ -17,8 +17,6 @@ import {
 import type { CertificateState, GatewayState, StoreState, UpstreamState } from "./options.ts";
 import { type ConsoleRequest, refreshingOf, sendPage, visitorOf } from "./visit.ts";
 
-/** What became of users and grants, version by version. */
-
 const labels: Readonly<Record<ChangedNames["kind"], string>> = {
   usersAdded: "added",
   usersRemoved: "removed, with all grants",
@@ -31,7 +29,7 @@ function written(value: unknown): string {
   return value === undefined ? "none" : JSON.stringify(value);
 }
 
-/** What somebody has got or lost, by signs and colour both. */
+/** Rights gained and lost, marked by signs as well as colors. */
 function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
   const gained =
     gains.length === 0 ? nothing : html`<span class="gain">+ ${gains.join(", ")}</span> `;
@@ -95,7 +93,7 @@ function refused({ at, problems }: FailedReload): Cells {
   return [name, "", "", html`<ul class="plain">${list}</ul>${stayed}`, ""];
 }
 
-/** The versions, the newest first. @param since before when nothing is known here */
+/** Lists versions, newest first. @param since epoch seconds before which changes are unknown */
 export function versionList(events: readonly AccessEvent[], since: number | undefined): Html {
   if (events.length === 0) {
     const sentence =
@@ -113,7 +111,7 @@ export function versionList(events: readonly AccessEvent[], since: number | unde
   return html`${table("Versions of users and grants", head, rows)}<p class="quiet">${before}</p>`;
 }
 
-/** What the page of the gateway's state shows. Times in epoch seconds. */
+/** Times in epoch seconds. */
 export interface StateView extends GatewayState {
   readonly gatewayUrl: string;
   readonly accessVersion: string;
@@ -122,25 +120,25 @@ export interface StateView extends GatewayState {
   readonly revocationsFailure: string | undefined;
   readonly users: number;
   readonly administrators: readonly string[];
-  /** What has become of the access rules, the newest first. */
+  /** Changes of the access rules, newest first. */
   readonly events: readonly AccessEvent[];
-  /** Since when that is known; undefined where a log has all of it. */
+  /** Since when changes are known; undefined if a log has all. */
   readonly since: number | undefined;
   readonly refreshing: Refreshing;
 }
 
 const DAY = 86_400;
-/** Seconds before its end in which a certificate is told of. */
+/** Seconds before a certificate's expiry from which the page warns. */
 const SOON = 14 * DAY;
 
-/** Good or bad, in a word, never by colour alone. */
+/** Marks a state as good or bad, never by color only. */
 function mark(isGood: boolean, good: string, bad: string): Html {
   return isGood
     ? html`<span class="state good">${good}</span>`
     : html`<span class="state bad">${bad}</span>`;
 }
 
-/** A span of time in its largest unit. @param seconds of it */
+/** Formats a number of seconds in its largest unit. */
 function spanOf(seconds: number): string {
   const units = [
     [DAY, "day"],
@@ -196,7 +194,7 @@ function replicas({ own, lag, status }: StoreState): Html {
 <p class="quiet">The store is at version ${String(version)}, in form ${String(form)}; this release reads forms up to ${String(readableForm)}.${lag > 0 ? ` This replica has ${lag} versions to apply.` : ""}</p>`;
 }
 
-/** What needs somebody's attention now, as sentences. */
+/** Describes what needs attention now, one sentence each. */
 function troubles(view: StateView, now: number): string[] {
   const { accessStale, revocationsStale, revocationsFailure, keysFailure, certificate } = view;
   const { configurationFailure } = view;
@@ -224,7 +222,6 @@ function troubles(view: StateView, now: number): string[] {
   return [...found.filter((sentence) => sentence !== false), ...down];
 }
 
-/** Says whether everything is in order. */
 export function summary(view: StateView, now: number): Html {
   const found = troubles(view, now);
   if (found.length === 0)
@@ -249,7 +246,6 @@ ${certificate === undefined ? nothing : certificateFact(certificate)}
 </dl>`;
 }
 
-/** The page of the gateway's state. */
 function statePage(view: StateView): ConsolePage {
   const now = epochSeconds();
   const shared =
@@ -273,10 +269,9 @@ ${versionList(view.events, view.since)}`,
   };
 }
 
-/** Administrators that are named; there may be many. */
+/** Most administrators listed by name. */
 const NAMED = 8;
 
-/** What the gateway is by now, for administrators. */
 export async function stateViewOf(c: ConsoleRequest): Promise<StateView> {
   const { options, history } = c.var;
   const { access, revocations, gatewayUrl } = options;
@@ -300,7 +295,7 @@ export async function stateViewOf(c: ConsoleRequest): Promise<StateView> {
   };
 }
 
-/** `GET /state`: what is in force by now, and what has changed; for administrators. */
+/** `GET /state`: what is in force and what has changed; for administrators. */
 export async function showState(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   requireAdministrator(visitor.snapshot, visitor.actor);

@@ -4,7 +4,7 @@ import { type Database, SHORT_TIMEOUT_MS } from "../store/database.ts";
 import type { Replica } from "../store/replica.ts";
 import { type HeldSessions, IDLE_MS, LONGEST_MS, type Session } from "./sessions.ts";
 
-/** Sessions whose time is not over. */
+/** Unexpired sessions. */
 const alive = `used > clock_timestamp() - interval '${IDLE_MS} ms'
   and started > clock_timestamp() - interval '${LONGEST_MS} ms'`;
 
@@ -30,7 +30,7 @@ const rowShape = z.object({
   ...{ started: z.number(), used: z.number() },
 });
 
-/** The times in the store are how long ago it was. */
+/** The store returns times as ages. */
 function sessionOf(row: z.infer<typeof rowShape>): Session {
   const { username, address, credential, issued, started, used } = row;
   const now = performance.now();
@@ -40,14 +40,14 @@ function sessionOf(row: z.infer<typeof rowShape>): Session {
   };
 }
 
-/** The sessions of the console of every replica, whose times are by the store's clock. */
+/** The console sessions of all replicas, timed by the store's clock. */
 export function sessionsInStore({ query }: Database, replica: Replica): HeldSessions {
   function ask(sql: string, ...values: unknown[]) {
     replica.requireReached();
     return query(sql, values, SHORT_TIMEOUT_MS);
   }
 
-  /** The sessions, once this replica knows what those knew that began them. */
+  /** Returns the sessions once this replica has applied the versions known when they began. */
   async function readAll(rows: readonly unknown[]): Promise<Session[]> {
     const known = rows.map((row) => rowShape.parse(row));
     const newest = Math.max(...known.map(({ version }) => version));

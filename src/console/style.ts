@@ -1,6 +1,5 @@
 import { style } from "../pages/html.ts";
 
-/** The style of the console: that of every page, and what wide pages need. */
 export const consoleStyle = `${style}
 .brand { display: inline-flex; align-items: center; gap: .5rem; font-weight: 700; color: var(--ink); }
 .brand img { display: block; }
@@ -172,5 +171,4 @@ ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
 }
 `;
 
-/** The picture that a browser shows beside the title. */
 export const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3.5" fill="#1d4ed8"/><path d="M4 13V7.5a4 4 0 0 1 8 0V13M8 3.5V13M4 9.25h8" fill="none" stroke="#fff" stroke-width="1.5" stroke-linecap="round"/></svg>`;

@@ -15,7 +15,7 @@ import { type ConsolePage, type Refreshing, renderConsolePage } from "./frame.ts
 import type { ConsoleOptions } from "./options.ts";
 import type { Session, Sessions } from "./sessions.ts";
 
-/** All that a page may need: what lives as long as the console does. */
+/** What pages share for the lifetime of the console. */
 export interface Console {
   readonly options: ConsoleOptions;
   readonly sessions: Sessions;
@@ -23,39 +23,36 @@ export interface Console {
   readonly history: AccessHistory;
 }
 
-/** What is known of a request on its way to a page. */
 export interface ConsoleEnv {
   Bindings: HttpBindings;
   Variables: Console & {
     arrival: Arrival;
-    /** Undefined for a browser that nobody is signed in with. */
+    /** Undefined if no one is signed in. */
     session: Session | undefined;
-    /** What a POST has brought; its token was checked. */
+    /** Fields of a POST whose form token was checked. */
     form: ReadonlyMap<string, string>;
   };
 }
 
-/** A request of a browser. */
 export type ConsoleRequest = Context<ConsoleEnv>;
 
-/** Somebody who is signed in, and the rights by which it acts. */
+/** A signed-in user with the rights in force. */
 export interface Visitor {
   readonly session: Session;
   readonly actor: Subject;
-  /** What a form of its pages carries. */
+  /** The form token for this visitor's pages. */
   readonly csrf: string;
   readonly snapshot: Snapshot;
   readonly isAdministrator: boolean;
-  /** True if it may grant on some database. */
+  /** True if the visitor may grant on some database. */
   readonly isManager: boolean;
 }
 
-/** The name to which the forms of a session are bound. */
 export function formNameOf({ tokenId }: Session): string {
   return `console:${tokenId}`;
 }
 
-/** Who is signed in. @throws Refusal `unauthenticated` if nobody is, whom the way here keeps out */
+/** @throws Refusal `unauthenticated` if no one is signed in, which the middleware rules out */
 export function visitorOf(c: ConsoleRequest): Visitor {
   const { options, guard, session } = c.var;
   if (session === undefined) throw new Refusal("unauthenticated");
@@ -71,12 +68,11 @@ export function visitorOf(c: ConsoleRequest): Visitor {
   };
 }
 
-/** Whether a page refreshes itself, as its address says. */
+/** Reads from the URL whether a page refreshes itself. */
 export function refreshingOf(c: ConsoleRequest): Refreshing {
   return { path: c.req.path, isPaused: c.req.query("refresh") === "off", now: Date.now() };
 }
 
-/** Answers with a page in the console's frame. */
 export function sendPage(
   c: ConsoleRequest,
   visitor: Visitor,
@@ -86,15 +82,15 @@ export function sendPage(
   return c.html(renderConsolePage(page, visitor), status);
 }
 
-/** How a browser has come: by the public URL, or from this machine itself. */
+/** How the browser reached the console: through the public URL or on this machine. */
 interface Arrival {
   /** The console's origin as the browser sees it. */
   readonly origin: string;
-  /** True behind https: then the cookie is bound to the host, and to https. */
+  /** True over https: the cookie is then bound to the host and to https. */
   readonly isSecure: boolean;
 }
 
-/** A host as URLs spell it, with its port, and nothing else. */
+/** Parses a host with its port as URLs spell it; rejects anything else. */
 function readHost(host: string): URL | undefined {
   const url = URL.parse(`http://${host}`);
   const isPlain = url?.host === host.toLowerCase() || `${url?.host}:80` === host.toLowerCase();
@@ -102,12 +98,12 @@ function readHost(host: string): URL | undefined {
 }
 
 /**
- * Tells by which of the console's names a request has come; undefined for every other name, so that
- * no page elsewhere can have its own name lead here (DNS rebinding).
+ * Finds the console's name that a request used; undefined for any other name. A foreign page
+ * therefore cannot point its own name here (DNS rebinding).
  *
  * @param publicUrl empty if there is none
  * @param port the listener's
- * @param peer the address of who is connected
+ * @param peer the address of the connected client
  */
 function arrivalOf(
   { publicUrl, port }: { publicUrl: string; port: number },
@@ -123,9 +119,9 @@ function arrivalOf(
   return isLocal ? { origin: url.origin, isSecure: false } : undefined;
 }
 
-/** What stands before every page, in this order. */
+/** Middleware for every page, in this order. */
 
-/** Bytes of a form; a query to be explained is the largest thing that one may hold. */
+/** Maximum form size; a query to be explained is the largest value. */
 const FORM_BYTES = 256 * 1024;
 
 const policy = {
@@ -137,7 +133,7 @@ const policy = {
   baseUri: ["'none'"],
 };
 
-/** Nobody keeps or frames a page, and no script runs in it. */
+/** Pages must not be framed, and no script may run in them. */
 export const headers = secureHeaders({
   contentSecurityPolicy: policy,
   xFrameOptions: "DENY",
@@ -145,13 +141,15 @@ export const headers = secureHeaders({
   strictTransportSecurity: false,
 });
 
-/** The same again for caches. */
+/** Sends `Cache-Control: no-store`. */
 export const uncached: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
   await next();
   c.header("Cache-Control", "no-store");
 };
 
-/** Lets requests by the console's own names in. @param port the listener's */
+/**
+ * Rejects requests under any name but the console's own (DNS rebinding). @param port the listener's
+ */
 export function knownHost(port: () => number): MiddlewareHandler<ConsoleEnv> {
   return async (c, next) => {
     const { headers, socket } = c.env.incoming;
@@ -164,8 +162,8 @@ export function knownHost(port: () => number): MiddlewareHandler<ConsoleEnv> {
 }
 
 /**
- * Keeps other sites from having pages loaded into theirs, by what browsers say of a request
- * (Fetch Metadata): they may lead here, and no more.
+ * Keeps other sites from embedding or loading pages, by the Fetch Metadata headers. Other sites may
+ * only link here.
  */
 export const ownPages: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
   const site = c.req.header("sec-fetch-site") ?? "none";
@@ -175,12 +173,12 @@ export const ownPages: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
   await next();
 };
 
-/** Takes forms of the console's own pages alone. */
+/** Accepts only forms from the console's own pages. */
 export const ownForms = csrf({
   origin: (origin, c: ConsoleRequest) => origin === c.var.arrival.origin,
 });
 
-/** A cookie for the server alone; behind https it is bound to the host, too (RFC 6265bis). */
+/** A cookie that scripts cannot read; over https it is also bound to the host (RFC 6265bis). */
 function serverCookie(name: string) {
   const optionsOf = ({ isSecure }: ConsoleEnv["Variables"]["arrival"]) => {
     const common = { path: "/", httpOnly: true, sameSite: "Lax" } as const;
@@ -189,7 +187,7 @@ function serverCookie(name: string) {
   return {
     read: (c: ConsoleRequest) =>
       c.var.arrival.isSecure ? getCookie(c, name, "host") : getCookie(c, name),
-    /** Has a browser keep a value until it is closed. */
+    /** Sets the cookie until the browser is closed. */
     keep: (c: ConsoleRequest, value: string) => setCookie(c, name, value, optionsOf(c.var.arrival)),
     drop: (c: ConsoleRequest) => void deleteCookie(c, name, optionsOf(c.var.arrival)),
   };
@@ -198,12 +196,12 @@ function serverCookie(name: string) {
 /** The secret of a browser's session. */
 export const sessionCookie = serverCookie("gatehouse-console");
 
-/** The name of a browser that nobody is signed in with, to which the sign-in form is bound. */
+/** Identifies a browser that is not signed in; its sign-in form is bound to this name. */
 export const browserCookie = serverCookie("gatehouse-console-browser");
 
 /**
- * Reads the form of a POST. Bytes are counted as they arrive, since a reverse proxy may send the
- * body in chunks.
+ * Reads the form of a POST. Bytes are counted on arrival, since a reverse proxy may send the body
+ * in chunks.
  *
  * @throws Refusal `unsupported_media_type`, `body_too_large`, or `bad_request` for a repeated field
  */
@@ -215,7 +213,7 @@ export async function readForm(c: ConsoleRequest): Promise<ReadonlyMap<string, s
   if (Number(c.req.header("content-length")) > FORM_BYTES) throw new Refusal("body_too_large");
   const chunks: Buffer[] = [];
   let size = 0;
-  // The request stays open when the loop ends early, so that the answer can still be sent.
+  // Keeps the request open when the loop ends early, so that the answer can still be sent.
   for await (const chunk of c.env.incoming.iterator({ destroyOnReturn: false })) {
     size += chunk.length;
     if (size > FORM_BYTES) throw new Refusal("body_too_large");
