@@ -2,20 +2,21 @@ import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
 import type { SslOptions } from "mysql2";
 
-/** How a server is reached, and as whom. */
 export interface ServerAddress {
   readonly host: string;
   readonly port: number;
-  /** The path of a Unix socket, which is taken instead of host and port. */
+  /** Path of a Unix socket, used instead of host and port. */
   readonly socketPath: string | undefined;
   readonly user: string;
   readonly password: string | undefined;
   readonly ssl: SslOptions | undefined;
-  /** How long the server may take to take a connection, in milliseconds; undefined: as ever. */
+  /** In milliseconds. Defaults to `CONNECT_TIMEOUT_MS`. */
   readonly connectTimeout: number | undefined;
 }
 
-/** The words of `ssl-mode`, as MySQL's own clients have them. `PREFERRED` would protect nothing. */
+/**
+ * `ssl-mode` as in MySQL's own clients. `PREFERRED` is left out because it would protect nothing.
+ */
 const sslModes: ReadonlyMap<string, SslOptions | undefined> = new Map([
   ["DISABLED", undefined],
   ["REQUIRED", { rejectUnauthorized: false }],
@@ -25,12 +26,11 @@ const sslModes: ReadonlyMap<string, SslOptions | undefined> = new Map([
 
 const parameters = ["socket", "connect-timeout", "ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"];
 
-/** The port that MySQL and MariaDB listen on. */
 const USUAL_PORT = 3306;
 
 /**
- * Reads `mysql://user:password@host:port/?ssl-mode=VERIFY_IDENTITY`. A password that it leaves out
- * comes from `$MYSQL_PWD`.
+ * Parses `mysql://user:password@host:port/?ssl-mode=VERIFY_IDENTITY`. A missing password comes from
+ * `$MYSQL_PWD`.
  *
  * @throws Error that does not repeat the URL, which may hold the password
  */
@@ -59,7 +59,7 @@ export function parseAddress(url: string): ServerAddress {
   };
 }
 
-/** Reads `connect-timeout`, in seconds, as MySQL's own clients have it. */
+/** Converts seconds, as in MySQL's own clients, to milliseconds. */
 function readTimeout(text: string | null): number | undefined {
   if (text === null) return undefined;
   if (/^[1-9]\d{0,3}$/.test(text)) return Number(text) * 1000;
@@ -76,7 +76,7 @@ function readSsl(host: string, parameters: URLSearchParams): SslOptions | undefi
     throw wrong(`has an unknown ssl-mode; known are ${[...sslModes.keys()].join(", ")}`);
   }
   const options = sslModes.get(mode);
-  // The driver judges the name alone: with an address there would be none to judge.
+  // The driver verifies only host names, so with an address nothing would be verified.
   if (options?.verifyIdentity && isIP(host) !== 0) {
     throw wrong("asks for ssl-mode=VERIFY_IDENTITY, which needs a host name, no address");
   }

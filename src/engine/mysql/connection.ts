@@ -10,13 +10,11 @@ import type { ServerAddress } from "./address.ts";
 import { answered } from "./failures.ts";
 import { MysqlSession, readTraits, settings, traitsQuestion } from "./session.ts";
 
-/** How long it may take to connect and to make settings unless the URL says so, in milliseconds. */
+/** Limit for connecting and for the settings, unless the URL sets another. */
 const CONNECT_TIMEOUT_MS = 5000;
 
-/** How long the server may take to take a request to end a statement, in milliseconds. */
 const PATIENCE_MS = 2000;
 
-/** A connection to MySQL. */
 export class MysqlConnection implements Connection<MysqlSession> {
   readonly session: MysqlSession;
   readonly #address: ServerAddress;
@@ -35,8 +33,7 @@ export class MysqlConnection implements Connection<MysqlSession> {
   }
 
   /**
-   * Makes a connection whose statements take `timeLimit` milliseconds at the most.
-   *
+   * @param timeLimit limit per statement, in milliseconds
    * @throws ConnectionLost, or the server's error if it refuses the connection
    */
   static async open(address: ServerAddress, timeLimit: number): Promise<MysqlConnection> {
@@ -63,7 +60,9 @@ export class MysqlConnection implements Connection<MysqlSession> {
     return !this.#isBroken;
   }
 
-  /** By its number, on a connection of its own; what was begun is taken back with it. */
+  /**
+   * Kills the connection by its id, over another connection. The server rolls back what was begun.
+   */
   async cancel(): Promise<void> {
     if (this.#isBroken) return;
     const { client, socket, ready, stopTimer } = open(this.#address, PATIENCE_MS);
@@ -92,36 +91,37 @@ export class MysqlConnection implements Connection<MysqlSession> {
   }
 }
 
-/** Statements that one connection keeps prepared; the server keeps 16,382 for all of its clients. */
+/** Per connection. The server keeps 16,382 for all of its clients. */
 const PREPARED_STATEMENTS = 32;
 
-/** A connection that has been begun. */
 export interface Opened {
   readonly client: Client;
   readonly socket: Socket;
-  /** Resolves when the server has taken the connection. */
+  /** Resolves when the server has accepted the connection. */
   readonly ready: Promise<unknown>;
-  /** It is cut after the time given, unless this is called. */
+  /** Prevents that the connection is cut after its timeout. */
   stopTimer(): void;
 }
 
 /**
- * Begins a connection, which has `timeout` milliseconds. The socket is our own: of one that the
- * driver has closed it tells nobody who waits.
+ * Starts a connection. The socket is created here, because the driver does not notify those who
+ * wait when it closes one of its own.
+ *
+ * @param timeout in milliseconds
  */
 export function open(address: ServerAddress, timeout: number): Opened {
   const { host, port, socketPath } = address;
   const socket = socketPath === undefined ? connect(port, host) : connect(socketPath);
   socket.setNoDelay(true).setKeepAlive(true);
   const client = createConnection({ ...optionsOf(address), stream: () => socket });
-  // Whoever waits for an answer is told by other means.
+  // Those who wait for an answer are notified separately.
   client.on("error", () => {});
   const ready = answered<unknown>((done) => client.connect((error) => done(error, undefined)));
   const timer = setTimeout(() => socket.destroy(), timeout);
   return { client, socket, ready, stopTimer: () => clearTimeout(timer) };
 }
 
-/** A server that is not what it seems reads no file here, and gets no password in clear text. */
+/** A server under a false identity can read no local file and gets no password in clear text. */
 function optionsOf({ host, socketPath, user, password, ssl }: ServerAddress): ConnectionOptions {
   return {
     host,

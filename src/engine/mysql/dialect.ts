@@ -88,7 +88,7 @@ import {
   visibleDatabase,
 } from "./tables.ts";
 
-/** The tables and views that a query can name, sorted. @throws EngineRefusal `database_not_found` */
+/** @throws EngineRefusal `database_not_found` */
 async function listTables({ session, schema }: MysqlPlace): Promise<string[]> {
   await requireDatabase(session, schema);
   const found = await session.rows(
@@ -100,7 +100,7 @@ async function listTables({ session, schema }: MysqlPlace): Promise<string[]> {
     .sort();
 }
 
-/** A table in MySQL's words. @throws EngineRefusal `database_not_found` or `table_not_found` */
+/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 async function describeTable(place: MysqlPlace, name: string): Promise<TableDescription> {
   const { session, schema } = place;
   const { columns } = await readTable(place, name);
@@ -126,7 +126,7 @@ async function describeTable(place: MysqlPlace, name: string): Promise<TableDesc
       return {
         ...column,
         isSerial: column.isIdentity,
-        // MariaDB writes a default that is none as a word.
+        // MariaDB reports a missing default as a word.
         default: session.server.isMariaDb && value === "NULL" ? undefined : value,
         references,
         comment: isMark ? undefined : remark,
@@ -141,21 +141,18 @@ function textsOf(row: RawRow): (string | undefined)[] {
   return row.map((value) => (value === null ? undefined : String(value)));
 }
 
-/** How rows are put into statements. */
 const options = {
-  /** Values in one statement: the server describes each of them when it prepares the statement. */
+  /** Limited because the server describes each value when it prepares the statement. */
   valuesPerStatement: 2000,
-  /** Characters in one statement, well below what servers take in one packet. */
+  /** In characters, well below what servers accept in one packet. */
   lengthPerStatement: 256 * 1024,
-  // Where zero is a number as any other, `default` is zero.
+  // With `NO_AUTO_VALUE_ON_ZERO`, `default` would be zero.
   nextNumber: sql`null`,
 };
 
 /**
- * A table that is changed.
- *
- * @throws EngineRefusal `database_not_found`, `table_not_found`, or `permission_denied` for one whose engine can
- * take nothing back
+ * @throws EngineRefusal `database_not_found`, `table_not_found`, or `permission_denied` for a table
+ * whose storage engine cannot roll back
  */
 async function targetOf(place: MysqlPlace, name: string): Promise<Target<Raw>> {
   const { session, schema } = place;
@@ -181,7 +178,7 @@ async function targetOf(place: MysqlPlace, name: string): Promise<Target<Raw>> {
   return target;
 }
 
-/** Inserts rows or changes those that are there, all of which count. */
+/** Inserts rows or updates existing ones. All of them count as affected. */
 function* replaceRows(
   { name }: Target<Raw>,
   table: MysqlTable,
@@ -201,7 +198,7 @@ function onDuplicateSql({ update }: Conflict): Fragment {
   return sql` on duplicate key update ${sql.join(sets)}`;
 }
 
-/** Inserts rows one by one, to count them, and to read them again by their keys. */
+/** Inserts rows one by one, to count them and to read them back by their keys. */
 function* insertEach(
   target: Target<Raw>,
   table: MysqlTable,
@@ -236,15 +233,13 @@ function* insertEach(
   return { affected, ...(returning === undefined ? {} : { data }) };
 }
 
-/** The longest name of a column, in characters. */
+/** In characters. */
 const LONGEST_NAME = 64;
 
-/** What a key holds at the most, with some bytes to spare for the lengths of its parts. */
+/** A key takes 3,072 bytes. Some are left for the lengths of its parts. */
 const KEY_BYTES = 3000;
 
 /**
- * Creates a table.
- *
  * @throws EngineRefusal `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
  * `duplicate_column`
  */
@@ -277,7 +272,7 @@ async function readReferred(place: MysqlPlace, name: string): Promise<Referred> 
   return { columns, keys };
 }
 
-/** Drops a table. @throws EngineRefusal `database_not_found` or `table_not_found` */
+/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 async function dropTable(place: MysqlPlace, { table }: DropTable): Promise<Changed> {
   const { session, schema } = place;
   const found = await session.rows(sql`select table_name, table_type
@@ -295,7 +290,7 @@ async function requireFreeName({ session, schema }: MysqlPlace, table: string): 
   if (taken !== undefined) throw tableExists(taken, schema);
 }
 
-/** Names are of the first 65,536 characters, and a space at the end is none of theirs. */
+/** MySQL's names hold only characters up to U+FFFF, and no trailing space. */
 function requireKeepable(name: string): void {
   if (name.length <= LONGEST_NAME && !/[\u{10000}-\u{10ffff}]| $/u.test(name)) return;
   throw new EngineRefusal(
@@ -338,7 +333,7 @@ function defaultSql(column: ColumnDefinition, type: NewType): Fragment {
   const kind = kindOf(descriptionOf(type));
   const stored = storedValue({ name: column.name, type: column.type, kind }, value);
   const literal = sql.raw(literalOf(value, stored));
-  // What a long column holds is an expression to MySQL, and no literal.
+  // For a long column, MySQL takes an expression but no literal.
   return type.name.startsWith("long") ? sql`default (${literal})` : sql`default ${literal}`;
 }
 
@@ -348,7 +343,7 @@ function literalOf(value: PresentValue, stored: unknown): string {
   return numberText(value) ?? String(Number(value));
 }
 
-/** MySQL has no offset without a limit; this is its word for none. */
+/** MySQL has no offset without a limit. This is its value for no limit. */
 const EVERY_ROW = 2n ** 64n - 1n;
 
 const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
@@ -356,7 +351,7 @@ const bigint = kindOf({ ...plain, dataType: "bigint", columnType: "bigint" });
 const anyDouble = kindOf({ ...plain, dataType: "double", columnType: "double" });
 const decimal = kindOf({ ...plain, dataType: "decimal", columnType: "decimal(65)" });
 
-/** A sum or average of doubles, which MariaDB lets run over to an infinity. */
+/** MariaDB lets a sum or average of doubles overflow to infinity. */
 const double: MysqlKind = {
   ...anyDouble,
   encode(raw) {
@@ -365,7 +360,7 @@ const double: MysqlKind = {
   },
 };
 
-/** A sum of whole numbers, which MySQL adds up as decimals. */
+/** MySQL adds integers as decimals, so the sum is checked for 64 bits here. */
 const total: MysqlKind = {
   ...decimal,
   encode(raw) {
@@ -385,11 +380,11 @@ const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
     if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
     return { expression: sql`sum(${column})`, kind: total };
   },
-  // A cast would make the largest double of an infinity.
+  // A cast would turn infinity into the largest double.
   average: (sum, count) => sql`((0e0 + ${sum}) / ${count})`,
 };
 
-/** MySQL puts nulls first by itself, and reads all of a table for `(a, b) > (1, 2)`. */
+/** MySQL sorts nulls first by itself, and scans a whole table for `(a, b) > (1, 2)`. */
 function dialectOf(collation: string): SelectDialect<MysqlKind> {
   const ofText = (fn: string, column: Fragment): Fragment => {
     const bytes = sql`cast(convert(${column} using utf8mb4) as binary)`;
@@ -409,8 +404,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
 }
 
 /**
- * Carries out a Select and writes its rows to an output as they come, so that few of them are held at
- * a time.
+ * Streams the rows of a Select to an output, so that few are in memory at a time.
  *
  * @throws EngineRefusal for unknown tables and columns and for unfit values
  */
@@ -426,11 +420,7 @@ async function select(place: MysqlPlace, query: Select, output: RowOutput): Prom
   rows.end();
 }
 
-/**
- * How a Select is carried out.
- *
- * @throws EngineRefusal for unknown tables and columns and for unfit values
- */
+/** @throws EngineRefusal for unknown tables and columns and for unfit values */
 export async function planOf(place: MysqlPlace, query: Select): Promise<SelectPlan<MysqlKind>> {
   const tables: SelectedTable<MysqlKind>[] = [];
   for (const name of tablesOf(query)) {
@@ -447,7 +437,7 @@ function countOf(count: number | bigint): unknown {
 
 const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 
-/** MySQL and MariaDB, whose databases are those of queries. */
+/** Dialect of MySQL and MariaDB, whose databases are those of queries. */
 export const mysql: Dialect<MysqlSession> = {
   name: "MySQL",
   failures,
@@ -470,7 +460,7 @@ export const mysql: Dialect<MysqlSession> = {
   readsBehind: true,
 };
 
-/** The connection's own isolation is read committed. */
+/** The connection's own isolation level is read committed. */
 const beginnings: Record<Mode, readonly string[]> = {
   "read only": ["start transaction read only"],
   "read committed": ["start transaction"],
@@ -481,7 +471,7 @@ const beginnings: Record<Mode, readonly string[]> = {
   serializable: ["set transaction isolation level serializable", "start transaction"],
 };
 
-/** Begins a transaction whose statements take `timeLimit` milliseconds at the most; 0: any time. */
+/** @param timeLimit limit per statement, in milliseconds, 0 for none */
 async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Promise<void> {
   session.isUntouched = true;
   await session.limitTime(timeLimit);
@@ -490,8 +480,8 @@ async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Prom
 }
 
 /**
- * Refuses a Batch that makes or drops a table and does something else too: MySQL commits what came
- * before a definition, so nobody could take it back.
+ * Refuses a Batch that creates or drops a table and does something else too. MySQL commits what
+ * precedes a definition, so it could not be rolled back.
  *
  * @throws EngineRefusal `batch_not_atomic`
  */
@@ -505,8 +495,8 @@ function requireAtomic(operations: readonly TableOperation[]): void {
 }
 
 /**
- * Opens the MySQL or MariaDB server that a URL names. A server that is not there yet is waited for
- * by answering 503.
+ * Opens the MySQL or MariaDB server that a URL names. Until the server is reachable, queries are
+ * answered with 503.
  *
  * @throws Error that says why the server refuses the engine, without the password
  */
@@ -514,7 +504,7 @@ export async function openMysqlStore(url: string, options: RemoteOptions): Promi
   const address = parseAddress(url);
   const { host, port, user } = address;
   const connections = {
-    // A connection leads to all databases of the server.
+    // A connection reaches all databases of the server.
     targetOf: () => "",
     open: () => MysqlConnection.open(address, options.timeLimit),
   };

@@ -2,7 +2,7 @@ import { ConnectionLost } from "../remote/dialect.ts";
 import { failuresOf, type Refused, refused } from "../remote/failures.ts";
 import { brokenKey, violations } from "../sql/answers.ts";
 
-/** What to say of the numbers of errors that MySQL and MariaDB share, and of those of one of them. */
+/** By error number, shared by MySQL and MariaDB or specific to one of them. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
   ...numbers(refused.unfit, 1292, 1366, 1411, 1525, 1267, 1270, 1271, 3140, 3141, 3988, 4078),
   ...numbers(refused.tooLong, 1406),
@@ -36,21 +36,20 @@ const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
   ...numbers(["constraint_violation", "The database wants a primary key in each table"], 3750),
 ]);
 
-/** The server ends, starts, is full, or does not take this user any more. */
+/** The server is stopping, starting or full, or no longer accepts this user. */
 const unavailable = new Set([
   1040, 1041, 1043, 1045, 1047, 1053, 1077, 1079, 1129, 1130, 1152, 1158, 1159, 1160, 1161, 1203,
   1226, 1698, 1927, 3118, 4031,
 ]);
 
-/** Those among them after which it is of use to wait for the server. */
+/** Waiting for the server does not help with these. */
 const refusesUser = new Set([1045, 1130, 1698, 3118]);
 
-/** The whole transaction is tried again: it lost against another one, or against a definition. */
+/** The transaction lost against another one or against a definition, and is retried as a whole. */
 const transient = new Set([1020, 1205, 1213, 1412, 1615]);
 
 const ofTime = new Set([1317, 1969, 3024]);
 
-/** What the errors of MySQL and MariaDB mean. */
 export const failures = failuresOf<ServerError>({
   isAnswer: (error) => error instanceof ServerError,
   read(error) {
@@ -75,12 +74,13 @@ export const failures = failuresOf<ServerError>({
   }),
 });
 
-/** True for a row whose unique key is there already. */
 export function isDuplicate(error: unknown): boolean {
   return error instanceof ServerError && (error.number === 1062 || error.number === 1586);
 }
 
-/** A row that breaks a rule. Of the server's words only the names are taken, from fixed places. */
+/**
+ * Takes only names from the server's text, from fixed places, because the text also quotes values.
+ */
 function violationOf({ number, words }: ServerError): Refused | undefined {
   switch (number) {
     case 1048:
@@ -102,7 +102,9 @@ function violationOf({ number, words }: ServerError): Refused | undefined {
   }
 }
 
-/** As in "(`main`.`cats`, CONSTRAINT `owned` FOREIGN KEY (`name`) REFERENCES `owners` (`name`))". */
+/**
+ * Matches "(`main`.`cats`, CONSTRAINT `owned` FOREIGN KEY (`name`) REFERENCES `owners` (`name`))".
+ */
 const foreignKey =
   /\(`[^`]+`\.`([^`]+)`, CONSTRAINT `([^`]+)` FOREIGN KEY \(([^)]+)\) REFERENCES (`[^(]+`) \(([^)]+)\)/;
 
@@ -130,11 +132,10 @@ function numbers(what: Refused, ...all: number[]): [number, Refused][] {
   return all.map((number) => [number, what]);
 }
 
-/** What the server answers instead of a result. */
 export class ServerError extends Error {
-  /** The number of the error, which servers of this protocol share. */
+  /** Shared by servers of this protocol. */
   readonly number: number;
-  /** The server's words, which quote values. */
+  /** The server's text, which quotes values. */
   readonly words: string;
 
   constructor(number: number, words: string, cause: Error) {
@@ -145,27 +146,26 @@ export class ServerError extends Error {
   }
 }
 
-/** Lower numbers are those of the server's own files, such as a temporary table that it cannot write. */
+/** Lower numbers concern the server's own files, such as a temporary table that it cannot write. */
 const FIRST_NUMBER = 1000;
 
 function isOfFiles({ number }: ServerError): boolean {
   return number < FIRST_NUMBER;
 }
 
-/** An error of the driver's as `ServerError` if the server has sent it, else as `ConnectionLost`. */
+/**
+ * Converts an error of the driver to `ServerError` if the server has sent it, otherwise to
+ * `ConnectionLost`.
+ */
 export function readError(error: unknown): ServerError | ConnectionLost {
   if (!(error instanceof Error)) return new ConnectionLost(error);
-  // The system's errors have a number in the same place, but no state of SQL.
+  // System errors have an `errno` too, but no `sqlState`.
   const number = "errno" in error && "sqlState" in error ? error.errno : undefined;
   if (typeof number !== "number") return new ConnectionLost(error);
   return new ServerError(number, error.message, error);
 }
 
-/**
- * Turns the driver's callback into a promise.
- *
- * @throws ServerError or ConnectionLost
- */
+/** @throws ServerError or ConnectionLost */
 export function answered<Result>(
   ask: (done: (error: Error | null, result: Result) => void) => unknown,
 ): Promise<Result> {

@@ -21,22 +21,23 @@ import {
 import type { Bound, Raw } from "./session.ts";
 
 /**
- * What MySQL has no type for is remembered in the comment of the column: JSON whose digits are
- * kept, UUIDs, instants beyond the year 2038, and decimals of no declared length.
+ * Types that MySQL lacks are recorded in the column's comment: JSON that keeps its digits, UUIDs,
+ * instants beyond 2038, and decimals without a declared length.
  */
 type Mark = "json" | "uuid" | "timestamp" | "numeric";
 
-/** What the words that name a type in a CreateTable become. */
 export interface NewType {
   readonly name: string;
-  /** The same where the column is a key or unique, which takes 3,072 bytes: `n` bytes of them. */
+  /**
+   * Type of a column that is a key or unique. A key takes 3,072 bytes, of which the column gets
+   * `binary`.
+   */
   keyName?(binary: number): string;
   readonly mark?: Mark;
   readonly isText?: boolean;
   readonly isSerial?: boolean;
 }
 
-/** The bytes of a character in a key. */
 const CHARACTER_BYTES = 4;
 
 const integer: NewType = { name: "bigint" };
@@ -60,20 +61,18 @@ const types = typesByWord<NewType>({
   boolean: { name: "boolean" },
 });
 
-/** The words that name a column type, for messages. */
 export const typeWords: readonly string[] = [...types.keys()];
 
-/** The type that a word with its length or precision names; undefined if it is not known. */
 export function newType(type: string): NewType | undefined {
   const { word, size } = readDeclaredType(type);
   const found = types.get(word);
   if (found === undefined || size === "") return found;
-  // MySQL's `char(n)` cuts the spaces at the end off, and its `text` takes no length.
+  // MySQL's `char(n)` strips trailing spaces, and its `text` takes no length.
   if (found === text) return { name: `varchar${size}`, isText: true };
   return found === decimal ? { name: `decimal${size}` } : found;
 }
 
-/** The same as the catalog will describe it. */
+/** Describes the type as the catalog will. */
 export function descriptionOf({ name, mark }: NewType): TypeDescription {
   const columnType = name === "boolean" ? "tinyint(1)" : name;
   const [, dataType = "", first, scale] = /^(\w+)(?:\((\d+)(?:,(\d+))?\))?$/.exec(columnType) ?? [];
@@ -89,34 +88,31 @@ export function descriptionOf({ name, mark }: NewType): TypeDescription {
 
 const markPrefix = "gatehouse:";
 
-/** The comment that remembers a mark. */
 export function commentOf(mark: Mark): string {
   return markPrefix + mark;
 }
 
-/** The mark that a column's comment holds, if it does. */
 export function markOf(comment: string): Mark | undefined {
   const marks = ["json", "uuid", "timestamp", "numeric"] as const;
   return marks.find((mark) => comment === commentOf(mark));
 }
 
-/** What the catalog says about the type of a column. */
 interface TypeDescription {
-  /** The word of the type, without length and the like. */
+  /** Name of the type, without its length. */
   readonly dataType: string;
-  /** The whole type, as in `enum('a','b')`. */
+  /** The whole type, such as `enum('a','b')`. */
   readonly columnType: string;
-  /** What the engine has remembered of the type, if it made the column. */
+  /** Set if the engine created the column. */
   readonly mark: Mark | undefined;
-  /** Of strings, in characters; of bytes, in bytes. */
+  /** In characters for strings, in bytes for bytes. */
   readonly length: number;
-  /** Places behind the point of a decimal. */
+  /** Decimal places of a decimal. */
   readonly scale: number;
-  /** Places of a second. */
+  /** Decimal places of a second. */
   readonly precision: number;
 }
 
-/** `true` and `false`, also `1` and `0`; other numbers that a column holds stay numbers. */
+/** Also takes `1` and `0`. Other numbers that a column holds stay numbers. */
 const booleans: Codec = {
   store(value) {
     if (value === true || value === 1) return signed(1n);
@@ -125,7 +121,7 @@ const booleans: Codec = {
   encode: (raw) => (raw === 0 || raw === 1 ? String(raw === 1) : String(raw)),
 };
 
-/** Strings that `takes` allows: MySQL would cut others, or make something else of them. */
+/** Strings that `takes` allows. MySQL would truncate or reinterpret others. */
 function strings(takes: (text: string) => boolean = () => true): Codec {
   return {
     store: (value) => (typeof value === "string" && takes(value) ? value : undefined),
@@ -134,7 +130,7 @@ function strings(takes: (text: string) => boolean = () => true): Codec {
   };
 }
 
-/** Strings of one form, which `read` turns into MySQL's own, of a type to compare as. */
+/** Strings of one form, which `read` converts to MySQL's own, compared as `castAs`. */
 function formed(
   read: (text: string) => string | undefined,
   castAs: Fragment | undefined,
@@ -152,7 +148,7 @@ function formed(
   };
 }
 
-/** Bytes as base64 text; a column of a fixed length would be filled up with zeros. */
+/** Base64 text. MySQL would pad a column of fixed length with zeros. */
 function bytes(fixedLength?: number): Codec {
   return {
     store(value) {
@@ -165,10 +161,9 @@ function bytes(fixedLength?: number): Codec {
   };
 }
 
-/** JSON that is held as text, so that it keeps its digits and the order of its keys. */
+/** JSON stored as text, so that it keeps its digits and the order of its keys. */
 const documents: Codec = { store: cellText, encode: (raw) => withoutSpace(String(raw)) };
 
-/** MySQL's own JSON. */
 const nativeDocuments: Codec = {
   ...documents,
   compare: (value) => sql`cast(${cellText(value)} as json)`,
@@ -180,39 +175,39 @@ const unknown: Codec = {
   encode: (raw) => JSON.stringify(Buffer.isBuffer(raw) ? raw.toString("base64") : raw),
 };
 
-/** How the values of a type travel: bound to a statement on the way there, JSON on the way back. */
+/** Binds the values of a type to statements, and converts results to JSON. */
 interface Codec {
-  /** What is stored for a value, or undefined if the type does not take it. */
+  /** Returns undefined for a value that the type does not take. */
   store(value: PresentValue): Bound | Fragment | undefined;
-  /** The same to compare with the value, where that differs. */
+  /** The value to compare with, if it differs from the stored one. */
   compare?(value: PresentValue): Bound | Fragment | undefined;
-  /** JSON text of a value. */
+  /** Returns JSON text. */
   encode(raw: Raw): string;
 }
 
 const { LONGLONG } = driver.TypedParameter;
 
-/** A whole number as the server's own, bound with its type; -2^63 to 2^63 - 1. */
+/** From -2^63 to 2^63 - 1. */
 function signed(integer: bigint): TypedParameterValue {
   return LONGLONG(integer);
 }
 
-/** The same from 0 to 2^64 - 1. */
+/** From 0 to 2^64 - 1. */
 export function unsigned(integer: bigint): TypedParameterValue {
   return LONGLONG.unsigned(integer);
 }
 
 const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-/** The codec of a type that travels as text; one that is not known can only be read. */
+/** Codec of a type that is sent as text. Values of an unknown type can only be read. */
 function textCodecOf({ dataType, columnType, mark, length }: TypeDescription): Codec {
   switch (dataType) {
     case "char":
       if (mark === "uuid") return uuids;
-      // The server cuts the spaces at the end off.
+      // The server strips trailing spaces.
       return strings((text) => !text.endsWith(" ") && lengthOf(text) <= length);
     case "varchar":
-      // The server cuts spaces beyond the length off, in silence.
+      // The server silently strips spaces beyond the length.
       return strings((text) => lengthOf(text) <= length);
     case "tinytext":
     case "text":
@@ -220,7 +215,7 @@ function textCodecOf({ dataType, columnType, mark, length }: TypeDescription): C
     case "longtext":
       return mark === "json" ? documents : strings();
     case "enum": {
-      // The server takes the number of a member for the member.
+      // The server would take a member's number for the member.
       const members = membersOf(columnType);
       return strings((text) => members.includes(text));
     }
@@ -238,36 +233,37 @@ function textCodecOf({ dataType, columnType, mark, length }: TypeDescription): C
   }
 }
 
-/** UUIDs in lower case. */
 const uuids = formed((text) => (uuidForm.test(text) ? text.toLowerCase() : undefined), undefined);
 
-/** Characters, which MySQL counts by code points. */
+/** Counts code points, as MySQL does. */
 function lengthOf(text: string): number {
   let length = 0;
   for (const _ of text) length += 1;
   return length;
 }
 
-/** The members of `enum('a','it''s')`. */
+/** Parses `enum('a','it''s')`. */
 function membersOf(columnType: string): string[] {
   return Array.from(columnType.matchAll(/'((?:[^']|'')*)'/g), ([, member = ""]) =>
     member.replaceAll("''", "'"),
   );
 }
 
-/** The members that a set's text names, once each and in their order. */
+/** Returns the members that a set's text names, once each and in the declared order. */
 function membersIn(members: readonly string[], text: string): string {
   const named = new Set(text.split(","));
   return members.filter((member) => named.has(member)).join(",");
 }
 
-/** What a decimal of MySQL holds: digits in all, and of them behind the point. */
+/** Limits of a MySQL decimal: digits in all, and digits after the point. */
 const MOST_DIGITS = 65;
 const MOST_PLACES = 30;
 
 const LARGEST_UNSIGNED = 2n ** 64n - 1n;
 
-/** Whole numbers of 64 bits; MySQL compares one with a string as doubles, so none travels as text. */
+/**
+ * Integers of 64 bits. MySQL compares an integer with a string as doubles, so none is sent as text.
+ */
 function integers(isUnsigned: boolean): Codec {
   return {
     store: (value) => (isUnsigned ? unsignedInteger(value) : signedInteger(value)),
@@ -287,7 +283,9 @@ function unsignedInteger(value: PresentValue): Bound | undefined {
   return unsigned(integer);
 }
 
-/** Decimals, digit for digit; MySQL would round what has more places than the column. */
+/**
+ * Decimals, digit for digit. MySQL would round a value with more decimal places than the column.
+ */
 function decimals(scale: number, isTrimmed: boolean): Codec {
   return {
     store(value) {
@@ -299,13 +297,16 @@ function decimals(scale: number, isTrimmed: boolean): Codec {
   };
 }
 
-/** A number to compare with; one that no decimal holds is told from all that are by its double. */
+/**
+ * A number to compare with. One that no decimal can hold becomes a double, which still differs from
+ * every decimal.
+ */
 function anyNumber(value: PresentValue): Bound | Fragment | undefined {
   const text = numberText(value);
   return text === undefined ? undefined : (decimalSql(text) ?? finite(text));
 }
 
-/** A number as a decimal of exactly its digits; undefined if it has more than a decimal holds. */
+/** Returns a decimal of exactly the number's digits, or undefined if a decimal cannot hold them. */
 function decimalSql(text: string): Fragment | undefined {
   const [, sign = "", whole = "0", fraction = "", exponent = "0"] =
     /^(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/i.exec(text) ?? [];
@@ -325,14 +326,14 @@ function decimalSql(text: string): Fragment | undefined {
   return sql`cast(${plain} as decimal(${sql.raw(String(size))}, ${sql.raw(String(places.length))}))`;
 }
 
-/** Doubles; a whole number that one would round is refused. */
+/** Refuses an integer that a double would round. */
 const doubles: Codec = {
   store: (value) => doubleOf(value),
   compare: (value) => doubleOf(value),
   encode: String,
 };
 
-/** Doubles of half the length, written with the digits that tell them apart. */
+/** 32-bit floats, written with the fewest digits that distinguish them. */
 const floats: Codec = {
   store: (value) => doubleOf(value),
   compare(value) {
@@ -347,7 +348,9 @@ function doubleOf(value: PresentValue): number | undefined {
   return text === undefined ? undefined : finite(text);
 }
 
-/** @throws EngineRefusal `number_out_of_range` for a number that a double cannot come near */
+/**
+ * @throws EngineRefusal `number_out_of_range` for a number that overflows or underflows a double
+ */
 function finite(text: string): number {
   const double = Number(text);
   const isLost = double === 0 && /[1-9]/.test(text.replace(/e.*$/i, ""));
@@ -363,14 +366,14 @@ function shortest(float: number): string {
   return String(float);
 }
 
-/** Bits as the number that they are. */
+/** Read and written as an unsigned integer. */
 const bits: Codec = {
   store: unsignedInteger,
   encode: (raw) =>
     Buffer.isBuffer(raw) ? String(BigInt(`0x${raw.toString("hex")}`)) : String(raw),
 };
 
-/** The server takes numbers of two digits for years of our time. */
+/** The server would take a two-digit number for a year of our time. */
 const years: Codec = {
   ...integers(false),
   store(value) {
@@ -379,34 +382,34 @@ const years: Codec = {
   },
 };
 
-/** Dates and times, between how they are written in JSON (ISO 8601) and how MySQL writes them. */
+/** Dates and times are converted between JSON's form (ISO 8601) and MySQL's. */
 
 const dayForm = /^(\d{4})-(\d\d)-(\d\d)$/;
 const clockForm = /^(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?$/;
 const spanForm = /^-?\d{2,3}:[0-5]\d(?::[0-5]\d(?:\.(\d{1,6}))?)?$/;
 const momentForm = /^(\d{4}-\d\d-\d\d)(?:[T ]([\d:.]+)(Z|[+-]\d\d(?::?\d\d)?)?)?$/;
 
-/** A day that is in the calendar, as it is written; undefined for any other text. */
+/** Returns `text` if it is a day of the calendar. */
 function readDay(text: string): string | undefined {
   const [, year = "", month, day] = dayForm.exec(text) ?? [];
   if (year === "" || year === "0000") return undefined;
   const date = new Date(`${year}-${month}-${day}T00:00:00Z`);
-  // The 30th of February would be read as a day of March.
+  // February 30 would be read as a day in March.
   return Number.isNaN(date.getTime()) || !date.toISOString().startsWith(text) ? undefined : text;
 }
 
-/** A time, or a span of hours, of at most `places` places of a second. */
+/** A time or a span of hours. `places` limits the decimal places of a second. */
 function readSpan(text: string, places: number): string | undefined {
   const [whole, fraction = ""] = spanForm.exec(text) ?? [];
   return whole === undefined || isFiner(fraction, places) ? undefined : whole;
 }
 
-/** A moment of the calendar with no zone of its own; one with an offset is undefined. */
+/** A date and time without a zone. An offset makes it undefined. */
 function readLocal(text: string, places: number): string | undefined {
   return momentForm.exec(text)?.[3] === undefined ? readInstant(text, places) : undefined;
 }
 
-/** A moment with any offset, or none for UTC, as MySQL writes it in UTC. */
+/** Converts a moment with any offset, or none for UTC, to MySQL's form in UTC. */
 function readInstant(text: string, places: number): string | undefined {
   const [, day = "", clock = "00:00:00", zone = "Z"] = momentForm.exec(text) ?? [];
   const [, hour, minute, second = "00", fraction = ""] = clockForm.exec(clock) ?? [];
@@ -416,12 +419,12 @@ function readInstant(text: string, places: number): string | undefined {
   const local = Date.parse(`${day}T${hour}:${minute}:${second}Z`);
   if (Number.isNaN(local) || hour === "24") return undefined;
   const moment = new Date(local - offset * 60_000).toISOString();
-  // Years before the first and after 9999 have a sign there, or are all zeros.
+  // Years before 1 and after 9999 start with a sign or are all zeros.
   if (!/^(?!0000)\d{4}-/.test(moment)) return undefined;
   return `${moment.slice(0, 10)} ${moment.slice(11, 19)}${fraction === "" ? "" : `.${fraction}`}`;
 }
 
-/** MySQL's date or time as JSON has it, without the zeros at the end of a second. */
+/** Converts MySQL's date or time to JSON's form, without trailing zeros in the second. */
 function writeTime(text: string): string {
   return trimPlaces(text.replace(" ", "T"));
 }
@@ -439,13 +442,12 @@ function isFiner(fraction: string, places: number): boolean {
   return fraction.replace(/0+$/, "").length > places;
 }
 
-/** How the values of a column are stored, compared and written. */
 export interface MysqlKind extends ColumnKind {
-  /** JSON text of a value other than null. */
+  /** Returns JSON text of a non-null value. */
   encode(raw: Raw): string;
 }
 
-/** The types whose name says all. */
+/** Types whose name determines the codec. */
 const plainCodecs: ReadonlyMap<string, Codec> = new Map([
   ["float", floats],
   ["double", doubles],
@@ -459,7 +461,7 @@ const plainCodecs: ReadonlyMap<string, Codec> = new Map([
   ["longblob", bytes()],
 ]);
 
-/** The kind of a column. A type that is not known here travels as MySQL's own text. */
+/** Returns the kind of a column. Values of an unknown type are MySQL's own text. */
 export function kindOf(type: TypeDescription): MysqlKind {
   const codec = codecOf(type);
   return {
@@ -473,18 +475,18 @@ export function kindOf(type: TypeDescription): MysqlKind {
   };
 }
 
-/** Bytes are compared without regard to any collation, blanks at the end included. */
+/** Compares bytes, whatever the collation, including trailing spaces. */
 const exactText: ExactComparison = {
   column: (column) => sql`cast(convert(${column} using utf8mb4) as binary)`,
   value: (compared) => (typeof compared === "string" ? Buffer.from(compared) : compared),
 };
 
-/** Neither booleans nor JSON, which MySQL has as numbers and text, amount to anything. */
+/** Booleans and JSON have no measure, although MySQL stores them as numbers and text. */
 function isMeasured(codec: Codec, { mark }: TypeDescription): boolean {
   return codec !== booleans && mark !== "json";
 }
 
-/** What values of a type amount to; `char` and its like also those of a mark, such as UUIDs. */
+/** `char` and similar types include marked ones, such as UUIDs. */
 const measures: ReadonlyMap<string, Measure> = new Map([
   ...["tinyint", "smallint", "mediumint", "int", "bigint", "year"].map(
     (name) => [name, "integer"] as const,
@@ -505,12 +507,12 @@ function sum(column: Fragment, amount: unknown): Fragment {
   return sql`${column} + ${amount}`;
 }
 
-/** A pattern meets other values as MySQL writes them. */
+/** Matches other values as MySQL writes them. */
 function like(column: Fragment, pattern: string, foldsCase: boolean): Fragment {
   return likeText(sql`cast(${column} as char)`, pattern, foldsCase);
 }
 
-/** MySQL's `lower` folds more than ASCII; `replace` looks at each letter exactly. */
+/** MySQL's `lower` folds more than ASCII. `replace` matches each letter exactly. */
 function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment {
   if (!foldsCase) return likeBackslash(text, pattern);
   const exact = sql`convert(${text} using utf8mb4) collate utf8mb4_bin`;

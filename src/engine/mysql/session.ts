@@ -13,26 +13,24 @@ import { refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { answered, readError } from "./failures.ts";
 
-/** What a connection has found out about its server. */
 interface ServerTraits {
   readonly isMariaDb: boolean;
-  /** The collation that compares and orders text by its bytes, trailing spaces included. */
+  /** Compares and orders text by its bytes, including trailing spaces. */
   readonly collation: string;
-  /** True if the server writes all names of databases and tables in lower case. */
+  /** True if the server stores names of databases and tables in lower case. */
   readonly foldsNames: boolean;
-  /** How many bytes the server takes at a time. */
+  /** In bytes. */
   readonly largestPacket: number;
 }
 
-/** Collations by bytes that pad nothing: of MariaDB 10.2, and of MySQL 8.0.17. */
+/** Bytewise collations without padding: since MariaDB 10.2, and since MySQL 8.0.17. */
 const collations = ["utf8mb4_nopad_bin", "utf8mb4_0900_bin"];
 
-/** The words that ask a server for its traits. */
 export const traitsQuestion = `select @@version, @@lower_case_table_names, @@max_allowed_packet,
   (select collation_name from information_schema.collations
     where collation_name in (${collations.map((name) => `'${name}'`).join(", ")}) limit 1)`;
 
-/** Reads the answer. @throws Error for a server that is too old */
+/** @throws Error for a server that is too old */
 export function readTraits(row: readonly unknown[]): ServerTraits {
   const [version, folding, packet, collation] = row.map(String);
   const known = collations.find((name) => name === collation);
@@ -50,8 +48,8 @@ export function readTraits(row: readonly unknown[]): ServerTraits {
 }
 
 /**
- * Nothing is cut, rounded or made up: what does not fit is an error. Zero is a number as any other,
- * and no date.
+ * Nothing is truncated, rounded or made up: a value that does not fit is an error. Zero is a number
+ * like any other, and not a date.
  */
 const sqlMode = [
   "STRICT_ALL_TABLES",
@@ -62,12 +60,12 @@ const sqlMode = [
   "NO_AUTO_VALUE_ON_ZERO",
 ];
 
-/** A server that hears nothing of us for so long gives the connection up, in seconds. */
+/** The server closes a connection that is idle for this long. */
 const IDLE_LIMIT_S = 60;
 
 /**
- * The setting that ends a statement after so many milliseconds; 0: never. MySQL itself limits reads
- * alone, so writes are ended by the engine.
+ * Setting that ends a statement after `timeLimit` milliseconds, 0 for never. MySQL limits only
+ * reads, so the engine itself ends writes.
  */
 function timeLimitSetting({ isMariaDb }: ServerTraits, timeLimit: number): string {
   return isMariaDb
@@ -75,7 +73,7 @@ function timeLimitSetting({ isMariaDb }: ServerTraits, timeLimit: number): strin
     : `max_execution_time = ${timeLimit}`;
 }
 
-/** The words that are said to each new connection, whatever the server's own settings are. */
+/** Statements for each new connection, which override the server's own settings. */
 export function settings({ collation }: ServerTraits): string[] {
   const variables = [
     `sql_mode = '${sqlMode.join(",")}'`,
@@ -98,22 +96,21 @@ export function settings({ collation }: ServerTraits): string[] {
   ];
 }
 
-/** A value other than null, as the driver gives it: 64-bit integers, decimals and times as text. */
+/** A non-null value from the driver. 64-bit integers, decimals and times are text. */
 export type Raw = string | number | Buffer | object;
 
-/** A row, in the order of the columns. */
 export type RawRow = readonly (Raw | null)[];
 
 /** Rows that the driver reads ahead while others are written. */
 const ROWS_AHEAD = 256;
 
-/** Warnings that a value was stored as something else, which strictness does not make errors. */
+/** Warnings that a value was changed to store it. Strict mode does not turn them into errors. */
 const silentChanges = new Set([1264, 1265, 1292, 1366, 1406]);
 
 /**
- * Its methods throw `ServerError` or `ConnectionLost`. Statements with values are prepared, so that
- * the server gets them apart from the words and with their types: nothing is escaped, and no
- * setting of the server's changes what a value is.
+ * Methods throw `ServerError` or `ConnectionLost`. Statements with values are prepared, so that the
+ * server receives the values with their types and apart from the SQL. Nothing is escaped, and no
+ * server setting changes what a value is.
  */
 export class MysqlSession implements Session {
   readonly server: ServerTraits;
@@ -127,18 +124,18 @@ export class MysqlSession implements Session {
     this.server = server;
   }
 
-  /** Runs a fragment and returns all of its rows. Refuses of an insert what `run` does. */
+  /** Runs a fragment and returns its rows. Checks an insert as `run` does. */
   async rows(fragment: Fragment): Promise<RawRow[]> {
     const { sql, values } = compile(fragment, this.server.largestPacket);
     const found = await answered<RowDataPacket[][]>((done) =>
       this.#connection.execute(sql, values, done),
     );
-    // With rows the driver does not tell whether there were warnings.
+    // With rows, the driver does not report warnings.
     if (sql.startsWith("insert ")) await this.#requireUnchanged();
     return found;
   }
 
-  /** Refuses, with `invalid_value`, what the server has done but for a value that it changed. */
+  /** @throws EngineRefusal `invalid_value` if the server changed a value to store it */
   async run(fragment: Fragment): Promise<number> {
     const { sql, values } = compile(fragment, this.server.largestPacket);
     const result = await answered<ResultSetHeader>((done) =>
@@ -152,12 +149,12 @@ export class MysqlSession implements Session {
     return this.command(words);
   }
 
-  /** Runs words of our own, which hold no values. */
+  /** Runs the engine's own SQL, which holds no values. */
   async command(words: string): Promise<void> {
     await answered((done) => this.#connection.query(words, done));
   }
 
-  /** Has the server end a statement after so many milliseconds; 0: never. */
+  /** Limits statements to so many milliseconds, 0 for no limit. */
   async limitTime(timeLimit: number): Promise<void> {
     if (this.#timeLimit === timeLimit) return;
     this.#timeLimit = undefined;
@@ -165,13 +162,15 @@ export class MysqlSession implements Session {
     this.#timeLimit = timeLimit;
   }
 
-  /** Runs words of our own and returns their rows. */
+  /** Runs the engine's own SQL, which holds no values, and returns its rows. */
   async ask(words: string): Promise<RawRow[]> {
     return answered<RowDataPacket[][]>((done) => this.#connection.query(words, done));
   }
 
   /**
-   * Runs a definition, which is committed by itself. @throws UnknownOutcome if the connection is lost
+   * Runs a definition, which commits by itself.
+   *
+   * @throws UnknownOutcome if the connection is lost
    */
   async define(fragment: Fragment): Promise<void> {
     const { sql } = compile(fragment, this.server.largestPacket);
@@ -182,11 +181,11 @@ export class MysqlSession implements Session {
     }
   }
 
-  /** A fragment's rows as they come; nothing else is run before they have been read. */
+  /** Streams rows. Nothing else runs before all of them have been read. */
   async *stream(fragment: Fragment): AsyncGenerator<RawRow> {
     const { sql, values } = compile(fragment, this.server.largestPacket);
     const stream = this.#execute(sql, values).stream({ highWaterMark: ROWS_AHEAD });
-    // A statement without a callback does not hear of a connection that breaks.
+    // A statement without a callback is not notified of a broken connection.
     const onError = (error: Error): void => void stream.destroy(error);
     this.#connection.on("error", onError);
     try {
@@ -220,25 +219,23 @@ async function* readRows(stream: AsyncIterable<RawRow>): AsyncGenerator<RawRow> 
   }
 }
 
-/** A database of MySQL as statements reach it. */
 export type MysqlPlace = Place<MysqlSession>;
 
 /** The protocol counts the parameters of a statement with 16 bits. */
 const PARAMETER_LIMIT = 65_535;
 
-/** What the statement itself, and the lengths of its values, take of a packet, in bytes. */
+/** Bytes of a packet for the statement itself and for the lengths of its values. */
 const PACKET_MARGIN = 1024 * 1024;
 
-/** A value as it is bound to a statement, its type the one that the server takes it for. */
+/** A value bound to a statement, with the type that the server takes it for. */
 export type Bound = string | number | Buffer | TypedParameterValue | null;
 
-/** A statement as the driver takes it. */
 interface Statement {
   readonly sql: string;
   readonly values: ExecuteValues[];
 }
 
-/** Turns fragments into SQL; it runs nothing, for that is the driver's part. */
+/** Compiles SQL. The driver runs it. */
 const builder = new Kysely<Record<string, never>>({
   dialect: {
     createAdapter: () => new MysqlAdapter(),
@@ -249,9 +246,8 @@ const builder = new Kysely<Record<string, never>>({
 });
 
 /**
- * `largestPacket` is how many bytes the server takes at a time.
- *
- * @throws EngineRefusal `query_too_complex` for a fragment with more values than a statement carries
+ * @param largestPacket what the server accepts at a time, in bytes
+ * @throws EngineRefusal `query_too_complex` for more values or bytes than a statement can carry
  */
 function compile(fragment: Fragment, largestPacket: number): Statement {
   const { sql, parameters } = fragment.compile(builder);
@@ -274,7 +270,7 @@ function tooComplex(limit: string): EngineRefusal {
   return new EngineRefusal("query_too_complex", `The database refuses it: ${limit}`);
 }
 
-/** The builder hands values on as it got them, and only bindable ones are given to it. */
+/** The builder passes values on unchanged, and only bindable ones reach it. */
 function asBound(value: unknown): Bound {
   if (value === null || Buffer.isBuffer(value)) return value;
   if (typeof value === "string" || typeof value === "number") return value;

@@ -10,17 +10,15 @@ import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type MysqlKind, markOf } from "./kinds.ts";
 import type { MysqlPlace, MysqlSession, RawRow } from "./session.ts";
 
-/** A column of an existing table. */
 export interface MysqlColumn extends RemoteColumn, InsertColumn {
   readonly kind: MysqlKind;
 }
 
-/** An existing table or view. */
 export type MysqlTable = Table<MysqlColumn>;
 
 /**
- * Reads what a table looks like now. Names are compared exactly, so that a table is reached by one
- * spelling only. Columns that the server hides are left out.
+ * Reads a table from the catalog. Names are compared exactly, so that only one spelling reaches a
+ * table. Invisible columns are left out.
  *
  * @throws EngineRefusal `database_not_found` or `table_not_found`
  */
@@ -42,7 +40,11 @@ export async function readTable(place: MysqlPlace, name: string): Promise<MysqlT
   return { name, columns: new Map(columns.map((column) => [column.name, column])) };
 }
 
-/** The refusal of a table that is not there. @throws EngineRefusal `database_not_found` if its database is not */
+/**
+ * Returns the refusal for a missing table.
+ *
+ * @throws EngineRefusal `database_not_found` if its database is missing
+ */
 export async function tableMissing(
   { session, schema }: MysqlPlace,
   name: string,
@@ -58,8 +60,8 @@ export async function tableMissing(
 }
 
 /**
- * The same for a table that is to be changed: by an engine that cannot take a change back, half of
- * a query could stay.
+ * Reads a table that is to be changed. Refuses a storage engine that cannot roll back, because half
+ * of a query could remain.
  *
  * @throws EngineRefusal `permission_denied` for a table of such an engine
  */
@@ -77,7 +79,10 @@ export async function readChangedTable(place: MysqlPlace, name: string): Promise
   );
 }
 
-/** The columns that MariaDB's word JSON has made: text with a condition (MariaDB, "JSON Data Type"). */
+/**
+ * Reads the columns declared as MariaDB's JSON: text with a check constraint (MariaDB, "JSON Data
+ * Type").
+ */
 async function readDocuments({ session, schema }: MysqlPlace, name: string): Promise<string[]> {
   const found = await session.rows(sql`
     select check_clause from information_schema.check_constraints
@@ -110,7 +115,7 @@ function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
   };
 }
 
-/** Asks for the unique keys of a table as `Target` has them. */
+/** Selects the unique keys of a table in the form that `Target` expects. */
 export function keysSql(schema: string, name: string): Fragment {
   return sql`select index_name, case when index_name = 'PRIMARY' then 1 else 0 end,
       case when sub_part is null then column_name end
@@ -119,16 +124,14 @@ export function keysSql(schema: string, name: string): Fragment {
     order by index_name <> 'PRIMARY', index_name, seq_in_index`;
 }
 
-/** The databases of the server's own. */
 const reserved = ["mysql", "information_schema", "performance_schema", "sys", "ndbinfo"];
 
-/** The database of a query. @throws EngineRefusal `database_not_found` for one of the server's own */
+/** @throws EngineRefusal `database_not_found` for one of the server's own databases */
 export function visibleDatabase(database: string): string {
   if (isReserved(database)) throw databaseNotFound(database);
   return database;
 }
 
-/** The databases that a query can name, sorted. */
 export async function listDatabases(session: MysqlSession): Promise<string[]> {
   const found = await session.rows(sql`select schema_name from information_schema.schemata`);
   return found
@@ -137,7 +140,7 @@ export async function listDatabases(session: MysqlSession): Promise<string[]> {
     .sort();
 }
 
-/** @throws EngineRefusal `database_not_found` for a database that is not there in this very spelling */
+/** @throws EngineRefusal `database_not_found` unless a database has exactly this spelling */
 export async function requireDatabase(session: MysqlSession, database: string): Promise<void> {
   const found = await session.rows(
     sql`select schema_name from information_schema.schemata where schema_name = ${database}`,
@@ -145,7 +148,7 @@ export async function requireDatabase(session: MysqlSession, database: string): 
   if (!found.some(([name]) => name === database)) throw databaseNotFound(database);
 }
 
-/** Makes a database. @throws EngineRefusal `database_exists` or `invalid_name` */
+/** @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createDatabase(session: MysqlSession, database: string): Promise<void> {
   if (isReserved(database)) {
     throw new EngineRefusal("invalid_name", `MySQL keeps the name ${database} for itself`);
@@ -163,8 +166,8 @@ export async function createDatabase(session: MysqlSession, database: string): P
 }
 
 /**
- * Drops a database with its tables. Not one with views, routines or events, which nobody could make
- * again by queries, nor one whose rows those of another database refer to.
+ * Drops a database with its tables. Refuses one with views, routines or events, which queries could
+ * not create again, and one that rows of another database refer to.
  *
  * @throws EngineRefusal `database_not_found` or `constraint_violation`
  */
@@ -183,7 +186,11 @@ export async function dropDatabase(session: MysqlSession, database: string): Pro
   await session.define(sql`drop database ${sql.id(database)}`);
 }
 
-/** Refuses a new name that the server would write in lower case. @throws EngineRefusal `invalid_name` */
+/**
+ * Refuses a new name that the server would store in lower case.
+ *
+ * @throws EngineRefusal `invalid_name`
+ */
 export function requireKeptName({ server }: MysqlSession, name: string): void {
   if (!server.foldsNames || foldCase(name) === name) return;
   throw new EngineRefusal(
