@@ -19,7 +19,6 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import type { AuditFilter } from "../src/observe/audit-filter.ts";
-import { extendIndex } from "../src/observe/audit-index.ts";
 import { searchAudit } from "../src/observe/audit-search.ts";
 
 const { values: flags } = parseArgs({
@@ -100,14 +99,6 @@ async function measurePage(filter: Omit<AuditFilter, "since" | "until">): Promis
   );
 }
 
-/** What it takes to index the file, which a gateway does as it grows. */
-async function measureIndex(): Promise<void> {
-  const start = performance.now();
-  await extendIndex(file, file, async () => {});
-  const seconds = (performance.now() - start) / 1000;
-  console.log(`the index: ${seconds.toFixed(2)} s, ${(size / 1e6 / seconds).toFixed(0)} MB/s`);
-}
-
 /** How fast the file can be read at all. */
 function readAll(): void {
   const handle = openSync(file, "r");
@@ -137,13 +128,6 @@ try {
   await measurePage({});
   await measurePage({ user: "user1" });
   await measurePage({ user: "user1", operation: "Delete" });
-  await measurePage({ outcome: "denied" });
-  await measurePage({ user: "rare" });
-  await measurePage({ user: "nobody" });
-  await measureIndex();
-  await measure(["--user", "rare"]);
-  await measure(["--denied"]);
-  await measure(["unused", "--since", "30d"]);
   await measurePage({ outcome: "denied" });
   await measurePage({ user: "rare" });
   await measurePage({ user: "nobody" });

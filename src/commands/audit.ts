@@ -14,8 +14,6 @@ import {
   operationsInWords,
   parseLine,
   type ReadLine,
-  useName,
-  wantedBy,
 } from "../observe/audit-filter.ts";
 import { auditFilesOf, readLines } from "../observe/audit-search.ts";
 import { loadFor } from "./load.ts";
@@ -75,7 +73,7 @@ class UsedEntries {
  */
 async function findUnused(
   snapshot: Snapshot,
-  { file, files }: { readonly file: string; readonly files: readonly string[] },
+  files: readonly string[],
   since: number,
 ): Promise<Usage> {
   const used = new UsedEntries();
@@ -85,37 +83,16 @@ async function findUnused(
     if (!isOlder(line, from)) used.take(line);
     else used.begins ??= since;
   };
-  let left = candidatesIn(snapshot);
-  const wanted = (mayHave: (name: string) => boolean) => {
-    left = left.filter(({ grant, names }) => !used.has(grant, names));
-    return used.begins === undefined || left.some(({ uses }) => uses.some(mayHave));
-  };
-  for (const one of files) {
-    await readLines(one, { needles: [], since, indexed: { file, wanted }, take });
-  }
-  const entries = left
-    .filter(({ grant, names }) => !used.has(grant, names))
-    .map(({ grant: { username, role }, names }) => ({ username, entry: names.join(","), role }));
-  return { entries, begins: used.begins };
-}
-
-interface Candidate {
-  readonly grant: Grant;
-  readonly names: readonly string[];
-  /** The index contains one of these if the entry was used or counts as used. */
-  readonly uses: readonly string[];
-}
-
-function candidatesIn({ grants }: Snapshot): Candidate[] {
-  return [...grants.values()].flatMap((held) =>
-    Array.from(entriesIn(held)).flatMap((grant): Candidate[] => {
-      if (grant.role === "None") return [];
+  for (const file of files) await readLines(file, { needles: [], since, take });
+  const entries = [...snapshot.grants.values()]
+    .flatMap((held) => Array.from(entriesIn(held)))
+    .flatMap((grant): UnusedEntry[] => {
+      const { username, role } = grant;
       const names = entryNames(grant);
-      const api = administering.has(grant.role) ? ["/api"] : [];
-      const uses = [...names, ...api, "more"].map((what) => useName(grant.username, what));
-      return [{ grant, names, uses }];
-    }),
-  );
+      if (role === "None" || used.has(grant, names)) return [];
+      return [{ username, entry: names.join(","), role }];
+    });
+  return { entries, begins: used.begins };
 }
 
 /** All times in the audit have the same format, so comparing them as text is safe. */
@@ -173,13 +150,7 @@ async function show(options: ShowOptions): Promise<void> {
     print(options.json ? bytes.toString() : lineText(line));
   };
   for (const one of await filesSince(file, since)) {
-    const query = {
-      needles: needlesOf(filter),
-      since,
-      indexed: { file, wanted: wantedBy(filter) },
-      take,
-    };
-    await readLines(one, query, taken);
+    await readLines(one, { needles: needlesOf(filter), since, take }, taken);
   }
   if (found === 0) process.stderr.write(`no line of ${file} and what was rotated fits\n`);
 }
@@ -194,7 +165,7 @@ async function unused(options: UnusedOptions): Promise<void> {
   const { since } = options;
   const { entries, begins } = await findUnused(
     await readAccess(loaded),
-    { file, files: await filesSince(file, since) },
+    await filesSince(file, since),
     since,
   );
   if (begins === undefined || begins > since) {

@@ -1,6 +1,4 @@
 import { existsSync } from "node:fs";
-import { stat } from "node:fs/promises";
-import { Worker } from "node:worker_threads";
 import { openAccessFile } from "../access/access-file.ts";
 import type { AccessRules, Plan } from "../access/access-rules.ts";
 import { type Change, usernameOf } from "../access/record-change.ts";
@@ -19,11 +17,8 @@ import { openPasswordRule, type PasswordRule } from "../identity/password.ts";
 import { openRevocations } from "../identity/revocation-file.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
 import { createTokenAuthority, type TokenAuthority } from "../identity/token.ts";
-import { siblingModule } from "../ipc/child-program.ts";
 import { ActivityNotes, type ActivityPlace, activityFile } from "../observe/activity.ts";
 import { type Audit, createAudit } from "../observe/audit.ts";
-import { BLOCK_BYTES } from "../observe/audit-index.ts";
-import { auditFilesOf, isCompressed } from "../observe/audit-search.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
@@ -54,51 +49,6 @@ import { openSchema } from "./schema.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
 import { type Counts, createShared, type Membership, type Shared } from "./shared.ts";
 import { bodyBytesLimit } from "./system-limits.ts";
-
-const LOOK_MS = 10_000;
-const FIRST_LOOK_MS = 1000;
-
-async function countBlocks(file: string): Promise<number> {
-  const files = (await auditFilesOf(file, 0)).filter((one) => !isCompressed(one));
-  const sizes = await Promise.all(files.map(async (one) => (await stat(one)).size));
-  return sizes.reduce((sum, size) => sum + Math.floor(size / BLOCK_BYTES), 0);
-}
-
-/**
- * Keeps the index of the audit files up to date, in a thread that runs when there is a new block.
- *
- * @returns a function that stops it
- */
-function keepAuditIndexed(file: string, log: Log): () => Promise<void> {
-  let known = 0;
-  let running: Worker | undefined;
-
-  function fail(error: unknown): void {
-    const reason = error instanceof Error ? error.message : "unknown";
-    log.warn({ file, reason }, "the audit cannot be indexed: questions to it take longer");
-  }
-
-  async function look(): Promise<void> {
-    const blocks = await countBlocks(file);
-    if (running !== undefined || blocks === known) return;
-    known = blocks;
-    if (blocks === 0) return;
-    running = new Worker(siblingModule(import.meta.url, "audit-index-program"), {
-      workerData: file,
-    });
-    running.once("error", fail).once("exit", () => (running = undefined));
-    running.unref();
-  }
-
-  const lookAgain = () => void look().catch(fail);
-  const first = setTimeout(lookAgain, FIRST_LOOK_MS).unref();
-  const timer = setInterval(lookAgain, LOOK_MS).unref();
-  return async () => {
-    clearTimeout(first);
-    clearInterval(timer);
-    await running?.terminate();
-  };
-}
 
 interface Fellows {
   /** Set if several processes on this machine serve the gateway. */
@@ -571,10 +521,6 @@ export async function openGateway(
   const { server } = configuration;
   const audit = createAudit(configuration.audit.file, log);
   opened.defer(() => audit.close());
-  // All processes share the same files.
-  if (configuration.audit.file !== undefined && (member?.number ?? 1) === 1) {
-    opened.defer(keepAuditIndexed(configuration.audit.file, log));
-  }
   const metrics = await openMetrics(configuration);
   opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
   const passwordRule = await openPasswordRule(configuration);

@@ -12,11 +12,8 @@ import {
   type Piece,
   parseLine,
   type ReadLine,
-  type Wanted,
-  wantedBy,
   wholeLines,
 } from "./audit-filter.ts";
-import { findIndex } from "./audit-index.ts";
 
 /** An audit file with its rotated ones, read line by line in little memory. */
 
@@ -29,8 +26,6 @@ interface LineQuery {
   readonly needles: readonly string[];
   /** Epoch milliseconds before which lines need not be given; some are. */
   readonly since: number;
-  /** The audit whose index may help, and what is worth reading by it. */
-  readonly indexed?: { readonly file: string; readonly wanted: Wanted | undefined };
   /** Given each line that may be wanted; the bytes are not to be kept. */
   readonly take: (line: Buffer) => void;
 }
@@ -109,22 +104,12 @@ export function unpacked(file: string): AsyncIterable<Buffer> {
   return pipeline(createReadStream(file), createGunzip({ chunkSize: CHUNK_BYTES }), () => {});
 }
 
-/** The bytes of a file, but for some that are older, and for some that hold nothing that is asked. */
-async function* chunksOf(
-  file: string,
-  { since, indexed }: LineQuery,
-): AsyncGenerator<AsyncIterable<Buffer>> {
-  if (isCompressed(file)) {
-    yield unpacked(file);
-    return;
-  }
+/** The bytes of a file, but for some that are older. */
+async function chunksOf(file: string, since: number): Promise<AsyncIterable<Buffer>> {
+  if (isCompressed(file)) return unpacked(file);
   await using handle = await open(file, "r");
-  const from = since <= 0 ? 0 : (await offsetsOf(handle, since)).low;
-  await using index = indexed && (await findIndex(indexed.file, handle, indexed.wanted));
-  const ranges = index?.ranges(from) ?? [{ start: from, end: Number.POSITIVE_INFINITY }];
-  for await (const { start, end } of ranges) {
-    yield createReadStream(file, { highWaterMark: CHUNK_BYTES, start, end: end - 1 });
-  }
+  const start = since <= 0 ? 0 : (await offsetsOf(handle, since)).low;
+  return createReadStream(file, { highWaterMark: CHUNK_BYTES, start });
 }
 
 /**
@@ -138,11 +123,9 @@ export async function readLines(
   query: LineQuery,
   drained: () => Promise<void> = async () => {},
 ): Promise<void> {
-  for await (const chunks of chunksOf(file, query)) {
-    for await (const piece of wholeLines(chunks)) {
-      findLines(piece, query.needles, query.take);
-      await drained();
-    }
+  for await (const piece of wholeLines(await chunksOf(file, query.since))) {
+    findLines(piece, query.needles, query.take);
+    await drained();
   }
 }
 
@@ -187,18 +170,10 @@ export interface AuditAnswer {
   readonly bytesRead: number;
 }
 
-/**
- * Reads whole lines from an offset of a file backwards, a piece at a time.
- *
- * @param skip where to go on before an offset at which a line begins
- */
-async function* piecesBackwards(
-  handle: FileHandle,
-  end: number,
-  skip: (offset: number) => Promise<number>,
-): AsyncGenerator<Piece> {
+/** Reads whole lines from an offset of a file backwards, a piece at a time. */
+async function* piecesBackwards(handle: FileHandle, end: number): AsyncGenerator<Piece> {
   let rest: Buffer = Buffer.alloc(0);
-  for (let position = await skip(end); position > 0; ) {
+  for (let position = end; position > 0; ) {
     const start = Math.max(0, position - CHUNK_BYTES);
     const chunk = Buffer.allocUnsafe(position - start);
     await handle.read(chunk, 0, chunk.length, start);
@@ -207,10 +182,6 @@ async function* piecesBackwards(
     if (begin > 0 || start === 0) {
       yield { start: start + begin, lines: Buffer.concat([chunk.subarray(begin), rest]) };
       rest = chunk.subarray(0, begin);
-      const next = await skip(start + begin);
-      if (next === start + begin) continue;
-      position = next;
-      rest = Buffer.alloc(0);
     } else {
       const isTooLong = rest.length + chunk.length > LONGEST_LINE;
       rest = isTooLong ? Buffer.alloc(0) : Buffer.concat([chunk, rest]);
@@ -284,15 +255,11 @@ class Search {
 
   /** @returns where to go on in this file; -1 if nothing that is older is wanted */
   async #lookBack(handle: FileHandle, end: number): Promise<number | undefined> {
-    const { file, filter } = this.#question;
-    const { since, until } = filter;
-    const { low } = since > 0 ? await offsetsOf(handle, since) : { low: 0 };
-    await using index = await findIndex(file, handle, wantedBy(filter));
-    const skip = async (offset: number) => index?.skipBack(offset, low) ?? offset;
+    const { until } = this.#question.filter;
     const last = Number.isFinite(until)
       ? await offsetsOf(handle, until + 2 * DISORDER_MS)
       : undefined;
-    for await (const piece of piecesBackwards(handle, Math.min(end, last?.high ?? end), skip)) {
+    for await (const piece of piecesBackwards(handle, Math.min(end, last?.high ?? end))) {
       const full = this.#take(this.#found(piece));
       const isPast = this.#isPast(piece);
       if (full !== undefined) return full;

@@ -152,6 +152,12 @@ username = "rita"
 username = "max"
 [[users]]
 username = "boss"
+[[users]]
+username = "batch"
+[[acl]]
+username = "batch"
+database = "main"
+role = "ReadOnly"
 [[acl]]
 username = "rita"
 database = "main"
@@ -179,7 +185,8 @@ t.test("entries that nobody has used are listed", async (t) => {
   const files = {
     "audit.log":
       line({ user: "max", ago: 800 }) +
-      line({ user: "rita", entry: "main.b_*" }) +
+      line({ user: "rita", entry: "main.z, main.b_*" }) +
+      line({ user: "batch", entry: "side", more: { operationCount: 17 } }) +
       line({ user: "max", deny: true }) +
       line({ user: "boss", more: { operations: [], path: "/api/users", method: "POST" } }),
   };

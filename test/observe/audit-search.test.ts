@@ -54,6 +54,13 @@ t.test("pages go back over rotated and compressed files, and miss nothing", asyn
     t.strictSame(await pages({ ...all, file, limit }), names(9070, 0), `${limit} a page`);
   }
   t.strictSame(await pages({ ...all, file, limit: 1000, patience: 0 }), names(9070, 0));
+  const rare = { ...all, file, filter: { ...all.filter, user: "u5" }, patience: 0 };
+  t.match(
+    await searchAudit(rare),
+    { lines: { length: 0 }, next: {}, reached: JSON.parse(line(9000)).time },
+    "a search that runs out of time says how far back it looked",
+  );
+  t.strictSame(await pages(rare), ["u5"], "and the next pages find what is older");
   const filter = { ...all.filter, since: begin + 100 * MINUTE_MS, until: begin + 199 * MINUTE_MS };
   t.strictSame(await pages({ ...all, file, filter }), names(200, 100));
   const some = { ...all.filter, user: "u77" };
