@@ -8,7 +8,7 @@ import type { TokenAuthority, TokenClaims } from "./token.ts";
 const FINGERPRINT_BYTES = 8;
 const known = new WeakMap<User, string>();
 
-/** The fingerprint of a hash's salt: changes with every new password, says nothing about it. */
+/** A fingerprint of the salt. It changes with every new password and reveals nothing about it. */
 export function saltFingerprint(passwordHash: string): string | undefined {
   const salt = parsePasswordHash(passwordHash)?.salt;
   if (salt === undefined) return undefined;
@@ -20,8 +20,8 @@ export function saltFingerprint(passwordHash: string): string | undefined {
 }
 
 /**
- * The `cred` claim that a token of this user must carry now: a token of an older password has
- * another one. A user without a password has the empty one.
+ * The `cred` claim that the user's tokens must carry. Tokens from before a password change have
+ * another one. It is empty for a user without a password.
  */
 export function credentialOf(user: User): string {
   const remembered = known.get(user);
@@ -32,7 +32,7 @@ export function credentialOf(user: User): string {
   return credential;
 }
 
-/** The least time of issue, in epoch seconds, of what still counts for this user. */
+/** The earliest issue time, in epoch seconds, of tokens that are still valid for this user. */
 export function earliestIssue(
   revocations: Pick<Revocations, "earliestIssue">,
   { username, tokensValidAfter }: User,
@@ -42,23 +42,21 @@ export function earliestIssue(
 
 const SCHEME = "Bearer ";
 
-/** What of a token is held against the files. */
 type IdentifiedToken = Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">;
 
-/** Who is calling: a user on file, and the token it showed. */
 export interface Caller {
   readonly user: User;
   readonly token: TokenClaims;
 }
 
 /**
- * The token in an Authorization header (RFC 6750, section 2.1; the scheme in any case).
+ * Extracts the token of an Authorization header (RFC 6750, section 2.1). The scheme ignores case.
  *
  * @throws Refusal `unauthenticated` without a header, `token_invalid` for any other scheme
  */
 export function readBearerToken(header: string | undefined): string {
   if (header === undefined) throw new Refusal("unauthenticated");
-  // The usual spelling needs no pattern: a token that is none is refused where it is taken apart.
+  // Fast path for the usual spelling. A malformed token is refused when it is parsed.
   if (header.startsWith(SCHEME) && header.charAt(SCHEME.length) !== " ") {
     return header.slice(SCHEME.length);
   }
@@ -68,9 +66,8 @@ export function readBearerToken(header: string | undefined): string {
 }
 
 /**
- * Holds a verified token against the access file and the revocations as they are now.
+ * Checks a verified token against the current access file and revocations.
  *
- * @returns the token's user
  * @throws Refusal `user_gone` or `token_revoked`
  */
 export function identify(
@@ -89,9 +86,9 @@ export function identify(
 }
 
 /**
- * Finds out who shows this Authorization header, if its token was verified before.
+ * Authenticates a header whose token was verified before.
  *
- * @returns undefined for a token that has to be verified first
+ * @returns undefined if the token must be verified first
  * @throws Refusal with one of the 401 codes
  */
 export function recognize(
@@ -104,11 +101,7 @@ export function recognize(
   return token && { user: identify(snapshot, revocations, token), token };
 }
 
-/**
- * Finds out who shows this Authorization header.
- *
- * @throws Refusal with one of the 401 codes
- */
+/** @throws Refusal with one of the 401 codes */
 export function authenticate(
   tokens: Pick<TokenAuthority, "verify">,
   snapshot: Snapshot,

@@ -5,25 +5,23 @@ import { credentialOf } from "./authenticate.ts";
 import type { LiveRevocations } from "./revocations.ts";
 
 /**
- * Milliseconds after which a hand edit counts as meant: a file that is written in pieces lacks its
- * end for a moment, and a token that is revoked stays revoked.
+ * Milliseconds until a hand edit counts as intended. A file that is written in pieces briefly lacks
+ * its end, and a revocation cannot be undone.
  */
 const MEANT_AFTER_MS = 2000;
-/** Milliseconds between the turns of processes that all see the same edit. */
 const TURN_MS = 500;
-/** Turns that there are; one process is enough, and the others stand in for it. */
+/** Number of turns. One process suffices, and the others are its backup. */
 const TURNS = 4;
 
 interface HandEditOptions {
-  /** When it is this process's turn, among those that see the same edit; from 1. */
+  /** This process's turn, from 1. */
   readonly turn?: number | undefined;
-  /** Told when a revocation could not be written. */
   readonly onFailure: (username: string, error: unknown) => void;
 }
 
 type Loaded = Extract<ReloadEvent, { kind: "loaded" }>;
 
-/** Users whose tokens a reload has ended: removed, or given another password. */
+/** Users whose tokens the reload invalidated: they were removed or got another password. */
 function endedBy({ previous, snapshot, diff }: Loaded): User[] {
   return [...diff.usersRemoved, ...diff.usersChanged].flatMap((name) => {
     const before = previous.users.get(name);
@@ -34,11 +32,11 @@ function endedBy({ previous, snapshot, diff }: Loaded): User[] {
 }
 
 /**
- * Keeps what hand edits of the access file end from coming back. The tokens of a user who is gone,
- * disabled or has another password are refused anyway; a revocation keeps them refused when the
- * edit is undone.
+ * Makes the effect of hand edits on tokens permanent. Tokens of a user who is removed, disabled or
+ * has another password are refused anyway. The revocation keeps them refused after the edit is
+ * undone.
  *
- * @returns ends the watching
+ * @returns a function that stops pending revocations
  */
 export function makeHandEditsLast(
   access: AccessRules,
@@ -48,7 +46,7 @@ export function makeHandEditsLast(
   const meantAfter = MEANT_AFTER_MS + (Math.min(turn, TURNS) - 1) * TURN_MS;
   const timers = new Set<NodeJS.Timeout>();
   let known = revocations.users;
-  /** Disabled before this process started, perhaps by an edit that no gateway has seen. */
+  /** Users disabled before this process started, perhaps by an edit that no gateway has seen. */
   const disabledAtStart = new Set<string>();
   for (const { username, disabled } of access.snapshot.users.values()) {
     if (disabled) disabledAtStart.add(username);
@@ -66,14 +64,18 @@ export function makeHandEditsLast(
     revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
   }
 
-  /** Unlike a missing record, `disabled` is never the look of a file that is written in pieces. */
+  /**
+   * Acts without the delay: a partially written file can lack a record, but never looks as if a
+   * user were disabled.
+   */
   function revokeDisabled({ previous, snapshot, diff }: Loaded): void {
     for (const username of [...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged]) {
       const was = previous.users.get(username)?.disabled === true;
       const is = snapshot.users.get(username)?.disabled === true;
       const isEnabled = was && !is && disabledAtStart.delete(username);
       if (!isEnabled && (was || !is)) continue;
-      // A login of this very second may have come after the enabling, and none after a disabling.
+      // A login in this second may follow the enabling, so it stays valid. No login can follow the
+      // disabling.
       const before = epochSeconds() + (is ? 1 : 0);
       schedule((turn - 1) * TURN_MS, () => {
         if (revocations.earliestIssue(username) < before) revoke(username, before);
@@ -85,7 +87,7 @@ export function makeHandEditsLast(
     const { username } = user;
     const now = access.snapshot.users.get(username);
     const isUndone = now !== undefined && credentialOf(now) === credentialOf(user);
-    // Whoever has revoked since then has ended the same tokens.
+    // A later revocation already covers these tokens.
     if (isUndone || (revocations.users.get(username) ?? 0) > earliest) return;
     revoke(username, before);
   }
@@ -96,9 +98,9 @@ export function makeHandEditsLast(
     const latest = revocations.users;
     for (const user of endedBy(event)) {
       const earliest = latest.get(user.username) ?? 0;
-      // Machines revoke before they write the file: what they end has ended already.
+      // Programs revoke before they write the file, so these tokens are already revoked.
       if (earliest > (known.get(user.username) ?? 0)) continue;
-      // Tokens of this very second are among those that have ended.
+      // Includes tokens issued in this second.
       const before = Math.max(epochSeconds(), earliest) + 1;
       schedule(meantAfter, () => revokeIfMeant(user, earliest, before));
     }

@@ -1,5 +1,3 @@
-/** The program of the process that hashes for the gateway. */
-
 import { setPriority } from "node:os";
 import {
   leaveSignalsToParent,
@@ -11,15 +9,15 @@ import { deriveHere } from "./hash.ts";
 import type { HashCalls } from "./hashing.ts";
 
 /**
- * Queries go first when the cores are short: a core that both want goes to hashes for about a
- * tenth of the time. The threads that do the work inherit it, since they are started later.
+ * Gives queries precedence when cores are scarce: hashes then get about a tenth of a contended
+ * core. The worker threads inherit this because they start later.
  */
 const NICENESS = 10;
 
 try {
   setPriority(NICENESS);
 } catch {
-  // Where the system does not allow it, hashes are bounded in number all the same.
+  // Not every system allows this. The number of hashes is limited anyway.
 }
 
 leaveSignalsToParent();
@@ -29,7 +27,7 @@ openParentChannel<HashCalls, NoCalls, string>(
       try {
         return await deriveHere(order);
       } catch {
-        // What went wrong could quote what was asked; that it did is enough.
+        // No details, because an error could quote the password.
         throw new Error("a hash failed");
       }
     },
@@ -37,5 +35,6 @@ openParentChannel<HashCalls, NoCalls, string>(
   messageCodec,
 );
 
-// However the gateway ended, there is nothing to finish or to keep; a hash is not waited for.
+// Nothing needs to be finished or saved, however the gateway ended, so this does not wait for a
+// hash.
 process.once("disconnect", () => process.kill(process.pid, "SIGKILL"));

@@ -3,7 +3,6 @@ import type { Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
 import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 
-/** The configured costs of a new hash. */
 export function configuredCosts({ auth }: Configuration): HashCosts {
   return {
     memory: auth.argon2_memory_cost,
@@ -12,7 +11,6 @@ export function configuredCosts({ auth }: Configuration): HashCosts {
   };
 }
 
-/** The part of a hash that tells its costs, each spelling of them once. */
 function* spellings({ users }: Snapshot): Steps<Map<string, string>> {
   const found = new Map<string, string>();
   yield* visitEach(users.values(), ({ passwordHash }) => {
@@ -29,7 +27,6 @@ function nameOf(costs: HashCosts): string {
   return formatPasswordHash({ costs, salt: nothing, hash: nothing });
 }
 
-/** True if both are the same costs. */
 export function areSameCosts(one: HashCosts, other: HashCosts): boolean {
   return nameOf(one) === nameOf(other);
 }
@@ -46,8 +43,8 @@ async function collect(snapshot: Snapshot, configured: HashCosts): Promise<reado
 const collected = new WeakMap<Snapshot, Promise<readonly HashCosts[]>>();
 
 /**
- * Every costs that a hash on file has, and the configured ones: what each verification spends,
- * whoever logs in. Looked up once for each state of the file.
+ * All costs in the access file, and the configured ones. Every verification spends all of them,
+ * whichever user logs in. Computed once per snapshot.
  */
 export function costsOnFile(
   snapshot: Snapshot,
@@ -58,21 +55,21 @@ export function costsOnFile(
   return known;
 }
 
-/** What one hash is derived from (Argon2id, RFC 9106, section 3.1). */
+/** Input of one hash (Argon2id, RFC 9106, section 3.1). */
 export interface HashOrder {
   readonly password: string;
   readonly salt: Uint8Array;
   readonly costs: HashCosts;
-  /** Bytes of the hash. */
   readonly length: number;
 }
 
-/** Derives a hash, here or elsewhere. */
 export type Derive = (order: HashOrder) => Promise<Uint8Array>;
 
-/** Derives in this process, on a thread of its pool: for commands, which have nothing else to do. */
+/**
+ * Derives in this process, on its thread pool. Meant for commands, which have nothing else to do.
+ */
 export const deriveHere: Derive = async ({ password, salt, costs, length }) => {
-  // Loaded here, since a gateway has a process of its own for it.
+  // Loaded on demand, because a gateway hashes in a separate process.
   const { argon2id, hash } = await import("argon2");
   return hash(password, {
     type: argon2id,

@@ -7,12 +7,11 @@ import { Times } from "../observe/times.ts";
 import { Refusal } from "../refusal.ts";
 import type { Derive, HashOrder } from "./hash.ts";
 
-/** Addresses, and users, that are remembered; past it, those that logged in longest ago go. */
+/** Addresses and users that are remembered. When full, the one with the oldest login is dropped. */
 const CAPACITY = 10_000;
-/** Milliseconds for which a good login is remembered. */
+/** Milliseconds for which a successful login is remembered. */
 const LATELY_MS = 86_400_000;
 
-/** Names, each with the moment at which it was noted last. */
 class Recent {
   readonly #seen = new Map<string, number>();
 
@@ -29,17 +28,16 @@ class Recent {
   }
 }
 
-/** Where a client of the queue of hashes stands. */
 interface Place {
   readonly lane: "address" | "user" | "stranger";
-  /** Whom it shares a line with. */
+  /** Address or user whose clients share one line. */
   readonly line: string;
 }
 
 /**
- * Who has logged in well lately. In a storm of logins from many addresses they have places of their
- * own: by an address, which nobody else can come from, or else by the user's name, which others can
- * claim to the harm of that user alone.
+ * Addresses and users with a recent successful login. They keep queue places of their own during a
+ * flood of logins from many addresses. An address cannot be claimed by others. A username can, but
+ * that harms only this user.
  */
 export class RecentLogins {
   readonly #addresses = new Recent();
@@ -58,28 +56,24 @@ export class RecentLogins {
   }
 }
 
-/** What runs and waits at most. */
 export interface HashBounds {
   readonly atOnce: number;
-  /** KiB of memory of all that runs; a task that alone needs more runs alone. */
+  /** KiB for all running tasks. A task that needs more runs when no other does. */
   readonly memory: number;
   readonly waiting: number;
 }
 
-/** For whom a task runs. */
 export interface HashClient {
-  /** Clients of one address share one line. */
+  /** Clients of one address share a line. */
   readonly address: string;
-  /** Who is said to log in. */
   readonly username?: string | undefined;
-  /** True for a reverse proxy with everyone behind it, whose address says nothing of a client. */
+  /** True for a reverse proxy that all clients share, whose address does not identify a client. */
   readonly isShared?: boolean | undefined;
-  /** Aborted when the client has gone; what still waits for it leaves the queue. */
+  /** Aborts when the client disconnects. A waiting task then leaves the queue. */
   readonly signal?: AbortSignal | undefined;
 }
 
 interface Waiter {
-  /** KiB. */
   readonly memory: number;
   readonly turn: PromiseWithResolvers<void>;
 }
@@ -88,23 +82,22 @@ function busy(): Refusal {
   return new Refusal("login_busy", { retryAfter: 1 });
 }
 
-/** Those who wait in one lane: a line for each address or user, in the order of their turns. */
+/** The waiting tasks of one lane: a line per address or user, in the order of their turns. */
 class Lane {
   readonly lines = new Map<string, Waiter[]>();
   waiting = 0;
 }
 
 /**
- * A short queue in which every address has a line of its own and the lines take turns. When it is
- * full, the longest line gives its last place to an address with a shorter one, so that no storm
- * from one address keeps the others out. Addresses and users that have logged in well lately have
- * lanes of their own, with as many places, which take turns with that of strangers: so that no storm
- * from many addresses keeps them out.
+ * A short queue in which each address has its own line and lines take turns. When it is full, the
+ * longest line loses its last task to an address with a shorter line. A flood from one address
+ * therefore cannot keep others out. Addresses and users with a recent login have separate lanes of
+ * the same size, which alternate with the lane of strangers. A flood from many addresses therefore
+ * cannot keep them out.
  */
 export class HashQueue {
   readonly #bounds: HashBounds;
   readonly #recent: RecentLogins;
-  /** In the order of their turns. */
   readonly #lanes = new Map<Place["lane"], Lane>([
     ["address", new Lane()],
     ["user", new Lane()],
@@ -118,21 +111,19 @@ export class HashQueue {
     this.#recent = recent;
   }
 
-  /** Tasks that run. */
   get running(): number {
     return this.#running;
   }
 
-  /** Tasks that wait for their turn. */
   get waiting(): number {
     return this.#lanes.values().reduce((sum, { waiting }) => sum + waiting, 0);
   }
 
   /**
-   * Runs a task when it is its turn.
+   * Runs a task in its turn.
    *
-   * @param memory KiB that the task needs
-   * @throws Refusal `login_busy` if there is no place, or the client goes while it waits
+   * @param memory in KiB
+   * @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits
    */
   async run<T>(memory: number, client: HashClient, task: () => Promise<T>): Promise<T> {
     if (client.signal?.aborted) throw busy();
@@ -159,7 +150,7 @@ export class HashQueue {
 
   #join(lane: Lane, name: string, waiter: Waiter): void {
     const line = lane.lines.get(name);
-    // What runs at once takes no place: a queue without places for waiting serves nevertheless.
+    // A task that can start at once needs no place, so a queue without places still works.
     const isFull = lane.waiting >= this.#bounds.waiting && !this.#hasRoom(waiter);
     if (isFull) this.#makeRoom(lane, (line?.length ?? 0) + 1);
     if (line === undefined || line.length === 0) lane.lines.set(name, [waiter]);
@@ -167,7 +158,7 @@ export class HashQueue {
     lane.waiting++;
   }
 
-  /** Sends the last of the longest line away. @throws Refusal if no line is longer than `length` */
+  /** Drops the last task of the longest line. @throws Refusal if no line is longer than `length` */
   #makeRoom(lane: Lane, length: number): void {
     const [name, longest] = [...lane.lines].reduce(
       (longest, entry) => (entry[1].length > longest[1].length ? entry : longest),
@@ -194,7 +185,10 @@ export class HashQueue {
     return this.#running < this.#bounds.atOnce && this.#memory + memory <= this.#bounds.memory;
   }
 
-  /** Lets those in whose turn it is; the first that does not fit is waited for, or it never would. */
+  /**
+   * Starts waiting tasks in order. The queue waits for a large task that does not fit, which would
+   * otherwise never run.
+   */
   #admit(): void {
     for (;;) {
       const next = this.#lanes.entries().find(([, { waiting }]) => waiting > 0);
@@ -205,7 +199,7 @@ export class HashQueue {
     }
   }
 
-  /** Lets the first of a lane in. @returns false if there is no room */
+  /** @returns false if the first task does not fit */
   #admitFrom(lane: Lane): boolean {
     for (const [name, [first, ...rest]] of lane.lines) {
       if (first === undefined || !this.#hasRoom(first)) return false;
@@ -221,19 +215,18 @@ export class HashQueue {
   }
 }
 
-/** What the gateway asks of the process. */
 export type HashCalls = { readonly derive: Call<HashOrder, Uint8Array> };
 
 type HashProgram = ChildProgram<NoCalls, HashCalls, string>;
 
-/** Questions in a row whether it is there that may go unanswered; more while it starts. */
+/** Heartbeats in a row that may go unanswered, with more allowed during the start. */
 const HEARTBEAT = { missable: 5, missableAtStart: 20 };
-/** Processes that an order is given to before it fails. */
+/** Processes that try an order before it fails. */
 const ATTEMPTS = 2;
 
 /**
- * Not detached: where the system shares the cores out by session first, a process in a session of
- * its own would get as much as the gateway, however low its priority.
+ * Not detached: some systems divide cores between sessions first. A process in its own session
+ * would then get as much as the gateway, however low its priority.
  */
 function startProgram(threads: number): HashProgram {
   const kept = Object.entries(process.env).filter(([name]) => !name.startsWith("GATEHOUSE_"));
@@ -254,10 +247,10 @@ function failure(detail: string): Refusal {
 }
 
 /**
- * Hashes in a process of its own, of lower priority: in the gateway's own process the hashes' threads
- * compete with the event loop for the cores, their memory's coming and going stalls it, and their
- * places in the pool are missed by files and signatures. The process is started by the first order.
- * When it dies or does not answer any more, another one is given what it had to do.
+ * Hashes in a separate process with lower priority. Inside the gateway, hash threads would compete
+ * with the event loop for cores, and their allocations would stall it. They would also occupy the
+ * thread pool that files and signatures need. The first order starts the process. A process that
+ * dies or hangs is replaced, and its orders are repeated.
  */
 class HashProcess {
   readonly #threads: number;
@@ -266,18 +259,18 @@ class HashProcess {
   #isClosed = false;
 
   /**
-   * @param threads hashes that it works on at one time
-   * @param onLost told why a process that was not to end is replaced
+   * @param threads hashes at one time
+   * @param onLost called with the reason when a process ended unexpectedly
    */
   constructor(threads: number, onLost: (reason: string) => void) {
     this.#threads = threads;
     this.#onLost = onLost;
   }
 
-  /** @throws Refusal `login_busy` if the process cannot do it */
+  /** @throws Refusal `login_busy` if the process fails */
   async derive(order: HashOrder): Promise<Uint8Array> {
     for (let attempt = 1; ; attempt++) {
-      // A login that outlasts its connection must not start the process again.
+      // A login that outlasts its connection must not restart the process.
       if (this.#isClosed) throw failure("the gateway is closing");
       try {
         return await this.#usable().ask("derive", order);
@@ -288,7 +281,6 @@ class HashProcess {
     }
   }
 
-  /** Ends the process. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.#running?.kill();
@@ -305,18 +297,18 @@ class HashProcess {
   }
 }
 
-/** Hashes at one time on a machine of any size: with 64 MiB each, 256 MiB. */
+/** Concurrent hashes on a machine of any size. At 64 MiB each they need 256 MiB. */
 const MOST_AT_ONCE = 4;
-/** Tasks that may wait; at a tenth of a second each, the last one waits for seconds. */
+/** Tasks that may wait. At 0.1 s each, the last one waits for seconds. */
 const WAITING = 64;
 
-/** All hashing of a gateway, whoever asks for it: one queue, one process, while it lives. */
+/** All hashing of a gateway goes through one queue and one process. */
 export interface Hashing {
   /**
-   * Runs work that derives one hash after the other, when it is its turn.
+   * Runs work in its turn. The work derives its hashes one after the other.
    *
-   * @param costs of all that is derived
-   * @throws Refusal `login_busy` if there is no place, or the client goes while it waits
+   * @param costs of all hashes that it derives
+   * @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits
    */
   run<T>(
     costs: readonly HashCosts[],
@@ -326,14 +318,13 @@ export interface Hashing {
   close(): Promise<void>;
 }
 
-/** Hashing in a process of this one's own. */
 export interface HashingHere extends Hashing {
   readonly metrics: HashMetrics;
 }
 
 /**
- * How much is hashed at one time: a hash has a thread for each of its lanes, so as many hashes as
- * make no more threads than there are cores, and one at least.
+ * Limits concurrent hashes so that their threads do not exceed the cores. A hash uses one thread
+ * per Argon2 lane. At least one hash may run.
  */
 export function hashBounds(costs: HashCosts, cores = availableParallelism()): HashBounds {
   const atOnce = Math.min(MOST_AT_ONCE, Math.max(1, Math.floor(cores / costs.parallelism)));
@@ -341,10 +332,8 @@ export function hashBounds(costs: HashCosts, cores = availableParallelism()): Ha
 }
 
 /**
- * Opens the hashing of a gateway with these configured costs.
- *
- * @param onLost told why a process that hashed is replaced
- * @param recent who has places of its own
+ * @param onLost called with the reason when the process ended unexpectedly
+ * @param recent clients with queue places of their own
  */
 export function openHashing(
   configured: HashCosts,

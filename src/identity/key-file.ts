@@ -14,15 +14,13 @@ import {
   storedKeyShape,
 } from "./key-store.ts";
 
-/** Milliseconds within which each running gateway has read what was changed. */
+/** Milliseconds within which every running gateway has read a change. */
 const NOTICED_MS = 1200;
 
-/** Where the signing keys lie. */
 export function keysDirectoryOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "keys");
 }
 
-/** A file among the keys cannot be used. */
 export class KeyFileError extends Error {
   constructor(file: string, reason: string) {
     super(`${file}: ${reason}`);
@@ -35,7 +33,7 @@ function parseKeyFile(text: string, file: string): StoredKey {
   try {
     content = JSON.parse(text);
   } catch {
-    // The parser's own message would quote the file, which is a secret.
+    // The parser's message would quote the file, which is secret.
     throw new KeyFileError(file, "is not JSON");
   }
   const parsed = storedKeyShape.safeParse(content);
@@ -57,7 +55,6 @@ function fileOf(directory: string, kid: string): string {
   return path.join(directory, `${kid}.json`);
 }
 
-/** The names of the keys that have a file; none where there is no directory yet. */
 async function listNames(directory: string): Promise<string[]> {
   if (!existsSync(directory)) return [];
   const names = await readdir(directory);
@@ -70,7 +67,7 @@ async function readAll(directory: string, options: { checkRead: boolean }): Prom
   return keys.sort((a, b) => b.created - a.created || a.kid.localeCompare(b.kid));
 }
 
-/** Makes the directory, but not the one that it is in: that may have been moved away. */
+/** Creates only the directory itself. A missing parent may have been moved away. */
 async function makeDirectory(directory: string): Promise<void> {
   try {
     await mkdir(directory, { mode: 0o700 });
@@ -94,17 +91,16 @@ async function apply(directory: string, change: KeyChange): Promise<void> {
 }
 
 /**
- * The keys in a directory, each in a file of its own with mode 0600. The directory is made by the
- * first change.
+ * Stores each key in its own file with mode 0600. The first change creates the directory.
  *
- * @param options.checkRead also refuse to read a key file that others may read
+ * @param options.checkRead also refuse key files that others can read
  */
 export function keyFilesIn(directory: string, options: { checkRead: boolean }): KeyStore {
   return {
     place: directory,
     read: () => readAll(directory, options),
     names: () => listNames(directory),
-    // Who made a key has locked the directory, and the lock is still there.
+    // Creating a key locks the directory, and the lock file stays.
     hadKeys: async () =>
       existsSync(lockFileOf(directory)) || (await listNames(directory)).length > 0,
     async change(plan) {

@@ -15,13 +15,12 @@ import {
   verifierOf,
 } from "./key-store.ts";
 
-/** A key that signs, with the name that its tokens carry. */
 interface SigningKey {
   readonly kid: string;
   readonly key: CryptoKey | Uint8Array;
 }
 
-/** What may be told of a key, which is nothing of what it is. Times in epoch seconds. */
+/** Public information about a key. Times are epoch seconds. */
 export interface KeyFacts {
   readonly kid: string;
   readonly state: KeyState;
@@ -30,22 +29,19 @@ export interface KeyFacts {
   readonly verifiesUntil: number | undefined;
 }
 
-/** The keys of one algorithm at one moment: the newest signs, all verify until they expire. */
+/** The keys of one algorithm at one moment. The newest signs, and all verify until they expire. */
 export interface KeyRing {
   readonly algorithm: SigningAlgorithm;
   readonly signer: SigningKey;
-  /** The key that verifies tokens of `kid`, or undefined if there is none. */
   verifier(kid: string): KeyObject | undefined;
-  /** The public keys as a JWK Set (RFC 7517); empty for a symmetric algorithm. */
+  /** A JWK Set (RFC 7517), empty for a symmetric algorithm. */
   readonly jwks: { keys: JWK[] };
-  /** The keys that sign or verify, newest first. */
   readonly keys: readonly KeyFacts[];
 }
 
-/** The keys as they are in force, kept up to date with where they are held. */
 export interface LiveKeyRing {
   readonly ring: KeyRing;
-  /** Why what is held is not what is in force, if so. */
+  /** Set while the store differs from the keys in force. */
   readonly failure: string | undefined;
   close(): Promise<void>;
 }
@@ -59,11 +55,7 @@ function isGood(key: StoredKey): boolean {
   return keyState(key, epochSeconds()) !== "expired";
 }
 
-/**
- * Loads the keys of the algorithm.
- *
- * @throws Error if none of them signs, KeyFileError or UnsafeFileError if one cannot be used
- */
+/** @throws Error if no key signs, KeyFileError or UnsafeFileError if a key cannot be used */
 export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm): Promise<KeyRing> {
   const usable = (await store.read()).filter((key) => key.alg === algorithm && isGood(key));
   const newest = signerOf(usable, algorithm);
@@ -94,10 +86,10 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
 }
 
 /**
- * Loads the keys of the algorithm, and makes the first one if there is none that signs.
+ * Loads the keys. Creates the first one if none signs.
  *
- * @param onReplaced told that there was one before
- * @throws KeyFileError or UnsafeFileError if one cannot be used
+ * @param onReplaced called if there had been keys before
+ * @throws KeyFileError or UnsafeFileError if a key cannot be used
  */
 export async function openKeyRing(
   store: KeyStore,
@@ -112,12 +104,12 @@ export async function openKeyRing(
   return loadKeyRing(store, algorithm);
 }
 
-/** Throws it if it says that nobody knows what is held: a change must not count as in force then. */
+/** Rethrows an error of an unreachable store: an unknown change must not count as in force. */
 function requireReached(error: unknown): void {
   if (error instanceof Refusal && error.code === "store_unreachable") throw error;
 }
 
-/** The ring without the keys that were deleted; all of it while the signer is among those. */
+/** The ring without deleted keys. Unchanged if the signer is among the deleted ones. */
 async function withoutDeleted(ring: KeyRing, store: KeyStore): Promise<KeyRing> {
   const names = store.names().catch((error) => {
     requireReached(error);
@@ -139,21 +131,20 @@ async function withoutDeleted(ring: KeyRing, store: KeyStore): Promise<KeyRing> 
 
 interface LiveKeyRingOptions {
   readonly algorithm: SigningAlgorithm;
-  /** True if a key is to be made where there is none: at a start, never later. */
+  /** True if a missing key may be created: at startup only. */
   readonly mayMake: boolean;
-  /** Told that a key is made in the place of one that there was before. */
   readonly onReplaced: () => void;
   readonly onReload: () => void;
   readonly onFailure: (error: unknown) => void;
 }
 
 /**
- * Loads the keys and reloads them when they change where they are held: a new key signs and a deleted
- * one verifies nothing within a second. While no key that signs is there, such as in a directory
- * that was moved away, the last good ones stay in force. While a key cannot be used, no new key is
- * taken, but a deleted one is dropped all the same.
+ * Loads the keys and reloads them on changes. Within a second, a new key signs and a deleted one no
+ * longer verifies. While no key signs, for example because the directory was moved away, the last
+ * good keys stay in force. While a key is unusable, no new key is accepted, but deleted keys are
+ * still dropped.
  *
- * @throws Error if no key signs, KeyFileError or UnsafeFileError if one cannot be used at first
+ * @throws Error if no key signs, KeyFileError or UnsafeFileError if a key cannot be used at startup
  */
 export async function openLiveKeyRing(
   store: KeyStore,
@@ -182,7 +173,7 @@ export async function openLiveKeyRing(
     reloading = reloading.catch(() => {}).then(reload);
     return reloading;
   });
-  // What was changed between the load and the watch.
+  // Covers changes between the load and the start of the watch.
   await reloading;
   return {
     get ring() {

@@ -16,48 +16,46 @@ import {
   verifySignature,
 } from "./jwt-verification.ts";
 
-/** The content of a key's file. */
 export const storedKeyShape = z.strictObject({
   kid: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/),
   alg: z.enum(signingAlgorithms),
   /** Epoch seconds. */
   created: z.int().nonnegative(),
-  /** Epoch seconds until which a key that signs no more still verifies. */
+  /** Epoch seconds until which a retired key still verifies. */
   verifies_until: z.int().nonnegative().optional(),
-  /** Epoch seconds at which the last token for a machine expires that this key has signed. */
+  /** Expiry of the last machine token signed by this key, in epoch seconds. */
   machine_tokens_until: z.int().nonnegative().optional(),
   jwk: z.looseObject({ kty: z.string() }),
 });
 
-/** A signing key as it lies in its file, `keys/<kid>.json`: private. */
+/** A private signing key, as in its file `keys/<kid>.json`. */
 export type StoredKey = z.infer<typeof storedKeyShape>;
 
 /** An HMAC key is at least as long as the hash (RFC 7518, section 3.2). */
 const LEAST_SECRET_BYTES = 32;
-/** An exponent of 1 would make every text a signature of itself; keys made here have this one. */
+/**
+ * With an exponent of 1, every text would be its own signature. Keys created here use this
+ * exponent.
+ */
 const LEAST_EXPONENT = 65537n;
 const testPayload = Buffer.from("a key is known by what it signs");
 
-/** What is public of an EC, OKP or RSA key; everything else may be secret. */
+/** Public members of EC, OKP and RSA keys. All others may be secret. */
 const publicMembers = ["crv", "x", "y", "n", "e"];
 
-/** The public half of a key, as it is published (RFC 7517). */
+/** The published half of a key (RFC 7517). */
 export function publicJwk({ kid, alg, jwk }: StoredKey): JWK {
   const members = Object.entries(jwk).filter(([name]) => publicMembers.includes(name));
   return { ...Object.fromEntries(members), kty: jwk.kty, kid, alg, use: "sig" };
 }
 
-/**
- * The key that verifies what a stored key has signed.
- *
- * @throws Error if it is no key for its algorithm
- */
+/** @throws Error if the key does not fit its algorithm */
 export async function verifierOf(stored: StoredKey): Promise<KeyObject> {
   const { jwk, alg } = stored;
   return importVerifier(alg === "HS256" ? jwk : publicJwk(stored), alg);
 }
 
-/** True if the key signs by its algorithm, and what it signs is verified by its public half. */
+/** True if the key can sign and its public half verifies the signature. */
 export async function canSign(stored: StoredKey): Promise<boolean> {
   const { kid, alg, jwk } = stored;
   const { use = "sig", alg: meantFor = alg } = jwk;
@@ -76,46 +74,35 @@ export async function canSign(stored: StoredKey): Promise<boolean> {
   }
 }
 
-/** A change to the keys that are held. */
 export type KeyChange =
   | { readonly kind: "put"; readonly key: StoredKey }
   | { readonly kind: "delete"; readonly kid: string };
 
-/**
- * Judges the keys, newest first, as they are when nobody else changes them, and says what to
- * change; throws a Refusal if the change may not be made.
- */
+/** Plans changes from the keys, newest first, under the store's lock. Throws a Refusal to abort. */
 type KeyPlan = (keys: readonly StoredKey[]) => Promise<readonly KeyChange[]>;
 
-/**
- * Signing keys, wherever they are held for good: a directory of files is one such place
- * (`key-file.ts`), and what it looks like concerns nobody else.
- */
+/** Storage of signing keys, for example a directory of files (`key-file.ts`). */
 export interface KeyStore {
-  /** Where it is, for messages. */
   readonly place: string;
   /**
-   * Every key, newest first.
+   * All keys, newest first.
    *
    * @throws KeyFileError or UnsafeFileError if one of them cannot be used
    */
   read(): Promise<readonly StoredKey[]>;
-  /** The names of the keys that are held, also of those that cannot be used. */
+  /** Key names, including those of unusable keys. */
   names(): Promise<readonly string[]>;
-  /** True if there is a key, or was one before. */
   hadKeys(): Promise<boolean>;
-  /** Makes the changes that `plan` says, in their order. @throws Refusal from `plan` */
+  /** Applies the changes of `plan` in order. @throws Refusal from `plan` */
   change(plan: KeyPlan): Promise<void>;
-  /** Resolves once every gateway that reads them verifies by what has been changed so far. */
+  /** Resolves once every gateway on this store verifies with the latest changes. */
   settled(): Promise<void>;
-  /** Calls `onChange` whenever the keys may have changed, until it is closed. */
   watch(onChange: () => Promise<void>): { close(): Promise<void> };
 }
 
-/** Seconds that a running gateway may still sign with a key after its retirement. */
+/** Seconds that a running gateway may still sign with a retired key. */
 const HANDOVER_SECONDS = 60;
 
-/** What a key is good for at a moment. */
 export type KeyState = "signs" | "verifies" | "expired";
 
 /** @param at epoch seconds */
@@ -124,7 +111,7 @@ export function keyState({ verifies_until: until }: StoredKey, at: number): KeyS
   return at <= until ? "verifies" : "expired";
 }
 
-/** The key that signs: the newest that has not been retired. Keys come newest first. */
+/** The newest key that is not retired. @param keys newest first */
 export function signerOf(
   keys: readonly StoredKey[],
   algorithm: SigningAlgorithm,
@@ -139,16 +126,15 @@ async function generate(alg: SigningAlgorithm): Promise<JWK> {
   return exportJWK(privateKey);
 }
 
-/** A symmetric key's thumbprint would be a hash of the secret, so such a key gets a random name. */
+/** A symmetric key gets a random name, because its thumbprint would be a hash of the secret. */
 async function nameKey(jwk: JWK): Promise<string> {
   return jwk.kty === "oct" ? crypto.randomUUID() : calculateJwkThumbprint(jwk);
 }
 
-/** Makes a key, which is held nowhere yet. */
 export async function makeKey(alg: SigningAlgorithm): Promise<StoredKey> {
   let jwk = await generate(alg);
   let kid = await nameKey(jwk);
-  // A command line would take such a name for an option, just when a leaked key must be revoked.
+  // A command line would parse such a name as an option, just when a leaked key must be revoked.
   while (kid.startsWith("-")) {
     jwk = await generate(alg);
     kid = await nameKey(jwk);
@@ -161,12 +147,12 @@ function put(key: StoredKey): KeyChange {
 }
 
 /**
- * Makes a new key that signs from now on. Before it signs it verifies wherever tokens are verified, so
- * that no gateway refuses what another has signed. The one that signed so far verifies until the last
- * of its tokens has expired; keys whose tokens have all expired are deleted.
+ * Creates a new signing key. All gateways verify with it before it signs, so that none refuses
+ * tokens of another. The previous key verifies until its last token has expired. Expired keys are
+ * deleted.
  *
- * @param tokenLifetime seconds that a token from a login lives
- * @throws Refusal `key_not_found` if the new key is revoked meanwhile
+ * @param tokenLifetime seconds that a login token lives
+ * @throws Refusal `key_not_found` if the new key is revoked during the rotation
  */
 export async function rotateKey(
   store: KeyStore,
@@ -196,8 +182,8 @@ export async function rotateKey(
 }
 
 /**
- * Deletes a key that may be known to others: no token of it is accepted any more. If it was the
- * one that signs, a new one is made.
+ * Deletes a key that may have leaked, which ends all its tokens. If it was the signing key, a new
+ * one is created.
  *
  * @throws Refusal `key_not_found`
  */
@@ -214,14 +200,17 @@ export async function revokeKey(
   });
 }
 
-/** Makes a key that signs, if there is none. */
 export async function ensureSigner(store: KeyStore, algorithm: SigningAlgorithm): Promise<void> {
   await store.change(async (keys) =>
     signerOf(keys, algorithm) === undefined ? [put(await makeKey(algorithm))] : [],
   );
 }
 
-/** Notes on the key that it has signed a token that lives until `expiresAt` (epoch seconds). */
+/**
+ * Records on the key that it has signed a token valid until `expiresAt` (epoch seconds).
+ *
+ * @throws Refusal `key_not_found` if the key was rotated or revoked
+ */
 export async function noteMachineToken(
   store: KeyStore,
   kid: string,
@@ -229,7 +218,8 @@ export async function noteMachineToken(
 ): Promise<void> {
   await store.change(async (keys) => {
     const key = keys.find((candidate) => candidate.kid === kid);
-    // Rotated or revoked in between: a token of it could die early, so it must not be handed out.
+    // A token of a key that was rotated or revoked in between could expire early, so it must not be
+    // handed out.
     if (key?.verifies_until !== undefined || key === undefined) throw new Refusal("key_not_found");
     const until = Math.max(expiresAt, key.machine_tokens_until ?? 0);
     return [put({ ...key, machine_tokens_until: until })];

@@ -11,21 +11,18 @@ import type { Revocations } from "./revocations.ts";
 import { addressKey, type LoginOrigin, type LoginThrottle } from "./throttle.ts";
 import { type TokenAuthority, tokenRole } from "./token.ts";
 
-/** What a client sends to log in. */
 interface LoginRequest {
   readonly username: string;
   readonly password: string;
-  /** Limits the token to one database. */
   readonly database: string | undefined;
 }
 
-/** A fresh token and its lifetime in seconds. */
+/** Lifetime in seconds. */
 interface IssuedToken {
   readonly token: string;
   readonly expiresIn: number;
 }
 
-/** What logging in needs of its surroundings. */
 export interface LoginContext {
   readonly snapshot: () => Snapshot;
   readonly revocations: Pick<Revocations, "earliestIssue">;
@@ -34,13 +31,12 @@ export interface LoginContext {
   readonly throttle: LoginThrottle;
   readonly hashing: Hashing;
   readonly costs: HashCosts;
-  /** Seconds. */
+  /** In seconds. */
   readonly tokenLifetime: number;
-  /** Told when a hash could not be upgraded; the login goes on. */
+  /** Called when a hash could not be upgraded. The login still succeeds. */
   readonly onUpgradeFailed: (error: unknown) => void;
 }
 
-/** The line of the hashing queue that a client stands in. */
 export function hashClientOf(
   { address, isShared, signal }: LoginOrigin,
   username: string | undefined,
@@ -49,9 +45,9 @@ export function hashClientOf(
 }
 
 /**
- * Verifies a user's password under the throttle, which is asked before anything is hashed.
+ * Verifies a password. The throttle comes before any hashing.
  *
- * @returns the user as it was when the password was verified
+ * @returns the user as of the verification
  * @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy`
  */
 export async function checkPassword(
@@ -80,7 +76,7 @@ export async function checkPassword(
   return user;
 }
 
-/** Raises a hash of lower costs to the configured ones, with the same salt, so tokens live on. */
+/** Rehashes with the configured costs. The salt stays, so that the user's tokens remain valid. */
 async function upgradeHash(
   context: LoginContext,
   user: User,
@@ -108,8 +104,8 @@ async function upgradeHash(
 /**
  * Logs a user in and issues a token.
  *
- * @throws Refusal `credentials_invalid`, `too_many_attempts`, `login_busy`, or why the user has no
- *   role on the database that was asked for
+ * @throws Refusal `credentials_invalid`, `too_many_attempts`, `login_busy`, or the reason why the
+ * user has no role on the requested database
  */
 export async function logIn(
   context: LoginContext,

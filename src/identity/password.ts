@@ -14,10 +14,7 @@ const HASH_BYTES = 32;
 const MIN_CHARACTERS = 8;
 const MAX_BYTES = 1024;
 
-/**
- * The password as it is hashed: the same characters are the same password, whether a keyboard
- * composes an accent with its letter or not (RFC 8265, section 4.2.1).
- */
+/** Composed and decomposed accents count as the same password (RFC 8265, section 4.2.1). */
 function normalized(password: string): string {
   return password.normalize("NFC");
 }
@@ -32,12 +29,12 @@ export function requireUsablePassword(password: string): void {
   if (Buffer.byteLength(characters) > MAX_BYTES) throw new Refusal("password_too_long");
 }
 
-/** False for what no password can be, so that nobody buys work with it. */
+/** False for impossible passwords, so that they cause no hashing work. */
 function isPossible(password: string): boolean {
   return password.isWellFormed() && Buffer.byteLength(normalized(password)) <= MAX_BYTES;
 }
 
-/** Hashes a password with Argon2id (RFC 9106), with a fresh salt unless one is given. */
+/** Hashes a password with Argon2id (RFC 9106), with a fresh salt by default. */
 export async function hashPassword(
   password: string,
   costs: HashCosts,
@@ -53,13 +50,13 @@ function nobodysHash(costs: HashCosts): PasswordHash {
 }
 
 /**
- * Verifies a password against the hash on file.
+ * Verifies a password against the stored hash.
  *
- * The work is the same for every user, one without a hash (unknown, or not to log in) included: a
- * hash at each of `costs`, one of which is compared with the hash on file. Time that is made up for
- * by an estimate would still tell the users of one cost from those of another.
+ * The work is the same for every user, even for one who is unknown or has no hash: one hash at each
+ * of `costs`. At most one of them is compared with the stored hash. Padding with an estimated time
+ * would still distinguish users by their costs.
  *
- * @param costs all that occur in the access file: a hash of any other costs matches nothing
+ * @param costs all costs in the access file. A hash with other costs never matches.
  */
 export async function verifyPassword(
   password: string,
@@ -80,7 +77,6 @@ export async function verifyPassword(
   return isRight;
 }
 
-/** True if a hash was made with lower costs than are configured now. */
 export function isWeaker(onFile: string, costs: HashCosts): boolean {
   const stored = parsePasswordHash(onFile)?.costs;
   if (stored === undefined) return false;
@@ -88,7 +84,7 @@ export function isWeaker(onFile: string, costs: HashCosts): boolean {
   return isLower && stored.memory <= costs.memory && stored.time <= costs.time;
 }
 
-/** The hash of the same password and salt at the configured costs. */
+/** Rehashes with the same salt at the configured costs. */
 export async function strengthenHash(
   password: string,
   onFile: string,
@@ -99,17 +95,15 @@ export async function strengthenHash(
   return hashPassword(password, costs, { derive, ...(salt && { salt }) });
 }
 
-/** Asked wherever a password is set. @throws Refusal saying why it may not be */
+/** Checked wherever a password is set. @throws Refusal with the reason */
 export type PasswordRule = (password: string) => void;
 
-/** Common passwords, in lower case. */
 async function commonPasswords(): Promise<ReadonlySet<string>> {
-  // Loaded here, since it is large and most gateways do without.
+  // Loaded on demand, because it is large and most gateways do not need it.
   const { dictionary } = await import("@zxcvbn-ts/language-common");
   return new Set(dictionary["passwords-common"].map((password) => password.toLowerCase()));
 }
 
-/** What a password must be where this configuration holds. */
 export async function openPasswordRule({ auth }: Configuration): Promise<PasswordRule> {
   if (!auth.refuse_common_passwords) return requireUsablePassword;
   const common = await commonPasswords();

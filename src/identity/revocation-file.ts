@@ -24,10 +24,8 @@ const seconds = z.int().nonnegative();
 const username = z.string().refine((name) => isUsername(name) || isExternalUsername(name));
 const tokenShape = z.strictObject({ jti: z.string().min(1).max(128), until: seconds });
 const userShape = z.strictObject({ user: username, before: seconds });
-/** A revocation as it is held. */
 export const lineShape = z.union([tokenShape, userShape]);
 
-/** The revocations file cannot be used. */
 class RevocationFileError extends Error {
   readonly file: string;
   readonly line: number;
@@ -40,7 +38,6 @@ class RevocationFileError extends Error {
   }
 }
 
-/** What the file holds, and whether its last line was cut off while it was written. */
 interface Contents {
   readonly revocations: readonly Revocation[];
   readonly isTorn: boolean;
@@ -54,7 +51,6 @@ function parseLine(line: string): Revocation | undefined {
   }
 }
 
-/** The lines that have an end. */
 function* wholeLines(text: string): Generator<string, void, void> {
   let start = 0;
   for (let end = text.indexOf("\n"); end !== -1; end = text.indexOf("\n", start)) {
@@ -72,7 +68,7 @@ function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
     if (revocation === undefined) throw new RevocationFileError(file, index + 1);
     revocations.push(revocation);
   });
-  // A line without an end was never acknowledged, unless somebody wrote it by hand.
+  // An incomplete line was never acknowledged, unless it was written by hand.
   const unfinished = text.slice(text.lastIndexOf("\n") + 1);
   const last = unfinished === "" ? undefined : parseLine(unfinished);
   if (last !== undefined) revocations.push(last);
@@ -85,7 +81,7 @@ async function readContents(file: string, checkRead: boolean): Promise<Contents>
 }
 
 /**
- * Reads the revocations; a file that does not exist holds none.
+ * Reads the revocations. A missing file holds none.
  *
  * @throws RevocationFileError, UnsafeFileError or the file system's error
  */
@@ -96,24 +92,23 @@ export async function readRevocations(
   return (await readContents(file, options.checkRead)).revocations;
 }
 
-/** When every token that the revocation is about has expired by itself, in epoch seconds. */
+/** Epoch seconds at which every affected token has expired by itself. */
 export function endOf(revocation: Revocation): number {
   return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
 }
 
-/** The revocation as the file holds it, by which two can be compared. */
+/** The file's spelling, which also serves to compare revocations. */
 function toLine(revocation: Revocation): string {
   return `${JSON.stringify(revocation)}\n`;
 }
 
-/** The revocations as the file holds them, each once. */
 function* linesOf(revocations: Iterable<Revocation>): Steps<Set<string>> {
   const lines = new Set<string>();
   yield* visitEach(revocations, (revocation) => lines.add(toLine(revocation)));
   return lines;
 }
 
-/** The revocations of `some` that `others` do not hold and that still have something to revoke. */
+/** Revocations of `some` that `others` lack and that still affect tokens. */
 function* missingSteps(
   others: readonly Revocation[],
   some: readonly Revocation[],
@@ -138,7 +133,7 @@ async function append(file: string, revocation: Revocation): Promise<void> {
       await handle.writeFile(toLine(revocation));
       await handle.sync();
     } catch (error) {
-      // A full disk may have taken half of the line, which was not acknowledged.
+      // A full disk may have kept a part of the line, which was not acknowledged.
       await handle.truncate(size);
       throw error;
     }
@@ -149,11 +144,11 @@ async function append(file: string, revocation: Revocation): Promise<void> {
 }
 
 /**
- * Adds revocations; when this resolves they are on disk. Those are pruned on occasion whose end is
- * past beyond doubt, so that a clock that jumps ahead makes nothing forgotten.
+ * Adds revocations and syncs them to disk. Occasionally prunes those that have certainly ended, so
+ * that a clock that jumps ahead loses none.
  *
- * @throws RevocationFileError, LockTimeoutError, LockRefusedError or the file system's error; then
- *   nothing was revoked
+ * @throws RevocationFileError, LockTimeoutError, LockRefusedError or the file system's error.
+ * Nothing was revoked then.
  */
 async function addRevocations(file: string, added: readonly Revocation[]): Promise<void> {
   await withLock(file, async () => {
@@ -176,7 +171,7 @@ function failed(detail: string, cause: unknown): Refusal {
   return new Refusal("revocation_failed", { detail, cause });
 }
 
-/** Adds revocations to the file. @throws Refusal `revocation_failed`: then nothing was revoked */
+/** @throws Refusal `revocation_failed`. Nothing was revoked then. */
 async function revoke(file: string, ...revocations: readonly Revocation[]): Promise<void> {
   try {
     await addRevocations(file, revocations);
@@ -186,9 +181,9 @@ async function revoke(file: string, ...revocations: readonly Revocation[]): Prom
 }
 
 /**
- * The revocations of a file, for whoever does not follow them, such as a command.
+ * The revocations of a file without live updates, for example for a command.
  *
- * @param options.checkRead also refuse to read a file that others may read
+ * @param options.checkRead also refuse a file that others can read
  */
 export function revocationsIn(file: string, options: { checkRead: boolean }): RevocationStore {
   async function read({ checkRead }: typeof options) {
@@ -216,20 +211,18 @@ export function revocationsIn(file: string, options: { checkRead: boolean }): Re
 }
 
 interface RevocationOptions {
-  /** Also refuse a file that others may read. */
   readonly checkRead: boolean;
-  /** Told when the file cannot be used, or what it lacks cannot be written back. */
   readonly onFailure: (error: unknown) => void;
-  /** Told how many revocations the file has lost, before they are written back. */
+  /** Called with the number of revocations that the file has lost, before they are written back. */
   readonly onLost: (count: number) => void;
-  /** Has the other processes read what was just added; done once they have. */
+  /** Makes the other processes reload. Resolves when they have. */
   readonly tellOthers?: () => Promise<void>;
 }
 
 /**
- * Loads the revocations, and reloads them when the file changes. Whatever happens to the file later,
- * what was in force stays so: one that cannot be used changes nothing, and to one that holds less
- * than before, such as an older copy, what it lacks is written back.
+ * Loads the revocations and reloads them when the file changes. Revocations in force stay in force
+ * whatever happens to the file. An unusable file changes nothing. If a file lacks revocations, such
+ * as an older copy, they are written back.
  *
  * @throws RevocationFileError, UnsafeFileError or the file system's error if the first load fails
  */
@@ -244,7 +237,7 @@ export async function openRevocations(
   let failure: string | undefined;
   let reloading: Promise<void> = Promise.resolve();
 
-  /** Puts in force what the file holds, besides what was in force. */
+  /** Adds the file's content to what is in force. */
   async function join(): Promise<void> {
     watch.note();
     const read = await readRevocations(file, options);

@@ -4,75 +4,71 @@ import { isUsername } from "../access/identifiers.ts";
 import { Refusal } from "../refusal.ts";
 import { RecentLogins } from "./hashing.ts";
 
-/** The bounds on failed logins. */
 export interface ThrottleBounds {
   readonly perUserAndAddress: number;
   readonly perAddress: number;
-  /** Seconds after which failures are forgotten. */
+  /** Seconds until failures are forgotten. */
   readonly window: number;
 }
 
-/** Where a login comes from. */
 export interface LoginOrigin {
   readonly address: string;
-  /** True for a reverse proxy with everyone behind it, which must not be blocked as one address. */
+  /** True for a reverse proxy that all clients share. It must not be blocked as one address. */
   readonly isShared: boolean;
-  /** Aborted when the client has gone and there is nobody to answer. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** How an attempt came out; one that was not judged counts neither way. */
+/** An unjudged attempt counts neither way. */
 export type Outcome = "succeeded" | "failed" | "unjudged";
 
-/** One attempt that counts as a failure until it turns out otherwise; it must be settled. */
+/** An attempt counts as a failure until it is settled, so it must be settled. */
 export interface Attempt {
   settle(outcome: Outcome): Promise<void>;
 }
 
-/** The rate limit on failed logins: counts them per user and address, and per address. */
+/** Limits failed logins per user and address, and per address. */
 export interface LoginThrottle {
   /** @throws Refusal `too_many_attempts` with the seconds to wait, or `login_busy` */
   begin(username: string, origin: LoginOrigin): Promise<Attempt>;
 }
 
 /**
- * Failures of keys, wherever they are counted: memory is one such place (`failure-limit.ts`). All
- * attempts are judged by them one after the other, so they had better answer at once.
+ * Counts failures by key, for example in memory. Calls run one at a time and should be fast,
+ * because all attempts wait for them.
  */
 export interface FailureCounts {
-  /** Seconds after its first failure at which those of a key are forgotten. */
+  /** Seconds from a key's first failure until its failures are forgotten. */
   window: number;
-  /** The failures of a key, and the milliseconds until they are forgotten. */
   find(key: string): Promise<{ readonly count: number; readonly msLeft: number } | undefined>;
   add(key: string): Promise<void>;
   forget(key: string): Promise<void>;
 }
 
-/** Opens the counts of that name, which all who throttle the same logins share. */
+/** Opens named counts. All processes that throttle the same logins share them. */
 export type OpenFailureCounts = (name: string, window: number) => FailureCounts;
 
-/** The unit that is blocked: an IPv4 address, or the /64 that one IPv6 subscriber has. */
+/** The unit that is blocked: an IPv4 address, or a /64 of IPv6, which one subscriber has. */
 export function addressKey(address: string): string {
-  // A connection that is gone already has no address any more.
+  // A closed connection has no address any more.
   if (!ipaddr.isValid(address)) return address;
   const parsed = ipaddr.process(address);
   if (parsed.kind() === "ipv4") return parsed.toString();
   return parsed.toNormalizedString().split(":").slice(0, 4).join(":");
 }
 
-/** Attempts on one key that are not judged yet, and the moment when the next of them is. */
+/** Unjudged attempts of one key. `next` resolves when one of them is judged. */
 interface UnderWay {
   count: number;
   next: PromiseWithResolvers<void>;
 }
 
 /**
- * A bound on failures of a key within a window. An attempt takes its place before it is judged, so
- * that many guesses at one moment are no more than many in a row; one that finds every place taken
- * by attempts under way waits for their outcome, so that many good attempts at one moment pass.
+ * Limits failures per key within a window. An attempt takes a place before it is judged, so that
+ * simultaneous guesses get no more tries than sequential ones. If pending attempts hold all places,
+ * a new one waits for their outcome, so that simultaneous valid logins succeed.
  *
- * Only failures are remembered, and each of them has cost a hash: whoever makes up names and
- * addresses fills no memory with attempts that are turned away.
+ * Only failures are stored, and each has cost a hash. Refused attempts with invented names and
+ * addresses therefore use no memory.
  */
 export class FailureLimit {
   readonly #counts: FailureCounts;
@@ -85,21 +81,21 @@ export class FailureLimit {
     this.#failures = failures;
   }
 
-  /** Other bounds from now on; what was counted stays counted, for as long as it was to be. */
+  /** Changes the limits. Existing counts keep their expiry. */
   change(failures: number, window: number): void {
     this.#failures = failures;
     this.#counts.window = window;
   }
 
-  /** How many keys have attempts under way. */
   get size(): number {
     return this.#underWay.size;
   }
 
   /**
-   * Takes a place, once there is one.
+   * Takes a place, waiting for one if necessary.
    *
-   * @throws Refusal `too_many_attempts` if none can come, `login_busy` if the client has gone
+   * @throws Refusal `too_many_attempts` if none will become free, `login_busy` if the client has
+   * disconnected
    */
   async enter(key: string, signal?: AbortSignal): Promise<void> {
     for (;;) {
@@ -110,7 +106,6 @@ export class FailureLimit {
     }
   }
 
-  /** Gives the place back, or makes it a failure. */
   async leave(key: string, outcome: Outcome): Promise<void> {
     await this.#inTurn(async () => {
       try {
@@ -121,12 +116,12 @@ export class FailureLimit {
     });
   }
 
-  /** Forgets the failures of a key; attempts that are under way keep their places. */
+  /** Clears the failures of a key. Pending attempts keep their places. */
   async forget(key: string): Promise<void> {
     await this.#inTurn(() => this.#counts.forget(key));
   }
 
-  /** Takes a place and returns undefined, or returns what to wait for. */
+  /** Returns undefined if it took a place, otherwise the event to wait for. */
   async #take(key: string): Promise<PromiseWithResolvers<void> | undefined> {
     const { count = 0, msLeft = 0 } = (await this.#counts.find(key)) ?? {};
     const underWay = this.#underWay.get(key);
@@ -149,7 +144,10 @@ export class FailureLimit {
     underWay.next = Promise.withResolvers();
   }
 
-  /** The counts answer later; taking turns keeps their count and that of the attempts consistent. */
+  /**
+   * Runs one task at a time. Counts are asynchronous, and must stay consistent with the pending
+   * attempts.
+   */
   async #inTurn<T>(task: () => Promise<T>): Promise<T> {
     const turn = this.#turn.then(task);
     this.#turn = turn.catch(() => undefined);
@@ -157,18 +155,16 @@ export class FailureLimit {
   }
 }
 
-/** Keys with failures that are remembered; past it, those whose first failure is longest ago go. */
+/** Keys with failures. When full, the key with the oldest first failure is dropped. */
 const CAPACITY = 100_000;
 
-/** Failures that are counted in memory. */
 export class MemoryFailureCounts implements FailureCounts {
   readonly #limiter: RateLimiterMemory;
   readonly #capacity: number;
-  /** Keys that have failures, in the order of their first. */
   readonly #known = new Set<string>();
 
   constructor(window: number, capacity = CAPACITY) {
-    // Counted here and judged by who asks, so the points mean nothing.
+    // Only the counting is used. The caller decides, so `points` has no effect.
     this.#limiter = new RateLimiterMemory({ points: 1, duration: window });
     this.#capacity = capacity;
   }
@@ -181,7 +177,6 @@ export class MemoryFailureCounts implements FailureCounts {
     this.#limiter.duration = seconds;
   }
 
-  /** How many keys it remembers. */
   get size(): number {
     return this.#known.size;
   }
@@ -209,17 +204,14 @@ export class MemoryFailureCounts implements FailureCounts {
   }
 }
 
-/** Logins that may wait for the outcome of others; past it they are told to come back. */
+/** Logins that may wait for others. Further ones get `login_busy`. */
 const WAITING = 1024;
-/** As many of one address, so that it leaves places to the others. */
 const WAITING_OF_ADDRESS = 64;
 
-/** Places for waiting: few over all, and fewer for one address. */
 class Places {
   readonly #taken = new Map<string, number>();
   #count = 0;
 
-  /** @throws Refusal `login_busy` if none is left */
   take(address: string): void {
     const own = this.#taken.get(address) ?? 0;
     if (this.#count >= WAITING || own >= WAITING_OF_ADDRESS) {
@@ -237,17 +229,15 @@ class Places {
   }
 }
 
-/** A throttle whose attempts under way are counted in this process. */
 interface LoginThrottleHere extends LoginThrottle {
-  /** Other bounds from now on; failures stay counted. */
   change(bounds: ThrottleBounds): void;
 }
 
 /**
- * A throttle of all logins that this process judges.
+ * Throttles all logins that this process handles.
  *
- * @param recent told of each good login
- * @param openCounts where failures are counted; by default in memory
+ * @param recent records each successful login
+ * @param openCounts default: in memory
  */
 export function createLoginThrottle(
   bounds: ThrottleBounds,
@@ -280,7 +270,7 @@ export function createLoginThrottle(
     },
     async begin(username, origin) {
       const address = addressKey(origin.address);
-      // A name that nobody can have gets no entry of its own, so that made-up names cost nothing.
+      // Impossible names share one entry, so that invented names use no memory.
       const pair = `${address} ${isUsername(username) ? username : "?"}`;
       const counted = origin.isShared ? undefined : address;
       waiting.take(address);

@@ -17,25 +17,23 @@ import {
 } from "./jwt-verification.ts";
 import type { KeyRing } from "./key-ring.ts";
 
-/** Tokens of one bucket, at most. */
 const BUCKET_SIZE = 8;
 
 interface Entry<T> {
   readonly token: string;
-  /** Compared first: tokens of one gateway begin alike. */
+  /** Compared first, because tokens of one gateway begin alike. */
   readonly hash: number;
   readonly value: T;
 }
 
 /**
- * What is known of a bounded number of tokens: an LRU cache. It is asked with every request, by a
- * text that is new each time: a map would first look such a text up in the table of all strings.
+ * LRU cache of tokens with a fixed size. Each request looks up a newly created string, which a Map
+ * would first have to intern.
  *
- * A token's bucket comes of the end of its signature, where no two are alike but by chance; in a
- * bucket, those used last come first, and the last one makes room.
+ * The bucket comes from the end of the signature, which is random. In a bucket, the most recently
+ * used token comes first, and the last one is evicted.
  */
 class RecentTokens<T> {
-  /** Of eight tokens each; one that was never used is undefined. */
   readonly #buckets: (Entry<T>[] | undefined)[];
   readonly #isGood: (value: T) => boolean;
 
@@ -44,7 +42,6 @@ class RecentTokens<T> {
     this.#isGood = isGood;
   }
 
-  /** How many tokens are known. */
   get size(): number {
     return this.#buckets.reduce((sum, bucket) => sum + (bucket?.length ?? 0), 0);
   }
@@ -61,7 +58,7 @@ class RecentTokens<T> {
     return undefined;
   }
 
-  /** Takes a token in that is not known, in the place of those that are good no more. */
+  /** Adds a token that is not cached. Drops tokens of its bucket that are no longer valid. */
   add(token: string, value: T): void {
     const hash = hashOf(token);
     const place = this.#placeOf(hash);
@@ -79,7 +76,7 @@ class RecentTokens<T> {
   }
 }
 
-/** Of the end of the signature; its very last character may hold as little as two bits. */
+/** Hashes the end of the signature. Its last character may carry only two bits. */
 function hashOf(token: string): number {
   const end = token.length - 1;
   let hash = 0;
@@ -93,8 +90,8 @@ function moveToFront<T>(list: T[], at: number): void {
 }
 
 /**
- * Buckets of the tokens that are remembered: 262,144 at most, of some 650 bytes each. With 100,000 in turn, two of a
- * hundred meet a bucket that is full.
+ * At most 262,144 tokens of about 650 bytes each. With 100,000 tokens in use, 2 % meet a full
+ * bucket.
  */
 const BUCKETS = 32_768;
 
@@ -107,13 +104,13 @@ interface Remembered<T> {
 }
 
 /**
- * Verifies tokens, and remembers those that were good, whole, so that one that is shown again costs
- * no signature. What is remembered is no more than what the token says: whether it was revoked and
- * what has become of its user is for the caller to judge each time.
+ * Verifies tokens, and caches valid ones in full, so that repeated use costs no signature check.
+ * The cache holds only the token's content. The caller must check revocations and the user every
+ * time.
  *
- * A remembered token counts while its key is the one that verifies its `kid` and its time has not
- * passed; after that it is verified anew, and refused as any other. What was refused is not
- * remembered, so no flood of bad tokens drives out a good one.
+ * A cached token counts while its key still verifies its `kid` and it has not expired. After that
+ * it is verified again like any other. Refused tokens are not cached, so a flood of them cannot
+ * evict valid ones.
  */
 export class VerifiedTokens<T extends object> {
   readonly #pin: Pin;
@@ -122,8 +119,8 @@ export class VerifiedTokens<T extends object> {
   readonly #metrics = { remembered: 0, verified: 0, refused: 0 };
 
   /**
-   * @param read makes sense of the claims, or throws a Refusal
-   * @param buckets of eight tokens each that are remembered
+   * @param read parses the claims, or throws a Refusal
+   * @param buckets of eight tokens each
    */
   constructor(pin: Pin, read: (claims: JsonObject) => T, buckets = BUCKETS) {
     this.#pin = pin;
@@ -131,26 +128,20 @@ export class VerifiedTokens<T extends object> {
     this.#recent = new RecentTokens(buckets, (known) => this.#isGood(known));
   }
 
-  /** What has become of the tokens that were shown. */
   get metrics(): TokenMetrics {
     return this.#metrics;
   }
 
-  /** The number of tokens that are remembered. */
   get size(): number {
     return this.#recent.size;
   }
 
-  /**
-   * What the token says.
-   *
-   * @throws Refusal `token_expired` or `token_invalid`
-   */
+  /** @throws Refusal `token_expired` or `token_invalid` */
   verify(token: string): T {
     return this.recall(token) ?? this.#verifyAnew(token);
   }
 
-  /** What the token says, if it is remembered and still good. */
+  /** The content of a cached token that is still valid. */
   recall(token: string): T | undefined {
     const known = this.#recent.get(token);
     if (known === undefined) return undefined;
@@ -181,31 +172,29 @@ export class VerifiedTokens<T extends object> {
   }
 }
 
-/** The audience of login tokens: this gateway, under whatever URL. */
+/** The audience of login tokens: this gateway, at any URL. */
 const LOGIN_AUDIENCE = "gatehouse";
 const TYPE = "JWT";
-/** A login token has well under 1 KiB; nothing longer is worth verifying. */
+/** Login tokens are well under 1 KiB. Longer input is not worth verifying. */
 const MAX_TOKEN_LENGTH = 4096;
 
-/** What a login token says (RFC 7519); times in epoch seconds. */
+/** Claims of a login token (RFC 7519). Times are epoch seconds. */
 export interface TokenClaims {
   readonly username: string;
-  /** The only database it opens, or `*`. */
   readonly database: string;
-  /** For the client's information; authorization reads the access file. */
+  /** For the client's information only. Authorization uses the access file. */
   readonly role: Role | undefined;
-  /** The fingerprint of the password that it was issued for. */
+  /** Fingerprint of the password used at login. */
   readonly credential: string;
   readonly tokenId: string;
   readonly issuedAt: number;
   readonly expiresAt: number;
 }
 
-/** What is needed to issue a token; the rest is made up here. */
 type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "credential"> & {
-  /** Seconds. */
+  /** In seconds. */
   readonly lifetime: number;
-  /** The least `iat`, so that a token outlives a limit set in the same second. */
+  /** The earliest `iat`, so that the token survives a revocation made in the same second. */
   readonly notBefore: number;
 };
 
@@ -247,7 +236,7 @@ async function issueToken(
   return { token, claims };
 }
 
-/** Issues and verifies login tokens; `ring` is asked anew each time, so that keys can rotate. */
+/** Issues and verifies login tokens. Calls `ring` every time, so that keys can rotate. */
 export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
   const pin: Pin = {
     get algorithm() {
@@ -262,22 +251,19 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
   const verified = new VerifiedTokens(pin, readClaims);
   return {
     issue: (request: TokenRequest) => issueToken(ring(), issuer, request),
-    /** What a token says that was verified before, and would be good now; undefined for any other. */
     recall: (token: string): TokenClaims | undefined => verified.recall(token),
     /** @throws Refusal `token_expired` or `token_invalid` */
     verify: (token: string): TokenClaims => verified.verify(token),
-    /** What has become of the tokens that were shown. */
     metrics: verified.metrics,
   };
 }
 
-/** The authority over login tokens. */
 export type TokenAuthority = ReturnType<typeof createTokenAuthority>;
 
 /**
- * The role that the token names: the one on its database, or the widest of all.
+ * The role for the token: the user's role on its database, or the widest one for `*`.
  *
- * @throws Refusal if there is none on the database that was asked for
+ * @throws Refusal if the user has no role on the database
  */
 export function tokenRole(
   snapshot: Snapshot,
@@ -285,7 +271,7 @@ export function tokenRole(
   database: string,
 ): Role | undefined {
   if (database === EVERY_DATABASE) return widestRole(entriesIn(grantsOf(snapshot, username)));
-  // Every role may read, so this asks whether there is any.
+  // Every role may read, so this checks for any role.
   const subject = { username, tokenDatabase: database };
   const { reason, role } = decide(snapshot, subject, "SELECT", database);
   if (reason !== "allowed") throw new Refusal(reason);

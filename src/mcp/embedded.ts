@@ -151,6 +151,7 @@ export function toWebRequest(request: IncomingMessage, response: ServerResponse)
   for (const [name, value] of Object.entries(request.headers)) {
     if (passed.test(name) && value !== undefined) headers.set(name, String(value));
   }
+  // The library does not use the URL.
   const { method = "" } = request;
   return new WebRequest("http://localhost/mcp", { method, headers }, client.signal);
 }

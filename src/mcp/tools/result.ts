@@ -354,6 +354,7 @@ function withoutRows(): ToolFailure {
   return new ToolFailure("Failed: the database answered without rows that can be passed on");
 }
 
+/** The rows that fit. @throws ToolFailure */
 export async function rowsOf(
   answer: QueryAnswer,
   limits: PageLimits & { readonly isCapped: boolean },
@@ -364,6 +365,7 @@ export async function rowsOf(
   return listResult("rows", { rows, isCut: isCut || mayBeMore }, { ...limits, more });
 }
 
+/** @throws ToolFailure */
 export async function countResult(answer: QueryAnswer, name: string): Promise<ToolResult> {
   const { rows } = await readRows(answer);
   const count = rows[0] && parsedObject(rows[0])[name];
@@ -457,6 +459,7 @@ export function changeOf(answer: QueryAnswer, bytes: number, done: string): Tool
   return resultWith(said, Object.fromEntries(lists), bytes);
 }
 
+/** @throws ToolFailure */
 export function batchResult(
   answer: QueryAnswer,
   { most, bytes }: { readonly most: number; readonly bytes: number },

@@ -81,6 +81,7 @@ function tooLarge(): OAuthProblem {
   return new OAuthProblem(413, "invalid_request", `the body has more than ${MAX_BODY_BYTES} bytes`);
 }
 
+/** @throws OAuthProblem if Content-Length exceeds the limit */
 export function requireSmallBody({ headers }: IncomingMessage): void {
   if (Number(headers["content-length"] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
 }

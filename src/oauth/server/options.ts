@@ -16,7 +16,7 @@ export interface AuthorizationServerOptions {
   readonly issuer: string;
   /** The only resource for which tokens are issued (RFC 8707): the public URL of `/mcp`. */
   readonly resource: string;
-  /** Not closed by the server: whoever opened it closes it. */
+  /** The server does not close it. Its opener does. */
   readonly state: AuthorizationState;
   readonly clients: readonly ConfiguredClient[];
   /** Schemes without a dot that redirect URIs may use. */

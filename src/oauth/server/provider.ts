@@ -119,6 +119,7 @@ function defaultResource({ resource }: AuthorizationServerOptions) {
     oneOf === undefined ? resource : (oneOf[0] ?? resource);
 }
 
+/** Accepts only users who may still log in. */
 function findAccount(options: AuthorizationServerOptions): Configuration["findAccount"] {
   return ({ oidc }, accountId, token) => {
     const issuedAt = token?.iat ?? oidc.session?.loginTs;
