@@ -17,7 +17,10 @@ import {
 
 const BUSY_TIMEOUT_MS = 5000;
 
-/** Finds something if there is a step to take, or something is due at `$1` or was decided by `$2`, epoch milliseconds. */
+/**
+ * Finds a row if a step is to be written, or an approval is due at `$1` or was decided by `$2`
+ * (epoch milliseconds).
+ */
 const dueSql = `SELECT 1 FROM approval_steps UNION ALL SELECT 1 FROM approvals
   WHERE state IN ('pending', 'approved') AND expires <= $1
   UNION ALL SELECT 1 FROM approvals WHERE body IS NOT NULL AND decided <= $2 LIMIT 1`;
@@ -39,7 +42,10 @@ class ApprovalFile implements ApprovalDatabase {
     return this.#database.prepare(sql).all(Object.fromEntries(named));
   }
 
-  /** One after the other within this process; the file's write lock keeps others out. */
+  /**
+   * Transactions run one at a time within this process. The file's write lock excludes other
+   * processes.
+   */
   transaction<Result>(work: (turn: ApprovalTurn) => Promise<Result>): Promise<Result> {
     const done = this.#turn.then(() => this.#transact(work));
     this.#turn = done.catch(() => {});
@@ -79,9 +85,10 @@ class ApprovalFile implements ApprovalDatabase {
 }
 
 /**
- * Opens the approvals of a service directory, and makes file and key (0600) if there are none.
+ * Opens the approvals of a service directory. Creates the file and the key (0600) if they are
+ * missing.
  *
- * @throws the error of SQLite or the file system, or UnsafeFileError for a key that others may read
+ * @throws the error of SQLite or the file system, or UnsafeFileError if others can read the key
  */
 export async function openApprovalsIn(
   serviceDirectory: string,
@@ -97,7 +104,7 @@ export async function openApprovalsIn(
   }
 }
 
-/** The approvals of a service directory; undefined if none was ever asked for. @throws as `openApprovalsIn` */
+/** As `openApprovalsIn`, but undefined if no approval was ever requested. */
 export async function findApprovalsIn(
   serviceDirectory: string,
   keepDays: number,
@@ -119,7 +126,10 @@ async function readKey(file: string): Promise<Buffer> {
   return key;
 }
 
-/** Makes a key whole, unless another process was quicker. */
+/**
+ * Writes a temporary file and links it, so that no process sees a partial key. The first process
+ * wins.
+ */
 async function makeKey(file: string): Promise<void> {
   const temporary = `${file}.${randomUUID()}.new`;
   try {
@@ -136,10 +146,9 @@ async function makeKey(file: string): Promise<void> {
 }
 
 /**
- * Reads the key (0600) by which the bytes of queries are encrypted, or makes it if there is
- * none.
+ * Reads or creates the key (0600) that encrypts the bytes of queries.
  *
- * @throws UnsafeFileError if others may read it, or an error that names the file
+ * @throws UnsafeFileError if others can read it, or an error that names the file
  */
 export async function openBodyKey(file: string): Promise<Buffer> {
   try {

@@ -14,9 +14,7 @@ import {
   MOST_PENDING,
 } from "./approval.ts";
 
-/** Approvals as rows of a table, and back. */
-
-/** The tables of approvals, for SQLite; those in a store have the same names and columns. */
+/** The SQLite tables. Those in a store have the same names and columns. */
 export const tablesSql = `
   CREATE TABLE IF NOT EXISTS approvals (
     id TEXT PRIMARY KEY, state TEXT NOT NULL, asked INTEGER NOT NULL, expires INTEGER NOT NULL,
@@ -36,7 +34,6 @@ export const tablesSql = `
   CREATE TABLE IF NOT EXISTS approval_ended (state TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT;
 `;
 
-/** The columns of an approval, without the bytes of its query. */
 const columnsSql = `id, state, asked, expires, username, via, client, body_hash, basis_hash,
   operations, operation_count, rules, decided, author, reason, touched`;
 
@@ -86,7 +83,7 @@ const rowShape = z
     }),
   );
 
-/** Reads a row of `columnsSql`. @throws ZodError for one that was not written here */
+/** @throws ZodError for a row that was not written here */
 function readApproval(row: object): Approval {
   return rowShape.parse(row);
 }
@@ -97,47 +94,46 @@ const stepShape = z.object({
   fields: json.pipe(z.record(z.string(), z.unknown())),
 });
 
-/** Reads a step that is still to be written into the audit. */
+/** Reads a step that is not yet in the audit. */
 function readStep(row: object) {
   return stepShape.parse(row);
 }
 
 const countShape = z.object({ state: z.string(), count: z.number() });
 
-/** Reads how many approvals there are in a state. */
 function readCount(row: object): [state: string, count: number] {
   const { state, count } = countShape.parse(row);
   return [state, count];
 }
 
 const DAY_MS = 24 * 3600 * 1000;
-/** Milliseconds for which approvals are known that are over and whose query is not kept. */
+/** How long closed approvals are listed if their query is not kept. */
 const KNOWN_MS = DAY_MS;
 
-/** What a statement is given. */
 export type ApprovalValue = string | number | Buffer | null;
 
-/** Somebody who alone works on the approvals. */
+/** A transaction with exclusive access to the approvals. */
 export interface ApprovalTurn {
-  /** Carries out a statement, whose values are `$1` and so on. */
+  /** Runs a statement with values for `$1` and so on. */
   query(sql: string, ...values: ApprovalValue[]): Promise<readonly object[]>;
   /** Epoch milliseconds of the clock by which approvals expire. */
   readonly now: number;
 }
 
-/** Where the tables of approvals are. */
 export interface ApprovalDatabase {
-  /** Does something as one transaction, while nobody else changes approvals. */
+  /** Runs `work` as one transaction that excludes all other changes to approvals. */
   transaction<Result>(work: (turn: ApprovalTurn) => Promise<Result>): Promise<Result>;
-  /** True if there is a step to take, an approval to expire, or a query decided `keepMs` ago. Takes no lock. */
+  /**
+   * True if a step is to be written, an approval is due to expire, or a query was decided `keepMs`
+   * ago. Takes no lock.
+   */
   hasDue(keepMs: number): Promise<boolean>;
-  /** Bound to the approval's id. @throws Error if it does not open */
+  /** Bound to the approval's id. @throws Error if decryption fails */
   encrypt(id: string, body: Buffer): Buffer;
   decrypt(id: string, sealed: Uint8Array): Buffer;
   close(): Promise<void>;
 }
 
-/** What the audit tells of an approval at each step. */
 function told({ id, username, via, client, operations, operationCount }: Approval) {
   return {
     approval: id,
@@ -164,7 +160,10 @@ async function note(turn: ApprovalTurn, id: string, name: string, more: Details)
   await turn.query(sql, name, JSON.stringify(fields));
 }
 
-/** Puts an approval into a state; the bytes are deleted unless they were decided on. */
+/**
+ * Moves an approval into a state. The query's bytes are deleted unless the approval was
+ * decided.
+ */
 async function end(
   turn: ApprovalTurn,
   id: string,
@@ -202,18 +201,16 @@ async function expire(turn: ApprovalTurn, keepMs: number): Promise<void> {
   await query("DELETE FROM approvals WHERE expires < $1 AND body IS NULL", now - KNOWN_MS);
 }
 
-/** Approvals in tables, in whatever database these are. */
 export class ApprovalTables implements ApprovalStore {
   readonly #database: ApprovalDatabase;
   readonly #keepMs: number;
 
-  /** @param keepDays days for which a query is kept once it was decided */
+  /** @param keepDays days for which a query is kept after its decision */
   constructor(database: ApprovalDatabase, keepDays: number) {
     this.#database = database;
     this.#keepMs = keepDays * DAY_MS;
   }
 
-  /** Does something once what is due has expired. */
   #inTurn<Result>(work: (turn: ApprovalTurn) => Promise<Result>): Promise<Result> {
     return this.#database.transaction(async (turn) => {
       await expire(turn, this.#keepMs);
@@ -332,7 +329,7 @@ export class ApprovalTables implements ApprovalStore {
   }
 
   async takeSteps(write: (step: ApprovalStep) => void): Promise<void> {
-    // Most looks find nothing, and need to keep nobody out for that.
+    // Most polls find nothing due, and need no lock for that.
     if (!(await this.#database.hasDue(this.#keepMs))) return;
     await this.#inTurn(async ({ query }) => {
       for (const row of await query("SELECT * FROM approval_steps ORDER BY number")) {

@@ -6,9 +6,7 @@ import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { operationsInWords } from "../observe/audit-filter.ts";
 
-/** Approvals as data, and what is asked of whatever holds them. */
-
-/** What can become of an approval. `void`: a right that it rests on was lost. */
+/** `void`: a right that the approval depends on was lost. */
 export const approvalStates = ["pending", "approved", "denied", "expired", "used", "void"] as const;
 export type ApprovalState = (typeof approvalStates)[number];
 
@@ -18,114 +16,113 @@ export interface Author {
   readonly name: string;
 }
 
-/** What an approval is for. It lifts nothing for anything that differs in any of it. */
+/** What an approval is bound to. It does not apply to a query that differs in any of these. */
 export interface ApprovalBinding {
   readonly username: string;
   readonly via: EntryPoint;
-  /** The OAuth client by which the query came. */
+  /** The OAuth client that sent the query. */
   readonly client: string | undefined;
-  /** SHA-256 of the query's bytes, in hexadecimal digits. */
+  /** SHA-256 of the query's bytes, in hexadecimal. */
   readonly bodyHash: string;
-  /** SHA-256 of the entries and boundaries that decide, with filters and attributes. */
+  /** SHA-256 of the deciding entries and boundaries with filters and attributes, in hexadecimal. */
   readonly basisHash: string;
 }
 
-/** An operation of a query, as it is listed. */
 interface AskedOperation {
   readonly operation: string;
   readonly database: string;
   readonly tables: readonly string[];
 }
 
-/** What is asked for. */
 export interface ApprovalRequest extends ApprovalBinding {
-  /** The query's bytes. */
   readonly body: Buffer;
-  /** The first few of its operations, and how many there are. */
+  /** The first few operations and the total count. */
   readonly operations: readonly AskedOperation[];
   readonly operationCount: number;
-  /** The rules that ask for approval. */
   readonly rules: readonly ApprovalRule[];
-  /** The request that asks, for the audit. */
+  /** The id of the request that asked, for the audit. */
   readonly requestId: string;
 }
 
-/** An approval that was asked for. */
 export interface Approval extends Omit<ApprovalRequest, "body" | "requestId"> {
   readonly id: string;
   readonly state: ApprovalState;
   /** Epoch milliseconds. */
   readonly asked: number;
-  /** Epoch milliseconds until which it can be decided, and then used. */
+  /** Epoch milliseconds until which it can be decided and, if approved, used. */
   readonly expires: number;
-  /** Who approved or denied it, and when. */
   readonly author: Author | undefined;
   readonly decided: number | undefined;
-  /** Why it was denied, or is void. */
+  /** Why it was denied or is void. */
   readonly reason: string | undefined;
   /** The digest of the rows that its author was shown. */
   readonly touched: string | undefined;
 }
 
-/** A step on an approval's way, for the audit. */
+/** A step in the life of an approval, for the audit. */
 export interface ApprovalStep {
   /** Such as `approval_asked`. */
   readonly name: string;
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-/** How many approvals there are, by state; all that there ever were, but for those that wait. */
+/**
+ * Approvals by state. Counts include all past approvals, except that `pending` counts the current
+ * ones.
+ */
 export type ApprovalCounts = Readonly<Record<ApprovalState, number>>;
 
-/** What was decided, by whom. */
 export interface ApprovalDecision {
   readonly state: "approved" | "denied";
   readonly author: Author;
   readonly reason?: string | undefined;
-  /** Milliseconds for which an approval is good from now on. */
+  /** Milliseconds for which the approval is valid from now on. */
   readonly wait: number;
 }
 
-/** Approvals that one user may have pending. */
+/** Maximum pending approvals per user. */
 export const MOST_PENDING = 20;
 
-/** The file in which a gateway of files keeps its approvals. */
+/** The approvals file of a gateway that stores its state in files. */
 export function approvalFileOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "approvals.sqlite");
 }
 
 /**
- * Holds approvals, for all processes that serve a gateway and for commands. What is due expires
- * before anything else is done. Each step is kept until somebody has written it into the audit.
+ * Stores approvals for all processes of a gateway and for commands. Every operation first expires
+ * what is due. Each step is kept until it is written to the audit.
  */
 export interface ApprovalStore {
   /**
-   * Asks for an approval, or finds the one that is pending for the same.
+   * Requests an approval, or returns the pending one for the same binding.
    *
    * @param wait milliseconds until it expires
    * @returns undefined if the user has too many pending
    */
   ask(request: ApprovalRequest, wait: number): Promise<Approval | undefined>;
   find(id: string): Promise<Approval | undefined>;
-  /** All that are known, the newest first; those that are over for a day, or while their query is kept. */
+  /** Newest first. Closed approvals are listed for a day, or while their query is kept. */
   list(): Promise<readonly Approval[]>;
-  /** The bytes of the query, while it is pending or kept for review. @throws Error if they cannot be decrypted */
+  /**
+   * The bytes of the query, while it is pending or kept for review. @throws Error if they cannot be
+   * decrypted
+   */
   readBody(id: string): Promise<Buffer | undefined>;
-  /** Notes which rows somebody was shown. */
   noteShown(id: string, author: Author, touched: string): Promise<void>;
-  /** Decides; false if it is not pending any more. */
+  /** False if the approval is no longer pending. */
   decide(id: string, decision: ApprovalDecision): Promise<boolean>;
-  /** Uses an approval up; false if somebody else has, or it is not good any more. */
+  /** Uses up an approval. False if it was used already or is no longer valid. */
   consume(id: string, requestId: string): Promise<boolean>;
-  /** Ends an approval whose ground is gone. */
+  /** Voids an approval whose basis is gone. */
   makeVoid(id: string, reason: string): Promise<void>;
-  /** Hands each step to `write`, once; several processes may do so at a time. */
+  /**
+   * Passes each step to `write` exactly once, even if several processes call this at the same time.
+   */
   takeSteps(write: (step: ApprovalStep) => void): Promise<void>;
   counts(): Promise<ApprovalCounts>;
   close(): Promise<void>;
 }
 
-/** What is asked for, as `Delete main.orders and 2 more`. */
 export function summaryOf({
   operations,
   operationCount,
@@ -133,12 +130,9 @@ export function summaryOf({
   return operationsInWords(operations, operationCount) ?? "-";
 }
 
-/** Who decides by a rule. */
 export function approversOf({ approvers, database }: ApprovalRule): string {
   return approvers === undefined ? `who may grant on ${database}` : approvers.join(", ");
 }
-
-/** Who may approve what another one asks for. */
 
 function mayApproveBy(
   snapshot: Snapshot,
@@ -151,9 +145,9 @@ function mayApproveBy(
 }
 
 /**
- * True if the author may decide on an approval now: for each of its rules those whom it names, else
- * who may grant there, never who asks. The command line is the operator's, who could as well edit
- * the access file.
+ * True if the author may decide on an approval now. Each rule allows the approvers it names, or
+ * else those who may grant there, but never the requester. The operator at the command line is
+ * always allowed, since they could edit the access file.
  */
 export function mayApprove(
   snapshot: Snapshot,

@@ -12,27 +12,22 @@ import { scan } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import type { Approval } from "./approval.ts";
 
-/** What an approver is shown of the rows, as far as the asker may change and read them. */
-
-/** A Preview as it is sent to the engine. */
 export interface PreviewQuery {
   readonly body: Buffer;
-  /** What it asks for. */
   readonly query: Query;
   readonly limits: readonly (QueryLimit | BytewiseColumns | { readonly touched: "tell" })[];
 }
 
-/** Why there is no Preview, for people. */
 export interface NoPreview {
   readonly reason: string;
 }
 
-/** Rows before and after that a Preview has at the most. */
+/** Maximum rows of a Preview, before and after the change. */
 const SHOWN_ROWS = 100;
 
 const previewable: ReadonlySet<string> = new Set(["Insert", "Update", "Delete", "Upsert"]);
 
-/** The Preview of a query that waits, with the asker's rights and row filters of this moment. */
+/** The Preview of a pending query, limited by the requester's current rights and row filters. */
 export function previewQuery(
   snapshot: Snapshot,
   grammar: Grammar,
@@ -60,7 +55,7 @@ export function previewQuery(
   }
 }
 
-/** Why an approver may not be shown the rows of these tables; undefined if it may read all of them. */
+/** Why an approver may not see the rows of these tables. Undefined if they may read all of them. */
 export function whyUnseen(
   snapshot: Snapshot,
   grammar: Grammar,
@@ -80,14 +75,11 @@ export function whyUnseen(
   return hidden && `you may not read all of ${hidden.database}.${hidden.table}`;
 }
 
-/** The rows of a Preview, as an approver is shown them. */
-
-/** Rows as a Preview tells them, each as its JSON text. */
+/** Rows of a Preview, each as JSON text. */
 export interface ShownRows {
   readonly affected: number;
   readonly before: readonly string[];
   readonly after: readonly string[];
-  /** The digest of all of them. */
   readonly digest: string;
 }
 
@@ -100,14 +92,14 @@ const shownShape = z.object({
 });
 const refusedShape = z.object({ message: z.string() });
 
-/** Reads what the engine has answered to a Preview. @throws Error for what is no such answer */
+/** Reads the engine's answer to a Preview. @throws Error for any other answer */
 export function readShownRows(status: number, text: string): ShownRows | NoPreview {
   const answer: unknown = JSON.parse(text, keepSpelling);
   if (status === 200) return shownShape.parse(answer);
   return { reason: `the database refuses it: ${refusedShape.parse(answer).message}` };
 }
 
-/** Text that holds JSON, with what would not be seen as it is in its escaped form. */
+/** JSON text with invisible characters escaped. */
 export function visibleJson(json: string): string {
   return json.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (character) =>
     Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
