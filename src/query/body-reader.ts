@@ -1,14 +1,15 @@
-/** A reader of query bodies, which knows where in the grammar it is. */
-
 import { JsonFault } from "../json/fault.ts";
 import { JsonReader } from "../json/reader.ts";
 import { type BodyLocation, type QueryRefusalCode, QueryRefused } from "./refusal.ts";
 
-/** Reads a query body, and names the place of what is wrong. */
+/** A reader of query bodies that tracks its place in the grammar for error messages. */
 export class BodyReader extends JsonReader {
-  /** The fields and indices that lead to what is being read; kept by those who know the grammar. */
+  /**
+   * The fields and indices that lead to the current value. Maintained by the callers, who know the
+   * grammar.
+   */
   readonly path: (string | number)[] = [];
-  /** Whether all of the grammar is read, or its core alone. */
+  /** False if only the core grammar is accepted. */
   readonly isFull: boolean;
 
   constructor(bytes: Buffer, isFull: boolean) {
@@ -16,22 +17,21 @@ export class BodyReader extends JsonReader {
     this.isFull = isFull;
   }
 
-  /** Goes so many elements on in the array whose present index ends the path. */
+  /** Adds to the array index at the end of the path. */
   moveIndexOn(elements: number): void {
     if (elements > 0) this.path.push(this.leaveElement() + elements - 1);
   }
 
-  /** Leaves the element of an array whose index ends the path. @returns the next one's */
+  /** @returns the index of the next element */
   leaveElement(): number {
     return Number(this.path.pop()) + 1;
   }
 
-  /** The error for a fault here, or at another byte offset of the same place in the grammar. */
+  /** A refusal with the current path, and the current offset by default. */
   refusal(code: QueryRefusalCode, problem: string, offset = this.position): QueryRefused {
     return new QueryRefused(code, problem, this.location(offset));
   }
 
-  /** Where the reader is; another offset may be named for the same path. */
   location(offset = this.position): BodyLocation {
     const segments = this.path.map((segment) =>
       typeof segment === "number" ? `[${segment}]` : `.${segment}`,
@@ -39,7 +39,7 @@ export class BodyReader extends JsonReader {
     return { path: segments.join("").replace(/^\./, ""), offset };
   }
 
-  /** A fault of the JSON as the refusal of a query; any other error as it is. */
+  /** Converts a JSON fault to a refusal of the query. Other errors are returned unchanged. */
   asRefusal(error: unknown): unknown {
     if (!(error instanceof JsonFault)) return error;
     return this.refusal(error.code, error.problem, error.offset);

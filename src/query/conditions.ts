@@ -1,5 +1,3 @@
-/** The condition of a `where`: comparisons, and the combinations of them. */
-
 import { ByteText, tokenOf } from "../json/bytes.ts";
 import type { ValueKind } from "../json/reader.ts";
 import { andThen, type Rest } from "../json/rest.ts";
@@ -18,7 +16,7 @@ import type { OperationDraft } from "./operation-draft.ts";
 import { meantComparison } from "./synonyms.ts";
 import { type CellValue, column, list, oneOf } from "./values.ts";
 
-/** Each operator of a comparison, with what it demands of its value: in words, and as a schema. */
+/** What each operator requires of its value, in words and as a schema. */
 const demands = {
   "=": undefined,
   "!=": undefined,
@@ -56,16 +54,14 @@ const demands = {
   },
 } as const satisfies Record<string, Demand | undefined>;
 
-/** What an operator demands of its value. */
 interface Demand {
   readonly words: string;
   readonly isMet: (draft: ComparisonDraft, reader: BodyReader) => boolean;
   readonly schema: Schema;
-  /** Set for an operator of the full grammar alone. */
+  /** Set for an operator that only the full grammar has. */
   readonly isFull?: true;
 }
 
-/** The operators of comparisons. */
 export type Comparison = keyof typeof demands;
 
 function isComparison(text: string): text is Comparison {
@@ -79,17 +75,14 @@ function demandOf(comparison: Comparison): Demand | undefined {
   return demands[comparison];
 }
 
-/** How most comparisons begin. */
 const columnToken = tokenOf("column");
 
-/** A comparison while it is read: its value may come before the operator that judges it. */
+/** A comparison while it is read. Its value may precede the operator that restricts it. */
 interface ComparisonDraft {
   readonly operation: OperationDraft;
   comparison: Comparison | undefined;
   valueKind: ValueKind | undefined;
-  /** The number of the value's elements, if it is an array. */
   elements: number;
-  /** Where the value begins. */
   valueStart: number;
 }
 
@@ -122,7 +115,6 @@ const comparisonFields = {
   value: required(value),
 };
 
-/** A condition, once parsed. */
 export type Condition =
   | ObjectOf<typeof comparisonFields>
   | { and: Condition[] }
@@ -140,7 +132,7 @@ function noteElements(reader: BodyReader, draft: ComparisonDraft, start: number)
   draft.valueStart = start;
 }
 
-/** Whether the array at an offset, which was read before, has an element that is null. */
+/** Whether the array at an offset has a null element. It must have been read before. */
 function hasNull(reader: BodyReader, offset: number): boolean {
   return reader.reread(offset, () => {
     let found = false;
@@ -152,7 +144,6 @@ function hasNull(reader: BodyReader, offset: number): boolean {
   });
 }
 
-/** A comparison, or a combination of conditions. */
 const condition: Kind<Condition> = {
   read: readCondition,
   schema: named("Condition", (reference) => ({
@@ -176,7 +167,7 @@ function combine(name: string, kind: Kind<unknown>) {
   return { key: ByteText.from(name), token: tokenOf(name), fields, shape };
 }
 
-/** The fields of comparisons: those of all operators that take any value, and of each other one. */
+/** One schema for all operators that take any value, and one for each other operator. */
 function comparisonSchemas(level: Level) {
   const there = level === "full" ? comparisons : coreComparisons;
   const takesAll = there.filter((cmp) => demands[cmp] === undefined);
@@ -188,7 +179,6 @@ function comparisonSchemas(level: Level) {
   }));
 }
 
-/** A `where`: a condition, or null for none. */
 export const where: Kind<Condition | null> = {
   read: (reader, draft) =>
     reader.kind() === "null" ? reader.skipValue() : readCondition(reader, draft),
@@ -204,7 +194,6 @@ function readCondition(reader: BodyReader, draft: OperationDraft): Rest {
     : combination.shape.read(reader, draft);
 }
 
-/** The combination that the object here is, by its first key. */
 function findCombination(reader: BodyReader) {
   if (reader.firstKeyIs(columnToken)) return undefined;
   for (const combination of combinations) {

@@ -1,5 +1,3 @@
-/** The query grammar of one configuration: the operations of the contract, and the configured ones. */
-
 import { tokenOf } from "../json/bytes.ts";
 import { skipUniqueKeys } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
@@ -15,48 +13,44 @@ import {
 } from "./operations.ts";
 import type { PermissionClass } from "./permissions.ts";
 
-/** The rights that a configured operation can be mapped to. */
 export type ConfigurablePermission = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";
 
-/** The part of the configuration that widens the grammar. */
 export interface GrammarOptions {
-  /** Fields that every operation may have beside its own, with any JSON value of unique keys. */
+  /** Fields that every operation accepts in addition, with any JSON value whose keys are unique. */
   readonly extraFields: readonly string[];
-  /** Further operation keys, each with the right it needs. */
   readonly operations: Readonly<Record<string, ConfigurablePermission>>;
-  /** `full` unless it says otherwise. */
+  /** `full` by default. */
   readonly level?: Level;
 }
 
-/** An operation key of the grammar. */
 export interface Operation {
   readonly name: string;
-  /** The key as it is nearly always written in a body. */
+  /** The key with quotes, as it nearly always appears in a body. */
   readonly token: Uint8Array;
   readonly permissions: readonly PermissionClass[];
   readonly reads: boolean;
-  /** Whether it may be an element of a Batch. */
   readonly inBatch: boolean;
   readonly shape: ObjectShape<OperationDraft>;
   readonly judge: OperationDefinition["judge"];
 }
 
-/** What the scanner accepts; made by `createGrammar`, once for a configuration. */
+/** What the scanner accepts. Created by `createGrammar`, once per configuration. */
 export interface Grammar {
   readonly level: Level;
   readonly operations: ReadonlyMap<string, Operation>;
-  /** The same ones, the likeliest first. */
+  /** The operations, the most likely first. */
   readonly inOrder: readonly Operation[];
 }
 
-/** The key of a list of operations that are carried out together. */
+/** The key of a list of operations that run together. */
 export const batchKey = "Batch";
-/** Elements that a Batch has at the most. */
 export const LARGEST_BATCH = 1000;
-/** The key by which other engines name the operation; beside an operation key it would be a second reading. */
+/**
+ * The key that other engines use for the operation. Beside an operation key it would allow a second
+ * reading.
+ */
 export const foreignOperationKey = "op";
 
-/** Any value whose objects have each key once. */
 const anyValue: Kind<unknown> = {
   read(reader, draft) {
     draft.hasExtraFields = true;
@@ -66,11 +60,11 @@ const anyValue: Kind<unknown> = {
 };
 
 /**
- * Makes the grammar of a configuration.
+ * Creates the grammar of a configuration.
  *
- * @throws Error if an extra field or operation is not a plain name, or is one of the grammar's
- * own names or given twice. Names are compared without regard to case, `_` and `-`, since an
- * upstream may read `Database` as `database`.
+ * @throws Error if an extra field or operation is not a plain name, is a name of the grammar, or is
+ * given twice. Names are compared without case, `_` and `-`, since an upstream may read `Database`
+ * as `database`.
  */
 export function createGrammar(options: GrammarOptions): Grammar {
   const { extraFields, operations, level = "full" } = options;
@@ -98,7 +92,7 @@ export function createGrammar(options: GrammarOptions): Grammar {
       name,
       token: tokenOf(name),
       permissions: [permission],
-      // What it does nobody here knows: it is never sent twice, nor put into a Batch.
+      // Its effect is unknown, so it is never sent twice and never part of a Batch.
       reads: false,
       inBatch: false,
       shape: shapeOf(configuredFields),
@@ -113,9 +107,9 @@ export function createGrammar(options: GrammarOptions): Grammar {
   };
 }
 
-/** The keys that no configured operation may have. */
+/** Keys that a configured operation must not use. */
 export const operationKeys: readonly string[] = [batchKey, foreignOperationKey, ...operationNames];
-/** The names that no configured field may have. */
+/** Names that a configured field must not use. */
 export const fieldNames: readonly string[] = Object.values(definitions).flatMap(({ fields }) =>
   Object.keys(fields),
 );

@@ -1,29 +1,27 @@
-/** What a field of the grammar holds: how it is read, how a schema says it, which type it has. */
+/** What a field of the grammar holds: its reader, its schema and its type. */
 
 import type { Rest } from "../json/rest.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 
-/** A kind of value. `Draft` is what is noted while it is read. */
+/** A kind of value. `Draft` collects notes while it is read. */
 export interface Kind<Value, Draft = OperationDraft> {
-  /** Reads past a value and notes what matters. @throws QueryRefused for any other */
+  /** Reads past a value and notes what matters. @throws QueryRefused for an invalid value */
   readonly read: (reader: BodyReader, draft: Draft) => Rest;
   readonly schema: MakeSchema;
-  /** Never set: it carries the type of the value once parsed. */
+  /** Never set. Carries the type of the parsed value. */
   readonly value?: Value;
 }
 
-/** A field of a closed object. */
 export interface Field<Value, Draft, Required extends boolean = boolean>
   extends Kind<Value, Draft> {
   readonly required: Required;
-  /** One sentence for whoever writes the field. */
   readonly description: string | undefined;
-  /** The least level of the grammar that has the field. */
+  /** The lowest level of the grammar that has the field. */
   readonly level: Level;
 }
 
-/** The fields of a closed object, in the order in which they are usually written. */
+/** The fields of a closed object, in their usual order. */
 export type Fields<Draft> = Readonly<Record<string, Field<unknown, Draft>>>;
 
 type ValueOf<Held> = Held extends { readonly value?: infer Value } ? Value : never;
@@ -31,12 +29,10 @@ type RequiredNames<Of> = {
   [Name in keyof Of]: Of[Name] extends { readonly required: true } ? Name : never;
 }[keyof Of];
 
-/** The type of an object with these fields. */
 export type ObjectOf<Of> = { [Name in RequiredNames<Of>]: ValueOf<Of[Name]> } & {
   [Name in Exclude<keyof Of, RequiredNames<Of>>]?: ValueOf<Of[Name]>;
 };
 
-/** A field that may not be left out. */
 export function required<Value, Draft>(
   { read, schema }: Kind<Value, Draft>,
   description?: string,
@@ -44,7 +40,6 @@ export function required<Value, Draft>(
   return { read, schema, required: true, description, level: "core" };
 }
 
-/** A field that may be left out. */
 export function optional<Value, Draft>(
   { read, schema }: Kind<Value, Draft>,
   description?: string,
@@ -52,7 +47,7 @@ export function optional<Value, Draft>(
   return { read, schema, required: false, description, level: "core" };
 }
 
-/** A field that may be left out, and is of the full grammar alone. */
+/** An optional field that only the full grammar has. */
 export function extra<Value, Draft>(
   kind: Kind<Value, Draft>,
   description?: string,
@@ -60,18 +55,20 @@ export function extra<Value, Draft>(
   return { ...optional(kind, description), level: "full" };
 }
 
-/** The fields that this level of the grammar has. */
 export function fieldsAt<Draft>(fields: Fields<Draft>, level: Level): Fields<Draft> {
   if (level === "full") return fields;
   return Object.fromEntries(Object.entries(fields).filter(([, field]) => field.level === level));
 }
 
-/** Alternatives in a schema. Generators of types make `unknown` of an `anyOf` that names no types. */
+/**
+ * Alternatives in a schema. The double `not` is for type generators, which turn an `anyOf` without
+ * types into `unknown`.
+ */
 export function eitherOf(alternatives: readonly Schema[]): Schema {
   return { not: { not: { anyOf: alternatives } } };
 }
 
-/** What a schema says of an object of which at least one of these fields is there. */
+/** The schema of an object that must have at least one of these fields. */
 export function oneNeeded<Draft>(fields: Fields<Draft>, names: readonly string[]): MakeSchema {
   return ({ level }) => {
     const there = fieldsAt(fields, level);
@@ -79,7 +76,6 @@ export function oneNeeded<Draft>(fields: Fields<Draft>, names: readonly string[]
   };
 }
 
-/** The schema of an object with those of these fields that the level has, and no other. */
 export function objectSchema<Draft>(fields: Fields<Draft>): MakeSchema {
   return (reference) => {
     const entries = Object.entries(fieldsAt(fields, reference.level));
@@ -97,35 +93,34 @@ export function objectSchema<Draft>(fields: Fields<Draft>): MakeSchema {
   };
 }
 
-/** How much of the grammar there is: `core` is what every database that speaks it must know. */
+/** `core` is what every database that speaks the grammar must support. */
 export type Level = "core" | "full";
 
-/** What a refusal at the level `core` says of a word of the full grammar, behind what is allowed. */
+/** Ends the refusal of a full-grammar word at the level `core`. */
 export const fullAlone = '; it is of the full grammar ([query] level = "full")';
 
-/** A JSON Schema (draft 2020-12). */
+/** JSON Schema, draft 2020-12. */
 export interface Schema {
   readonly [keyword: string]: unknown;
 }
 
-/** Makes a schema; what has a name of its own is written through `reference`. */
+/** Makes a schema. Named schemas are written through `reference`. */
 export type MakeSchema = (reference: Reference) => Schema;
 
-/** Gives the schema that stands for a named one, such as a `$ref` to where it is written once. */
+/** Returns the stand-in for a named schema, such as a `$ref` to its single definition. */
 export interface Reference {
   (name: string, make: MakeSchema): Schema;
-  /** How much of the grammar is told. */
   readonly level: Level;
 }
 
-/** A schema that a document writes once, under this name. */
+/** A schema that a document defines once under this name. */
 export function named(name: string, make: MakeSchema): MakeSchema {
   return (reference) => reference(name, make);
 }
 
 /**
- * A reference that collects what it is asked for: `definitions` holds each named schema once, and
- * `prefix` is where they stand in the document.
+ * A `Reference` that collects each named schema once in `definitions`. `prefix` is their place in
+ * the document.
  */
 export function collectInto(
   definitions: Map<string, Schema>,
@@ -134,7 +129,7 @@ export function collectInto(
 ): Reference {
   const refer = (name: string, make: MakeSchema): Schema => {
     if (!definitions.has(name)) {
-      // Noted before it is made, since a schema may hold itself.
+      // Set before the schema is made, since a schema may contain itself.
       definitions.set(name, {});
       definitions.set(name, make(reference));
     }

@@ -1,5 +1,3 @@
-/** Closed objects: a list of fields, and the reader that refuses everything else. */
-
 import type { Steps } from "../cooperative-scheduling.ts";
 import { ByteText, tokenOf } from "../json/bytes.ts";
 import { quoteName } from "../json/fault.ts";
@@ -19,14 +17,13 @@ import { meantField } from "./synonyms.ts";
 
 const FIELDS_IN_BITS = 31;
 
-/** A field with the two ways to know it in a body. */
 interface KnownField<Draft> {
   readonly name: string;
   readonly required: boolean;
   readonly read: Kind<unknown, Draft>["read"];
   readonly index: number;
   readonly text: ByteText;
-  /** As it is nearly always written: compared without reading the key first. */
+  /** As it nearly always appears in a body, and compared without reading the key first. */
   readonly token: Uint8Array;
 }
 
@@ -35,17 +32,17 @@ export class ObjectShape<Draft> {
   readonly #fields: readonly KnownField<Draft>[];
   readonly #allowed: string;
   readonly #needed: string;
-  /** The same without what is of the full grammar alone. */
+  /** The same object in the core grammar. */
   readonly #core: ObjectShape<Draft>;
 
-  /** Names of fields that may stand here otherwise: instead, or in the full grammar. */
+  /** Names of fields that are valid here as an alternative. */
   readonly #instead: readonly string[];
   readonly #ofFull: readonly string[];
 
   /**
-   * @param alternative what may stand here instead of these fields, in words for messages
-   * @param instead the same as names
-   * @param ofFull names of fields that the full grammar alone has here
+   * @param alternative what may replace these fields, in words for messages
+   * @param instead the names of those alternatives
+   * @param ofFull names of fields that only the full grammar has here
    */
   constructor(
     fields: Fields<Draft>,
@@ -67,7 +64,6 @@ export class ObjectShape<Draft> {
     this.#core = others.length === 0 ? this : new ObjectShape(core, alternative, instead, others);
   }
 
-  /** Reads an object of this shape into the draft. @throws QueryRefused */
   read(reader: BodyReader, draft: Draft): Rest {
     return (reader.isFull ? this : this.#core).#read(reader, draft);
   }
@@ -101,7 +97,7 @@ export class ObjectShape<Draft> {
     this.#requireAll(reader, seen, start);
   }
 
-  /** Reads a key and its value; the field stays on the path. */
+  /** Reads a key and its value. Leaves the field on the path. */
   #readField(reader: BodyReader, draft: Draft, seen: FieldsSeen): Rest {
     const start = reader.position;
     const field = this.#readKey(reader, seen.last + 1);
@@ -114,7 +110,7 @@ export class ObjectShape<Draft> {
     return field.read(reader, draft);
   }
 
-  /** `likely` is the index of the field that is tried first: bodies tend to keep the order. */
+  /** @param likely index of the field to try first, since bodies tend to keep the order */
   #readKey(reader: BodyReader, likely: number): KnownField<Draft> {
     const first = this.#fields[likely];
     if (first !== undefined && reader.skipKeyToken(first.token)) return first;
@@ -124,7 +120,7 @@ export class ObjectShape<Draft> {
     return this.#readRareKey(reader);
   }
 
-  /** Reads a key that is written with escapes, or unknown. */
+  /** Reads a key that is written with escapes, or is unknown. */
   #readRareKey(reader: BodyReader): KnownField<Draft> {
     const start = reader.position;
     const key = reader.readKey();
@@ -148,10 +144,9 @@ export class ObjectShape<Draft> {
   }
 }
 
-/** Fields that one object has had, by their index. */
 class FieldsSeen {
   last = -1;
-  /** A bit for each of the first fields, which are all in most shapes. */
+  /** One bit per field for the first fields, which are all fields of most shapes. */
   #bits = 0;
   #others: Set<number> | undefined = undefined;
 
@@ -171,7 +166,6 @@ function namesOf(fields: readonly { readonly name: string }[]): string {
   return fields.map((field) => field.name).join(", ");
 }
 
-/** A closed object as the value of a field. */
 export function object<Of extends Fields<OperationDraft>>(fields: Of): Kind<ObjectOf<Of>> {
   const shape = new ObjectShape<OperationDraft>(fields);
   return { read: (reader, draft) => shape.read(reader, draft), schema: objectSchema(fields) };

@@ -5,19 +5,16 @@ import type { Operation } from "./operation-types.ts";
 import { isOperationName } from "./operations.ts";
 import type { CellValue } from "./values.ts";
 
-/** What an operation asks for, in words that hold no value: for the audit. */
-
-/** What stands at the end of a shape that is cut. */
+/** Ends a shape that was cut. */
 const CUT = "...";
-/** Bytes of a UTF-16 code unit in UTF-8, at most. */
+/** Maximum UTF-8 bytes of a UTF-16 code unit. */
 const WIDEST = 3;
 
-/** Writes the columns of each position once, in the order in which they come. */
 class ShapeWriter {
   text = "";
   #position: Position | undefined;
   #first = "";
-  /** What was written of the position; made with its second column. */
+  /** Columns already written for the position. Created for its second column. */
   #seen: Set<string> | undefined;
 
   add({ position, column, comparison }: NamedColumn): void {
@@ -51,11 +48,10 @@ function cut(text: string, most: number): string {
   return kept.replace(/\ufffd+$/, "") + CUT;
 }
 
-/** The shape of an operation, such as `columns(id, name) where(age >, name LIKE)`. */
 function shapeOf({ named = [], compared = [] }: OperationDraft, most: number): string {
   const writer = new ShapeWriter();
   for (const one of named) {
-    // What is compared is told with its comparisons.
+    // Compared columns are written with their comparisons.
     if (one.position !== "where" && one.position !== "having") writer.add(one);
     if (writer.text.length > most) break;
   }
@@ -67,50 +63,48 @@ function shapeOf({ named = [], compared = [] }: OperationDraft, most: number): s
   return cut(writer.text, most);
 }
 
-/** What one operation says beyond its tables: what grants on columns and rows are judged by. */
-
-/** A part of a body, in byte offsets: `end` is behind its last byte. */
+/** Byte offsets in a body. `end` is exclusive. */
 interface ByteRange {
   readonly start: number;
   readonly end: number;
 }
 
-/** An operation as it stands in a body; for a Preview the change that it holds. */
+/**
+ * The details of an operation by which grants on columns and rows are judged. For a Preview, those
+ * of the change it contains.
+ */
 export interface OperationDetail extends ByteRange {
-  /** The operation's key. */
   readonly operation: string;
-  /** The columns that it names, by position; aliases of aggregates are none. */
+  /** Columns named, by position, without aliases of aggregates. */
   readonly uses: ColumnUses;
-  /** False if it names more columns than `uses` has, since the scan was asked for its shape alone. */
+  /** False if `uses` is incomplete because the scan collected only the shape. */
   readonly isWhole: boolean;
-  /** The value of its `where`, which may be null; undefined if that is left out. */
+  /** The value of `where`, which may be null. Undefined if it is absent. */
   readonly where: ByteRange | undefined;
-  /** True if it has a field that the configuration adds. */
   readonly hasExtraFields: boolean;
-  /** True for a Select with aggregates. */
   readonly isAggregate: boolean;
-  /** The tables of its database that a new table refers to. */
+  /** Tables of the same database that a new table refers to. */
   readonly referenced: readonly string[];
   /**
-   * The columns in the order in which they stand, by position, and how they are compared, such as
-   * `columns(id, name) where(age >, name LIKE)`; never a value.
+   * The columns by position, in order, with their comparisons, such as `columns(id, name) where(age
+   * >, name LIKE)`. Never contains a value.
    *
-   * @param most bytes that it has at most, three or more: what is cut ends with `...`
+   * @param most maximum bytes, at least three. A shape that is cut ends with `...`
    */
   shape(most: number): string;
-  /** Its `where`, parsed as `fields` are; undefined if that is left out. */
+  /** The parsed `where`. Undefined if it is absent. */
   condition(): Condition | null | undefined;
   /**
-   * Its fields, parsed; undefined for a configured operation. Whole numbers that a double cannot
-   * hold are bigint, and numbers written with a fraction or an exponent an object with their text,
-   * which is equal to nothing.
+   * The parsed fields. Undefined for a configured operation. Whole numbers beyond a double's range
+   * become bigint. Numbers with a fraction or exponent become an object with their text, which
+   * equals nothing.
    */
   fields(): Operation | undefined;
 }
 
 const none: readonly never[] = [];
 
-/** An operation that was read to its end; what costs more than to remember is found when asked for. */
+/** A finished operation. Expensive details are computed on demand. */
 class ReadOperation implements OperationDetail {
   readonly operation: string;
   readonly start: number;
@@ -175,7 +169,6 @@ class ReadOperation implements OperationDetail {
   }
 }
 
-/** What was found out about an operation whose end the reader has just reached. */
 export function detailOf(
   name: string,
   draft: OperationDraft,
@@ -200,15 +193,17 @@ function usesOf({ named = [], others, summary }: OperationDraft): ColumnUses {
   return uses;
 }
 
-/** Parses what was read before. */
 function parseExactly(text: string) {
   return oddNumber.test(text) ? JSON.parse(text, keepExactly) : JSON.parse(text);
 }
 
-/** Matches where a number may stand that a double writes otherwise, or that is not whole. */
+/**
+ * Matches text that may contain a number which is not whole, or which a double would write
+ * differently.
+ */
 const oddNumber = /\d{16}|\d[.eE]/;
 
-/** `context` is what numbers come with: their text (ECMAScript, JSON.parse source text access). */
+/** `context` has the number's source text (ECMAScript, JSON.parse source text access). */
 function keepExactly(_key: string, value: CellValue, context?: { source: string }): CellValue {
   if (typeof value !== "number") return value;
   const source = context?.source ?? "";

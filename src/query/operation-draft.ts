@@ -1,28 +1,23 @@
-/** What is known of one operation while its fields are read, which may come in any order. */
-
 import type { ByteText } from "../json/bytes.ts";
 import { quoteName } from "../json/fault.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import type { RowReader } from "./row-reader.ts";
 
-/** Tables that a Select joins at the most. */
 export const MOST_JOINS = 4;
-/** Columns that a Select groups by, and aggregates that it asks for, each at the most. */
 export const MOST_GROUPS = 64;
-/** Comparisons of an operation that are kept for whoever wants to know. */
+/** Maximum comparisons collected per operation. */
 const MOST_COMPARISONS = 128;
 
-// An operation has a few tables at most, so among one name more one is foreign.
+// An operation has few tables, so among one name more than that, one is foreign.
 const NAMES_THAT_DECIDE = MOST_JOINS + 2;
 
-/** Columns of an operation that are kept as they come; a shape needs no more. */
+/** Columns collected in order. A shape needs no more. */
 const MOST_NAMED = 4096;
 
-/** What is noted of columns: nothing, as many as the shape of a query needs, or all. */
+/** Collect no columns, as many as a query's shape needs, or all. */
 export type Collects = false | "shape" | true;
 
-/** Where in an operation a column stands. */
 export type Position =
   | "columns"
   | "where"
@@ -39,78 +34,74 @@ export type Position =
   | "returning"
   | "references";
 
-/** The columns that an operation names, each as `*`, `column` or `table.column`, by position. */
+/** Columns by position, each as `*`, `column` or `table.column`. */
 export type ColumnUses = ReadonlyMap<Position, ReadonlySet<string>>;
 
-/** A column that was read, and where it stands; `comparison` if it is compared there. */
+/** A column and its position. `comparison` is set if it is compared there. */
 export interface NamedColumn {
   readonly position: Position;
   readonly column: { toString(): string };
   readonly comparison?: string;
 }
 
-/** A table that a column names, and where it was named first. */
 interface TableReference {
   readonly table: ByteText;
   readonly location: BodyLocation;
 }
 
-/** Has the reader of a body's rows, or makes it when it is first wanted. */
 interface RowsOfBody {
   readonly rows: RowReader;
 }
 
-/** What a Select says beyond rows of tables. */
+/** The parts of a Select that need more than rows of tables. */
 interface Summary {
-  /** The names of `group_by`, as they were written. */
+  /** The names in `group_by`, as written. */
   readonly groups: string[];
-  /** The names that aggregates give to their results. */
   readonly aliases: string[];
-  /** Names under `having`; more than can be right are not kept. */
+  /** Names under `having`, up to one more than can be valid. */
   readonly conditions: Set<string>;
 }
 
-/** The database and tables of one operation, and what its fields have to agree on. */
+/** Notes on one operation while its fields are read, which may come in any order. */
 export class OperationDraft {
-  /** Empty, which names no database, until it is read; every operation's fields require it. */
+  /** Empty until it is read, which names no database. Every operation requires it. */
   database = "";
   table: string | undefined;
-  /** The tables that a Select joins, in their order. */
+  /** In the order of the joins. */
   joined: string[] | undefined;
-  /** The tables that each join's `on` names, in the order of the joins. */
+  /** The two tables in each join's `on`, in the order of the joins. */
   ons: (readonly [string, string])[] | undefined;
-  /** Tables of the database that a new table refers to. */
+  /** Tables of the same database that a new table refers to. */
   referenced: string[] | undefined;
-  /** Where the columns stand that are read now. */
   position: Position = "columns";
-  /** The columns named so far; undefined unless somebody wants to know. */
+  /** The columns so far. Undefined if nothing is collected. */
   readonly named: NamedColumn[] | undefined;
-  /** Further ones, each once; undefined if they are not wanted. */
+  /**
+   * Columns beyond the limit of `named`, without duplicates. Undefined if not all are collected.
+   */
   readonly others: Map<Position, Set<string>> | undefined;
-  /** True if there were further ones, and they are not wanted. */
+  /** True if columns beyond the limit were dropped. */
   isCut = false;
-  /** The comparisons so far, as far as they are kept; undefined likewise. */
   readonly compared: NamedColumn[] | undefined;
   /** Set by `group_by`, `aggregate` and `having`. */
   summary: Summary | undefined;
-  /** Where a Select's `columns`, `order_by` and `after` begin; 0 for one that is left out. */
+  /** Start offsets of a Select's `columns`, `order_by` and `after`, or 0 if absent. */
   columnsStart = 0;
   orderStart = 0;
   afterStart = 0;
   aggregateStart = 0;
-  /** How many values `after` has, and columns `order_by`. */
+  /** Number of values in `after` and of columns in `order_by`. */
   afterCount = 0;
   orderCount = 0;
-  /** Which fields were given that others have to agree with. */
+  /** Fields that other fields depend on. */
   hasOffset = false;
   isDistinct = false;
   changesColumns = false;
-  /** Where `where` begins and ends; 0 if it is left out. */
+  /** Offsets of `where`, or 0 if it is absent. */
   whereStart = 0;
   whereEnd = 0;
-  /** Whether it has a field that the configuration adds. */
   hasExtraFields = false;
-  /** The operation under a Preview, and where its fields begin and end; undefined until it is read. */
+  /** The operation under a Preview and the offsets of its fields. Undefined until it is read. */
   previewed: string | undefined;
   previewedStart = 0;
   previewedEnd = 0;
@@ -131,23 +122,22 @@ export class OperationDraft {
     return this.#body.rows;
   }
 
-  /** The operation's tables as far as they are known, `from` before the joined ones. */
+  /** The tables known so far, `from` before the joined ones. */
   get tables(): string[] {
     if (this.table === undefined) return [];
     return this.joined === undefined ? [this.table] : [this.table, ...this.joined];
   }
 
-  /** Says where the columns stand that are read next. */
   enter(position: Position): void {
     this.position = position;
     this.#columnEnd = 0;
   }
 
-  /** Notes that a column is named here; only if somebody wants to know. */
+  /** Records the use of a column, if columns are collected. */
   use(column: { toString(): string }): void {
     if (this.named === undefined) return;
     if (this.named.length === MOST_NAMED) this.#useFurther(column);
-    // Who wants all of them wants them more than once.
+    // If all columns are wanted, each is used more than once, so the string is made now.
     else if (this.others === undefined) this.named.push({ position: this.position, column });
     else this.named.push({ position: this.position, column: column.toString() });
   }
@@ -162,7 +152,7 @@ export class OperationDraft {
     else known.add(column.toString());
   }
 
-  /** Notes how the column that was named last is compared; only if somebody wants to know. */
+  /** Records how the last column is compared, if columns are collected. */
   compare(comparison: string): void {
     const { compared } = this;
     const column = this.named?.at(-1)?.column;
@@ -173,30 +163,29 @@ export class OperationDraft {
     compared.push({ position: this.position, column, comparison });
   }
 
-  /** Notes the tables that a join's `on` names. */
+  /** Records the tables of a join's `on`. */
   joinedBy(left: string, right: string): void {
     this.ons ??= [];
     this.ons.push([left, right]);
   }
 
-  /** What a Select says beyond rows of tables; made when first wanted. */
   summarize(): Summary {
     this.summary ??= { groups: [], aliases: [], conditions: new Set() };
     return this.summary;
   }
 
-  /** Notes that the string token between two offsets is a good column. */
+  /** Remembers the string token of a valid column. */
   noteColumn(start: number, end: number): void {
     this.#columnStart = start;
     this.#columnEnd = end;
   }
 
-  /** Reads past a column if it repeats the one noted last, as those of many conditions do. */
+  /** Skips a column that repeats the last one, as is common in conditions. False if it does not. */
   repeatsColumn(reader: BodyReader): boolean {
     return this.#columnEnd > 0 && reader.skipRepeated(this.#columnStart, this.#columnEnd);
   }
 
-  /** Notes a table that a column names, for `judgeReferences`. */
+  /** Records a table named by a column, for `judgeReferences`. */
   refer(table: ByteText, reader: BodyReader, offset: number): void {
     this.#references ??= [];
     if (this.#references.length === NAMES_THAT_DECIDE) return;
@@ -206,7 +195,7 @@ export class OperationDraft {
     this.#references.push({ table, location: reader.location(offset) });
   }
 
-  /** Refuses a column of a table that is not one of the operation's; to be called at its end. */
+  /** Refuses a column of a foreign table. Must be called at the end of the operation. */
   judgeReferences(): void {
     if (this.#references === undefined) return;
     const { tables } = this;

@@ -1,4 +1,4 @@
-/** The query grammar's operations as typed values, for whoever executes them (the engine). */
+/** The operations of the grammar as typed values, for the engine that runs them. */
 
 import type {
   OperationFields,
@@ -12,7 +12,6 @@ export type { Aggregate } from "./operations.ts";
 export type { CellValue, ColumnDefinition, Row } from "./values.ts";
 
 export type Select = OperationFields["Select"];
-/** One of a value or many. */
 type One<Value> = Exclude<Value, undefined | readonly unknown[]>;
 export type Join = One<Select["join"]>;
 export type Order = One<Select["order_by"]>;
@@ -23,13 +22,12 @@ export type Upsert = OperationFields["Upsert"];
 export type CreateTable = OperationFields["CreateTable"];
 export type DropTable = OperationFields["DropTable"];
 
-/** An operation with its key; of one of these names. */
+/** An operation with its key, optionally limited to some names. */
 export type Operation<Name extends OperationName = OperationName> = {
   [Key in Name]: { readonly name: Key; readonly fields: OperationFields[Key] };
 }[Name];
 
-/** One of the operations that a Batch may hold. */
 export type TableOperation = Operation<TableOperationName>;
 
-/** The same ones that change something. */
+/** Operations in a Batch that change something. */
 export type ChangeName = Exclude<TableOperationName, ReadingName>;

@@ -41,15 +41,12 @@ import {
   selectedColumn,
 } from "./values.ts";
 
-/** What the fields of a Select have to agree on. */
-
-/** Columns that a Select orders by at the most. */
 const MOST_ORDERS = 8;
 
 const given = (name: string) => ({ required: [name] });
 const isDistinct = { ...given("distinct"), properties: { distinct: { const: true } } };
 
-/** What of `judgeSelect` a schema can say. */
+/** The part of `judgeSelect` that a schema can express. */
 const selectRules: MakeSchema = ({ level }) =>
   level === "core"
     ? eitherOf([given("columns")])
@@ -62,7 +59,7 @@ const selectRules: MakeSchema = ({ level }) =>
       };
 
 /**
- * Judges a Select whose fields are all read.
+ * Checks a Select after all fields are read.
  *
  * @throws QueryRefused `missing_field`, `invalid_value`, `invalid_column` or `duplicate_column`
  */
@@ -86,7 +83,7 @@ function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): 
   throw reader.refusal("missing_field", problem, start);
 }
 
-/** Of several joins, each `on` has a column of its own table and one of a table named before. */
+/** With several joins, each `on` needs a column of its own table and one of an earlier table. */
 function judgeJoins(
   { table = "", joined, ons }: OperationDraft,
   refuse: (problem: string) => QueryRefused,
@@ -142,7 +139,7 @@ function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
   }
 }
 
-/** An alias names one result, and no column of a group, in whatever case. */
+/** An alias must be unique and must not be the name of a grouped column, compared without case. */
 function requireDistinctAliases(draft: OperationDraft, reader: BodyReader): void {
   const { groups, aliases } = draft.summarize();
   const taken = new Set(groups.map((name) => name.slice(name.indexOf(".") + 1).toLowerCase()));
@@ -160,7 +157,7 @@ function quoted(names: readonly string[]): string {
   return names.length === 0 ? "empty" : names.map(quoteName).join(", ");
 }
 
-/** Strings of the array at an offset, which was read before; some more than `most` if it has more. */
+/** The strings of an array that was read before, and slightly more than `most` if it has more. */
 function namesAt(reader: BodyReader, offset: number, most: number): string[] {
   return reader.reread(offset, () => {
     const names: string[] = [];
@@ -172,7 +169,7 @@ function namesAt(reader: BodyReader, offset: number, most: number): string[] {
   });
 }
 
-/** The columns of the `order_by` at an offset, which was read before. */
+/** The columns of an `order_by` that was read before. */
 function ordersAt(reader: BodyReader, offset: number): string[] {
   return reader.reread(offset, () => {
     const names: string[] = [];
@@ -189,9 +186,6 @@ function ordersAt(reader: BodyReader, offset: number): string[] {
   });
 }
 
-/** The fields of a Select that say more than which rows of which tables. */
-
-/** A kind whose columns stand in this position. */
 function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
   return {
     read(reader, draft) {
@@ -202,7 +196,7 @@ function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
   };
 }
 
-/** A kind of which it is noted where its value stands, from its first byte to behind its last. */
+/** Records the offsets of the value, with an exclusive end. */
 function spanning<Value>(
   kind: Kind<Value>,
   note: (draft: OperationDraft, start: number, end: number) => void,
@@ -219,7 +213,7 @@ function spanning<Value>(
   };
 }
 
-/** A kind after whose value something is noted of it. */
+/** Calls back after the value is read. */
 function noting<Value>(
   kind: Kind<Value>,
   note: (draft: OperationDraft, start: number) => void,
@@ -233,7 +227,6 @@ function noting<Value>(
   };
 }
 
-/** The `columns` of a Select. */
 const columns: Kind<string[]> = noting(at("columns", list(selectedColumn)), (draft, start) => {
   draft.columnsStart = start;
 });
@@ -249,12 +242,10 @@ const joinFields = {
   join_type: required(oneOf(["INNER", "LEFT", "RIGHT"])),
 };
 
-/** The `join` of a Select. */
 const join = oneOrMany(object(joinFields), MOST_JOINS);
 
 const order = object({ column: required(column), direction: optional(oneOf(["ASC", "DESC"])) });
 
-/** The `order_by` of a Select. */
 const orderBy = noting(
   at(
     "order_by",
@@ -270,7 +261,6 @@ const orderBy = noting(
   },
 );
 
-/** The `group_by` of a Select. */
 const groupBy: Kind<string[]> = at(
   "group_by",
   list(
@@ -335,7 +325,6 @@ const aggregateFields = {
 };
 const aggregateShape = new ObjectShape<AggregateDraft>(aggregateFields);
 
-/** An aggregate of a Select, once parsed. */
 export type Aggregate = ObjectOf<typeof aggregateFields>;
 
 const oneAggregate: Kind<Aggregate> = {
@@ -365,7 +354,6 @@ function requireFit(reader: BodyReader, draft: AggregateDraft, start: number): u
   throw reader.refusal("invalid_value", "distinct goes with count of a column alone", start);
 }
 
-/** The `aggregate` of a Select. */
 const aggregates: Kind<Aggregate[]> = noting(
   at("aggregate", list(oneAggregate, { most: MOST_GROUPS })),
   (draft, start) => {
@@ -378,7 +366,7 @@ const having = noting(at("having", where), (draft) => {
   draft.summarize();
 });
 
-/** The `after` of a Select: a row's values of `order_by`. */
+/** The `after` of a Select: a row's values for the columns of `order_by`. */
 const after = noting(
   list(
     noting(literal, (draft) => {
@@ -391,12 +379,10 @@ const after = noting(
   },
 );
 
-/** The `offset` of a Select. */
 const offset = noting(count, (draft) => {
   draft.hasOffset = true;
 });
 
-/** `"distinct": true`. */
 const distinct: Kind<boolean> = {
   read(reader, draft): Rest {
     const start = reader.position;
@@ -407,20 +393,16 @@ const distinct: Kind<boolean> = {
   schema: flag.schema,
 };
 
-/** The fields of the operations that name a table and change it, and what they have to agree on. */
-
 const databaseName = plainName((draft: OperationDraft, name) => {
   draft.database = name;
 });
-/** The table that an operation is about. */
 const tableName = plainName((draft: OperationDraft, name) => {
   draft.table = name;
 });
-/** The database that an operation is judged by. */
+/** The database that access control checks. */
 const database = required(databaseName, "Name of the database.");
 /** The field `table`. */
 const table = required(tableName, "Name of the table.");
-/** A `where`. */
 const whereField = spanning(at("where", where), (draft, start, end) => {
   draft.whereStart = start;
   draft.whereEnd = end;
@@ -429,9 +411,7 @@ const changedRows = required(whereField, "Which rows; null means every row, and 
 const values = required(rows, "Rows, each as its values by column.");
 const returning = extra(at("returning", list(selectedColumn)), "Columns to answer of these rows.");
 
-/** The fields of an Insert. */
 const insertFields = { database, table, values, returning };
-/** The fields of an Update. */
 const updateFields = {
   database,
   table,
@@ -443,11 +423,9 @@ const updateFields = {
   where: changedRows,
   returning,
 };
-/** What of `judgeUpdate` a schema can say. */
+/** The part of `judgeUpdate` that a schema can express. */
 const updateRules = oneNeeded(updateFields, ["set", "add"]);
-/** The fields of a Delete. */
 const deleteFields = { database, table, where: changedRows, returning };
-/** The fields of an Upsert. */
 const upsertFields = {
   database,
   table,
@@ -463,7 +441,7 @@ const upsertFields = {
   returning,
 };
 
-/** One of the operations under a Preview, and what its schema says beside its fields. */
+/** An operation under a Preview, with the schema rules beside its fields. */
 function previewed<Of extends Fields<OperationDraft>>(
   name: string,
   fields: Of,
@@ -486,7 +464,7 @@ function previewed<Of extends Fields<OperationDraft>>(
   });
 }
 
-/** An Update says what changes. @throws QueryRefused `missing_field` */
+/** @throws QueryRefused `missing_field` */
 function judgeUpdate({ changesColumns }: OperationDraft, reader: BodyReader, start: number): void {
   if (changesColumns) return;
   const either = reader.isFull ? "set or add" : "set";
@@ -494,7 +472,7 @@ function judgeUpdate({ changesColumns }: OperationDraft, reader: BodyReader, sta
   throw reader.refusal("missing_field", problem, start);
 }
 
-/** A Preview holds one operation. @throws QueryRefused `no_operation`, or what that operation is refused for */
+/** @throws QueryRefused `no_operation`, or the refusal of the operation it contains */
 function judgePreview(draft: OperationDraft, reader: BodyReader, start: number): void {
   const name = draft.previewed;
   if (name === undefined) {
@@ -505,36 +483,28 @@ function judgePreview(draft: OperationDraft, reader: BodyReader, start: number):
 }
 
 /**
- * The query grammar as one table: what each operation is called, which right it needs, what it does
- * and which fields it has. The scanner, the types of the engine, the schemas of OpenAPI and of
- * models' tools come from it.
+ * The query grammar as one table: the name, rights, effect and fields of each operation. The
+ * scanner, the engine's types, and the schemas for OpenAPI and MCP tools are derived from it.
  */
 
-/** What an operation is, apart from how it is carried out. */
 export interface OperationDefinition {
-  /** The rights that it needs on its database. */
   readonly permissions: readonly PermissionClass[];
-  /** What it does to what is there: `replaces` and `removes` may be repeated, `previews` keeps nothing. */
+  /** `replaces` and `removes` may be repeated, and `previews` keeps nothing. */
   readonly effect: "reads" | "previews" | "adds" | "replaces" | "removes";
-  /** Whether it may be an element of a Batch. */
   readonly inBatch: boolean;
-  /** What it does, in a few words, for whoever looks for it. */
   readonly title: string;
-  /** What it does, in a sentence or two. */
   readonly description: string;
   readonly fields: Fields<OperationDraft>;
-  /** The least level of the grammar that has it. */
+  /** The lowest level of the grammar that has it. */
   readonly level?: Level;
-  /** Judges what its fields have to agree on, once all are read. @throws QueryRefused */
+  /** Checks rules between fields after all are read. @throws QueryRefused */
   readonly judge?: (draft: OperationDraft, reader: BodyReader, start: number) => void;
-  /** What of that a schema can say. */
+  /** The part of `judge` that a schema can express. */
   readonly rules?: MakeSchema;
 }
 
-/** The fields of an operation on a table that the configuration adds. */
 export const configuredFields = { database, table };
 
-/** Every operation of the grammar, by its key. */
 export const operations = {
   Select: {
     permissions: ["SELECT"],
@@ -596,7 +566,7 @@ export const operations = {
     fields: upsertFields,
   },
   Preview: {
-    // And the right of the operation that it holds.
+    // Plus the right of the operation it contains.
     permissions: ["SELECT"],
     effect: "previews",
     inBatch: false,
@@ -646,7 +616,9 @@ export const operations = {
   },
 } as const satisfies Record<string, OperationDefinition>;
 
-/** The rights of whoever may use an operation, whatever it holds: roles give those to change rows together. */
+/**
+ * The rights to use an operation with any contents. Roles give the rights to change rows together.
+ */
 export function permissionsOfAll({
   permissions,
   effect,
@@ -656,7 +628,7 @@ export function permissionsOfAll({
 
 /**
  * The rights that an operation needs: its own, those of the change under a Preview, and SELECT for
- * the tables that a new one refers to.
+ * tables that a new one refers to.
  */
 export function permissionsOf(
   own: readonly PermissionClass[],
@@ -670,33 +642,27 @@ export function permissionsOf(
 
 type Operations = typeof operations;
 
-/** An operation key of the grammar. */
 export type OperationName = keyof Operations;
 
-/** The keys of the operations whose definition has this. */
+/** Keys of the operations whose definition matches. */
 type NamesWith<Property> = {
   [Name in OperationName]: Operations[Name] extends Property ? Name : never;
 }[OperationName];
 
-/** An operation that a Batch may hold. */
 export type TableOperationName = NamesWith<{ readonly inBatch: true }>;
 
-/** An operation that answers with rows and changes nothing. */
+/** Operations that return rows and change nothing. */
 export type ReadingName = NamesWith<{ readonly effect: "reads" }>;
 
-/** The fields of each operation, once parsed. */
 export type OperationFields = {
   [Name in OperationName]: ObjectOf<Operations[Name]["fields"]>;
 };
 
-/** The keys of the grammar's operations. */
 export const operationNames: readonly OperationName[] =
   Object.keys(operations).filter(isOperationName);
 
-/** True if `text` is an operation key of the grammar. */
 export function isOperationName(text: string): text is OperationName {
   return Object.hasOwn(operations, text);
 }
 
-/** Every operation's definition by its key, for whoever treats all alike. */
 export const definitions: Readonly<Record<OperationName, OperationDefinition>> = operations;

@@ -1,4 +1,4 @@
-/** The rights that roles give; GRANT covers managing users and grants. */
+/** The rights that roles give. GRANT covers the management of users and grants. */
 export const permissionClasses = [
   "SELECT",
   "INSERT",
@@ -12,7 +12,6 @@ export const permissionClasses = [
 ] as const;
 export type PermissionClass = (typeof permissionClasses)[number];
 
-/** True if `text` names a right. */
 export function isPermissionClass(text: string): text is PermissionClass {
   return permissionClasses.some((permission) => permission === text);
 }

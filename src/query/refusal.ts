@@ -1,8 +1,6 @@
-/** Why a query body is refused: stable codes, and the error that carries one. */
-
 import { jsonFaults } from "../json/fault.ts";
 
-/** Every code of a refused query body, with what it means. */
+/** Every refusal code, with its meaning. */
 export const queryRefusals = {
   ...jsonFaults,
   not_an_object: "The body is JSON, but not an object.",
@@ -22,19 +20,23 @@ export const queryRefusals = {
 } as const satisfies Record<string, string>;
 export type QueryRefusalCode = keyof typeof queryRefusals;
 
-/** A place in a query body. */
 export interface BodyLocation {
-  /** Such as `Batch[2].Insert.values[0]`; empty for the body itself. Never reaches into a cell. */
+  /**
+   * Such as `Batch[2].Insert.values[0]`, or empty for the body itself. Never points into a cell.
+   */
   readonly path: string;
   /** Byte offset from the start of the body. */
   readonly offset: number;
 }
 
-/** A query body that breaks the grammar; the message is fit for the client and tells no cell's value. */
+/**
+ * A query body that breaks the grammar. The message is safe for the client and contains no cell
+ * value.
+ */
 export class QueryRefused extends Error {
   override readonly name = "QueryRefused";
   readonly code: QueryRefusalCode;
-  /** What is wrong, and what is allowed, without the place. */
+  /** What is wrong and what is allowed, without the place. */
   readonly problem: string;
   readonly location: BodyLocation;
 

@@ -13,32 +13,33 @@ import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import type { QueryRefused } from "./refusal.ts";
 
-/** The keys of the rows of a body, and which of them follow each other. */
-
-/** Who is told the columns of rows. */
+/** Receives the columns of rows. */
 interface ColumnListener {
   use(column: ByteText): void;
 }
 
-/** Past so many, no further one is remembered, so that memory stays bounded. */
+/** Maximum keys remembered, so that memory stays bounded. */
 const MOST_KEYS = 4096;
 const SMALLEST_SIZE = 16;
 const WORD = 4;
 
-/** A key that is known to be a column name. */
+/** A key that was checked to be a column name. */
 class RowKey {
   readonly text: ByteText;
   readonly hash: number;
-  /** Byte offset of the key's opening quote where it was first met, and of the value after it. */
+  /**
+   * Byte offset of the key's first occurrence, including its opening quote. `end` is the offset of
+   * the value after it.
+   */
   readonly start: number;
   end = 0;
   length = 0;
-  /** Its first and last four bytes. */
+  /** Its first and last four bytes, as integers. */
   first = 0;
   last = 0;
-  /** The number of the row that had it last. */
+  /** The number of the last row with this key. */
   row = 0;
-  /** The keys that followed it last, the latest first. */
+  /** The last keys that followed it, latest first. */
   next: RowKey | undefined = undefined;
   alternative: RowKey | undefined = undefined;
 
@@ -48,7 +49,6 @@ class RowKey {
     this.start = start;
   }
 
-  /** Notes where it ends. */
   endAt(end: number, bytes: Buffer): void {
     this.end = end;
     this.length = end - this.start;
@@ -56,7 +56,7 @@ class RowKey {
     this.last = bytes.readInt32LE(end - WORD);
   }
 
-  /** Whether the bytes between its first and last four stand at another offset, too. */
+  /** Whether the bytes between its first and last four also occur at `position`. */
   isRepeated(words: DataView, position: number): boolean {
     const last = this.end - WORD;
     const distance = position - this.start;
@@ -66,14 +66,13 @@ class RowKey {
     return true;
   }
 
-  /** Notes that another key followed this one. */
   precede(next: RowKey): void {
     this.alternative = this.next;
     this.next = next;
   }
 }
 
-/** The keys by their text: a hash table with open addressing. */
+/** Hash table with open addressing. */
 class RowKeys {
   #slots: (RowKey | undefined)[] = new Array(SMALLEST_SIZE).fill(undefined);
   #count = 0;
@@ -91,7 +90,7 @@ class RowKeys {
     return undefined;
   }
 
-  /** Adds a key that is not there. */
+  /** The key must not be in the table yet. */
   add(key: RowKey): void {
     if (this.#count * 2 >= this.#slots.length) this.#grow();
     this.#place(key);
@@ -112,13 +111,11 @@ class RowKeys {
     this.#slots[slot] = key;
   }
 
-  /** The upper bits of a hash choose, since they are the better ones. */
+  /** Uses the upper bits of the hash, which are better distributed. */
   #firstSlot(hash: number): number {
     return hash >>> (Math.clz32(this.#slots.length) + 1);
   }
 }
-
-/** Objects of cells: a row of an Insert, the `set` of an Update. The hot path of the scanner. */
 
 const LETTER_E = 0x65;
 const NINE = 0x39;
@@ -133,23 +130,26 @@ const NEXT_ROW = 0x227b2c7d;
 const noText = ByteText.from("");
 
 /**
- * Reads the rows of one body, one after the other.
+ * Reads the rows of one body in order. This is the hot path of the scanner.
  *
  * Rows tend to have the same keys in the same order, so each key remembers those that followed it.
- * A key that repeats the bytes of a remembered one is that key, and neither judged nor looked up
- * again. Each key notes the row it stood in, which tells a duplicate. The keys of a row that come
- * when no more are remembered are in `#others`.
+ * A key whose bytes repeat a remembered one needs no check and no lookup. Each key stores the
+ * number of its last row, which reveals duplicates. When the limit of remembered keys is reached,
+ * further keys of the row go to `#others`.
  */
 export class RowReader {
   readonly #reader: BodyReader;
   #known = new RowKeys();
-  /** Stands before the first key of every row. */
+  /** A sentinel before the first key of every row. */
   #origin = new RowKey(noText, 0, 0);
   #previous = this.#origin;
   #others: DistinctKeys | undefined = undefined;
   #row = 0;
   #listener: ColumnListener | undefined = undefined;
-  /** The first row of the listener: keys that stood in one since were told to it. */
+  /**
+   * The first row of the current listener. Keys last seen in an earlier row must still be reported
+   * to it.
+   */
   #firstRow = 1;
   #isElement = false;
 
@@ -157,16 +157,17 @@ export class RowReader {
     this.#reader = reader;
   }
 
-  /** Whether the row that was read last has no cell. */
+  /** True if the last row has no cell. */
   get isEmpty(): boolean {
     return this.#previous === this.#origin;
   }
 
   /**
-   * Reads a row, and tells the listener of its columns.
+   * Reads a row and reports its columns to the listener.
    *
-   * @param isElement true for one of an array, whose index ends the path: then those behind it are read as well, as
-   *   far as they are as most are
+   * @param isElement true for an element of an array whose index ends the path. Then following rows
+   * of
+   * the usual form are read as well
    * @throws QueryRefused
    */
   read(listener: ColumnListener, isElement: boolean): Rest {
@@ -196,11 +197,12 @@ export class RowReader {
   }
 
   /**
-   * Reads past cells as most are, also over the rows of an array: the bytes of the key that followed before, and a string
-   * without escapes, a number without an exponent, true, false or null. One loop, four bytes at a time, takes a third of
-   * the time of `#readCell` and `read`; the compiler leaves it alone when it comes in several functions.
+   * Skips cells of the usual form, across the rows of an array. That is the expected key, then a
+   * string without escapes, a number without an exponent, true, false or null. A single loop over
+   * four bytes at a time takes a third of the time of `#readCell` and `read`. Do not split it: the
+   * compiler does not optimize it across several functions.
    *
-   * @returns true behind the value of one, false at a key that is to be read otherwise
+   * @returns true after a value, false at a key that needs another way
    */
   #skipUsualCells(): boolean {
     let previous = this.#previous;
@@ -208,7 +210,7 @@ export class RowReader {
     if (key === undefined) return false;
     const reader = this.#reader;
     const { words } = reader;
-    // Offset of the last word: whatever ends behind it is read otherwise.
+    // Offset of the last whole word. What ends after it is read another way.
     const last = reader.bytes.length - WORD;
     const firstRow = this.#firstRow;
     const isPlain = this.#isElement && !this.#known.isFull && this.#others === undefined;
@@ -276,20 +278,22 @@ export class RowReader {
     return reader.skipValue() ?? reader.pause();
   }
 
-  /** Keys must be forgotten together: one that is linked but not known would hide a duplicate. */
+  /**
+   * All keys must be forgotten together. One that is linked but not in the table would hide a
+   * duplicate.
+   */
   #forget(): void {
     this.#known = new RowKeys();
     this.#origin = new RowKey(noText, 0, 0);
   }
 
-  /** Reads a key, and moves to its value. */
   #readKey(): void {
     const reader = this.#reader;
     const start = reader.position;
     const repeated = this.#repeatKey(this.#previous);
     const key = repeated ?? this.#lookUpKey();
     if (key !== undefined) this.#note(key, start);
-    // What was repeated goes on to the value; there may be more white space before it this time.
+    // After a repeated key, the value may be preceded by more white space this time.
     if (repeated !== undefined) reader.skipSpace();
     else reader.skipColon();
     if (key?.end === 0) key.endAt(reader.position, reader.bytes);
@@ -302,7 +306,7 @@ export class RowReader {
     this.#previous = key;
   }
 
-  /** Reads the key if it is one of those that followed the previous key before. */
+  /** Reads the key if it is one that followed the previous key before. */
   #repeatKey(previous: RowKey): RowKey | undefined {
     const { next, alternative } = previous;
     if (next === undefined) return undefined;
@@ -313,7 +317,7 @@ export class RowReader {
     return alternative;
   }
 
-  /** Reads any key; undefined for one that is not remembered, and stands once in its row so far. */
+  /** Reads any key. Undefined for one that cannot be remembered and is unique in its row so far. */
   #lookUpKey(): RowKey | undefined {
     const reader = this.#reader;
     const start = reader.position;

@@ -21,9 +21,6 @@ import { RowReader } from "./row-reader.ts";
 import { meantOperation } from "./synonyms.ts";
 import { readElements } from "./values.ts";
 
-/** The outside of a query body: its one key, and the elements of a Batch. */
-
-/** Reads one body. */
 class QueryReader {
   readonly #reader: BodyReader;
   readonly #grammar: Grammar;
@@ -32,30 +29,28 @@ class QueryReader {
   #isBatch = false;
   #rows: RowReader | undefined = undefined;
 
-  /** `collects`: whether each access is to tell what it says in detail. */
+  /** @param collects what to collect as details of each access */
   constructor(reader: BodyReader, grammar: Grammar, collects: Collects) {
     this.#reader = reader;
     this.#grammar = grammar;
     this.#collects = collects;
   }
 
-  /** The reader of the rows of all operations. */
   get rows(): RowReader {
     this.#rows ??= new RowReader(this.#reader);
     return this.#rows;
   }
-  /** What was read. */
   get query(): Query {
     return { batch: this.#isBatch, accesses: this.#accesses };
   }
 
-  /** Reads the body. @throws QueryRefused */
   read(): Rest {
     const reader = this.#reader;
     reader.skipSpace();
     const kind = reader.kind();
     if (kind !== "an object") {
-      // What only begins like one of these words is no JSON at all.
+      // Read first, so that text which only begins like `null` or `true` is refused as a syntax
+      // error.
       if (kind === "null" || kind === "a boolean") reader.skipValue();
       const problem = `an object with one operation key is expected, ${kind} was found`;
       throw reader.refusal("not_an_object", problem);
@@ -83,7 +78,7 @@ class QueryReader {
     return undefined;
   }
 
-  /** Reads an object of one member, whose key is an operation's; `read` takes key and offset of the key. */
+  /** Reads an object with exactly one member. `read` gets its key and the key's offset. */
   #readSoleMember(read: (key: string, start: number) => Rest): Rest {
     const reader = this.#reader;
     const start = reader.position;
@@ -121,7 +116,7 @@ class QueryReader {
   #operation(key: string, start: number, allowed = this.#allowedKeys()): Operation {
     const operation = this.#grammar.operations.get(key);
     if (operation !== undefined) return operation;
-    // Every operation that is not there at this level is one of the full grammar.
+    // A known operation that is missing here can only belong to the full grammar.
     const hint = isOperationName(key) ? fullAlone : askWhether(meantOperation(key, allowed));
     const problem = `the operation ${quoteName(key)} is unknown; allowed: ${allowed.join(", ")}${hint}`;
     throw this.#reader.refusal("unknown_operation", problem, start);
@@ -175,21 +170,19 @@ function wrongBatchSize(place: BodyLocation): QueryRefused {
   return new QueryRefused("batch_size", `a Batch has 1 to ${LARGEST_BATCH} elements`, place);
 }
 
-/** The scanner's front door: from the bytes of a query body to what it asks for. */
-
-/** Bytes from which on a body is long: its scan takes a few milliseconds and is better sliced. */
+/** Bodies from this size take a few milliseconds and should be scanned in slices. */
 export const LONG_BODY = 512 * 1024;
 
 const STEP_BYTES = 32 * 1024;
 
 /**
- * Reads a query body in one pass, without building its rows, and gives the databases and tables it
- * touches.
+ * Reads a query body in one pass, without building its rows, and returns the databases and tables
+ * it touches.
  *
- * @param collects whether each access is to tell what it says in detail (`Access.detail`)
+ * @param collects what to collect as details of each access (`Access.detail`)
  *
- * @throws QueryRefused for every body that is not of the grammar, and for every one that two JSON
- * parsers could read differently
+ * @throws QueryRefused for every body outside the grammar, and for every body that two JSON parsers
+ * could read differently
  */
 export function scan(body: Buffer, grammar: Grammar, collects: Collects = false): Query {
   const reader = new BodyReader(body, grammar.level === "full");
@@ -204,7 +197,7 @@ export function scan(body: Buffer, grammar: Grammar, collects: Collects = false)
   }
 }
 
-/** As `scan`, in steps, each of which takes well under a millisecond by default. */
+/** As `scan`, in steps that take well under a millisecond by default. */
 export function* scanInSteps(
   body: Buffer,
   grammar: Grammar,
@@ -227,11 +220,11 @@ export function* scanInSteps(
 }
 
 /**
- * As `scan`, in slices of a few milliseconds, between which the event loop is free. A body that is
- * shorter than `LONG_BODY` is better scanned at once. The bytes must not change meanwhile.
+ * As `scan`, in slices of a few milliseconds, so that the event loop stays responsive. Bodies
+ * shorter than `LONG_BODY` should be scanned at once. The bytes must not change during the scan.
  *
- * @param isWanted asked now and then: a scan that nobody waits for any more is given up
- * @returns undefined if it was given up
+ * @param isWanted polled to give up a scan whose result is no longer needed
+ * @returns undefined if the scan was given up
  */
 export function scanInSlices(
   body: Buffer,

@@ -1,8 +1,6 @@
-/** Adds conditions to the operations of a body: the client's own bytes, and what is put between them. */
-
 import type { OperationDetail } from "./operation-detail.ts";
 
-/** Conditions, each as JSON text, that an operation's rows must fulfil beside its own. */
+/** Conditions as JSON text that an operation's rows must meet in addition to its own `where`. */
 export interface AddedConditions {
   readonly detail: OperationDetail;
   readonly conditions: readonly string[];
@@ -10,16 +8,15 @@ export interface AddedConditions {
 
 const LETTER_N = 0x6e;
 
-/** A condition that demands all of some. */
 function all(conditions: readonly string[]): string {
   const [first = "", ...others] = conditions;
   return others.length === 0 ? first : `{"and":[${conditions.join(",")}]}`;
 }
 
 /**
- * The body with these conditions, for operations in the order of the body: the `where` of each is
- * one of the conditions from then on, and null gives way to them. No other byte changes. An
- * operation whose grammar has no `where` must not be among them.
+ * Adds conditions to operations, given in the order of the body. The client's `where` becomes one
+ * of the terms, or is replaced if it is null. No other byte changes. An operation without `where`
+ * in the grammar must not be listed.
  */
 export function splice(body: Buffer, additions: readonly AddedConditions[]): Buffer {
   const pieces: Buffer[] = [];

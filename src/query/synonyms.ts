@@ -1,8 +1,8 @@
-/** What was probably meant where a query writes what other query languages say. */
-
 import { suggestion } from "../suggestion.ts";
 
-/** Words of others by what they mean: a word of the grammar, maybe with how it is used. */
+/**
+ * Words of other query languages with what they mean: words of the grammar, possibly with usage.
+ */
 type Synonyms = Readonly<Record<string, readonly string[]>>;
 
 const operations: Synonyms = {
@@ -86,7 +86,7 @@ function fold(text: string): string {
     .replace(/[\s_-]+/g, "_");
 }
 
-/** What of `allowed` means the same: one that is spelled alike in another case, or a synonym. */
+/** The word of `allowed` that matches in another case or as a synonym. */
 function meant(synonyms: Synonyms, found: string, allowed: readonly string[]): string | undefined {
   const folded = fold(found);
   const same = allowed.find((name) => fold(name) === folded);
@@ -98,23 +98,23 @@ function meant(synonyms: Synonyms, found: string, allowed: readonly string[]): s
   )?.[0];
 }
 
-/** The operator of `allowed` that was meant: a short one that is only spelled alike may mean the opposite. */
+/**
+ * The intended operator. Similar spelling does not count, since a similar short operator may mean
+ * the opposite.
+ */
 export function meantComparison(found: string, allowed: readonly string[]): string | undefined {
   const same = meant(comparisons, found, allowed);
   return same ?? suggestion(found, /^(?!n)[a-z]{4,}$/i.test(found) ? allowed : []);
 }
 
-/** The field of `allowed` that means the same, or is spelled alike. */
 export function meantField(found: string, allowed: readonly string[]): string | undefined {
   return meant(fields, found, allowed) ?? suggestion(found, allowed);
 }
 
-/** The operation of `allowed` that means the same, or is spelled alike. */
 export function meantOperation(found: string, allowed: readonly string[]): string | undefined {
   return meant(operations, found, allowed) ?? suggestion(found, allowed);
 }
 
-/** The word of `allowed`, such as a function, that means the same, or is spelled alike. */
 export function meantWord(found: string, allowed: readonly string[]): string | undefined {
   return meant(words, found, allowed) ?? suggestion(found, allowed);
 }

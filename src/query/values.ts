@@ -34,14 +34,12 @@ import { MOST_GROUPS, type OperationDraft, type Position } from "./operation-dra
 import type { QueryRefused } from "./refusal.ts";
 import { meantWord } from "./synonyms.ts";
 
-/** The small values that fields of several operations have. */
-
 const NINE = 0x39;
 const ZERO = 0x30;
 
 const plainNames = new NameCache();
 
-/** The name of a database or table; `note` takes it. */
+/** The name of a database or table. `note` receives it. */
 export function plainName<Draft>(note: (draft: Draft, name: string) => void): Kind<string, Draft> {
   return {
     read: (reader, draft) => {
@@ -63,10 +61,8 @@ function readPlainName(reader: BodyReader): string {
   return plainNames.take(text);
 }
 
-/** Which word was probably meant by another one. */
 type MeantWord = (found: string, words: readonly string[]) => string | undefined;
 
-/** A few words of which a field takes one, written exactly so. */
 class WordList<Word extends string> {
   readonly #words: readonly {
     readonly word: Word;
@@ -88,7 +84,6 @@ class WordList<Word extends string> {
     this.#allowed = words.join(", ");
   }
 
-  /** Reads a word of the list. @throws QueryRefused */
   read(reader: BodyReader): Word {
     for (const { word, token } of this.#words) {
       if (reader.skipToken(token)) return word;
@@ -110,11 +105,11 @@ class WordList<Word extends string> {
 }
 
 /**
- * One of a few words, written exactly so.
+ * One of a few words, spelled exactly.
  *
- * @param note takes it
- * @param meant finds what another one meant
- * @param ofFull words that the full grammar alone has here
+ * @param note receives it
+ * @param meant finds the intended word for a wrong one
+ * @param ofFull words that only the full grammar has here
  */
 export function oneOf<const Word extends string, Draft = unknown>(
   words: readonly Word[],
@@ -133,7 +128,6 @@ export function oneOf<const Word extends string, Draft = unknown>(
   };
 }
 
-/** True or false. */
 export const flag: Kind<boolean, unknown> = {
   read(reader) {
     reader.expect("a boolean");
@@ -142,7 +136,7 @@ export const flag: Kind<boolean, unknown> = {
   schema: () => ({ type: "boolean" }),
 };
 
-/** A number of rows: an integer from 0 to 2^53 - 1, written in digits only. */
+/** A number of rows: an integer from 0 to 2^53 - 1, in digits only. */
 export const count: Kind<number, unknown> = {
   read: readCount,
   schema: () => ({ type: "integer", minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
@@ -155,7 +149,7 @@ function readCount(reader: BodyReader): undefined {
   let count = 0;
   for (let position = start; position < reader.position; position++) {
     const byte = bytes[position] ?? 0;
-    // Rounding begins past the limit, so what is rounded is refused too.
+    // Rounding starts above the limit, so a rounded number is refused too.
     count = byte >= ZERO && byte <= NINE ? count * 10 + (byte - ZERO) : Number.NaN;
   }
   if (count <= Number.MAX_SAFE_INTEGER) return;
@@ -163,14 +157,12 @@ function readCount(reader: BodyReader): undefined {
   throw reader.refusal("invalid_value", problem, start);
 }
 
-/** How many elements an array has. */
 interface ListBounds {
-  /** 1 unless it says otherwise. */
+  /** 1 by default. */
   readonly least?: 0 | 1;
   readonly most?: number;
 }
 
-/** An array of one or more elements, within bounds. */
 export function list<Value, Draft>(
   kind: Kind<Value, Draft>,
   bounds: ListBounds = {},
@@ -187,7 +179,7 @@ export function list<Value, Draft>(
   };
 }
 
-/** An object, or in the full grammar an array of up to so many. */
+/** An object, or in the full grammar an array of up to `most` objects. */
 export function oneOrMany<Value, Draft>(
   kind: Kind<Value, Draft>,
   most: number,
@@ -210,7 +202,7 @@ export function oneOrMany<Value, Draft>(
   };
 }
 
-/** A value that is neither array nor object. */
+/** A value that is neither an array nor an object. */
 export const literal: Kind<Literal, unknown> = {
   read(reader) {
     const kind = reader.kind();
@@ -221,10 +213,9 @@ export const literal: Kind<Literal, unknown> = {
   schema: () => ({ type: ["string", "number", "boolean", "null"] }),
 };
 
-/** A `literal`, once parsed. */
 type Literal = null | boolean | number | bigint | string;
 
-/** Reads an array within bounds, each element by `readElement`, and keeps the path. */
+/** Reads an array within bounds and maintains the path. */
 function readList(
   reader: BodyReader,
   readElement: () => Rest,
@@ -246,8 +237,8 @@ function readList(
 }
 
 /**
- * Reads the elements of an array that was entered and has some, and keeps the path. Who reads several at once moves
- * the index on that ends it.
+ * Reads the elements of a non-empty array that was already entered, and maintains the path. A
+ * `readElement` that reads several elements must advance the index itself.
  */
 export function readElements(reader: BodyReader, readElement: () => Rest): Rest {
   const { path } = reader;
@@ -274,14 +265,11 @@ function* readElementsAfter(
   }
 }
 
-/** Columns as the fields of an operation name them. */
-
 const DOT = 0x2e;
 const ASTERISK = 0x2a;
-/** `*` as it is nearly always written. */
 const asteriskToken = tokenOf("*");
 
-/** Reads the name of a column that is being made: no table before it. */
+/** Reads the name of a new column, without a table. */
 export function readColumnName(reader: BodyReader): ByteText {
   const start = reader.position;
   reader.expect("a string");
@@ -298,13 +286,14 @@ const columnSchema = named("Column", () => ({
   pattern: `^(?:${columnNamePattern}|${qualifiedColumnPattern})$`,
 }));
 
-/** The schema of a column name without a table. */
 export const newColumnSchema: MakeSchema = named("NewColumn", () => ({
   type: "string",
   pattern: `^${columnNamePattern}$`,
 }));
 
-/** A column of a condition or an order: `column`, or `table.column` with a table of the operation. */
+/**
+ * A column in a condition or an order: `column`, or `table.column` with a table of the operation.
+ */
 export const column: Kind<string> = { read: readColumn, schema: columnSchema };
 
 /** An element of a Select's `columns`: `*` or a column. */
@@ -313,7 +302,7 @@ export const selectedColumn: Kind<string> = {
   schema: (reference) => ({ oneOf: [{ const: "*" }, columnSchema(reference)] }),
 };
 
-/** A column of the operation's own table, without a table before it. */
+/** A column of the operation's own table, unqualified. */
 export const ownColumn: Kind<string> = {
   read(reader, draft) {
     draft.use(readColumnName(reader));
@@ -322,7 +311,7 @@ export const ownColumn: Kind<string> = {
   schema: newColumnSchema,
 };
 
-/** The `on` of a join: `table.column = table.column`, both tables of the Select. */
+/** The `on` of a join: `table.column = table.column`, with tables of the Select. */
 export const joinColumns: Kind<string> = {
   read: readJoinColumns,
   schema: () => ({ type: "string", pattern: `^${joinSidePattern} = ${joinSidePattern}$` }),
@@ -367,7 +356,7 @@ function noteColumn(
   draft.refer(table, reader, start);
 }
 
-/** Names of a `having` that are kept: one more than can be right, so that a wrong one is found. */
+/** One more than can be valid, so that an invalid name is found. */
 const MOST_CONDITIONS = 2 * MOST_GROUPS + 1;
 
 function noteCondition(text: ByteText, draft: OperationDraft): void {
@@ -390,7 +379,7 @@ function readForeignColumn(reader: BodyReader, draft: OperationDraft): undefined
   draft.referenced.push(table.toString());
 }
 
-/** What stands before the dot of `table.column`; undefined if the text is not of that form. */
+/** The table in `table.column`. Undefined for other text. */
 function tableOf({ bytes, start, end }: ByteText): ByteText | undefined {
   for (let position = start; position < end; position++) {
     if (bytes[position] !== DOT) continue;
@@ -400,7 +389,7 @@ function tableOf({ bytes, start, end }: ByteText): ByteText | undefined {
   return undefined;
 }
 
-/** Bytes that an `on` has at most: two columns with their tables, and what is between them. */
+/** Maximum bytes of an `on`: two qualified columns and what is between them. */
 const LONGEST_JOIN_TEXT = 2 * (2 * LONGEST_COLUMN_BYTES);
 
 function readJoinColumns(reader: BodyReader, draft: OperationDraft): undefined {
@@ -425,9 +414,7 @@ function readJoinColumns(reader: BodyReader, draft: OperationDraft): undefined {
   draft.joinedBy(left.toString(), right.toString());
 }
 
-/** Rows of cells, as fields of an operation. */
-
-/** A cell's value, once parsed: any JSON, integers that a double cannot hold as bigint. */
+/** A parsed cell: any JSON. Integers beyond a double's range are bigint. */
 export type CellValue =
   | null
   | boolean
@@ -437,10 +424,8 @@ export type CellValue =
   | CellValue[]
   | { [key: string]: CellValue };
 
-/** Values by column. */
 export type Row = Record<string, CellValue>;
 
-/** Reads a row; its columns stand in this position. */
 function readRow(draft: OperationDraft, position: Position): Rest {
   draft.position = position;
   return draft.rows.read(draft, position === "values");
@@ -460,10 +445,9 @@ const row: Kind<Row> = {
   }),
 };
 
-/** The rows of an Insert. */
 export const rows: Kind<Row[]> = list(row);
 
-/** The changes of an Update: a row that is not empty. */
+/** The changes of an Update: a row with at least one column. */
 export const changes: Kind<Row> = {
   read(reader, draft) {
     const start = reader.position;
@@ -475,7 +459,7 @@ export const changes: Kind<Row> = {
   schema: (reference) => ({ ...row.schema(reference), minProperties: 1 }),
 };
 
-/** Numbers by column, which an Update adds to what is there. */
+/** Numbers by column that an Update adds to the existing values. */
 export const additions: Kind<Record<string, number | bigint>> = {
   read(reader, draft) {
     const start = reader.position;
@@ -510,13 +494,10 @@ function readAddition(reader: BodyReader, draft: OperationDraft, columns: Distin
   return reader.pause();
 }
 
-/** The columns of a CreateTable. */
-
-/** The columns of a table, as far as they have been read. */
 interface TableColumns {
   readonly operation: OperationDraft;
   readonly names: DistinctKeys;
-  /** Byte offsets of the type that was read last; columns tend to repeat it. */
+  /** Byte offsets of the last type, since columns tend to repeat it. */
   typeStart: number;
   typeEnd: number;
 }
@@ -549,7 +530,6 @@ const definitionFields = {
   ),
 };
 
-/** A column of a CreateTable, once parsed. */
 export type ColumnDefinition = ObjectOf<typeof definitionFields>;
 
 const shape = new ObjectShape<TableColumns>(definitionFields);
@@ -558,7 +538,7 @@ const definitions = list<ColumnDefinition, TableColumns>({
   schema: named("ColumnDefinition", objectSchema(definitionFields)),
 });
 
-/** The `columns` of a CreateTable, each with a name of its own. */
+/** The `columns` of a CreateTable, with unique names. */
 export const columnDefinitions: Kind<ColumnDefinition[]> = {
   read: (reader, operation) =>
     definitions.read(reader, {
@@ -579,7 +559,6 @@ function readNewColumnName(reader: BodyReader, { names }: TableColumns): undefin
   }
 }
 
-/** Bytes that a type has at most. */
 const LONGEST_TYPE = 63 + "(123456789,123456789)".length;
 
 function readColumnType(reader: BodyReader, columns: TableColumns): undefined {
