@@ -1,31 +1,28 @@
 /**
- * Bytes of a body as they stand: classes of them, as tables, and stretches of text.
+ * Byte classes as tables, and ranges of text in a body.
  *
- * Single bytes are constants of each module that uses them: one that is imported would be loaded at
- * every comparison, which costs the scanner a tenth of its speed.
+ * Constants for single bytes are repeated in each module. An imported constant is loaded at every
+ * comparison, which costs the scanner a tenth of its speed.
  */
 
-/** A table that has 1 for the bytes that are accepted, else 0. */
+/** A table with 1 for each accepted byte, else 0. */
 export function byteTable(accepts: (byte: number) => boolean): Uint8Array {
   return Uint8Array.from({ length: 256 }, (_, byte) => (accepts(byte) ? 1 : 0));
 }
 
-/** As `byteTable`, for a few ASCII characters. */
 export function characterTable(characters: string): Uint8Array {
   return byteTable((byte) => characters.includes(String.fromCharCode(byte)));
 }
 
-/** True for a minus sign or a digit. */
 export function beginsNumber(byte: number): boolean {
   return byte === 0x2d || (byte >= 0x30 && byte <= 0x39);
 }
 
-/** A stretch of valid, unescaped UTF-8 within a buffer. */
+/** A range of valid, unescaped UTF-8 in a buffer. */
 export class ByteText {
   readonly bytes: Buffer;
-  /** Byte offset of the first byte. */
   readonly start: number;
-  /** Byte offset after the last byte. */
+  /** Exclusive. */
   readonly end: number;
 
   constructor(bytes: Buffer, start = 0, end = bytes.length) {
@@ -52,30 +49,29 @@ export class ByteText {
   }
 }
 
-/** The bytes of a JSON string, quotes included, in the spelling without escapes. */
+/** The bytes of a JSON string with its quotes, spelled without escapes. */
 export function tokenOf(text: string): Buffer {
   return Buffer.from(JSON.stringify(text));
 }
-
-/** Text that is read four bytes at a time, as the whole numbers that little endian makes of them. */
 
 const LETTER_E = 0x65;
 const MINUS = 0x2d;
 const POINT = 0x2e;
 const ZERO = 0x30;
 
-/** Bytes of a word. */
 const WORD = 4;
 const BACKSLASHES = 0x5c5c5c5c;
 const ZEROS = 0x30303030;
 const SIGNED_HIGH_BITS = 0x80808080 | 0;
 
 /**
- * Marks quotes, backslashes and control characters among the bytes of a word, each by its high bit; 0 if there is none.
+ * Marks quotes, backslashes and control characters in a little-endian word by the high bit of their
+ * byte. 0 if there are none.
  *
- * Taking a number from a lesser byte borrows and sets its high bit, where it was clear before. A borrow may go on and mark
- * higher bytes too; the lowest mark is right, and so is that there is none. With one bit turned, a quote is 0x20, and
- * control characters are still less.
+ * Subtracting a number from a smaller byte borrows and sets its high bit, where it was clear
+ * before. The borrow may spread and mark higher bytes too, but the lowest mark is always right, and
+ * so is the absence of marks. With one bit flipped, a quote is 0x20, and control characters are
+ * still smaller.
  */
 export function specialIn(word: number): number {
   const quotes = word ^ 0x02020202;
@@ -83,27 +79,27 @@ export function specialIn(word: number): number {
   return (((quotes - 0x21212121) & ~quotes) | ((others - 0x01010101) & ~others)) & SIGNED_HIGH_BITS;
 }
 
-/** Marks bytes that are no digits, likewise. */
+/** Marks bytes that are not digits, in the same way. */
 export function otherThanDigitsIn(word: number): number {
   const digits = word ^ ZEROS;
   return ((digits + 0x76767676) | digits) & SIGNED_HIGH_BITS;
 }
 
-/** The index of the lowest byte that is marked. */
+/** The index of the lowest marked byte. */
 export function lowestByte(marks: number): number {
   return (31 - Math.clz32(marks & (0 - marks))) >> 3;
 }
 
 /**
- * Offset after a number without an exponent that begins at an offset; 0 for any other value, and for none.
+ * The offset after a number without an exponent. 0 for any other value, or if its end is unknown.
  *
- * @param last offset of the last word, behind which nothing is known
+ * @param last offset of the last whole word, which is the end of what is examined
  */
 export function plainNumberEnd(words: DataView, start: number, last: number): number {
   const whole = words.getUint8(start) === MINUS ? start + 1 : start;
   let end = digitsEnd(words, whole, last);
   if (end === whole || end > last) return 0;
-  // A zero stands alone before the point.
+  // A leading zero must be the only digit before the point.
   if (end > whole + 1 && words.getUint8(whole) === ZERO) return 0;
   if (words.getUint8(end) === POINT) {
     const fraction = end + 1;
@@ -113,7 +109,7 @@ export function plainNumberEnd(words: DataView, start: number, last: number): nu
   return (words.getUint8(end) | 0x20) === LETTER_E ? 0 : end;
 }
 
-/** Offset of the first byte that is no digit; one behind `last` if it is not known. */
+/** The offset of the first byte that is not a digit. `last + 1` if it is unknown. */
 function digitsEnd(words: DataView, start: number, last: number): number {
   for (let position = start; position <= last; position += WORD) {
     const marks = otherThanDigitsIn(words.getInt32(position, true));
@@ -122,22 +118,23 @@ function digitsEnd(words: DataView, start: number, last: number): number {
   return last + 1;
 }
 
-/** Ordinary text in long strings, passed over several bytes at a time. */
-
 const BACKSLASH = 0x5c;
 const BLANK = 0x20;
 const QUOTE = 0x22;
 
 const HIGH_BITS = 0x80808080;
 
-/** Bytes that are tried four by four before the next quote is sought, which pays over longer ways. */
+/**
+ * Bytes examined in words before searching for the next quote, which pays off over longer
+ * distances.
+ */
 const SHORT_WAY = 128;
 
-/** Finds where text ends that stands for itself in a string. */
+/** Finds the ends of runs in a string that need no unescaping. */
 export class LongRuns {
   readonly #bytes: Buffer;
   readonly words: DataView;
-  // Where the next ones stand; sought again when passed, so that no byte is visited twice.
+  // Searched again only when passed, so that no byte is visited twice.
   #nextQuote = -1;
   #nextBackslash = -1;
 
@@ -146,7 +143,7 @@ export class LongRuns {
     this.words = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   }
 
-  /** Offset of the first quote, backslash or control character from an offset on, or of the end. */
+  /** The offset of the next quote, backslash or control character, or the end of the body. */
   end(start: number): number {
     const { length } = this.#bytes;
     const last = Math.min(start + SHORT_WAY, length - 4);
@@ -157,7 +154,7 @@ export class LongRuns {
     return this.#seek(Math.max(start, last));
   }
 
-  /** Offset at which the four bytes from an offset on cease to repeat themselves. */
+  /** The offset at which the four bytes at `start` stop repeating. */
   repetitionEnd(start: number): number {
     const last = this.#bytes.length - 4;
     const word = this.words.getInt32(start, true);
@@ -177,7 +174,7 @@ export class LongRuns {
     return found < 0 ? this.#bytes.length : found;
   }
 
-  /** Offset of the first control character between two offsets, or the second offset. */
+  /** The offset of the first control character in a range, or `end`. */
   #firstControl(start: number, end: number): number {
     const words = this.words;
     let position = start;
@@ -194,7 +191,7 @@ export class LongRuns {
   }
 }
 
-/** Marks control characters among the four bytes of a word, as `specialIn` does. */
+/** Marks control characters in a word, as `specialIn` does. */
 function below(word: number): number {
   return (word - 0x20202020) & ~word;
 }

@@ -1,6 +1,6 @@
 /**
- * A set of very many keys, in some twelve bytes each: it holds where they stand, not what they are,
- * and hashes that nobody can make collide on purpose.
+ * A set of very many keys at about twelve bytes each. It stores their offsets instead of their
+ * text, and hashes that nobody can make collide on purpose.
  */
 
 import { randomFillSync } from "node:crypto";
@@ -11,11 +11,11 @@ const SHARD_BITS = 6;
 const SMALLEST_SHARD = 16;
 
 /**
- * The keys met from a place in the body on. Keys before that place count as forgotten, so that
- * forgetting them costs nothing.
+ * The distinct keys after some offset in the body. Keys before it count as forgotten, which makes
+ * forgetting free.
  *
- * They are in hash tables, chosen by the uppermost bits of the hash: a single large one would hold
- * the event loop for long whenever it grows.
+ * The upper bits of the hash choose one of several hash tables. A single large one would block the
+ * event loop whenever it grows.
  */
 export class DistinctKeys {
   readonly #reader: JsonReader;
@@ -26,16 +26,15 @@ export class DistinctKeys {
     this.#reader = reader;
   }
 
-  /** Forgets all keys before a byte offset. */
   forgetBefore(offset: number): void {
     this.#since = offset;
   }
 
   /**
-   * Adds the key whose string token begins at an offset; false if the set has it, in whatever
+   * Adds the key whose string token begins at `start`. False if the set contains it in any
    * spelling.
    *
-   * @param hash that of `hashKey`
+   * @param hash the result of `hashKey`
    */
   add(start: number, hash: number): boolean {
     const index = hash >>> (32 - SHARD_BITS);
@@ -48,14 +47,14 @@ export class DistinctKeys {
   }
 }
 
-/** A hash table with open addressing. */
+/** Hash table with open addressing. */
 class Shard {
   readonly #reader: JsonReader;
-  /** Byte offsets of string tokens. 0, where no key can stand, marks a slot that never was taken. */
+  /** Byte offsets of string tokens. 0, where no key can be, marks a slot that was never used. */
   #starts = new Int32Array(SMALLEST_SHARD);
   #hashes = new Int32Array(SMALLEST_SHARD);
   #count = 0;
-  /** The place before which keys were forgotten when `#count` began. */
+  /** The offset before which keys were forgotten when `#count` began. */
   #since = 0;
 
   constructor(reader: JsonReader) {
@@ -82,13 +81,13 @@ class Shard {
     this.#count = 0;
   }
 
-  /** The offset in a slot, 0 if it is free. */
+  /** The offset in a slot, or 0 if it is free. */
   #startAt(slot: number): number {
     const start = this.#starts[slot] ?? 0;
     return start < this.#since ? 0 : start;
   }
 
-  /** The upper bits of a hash choose, since they are the better ones. */
+  /** Uses the upper bits of the hash, which are better distributed. */
   #firstSlot(hash: number): number {
     return (hash << SHARD_BITS) >>> (Math.clz32(this.#starts.length) + 1);
   }
@@ -110,16 +109,16 @@ class Shard {
   }
 }
 
-/** Bytes that a key has at the most to be hashed: those of a column name. */
+/** Maximum bytes of a key that is hashed, the limit of a column name. */
 export const LONGEST_HASHED = 512;
 
 const multipliers = randomFillSync(new Int32Array(LONGEST_HASHED + 1));
 
 /**
- * Hashes a column name to 32 bits, of which the upper ones are the better ones.
+ * Hashes a column name to 32 bits, of which the upper ones are better distributed.
  *
- * A sum of the bytes, each times a random number of its place: multilinear hashing, by which two
- * texts chosen without knowing the numbers meet in the upper 25 bits by chance alone (Lemire and
+ * This is multilinear hashing: the sum of the bytes, each times a random number for its position.
+ * Texts chosen without knowing the numbers collide in the upper 25 bits only by chance (Lemire and
  * Kaser, "Strongly universal string hashing is fast", The Computer Journal 57, 2014). Each process
  * draws its own numbers. No byte of a column name is 0, so texts of different lengths differ too.
  */

@@ -6,9 +6,7 @@ import { JsonFault, quoteName } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
 import { type Rest, repeat } from "./rest.ts";
 
-/** A body that holds one JSON value which all parsers read alike. */
-
-/** Refuses bytes that are no UTF-8, or begin with a byte-order mark. @throws JsonFault */
+/** Refuses invalid UTF-8 and a byte-order mark. @throws JsonFault */
 export function requireUtf8(bytes: Buffer): void {
   if (!isUtf8(bytes)) throw new JsonFault("invalid_utf8", "the body is not valid UTF-8", 0);
   if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
@@ -17,7 +15,7 @@ export function requireUtf8(bytes: Buffer): void {
   }
 }
 
-/** Refuses what follows the body's value. @throws JsonFault */
+/** Refuses anything after the body's value. @throws JsonFault */
 export function requireEnd(reader: JsonReader): void {
   reader.skipSpace();
   if (reader.position === reader.bytes.length) return;
@@ -26,7 +24,8 @@ export function requireEnd(reader: JsonReader): void {
 }
 
 /**
- * Judges a whole body: UTF-8, one value, in whose objects no key stands twice, at most 64 deep.
+ * Checks that a body is UTF-8 and one JSON value, with unique keys in all objects and at most 64
+ * levels deep. All parsers read such a body alike.
  *
  * @throws JsonFault
  */
@@ -38,16 +37,15 @@ export function requireOneReading(bytes: Buffer): void {
   requireEnd(reader);
 }
 
-/** Keys of one object that are compared with each other: most objects have no more. */
+/** Keys compared with each other without a set. Most objects have no more. */
 const FEW = 16;
-/** Keys of one object that are held as text: a larger set holds the event loop when it grows. */
+/** Keys kept as text. A larger set blocks the event loop when it grows. */
 const MOST_TEXTS = 1024;
 
-/** The keys of one object, however many. */
 export class ObjectKeys {
   readonly #reader: JsonReader;
   readonly #few: ByteText[] = [];
-  /** All of them as text, once they are more than a few. */
+  /** All keys as text, once there are more than a few. */
   #texts: Set<string> | undefined = undefined;
   #others: DistinctKeys | undefined = undefined;
 
@@ -55,7 +53,7 @@ export class ObjectKeys {
     this.#reader = reader;
   }
 
-  /** Adds the key whose string token begins at an offset; false if it is there already. */
+  /** Adds the key whose string token begins at `start`. False if it is there already. */
   add(key: ByteText, start: number): boolean {
     if (this.#texts === undefined) {
       for (const other of this.#few) if (key.equals(other)) return false;
@@ -64,7 +62,7 @@ export class ObjectKeys {
     }
     const text = key.toString();
     if (this.#texts.has(text)) return false;
-    // Longer keys than the hash looks at are few in a body of any size.
+    // Keys longer than the hash covers are few in a body of any size.
     if (this.#texts.size < MOST_TEXTS || key.end - key.start > LONGEST_HASHED) {
       this.#texts.add(text);
       return true;
@@ -75,7 +73,7 @@ export class ObjectKeys {
 }
 
 /**
- * Reads past a value in whose objects, at any depth, no key stands twice after unescaping.
+ * Skips a value and checks that the keys of all its objects are unique after unescaping.
  *
  * @throws JsonFault
  */
@@ -86,10 +84,9 @@ export function skipUniqueKeys(reader: JsonReader): Rest {
   return reader.skipValue();
 }
 
-/** Reads the value of a member, whose key is given. */
 export type ReadMember = (reader: JsonReader, key: ByteText) => Rest;
 
-/** Reads an object as `skipUniqueKeys` does, the value of each member by `read`. @throws JsonFault */
+/** Reads an object with unique keys, each value by `read`. @throws JsonFault */
 export function skipObject(reader: JsonReader, read: ReadMember): Rest {
   if (!reader.openObject()) return undefined;
   const keys = new ObjectKeys(reader);
@@ -123,7 +120,7 @@ function* restOfObject(
   }
 }
 
-/** Reads an array, each element by `read`. @throws JsonFault */
+/** @throws JsonFault */
 export function skipArray(reader: JsonReader, read: (reader: JsonReader) => Rest): Rest {
   if (!reader.openArray()) return undefined;
   return repeat(
@@ -132,16 +129,16 @@ export function skipArray(reader: JsonReader, read: (reader: JsonReader) => Rest
   );
 }
 
-/** Numbers of JSON that a double cannot hold. */
-
 declare global {
   interface JSON {
-    /** A value that `JSON.stringify` writes as this very text (ECMAScript's source text access). */
+    /**
+     * A value that `JSON.stringify` writes as this exact text (ECMAScript's source text access).
+     */
     rawJSON(text: string): object;
   }
 }
 
-/** For `JSON.parse`: reads whole numbers that a double cannot hold as bigint. */
+/** A `JSON.parse` reviver that reads whole numbers beyond a double's range as bigint. */
 export function keepDigits(
   _key: string,
   value: unknown,
@@ -153,8 +150,8 @@ export function keepDigits(
 }
 
 /**
- * For `JSON.parse`: has every number written again as it was spelled. One that a double cannot
- * hold, such as an integer of 64 bits, stays its own text.
+ * A `JSON.parse` reviver that keeps the spelling of every number. Those that a double cannot hold,
+ * such as 64-bit integers, keep their digits.
  */
 export function keepSpelling(
   _key: string,

@@ -1,6 +1,3 @@
-/** What is wrong with bytes that should be JSON which all parsers read alike. */
-
-/** Every fault, with what it means. */
 export const jsonFaults = {
   invalid_utf8: "The body is not valid UTF-8.",
   byte_order_mark: "The body begins with a byte-order mark.",
@@ -14,7 +11,7 @@ export const jsonFaults = {
 } as const satisfies Record<string, string>;
 export type JsonFaultCode = keyof typeof jsonFaults;
 
-/** The faults of bytes that are not JSON at all (RFC 8259). */
+/** Faults of bytes that are not JSON at all (RFC 8259). */
 const syntaxFaults: ReadonlySet<JsonFaultCode> = new Set<JsonFaultCode>([
   "invalid_utf8",
   "byte_order_mark",
@@ -22,13 +19,13 @@ const syntaxFaults: ReadonlySet<JsonFaultCode> = new Set<JsonFaultCode>([
   "lone_surrogate",
 ]);
 
-/** Bytes that are no JSON, or JSON that two parsers could read differently. */
+/** Bytes that are not JSON, or JSON that two parsers could read differently. */
 export class JsonFault extends Error {
   override readonly name = "JsonFault";
   readonly code: JsonFaultCode;
-  /** What is wrong, without where. Tells no value. */
+  /** What is wrong, without the place. Never contains a value. */
   readonly problem: string;
-  /** Byte offset from the start of the body. */
+  /** In bytes from the start of the body. */
   readonly offset: number;
 
   constructor(code: JsonFaultCode, problem: string, offset: number) {
@@ -38,7 +35,6 @@ export class JsonFault extends Error {
     this.offset = offset;
   }
 
-  /** True if the bytes are not JSON at all. */
   get isSyntax(): boolean {
     return syntaxFaults.has(this.code);
   }
@@ -46,9 +42,9 @@ export class JsonFault extends Error {
 
 const LONGEST_QUOTED_NAME = 64;
 
-/** A name out of a body for use in a message: JSON-escaped and cut to 64 characters. */
+/** A name from a body for use in a message: JSON-escaped and cut to 64 characters. */
 export function quoteName(name: string): string {
-  // A character takes at most two UTF-16 units, so a huge name is never spread as a whole.
+  // A character has at most two UTF-16 units. The slice avoids spreading a huge name as a whole.
   const characters = [...name.slice(0, 2 * LONGEST_QUOTED_NAME + 2)];
   const cut = characters.length > LONGEST_QUOTED_NAME;
   const shown = characters.slice(0, LONGEST_QUOTED_NAME).join("");
@@ -56,7 +52,8 @@ export function quoteName(name: string): string {
   return cut ? `${quoted}...` : quoted;
 }
 
-// JSON leaves line separators, C1 controls and direction marks as they are; a terminal or log may not.
+// JSON leaves line separators, C1 controls and direction marks unescaped, but a terminal or log may
+// interpret them.
 function escapeCharacter(character: string): string {
   return character
     .split("")

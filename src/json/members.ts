@@ -9,18 +9,16 @@ import {
 import { JsonFault } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
 
-/** The members of a JSON object, each with the bytes of its value as they were sent. */
+/** The members of a JSON object, each with the bytes of its value as sent. */
 export type Members = ReadonlyMap<string, Buffer>;
 
-/** Bytes that are read between two chances to interrupt. */
 const BYTES_PER_STEP = 32 * 1024;
 
-/** Takes the members of an object, one after the other; what it throws ends the reading. */
 export type VisitMember = (key: string, value: Buffer) => void;
 
 const skipJudged: ReadMember = (reader) => reader.skipValue();
 
-/** @param keys those of the object; undefined if they were judged already */
+/** @param keys the keys of the object, or undefined if they were checked already */
 function* visitAll(
   reader: JsonReader,
   keys: ObjectKeys | undefined,
@@ -48,11 +46,12 @@ function readerOf(bytes: Buffer): JsonReader {
 }
 
 /**
- * Goes over one JSON object, without building its values.
+ * Visits the members of one JSON object without building their values.
  *
- * @throws JsonFault for invalid UTF-8, a byte-order mark, anything but one object, a key that is
- *   given twice at any depth, a lone surrogate, and nesting over 64
- * @param read reads the values, as strictly
+ * @throws JsonFault for invalid UTF-8, a byte-order mark, anything but one object, a duplicate key
+ * at
+ * any depth, a lone surrogate, and nesting over 64
+ * @param read reads the values, and must be as strict
  */
 export function* visitMembers(
   bytes: Buffer,
@@ -65,24 +64,25 @@ export function* visitMembers(
   requireEnd(reader);
 }
 
-/** As `visitMembers`, the object that begins where a reader is. */
+/** As `visitMembers`, for the object at the reader's position. */
 export function visitObject(reader: JsonReader, visit: VisitMember, read: ReadMember): Steps<void> {
   return visitAll(reader, new ObjectKeys(reader), visit, read);
 }
 
-/** As `visitMembers`, and quicker, for an object within one that `visitMembers` has gone over. */
+/**
+ * As `visitMembers` but faster, for an object inside one that `visitMembers` has already checked.
+ */
 export function* visitJudgedMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
   yield* visitAll(readerOf(bytes), undefined, visit, skipJudged);
 }
 
-/** The members of one JSON object. @throws JsonFault as `visitMembers` does */
+/** @throws JsonFault as `visitMembers` does */
 export function* readMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
   const members = new Map<string, Buffer>();
   yield* visitMembers(bytes, (key, value) => members.set(key, value));
   return members;
 }
 
-/** An object of these members, their values as they are. */
 export function writeMembers(members: Members): Buffer {
   const pieces = Array.from(members, ([key, value], at) => [
     Buffer.from(`${at === 0 ? "" : ","}${JSON.stringify(key)}:`),
@@ -91,12 +91,11 @@ export function writeMembers(members: Members): Buffer {
   return Buffer.concat([Buffer.from("{"), ...pieces.flat(), Buffer.from("}")]);
 }
 
-/** True if the value is of the kind that `mark` begins: `{`, `[` or `"`. */
 export function beginsWith(value: Buffer, mark: "{" | "[" | '"'): boolean {
   return value[0] === mark.charCodeAt(0);
 }
 
-/** The text of a value that is a string; undefined for any other. */
+/** The text of a string value. Undefined for any other value. */
 export function readText(value: Buffer | undefined): string | undefined {
   if (value === undefined || !beginsWith(value, '"')) return undefined;
   const text: unknown = JSON.parse(value.toString("utf8"));

@@ -3,9 +3,6 @@ import { ByteText, beginsNumber, byteTable, characterTable, LongRuns } from "./b
 import { JsonFault } from "./fault.ts";
 import type { Rest } from "./rest.ts";
 
-/** Where the tokens of JSON (RFC 8259) end, in bytes that are known to be valid UTF-8. */
-
-/** A body, with the finder of the ends of its long runs of plain text. */
 interface Body {
   readonly bytes: Buffer;
   runs(): LongRuns;
@@ -28,20 +25,19 @@ const POINT = 0x2e;
 const QUOTE = 0x22;
 const ZERO = 0x30;
 
-/** Bytes of a string after which the rest of it is taken for long. */
+/** A string longer than this is expected to be long. */
 const LONG_RUN = 32;
 
-/** Bytes that stand for themselves in a string: all but controls, the quote and the backslash. */
 const plainInString = byteTable((byte) => byte >= BLANK && byte !== QUOTE && byte !== BACKSLASH);
 const digit = characterTable("0123456789");
 const simpleEscape = characterTable('"\\/bfnrt');
 
-/** The values of hexadecimal digits, -1 for all other bytes. */
+/** -1 for all other bytes. */
 const hexadecimal = Int8Array.from({ length: 256 }, (_, byte) =>
   "0123456789abcdef".indexOf(String.fromCharCode(byte).toLowerCase()),
 );
 
-/** Offset of the first byte from an offset on that does not stand for itself in a string. */
+/** The offset of the first byte that needs special treatment in a string. */
 function plainEnd(body: Body, start: number): number {
   const { bytes } = body;
   let position = start;
@@ -50,12 +46,12 @@ function plainEnd(body: Body, start: number): number {
   return position === long ? body.runs().end(position) : position;
 }
 
-/** Offset after the escape that begins with the backslash at an offset. @throws JsonFault */
+/** The offset after an escape, given its backslash. @throws JsonFault */
 function escapeEnd(bytes: Buffer, position: number): number {
   return simpleEscape[bytes[position + 1] ?? 0] === 1 ? position + 2 : codeUnitEnd(bytes, position);
 }
 
-/** What is wrong with a byte that neither stands for itself nor ends a string or begins an escape. */
+/** The fault of a byte that is not allowed in a string. */
 function stringFault(bytes: Buffer, position: number): JsonFault {
   const problem =
     position >= bytes.length
@@ -64,7 +60,7 @@ function stringFault(bytes: Buffer, position: number): JsonFault {
   return new JsonFault("invalid_json", problem, position);
 }
 
-/** Takes the offset of a `\uXXXX` and gives the one after it, or after the pair that it begins. */
+/** The offset after a `\uXXXX`, or after the surrogate pair that it begins. */
 function codeUnitEnd(bytes: Buffer, position: number): number {
   if (bytes[position + 1] !== LETTER_U) {
     const allowed = 'one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\u and four hexadecimal digits';
@@ -84,7 +80,7 @@ function codeUnitEnd(bytes: Buffer, position: number): number {
   throw new JsonFault("lone_surrogate", problem, position);
 }
 
-/** The UTF-16 code unit of the `\uXXXX` at an offset. */
+/** The UTF-16 code unit of a `\uXXXX`. */
 function codeUnit(bytes: Buffer, position: number): number {
   const unit =
     (hexadecimalAt(bytes, position + 2) << 12) |
@@ -95,16 +91,17 @@ function codeUnit(bytes: Buffer, position: number): number {
   throw new JsonFault("invalid_json", "\\u needs four hexadecimal digits", position);
 }
 
-/** The value of the hexadecimal digit at an offset; negative for any other byte. */
+/** The value of a hexadecimal digit. Negative for any other byte. */
 function hexadecimalAt(bytes: Buffer, position: number): number {
   return hexadecimal[bytes[position] ?? 0] ?? -1;
 }
 
-/** Offset after the number that begins at an offset. @throws JsonFault */
+/** The offset after a number. @throws JsonFault */
 function numberEnd(bytes: Buffer, start: number): number {
   let position = start;
   if (bytes[position] === MINUS) position++;
-  // A zero stands alone before the point: `01` leaves its 1 to whoever expects a comma.
+  // A leading zero must be the only digit before the point. In `01`, the 1 is left to the caller,
+  // which expects a comma.
   position = bytes[position] === ZERO ? position + 1 : digitsEnd(bytes, position);
   let byte = bytes[position] ?? 0;
   if (byte === POINT) {
@@ -116,7 +113,7 @@ function numberEnd(bytes: Buffer, start: number): number {
   return digitsEnd(bytes, position + (sign === PLUS || sign === MINUS ? 2 : 1));
 }
 
-/** Takes the offset of the first of one or more digits and gives the one after the last. */
+/** The offset after one or more digits. */
 function digitsEnd(bytes: Buffer, start: number): number {
   let position = start;
   while (digit[bytes[position] ?? 0] === 1) position++;
@@ -124,10 +121,10 @@ function digitsEnd(bytes: Buffer, start: number): number {
   return position;
 }
 
-/** Offset after the `true`, `false` or `null` that begins at an offset. @throws JsonFault */
+/** The offset after `true`, `false` or `null`. @throws JsonFault */
 function literalEnd(bytes: Buffer, start: number): number {
   const first = bytes[start];
-  // The letters after the first one; told apart by hand, which is much quicker than a loop.
+  // Comparing the letters by hand is much faster than a loop.
   const second = bytes[start + 1];
   const third = bytes[start + 2];
   const fourth = bytes[start + 3];
@@ -151,21 +148,18 @@ function isLowSurrogate(unit: number): boolean {
   return unit >= 0xdc00 && unit <= 0xdfff;
 }
 
-/** A place in the bytes of a body, and the moves from there over white space and strings. */
-
-/** Bytes of a string that is unescaped in one go. */
+/** Maximum bytes of a string that is unescaped without a pause. */
 const LONGEST_ESCAPED = 64 * 1024;
 
-/** Bytes of white space after which there may be much of it. */
+/** White space longer than this is expected to be long. */
 const LONG_SPACE = 16;
 const space = characterTable(" \t\n\r");
 
-/** A cursor over valid UTF-8, which pauses if it is told to. Its methods throw `JsonFault`. */
+/** A cursor over valid UTF-8 that can pause. Its methods throw `JsonFault`. */
 class JsonCursor {
   readonly bytes: Buffer;
-  /** Byte offset of what is read next. */
   position = 0;
-  /** Byte offset from which on a pause is due. */
+  /** Byte offset from which a pause is due. */
   pauseAt: number;
   /** True while a pause interrupts a string. */
   isInString = false;
@@ -177,35 +171,34 @@ class JsonCursor {
     this.pauseAt = bytes.length + 1;
   }
 
-  /** The finder of the ends of long runs, made when it is first wanted. */
+  /** Created when first needed. */
   runs(): LongRuns {
     this.#longRuns ??= new LongRuns(this.bytes);
     return this.#longRuns;
   }
 
-  /** The bytes, to be read several at a time. */
   get words(): DataView {
     return this.runs().words;
   }
 
-  /** Has `pause` and `skipValue` pause after every so many bytes; else they never do. */
+  /** Makes `pause` and `skipValue` pause after every `bytes` bytes. By default they never do. */
   pauseEvery(bytes: number): void {
     this.#pauseLength = bytes;
     this.pauseAt = this.position + bytes;
   }
 
-  /** A pause, if one is due. To be asked for wherever a body may go on for long. */
+  /** Pauses if a pause is due. Must be called wherever a body may be long. */
   pause(): Rest {
     return this.position < this.pauseAt ? undefined : this.rest();
   }
 
-  /** A pause, due or not. */
+  /** Pauses, due or not. */
   *rest(): Steps<void> {
     yield;
     this.pauseAt = this.position + this.#pauseLength;
   }
 
-  /** Reads a string and gives its text, unescaped. */
+  /** Returns the text, unescaped. */
   readString(): ByteText {
     const start = this.position;
     if (!this.skipString()) return new ByteText(this.bytes, start + 1, this.position - 1);
@@ -218,7 +211,7 @@ class JsonCursor {
     return ByteText.from(text);
   }
 
-  /** Whether the strings at two offsets, read before, have the same text, in whatever spelling. */
+  /** Whether two strings that were read before have the same text, in any spelling. */
   sameStrings(one: number, other: number): boolean {
     return this.#stringAt(one).equals(this.#stringAt(other));
   }
@@ -231,15 +224,15 @@ class JsonCursor {
     return text;
   }
 
-  /** Reads past a string; true if it has escapes. */
+  /** Returns true if the string has escapes. */
   protected skipString(): boolean {
     this.position++;
     return this.#finishString(Number.POSITIVE_INFINITY) === "escaped";
   }
 
   /**
-   * Reads on to the end of the string that is being read. A string of escapes, which takes long,
-   * is left unfinished once a byte offset is passed.
+   * Reads to the end of the current string. A string with many escapes takes long, so it is left
+   * unfinished once `until` is passed.
    */
   #finishString(until: number): "plain" | "escaped" | "unfinished" {
     const { bytes } = this;
@@ -261,7 +254,7 @@ class JsonCursor {
     return escaped ? "escaped" : "plain";
   }
 
-  /** Reads on in a string that a pause has interrupted; true if it is interrupted once more. */
+  /** Continues a string that a pause interrupted. True if it is interrupted again. */
   stayInString(): boolean {
     this.isInString = this.#finishString(this.pauseAt) === "unfinished";
     return this.isInString;
@@ -272,11 +265,11 @@ class JsonCursor {
     while (this.stayInString());
   }
 
-  /** Reads past a string if it is written as these bytes, quotes included. */
+  /** Skips a string if it is spelled as these bytes, quotes included. */
   skipToken(token: Uint8Array): boolean {
     const { bytes, position } = this;
     const { length } = token;
-    // The first byte is a quote in nearly all tokens: the second one tells more.
+    // The first byte is a quote in nearly all tokens, so the second one is more selective.
     for (let index = 1; index < length; index++) {
       if (bytes[position + index] !== token[index]) return false;
     }
@@ -285,7 +278,7 @@ class JsonCursor {
     return true;
   }
 
-  /** Reads past bytes that repeat those between two offsets. */
+  /** Skips bytes that repeat those between two offsets. */
   skipRepeated(start: number, end: number): boolean {
     const { bytes, position } = this;
     const distance = position - start;
@@ -296,7 +289,6 @@ class JsonCursor {
     return true;
   }
 
-  /** Moves to the next byte that is not white space. */
   skipSpace(): void {
     if ((this.bytes[this.position] ?? 0) <= BLANK) this.#skipSpaces();
   }
@@ -314,45 +306,40 @@ class JsonCursor {
   }
 }
 
-/** Arrays and objects that are passed over, however deep, without recursion. */
-
 const CLOSE_BRACE = 0x7d;
 const CLOSE_BRACKET = 0x5d;
 const COMMA = 0x2c;
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 
-/** How deep arrays and objects may be nested; the body's own object is at depth 1. */
+/** The body's own object is at depth 1. */
 export const DEEPEST_NESTING = 64;
 
 const scalarStart = characterTable('"-0123456789tfn');
 
-/** The moves of a reader over arrays and objects. */
+/** The methods for arrays and objects. */
 interface ContainerReader extends JsonCursor {
-  /** How many arrays and objects are open. */
+  /** Number of open arrays and objects. */
   readonly depth: number;
-  /** Enters an array or object that ends with this byte; true if it has an element. */
   open(close: number): boolean;
-  /** Goes on behind an element; true if another one follows. */
   next(close: number): boolean;
   skipKey(): void;
-  /** Reads past a value that is no container, by its first byte. */
   skipScalar(first: number): void;
 }
 
-/** Reads past containers; their syntax is judged, their keys are not. */
+/**
+ * Skips arrays and objects of any depth without recursion. Checks their syntax, but not their keys.
+ */
 class ContainerSkipper {
-  /** The number of elements of the array that was read past last. */
   elements = 0;
   readonly #reader: ContainerReader;
-  /** For each depth that was entered, 1 if it is an object's. */
+  /** For each depth, 1 if it is an object. */
   readonly #objects = new Uint8Array(DEEPEST_NESTING + 1);
 
   constructor(reader: ContainerReader) {
     this.#reader = reader;
   }
 
-  /** Reads past the array or object that begins here. */
   skip(): Rest {
     const outside = this.#reader.depth;
     this.elements = 0;
@@ -364,7 +351,9 @@ class ContainerSkipper {
     while (!this.#skipWithin(outside));
   }
 
-  /** Reads values until the containers entered since `outside` are left; false if it paused before. */
+  /**
+   * Reads values until the containers opened since `outside` are closed. False if it paused before.
+   */
   #skipWithin(outside: number): boolean {
     const reader = this.#reader;
     const objects = this.#objects;
@@ -398,7 +387,7 @@ class ContainerSkipper {
     return false;
   }
 
-  /** Reads past elements of an array of which only commas are between, and gives their number. */
+  /** Skips elements separated by commas only, and returns their number. */
   #skipScalars(first: number): number {
     const reader = this.#reader;
     const { bytes } = reader;
@@ -414,7 +403,7 @@ class ContainerSkipper {
     return count;
   }
 
-  /** Goes on to the next value in the containers entered since `outside`; false if they are left. */
+  /** Moves to the next value in the containers opened since `outside`. False if they are closed. */
   #skipToNext(outside: number): boolean {
     const reader = this.#reader;
     while (reader.depth > outside) {
@@ -428,27 +417,25 @@ class ContainerSkipper {
   }
 }
 
-/** JSON values (RFC 8259), read strictly from bytes, or passed over without building them. */
-
 const COLON = 0x3a;
 
-/** The types of JSON values, as messages name them. */
 export type ValueKind = "an object" | "an array" | "a string" | "a number" | "a boolean" | "null";
 
 /**
- * Reads values one after the other from valid UTF-8. Methods that read a value start on its first
- * byte; all throw `JsonFault`.
+ * Reads JSON values (RFC 8259) strictly from valid UTF-8. Methods that read a value start at its
+ * first byte. All throw `JsonFault`.
  *
- * An object is read by
- * `for (let more = reader.openObject(); more; more = reader.nextMember()) { key, then value }`,
- * an array likewise.
+ * An object is read by `for (let more = reader.openObject(); more; more = reader.nextMember()) {
+ * key, then value }`, an array likewise.
  */
 export class JsonReader extends JsonCursor {
-  /** How many arrays and objects are open. */
   depth = 0;
   #containers: ContainerSkipper | undefined = undefined;
 
-  /** Reads once more what stands at an offset and was read before; goes on where it was, without a pause. */
+  /**
+   * Reads again what was read before at an offset, without a pause. The position is unchanged
+   * afterwards.
+   */
   reread<Result>(offset: number, read: () => Result): Result {
     const { position, depth, pauseAt } = this;
     this.position = offset;
@@ -460,12 +447,11 @@ export class JsonReader extends JsonCursor {
     return result;
   }
 
-  /** The number of elements of the array that `skipValue` read past last. */
+  /** The number of elements of the last array that `skipValue` skipped. */
   get elements(): number {
     return this.#containers?.elements ?? 0;
   }
 
-  /** The type of the value that begins here. */
   kind(): ValueKind {
     const byte = this.bytes[this.position] ?? 0;
     if (byte === OPEN_BRACE) return "an object";
@@ -477,36 +463,35 @@ export class JsonReader extends JsonCursor {
     throw this.#unexpected("a value");
   }
 
-  /** Refuses a value that is not of the type wanted. */
   expect(wanted: ValueKind): void {
     const found = this.kind();
     if (found === wanted) return;
     throw new JsonFault("wrong_type", `${wanted} is expected, ${found} was found`, this.position);
   }
 
-  /** Enters an object; true if it has a member. */
+  /** True if the object has a member. */
   openObject(): boolean {
     if (this.bytes[this.position] !== OPEN_BRACE) this.expect("an object");
     return this.open(CLOSE_BRACE);
   }
 
-  /** Goes on after a member's value; true if there is another, false past the end of the object. */
+  /** True if another member follows, false after the end of the object. */
   nextMember(): boolean {
     return this.next(CLOSE_BRACE);
   }
 
-  /** Enters an array; true if it has an element. */
+  /** True if the array has an element. */
   openArray(): boolean {
     if (this.bytes[this.position] !== OPEN_BRACKET) this.expect("an array");
     return this.open(CLOSE_BRACKET);
   }
 
-  /** Goes on after an element; true if there is another, false past the end of the array. */
+  /** True if another element follows, false after the end of the array. */
   nextElement(): boolean {
     return this.next(CLOSE_BRACKET);
   }
 
-  /** Enters the array or object that begins here; true if it is not empty. */
+  /** Enters an array or object that ends with `close`. True if it is not empty. */
   open(close: number): boolean {
     if (this.depth === DEEPEST_NESTING) {
       const problem = `arrays and objects are nested more than ${DEEPEST_NESTING} deep`;
@@ -518,7 +503,7 @@ export class JsonReader extends JsonCursor {
     return false;
   }
 
-  /** Goes on after a value of an array or object; true if there is another, false past the end. */
+  /** True if another value follows, false after the end of the array or object. */
   next(close: number): boolean {
     this.skipSpace();
     const byte = this.bytes[this.position] ?? 0;
@@ -531,41 +516,39 @@ export class JsonReader extends JsonCursor {
     return false;
   }
 
-  /** Reads a member's key and moves to its value. */
+  /** Reads a key and moves to its value. */
   readKey(): ByteText {
     const key = this.readBareKey();
     this.skipColon();
     return key;
   }
 
-  /** Reads a member's key and stays at its end, before the colon. */
+  /** Reads a key and stops before the colon. */
   readBareKey(): ByteText {
     if (this.bytes[this.position] !== QUOTE) throw this.#unexpected("a key");
     return this.readString();
   }
 
-  /** Reads past a member's key, to its value. */
   skipKey(): void {
     if (this.bytes[this.position] !== QUOTE) throw this.#unexpected("a key");
     this.skipString();
     this.skipColon();
   }
 
-  /** Reads a member's key and moves to its value, if the key is written as these bytes. */
+  /** Reads a key if it is spelled as these bytes, and moves to its value. */
   skipKeyToken(token: Uint8Array): boolean {
     if (!this.skipToken(token)) return false;
     this.skipColon();
     return true;
   }
 
-  /** Moves from the end of a key to its value. */
   skipColon(): void {
     if (this.bytes[this.position] !== COLON) this.skipSpace();
     if (this.bytes[this.position] !== COLON) throw this.#unexpected("a colon");
     this.#advance();
   }
 
-  /** Whether an object begins here whose first key is written as these bytes. */
+  /** Whether an object begins here whose first key is spelled as these bytes. */
   firstKeyIs(token: Uint8Array): boolean {
     const { position } = this;
     if (this.bytes[position] !== OPEN_BRACE) return false;
@@ -576,7 +559,7 @@ export class JsonReader extends JsonCursor {
     return found;
   }
 
-  /** The first key of the object that begins here, without moving; undefined if it has none. */
+  /** The first key of the object that begins here, without moving. Undefined if it has none. */
   peekFirstKey(): ByteText | undefined {
     const { position, depth } = this;
     const key = this.openObject() ? this.readKey() : undefined;
@@ -585,12 +568,11 @@ export class JsonReader extends JsonCursor {
     return key;
   }
 
-  /** Reads past a number. */
   skipNumber(): void {
     this.position = numberEnd(this.bytes, this.position);
   }
 
-  /** Reads past any value. Its syntax is judged, its keys are not. */
+  /** Skips any value. Checks its syntax, but not its keys. */
   skipValue(): Rest {
     const byte = this.bytes[this.position] ?? 0;
     if (byte === OPEN_BRACKET || byte === OPEN_BRACE) {
@@ -602,8 +584,8 @@ export class JsonReader extends JsonCursor {
   }
 
   /**
-   * Reads past a value that is neither array nor object, whose first byte is known; a long string
-   * of escapes may be left unfinished (`isInString`).
+   * Skips a value that is neither array nor object, given its first byte. May leave a long string
+   * of escapes unfinished (`isInString`).
    */
   skipScalar(byte: number): void {
     if (byte === QUOTE) {
@@ -615,7 +597,6 @@ export class JsonReader extends JsonCursor {
     } else throw this.#unexpected("a value");
   }
 
-  /** Moves past a byte and the white space after it, and gives the byte there. */
   #advance(): number {
     const byte = this.bytes[++this.position] ?? 0;
     if (byte > BLANK) return byte;

@@ -1,23 +1,22 @@
 /**
- * Reading that may pause, so that a long body does not hold the event loop.
+ * Reading that may pause, so that a long body does not block the event loop.
  *
- * Readers read at once and give back undefined. Only one that comes upon a pause (`JsonReader.pause`)
- * gives back what is left to do, and every reader around it then adds what it has left itself. So a
- * body that is read in one go costs nothing more, and both ways are one grammar.
+ * Readers normally finish at once and return undefined. A reader that reaches a pause
+ * (`JsonReader.pause`) returns the remaining work, and every caller adds its own. A body that is
+ * read in one go therefore has no extra cost, and both ways share one grammar.
  */
 
 import type { Steps } from "../cooperative-scheduling.ts";
 
-/** What is left to read, interrupted wherever it yields; undefined if all is read. */
+/** The remaining work, interrupted at each yield. Undefined if everything is read. */
 export type Rest = Steps<void> | undefined;
 
-/** What is left, and then `work`. */
 export function* andThen(rest: Steps<void>, work: () => void): Steps<void> {
   yield* rest;
   work();
 }
 
-/** Reads once, and again as long as `next` says so. */
+/** Reads once, and again while `next` returns true. */
 export function repeat(read: () => Rest, next: () => boolean): Rest {
   do {
     const rest = read();
