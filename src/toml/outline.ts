@@ -1,4 +1,4 @@
-/** Moves over the pieces of a valid TOML text (https://toml.io/en/v1.0.0) by position alone. */
+/** Scans valid TOML (https://toml.io/en/v1.0.0) for the positions of its statements. */
 
 const tab = 0x09;
 const lineFeed = 0x0a;
@@ -25,20 +25,18 @@ const shortEscapes: Readonly<Record<string, string>> = {
   "\\": "\\",
 };
 
-/** The position after the spaces and tabs that start at `position`. */
 function skipSpaces(text: string, position: number): number {
   let at = position;
   while (text.charCodeAt(at) === space || text.charCodeAt(at) === tab) at += 1;
   return at;
 }
 
-/** The position of the line end at or after `position`, or the end of the text. */
 function lineEnd(text: string, position: number): number {
   const found = text.indexOf("\n", position);
   return found === -1 ? text.length : found;
 }
 
-/** The position of the next statement at or after `position`, past comments and empty lines. */
+/** The position of the next statement, past comments and empty lines. */
 function skipBlank(text: string, position: number): number {
   let at = position;
   for (;;) {
@@ -49,7 +47,6 @@ function skipBlank(text: string, position: number): number {
   }
 }
 
-/** The position after the value that starts at `position`. */
 function skipValue(text: string, position: number): number {
   const code = text.charCodeAt(position);
   if (isQuote(code)) return skipString(text, position);
@@ -58,10 +55,10 @@ function skipValue(text: string, position: number): number {
 }
 
 /**
- * Reads the dotted key that starts at `position` and adds its names, unquoted and unescaped, to
- * `path`.
+ * Reads a dotted key and appends its names, unquoted and unescaped, to `path`.
+ *
  * @returns the position after the last name
- * @throws SyntaxError if no key stands there
+ * @throws SyntaxError if there is no key
  */
 function readKey(text: string, position: number, path: string[]): number {
   let at = position;
@@ -116,7 +113,7 @@ function closingQuote(text: string, from: number, close: string, escapes: boolea
   return at === -1 ? text.length : at;
 }
 
-/** True after an odd number of backslashes, none of them before `from`. */
+/** True after an odd number of backslashes, counted back to `from`. */
 function isEscaped(text: string, position: number, from: number): boolean {
   let at = position;
   while (at > from && text.charCodeAt(at - 1) === backslash) at -= 1;
@@ -151,7 +148,7 @@ function skipNested(text: string, position: number): number {
   return text.length;
 }
 
-/** Numbers, booleans and dates run to the end of their line; a date may hold one space. */
+/** Numbers, booleans and dates extend to the end of their line. A date may contain one space. */
 function skipScalar(text: string, position: number): number {
   let end = position;
   for (let at = position; at < text.length; at += 1) {
@@ -181,29 +178,27 @@ function isBareKeyCharacter(code: number): boolean {
 }
 
 interface Span {
-  /** The full key path, quotes and escapes resolved. */
+  /** The full key path, with quotes and escapes resolved. */
   readonly path: readonly string[];
-  /** Offset of the statement's first character, after its indentation. */
+  /** The first character, after the indentation. */
   readonly start: number;
-  /** Offset after its last character, before trailing spaces, comment and line end. */
+  /** Exclusive, before trailing spaces, comment and line end. */
   readonly end: number;
-  /** The line that it starts on, from 1. */
+  /** From 1. */
   readonly line: number;
 }
 
-/** A `[table]` header. */
 interface TableStatement extends Span {
   readonly kind: "table";
 }
 
-/** An `[[array.of.tables]]` header. */
 interface ArrayTableStatement extends Span {
   readonly kind: "array-table";
-  /** How many headers of the same path stand before this one. */
+  /** Number of earlier headers with the same path. */
   readonly index: number;
 }
 
-/** A `key = value` pair; `path` starts with the path of the header that it stands under. */
+/** A `key = value` pair. `path` starts with the path of its header. */
 export interface KeyStatement extends Span {
   readonly kind: "key";
   readonly valueStart: number;
@@ -213,9 +208,10 @@ export interface KeyStatement extends Span {
 export type Statement = TableStatement | ArrayTableStatement | KeyStatement;
 
 /**
- * Lists the statements of a TOML document in order, with their places in the text, in linear time.
- * @param text valid TOML; a text that a parser refuses gives an outline without meaning
- * @throws SyntaxError where a key is missing altogether
+ * Lists the statements of a TOML document in order, with their positions, in linear time.
+ *
+ * @param text valid TOML. For invalid text the outline is meaningless
+ * @throws SyntaxError if a key is missing
  */
 export function outline(text: string): Statement[] {
   const statements: Statement[] = [];
@@ -265,7 +261,7 @@ function readPair(
   return { kind: "key", path, start, end: valueEnd, valueStart, valueEnd, line };
 }
 
-/** Gives the line of a position; positions must be asked for in rising order. */
+/** Returns the line of a position. Positions must be queried in ascending order. */
 function lineCounter(text: string): (position: number) => number {
   let line = 1;
   let next = text.indexOf("\n");
@@ -278,15 +274,14 @@ function lineCounter(text: string): (position: number) => number {
   };
 }
 
-/** Of the mark as a character, or as its three bytes in a text of a character for each byte. */
+/** The mark is one character, or three in text with one character per byte. */
 function byteOrderMarkLength(text: string): number {
   return /^(?:\uFEFF|\xEF\xBB\xBF)/.exec(text)?.[0].length ?? 0;
 }
 
-/** Where a value stands: names of keys, and numbers of elements from 0. */
+/** Key names and element indices that lead to a value. */
 export type ValuePath = readonly PropertyKey[];
 
-/** What stands at a path; undefined if nothing does. */
 export function valueAt(values: unknown, path: ValuePath): unknown {
   let value = values;
   for (const step of path) {
@@ -297,8 +292,8 @@ export function valueAt(values: unknown, path: ValuePath): unknown {
 }
 
 /**
- * Makes a function that gives the line of a value: where it is first written, else where the
- * nearest value or table around it is.
+ * Returns a function that finds the line where a value is first written, or else the nearest value
+ * or table around it.
  */
 export function lineLocator(text: string): (path: ValuePath) => number | undefined {
   const lines = new Map<string, number>();
@@ -319,7 +314,7 @@ export function lineLocator(text: string): (path: ValuePath) => number | undefin
   };
 }
 
-/** The statement's path with the number of the element behind each array of tables. */
+/** The statement's path, with the element index after each array of tables. */
 function valuePath({ kind, path }: Statement, elements: Map<string, number>): ValuePath {
   const numbered: PropertyKey[] = [];
   for (const [index, name] of path.entries()) {

@@ -2,13 +2,13 @@ import { parse, TomlError, type TomlTable } from "smol-toml";
 
 /** A TOML file as text and as values, so that a value can be traced to its line. */
 export interface TomlDocument {
-  /** Where the text came from, for messages. */
+  /** For messages. */
   readonly file: string;
   readonly text: string;
   readonly values: TomlTable;
 }
 
-/** Says that a file is no valid TOML; holds no text of the file, which may be a secret. */
+/** The file is not valid TOML. Contains no text of the file, which may be a secret. */
 export class TomlSyntaxError extends Error {
   readonly file: string;
   /** From 1. */
@@ -25,7 +25,8 @@ export class TomlSyntaxError extends Error {
 }
 
 /**
- * Parses TOML 1.0. Integers beyond 2^53 are bigint, so that they lose no digits.
+ * Parses TOML 1.0. Integers beyond 2^53 become bigint, so that they keep all digits.
+ *
  * @throws TomlSyntaxError
  */
 export function parseToml(text: string, file: string): TomlDocument {
@@ -37,7 +38,7 @@ export function parseToml(text: string, file: string): TomlDocument {
   }
 }
 
-/** What has mostly happened where the parser says so. */
+/** The likely cause of some parser messages. */
 const hints: ReadonlyMap<string, string> = new Map([
   ["invalid value", "text stands in quotes"],
   ["illegal character in numeric literal", "text stands in quotes"],
@@ -45,8 +46,8 @@ const hints: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
- * The parser's message is a fixed sentence, then a blank line and an excerpt of the file; the
- * excerpt is dropped, and with it the cause that would carry it into a log.
+ * Keeps the parser's fixed sentence and drops the excerpt of the file after it. The error cause is
+ * dropped too, since it would carry the excerpt into a log.
  */
 function reasonOf(error: TomlError): string {
   const [sentence = ""] = error.message.split("\n", 1);
@@ -56,14 +57,13 @@ function reasonOf(error: TomlError): string {
   return /^[a-z(][a-z0-9 _(),:;.'-]*$/i.test(reason) ? reason : "invalid TOML";
 }
 
-/** Control and formatting characters, which could make a message look like something else. */
+/** Control and formatting characters, which could disguise a message. */
 const unprintable = /[\p{Cc}\p{Cf}\u2028\u2029]/gu;
 const bareKey = /^[A-Za-z0-9_-]+$/;
 
-/** A value that can be written: text, numbers, times, and lists and tables of them. */
 export type Writable = string | number | bigint | boolean | object;
 
-/** `value` in TOML on one line; what TOML cannot hold is `undefined`'s spelling, `nothing`. */
+/** Renders a value as TOML on one line, and `undefined` as `nothing`, which TOML cannot express. */
 export function renderValue(value: unknown): string {
   if (value === undefined) return "nothing";
   if (typeof value === "string") return renderString(value);
@@ -74,7 +74,6 @@ export function renderValue(value: unknown): string {
   return String(value);
 }
 
-/** One name of a key, in quotes if it needs them. */
 export function renderName(name: string): string {
   return bareKey.test(name) ? name : renderString(name);
 }
