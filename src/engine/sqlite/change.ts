@@ -20,7 +20,7 @@ import { storedValue } from "../sql/values.ts";
 import { type DatabaseHandle, prepare, type ResultRow, rows, run } from "./statements.ts";
 import { keysSql, readTable, type SqliteColumn, type SqliteTable } from "./tables.ts";
 
-/** A table that is changed. @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name */
+/** @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name */
 export function targetOf(handle: DatabaseHandle, name: string): Target<SQLOutputValue> {
   const table = readTable(handle, name);
   const target: Target<SQLOutputValue> = {
@@ -51,7 +51,11 @@ function* returning(
   return found.sort((one, other) => compareKeys(one, other, columns.length, key.length));
 }
 
-/** Takes steps in a database. @throws what they throw, and SQLite's errors */
+/**
+ * Runs steps in a database.
+ *
+ * @throws what the steps throw, and SQLite's errors
+ */
 export function take<Result>(
   { connection }: DatabaseHandle,
   steps: Steps<Result, SQLOutputValue>,
@@ -62,7 +66,7 @@ export function take<Result>(
   });
 }
 
-/** SQLite answers changed rows as it meets them; they are put in the order of their keys. */
+/** SQLite returns changed rows in the order in which it meets them, so they are sorted by key. */
 function compareKeys(one: ResultRow, other: ResultRow, start: number, count: number): number {
   for (let index = start; index < start + count; index += 1) {
     const order = compareValues(one[index] ?? null, other[index] ?? null);
@@ -71,7 +75,7 @@ function compareKeys(one: ResultRow, other: ResultRow, start: number, count: num
   return 0;
 }
 
-/** As SQLite orders: null, numbers, text by its bytes, bytes. */
+/** Orders like SQLite: null, numbers, text by its bytes, bytes. */
 function compareValues(one: SQLOutputValue, other: SQLOutputValue): number {
   if (isNumber(one) && isNumber(other)) return Number(one > other) - Number(one < other);
   if (typeof one === "string" && typeof other === "string") {
@@ -91,7 +95,7 @@ function rankOf(value: SQLOutputValue): number {
   return typeof value === "string" ? 2 : 3;
 }
 
-/** A prepared statement for all rows that name the same columns in the same order. */
+/** One prepared statement serves all rows that name the same columns in the same order. */
 interface RowInsert {
   readonly columns: readonly SqliteColumn[];
   readonly statement: StatementSync;
@@ -99,7 +103,6 @@ interface RowInsert {
   readonly rest: readonly SQLInputValue[];
 }
 
-/** Where rows go, and the words that follow their values. */
 interface Destination {
   readonly handle: DatabaseHandle;
   readonly table: SqliteTable;
@@ -107,8 +110,8 @@ interface Destination {
 }
 
 /**
- * Inserts rows one by one, which keeps clear of SQLite's limit on parameters; a column that a
- * row leaves out is null or takes its default.
+ * Inserts rows one by one, which avoids SQLite's limit on parameters. A column that a row omits
+ * gets its default or null.
  *
  * @throws EngineRefusal for an unknown table or column and for unfit values
  */
@@ -161,7 +164,7 @@ function boundValues(
   return columns.map((column, index) => storedValue(column, values[index] ?? null));
 }
 
-/** A foreign key of one column: the table that refers, its column, the other table and its column. */
+/** A foreign key of one column: `table.column` refers to `other.key`. */
 interface ForeignKey {
   readonly table: string;
   readonly column: string;
@@ -169,7 +172,10 @@ interface ForeignKey {
   readonly key: string;
 }
 
-/** Finds the foreign key that a change has broken, of whose statement nothing is left; undefined: another one. */
+/**
+ * Finds the single-column foreign key that a change has broken. Runs after SQLite has undone the
+ * statement.
+ */
 export function findBrokenKey(
   handle: DatabaseHandle,
   { name, fields }: Operation<RowChangeName>,
@@ -199,7 +205,7 @@ export function findBrokenKey(
   return undefined;
 }
 
-/** The foreign keys of one column from a table, and those to it that keep its rows as they are. */
+/** Reads the single-column foreign keys from a table, and those to it that restrict its changes. */
 function foreignKeysOf(
   { connection, schema }: DatabaseHandle,
   name: string,

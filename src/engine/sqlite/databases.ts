@@ -6,17 +6,16 @@ import { defineSums } from "./kinds.ts";
 import { type DatabaseHandle, run } from "./statements.ts";
 import { createColumnTable } from "./tables.ts";
 
-/** Databases that one transaction spans, on one connection. */
+/** Databases that share a connection, and so a transaction. */
 export interface Session {
   readonly connection: DatabaseSync;
   readonly handles: ReadonlyMap<string, DatabaseHandle>;
   close(): void;
 }
 
-/** SQLite attaches 10 databases to a connection beside its first. */
+/** SQLite attaches at most 10 databases to a connection besides its first. */
 const SESSION_LIMIT = 11;
 
-/** The connections of one process to the databases of a directory. */
 export class Databases {
   readonly #files: DatabaseFiles;
   readonly #open = new Map<string, DatabaseHandle>();
@@ -25,12 +24,16 @@ export class Databases {
     this.#files = new DatabaseFiles(directory);
   }
 
-  /** @throws EngineRefusal `database_not_found` unless there is a database of exactly this name */
+  /** @throws EngineRefusal `database_not_found` unless a database has exactly this name */
   requireExisting(name: string): void {
     if (!this.#open.has(name)) this.#files.requireExisting(name);
   }
 
-  /** A database on its own connection, which is kept. @throws EngineRefusal `database_not_found` */
+  /**
+   * Opens a database on its own connection, which stays open.
+   *
+   * @throws EngineRefusal `database_not_found`
+   */
   open(name: string): DatabaseHandle {
     const known = this.#open.get(name);
     if (known !== undefined) return known;
@@ -42,7 +45,7 @@ export class Databases {
   }
 
   /**
-   * Several databases on one connection of their own, so that SQLite commits them together.
+   * Opens several databases on one new connection, so that SQLite commits them together.
    *
    * @throws EngineRefusal `too_many_databases` or `database_not_found`
    */
@@ -66,13 +69,11 @@ export class Databases {
     return { connection, handles, close: () => connection.close() };
   }
 
-  /** Closes the connection to a database, if there is one. */
   forget(name: string): void {
     this.#open.get(name)?.connection.close();
     this.#open.delete(name);
   }
 
-  /** Closes every connection that is kept. */
   close(): void {
     for (const name of [...this.#open.keys()]) this.forget(name);
   }
@@ -85,18 +86,18 @@ function tooMany(): EngineRefusal {
   );
 }
 
-/** The schema name that SQLite gives the first database of a connection. */
+/** SQLite's schema name for the first database of a connection. */
 const mainSchema = "main";
 
-/** How long SQLite waits for another process that has the file, in milliseconds. */
+/** How long SQLite waits while another process locks the file. */
 const BUSY_TIMEOUT_MS = 1000;
 
 /**
- * Opens a database file for statements of clients.
+ * Opens a database file for the statements of clients.
  *
- * Every database has a rollback journal: with it SQLite commits a transaction over several
- * attached files as one, also through a power failure, which write-ahead logs do not give.
- * Readers that this would hold up wait in the store's own locks instead.
+ * Every database uses a rollback journal. With it, SQLite commits a transaction over several
+ * attached files atomically, even through a power failure, which write-ahead logs do not guarantee.
+ * Readers that it would block wait in the store's own locks instead.
  */
 function openConnection(path: string): DatabaseSync {
   const connection = new DatabaseSync(path, {
@@ -106,7 +107,7 @@ function openConnection(path: string): DatabaseSync {
   });
   try {
     prepareSchema(connection, mainSchema);
-    // SQLite's LIKE folds ASCII case unless told; standard SQL's does not.
+    // By default, SQLite's LIKE folds ASCII case. That of standard SQL does not.
     connection.exec("pragma case_sensitive_like = on");
     defineSums(connection);
     return connection;
@@ -117,8 +118,8 @@ function openConnection(path: string): DatabaseSync {
 }
 
 /**
- * Makes an opened or attached database durable. Truncated and then synced, a journal cannot
- * come back after a power failure and undo a commit that was acknowledged; a deleted one can.
+ * Makes an opened or attached database durable. After a power failure, a deleted journal can come
+ * back and undo an acknowledged commit. A journal that was truncated and then synced cannot.
  */
 function prepareSchema(connection: DatabaseSync, schema: string): void {
   connection.exec("pragma fullfsync = on");

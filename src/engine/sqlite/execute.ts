@@ -18,7 +18,6 @@ import { perform, performPreview, read } from "./operations.ts";
 import { type DatabaseHandle, rows } from "./statements.ts";
 import { isClientTable, keysSql, readTable } from "./tables.ts";
 
-/** The clients' tables that a query can name, sorted. */
 function listTables({ connection, schema }: DatabaseHandle): string[] {
   const found = rows(
     connection,
@@ -30,7 +29,7 @@ function listTables({ connection, schema }: DatabaseHandle): string[] {
 }
 
 /**
- * A table with its columns in their order, their types as they were declared.
+ * Describes a table with its columns in order and their declared types.
  *
  * @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name
  */
@@ -66,16 +65,19 @@ function describeTable(handle: DatabaseHandle, name: string): TableDescription {
   return describe(facts, keys, { rows: estimateRows(handle, name, [...columns.keys()]) });
 }
 
-/** Rows that are counted; beyond them it is only guessed how many there are. */
+/** Up to this number, rows are counted. Beyond it, their number is estimated. */
 const COUNTED = 10_000;
 
-/** The names of a row's number, each hidden by a column of that name (SQLite, "ROWIDs and the INTEGER PRIMARY KEY"). */
+/**
+ * SQLite's names of the row number. A column of the same name hides each (SQLite, "ROWIDs and the
+ * INTEGER PRIMARY KEY").
+ */
 const rowNumbers = ["rowid", "_rowid_", "oid"];
 
 /**
- * About how many rows a table has: their number where there are few, else as many as fit between the
- * first row's number and the last one's if all stand as densely as the first. SQLite keeps no
- * count, and to count a large table takes as long as to read it.
+ * Counts the rows of a small table. For a large one, assumes that row numbers are as dense
+ * throughout as in the first `COUNTED` rows. SQLite keeps no count, and counting a large table
+ * takes as long as reading it.
  */
 function estimateRows(
   { connection, schema }: DatabaseHandle,
@@ -101,17 +103,16 @@ function estimateRows(
   return Math.round((counted * (lastId - firstId + 1)) / (endId - firstId + 1));
 }
 
-/** The bytes of a query, and what it may do. */
 interface LimitedBody {
   readonly body: Uint8Array;
   readonly limits: readonly QueryLimit[];
 }
 
 /**
- * Carries out a query on tables and writes the JSON answer to the spool. When it returns, what
- * was written is durable; when it throws, nothing of the query stays. `onCommit` is called before a commit.
+ * Runs a query on tables and writes the JSON answer to the spool. When it returns, all changes are
+ * durable. When it throws, none remain. `onCommit` is called before a commit.
  *
- * @throws EngineRefusal for what the client can mend
+ * @throws EngineRefusal for what the client can fix
  */
 export function executeQuery(
   databases: Databases,
@@ -132,7 +133,7 @@ export function executeQuery(
   });
 }
 
-/** Does the work for a query; a refusal quotes a value that the query holds. */
+/** Lets a refusal quote a value of the query. */
 function quoting(body: Uint8Array, work: () => void): void {
   try {
     work();
@@ -141,7 +142,11 @@ function quoting(body: Uint8Array, work: () => void): void {
   }
 }
 
-/** Carries out a Select and writes its rows to the spool, alone and in its form. @throws as `executeQuery` does */
+/**
+ * Runs a Select and writes only its rows to the spool, in the spool's form.
+ *
+ * @throws as `executeQuery` does
+ */
 export function executeSelect(
   databases: Databases,
   { body, limits }: LimitedBody,
@@ -183,7 +188,8 @@ function executeOne(
   const work = (): void => {
     perform(handle, operation, spool, { counter });
     spool.write("}");
-    // Its room is taken before the commit: no committed query is reported as failed for it.
+    // Reserves disk space before the commit, so that a full disk never reports a committed query as
+    // failed.
     spool.flush();
     if (!onlyReads) onCommit();
   };
@@ -202,10 +208,9 @@ function executePreview(
 }
 
 /**
- * Carries out a Batch as one transaction over all its databases and writes the JSON answer to
- * the spool.
+ * Runs a Batch as one transaction over all its databases and writes the JSON answer to the spool.
  *
- * @throws EngineRefusal, which names the element that it is about
+ * @throws EngineRefusal that names the element
  */
 function executeBatch(
   databases: Databases,
@@ -220,7 +225,8 @@ function executeBatch(
     transaction(session.connection, () => {
       performAll(session, operations, spool, counter);
       spool.write("]}");
-      // Its room is taken before the commit: no committed Batch is reported as failed for it.
+      // Reserves disk space before the commit, so that a full disk never reports a committed Batch
+      // as failed.
       spool.flush();
       if (!operations.every(isReading)) onCommit();
     });
@@ -229,7 +235,7 @@ function executeBatch(
   }
 }
 
-/** The databases of a Batch; one that is alone is reached by the connection that is kept. */
+/** Opens the databases of a Batch. A single database uses its open connection. */
 function openSession(databases: Databases, operations: readonly TableOperation[]): Session {
   const places = operations.map(({ fields }) => fields.database);
   const names = [...new Set(places)];
@@ -255,7 +261,7 @@ function performAll(
   }
 }
 
-/** Does the work for one element of a Batch; a refusal then says which. */
+/** Names the element of a Batch in a refusal. */
 function inElement(index: number, work: () => void): void {
   try {
     work();
@@ -271,21 +277,21 @@ function handleOf(session: Session, operation: TableOperation): DatabaseHandle {
 }
 
 /**
- * Runs `work` as one transaction: all of it is durable when this returns, and none of it stays
- * when it throws, or if its end is said to be a rollback.
+ * Runs `work` as one transaction. All of it is durable when this returns. None of it remains when
+ * this throws or `end` is a rollback.
  */
 function transaction(
   connection: DatabaseSync,
   work: () => void,
   end: "commit" | "rollback" = "commit",
 ): void {
-  // "immediate" takes the write lock at once, so that a busy file refuses before work is done.
+  // `immediate` takes the write lock at once, so that a busy file refuses before any work is done.
   connection.exec("begin immediate");
   try {
     work();
     connection.exec(end);
   } catch (error) {
-    // Some errors, such as a full disk, have rolled back already.
+    // Some errors, such as a full disk, have already rolled back.
     if (connection.isTransaction) connection.exec("rollback");
     throw error;
   }

@@ -15,16 +15,16 @@ const resultCodes = {
   constraint: 19,
 };
 
-/** The limits that a query can pass, as SQLite's messages name them. */
+/** SQLite's messages about limits that a query exceeds. */
 const limitMessage = /too (many|large|complex|big|much)/i;
 
-/** What to tell the client about an error of a statement; undefined if it is not the client's. */
+/** Returns undefined if the error is not the client's concern. */
 export function refusalOf(error: unknown): EngineRefusal | undefined {
   if (error instanceof EngineRefusal) return error;
   if (!(error instanceof Error)) return undefined;
   if (isStorageError(error)) return storageFailed(error);
   if (!("errcode" in error)) return undefined;
-  // The low byte is the primary code, the rest tells its variants apart.
+  // The low byte is the primary code. The rest distinguishes its variants.
   switch (Number(error.errcode) & 0xff) {
     case resultCodes.constraint:
       return new EngineRefusal("constraint_violation", violationOf(error.message), {
@@ -49,7 +49,7 @@ export function refusalOf(error: unknown): EngineRefusal | undefined {
   }
 }
 
-/** Does the work; an error that there are words for becomes a refusal. */
+/** Converts errors of `work` to refusals where possible. */
 export function refusing<Result>(work: () => Result): Result {
   try {
     return work();
@@ -58,7 +58,10 @@ export function refusing<Result>(work: () => Result): Result {
   }
 }
 
-/** What SQLite says of a broken rule, as `UNIQUE constraint failed: users.id`, in the words for all databases. */
+/**
+ * Translates a message such as `UNIQUE constraint failed: users.id` to the wording for all
+ * databases.
+ */
 function violationOf(words: string): string {
   const [, rule, what = ""] = /^([A-Z ]+) constraint failed(?:: (.*))?$/s.exec(words) ?? [];
   const [, table = "", first = ""] = /^([^.]+)\.(.*)$/s.exec(what) ?? [];
@@ -66,7 +69,7 @@ function violationOf(words: string): string {
     case "NOT NULL":
       return violations.required(`Table ${table}`, first);
     case "UNIQUE":
-      // An index on expressions is told by its name.
+      // SQLite names an index on expressions instead of its columns.
       if (table === "") return violations.unique("A table", ` (${what})`);
       return violations.unique(`Table ${table}`, ` (${first.replaceAll(`, ${table}.`, ", ")})`);
     case "CHECK":

@@ -13,13 +13,13 @@ import { isPlainName } from "../../query/names.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 
-/** The database that is always there. */
+/** This database always exists. */
 export const defaultDatabase = "main";
 
 const suffix = ".sqlite";
 const journalSuffixes = ["-journal", "-wal", "-shm"];
 
-/** The files of a directory of databases, one a database. Nothing here opens one with SQLite. */
+/** A directory of databases, one file each. This class never opens a file with SQLite. */
 export class DatabaseFiles {
   /** An absolute path. */
   readonly directory: string;
@@ -29,35 +29,37 @@ export class DatabaseFiles {
   }
 
   /**
-   * Makes the directory (mode 0700) if needed, but not the one that it is in: that may have been
-   * moved away with the databases. @throws the file system's error
+   * Creates the directory (mode 0700) if needed, but not its parent, which may have been moved away
+   * with the databases.
+   *
+   * @throws the file system's error
    */
   makeDirectory(): void {
     if (!existsSync(this.directory)) mkdirSync(this.directory, { mode: 0o700 });
   }
 
-  /** Makes the default database if there is none. @throws the file system's error */
+  /** @throws the file system's error */
   makeDefault(): void {
     if (!this.#found().includes(defaultDatabase)) this.#createFile(defaultDatabase);
   }
 
-  /** The names of all databases, sorted. */
   names(): string[] {
     return this.#found().filter(isPlainName).sort();
   }
 
-  /** Where a database's file is, or would be. */
   path(name: string): string {
     return join(this.directory, name + suffix);
   }
 
-  /** @throws EngineRefusal `database_not_found` unless there is a database of exactly this name */
+  /** @throws EngineRefusal `database_not_found` unless a database has exactly this name */
   requireExisting(name: string): void {
     if (this.#found().includes(name)) return;
     throw new EngineRefusal("database_not_found", `There is no database ${name}`);
   }
 
-  /** Refuses to drop what has to stay. @throws EngineRefusal `database_not_found` or `database_protected` */
+  /**
+   * @throws EngineRefusal `database_not_found`, or `database_protected` for the default database
+   */
   requireDroppable(name: string): void {
     this.requireExisting(name);
     if (name !== defaultDatabase) return;
@@ -65,8 +67,10 @@ export class DatabaseFiles {
   }
 
   /**
-   * Makes an empty database. @throws EngineRefusal `database_exists`, also if the name differs only by case
-   * from an existing one, since both would be one file where the file system folds case
+   * Creates an empty database.
+   *
+   * @throws EngineRefusal `database_exists`, also if an existing name differs only in case, because
+   * both would be one file on a file system that folds case
    */
   create(name: string): void {
     const taken = this.#found().find((other) => foldCase(other) === foldCase(name));
@@ -76,7 +80,11 @@ export class DatabaseFiles {
     this.#createFile(name);
   }
 
-  /** Deletes a database with its journals. @throws the file system's error */
+  /**
+   * Deletes a database with its journals.
+   *
+   * @throws the file system's error
+   */
   remove(name: string): void {
     this.#removeJournals(name);
     rmSync(this.path(name));
@@ -94,7 +102,7 @@ export class DatabaseFiles {
     for (const journal of journalSuffixes) rmSync(this.path(name) + journal, { force: true });
   }
 
-  /** Read from the directory, since a file system that folds case would find any spelling. */
+  /** Reads the directory, because a file system that folds case would find any spelling. */
   #found(): string[] {
     return readdirSync(this.directory)
       .filter((entry) => entry.endsWith(suffix))
@@ -111,7 +119,6 @@ export class DatabaseFiles {
   }
 }
 
-/** Another engine has the directory open. */
 export class DirectoryInUseError extends Error {
   constructor(directory: string, cause: unknown) {
     super(
@@ -123,10 +130,10 @@ export class DirectoryInUseError extends Error {
 }
 
 /**
- * Takes a directory of databases for this engine alone and returns what gives it back; so does
- * the end of the process, however it comes. An engine that is ending is waited for.
+ * Locks a directory of databases for this engine and returns a function that unlocks it. The end of
+ * the process also unlocks it, however it ends. Waits for an engine that is shutting down.
  *
- * @throws DirectoryInUseError after ten seconds, or an Error if the directory takes no lock
+ * @throws DirectoryInUseError after ten seconds, or an Error if the directory cannot be locked
  */
 export async function lockDirectory(directory: string): Promise<() => Promise<void>> {
   const taken = Promise.withResolvers<void>();

@@ -13,26 +13,27 @@ import {
   placesOf,
 } from "../sql/values.ts";
 
-/** How the values of a column are stored, compared and written. */
 export interface SqliteKind extends ColumnKind {
-  /** The storage class of a STRICT table. */
+  /** The storage class in a STRICT table. */
   readonly storage: "INT" | "INTEGER" | "REAL" | "TEXT" | "BLOB" | "ANY";
-  /** The value to store, or undefined if the column does not take it. */
+  /** Returns undefined if the column does not take the value. */
   store(value: PresentValue): SQLInputValue | undefined;
-  /** The value to compare with, or undefined if the column cannot be compared with it. */
+  /** Returns undefined if the column cannot be compared with the value. */
   compare(value: PresentValue): SQLInputValue | undefined;
-  /** JSON text of a stored value other than NULL. */
   encode(value: SQLOutputValue): string;
 }
 
-/** JSON text of a stored value by its own type; bytes are base64 text. */
+/** Converts a stored value to JSON text by its own type. Bytes become base64 text. */
 export function encodeStored(value: SQLOutputValue): string {
   if (typeof value === "bigint") return value.toString();
   if (value instanceof Uint8Array) return JSON.stringify(Buffer.from(value).toString("base64"));
   return JSON.stringify(value);
 }
 
-/** Without the column's affinity and collation a value equals nothing of another type or spelling. */
+/**
+ * Ignores the column's affinity and collation, so that a value equals nothing of another type or
+ * spelling.
+ */
 const exact: ExactComparison = {
   column: (column, isOrdered) =>
     isOrdered
@@ -50,7 +51,7 @@ const text: SqliteKind = {
   encode: encodeStored,
 };
 
-/** Any number plus another; what overflows is refused. */
+/** Adds to any number. An overflow is refused. */
 const plus = (column: Fragment, amount: unknown) => sql`${sql.id(sum)}(${column}, ${amount})`;
 
 const integer: SqliteKind = {
@@ -62,7 +63,7 @@ const integer: SqliteKind = {
   encode: encodeStored,
 };
 
-/** Numbers itself where it is left out; SQLite does so for the one INTEGER primary key. */
+/** SQLite numbers the rows of a single INTEGER primary key that is left out. */
 const serial: SqliteKind = { ...integer, storage: "INTEGER" };
 
 const real: SqliteKind = {
@@ -74,7 +75,7 @@ const real: SqliteKind = {
   encode: encodeStored,
 };
 
-/** Doubles, which compare as numbers, and are added digit for digit. */
+/** Doubles that compare as numbers but are added digit for digit. */
 const decimal: SqliteKind = {
   ...real,
   sum: (column, amount) => sql`${sql.id(decimalSum)}(${column}, ${amount})`,
@@ -87,7 +88,7 @@ const boolean: SqliteKind = {
   encode: (value) => (typeof value === "bigint" ? String(value !== 0n) : encodeStored(value)),
 };
 
-/** Stored in one normal form, so that equal spellings are equal. */
+/** Stored in a normal form, so that equal documents are equal texts. */
 const json: SqliteKind = {
   exact,
   storage: "TEXT",
@@ -96,7 +97,7 @@ const json: SqliteKind = {
   encode: (value) => (typeof value === "string" ? value : encodeStored(value)),
 };
 
-/** Bytes travel as base64 text (RFC 4648, section 4). */
+/** Bytes are base64 text in JSON (RFC 4648, section 4). */
 const blob: SqliteKind = {
   storage: "BLOB",
   store: decodeBase64,
@@ -104,7 +105,7 @@ const blob: SqliteKind = {
   encode: encodeStored,
 };
 
-/** A column of a table that was not created here: every value keeps its own type. */
+/** For a column of a table that was not created here. Every value keeps its own type. */
 export const anyKind: SqliteKind = {
   exact,
   measure: "any",
@@ -120,24 +121,22 @@ const kinds = typesByWord<SqliteKind>({
   ...{ text, uuid: text, date: text, time: text, instant: text },
 });
 
-/** The words that name a column type, for messages. */
 export const typeWords: readonly string[] = [...kinds.keys()];
 
 /**
- * The kind of a declared type such as `int` or `VARCHAR(20)`, or undefined if its word is not
- * known. A length or precision is remembered with the column but limits nothing.
+ * Returns the kind of a declared type such as `int` or `VARCHAR(20)`. A length or precision is
+ * stored with the column but limits nothing.
  */
 export function kindOf(type: string): SqliteKind | undefined {
   const word = /^\s*(\w+)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?\s*$/.exec(type)?.[1];
   return word === undefined ? undefined : kinds.get(word.toLowerCase());
 }
 
-/** True for the kind that numbers itself. */
 export function isSerial(kind: SqliteKind): boolean {
   return kind === serial;
 }
 
-/** The condition that every value of the kind fulfils beyond its storage class, if there is one. */
+/** The constraint on values beyond their storage class, if there is one. */
 export function constraintOf(kind: SqliteKind): "boolean" | "json" | undefined {
   if (kind === boolean) return "boolean";
   return kind === json ? "json" : undefined;
@@ -149,7 +148,7 @@ function exactDouble(value: PresentValue): SQLInputValue | undefined {
   return BigInt(Number(value)) === value ? Number(value) : undefined;
 }
 
-/** A column of numbers compares with any number; SQLite compares integers and doubles exactly. */
+/** A numeric column compares with any number. SQLite compares integers and doubles exactly. */
 function numeric(value: PresentValue): SQLInputValue | undefined {
   return typeof value === "number" ? value : integerOf(value);
 }
@@ -165,11 +164,13 @@ function scalar(value: PresentValue): SQLInputValue | undefined {
   return typeof value === "object" ? undefined : value;
 }
 
-/** The SQL functions that add a number to a column: SQLite's `+` makes a double of what overflows. */
+/**
+ * SQL functions that add a number to a column. SQLite's `+` would turn an overflow into a double.
+ */
 const sum = "gatehouse_sum";
 const decimalSum = "gatehouse_decimal_sum";
 
-/** Gives a connection the functions. What they refuse, the statement throws. */
+/** Registers the functions on a connection. A statement throws what they refuse. */
 export function defineSums(connection: DatabaseSync): void {
   const options = { deterministic: true, directOnly: true, useBigIntArguments: true };
   connection.function(sum, options, (value, amount) => added(value, amount, addDoubles));
@@ -203,13 +204,13 @@ function addDoubles(one: number, other: number): number {
   return one + other;
 }
 
-/** The double next to the sum of the digits that stand for the two: 0.1 and 0.2 make 0.3. */
+/** Returns the double nearest to the decimal sum: 0.1 and 0.2 make 0.3. */
 function addDecimals(one: number, other: number): number {
   const places = Math.max(0, placesOf(String(one)), placesOf(String(other)));
   return Number(`${scaled(one, places) + scaled(other, places)}e-${places}`);
 }
 
-/** A number's digits as a whole number, with so many places behind the point. */
+/** Multiplies a number by 10 to the power of `places`, exactly. */
 function scaled(number: number, places: number): bigint {
   const [, digits = "0", fraction = "", exponent = "0"] =
     /^(-?\d+)\.?(\d*)(?:e([+-]?\d+))?$/.exec(String(number)) ?? [];

@@ -72,7 +72,7 @@ import {
 } from "./tables.ts";
 
 /**
- * Creates a STRICT table, in which a column holds values of its type only.
+ * Creates a STRICT table, in which a column holds only values of its type.
  *
  * @throws EngineRefusal `table_exists`, `invalid_name`, `invalid_type` or `duplicate_column`
  */
@@ -102,7 +102,7 @@ function readReferred(handle: DatabaseHandle, name: string): Referred {
   return { columns, keys: take(handle, readKeys(keysSql(handle, name))) };
 }
 
-/** Drops a table. @throws EngineRefusal `table_not_found`, `invalid_name`, or `constraint_violation` */
+/** @throws EngineRefusal `table_not_found`, `invalid_name` or `constraint_violation` */
 function dropTable(handle: DatabaseHandle, { table }: DropTable): Changed {
   readTable(handle, table);
   requireUnreferred(handle, table);
@@ -111,7 +111,7 @@ function dropTable(handle: DatabaseHandle, { table }: DropTable): Changed {
   return {};
 }
 
-/** SQLite would leave the tables that refer to it, and take no more rows into them. */
+/** SQLite would keep the tables that refer to this one, and accept no more rows in them. */
 function requireUnreferred({ connection, schema }: DatabaseHandle, name: string): void {
   const [referring] = rows(
     connection,
@@ -143,14 +143,14 @@ function defaultSql(column: ColumnDefinition, kind: SqliteKind): Fragment {
   return sql` default ${sql.raw(literalOf(storedValue({ name, type, kind }, value)))}`;
 }
 
-/** A stored value in SQL, in brackets where it is no literal of SQLite's. */
+/** Writes a stored value as SQL, in parentheses where SQLite has no literal for it. */
 function literalOf(value: SQLInputValue): string {
   if (typeof value === "string") {
     const isPlain = !value.includes("\0");
     return isPlain ? `'${value.replaceAll("'", "''")}'` : `(cast(${hexOf(value)} as text))`;
   }
   if (value instanceof Uint8Array) return hexOf(value);
-  // The sign is no part of a literal, and without it this is no integer of 64 bits.
+  // A literal has no sign, and without the sign this is not a 64-bit integer.
   return value === -(2n ** 63n) ? `(${value + 1n} - 1)` : String(value);
 }
 
@@ -158,7 +158,10 @@ function hexOf(bytes: string | Uint8Array): string {
   return `x'${Buffer.from(bytes).toString("hex")}'`;
 }
 
-/** What the storage class leaves open is for the database to hold, whoever writes to the file. */
+/**
+ * The database itself enforces what the storage class leaves open, because others may write to the
+ * file.
+ */
 function checkSql(name: string, kind: SqliteKind): Fragment {
   switch (constraintOf(kind)) {
     case "boolean":
@@ -177,7 +180,7 @@ function requireKind({ name, type }: ColumnDefinition): SqliteKind {
 }
 
 const integer = kindNamed("int");
-/** A sum or average of doubles, which SQLite lets run over to an infinity. */
+/** SQLite lets a sum or average of doubles overflow to infinity. */
 const double: SqliteKind = {
   ...kindNamed("double"),
   encode(value) {
@@ -186,7 +189,7 @@ const double: SqliteKind = {
   },
 };
 
-/** A sum of whole numbers; one past 64 bits comes as a double, which tells it. */
+/** A sum beyond 64 bits comes as a double. */
 const total: SqliteKind = {
   ...integer,
   encode(value) {
@@ -202,8 +205,8 @@ function kindNamed(word: string): SqliteKind {
 }
 
 /**
- * SQLite gives a sum of whole numbers up once it passes 64 bits on the way. Added up in two halves
- * it does not: the lower ones carry to the upper ones.
+ * SQLite gives up a sum of integers that passes 64 bits on the way. Summing two halves avoids this:
+ * the lower ones carry to the upper ones.
  */
 const aggregates: AggregateDialect<SqliteKind> = {
   count: integer,
@@ -225,7 +228,7 @@ const aggregates: AggregateDialect<SqliteKind> = {
       : sql`${sql.raw(fn)}(${column})`,
 };
 
-/** SQLite puts nulls first by itself, and has no offset without a limit; -1 is its word for none. */
+/** SQLite sorts nulls first by itself. It has no offset without a limit, and -1 means no limit. */
 const dialect: SelectDialect<SqliteKind> = {
   aggregates,
   comparesRows: true,
@@ -233,11 +236,7 @@ const dialect: SelectDialect<SqliteKind> = {
   limit: (limit, offset) => sql`limit ${limit ?? -1} offset ${offset ?? 0}`,
 };
 
-/**
- * Carries out a Select and writes its rows to an output.
- *
- * @throws EngineRefusal for unknown tables and columns and for unfit values
- */
+/** @throws EngineRefusal for unknown tables and columns and for unfit values */
 function select(handle: DatabaseHandle, query: Select, output: RowOutput): void {
   const { columns, statements } = planOf(handle, query);
   const writer = new RowWriter(columns, output);
@@ -247,11 +246,7 @@ function select(handle: DatabaseHandle, query: Select, output: RowOutput): void 
   writer.end();
 }
 
-/**
- * How a Select is carried out.
- *
- * @throws EngineRefusal for unknown tables and columns and for unfit values
- */
+/** @throws EngineRefusal for unknown tables and columns and for unfit values */
 export function planOf(handle: DatabaseHandle, query: Select): SelectPlan<SqliteKind> {
   const tables = tablesOf(query).map((name): SelectedTable<SqliteKind> => {
     const { bytewise } = handle.counter?.bytewiseIn(handle.name, name) ?? {};
@@ -261,7 +256,7 @@ export function planOf(handle: DatabaseHandle, query: Select): SelectPlan<Sqlite
   return planSelect(handle.schema, tables, query, dialect);
 }
 
-/** What tells the rows of a table apart, and which of its columns hold no null. */
+/** Adds the columns that tell rows apart, and which columns hold no null. */
 function withKeys(
   handle: DatabaseHandle,
   { name, columns, ...table }: SelectedTable<SqliteKind>,
@@ -284,7 +279,6 @@ function withKeys(
   };
 }
 
-/** Each reading operation writes its rows to an output. */
 const reads: {
   [Name in ReadingName]: (
     handle: DatabaseHandle,
@@ -293,7 +287,6 @@ const reads: {
   ) => void;
 } = { Select: select };
 
-/** What each change does. */
 const changes: {
   [Name in ChangeName]: (handle: DatabaseHandle, fields: OperationFields[Name]) => Changed;
 } = {
@@ -306,8 +299,8 @@ const changes: {
 };
 
 /**
- * Carries out one operation and writes its result to the spool: rows as one JSON array; what a
- * change did, which in a Batch is one value too, and else some members of the answer.
+ * Runs one operation and writes its result to the spool. Rows are one JSON array. The result of a
+ * change is one value in a Batch, and otherwise some members of the answer.
  *
  * @throws EngineRefusal, or SQLite's error
  */
@@ -333,7 +326,11 @@ export function perform(
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
 }
 
-/** Writes the answer of a Preview, whose change is to be taken back. @throws as `perform` does */
+/**
+ * Writes the answer of a Preview, whose change will be rolled back.
+ *
+ * @throws as `perform` does
+ */
 export function performPreview(
   opened: DatabaseHandle,
   fields: OperationFields["Preview"],
@@ -349,7 +346,7 @@ export function performPreview(
   for (const text of previewTexts(previewed, digest)) spool.write(text);
 }
 
-/** Carries out a reading operation. @throws as `perform` does */
+/** @throws as `perform` does */
 export function read<Name extends ReadingName>(
   handle: DatabaseHandle,
   { name, fields }: Operation<Name>,
@@ -358,7 +355,7 @@ export function read<Name extends ReadingName>(
   reads[name](handle, fields, output);
 }
 
-/** Does the work of a change; SQLite itself does not say which foreign key it breaks. */
+/** Adds the broken foreign key to an error, because SQLite does not name it. */
 function namingKeys<Result>(
   handle: DatabaseHandle,
   operation: Operation<ChangeName>,

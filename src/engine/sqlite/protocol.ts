@@ -4,11 +4,8 @@ import { EngineRefusal } from "../refusal.ts";
 import type { RowForm, SpooledAnswer } from "../spool.ts";
 import type { SchemaPlace } from "../store.ts";
 
-/** What the engine asks of its workers. */
-
 /**
- * What there is to do: a query that the grammar allows, one whose rows go out while others are still
- * to come, or a look at a database's schema.
+ * A query that the grammar allows, one whose rows are streamed, or a read of a database's schema.
  */
 export type Work =
   | { readonly kind: "query"; readonly body: Uint8Array; readonly limits: readonly QueryLimit[] }
@@ -20,34 +17,30 @@ export type Work =
     }
   | { readonly kind: "schema"; readonly place: SchemaPlace };
 
-/** Work for one worker. */
 export interface Task {
   readonly work: Work;
-  /** Where the answer goes if it is long; the engine removes the file, whatever happens. */
+  /** File for a long answer. The engine always removes it. */
   readonly spoolPath: string;
 }
 
-/** What a worker is asked, by name. */
 export type EngineCalls = {
   readonly run: Call<Task, SpooledAnswer>;
-  /** Closes a database's file. */
   readonly forget: Call<string, undefined>;
 };
 
-/** What the engine is told by a worker, by name. */
 export type WorkerCalls = {
-  /** So many bytes of the rows are in the file. */
+  /** Number of bytes of the rows that are in the file. */
   readonly spilled: Call<number, undefined>;
-  /** The change is committed now. */
+  /** Sent just before the change is committed. */
   readonly committing: Call<undefined, undefined>;
 };
 
-/** How a task failed: refused, or by an error as it was thrown. */
+/** A refusal, or the error as it was thrown. */
 export type TaskFailure =
   | Pick<EngineRefusal, "code" | "message" | "plain" | "members">
   | { readonly error: unknown };
 
-/** Keeps refusals as they are, and of any other error all that a log can tell. */
+/** Keeps refusals as they are, and of other errors everything that a log can use. */
 export const taskErrors: ErrorCodec<TaskFailure> = {
   encode(error) {
     if (!(error instanceof EngineRefusal)) return { error };

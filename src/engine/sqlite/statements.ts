@@ -9,10 +9,10 @@ import {
 import type { LimitCounter } from "../limits.ts";
 import type { Fragment } from "../sql/fragment.ts";
 
-/** A row of a result, its values in the order of the columns; integers are BigInt. */
+/** Values in the order of the columns. Integers are BigInt. */
 export type ResultRow = Record<number, SQLOutputValue>;
 
-/** Turns fragments into SQL; it runs nothing, for that is `node:sqlite`'s part. */
+/** Compiles SQL. `node:sqlite` runs it. */
 const builder = new Kysely<Record<string, never>>({
   dialect: {
     createAdapter: () => new SqliteAdapter(),
@@ -22,7 +22,6 @@ const builder = new Kysely<Record<string, never>>({
   },
 });
 
-/** A statement whose rows are `ResultRow`s, and the values in it. */
 export function prepare(
   connection: DatabaseSync,
   fragment: Fragment,
@@ -32,19 +31,18 @@ export function prepare(
   return { statement, values: parameters.map(bindable) };
 }
 
-/** Runs a fragment and returns how many rows it changed. */
 export function run(connection: DatabaseSync, fragment: Fragment): number {
   const { sql, parameters } = fragment.compile(builder);
   return Number(connection.prepare(sql).run(...parameters.map(bindable)).changes);
 }
 
-/** Runs a fragment and yields its rows as the database finds them. */
+/** Yields rows as the database finds them. */
 export function rows(connection: DatabaseSync, fragment: Fragment): Iterable<ResultRow> {
   const { statement, values } = prepare(connection, fragment);
   return { [Symbol.iterator]: () => statement.iterate(...values) };
 }
 
-/** The builder hands values on as it got them, and only bindable ones are given to it. */
+/** The builder passes values on unchanged, and only bindable ones reach it. */
 function bindable(value: unknown): SQLInputValue {
   switch (typeof value) {
     case "string":
@@ -57,11 +55,11 @@ function bindable(value: unknown): SQLInputValue {
   }
 }
 
-/** A database as statements reach it: a connection, and the schema name that it has there. */
+/** A connection to a database, and its schema name on that connection. */
 export interface DatabaseHandle {
   readonly connection: DatabaseSync;
   readonly schema: string;
   readonly name: string;
-  /** What the query in hand may do; absent where it has no limits. */
+  /** Absent if the query has no limits. */
   readonly counter?: LimitCounter;
 }

@@ -21,18 +21,18 @@ import {
   type WorkerCalls,
 } from "./protocol.ts";
 
-/** How long an idle worker may take to close its files, in milliseconds. */
+/** How long an idle worker may take to close its files. */
 const CLOSE_TIME_MS = 5000;
 
-/** Milliseconds after which an idle worker is ended, with the memory that its queries have taken. */
+/** Frees the memory that a worker's queries have taken. */
 const IDLE_MS = 60_000;
 
-/** How many workers there are at most; more of them than one database is read by at a time. */
+/** Greater than `READERS_PER_DATABASE`, so that one database does not occupy all workers. */
 const WORKER_LIMIT = 6;
 
 /**
- * The workers over one directory. They are started as they are needed, kept, and replaced when
- * one had to be killed.
+ * Workers over one directory. They are started when needed, kept, and replaced when they had to be
+ * killed.
  */
 class WorkerPool {
   readonly #directory: string;
@@ -42,7 +42,11 @@ class WorkerPool {
   readonly #idle: WorkerProcess[] = [];
   readonly #waiting: ((worker: WorkerProcess) => void)[] = [];
 
-  /** `timeLimit` is how long one task may take, in milliseconds. The first worker is started. */
+  /**
+   * Starts the first worker.
+   *
+   * @param timeLimit limit for one task, in milliseconds
+   */
   constructor(directory: string, timeLimit: number, log: Logger) {
     this.#directory = directory;
     this.#timeLimit = timeLimit;
@@ -51,8 +55,10 @@ class WorkerPool {
   }
 
   /**
-   * Carries out a task as soon as a worker is free. `onSpilled` is told how much of streamed rows is
-   * in the file. @throws what `WorkerProcess.run` throws
+   * Runs a task as soon as a worker is free. `onSpilled` receives the number of bytes of streamed
+   * rows that are in the file.
+   *
+   * @throws what `WorkerProcess.run` throws
    */
   async run(
     task: Task,
@@ -69,7 +75,7 @@ class WorkerPool {
     }
   }
 
-  /** True while a worker gives no sign of life. */
+  /** True while a worker does not answer pings. */
   get isStuck(): boolean {
     return [...this.#workers].some(({ missedBeats }) => missedBeats > NOTICED_BEATS);
   }
@@ -88,7 +94,7 @@ class WorkerPool {
     await Promise.all(closing);
   }
 
-  /** The worker that was used last is taken first: its files are open and its memory is warm. */
+  /** Prefers the worker used last: its files are open and its memory is warm. */
   async #take(): Promise<WorkerProcess> {
     const idle = this.#idle.pop();
     clearTimeout(idle?.idling);
@@ -109,7 +115,7 @@ class WorkerPool {
   #endIdle(worker: WorkerProcess): void {
     this.#remove(worker);
     void worker.close(CLOSE_TIME_MS);
-    // An unused one waits for the next query.
+    // Keeps a fresh worker ready for the next query.
     if (this.#workers.size === 0) this.#idle.push(this.#start());
   }
 
@@ -132,46 +138,44 @@ class WorkerPool {
   }
 }
 
-/** Pings, one a second, that may go unanswered in a row before the health check fails. */
+/** Consecutive unanswered pings, one per second, before the health check fails. */
 const NOTICED_BEATS = 3;
 
-/** The same before a worker is killed, and while it starts. */
+/** Unanswered pings before a worker is killed, in operation and while it starts. */
 const MISSABLE_BEATS = 6;
 const MISSABLE_AT_START = 30;
 
-/** How long a task whose client is gone may go on before its worker is killed, in milliseconds. */
+/** How long a task may continue after its client is gone, before its worker is killed. */
 const ABANDONED_TIME_MS = 500;
 
-/** What is said of a task whose worker ended before the commit. */
+/** Reported if a worker ended before the commit. */
 const died = [
   "upstream_broken",
   "The SQLite process ended before it answered; nothing was carried out",
 ] as const;
 
 /**
- * A process that carries out tasks, one at a time.
+ * A process that runs tasks, one at a time.
  *
- * It is a process and not a thread because SQLite's statements are synchronous and cannot be
- * interrupted from JavaScript: a thread that is terminated goes on until its statement ends,
- * while a process is killed at once, and its journal undoes what it had not committed.
+ * SQLite's statements are synchronous and cannot be interrupted from JavaScript. A terminated
+ * thread would continue until its statement ends. A process is killed at once, and the journal
+ * undoes what it had not committed.
  */
 class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
-  /** Told how much of the answer is in the file of the task that it carries out. */
+  /** Receives the number of bytes of the task's answer that are in the file. */
   onSpilled: (byteLength: number) => void = () => {};
-  /** Ends it unless it is used before. */
+  /** Ends the worker unless it is used before. */
   idling: NodeJS.Timeout | undefined;
-  /** False once this process has ended it. */
+  /** False once the engine itself has ended the worker. */
   isLost = true;
-  /** True once it commits the change of the task that it carries out. */
   #isCommitting = false;
 
-  /** Starts the process over the databases in `directory`. */
   constructor(directory: string) {
     const { GATEHOUSE_ENGINE_AUTHORIZATION: _, GATEHOUSE_ENGINE_URL: __, ...env } = process.env;
     super(siblingModule(import.meta.url, "worker"), {
       args: [directory],
       fork: {
-        // Out of reach of a terminal's Ctrl-C, which is for the engine alone.
+        // Keeps a terminal's Ctrl-C, which is for the engine only, from reaching the worker.
         detached: true,
         env,
         execArgv: ["--disable-warning=ExperimentalWarning"],
@@ -195,11 +199,11 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
   }
 
   /**
-   * Carries out one task within `timeLimit` milliseconds. When it rejects, the worker is idle
-   * again or gone.
+   * Runs one task within `timeLimit` milliseconds. When it rejects, the worker is idle again or
+   * gone.
    *
-   * @throws EngineRefusal, among them `query_timeout`, `outcome_unknown` and `upstream_broken`, the reason
-   * of `signal` once that is aborted, or the error that the task failed with
+   * @throws EngineRefusal, including `query_timeout`, `outcome_unknown` and `upstream_broken`, the
+   * reason of `signal` once it is aborted, or the error of the task
    */
   async run(task: Task, timeLimit: number, signal: AbortSignal): Promise<SpooledAnswer> {
     let abandoned: NodeJS.Timeout | undefined;
@@ -229,31 +233,28 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
     return super.kill(reason);
   }
 
-  /** Has the process close a database's file before its next task. */
   forget(database: string): void {
-    // One that is gone has closed it.
+    // A worker that is gone has closed the file.
     this.ask("forget", database).catch(() => {});
   }
 }
 
-/** How many queries read one database at a time, so that some workers are left for others. */
+/** Leaves some workers for other databases. */
 const READERS_PER_DATABASE = 3;
 
 /**
- * One lock for each database that is in use: queries on one hold up no other. SQLite has locks of
- * its own; with these, nobody meets them, and who waits does so in turn and without a worker.
+ * One lock per database in use, so that queries do not block other databases. With these locks,
+ * queries never meet SQLite's own. They wait in order and without occupying a worker.
  */
 export class DatabaseLocks {
   readonly #locks = new Map<string, ReadWriteLock>();
 
-  /** Runs `work` beside other readers of the database. */
   shared<T>(name: string, work: () => Promise<T>): Promise<T> {
     return this.#use(name, (lock) => lock.shared(work));
   }
 
-  /** Runs `work` while nothing else uses the databases. */
   exclusive<T>(names: Iterable<string>, work: () => Promise<T>): Promise<T> {
-    // In one order for all, so that no two wait for each other.
+    // A common order prevents deadlocks.
     return this.#lockAll([...new Set(names)].sort(), work);
   }
 
@@ -281,8 +282,8 @@ interface Waiter {
 }
 
 /**
- * A lock that several readers or one writer hold. It is given in the order in which it was asked
- * for, so that a stream of readers never starves a writer.
+ * A lock for several readers or one writer, granted in the order of requests, so that a stream of
+ * readers never starves a writer.
  */
 export class ReadWriteLock {
   readonly #waiters: Waiter[] = [];
@@ -290,22 +291,20 @@ export class ReadWriteLock {
   #readers = 0;
   #written = false;
 
-  /** `readerLimit` is how many readers hold it at a time. */
+  /** @param readerLimit maximum number of concurrent readers */
   constructor(readerLimit = Number.POSITIVE_INFINITY) {
     this.#readerLimit = readerLimit;
   }
 
-  /** True while nobody holds the lock or waits for it. */
+  /** True while the lock is neither held nor waited for. */
   get isFree(): boolean {
     return this.#readers === 0 && !this.#written && this.#waiters.length === 0;
   }
 
-  /** Runs `work` beside other readers. */
   shared<T>(work: () => Promise<T>): Promise<T> {
     return this.#hold("shared", work);
   }
 
-  /** Runs `work` while nothing else runs. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
     return this.#hold("exclusive", work);
   }
@@ -340,14 +339,14 @@ export class ReadWriteLock {
   }
 }
 
-/** How the names of spool files begin, by which a start finds those that a crash left behind. */
+/** At startup, files with this prefix are removed: a crash left them. */
 const spoolFilePrefix = ".answer-";
 
 /**
- * Opens a directory of SQLite files as a store, for this process alone. The directory is made
- * (mode 0700) if needed, and so is the database `main`. A query may take `queryTimeLimit`
- * milliseconds.
+ * Opens a directory of SQLite files as a store, for this process only. Creates the directory (mode
+ * 0700) and the database `main` if needed.
  *
+ * @param queryTimeLimit in milliseconds
  * @throws DirectoryInUseError, or the file system's error if the directory cannot be used
  */
 export async function openSqliteStore(
@@ -368,7 +367,7 @@ export async function openSqliteStore(
   }
 }
 
-/** Nothing of SQLite runs in this process: the store makes and drops files, workers use them. */
+/** This process never runs SQLite. The store creates and deletes files, and workers use them. */
 class SqliteStore implements Store {
   readonly #files: DatabaseFiles;
   readonly #pool: WorkerPool;
@@ -429,7 +428,7 @@ class SqliteStore implements Store {
     );
   }
 
-  /** The files have to be there, and the workers to give signs of life. */
+  /** Checks that the files exist and that the workers answer. */
   async check(): Promise<void> {
     if (this.#pool.isStuck) {
       throw new EngineRefusal("database_unavailable", "A SQLite process does not answer");
@@ -463,8 +462,8 @@ class SqliteStore implements Store {
   }
 
   /**
-   * The name of a long answer's file is known here, so that it is removed also when the worker
-   * was killed; once opened, the file needs no name.
+   * The file of a long answer is named here, so that it is removed even if the worker was killed.
+   * Once opened, the file needs no name.
    */
   async #inWorker(work: Work, signal: AbortSignal): Promise<Answer> {
     signal.throwIfAborted();
@@ -487,19 +486,18 @@ function removeSpoolFiles(directory: string): void {
   }
 }
 
-/** Bytes that are read at a time. */
 const PIECE_LENGTH = 64 * 1024;
 
 /**
- * Rows on their way from the file that a worker puts them to. The worker does not wait for the client:
- * SQLite lets nobody write while it reads, and a client that reads slowly would hold all of them up.
+ * Sends rows from the file to which a worker writes them. The worker does not wait for the client:
+ * SQLite blocks writers while it reads, so a slow client would hold them up.
  */
 class SpooledRows {
   readonly #path: string;
   readonly #stream: RowStream;
   readonly #signal: AbortSignal;
   #file: FileHandle | undefined;
-  /** Bytes that are in the file, and those of them that were sent. */
+  /** Bytes that are in the file, and how many of them were sent. */
   #known = 0;
   #sent = 0;
   #sending: Promise<void> | undefined;
@@ -511,7 +509,7 @@ class SpooledRows {
     this.#signal = signal;
   }
 
-  /** Sends what is in the file, which has so many bytes now. */
+  /** @param byteLength current number of bytes in the file */
   readonly onSpilled = (byteLength: number): void => {
     this.#known = byteLength;
     this.#sending ??= this.#send().catch((error: unknown) => {
@@ -519,7 +517,11 @@ class SpooledRows {
     });
   };
 
-  /** Sends the rest of a whole answer. @throws what the file system throws, and the signal's reason */
+  /**
+   * Sends the rest of a complete answer.
+   *
+   * @throws what the file system throws, and the signal's reason
+   */
   async finish(spooled: SpooledAnswer): Promise<void> {
     if (spooled.kind === "memory") {
       this.#stream.writeBytes(Buffer.from(spooled.bytes));
@@ -530,7 +532,6 @@ class SpooledRows {
     if (this.#failure !== undefined) throw this.#failure;
   }
 
-  /** Closes the file. */
   async close(): Promise<void> {
     await this.#sending;
     await this.#file?.close();

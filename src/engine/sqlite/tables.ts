@@ -8,15 +8,13 @@ import { type Column, MOST_COMPARED, type Table, tableNotFound } from "../sql/sc
 import { anyKind, kindOf, type SqliteKind } from "./kinds.ts";
 import { type DatabaseHandle, rows, run } from "./statements.ts";
 
-/** A column of an existing table. */
 export type SqliteColumn = Column<SqliteKind>;
 
-/** An existing table. */
 export type SqliteTable = Table<SqliteColumn>;
 
 /**
- * Reads what a table looks like now. Names are compared exactly, so that a table is reached by
- * one spelling only.
+ * Reads a table from the schema. Names are compared exactly, so that only one spelling reaches a
+ * table.
  *
  * @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name
  */
@@ -50,7 +48,7 @@ function namesIn({ connection, schema }: DatabaseHandle): string[] {
   return Array.from(found, (row) => String(row[0])).filter(isClientTable);
 }
 
-/** Asks for the unique keys of a table as `Target` has them. */
+/** Selects the unique keys of a table in the form that `Target` expects. */
 export function keysSql({ schema }: DatabaseHandle, name: string): Fragment {
   return sql`select "key", "primary", "column" from (
     select '' as "key", 1 as "primary", "name" as "column", "pk" as "place"
@@ -66,7 +64,7 @@ export function keysSql({ schema }: DatabaseHandle, name: string): Fragment {
   ) order by "primary" desc, "key", "place"`;
 }
 
-/** The name of the table or index that has this name in any case, if there is one. */
+/** Returns the name of the table or index that equals `name` except for case. */
 export function findTaken(handle: DatabaseHandle, name: string): string | undefined {
   const found = rows(
     handle.connection,
@@ -85,18 +83,17 @@ function* asTexts(found: ReturnType<typeof rows>): Generator<[string, string, st
   for (const row of found) yield [String(row[0]), String(row[1]), String(row[2] ?? "")];
 }
 
-/** The name of the table that remembers declared column types. */
 const columnTableName = "_gatehouse_columns";
 
 const reservedPrefixes = ["sqlite_", "_gatehouse"];
 
-/** True for the name of a table that may be the clients'. */
+/** False for the tables of SQLite and of the engine itself. */
 export function isClientTable(name: string): boolean {
   const folded = foldCase(name);
   return !reservedPrefixes.some((reserved) => folded.startsWith(reserved));
 }
 
-/** Refuses the names of tables that are not the clients'. @throws EngineRefusal `invalid_name` */
+/** @throws EngineRefusal `invalid_name` */
 export function requireClientTable(name: string): void {
   const folded = foldCase(name);
   const prefix = reservedPrefixes.find((reserved) => folded.startsWith(reserved));
@@ -105,8 +102,8 @@ export function requireClientTable(name: string): void {
 }
 
 /**
- * Makes the table that remembers the declared types of columns. STRICT tables know storage
- * classes only, and a boolean would come back as a number after a restart.
+ * Creates the table that stores the declared types of columns. STRICT tables know only storage
+ * classes, so a boolean would come back as a number after a restart.
  */
 export function createColumnTable(connection: DatabaseSync, schema: string): void {
   run(
@@ -120,7 +117,6 @@ export function createColumnTable(connection: DatabaseSync, schema: string): voi
   );
 }
 
-/** Remembers the declared types of a new table. */
 export function rememberColumns(
   handle: DatabaseHandle,
   table: string,
@@ -135,7 +131,6 @@ export function rememberColumns(
   }
 }
 
-/** Forgets the declared types of a dropped table. */
 export function forgetColumns(handle: DatabaseHandle, table: string): void {
   const columnTable = sql.id(handle.schema, columnTableName);
   run(handle.connection, sql`delete from ${columnTable} where "table" = ${table}`);

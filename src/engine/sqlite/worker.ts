@@ -14,11 +14,11 @@ import {
 } from "./protocol.ts";
 
 /**
- * The program of a worker: it takes one task after the other and answers each. Its argument is
- * the directory of the databases.
+ * Program of a worker, which runs one task after another. Its argument is the directory of the
+ * databases.
  */
 
-/** Bytes of streamed rows after which the engine is told how many there are. */
+/** The engine is notified each time this many bytes of streamed rows are added. */
 const TELLING_STEP = 1024 * 1024;
 
 const [directory] = process.argv.slice(2);
@@ -42,18 +42,18 @@ function run({ work, spoolPath }: Task): SpooledAnswer {
   }
 }
 
-/** Tells of the first bytes in the file of a task, and then whenever a good many more are there. */
+/** Reports the first bytes in a task's file, and then every further `TELLING_STEP`. */
 function spillTeller(): (byteLength: number) => void {
   let next = 0;
   return (byteLength) => {
     if (byteLength < next) return;
     next = byteLength + TELLING_STEP;
-    // An engine that is gone needs to be told nothing.
+    // The engine may be gone.
     engine.ask("spilled", byteLength).catch(() => {});
   };
 }
 
-/** It arrives although this process is busy with the commit from now on. */
+/** The message is delivered although the commit blocks this process from now on. */
 function tellCommit(): void {
   engine.ask("committing", undefined).catch(() => {});
 }
