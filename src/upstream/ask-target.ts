@@ -8,15 +8,16 @@ import { request as requestTls } from "node:https";
 import { text } from "node:stream/consumers";
 import { hostAndPort, type UpstreamTarget } from "./target.ts";
 
-/** An answer, read whole. */
 export interface WholeAnswer {
   readonly status: number;
-  /** The `Content-Type`. */
   readonly type: string;
   readonly text: string;
 }
 
-/** Asks a target as a command does, apart from any connection pool. Rejects if no whole answer comes. */
+/**
+ * Sends one request as commands do, without a connection pool. Rejects unless a complete response
+ * arrives.
+ */
 export async function askTarget(
   { origin, socketPath }: UpstreamTarget,
   { body, ...options }: RequestOptions & { readonly body?: string | Buffer },

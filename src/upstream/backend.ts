@@ -7,24 +7,22 @@ import { QueryLink, type QueryLinkOptions, type QueryMetrics } from "./query-cli
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
 import { hostAndPort, targetName, type UpstreamTarget } from "./target.ts";
 
-/** Milliseconds after which an upstream that takes no connection, or gives no answer, is down. */
+/** An upstream that does not connect or respond within this time is down. */
 const TIMEOUT_MS = 2000;
-/** Milliseconds for which an upstream that was found up counts as up. */
+/** How long a passed check stays valid. */
 const FRESH_MS = 1000;
 
-/** How the health of an upstream is checked. */
 interface HealthCheckOptions {
   readonly target: UpstreamTarget;
   /**
-   * What is asked for, to be answered with 2xx; empty: that it takes a connection is enough, unless
-   * it is the engine, which says whether its database answers.
+   * The path must answer with 2xx. If empty, accepting a connection is enough, except for the
+   * engine, which also reports whether its database answers.
    */
   readonly path?: string;
-  /** The `Authorization` header that goes with it, if any. */
   readonly authorization?: string | undefined;
 }
 
-/** True if the upstream takes a connection; nothing is sent on it. */
+/** True if the upstream accepts a connection. Sends nothing on it. */
 function takesConnection(target: UpstreamTarget): Promise<boolean> {
   return new Promise((resolve) => {
     const { origin, socketPath } = target;
@@ -40,14 +38,12 @@ function takesConnection(target: UpstreamTarget): Promise<boolean> {
   });
 }
 
-/** What an upstream has answered to a health check. */
 interface Health {
-  /** True for a status of 2xx. */
   readonly isGood: boolean;
   readonly isEngine: boolean;
 }
 
-/** Asks the upstream for `GET` of the path, on a connection of its own; undefined: no answer. */
+/** Sends `GET` on a connection of its own. Resolves to undefined without a response. */
 function ask(
   { target, authorization }: HealthCheckOptions,
   path: string,
@@ -74,7 +70,7 @@ function ask(
   });
 }
 
-/** Finds out whether the upstream is there, with one health check for all who ask at one moment. */
+/** Checks whether the upstream is up. Concurrent callers share one check. */
 export class HealthCheck {
   readonly #options: HealthCheckOptions;
   #asking: Promise<boolean> | undefined;
@@ -86,18 +82,17 @@ export class HealthCheck {
     this.#options = options;
   }
 
-  /** True if it is `gatehouse engine`; undefined until it has answered since it was last down. */
+  /** True for `gatehouse engine`. Undefined until it has answered since it was last down. */
   get isEngine(): boolean | undefined {
     return this.#isEngine;
   }
 
-  /** True if the upstream is there, or was within the last second. */
+  /** True if the upstream is up or was within the last second. */
   async isUp(): Promise<boolean> {
     if (performance.now() < this.#freshUntil) return true;
     return this.check();
   }
 
-  /** True if the upstream is there now. */
   check(): Promise<boolean> {
     this.#asking ??= this.#ask();
     return this.#asking;
@@ -116,7 +111,7 @@ export class HealthCheck {
     if (this.#isEngine !== false) {
       const answer = await ask(this.#options, "/healthz");
       if (answer !== undefined) this.#isEngine = answer.isEngine;
-      // One that was the engine and is mute is down; of any other a connection is enough.
+      // An engine that stops responding is down. For any other upstream a connection is enough.
       if (this.#isEngine) return answer?.isGood ?? false;
       if (answer !== undefined) return true;
     }
@@ -126,27 +121,24 @@ export class HealthCheck {
   }
 }
 
-/** One that may be chosen. */
 interface Candidate {
-  /** False while it is ejected. */
   readonly isLive: boolean;
-  /** How much it carries just now. */
   readonly load: number;
-  /** `performance.now()` of its last failure; lower is longer ago. */
+  /** `performance.now()` of the last failure. */
   readonly failedAt: number;
 }
 
-/** Load balancing: chooses among candidates that serve the same. */
+/** Chooses among candidates that serve the same databases. */
 export class LoadBalancer<C extends Candidate> {
   readonly #candidates: readonly C[];
-  /** Where the search begins, so that equals have their turns. */
+  /** Where the search starts, so that equals take turns. */
   #next = 0;
 
   constructor(candidates: readonly C[]) {
     this.#candidates = candidates;
   }
 
-  /** The live one with the least load, equals in turn; undefined if none is live. */
+  /** The live candidate with the least load; equals take turns. Undefined if none is live. */
   leastBusy(except: ReadonlySet<C>): C | undefined {
     const count = this.#candidates.length;
     let chosen: C | undefined;
@@ -163,7 +155,7 @@ export class LoadBalancer<C extends Candidate> {
     return chosen;
   }
 
-  /** The one whose failure is longest ago, live or not; undefined if all are excepted. */
+  /** The candidate whose failure is longest ago, live or not. Undefined if all are excluded. */
   leastRecentlyFailed(except: ReadonlySet<C>): C | undefined {
     let chosen: C | undefined;
     for (const candidate of this.#candidates) {
@@ -173,43 +165,38 @@ export class LoadBalancer<C extends Candidate> {
     return chosen;
   }
 
-  /** The first live one, in the order in which they were given. */
   first(): C | undefined {
     return this.#candidates.find(({ isLive }) => isLive);
   }
 }
 
-/** Failed connections in a row after which a backend is ejected. */
 const MOST_FAILURES = 3;
 
-/** What holds for each backend of a group. */
 export interface BackendOptions extends Omit<QueryLinkOptions, "target"> {
-  /** What a health check asks for; empty: that a connection is taken is enough. */
+  /** If empty, accepting a connection is enough. */
   readonly healthPath: string;
-  /** Milliseconds between two health checks of each of several backends. */
+  /** In milliseconds, for each of several backends. */
   readonly healthInterval: number;
-  /** The `Authorization` header that a health check of a path sends, if any. */
   readonly authorization: string | undefined;
   readonly metrics: QueryMetrics;
-  /** Is told when one of several is ejected and when it returns. */
+  /** Called when one of several backends is ejected and when it returns. */
   readonly onChange: (name: string, isLive: boolean) => void;
 }
 
-/** What operators are told of a target. */
 export interface TargetState extends TargetMetrics {
-  /** False while it is ejected, so that queries go to others. */
+  /** False while it is ejected and its queries go to others. */
   readonly isLive: boolean;
-  /** Queries in line for a connection. */
   readonly waiting: number;
 }
 
 /**
- * One target of the upstream: the ways to it, and whether they are used. One of several is ejected
- * by three connection failures in a row or a failed health check, and returns by a passed one, so
- * that its queries fail over to the others. A single one has nothing to fail over to.
+ * One target of the upstream, with its connections and health. One of several backends is ejected
+ * after three consecutive connection failures or a failed health check, so that its queries fail
+ * over. It returns when a check passes. A single backend is never ejected because there is nothing
+ * to fail over to.
  */
 export class Backend implements Candidate, TargetState {
-  /** As the configuration names it: for the log and the metrics. */
+  /** The name in the configuration, for log and metrics. */
   readonly name: string;
   readonly link: QueryLink;
   isLive = true;
@@ -223,7 +210,7 @@ export class Backend implements Candidate, TargetState {
   #isClosed = false;
   #streams: Promise<ReverseProxy> | undefined;
 
-  /** One of several is checked from now on. */
+  /** Starts health checks if it is one of several. */
   constructor(target: UpstreamTarget, isSingle: boolean, options: BackendOptions) {
     const { healthPath: path, authorization, metrics } = options;
     this.name = targetName(target);
@@ -235,7 +222,6 @@ export class Backend implements Candidate, TargetState {
     if (!isSingle) void this.#check();
   }
 
-  /** Queries on it and in line for it. */
   get load(): number {
     const { busy, waiting } = this.link.limiter;
     return busy + waiting;
@@ -245,36 +231,32 @@ export class Backend implements Candidate, TargetState {
     return this.link.limiter.waiting;
   }
 
-  /** Connections that carry a query. */
   get busy(): number {
     return this.link.limiter.busy;
   }
 
-  /** Carries a stream to it. @throws Refusal as a reverse proxy does */
+  /** @throws Refusal as a reverse proxy does */
   async forward(stream: StreamForward): Promise<void> {
     this.#streams ??= this.#openStreams();
     await (await this.#streams).forward(stream);
   }
 
   async #openStreams(): Promise<ReverseProxy> {
-    // Loaded by the first stream: most gateways carry queries alone.
+    // Loaded by the first stream, because most gateways carry only queries.
     const { createReverseProxy } = await import("./reverse-proxy.ts");
     return createReverseProxy({ ...this.#options, target: this.#target });
   }
 
-  /** True if it is live, and passes a health check. */
   async isUp(): Promise<boolean> {
     return this.isLive && (await this.#healthCheck.isUp());
   }
 
-  /** Notes a connection that could not be made, or broke before an answer. */
   noteFailure(): void {
     this.failedAt = performance.now();
     this.#failures++;
     if (this.#failures >= MOST_FAILURES) this.#eject();
   }
 
-  /** Notes a connection that held. */
   noteSuccess(): void {
     this.#failures = 0;
   }
@@ -294,7 +276,7 @@ export class Backend implements Candidate, TargetState {
     if (!this.isLive || this.#isSingle) return;
     this.isLive = false;
     this.#options.onChange(this.name, false);
-    // Whoever waits for it goes to another one.
+    // Waiting queries go to another backend.
     this.link.limiter.dismissAll();
   }
 

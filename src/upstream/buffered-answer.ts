@@ -5,52 +5,53 @@ import type { Settle } from "./forward-attempt.ts";
 import type { AnswerHead, AnswerReceiver } from "./http1/answer-reader.ts";
 import type { Connection, Release } from "./http1/connection.ts";
 
-/** An answer of the upstream that is held. */
 export interface QueryAnswer {
   readonly status: number;
-  /** Names and values in turn. */
   readonly headers: readonly string[];
-  /** Its body, or the first `largest` bytes of it. */
+  /** The body, or its first `largest` bytes. */
   readonly body: Buffer;
-  /** True if the body went on. */
+  /** True if the body was longer. */
   readonly isCut: boolean;
 }
 
-/** How much of an answer is held in memory. */
 export interface BufferLimits {
-  /** Bytes; what comes beyond is read and dropped. */
+  /** In bytes. Everything beyond is read and discarded. */
   readonly largest: number;
-  /** Told of bytes before they are held. @throws Refusal if there is no room for them */
+  /**
+   * Called before bytes are buffered.
+   *
+   * @throws Refusal if there is no room for them
+   */
   readonly hold: (bytes: number) => void;
 }
 
-/** A query whose answer the gateway itself has a use for. */
+/** A query whose response the gateway itself uses. */
 export interface BufferedQuery extends BufferLimits {
-  /** Set for `GET` of a path instead of a query. */
   readonly path?: string;
-  /** Who asks: connections are shared fairly between users. */
+  /** Connections are shared fairly between users. */
   readonly user: string;
   readonly body: Buffer;
-  /** A query that only reads may be sent again if its connection breaks before an answer. */
+  /** A query that only reads may be sent again if its connection breaks before a response. */
   readonly isRead: boolean;
-  /** The lines of its header fields. */
   readonly fields: string;
-  /** Called when it has waited for a connection. @throws Refusal if it may no longer be sent */
+  /**
+   * Called after it has waited for a connection.
+   *
+   * @throws Refusal if it may no longer be sent
+   */
   readonly judgeAgain?: (() => void) | undefined;
-  /** Gives the query up. */
   readonly signal: AbortSignal;
 }
 
-/** Bytes of an answer that are read; past them it is given up, since `POST /query` streams. */
+/** A longer response is abandoned. `POST /query` streams and has no such limit. */
 const LARGEST_ANSWER_BYTES = 32 * 1024 * 1024;
 
-/** What becomes of an answer. */
 export interface AnswerSink {
   readonly take: (answer: QueryAnswer) => void;
   readonly settle: Settle;
 }
 
-/** One attempt to send a query up and hold its answer. */
+/** One attempt to send a query upstream and buffer the response. */
 export class BufferedAnswer implements AnswerReceiver {
   readonly #connection: Connection;
   readonly #sink: AnswerSink;
@@ -65,7 +66,7 @@ export class BufferedAnswer implements AnswerReceiver {
   #hasReceived = false;
   #isOver = false;
 
-  /** @param times where the time to the answer's head is counted */
+  /** @param times records the time until the response's head */
   constructor(connection: Connection, query: BufferedQuery, sink: AnswerSink, times: Times) {
     this.#connection = connection;
     this.#sink = sink;
@@ -99,7 +100,11 @@ export class BufferedAnswer implements AnswerReceiver {
     this.#connection.abort(new Refusal("upstream_broken", { detail: "the answer is too large" }));
   }
 
-  /** Copies what is to be held of a piece. @throws Refusal */
+  /**
+   * Copies the part of a piece that is buffered.
+   *
+   * @throws Refusal
+   */
   #take(piece: Buffer): void {
     this.#length += piece.length;
     const kept = piece.subarray(0, this.#query.largest - this.#held);
@@ -117,7 +122,7 @@ export class BufferedAnswer implements AnswerReceiver {
   }
 
   #settle(failure: Refusal | undefined): void {
-    // An answer that was given up past its bound is over before its connection is.
+    // A response abandoned at its size limit completes before its connection does.
     if (this.#isOver) return;
     this.#isOver = true;
     this.#query.signal.removeEventListener("abort", this.#onAbort);

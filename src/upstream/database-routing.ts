@@ -5,12 +5,11 @@ import { createQueryClient, type QueryClient } from "./query-client.ts";
 import type { StreamForwarder } from "./reverse-proxy.ts";
 import type { UpstreamTarget } from "./target.ts";
 
-/** Backends that serve the same databases, and the ways to whichever of them is chosen. */
+/** Backends that serve the same databases. */
 export interface BackendGroup {
   readonly queries: QueryClient;
   readonly streams: StreamForwarder;
   readonly targets: readonly TargetState[];
-  /** True if one of them can be used. */
   isUp(): Promise<boolean>;
   close(): void;
 }
@@ -18,8 +17,8 @@ export interface BackendGroup {
 const none: ReadonlySet<Backend> = new Set();
 
 /**
- * Carries streams to the first live one of several backends: each goes to the same one as long as
- * that lives, and nothing is sent twice.
+ * Sends streams to the first live backend. They stay on it while it is live, and nothing is sent
+ * twice.
  */
 function streamsTo(balancer: LoadBalancer<Backend>): StreamForwarder {
   return {
@@ -36,7 +35,10 @@ function streamsTo(balancer: LoadBalancer<Backend>): StreamForwarder {
   };
 }
 
-/** Opens the ways to targets that serve the same; several are checked from now on. */
+/**
+ * Opens connections to targets that serve the same databases. Starts health checks if there are
+ * several.
+ */
 export function openBackendGroup(
   first: UpstreamTarget,
   others: readonly UpstreamTarget[],
@@ -58,7 +60,6 @@ export function openBackendGroup(
   };
 }
 
-/** The names of a refusal's message, at most. */
 const NAMED = 8;
 
 function listed(names: readonly string[]): string {
@@ -66,27 +67,22 @@ function listed(names: readonly string[]): string {
   return names.length > NAMED ? `${shown} and ${names.length - NAMED} more` : shown;
 }
 
-/** Where each database lives, and the ways there. */
+/** Maps each database to its backends. */
 export class DatabaseRouting {
   readonly #home: BackendGroup;
   readonly #elsewhere: ReadonlyMap<string, BackendGroup>;
 
-  /** @param elsewhere where those live that do not live with the others, by their exact names */
+  /** @param elsewhere databases with other backends than `home`, by exact name */
   constructor(home: BackendGroup, elsewhere: ReadonlyMap<string, BackendGroup>) {
     this.#home = home;
     this.#elsewhere = elsewhere;
   }
 
-  /** True if every database lives at one place. */
   get isOne(): boolean {
     return this.#elsewhere.size === 0;
   }
 
-  /**
-   * The way of a query.
-   *
-   * @throws Refusal `batch_across_upstreams` if its databases live at different places
-   */
+  /** @throws Refusal `batch_across_upstreams` if the query's databases are in different groups */
   queriesOf(query: Query): QueryClient {
     if (this.isOne) return this.#home.queries;
     const places = new Set(query.accesses.map(({ database }) => this.#groupOf(database)));
@@ -97,7 +93,6 @@ export class DatabaseRouting {
     throw new Refusal("batch_across_upstreams", { message });
   }
 
-  /** The way of streams about a database; undefined: about none. */
   streamsOf(database: string | undefined): StreamForwarder {
     return database === undefined ? this.#home.streams : this.#groupOf(database).streams;
   }
@@ -106,7 +101,6 @@ export class DatabaseRouting {
     return this.#elsewhere.get(database) ?? this.#home;
   }
 
-  /** Each place where databases live, and which of them do. */
   get places(): { queries: QueryClient; holds(database: string): boolean }[] {
     return this.#groups.map((group) => ({
       queries: group.queries,
@@ -118,19 +112,17 @@ export class DatabaseRouting {
     return [this.#home, ...new Set(this.#elsewhere.values())];
   }
 
-  /** Every target of every place. */
   get targets(): TargetState[] {
     return this.#groups.flatMap(({ targets }) => targets);
   }
 
-  /** The databases that live at a target by their names; undefined where all others live. */
+  /** The databases that are configured for a target by name. Undefined for the default target. */
   databasesAt(target: TargetState): string[] | undefined {
     if (this.#home.targets.includes(target)) return undefined;
     const here = this.#elsewhere.entries().filter(([, group]) => group.targets.includes(target));
     return here.map(([database]) => database).toArray();
   }
 
-  /** True if each place has a target that can be used. */
   async isUp(): Promise<boolean> {
     const answers = await Promise.all(this.#groups.map((group) => group.isUp()));
     return !answers.includes(false);

@@ -10,42 +10,42 @@ import { watchHeartbeat } from "../ipc/heartbeat.ts";
 import type { Log } from "../observe/log.ts";
 import { parseTarget, type UpstreamTarget } from "./target.ts";
 
-/** An engine that the gateway runs as a process of its own. */
 export interface EngineProcess {
   readonly target: UpstreamTarget;
-  /** Lets the engine finish what it is doing, then ends it. */
+  /** Lets the engine finish its work, then stops it. */
   close(): Promise<void>;
 }
 
 export interface EngineOptions {
-  /** The database, as `gatehouse engine --url` takes it; may hold a password. */
+  /** The database, in the form that `gatehouse engine --url` accepts. May contain a password. */
   readonly url: string;
-  /** Further flags of `gatehouse engine`. */
   readonly flags: readonly string[];
-  /** Where its socket is put. */
   readonly directory: string;
   readonly log: Log;
 }
 
 const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url));
-/** The shortest bound of any system, macOS's 104 bytes with the end marker. */
+/** The lowest limit of all systems: 104 bytes with the terminator, on macOS. */
 const SOCKET_PATH_BYTES = 103;
 const START_TIMEOUT_MS = 30_000;
 const CLOSE_TIMEOUT_MS = 10_000;
 const FIRST_RESTART_MS = 100;
 const LAST_RESTART_MS = 5000;
-/** Pings, one a second, that may go unanswered in a row. */
+/** Consecutive pings, one per second, that may go unanswered. */
 const MISSABLE_BEATS = 10;
 
-/** Without secrets that the engine has no use for; where the URL is, only this user can look. */
+/**
+ * Removes secrets that the engine does not need. The URL is in the environment, which only this
+ * user can read.
+ */
 function engineEnvironment(url: string): NodeJS.ProcessEnv {
   const { GATEHOUSE_ADMIN_PASSWORD: _, GATEHOUSE_ENGINE_AUTHORIZATION: __, ...rest } = process.env;
   return { ...rest, GATEHOUSE_ENGINE_URL: url };
 }
 
 /**
- * Starts the process. It is in a session of its own, so that a terminal's Ctrl-C reaches the
- * gateway alone, and it ends when the channel to the gateway closes, however that ends.
+ * Starts the process in its own session, so that Ctrl-C on a terminal reaches only the gateway. It
+ * exits when its channel to the gateway closes, even if the gateway crashes.
  */
 function spawnEngine({ url, flags }: EngineOptions, socketPath: string): ChildProcess {
   return spawn(process.execPath, [program, "engine", "--listen", `unix:${socketPath}`, ...flags], {
@@ -56,8 +56,8 @@ function spawnEngine({ url, flags }: EngineOptions, socketPath: string): ChildPr
 }
 
 /**
- * A path for the engine's socket that nobody else can reach: in the directory, or, since the path
- * of a Unix socket must be short, in one of its own under the temporary one.
+ * A path for the engine's socket that no one else can reach. It is in the directory, or in a
+ * private temporary directory if the path would be too long for a Unix socket.
  */
 async function privateSocket(
   directory: string,
@@ -69,7 +69,7 @@ async function privateSocket(
   }
   const own = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
   const socketPath = path.join(own, name);
-  // So that commands find it.
+  // Lets commands find the socket.
   await rm(beside, { force: true });
   await symlink(socketPath, beside);
   const removeSocket = async () => {
@@ -79,7 +79,7 @@ async function privateSocket(
   return { socketPath, removeSocket };
 }
 
-/** Where engines that were started for this directory may listen; some may be gone. */
+/** Sockets of engines started for this directory. Some may no longer exist. */
 export function engineSockets(directory: string): string[] {
   const names = readdirSync(directory).filter((name) => /^engine-\d+\.sock$/.test(name));
   return names.flatMap((name) => {
@@ -91,7 +91,11 @@ export function engineSockets(directory: string): string[] {
   });
 }
 
-/** Resolves when the engine listens. @throws Error if it ends or stays silent before that */
+/**
+ * Resolves when the engine listens.
+ *
+ * @throws Error if it exits or stays silent
+ */
 async function whenReady(engine: ChildProcess): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const timer = setTimeout(
@@ -111,7 +115,7 @@ async function whenReady(engine: ChildProcess): Promise<void> {
   }
 }
 
-/** Resolves when the process has ended, or could not be started at all. */
+/** Resolves when the process has exited or could not be started. */
 async function whenEnded(engine: ChildProcess): Promise<Record<string, unknown>> {
   try {
     const [code, signal] = await once(engine, "exit");
@@ -122,9 +126,9 @@ async function whenEnded(engine: ChildProcess): Promise<Record<string, unknown>>
 }
 
 /**
- * Starts an engine on a private Unix socket, and starts it again whenever it dies or is stuck.
+ * Starts an engine on a private Unix socket and restarts it whenever it dies or hangs.
  *
- * @throws Error if it does not come up the first time
+ * @throws Error if the first start fails
  */
 export async function startEngine(options: EngineOptions): Promise<EngineProcess> {
   const { directory, log } = options;
@@ -132,7 +136,6 @@ export async function startEngine(options: EngineOptions): Promise<EngineProcess
   let isClosing = false;
   let engine = spawnEngine(options, socketPath);
 
-  /** Looks after a process that was just started. @throws Error if it does not come up */
   async function begin(started: ChildProcess): Promise<void> {
     await whenReady(started);
     watchHeartbeat(started, { missable: MISSABLE_BEATS }, () => {

@@ -1,9 +1,8 @@
 import { Refusal } from "../refusal.ts";
 
-/** What went wrong with a connection. */
 export type ConnectionFailure = "closed" | "connect-timeout" | "response-timeout";
 
-/** A connection to the upstream that ended or stood still before its answer had ended. */
+/** A connection to the upstream that ended or timed out before its response was complete. */
 export class ConnectionError extends Error {
   readonly failure: ConnectionFailure;
 
@@ -30,7 +29,7 @@ function isTimeout(error: Error): boolean {
   return codeOf(error) === "ETIMEDOUT";
 }
 
-/** What a caller is told of an error on the way to the upstream; the log learns its code. */
+/** The error for the caller. The log gets the underlying code. */
 export function asRefusal(error: Error): Refusal {
   if (error instanceof Refusal) return error;
   const code = codeOf(error);
@@ -40,7 +39,7 @@ export function asRefusal(error: Error): Refusal {
   return new Refusal("upstream_broken", options);
 }
 
-/** True if the connection broke, as one does that the upstream closed while it was idle. */
+/** True if the connection broke, as when the upstream closes an idle connection. */
 export function hasBroken({ cause }: Refusal): boolean {
   return isBrokenConnection(cause);
 }

@@ -1,35 +1,29 @@
-/** A slot that is held, by its number. */
 export type Slot = number;
 
-/** Those of one user who wait, the one who has waited longest first. */
 interface Line {
   readonly user: string;
   first: Place | undefined;
   last: Place | undefined;
   length: number;
-  /** Slots that the user holds. */
   held: number;
 }
 
 /**
- * Told once of a place: the slot that is held from now on, or undefined if the place was lost or
- * given up.
+ * Called once with the acquired slot, or with undefined if the waiter timed out, was removed or
+ * gave up.
  */
 export type OnTurn = (slot: Slot | undefined, place: Place) => void;
 
 /**
- * A place among those who wait for a slot. It is linked to its neighbours, and to nothing once it is left: a `Set` leaves
- * old tables behind, which keep all who were in them from the collector until it goes through the whole heap.
+ * A waiter. Waiters form a linked list, and a waiter that leaves links to nothing. A `Set` would
+ * keep deleted entries reachable until the next full garbage collection.
  */
 export class Place {
   readonly onTurn: OnTurn;
-  /** `performance.now()` when it was taken. */
   readonly since = performance.now();
-  /** Undefined once it is left. */
   line: Line | undefined;
   before: Place | undefined;
   behind: Place | undefined = undefined;
-  /** True if all who waited were sent away. */
   isDismissed = false;
   readonly #limiter: FairLimiter;
 
@@ -40,42 +34,40 @@ export class Place {
     this.#limiter = limiter;
   }
 
-  /** Gives the place up; of no effect once the slot is held. */
+  /** Gives up waiting. Has no effect once the slot is held. */
   leave(): void {
     this.#limiter.remove(this, undefined);
   }
 }
 
-/** How many may hold a slot, and wait for one. */
 export interface FairLimits {
   readonly slots: number;
   readonly waiting: number;
-  /** Milliseconds after which a place is lost. */
+  /** The maximum wait in milliseconds. */
   readonly patience: number;
 }
 
 /**
- * A fair concurrency limiter: a number of slots that are taken and given back. While slots are free,
- * anybody takes as many as there are. Once users wait, a slot goes to the one among them who
- * holds the fewest, and among equals to the one whose last turn is longest ago; so whoever floods
- * the line waits for itself, and anybody else for one turn.
+ * Concurrency limiter that is fair between users.
+ *
+ * While slots are free, every request gets one. When requests have to wait, the next free slot goes
+ * to the waiting user who holds the fewest slots. Ties go to the user served least recently. A user
+ * who floods the queue therefore delays only their own requests, and others wait at most one turn.
  */
 export class FairLimiter {
   readonly #limits: FairLimits;
   readonly #waits: { add(seconds: number): void };
-  /** Who holds each slot; what stands at a free one means nothing. */
+  /** The holder of each slot. Entries of free slots are meaningless. */
   readonly #holders: string[];
   readonly #free: Slot[];
-  /** Slots that were released and go to the next waiter. */
   readonly #released: Slot[] = [];
   #isHandingOn = false;
-  /** The lines of the users who wait, those whose turn is longest ago first. */
   readonly #lines = new Map<string, Line>();
   #waiting = 0;
-  /** One for all who wait: each of its own would be one more thing to keep for each. */
+  /** One timer for all waiters, which is cheaper than one each. */
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param waits where the times that were waited are counted, in seconds */
+  /** @param waits records waiting times in seconds */
   constructor(limits: FairLimits, waits: { add(seconds: number): void }) {
     const { slots } = limits;
     this.#free = Array.from({ length: slots }, (_, slot) => slot);
@@ -84,17 +76,15 @@ export class FairLimiter {
     this.#waits = waits;
   }
 
-  /** Slots that are held. */
   get busy(): number {
     return this.#holders.length - this.#free.length;
   }
 
-  /** How many wait for a slot. */
   get waiting(): number {
     return this.#waiting;
   }
 
-  /** Takes a slot if there is a free one; then nobody waits. */
+  /** Takes a free slot. While there is one, no one is waiting. */
   tryTake(user: string): Slot | undefined {
     const slot = this.#free.pop();
     if (slot !== undefined) this.#holders[slot] = user;
@@ -102,10 +92,10 @@ export class FairLimiter {
   }
 
   /**
-   * Joins those who wait; to be called only if no slot is free. If too many wait already, the user
-   * with the longest line loses its last place.
+   * Starts waiting. Call it only if no slot is free. If the queue is full, the last waiter of the
+   * user with the longest line is removed.
    *
-   * @returns undefined if too many wait and the user's own line is as long as any
+   * @returns undefined if the queue is full and the user's own line is among the longest
    */
   wait(user: string, onTurn: OnTurn): Place | undefined {
     if (this.#waiting >= this.#limits.waiting && !this.#makeRoom(user)) return undefined;
@@ -120,7 +110,6 @@ export class FairLimiter {
     return place;
   }
 
-  /** Has those leave who have waited for too long, and looks again when the next one may have. */
   readonly #expire = (): void => {
     this.#timer = undefined;
     const { patience } = this.#limits;
@@ -139,7 +128,7 @@ export class FairLimiter {
     this.#timer ??= setTimeout(this.#expire, Math.ceil(oldest + patience - now)).unref();
   };
 
-  /** Releases a slot. A waiter may release its own at once; the loop keeps that from recursing. */
+  /** Releases a slot. A waiter may release its slot at once, and the loop prevents recursion. */
   release(slot: Slot): void {
     this.#released.push(slot);
     if (this.#isHandingOn) return;
@@ -162,7 +151,7 @@ export class FairLimiter {
   }
 
   #give(slot: Slot, line: Line): void {
-    // Whoever has had a turn goes behind the others.
+    // A user who was just served moves to the end.
     this.#lines.delete(line.user);
     this.#lines.set(line.user, line);
     this.#holders[slot] = line.user;
@@ -180,14 +169,16 @@ export class FairLimiter {
   #nextLine(): Line | undefined {
     let next: Line | undefined;
     for (const line of this.#lines.values()) {
-      // Nobody holds fewer; where many users wait, the first ones hold none.
+      // No user holds fewer. With many waiting users, the first ones hold none.
       if (line.held === 0) return line;
       if (next === undefined || line.held < next.held) next = line;
     }
     return next;
   }
 
-  /** Takes the last place of the longest line away, if that is longer than the user's would be. */
+  /**
+   * Removes the last waiter of the longest line, if that is longer than the user's line would be.
+   */
   #makeRoom(user: string): boolean {
     const own = this.#lines.get(user)?.length ?? 0;
     let longest: Line | undefined;
@@ -198,7 +189,6 @@ export class FairLimiter {
     return longest !== undefined;
   }
 
-  /** Sends all away who wait. */
   dismissAll(): void {
     for (const { first } of [...this.#lines.values()]) {
       for (let place = first; place !== undefined; ) {
@@ -210,7 +200,7 @@ export class FairLimiter {
     }
   }
 
-  /** Takes a place away, if it is still waited at, with a slot or without. */
+  /** Removes a waiter that is still waiting, with or without a slot. */
   remove(place: Place, slot: Slot | undefined): void {
     const { line, before, behind } = place;
     if (line === undefined) return;

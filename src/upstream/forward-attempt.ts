@@ -11,66 +11,66 @@ import {
 } from "./http1/answer-reader.ts";
 import { type Connection, type Release, writeTogether } from "./http1/connection.ts";
 
-/** What is counted of attempts: the times of whole answers, in seconds, and answers that were cut. */
+/** Durations of complete responses in seconds, and the number of responses that were cut off. */
 interface AttemptMetrics {
   readonly answers: { add(seconds: number): void };
   cut: number;
 }
 
-/** Who waits for an answer that is streamed. */
 export interface ClientSink {
   readonly response: ServerResponse;
-  /** Called when it has gone away, and when the answer is out. */
+  /** Called when the client disconnects and when the response has been sent. */
   whenClosed: (() => void) | undefined;
 }
 
-/** A query that was allowed and goes up. */
 export interface ForwardedQuery {
   readonly sink: ClientSink;
-  /** Who asks: connections are shared fairly between users. */
+  /** Connections are shared fairly between users. */
   readonly user: string;
-  /** The bytes that were judged, sent as they are. */
+  /** The bytes that were judged, sent unchanged. */
   readonly body: Buffer;
-  /** The lines of its header fields. */
   readonly fields: string;
-  /** A query that only reads may be sent again if its connection breaks before an answer. */
+  /** A query that only reads may be sent again if its connection breaks before a response. */
   readonly isRead: boolean;
-  /** Called when it has waited for a connection. @throws Refusal if it may no longer be sent */
+  /**
+   * Called after it has waited for a connection.
+   *
+   * @throws Refusal if it may no longer be sent
+   */
   readonly judgeAgain?: (() => void) | undefined;
-  /** Headers that the gateway adds to the answer: names and values in turn. */
+  /** Headers that the gateway adds to the response, as alternating names and values. */
   readonly answerHeaders: readonly string[];
-  /** Told the headers of the answer: names and values in turn. */
+  /** Called with the response headers, as alternating names and values. */
   readonly onHeaders?: ((headers: readonly string[]) => void) | undefined;
   /**
-   * Told why there is no answer, as long as nothing of one has gone out: Refusal
-   * `upstream_unreachable`, `upstream_broken`, `upstream_timeout` or `upstream_overloaded`.
+   * Called if there is no response and none has begun: with Refusal `upstream_unreachable`,
+   * `upstream_broken`, `upstream_timeout` or `upstream_overloaded`.
    */
   fail(error: unknown): void;
 }
 
-/** The client went away: there is nobody to answer. */
 class ClientGoneError extends Error {}
 
-/** How long an attempt may take, in milliseconds. */
+/** Timeouts in milliseconds. */
 export interface AttemptLimits {
-  /** To the answer's head, whatever the upstream says before that. */
+  /** Until the final response's head, regardless of interim responses. */
   readonly responseTimeout: number;
-  /** For which the client may take nothing of its answer. */
+  /** How long the client may read nothing of its response. */
   readonly clientTimeout: number;
 }
 
 /**
- * Told what came of an attempt.
+ * Called when an attempt completes or fails.
  *
- * @param failure why it has failed before anything of an answer went out; undefined: it is over
- * @param hasReceived true if bytes of an answer have come
+ * @param failure why it failed before any part of a response was sent; undefined if it completed
+ * @param hasReceived true if bytes of a response have arrived
  */
 export type Settle = (failure: Refusal | undefined, hasReceived: boolean) => void;
 
-/** Interim answers (RFC 9110, section 15.2) that are read before one that counts. */
+/** The limit of interim responses (RFC 9110, section 15.2) before the final one. */
 const MAX_INTERIM = 100;
 
-/** One attempt to send a query up and its answer back, with back-pressure. */
+/** One attempt to send a query upstream and stream the response back, with back-pressure. */
 export class ForwardAttempt implements AnswerReceiver {
   readonly #query: ForwardedQuery;
   readonly #response: ServerResponse;
@@ -80,14 +80,10 @@ export class ForwardAttempt implements AnswerReceiver {
   readonly #settle: Settle;
   readonly #startedAt = performance.now();
   #interim = 0;
-  /** True once the first byte of an answer has come. */
   #hasReceived = false;
-  /** True once the client's answer has begun. */
   #hasStarted = false;
-  /** The head of an answer of which nothing has gone out. */
   #head: AnswerHead | undefined;
   #isClientGone = false;
-  /** True while the upstream waits for the client to read. */
   #isStalled = false;
   #stall: NodeJS.Timeout | undefined;
 
@@ -111,7 +107,7 @@ export class ForwardAttempt implements AnswerReceiver {
     this.#hasReceived = true;
   }
 
-  /** Each interim answer begins the connection's wait anew: here it has an end. */
+  /** Each interim response restarts the connection's timeout, so their number is limited here. */
   onInterim(): void {
     this.#interim++;
     if (performance.now() - this.#startedAt > this.#limits.responseTimeout) {
@@ -128,18 +124,18 @@ export class ForwardAttempt implements AnswerReceiver {
   }
 
   /**
-   * Begins the client's answer, with its first piece or its end: until then nothing of it would go
-   * out, and what breaks can be told. Returns why it cannot be passed on.
+   * Starts the client's response with its first piece or its end. Until then, an upstream failure
+   * can still be reported as an error. Returns the reason if the response cannot be forwarded.
    */
   #start(head: AnswerHead | undefined): Refusal | undefined {
     if (head === undefined) return undefined;
     const { status, headers } = head;
-    // A query is a POST, which spares no content.
+    // A query is a POST, so a 304 never replaces content.
     const own = status === NOT_MODIFIED ? withoutLength(headers) : headers;
     try {
       this.#response.writeHead(status, answerHeaders(own).concat(this.#query.answerHeaders));
     } catch (error) {
-      // A status or header that cannot be passed on: the upstream's fault, not the client's.
+      // An invalid status or header is the upstream's fault, not the client's.
       return new Refusal("upstream_broken", { cause: error });
     }
     this.#head = undefined;
@@ -161,7 +157,7 @@ export class ForwardAttempt implements AnswerReceiver {
     this.#isStalled = true;
     this.#connection.pause();
     this.#response.once("drain", this.#onDrain);
-    // A connection to the upstream is too dear to wait for a client that has stopped reading.
+    // Upstream connections are too scarce to wait for a client that has stopped reading.
     this.#stall = setTimeout(() => this.#response.destroy(), this.#limits.clientTimeout);
   }
 
@@ -173,7 +169,7 @@ export class ForwardAttempt implements AnswerReceiver {
       return;
     }
     const response = this.#response;
-    // As text it goes out together with the head, byte for byte the same.
+    // A string is sent together with the head. As Latin-1, the bytes stay the same.
     const text = last?.toString("latin1") ?? "";
     writeTogether(() => response.end(text, "latin1"));
     this.#settle(undefined, this.#hasReceived);
@@ -184,7 +180,7 @@ export class ForwardAttempt implements AnswerReceiver {
     if (this.#isClientGone) {
       this.#settle(undefined, this.#hasReceived);
     } else if (this.#hasStarted) {
-      // Half an answer must not look like a whole one: the client sees a cut connection.
+      // A partial response must not look complete, so the client sees a cut connection.
       this.#metrics.cut++;
       this.#response.destroy();
       this.#settle(undefined, this.#hasReceived);

@@ -3,34 +3,33 @@ import { foldHeader, hopByHop } from "../config/kinds.ts";
 import { memoize } from "../memoize.ts";
 import { affectedHeader, deniedHeader, rowsHeader } from "../product.ts";
 
-/** The headers by which a client joins traces (W3C Trace Context and Baggage). */
+/** Trace headers (W3C Trace Context and Baggage). */
 const traceNames = ["traceparent", "tracestate", "baggage"];
-/** What a query may take along, besides `Accept*` and what is configured. */
+/** Client headers sent with a query, besides `Accept*` and configured ones. */
 const forwarded = new Set(["content-type", "user-agent", ...traceNames]);
 
-/** Headers that say where a request came from: believed from trusted proxies alone. */
+/** Headers that claim where a request came from. They are trusted only from trusted proxies. */
 const provenanceClaim =
   /^(?:forwarded|(?:x-(?:original-)?)?forwarded-.*|x-real-ip|(?:true-|x-|x-cluster-)?client-ip|cf-connecting-ip)$/;
 
-/** Headers of a stream that no client sends up, in any spelling. */
+/** Client headers that are never sent upstream with a stream, in any spelling. */
 const notPassedOn: ReadonlySet<string> = new Set([
   ...hopByHop,
   ...["http2-settings", "expect", "content-length"],
   // Meant for the gateway itself.
   ...["authorization", "cookie"],
-  // The method and the path are as they were judged.
+  // The method and path must stay as they were judged.
   ...["x-http-method", "x-http-method-override", "x-method-override"],
   ...["x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url"],
-  // CGI programs would read it as `HTTP_PROXY`, by which they find their own way out.
+  // CGI programs would read it as `HTTP_PROXY` and use it for outgoing requests.
   "proxy",
 ]);
 
-/** True for headers by which the gateway vouches for something; nobody else may set them. */
+/** True for headers by which the gateway vouches for something. No one else may set them. */
 function isGatewayOwn(folded: string): boolean {
   return folded.startsWith("x-gatehouse-") || folded === "x-request-id";
 }
 
-/** What `Connection` says besides the names of headers. */
 const connectionOptions: ReadonlySet<string> = new Set(["", "close", ...hopByHop]);
 
 const readConnection = memoize<ReadonlySet<string>>((connection) => {
@@ -39,31 +38,30 @@ const readConnection = memoize<ReadonlySet<string>>((connection) => {
   return others.length === 0 ? hopByHop : new Set([...hopByHop, ...others]);
 });
 
-/** The names that a `Connection` header takes off the message (RFC 9110, section 7.6.1). */
+/** The headers that `Connection` removes from the message (RFC 9110, section 7.6.1). */
 function namedInConnection(connection: string | undefined): ReadonlySet<string> {
   if (connection === undefined || connection === "keep-alive") return hopByHop;
   return readConnection(connection);
 }
 
-/** What the gateway tells the upstream about a request. */
+/** The gateway's statements about a request for the upstream. */
 export interface Provenance {
   readonly requestId: string;
-  /** The addresses on the way here, the client's first. */
+  /** The addresses on the path, the client's first. */
   readonly forwardedFor: string;
   readonly proto: string;
   readonly host: string | undefined;
-  /** Absent while authentication is switched off and on public routes. */
+  /** Absent on public routes and while authentication is off. */
   readonly identity: Identity | undefined;
 }
 
-/** For whom and by which right a request goes up; lists are in the order of the query. */
 export interface Identity {
   readonly username: string;
   readonly roles: readonly string[];
   readonly databases: readonly string[];
 }
 
-/** The headers that the gateway itself adds to each request that goes up. */
+/** The headers that the gateway adds to every upstream request. */
 export function gatewayHeaders(provenance: Provenance): Record<string, string> {
   const headers: Record<string, string> = {
     "x-request-id": provenance.requestId,
@@ -80,12 +78,11 @@ export function gatewayHeaders(provenance: Provenance): Record<string, string> {
   return headers;
 }
 
-/** Which of the client's credentials and headers an operator lets through. */
+/** The client credentials and headers that the operator allows. */
 export interface HeaderPolicy {
-  /** Lower-case names besides the standard ones. */
   readonly forwardHeaders: ReadonlySet<string>;
   readonly forwardAuthorization: boolean;
-  /** The upstream's own credential, in the place of the client's. */
+  /** The upstream's own credential, which replaces the client's. */
   readonly authorization: string | undefined;
 }
 
@@ -94,7 +91,7 @@ function credential(headers: IncomingHttpHeaders, policy: HeaderPolicy): string 
   return policy.forwardAuthorization ? headers.authorization : undefined;
 }
 
-/** The client's headers that a query takes along: an allow-list. */
+/** The client headers sent with a query (an allow-list). */
 export function queryHeaders(
   headers: IncomingHttpHeaders,
   policy: HeaderPolicy,
@@ -112,7 +109,7 @@ export function queryHeaders(
   return kept;
 }
 
-/** The client's headers that a request takes along which the gateway makes for it. */
+/** The client headers sent with requests that the gateway makes on its behalf. */
 export function traceHeaders(headers: IncomingHttpHeaders): Record<string, string | string[]> {
   const dropped = namedInConnection(headers.connection);
   const kept: Record<string, string | string[]> = {};
@@ -124,8 +121,8 @@ export function traceHeaders(headers: IncomingHttpHeaders): Record<string, strin
 }
 
 /**
- * How the length of a body is told. It is never taken off, whatever `Connection` names: a body
- * without it would be read as a request of its own.
+ * The headers that frame the body. They are kept whatever `Connection` names, because a body
+ * without them would be read as a separate request.
  */
 function framing(headers: IncomingHttpHeaders): Record<string, string> {
   const { "content-length": length, "transfer-encoding": encoding } = headers;
@@ -133,19 +130,19 @@ function framing(headers: IncomingHttpHeaders): Record<string, string> {
   return length === undefined ? {} : { "content-length": length };
 }
 
-/** Who may have a header passed on, by its name. */
 const passage = memoize((name): "all" | "trusted peers" | "nobody" => {
   const folded = foldHeader(name);
   if (isGatewayOwn(folded) || notPassedOn.has(folded)) return "nobody";
   if (!provenanceClaim.test(folded)) return "all";
-  // A proxy writes its own spelling; another one is the client's, and an upstream may fold it.
+  // A proxy writes the standard spelling. Any other comes from the client, and an upstream may fold
+  // it.
   return name === folded ? "trusted peers" : "nobody";
 }, 256);
 
 /**
- * The client's headers that may pass.
+ * The client headers that may pass.
  *
- * @param isWritten true for the name of a header that whoever asks writes itself
+ * @param isWritten true for headers that the caller writes itself
  */
 export function passedHeaders(
   headers: IncomingHttpHeaders,
@@ -166,7 +163,6 @@ export function passedHeaders(
   return kept;
 }
 
-/** The client's headers that a stream takes along: those, and how its body is framed. */
 export function streamHeaders(
   headers: IncomingHttpHeaders,
   policy: HeaderPolicy,
@@ -175,18 +171,17 @@ export function streamHeaders(
   return Object.assign(passedHeaders(headers, policy, fromTrustedPeer), framing(headers));
 }
 
-/** What pages of other origins may do is for the gateway to say (the Fetch standard's CORS). */
+/** The gateway decides what pages of other origins may do (CORS protocol of the Fetch standard). */
 function isCrossOrigin(folded: string): boolean {
   return folded.startsWith("access-control-");
 }
 
-/** True for a header of an answer that may be the upstream's own. */
+/** True for a response header that the upstream may set. */
 const isAnswerHeader = memoize((name) => {
   const folded = foldHeader(name);
   return !(hopByHop.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin(folded));
 });
 
-/** The values of all `Connection` headers; undefined if there is none. */
 function connectionOf(raw: readonly string[]): string | undefined {
   let values: string | undefined;
   for (let at = 0; at + 1 < raw.length; at += 2) {
@@ -197,16 +192,16 @@ function connectionOf(raw: readonly string[]): string | undefined {
   return values;
 }
 
-/** What `gatehouse engine` tells the gateway besides its answer. */
+/** Details that `gatehouse engine` reports besides its response. */
 export interface EngineReport {
-  /** Rows that a query has changed, and rows that it answers, where known. */
+  /** Rows changed and rows returned, if known. */
   readonly affected: number | undefined;
   readonly rows: number | undefined;
   /** The code of the caller's limit that denied the query. */
   readonly denied: string | undefined;
 }
 
-/** Reads the headers of an answer of `gatehouse engine`: names and values in turn. */
+/** @param raw the headers of a response of `gatehouse engine`, as alternating names and values */
 export function engineReportOf(raw: readonly string[]): EngineReport {
   let affected: number | undefined;
   let rows: number | undefined;
@@ -222,9 +217,9 @@ export function engineReportOf(raw: readonly string[]): EngineReport {
 
 let latest: { readonly raw: readonly string[]; readonly kept: readonly string[] } | undefined;
 
-/** The headers of the upstream's answer that may reach the client: names and values in turn. */
+/** The upstream's response headers that may reach the client, as alternating names and values. */
 export function answerHeaders(raw: readonly string[]): readonly string[] {
-  // A head that is the same again comes as the same list.
+  // The parser returns the same list for an identical head.
   if (latest?.raw !== raw) latest = { raw, kept: keptOf(raw) };
   return latest.kept;
 }

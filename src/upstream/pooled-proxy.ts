@@ -8,58 +8,60 @@ import type { Connection, Release } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/connection-pool.ts";
 import { fieldLines, type RequestFields } from "./query-form.ts";
 
-/** What the body of an answer goes through, one piece after the other. What it throws ends the answer. */
+/** Transforms a response body piece by piece. An exception ends the response. */
 export interface BodyFilter {
-  /** What goes on of a piece, which is not to be kept. */
+  /** Returns the output for a piece. The piece must not be kept. */
   pass(piece: Buffer): Buffer | Promise<Buffer>;
-  /** What goes on behind the last piece. */
   end(): Buffer | Promise<Buffer>;
 }
 
-/** What becomes of an upstream's answer on its way to the client. */
 export interface Reception {
-  /** The answer's headers, names and values in turn; hop-by-hop ones are dropped afterwards. */
+  /** Alternating names and values. Hop-by-hop headers are removed later. */
   readonly rawHeaders: readonly string[];
-  /** What the body goes through, if it does not go as it is. */
+  /** Undefined if the body is passed unchanged. */
   readonly filter: BodyFilter | undefined;
-  /** True for a stream, which may be silent for as long as it likes. */
+  /** True for a stream, which has no idle timeout. */
   readonly isStream: boolean;
 }
 
-/** A request that was judged, with its whole body. */
 export interface HeldRequest {
   readonly method: string;
-  /** All that goes up. */
   readonly headers: RequestFields;
-  /** Undefined for a request without one. */
   readonly body: Buffer | undefined;
-  /** True if it may be sent again where its connection breaks before an answer. */
+  /** True if it may be sent again when its connection breaks before a response. */
   readonly isRepeatable: boolean;
   readonly response: ServerResponse;
-  /** Headers that the gateway adds to the answer: names and values in turn. */
+  /** Headers that the gateway adds to the response, as alternating names and values. */
   readonly answerHeaders: readonly string[];
-  /** Judges the head of the answer. @throws Refusal if it may not reach the client */
+  /**
+   * Checks the head of the response.
+   *
+   * @throws Refusal if it may not reach the client
+   */
   readonly receive: (head: AnswerHead) => Reception | Promise<Reception>;
 }
 
 const nothing = Buffer.alloc(0);
-/** Bytes up to which the end of an answer goes out as text. */
+/** A final piece of up to this many bytes is sent as text. */
 const SENT_AS_TEXT = 4096;
-/** Interim answers (RFC 9110, section 15.2) that are read before one that counts. */
+/** The limit of interim responses (RFC 9110, section 15.2) before the final one. */
 const MAX_INTERIM = 100;
 
-/** The answer to one request, streamed to the client with back-pressure. */
+/** The response to one request, streamed to the client with back-pressure. */
 class StreamedAnswer implements AnswerReceiver {
   readonly #request: HeldRequest;
   readonly #connection: Connection;
-  /** Told why there is no answer, and whether its connection broke before a byte of one. */
+  /**
+   * Called if there is no response. `isUnanswered` is true if the connection broke before its first
+   * byte.
+   */
   readonly #onFailure: (failure: Refusal, isUnanswered: boolean) => void;
   #filter: BodyFilter | undefined;
-  /** Settled when all that has come so far has been passed on; undefined if it has. */
+  /** Resolves when everything received so far has been passed on. Undefined if it has. */
   #pending: Promise<void> | undefined;
   #hasReceived = false;
   #interim = 0;
-  /** True once the answer is whole: its connection may carry another one. */
+  /** True once the response is complete and its connection can be reused. */
   #isWhole = false;
   #isOver = false;
 
@@ -97,7 +99,7 @@ class StreamedAnswer implements AnswerReceiver {
     this.#filter = filter;
     response.writeHead(status, answerHeaders(rawHeaders).concat(added));
     if (!isStream) return;
-    // Its head is worth something by itself, long before the first event.
+    // The client can use the head long before the first event.
     response.flushHeaders();
     if (!this.#isWhole) this.#connection.waitLong();
   }
@@ -120,7 +122,7 @@ class StreamedAnswer implements AnswerReceiver {
 
   onEnd(last: Buffer | undefined): void {
     this.#isWhole = true;
-    // What comes with the end is short, and is not to be kept.
+    // The last piece is short and must not be kept, so it is copied.
     const rest = last === undefined ? nothing : Buffer.from(last);
     this.#inTurn(() => {
       const filter = this.#filter;
@@ -141,7 +143,7 @@ class StreamedAnswer implements AnswerReceiver {
   #end(rest: Buffer): void {
     const { response } = this.#request;
     if (this.#isOver) return;
-    // As text it goes out together with the head, byte for byte the same.
+    // A string is sent together with the head. As Latin-1, the bytes stay the same.
     if (rest.length <= SENT_AS_TEXT) response.end(rest.toString("latin1"), "latin1");
     else response.end(rest);
   }
@@ -151,11 +153,11 @@ class StreamedAnswer implements AnswerReceiver {
     this.#fail(error);
   }
 
-  /** Takes a step once all before it are done. Until then the connection is not read on. */
+  /** Runs a step after all earlier ones. Until then, reading from the connection is paused. */
   #inTurn(step: () => void | Promise<void>): void {
     if (this.#isOver) return;
     try {
-      // What an answer has left that was refused meanwhile goes nowhere.
+      // The rest of a response that has been refused is discarded.
       const work = this.#pending?.then(() => (this.#isOver ? undefined : step())) ?? step();
       if (work === undefined) return;
       if (!this.#isWhole) this.#connection.pause();
@@ -181,7 +183,7 @@ class StreamedAnswer implements AnswerReceiver {
     if (!this.#isWhole) this.#connection.abort(error);
     const { response } = this.#request;
     response.off("close", this.#onClientClose);
-    // Half an answer must not look like a whole one: the client sees a cut connection.
+    // A partial response must not look complete, so the client sees a cut connection.
     if (response.headersSent) response.destroy();
     else this.#onFailure(asRefusal(error), !this.#hasReceived);
   }
@@ -192,21 +194,20 @@ class StreamedAnswer implements AnswerReceiver {
   };
 }
 
-/** Where requests go, and the milliseconds that are waited for it. */
+/** Timeouts are in milliseconds. */
 export interface PooledProxyOptions {
-  /** With the path and the query that are asked for. */
   readonly url: URL;
   readonly connectTimeout: number;
-  /** To the head of an answer, and between two parts of one that is no stream. */
+  /** Until the head of a response, and between two parts unless it is a stream. */
   readonly responseTimeout: number;
 }
 
-/** Carries requests that are held whole to one address, over a connection pool. */
+/** Forwards buffered requests to one address through a connection pool. */
 export class PooledProxy {
   readonly #pool: ConnectionPool;
   readonly #common: string;
 
-  /** Nothing is connected until it is needed. */
+  /** Connects on first use. */
   constructor({ url, connectTimeout, responseTimeout }: PooledProxyOptions) {
     const target = { origin: url.origin, socketPath: undefined };
     this.#pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
@@ -215,10 +216,10 @@ export class PooledProxy {
   }
 
   /**
-   * Resolves when the answer has gone out or broken off.
+   * Resolves when the response has been sent or was cut off.
    *
-   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as
-   *   nothing of an answer has gone out
+   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as no
+   * part of a response has been sent
    */
   forward(request: HeldRequest): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -228,7 +229,7 @@ export class PooledProxy {
     const head = `${method}${this.#common}${fieldLines(headers)}\r\n`;
     const send = (connection: Connection, mayRepeat: boolean): void => {
       const onFailure = (failure: Refusal, isUnanswered: boolean): void => {
-        // As it is where the upstream closed a connection that was idle.
+        // This happens when the upstream closes an idle connection.
         if (mayRepeat && isUnanswered && hasBroken(failure)) send(this.#pool.open(), false);
         else reject(failure);
       };

@@ -20,14 +20,12 @@ import type { Connection } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/connection-pool.ts";
 import type { UpstreamTarget } from "./target.ts";
 
-/** What is counted on the queries' ways to the upstream, all of them together. */
 export class QueryMetrics implements UpstreamMetrics {
   readonly waits = new Times();
   readonly answers = new Times();
   cut = 0;
   readonly #limiters: FairLimiter[] = [];
 
-  /** Counts the limiter of one more way. */
   include(limiter: FairLimiter): void {
     this.#limiters.push(limiter);
   }
@@ -41,41 +39,41 @@ export class QueryMetrics implements UpstreamMetrics {
   }
 }
 
-/** How queries go to one target. */
 export interface QueryLinkOptions {
   readonly target: UpstreamTarget;
   readonly connections: number;
-  /** Milliseconds. */
+  /** In milliseconds. */
   readonly connectTimeout: number;
-  /** Milliseconds to the answer's head, and between two parts of its body. */
+  /** In milliseconds, until the response's head and between two parts of its body. */
   readonly responseTimeout: number;
-  /** Milliseconds for which a client may take nothing of its answer; by default a minute. */
+  /**
+   * How long a client may read nothing of its response, in milliseconds. The default is one minute.
+   */
   readonly clientTimeout?: number;
 }
 
 const CLIENT_TIMEOUT_MS = 60_000;
-/** Queries that may wait for a connection, as a multiple of the connections. */
+/** The maximum number of waiting queries, as a multiple of the connections. */
 const WAITING_PER_CONNECTION = 16;
 
 function hostHeader({ origin, socketPath }: UpstreamTarget): string {
   return socketPath === undefined ? new URL(origin).host : "localhost";
 }
 
-/** The way of queries to one target: its limiter and its connections. */
+/** The limiter and connections for queries to one target. */
 export class QueryLink {
   /**
-   * Queries wait here and not in the pool, so that one whose client left is forgotten at once, and
-   * no user waits for another one's flood.
+   * Queries wait here rather than in the pool. A query whose client has left is dropped at once,
+   * and no user waits for another user's flood.
    */
   readonly limiter: FairLimiter;
   readonly #pool: ConnectionPool;
-  /** What stands behind the request line. */
   readonly #common: string;
   readonly #start: string;
   readonly #limits: AttemptLimits;
   readonly #metrics: QueryMetrics;
 
-  /** Nothing is connected until it is needed. @param metrics where this way is counted too */
+  /** Connects on first use. */
   constructor(options: QueryLinkOptions, metrics: QueryMetrics) {
     const { target, connections, connectTimeout, responseTimeout } = options;
     const { clientTimeout = CLIENT_TIMEOUT_MS } = options;
@@ -90,23 +88,19 @@ export class QueryLink {
     metrics.include(this.limiter);
   }
 
-  /** A connection that was used before, or a new one. */
   take(): Connection {
     return this.#pool.take();
   }
 
-  /** A new connection. */
   open(): Connection {
     return this.#pool.open();
   }
 
-  /** Sends a query up and streams its answer to the client; `settle` is told what came of it. */
   forward(connection: Connection, query: ForwardedQuery, settle: Settle): void {
     const attempt = new ForwardAttempt(query, connection, this.#limits, this.#metrics, settle);
     connection.send(this.#headOf(query), query.body, attempt);
   }
 
-  /** Sends a query up and holds its answer, which the sink is given. */
   ask(connection: Connection, query: BufferedQuery, sink: AnswerSink): void {
     const answer = new BufferedAnswer(connection, query, sink, this.#metrics.answers);
     const { path, fields, body } = query;
@@ -122,35 +116,30 @@ export class QueryLink {
     return `GET ${path}${this.#common}${fields}\r\n`;
   }
 
-  /** Ends all connections, also those that wait for an answer. */
   close(): void {
     this.#pool.close();
   }
 }
 
-/** Sends queries to the upstream. */
 export interface QueryClient {
-  /** Sends a query up and streams its answer to the client. */
   forward(query: ForwardedQuery): void;
   /**
    * Sends a query for the gateway's own use.
    *
    * @throws Refusal `upstream_unreachable`, `upstream_broken`, `upstream_timeout` or
-   *   `upstream_overloaded`
+   * `upstream_overloaded`
    */
   ask(query: BufferedQuery): Promise<QueryAnswer>;
 }
 
-/** What becomes of a query whose caller gave it up. */
+/** The refusal of a query that its caller canceled. */
 export function givenUp(): Refusal {
   return new Refusal("upstream_broken", { detail: "given up" });
 }
 
-/** How far an attempt that has failed had come. */
 interface Sent {
-  /** True if its connection never stood, so that no byte of it has gone up. */
+  /** True if it never connected, so no byte of the query was sent. */
   readonly isUnsent: boolean;
-  /** True if bytes of an answer have come. */
   readonly hasReceived: boolean;
 }
 
@@ -161,23 +150,22 @@ function overloaded(): Refusal {
 }
 
 /**
- * One query on its way to one of the backends, by one set of rules for retries and failover:
+ * Delivers one query to one of the backends, with the rules for retries and failover:
  *
- * - It waits for a free connection of the least busy live backend; if that is ejected meanwhile, of
- *   the next one.
- * - As long as no byte of it has gone up, it goes to one backend after the other.
- * - A read whose connection broke before a byte of an answer is sent once more, and so is anything
- *   else of which no byte has gone up: to another live backend, or to the same one where there is
- *   none, since it may have been no more than the end of an idle connection.
+ * - It waits for a free connection of the least busy live backend. If that one is ejected, it waits
+ * for the next.
+ * - As long as no byte of it has been sent, it tries one backend after another.
+ * - A read whose connection broke before the first byte of a response is sent once more. So is any
+ * other query of which no byte was sent.
+ * - The repeat goes to another live backend, or to the same one if there is none, because the
+ * upstream may just have closed an idle connection.
  */
 abstract class Delivery<Query extends ForwardedQuery | BufferedQuery> {
   protected readonly query: Query;
   readonly #balancer: LoadBalancer<Backend>;
   #tried: Set<Backend> | undefined;
   #hasWaited = false;
-  /** True once it was sent again. */
   #isRepeat = false;
-  /** Why the last attempt has failed. */
   #failure: Refusal | undefined;
 
   constructor(balancer: LoadBalancer<Backend>, query: Query) {
@@ -185,12 +173,11 @@ abstract class Delivery<Query extends ForwardedQuery | BufferedQuery> {
     this.query = query;
   }
 
-  /** True once nobody waits for the answer any more. */
+  /** True once no one waits for the response. */
   protected abstract get isCancelled(): boolean;
-  /** Has the place left once nobody waits any more; undefined: it is left already. */
+  /** Makes the query leave the queue when its client cancels. Undefined if it has left already. */
   protected abstract hold(place: Place | undefined): void;
   protected abstract attempt(link: QueryLink, connection: Connection, settle: Settle): void;
-  /** Told why there is no answer. */
   protected abstract fail(error: unknown): void;
   protected abstract cancel(): void;
 
@@ -246,7 +233,7 @@ abstract class Delivery<Query extends ForwardedQuery | BufferedQuery> {
         return;
       }
     }
-    // On a new connection: the retry must not meet another stale one.
+    // A retry uses a new connection because another idle one might be stale too.
     const connection = this.#isRepeat ? link.open() : link.take();
     this.attempt(link, connection, (failure, hasReceived) => {
       if (failure !== undefined && !this.isCancelled) {
@@ -284,13 +271,12 @@ abstract class Delivery<Query extends ForwardedQuery | BufferedQuery> {
   }
 }
 
-/** A query whose answer is streamed to the client. */
 class Forwarding extends Delivery<ForwardedQuery> {
   protected get isCancelled(): boolean {
     return this.query.sink.response.destroyed;
   }
 
-  /** The client going away; nothing else may wait for that meanwhile. */
+  /** The query uses `whenClosed` for this while it waits, and nothing else does. */
   protected hold(place: Place | undefined): void {
     this.query.sink.whenClosed = place && (() => place.leave());
   }
@@ -303,11 +289,10 @@ class Forwarding extends Delivery<ForwardedQuery> {
     this.query.fail(error);
   }
 
-  /** The client is gone: there is nobody to answer. */
+  /** The client has left, so there is no one to answer. */
   protected cancel(): void {}
 }
 
-/** A query whose answer the gateway itself has a use for. */
 class Asking extends Delivery<BufferedQuery> {
   readonly #result = Promise.withResolvers<QueryAnswer>();
   readonly answer = this.#result.promise;
@@ -337,7 +322,6 @@ class Asking extends Delivery<BufferedQuery> {
   }
 }
 
-/** Sends queries to whichever of the backends is live and least busy. */
 export function createQueryClient(balancer: LoadBalancer<Backend>): QueryClient {
   return {
     forward: (query) => new Forwarding(balancer, query).start(),

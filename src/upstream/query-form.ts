@@ -1,11 +1,11 @@
 import type { Access, Query } from "../query/query.ts";
 
-/** `CreateTable` as `create_table`. */
+/** Turns `CreateTable` into `create_table`. */
 function snakeCase(operation: string): string {
   return operation.replace(/(?<!^)[A-Z]/g, (letter) => `_${letter}`).toLowerCase();
 }
 
-/** `{"op":"select", ...fields}`: the fields are the client's own bytes. */
+/** `{"op":"select", ...fields}` with the client's own bytes for the fields. */
 function operation(body: Buffer, access: Access): Buffer[] {
   const head = Buffer.from(`{"op":"${snakeCase(access.operation)}",`);
   return [head, body.subarray(access.start + 1, access.end)];
@@ -23,7 +23,7 @@ export function toOpForm(body: Buffer, query: Query): Buffer {
   return Buffer.concat([Buffer.from('["batch"'), ...elements, Buffer.from("]")]);
 }
 
-/** A query in the form that the upstream takes: as it came, or with the operation as a field. */
+/** The query in the upstream's form: unchanged, or with the operation as a field. */
 export function inForm(form: "keyed" | "op", body: Buffer, query: Query): Buffer {
   return form === "keyed" ? body : toOpForm(body, query);
 }
@@ -31,10 +31,10 @@ export function inForm(form: "keyed" | "op", body: Buffer, query: Query): Buffer
 const TAB = 0x09;
 const DELETE = 0x7f;
 
-/** Fields as they are sent, a line each; a list is several lines. */
+/** A list is sent as several lines. */
 export type RequestFields = Readonly<Record<string, string | readonly string[]>>;
 
-/** True for a value without control characters (RFC 9110, section 5.5), in Latin-1. */
+/** True for Latin-1 text without control characters (RFC 9110, section 5.5). */
 function isFieldValue(text: string): boolean {
   for (let at = 0; at < text.length; at++) {
     const code = text.charCodeAt(at);
@@ -48,7 +48,11 @@ function fieldLine(name: string, value: string): string {
   return `${name}: ${value}\r\n`;
 }
 
-/** The lines of the fields (RFC 9110, section 5.5). @throws TypeError for a control character */
+/**
+ * Serializes header fields (RFC 9110, section 5.5).
+ *
+ * @throws TypeError for a control character
+ */
 export function fieldLines(fields: RequestFields): string {
   let lines = "";
   for (const name in fields) {

@@ -16,60 +16,57 @@ import {
 } from "./http1/answer-reader.ts";
 import type { UpstreamTarget } from "./target.ts";
 
-/** A request that was checked and is ready to go up. */
 export interface StreamForward {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   /**
-   * All that goes up: the client's headers that may pass and the gateway's own. The client's body goes
-   * up if they say how long it is, and nothing at all if they do not.
+   * All headers sent upstream: the client's that may pass, and the gateway's own. The client's body
+   * is sent only if they state its length.
    */
   readonly headers: NodeJS.Dict<string | string[]>;
-  /** Headers that the gateway adds to the answer: names and values in turn. */
+  /** Headers that the gateway adds to the response, as alternating names and values. */
   readonly answerHeaders: readonly string[];
   /**
-   * Takes both connections over once the upstream has agreed to another protocol; without it,
-   * nobody asked for one.
+   * Takes over both connections once the upstream has agreed to another protocol. Absent if none
+   * was requested.
    *
-   * @param head what came behind the agreement already
-   * @throws Refusal if it is no agreement to what was asked
+   * @param head bytes received after the agreement
+   * @throws Refusal if the response does not agree to the request
    */
   readonly upgrade?: (answer: IncomingMessage, upstream: Socket, head: Buffer) => void;
 }
 
-/** Carries requests to the upstream, streaming both ways, with back-pressure. */
+/** Forwards requests upstream, streaming in both directions with back-pressure. */
 export interface StreamForwarder {
   /**
-   * Resolves when the answer has gone out or broken off.
+   * Resolves when the response has been sent or was cut off.
    *
-   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as
-   *   nothing of an answer has gone out
+   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as no
+   * part of a response has been sent
    */
   forward(stream: StreamForward): Promise<void>;
 }
 
-/** A reverse proxy: one that has connections of its own. */
 export interface ReverseProxy extends StreamForwarder {
   close(): void;
 }
 
 export interface ReverseProxyOptions {
   readonly target: UpstreamTarget;
-  /** Milliseconds. */
+  /** In milliseconds. */
   readonly connectTimeout: number;
   /** Milliseconds of silence after which the upstream is given up. */
   readonly responseTimeout: number;
 }
 
-/** A stream on its way, and how it fails. */
 interface Underway {
   readonly stream: StreamForward;
   readonly fail: (error: Error) => void;
 }
 
 /**
- * What is sent in the place of the client's own body; undefined if that goes up as it comes. Without
- * a length, its bytes would be read as a request of their own (RFC 9112, section 6.3).
+ * The body sent instead of the client's, or undefined to forward that one. Without a length, its
+ * bytes would be read as a separate request (RFC 9112, section 6.3).
  */
 function bodyOf({ headers }: StreamForward): Readable | undefined {
   const isFramed =
@@ -82,18 +79,17 @@ function proxyTarget({ origin, socketPath }: UpstreamTarget) {
   return { host: "localhost", port: 80, protocol: "http:", socketPath };
 }
 
-/** What a client is told of an answer that cannot be handed on. */
 function asUnfit(cause: unknown): Refusal {
   return cause instanceof Refusal ? cause : new Refusal("upstream_broken", { cause });
 }
 
-/** @throws Refusal `upstream_broken` for content under a status that rules it out */
+/** @throws Refusal `upstream_broken` for content under a status that forbids it */
 async function requireNoContradiction(answer: IncomingMessage, status: number): Promise<void> {
   const { "content-length": length, "transfer-encoding": encoding } = answer.headers;
   const refusal = () => new Refusal("upstream_broken", { detail: `content in a ${status}` });
   if (isContradictory(status, { length, encoding })) throw refusal();
   if (status !== RESET_CONTENT || length !== undefined) return;
-  // Whether it is as empty as it says is known at its end alone.
+  // Only its end shows whether it is really empty.
   const [first] = await Promise.race([once(answer, "data"), once(answer, "end")]);
   if (first !== undefined) throw refusal();
 }
@@ -103,7 +99,7 @@ async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Prom
   const { method } = request;
   const { statusCode: status = 0 } = answer;
   try {
-    // One that changes the protocol and does not say to which: there is nothing to hand on.
+    // A 101 that names no protocol cannot be forwarded.
     if (status === 101) throw new Refusal("upstream_broken", { detail: "101" });
     await requireNoContradiction(answer, status);
     const { rawHeaders: raw } = answer;
@@ -115,9 +111,9 @@ async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Prom
     fail(asUnfit(cause));
     return;
   }
-  // A stream's head is worth something by itself, long before its first event.
+  // The client can use a stream's head long before the first event.
   response.flushHeaders();
-  // Half an answer must not look like a whole one: when one side breaks, so does the other.
+  // A partial response must not look complete. When one side breaks, the other is cut too.
   if (answer.readableEnded) response.end();
   else pipeline(answer, response, () => {});
 }
@@ -137,7 +133,7 @@ function changeProtocol(
   }
 }
 
-/** Opens the reverse proxy; nothing is connected until it is needed. */
+/** Connects on first use. */
 export function createReverseProxy({
   target,
   connectTimeout,
@@ -150,18 +146,19 @@ export function createReverseProxy({
     target: proxyTarget(target),
     proxyTimeout: responseTimeout,
     connectTimeout,
-    // The path goes up as it was sent, and the upstream is addressed by its own name.
+    // The path is forwarded as sent, and `Host` names the upstream.
     toProxy: true,
     changeOrigin: true,
     selfHandleResponse: true,
     ...(isTls ? {} : { agent }),
   });
-  // Set this late, the headers are what goes up: the proxy would tell a DELETE's body as empty.
+  // Set this late, these are the headers that are sent. Otherwise the proxy would declare the body
+  // of a DELETE empty.
   proxy.on("start", (request) => {
     request.headers = underway.get(request)?.stream.headers ?? {};
   });
   proxy.on("proxyReq", (upward: ClientRequest, request, response) => {
-    // However the answer ends, also with a refusal, nothing more goes up.
+    // Once the response ends in any way, including a refusal, nothing more is sent upstream.
     if (response.destroyed) upward.destroy();
     else response.once("close", () => upward.destroy());
     upward.once("timeout", () => underway.get(request)?.fail(new Refusal("upstream_timeout")));

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { Refusal } from "../refusal.ts";
 import type { QueryAnswer } from "./buffered-answer.ts";
 
-/** A further word about a table; one that another process writes otherwise is none. */
+/** An optional note on a table. Ignored if another engine writes it differently. */
 function remark<Of extends z.ZodType>(schema: Of) {
   return schema.optional().catch(undefined);
 }
@@ -28,20 +28,24 @@ const table = z.object({
 const databaseList = z.object({ data: z.object({ databases: z.array(z.string()) }) });
 const tableList = z.object({ data: z.object({ tables: z.array(z.string()) }) });
 const tableDescription = z.object({ data: table });
-/** What the engine answers whose own database is gone. */
+/** The engine's response if its own database is unreachable. */
 const unavailable = z.object({ code: z.literal("database_unavailable") });
 
-/** A table as its database describes it: of all but its columns only what there is to say. */
+/**
+ * A table as described by its database. Properties other than the columns are present only if they
+ * apply.
+ */
 export type TableDescription = Readonly<z.output<typeof table>>;
 
 /**
- * What databases, tables and columns there are, as far as a caller may see them.
+ * Databases, tables and columns, as far as a caller may see them.
  *
- * Its methods throw a Refusal: `no_grant` or another denial for a database that the caller may not
- * read, whether or not it is there; `schema_not_found` for what is not there; and those of queries.
+ * Methods throw a Refusal: `no_grant` or another denial for a database that the caller may not
+ * read, whether or not it exists; `schema_not_found` for what does not exist; and the refusals of
+ * queries.
  */
 export interface SchemaSource<Caller> {
-  /** Whether any place tells what it holds; undefined if that cannot be said. Throws nothing. */
+  /** Whether any upstream describes its databases. Undefined if unknown. Never throws. */
   isOffered(caller: Caller, signal: AbortSignal): Promise<Found>;
   listDatabases(caller: Caller, signal: AbortSignal): Promise<string[]>;
   listTables(caller: Caller, database: string, signal: AbortSignal): Promise<string[]>;
@@ -52,8 +56,8 @@ export interface SchemaSource<Caller> {
     signal: AbortSignal,
   ): Promise<TableDescription>;
   /**
-   * Whether no two rows of joined tables can be equal in these columns, each a `column` or
-   * `table.column`. False also where it cannot be said; throws nothing.
+   * Whether no two rows of the joined tables can be equal in these columns (`column` or
+   * `table.column`). False if unknown. Never throws.
    */
   isUniqueOrder(
     caller: Caller,
@@ -64,46 +68,46 @@ export interface SchemaSource<Caller> {
   ): Promise<boolean>;
 }
 
-/** A place where databases live. */
 export interface SchemaPlace<Caller> {
-  /** True if the database lives there. */
   readonly holds: (database: string) => boolean;
-  /** Asks it for `GET` of a path, on the caller's account. @throws Refusal as of a query */
+  /**
+   * Sends `GET` of a path, charged to the caller.
+   *
+   * @throws Refusal as for a query
+   */
   readonly get: (caller: Caller, path: string, signal: AbortSignal) => Promise<QueryAnswer>;
 }
 
 export interface SchemaSourceOptions<Caller> {
   readonly places: readonly SchemaPlace<Caller>[];
-  /** True if the caller may read the database. */
   readonly maySee: (caller: Caller, database: string) => boolean;
-  /** @throws Refusal that says why the caller may not read the database */
+  /** @throws Refusal with the reason why the caller may not read the database */
   readonly requireSeen: (caller: Caller, database: string) => void;
 }
 
-/** How long it counts that a place tells, or does not tell, what it holds, in milliseconds. */
+/** How long a check result stays valid. */
 const FRESH_MS = 5000;
 
-/** What a check has found: whether the place tells; undefined: it cannot be said just now. */
+/** Whether the upstream describes its databases. Undefined if currently unknown. */
 export type Found = boolean | undefined;
 
 /**
- * Whether a place tells what it holds. It is asked when somebody wants to know, and again after a
- * few seconds, so that one that came up later, or was replaced, is noticed.
+ * Whether an upstream describes its databases. It is checked on demand and again after a few
+ * seconds, to notice one that came up later or was replaced.
  */
 class SchemaOffer<Caller> {
   readonly #check: (caller: Caller, signal: AbortSignal) => Promise<Found>;
   #known: Found;
-  /** `performance.now()` until which that counts. */
   #freshUntil = Number.NEGATIVE_INFINITY;
 
-  /** @param check throws a Refusal for a place that is out of reach */
+  /** @param check throws a Refusal if the upstream is unreachable */
   constructor(check: (caller: Caller, signal: AbortSignal) => Promise<Found>) {
     this.#check = check;
   }
 
   /**
-   * True if the place tells; while it is out of reach, what was so before, and undefined if
-   * nothing was. Never rejects: whoever asks for more learns why it is out of reach.
+   * While the upstream is unreachable, returns the last result, or undefined if there is none.
+   * Never rejects, because later requests report why it is unreachable.
    */
   async isMade(caller: Caller, signal: AbortSignal): Promise<Found> {
     if (performance.now() < this.#freshUntil) return this.#known;
@@ -124,7 +128,7 @@ function parse(body: Buffer): unknown {
   }
 }
 
-/** @throws Refusal for whatever is no success in the documented shape */
+/** @throws Refusal unless the response is a success in the documented shape */
 function read<Schema extends z.ZodType>(
   schema: Schema,
   { status, body }: QueryAnswer,
@@ -143,7 +147,7 @@ function isOffer({ status, body }: QueryAnswer): Found {
   return status < 500 ? false : undefined;
 }
 
-/** Tells what there is by asking each place that answers `GET /schema`, as the engine does. */
+/** Combines all upstreams that answer `GET /schema`, as the engine does. */
 export function createSchemaSource<Caller>(
   options: SchemaSourceOptions<Caller>,
 ): SchemaSource<Caller> {

@@ -1,17 +1,14 @@
-/** Where the upstream listens. */
 export interface UpstreamTarget {
-  /** Scheme, host and port; `http://localhost` for a Unix socket. */
+  /** Scheme, host and port. `http://localhost` for a Unix socket. */
   readonly origin: string;
-  /** The Unix socket's path, if it is one. */
   readonly socketPath: string | undefined;
 }
 
-/** A target as the configuration names it. */
 export function targetName({ origin, socketPath }: UpstreamTarget): string {
   return socketPath === undefined ? origin : `unix:${socketPath}`;
 }
 
-/** Reads `http://host:port`, `https://host:port` or `unix:/path`. */
+/** Parses `http://host:port`, `https://host:port` or `unix:/path`. */
 export function parseTarget(url: string): UpstreamTarget {
   if (url.startsWith("unix:")) {
     return { origin: "http://localhost", socketPath: url.slice("unix:".length) };
@@ -19,7 +16,7 @@ export function parseTarget(url: string): UpstreamTarget {
   return { origin: new URL(url).origin, socketPath: undefined };
 }
 
-/** Host, without the brackets of an IPv6 address, and port of an origin. */
+/** The host is without the brackets of an IPv6 address. */
 export function hostAndPort(origin: string): { host: string; port: number } {
   const { hostname, port, protocol } = new URL(origin);
   return {

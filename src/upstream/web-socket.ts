@@ -6,14 +6,14 @@ import { Refusal } from "../refusal.ts";
 import { answerHeaders } from "./headers.ts";
 import type { StreamForward } from "./reverse-proxy.ts";
 
-/** What a server proves with that it has read a WebSocket handshake (RFC 6455, section 1.3). */
+/** The GUID for proving that a server has read the handshake (RFC 6455, section 1.3). */
 const HANDSHAKE_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/** Milliseconds of silence after which a socket is closed of which one side has ended. */
+/** Half-closed sockets are closed after this much silence. */
 const FAREWELL_MS = 5000;
-/** Listeners of a connection that are no leak: two pipelines and the server want to know its end. */
+/** Two pipelines and the server listen for a connection's end, which is not a leak. */
 const MAX_LISTENERS = 24;
 
-/** True for an answer to this very handshake, and not to something else that looks like one. */
+/** True only for an agreement to this very handshake. */
 function isAgreement({ headers }: IncomingMessage, key: string): boolean {
   const accept = createHash("sha1").update(`${key}${HANDSHAKE_GUID}`).digest("base64");
   const isWebSocket = headers.upgrade?.toLowerCase() === "websocket";
@@ -22,28 +22,27 @@ function isAgreement({ headers }: IncomingMessage, key: string): boolean {
   return isWebSocket && !isFramed && headers["sec-websocket-accept"] === accept;
 }
 
-/** Carries bytes both ways with back-pressure: each way as fast as they are taken. */
 function splice(client: Socket, upstream: Socket, idleTimeout: number): void {
-  // All that is said either way passes here: one clock is enough.
+  // All bytes of both directions pass through here, so one timer is enough.
   client.setTimeout(idleTimeout, () => client.destroy());
   for (const side of [client, upstream]) {
     side.setNoDelay(true).setMaxListeners(MAX_LISTENERS);
-    // One that comes when both ways are over has nobody left to tell.
+    // An error after both directions have ended concerns no one.
     side.on("error", () => {});
     side.once("end", () => client.setTimeout(Math.min(idleTimeout, FAREWELL_MS)));
   }
-  // When one side breaks, so does the other; when one ends, the other may say its last.
+  // When one side breaks, the other is closed. When one side ends, the other may still send.
   pipeline(client, upstream, () => {});
   pipeline(upstream, client, () => {});
 }
 
 /**
- * The stream of a WebSocket handshake. Once the upstream has agreed, and no sooner, what the client
- * says goes up. Another answer than an agreement goes to the client as any answer does.
+ * Prepares the stream of a WebSocket handshake. Client data is forwarded only after the upstream
+ * has agreed. Any other response is sent to the client as usual.
  *
- * @param stream the request, with a `Sec-WebSocket-Key`, and an answer that is written to a
- *   connection which nobody else reads
- * @param idleTimeout milliseconds without a byte either way (the idle timeout) until it is closed
+ * @param stream the request with a `Sec-WebSocket-Key`, and a response on a connection that no one
+ * else reads
+ * @param idleTimeout milliseconds without a byte in either direction before it is closed
  */
 export function asWebSocket(stream: StreamForward, idleTimeout: number): StreamForward {
   const { request, response, headers, answerHeaders: added } = stream;

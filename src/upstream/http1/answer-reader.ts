@@ -1,40 +1,43 @@
 import type { Lease, Release } from "./connection.ts";
 
-/** An answer that does not follow RFC 9112, or that could be read in two ways. */
+/** A response that violates RFC 9112 or is ambiguous. */
 export class BrokenAnswerError extends Error {
   override readonly name = "BrokenAnswerError";
 }
 
-/** Where the body of an answer ends (RFC 9112, section 6.3). */
+/** How the end of a response body is determined (RFC 9112, section 6.3). */
 type Framing = "none" | "length" | "chunked" | "close";
 
-/** The head of an answer. */
 export interface AnswerHead {
   readonly status: number;
-  /** Names and values in turn, as they came. */
+  /** Alternating names and values as received. */
   readonly headers: readonly string[];
   readonly framing: Framing;
-  /** Bytes of the body if `framing` is `length`. */
+  /** The body size in bytes if `framing` is `length`. */
   readonly length: number;
-  /** False if the connection ends with this answer. */
+  /** False if the connection ends with this response. */
   readonly isKept: boolean;
-  /** Seconds for which the upstream says it keeps the connection, if it says so. */
+  /** The keep-alive timeout that the upstream announces, in seconds. */
   readonly keepSeconds: number | undefined;
 }
 
 const statusLine = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?\r\n/;
-/** Lines of a field each: no space before the colon, no folding, no control characters. */
+/** Strict header lines: no space before the colon, no line folding, no control characters. */
 const fieldLines = /^(?:[\w!#$%&'*+.^`|~-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/;
 const digits = /^\d{1,15}$/;
 
-/** What the fields say of the framing, before the rules on them are applied. */
+/** The framing fields as received, before they are checked. */
 class FramingFields {
   length: string | undefined;
   encoding: string | undefined;
   connection = "";
   keepAlive = "";
 
-  /** Takes note of a field by its lower-case name. @throws BrokenAnswerError for a second length */
+  /**
+   * Records a field by its lower-case name.
+   *
+   * @throws BrokenAnswerError for a second length
+   */
   note(name: string, value: string): void {
     if (name === "content-length") {
       if (this.length !== undefined) throw new BrokenAnswerError("several Content-Length");
@@ -50,7 +53,7 @@ class FramingFields {
   }
 }
 
-/** Length of the shortest name that says something of the framing, and of the longest. */
+/** Lengths of the shortest and longest names of framing fields, to skip others quickly. */
 const SHORTEST = "connection".length;
 const LONGEST = "transfer-encoding".length;
 
@@ -70,12 +73,12 @@ function framingOf(fields: FramingFields, status: number, minor: string): Framin
   return length === undefined ? "close" : "length";
 }
 
-/** The head that was read before. Many are the same again, and most have the same names. */
+/** The previous head. Many heads are identical, and most have the same names. */
 let latest: { readonly text: string; readonly head: AnswerHead } | undefined;
 
 /**
- * The name of a field; the very string that stood in its place in the head before, if it is the same
- * again: that costs less whoever looks it up.
+ * The name of a field. If the previous head has the same name in this position, reuses its string,
+ * which makes later lookups cheaper.
  */
 function nameIn(block: string, from: number, to: number, before: string | undefined): string {
   if (before?.length === to - from && block.startsWith(before, from)) return before;
@@ -86,7 +89,6 @@ function isSpace(code: number): boolean {
   return code === 0x20 || code === 0x09;
 }
 
-/** A field's value without the space around it. */
 function valueIn(block: string, from: number, to: number): string {
   let start = from;
   let end = to;
@@ -96,10 +98,10 @@ function valueIn(block: string, from: number, to: number): string {
 }
 
 /**
- * Reads the head of an answer.
+ * Parses the head of a response.
  *
  * @param text status line and fields in Latin-1, each with its CRLF, without the empty line
- * @throws BrokenAnswerError unless it follows RFC 9112 to the letter
+ * @throws BrokenAnswerError unless it follows RFC 9112 strictly
  */
 export function parseAnswerHead(text: string): AnswerHead {
   if (latest?.text === text) return latest.head;
@@ -108,7 +110,7 @@ export function parseAnswerHead(text: string): AnswerHead {
   return head;
 }
 
-/** @param before the headers of another head */
+/** @param before the headers of an earlier head */
 function parse(text: string, before: readonly string[]): AnswerHead {
   const line = statusLine.exec(text);
   if (line === null) throw new BrokenAnswerError("malformed status line");
@@ -150,33 +152,31 @@ function keepSecondsOf(keepAlive: string): number | undefined {
   return seconds === undefined ? undefined : Number(seconds);
 }
 
-/** Answers whose status says that they have no content (RFC 9110, sections 8.6 and 15). */
+/** Statuses without content (RFC 9110, sections 8.6 and 15). */
 
 const NO_CONTENT = 204;
 export const RESET_CONTENT = 205;
 export const NOT_MODIFIED = 304;
 
-/** How an answer's head says where its content ends; undefined for a field that is not there. */
 interface Framed {
   readonly length: string | undefined;
   readonly encoding: string | undefined;
 }
 
 /**
- * True for a head that tells of content which its status rules out: one reader goes by the status,
- * another one waits for the content, and takes the next answer for it.
+ * True for a head that announces content under a status that forbids it. One parser follows the
+ * status. Another waits for the content and takes the next response for it.
  */
 export function isContradictory(status: number, { length, encoding }: Framed): boolean {
   if (status < 200 || status === NO_CONTENT) return length !== undefined || encoding !== undefined;
   return status === RESET_CONTENT && length !== undefined && Number(length) !== 0;
 }
 
-/** True for a status under which no content follows, whatever the head says. */
 function isBodiless(status: number): boolean {
   return status < 200 || status === NO_CONTENT || status === NOT_MODIFIED;
 }
 
-/** True if a 304 may say how long the content is that it spares: to a conditional GET or HEAD. */
+/** True if a 304 may state the length of the content it replaces: for a conditional GET or HEAD. */
 export function maySpareContent(
   method: string | undefined,
   headers: NodeJS.Dict<string | readonly string[]>,
@@ -186,7 +186,7 @@ export function maySpareContent(
   return isConditional && (method === "GET" || method === "HEAD");
 }
 
-/** The value of a field by its lower-case name; of several, all of them. */
+/** The value of a field by its lower-case name. Several values are joined. */
 export function fieldIn({ headers }: AnswerHead, name: string): string | undefined {
   let value: string | undefined;
   for (let at = 0; at + 1 < headers.length; at += 2) {
@@ -197,41 +197,38 @@ export function fieldIn({ headers }: AnswerHead, name: string): string | undefin
   return value;
 }
 
-/** The headers, names and values in turn, without `Content-Length`. */
+/** Headers without `Content-Length`, as alternating names and values. */
 export function withoutLength(raw: readonly string[]): readonly string[] {
   return raw.filter((_, at) => raw[at - (at % 2)]?.toLowerCase() !== "content-length");
 }
 
-/** Characters of a line that gives a chunk's size, with its extensions. */
+/** In characters, including chunk extensions. */
 const LONGEST_SIZE_LINE = 1024;
-/** Characters of all trailer fields together. */
+/** In characters, for all trailer fields together. */
 const LONGEST_TRAILER = 16 * 1024;
 const CR = 0x0d;
 const LF = 0x0a;
 
-/** A size of up to 12 hexadecimal digits, and extensions, which mean nothing here. */
+/** A size of up to 12 hexadecimal digits, and extensions, which are ignored. */
 const sizeLine = /^([0-9A-Fa-f]{1,12})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/;
 const trailerLine = /^[\w!#$%&'*+.^`|~-]+:[\t\x20-\x7e\x80-\xff]*$/;
 
 type Expected = "size" | "data" | "data-end" | "trailer";
 
 /**
- * Takes a chunked body apart as it comes (RFC 9112, section 7.1). Trailer fields are dropped, as a
- * recipient that does not know them may (section 7.1.2).
+ * Incremental parser for a chunked body (RFC 9112, section 7.1). Trailer fields are dropped, as
+ * section 7.1.2 allows.
  */
 class ChunkedBody {
   #expected: Expected = "size";
-  /** What has come of a line whose end has not. */
   #line = "";
-  /** Bytes of the present chunk that are still to come. */
+  /** Remaining bytes of the current chunk. */
   #left = 0;
   #trailer = 0;
 
   /**
-   * Reads bytes of the body.
-   *
-   * @param onData is given each piece of content
-   * @returns where the body ends in `bytes`, or -1 if it goes on behind them
+   * @param onData called with each piece of content
+   * @returns the offset in `bytes` at which the body ends, or -1 if it continues
    * @throws BrokenAnswerError
    */
   read(bytes: Buffer, onData: (piece: Buffer) => void): number {
@@ -265,7 +262,11 @@ class ChunkedBody {
     return this.#expected === "trailer" ? LONGEST_TRAILER : 0;
   }
 
-  /** Reads a line whose LF has come. @returns true if it was the body's last */
+  /**
+   * Parses a complete line.
+   *
+   * @returns true if it was the last line of the body
+   */
   #endLine(): boolean {
     if (this.#line.charCodeAt(this.#line.length - 1) !== CR) {
       throw new BrokenAnswerError("a line of the chunked body does not end with CRLF");
@@ -296,44 +297,40 @@ class ChunkedBody {
   }
 }
 
-/** Bytes of the head of an answer, at most. */
+/** In bytes. */
 const LARGEST_HEAD = 16 * 1024;
-/** Bytes up to which the last piece of an answer is handed over with its end. */
+/** A last piece of up to this many bytes is delivered together with the end. */
 const SHORT_LAST = 4096;
 const SWITCHING_PROTOCOLS = 101;
 const headEnd = Buffer.from("\r\n\r\n");
 const nothing = Buffer.alloc(0);
 
-/** Takes an answer as it comes. `onEnd` or `onError` is the last that it hears. */
+/** Receives a response as it arrives. `onEnd` or `onError` is the last call. */
 export interface AnswerReceiver {
-  /** The first byte has come. */
   onBytes(): void;
-  /** An interim answer (RFC 9110, section 15.2). */
+  /** Called for interim responses (RFC 9110, section 15.2). */
   onInterim(): void;
   onHead(head: AnswerHead): void;
-  /** @param release to be called when the piece is of no more use: its memory serves again */
+  /** @param release call it when the piece is no longer needed, so that its memory can be reused */
   onData(piece: Buffer, release: Release): void;
-  /** @param last the last piece, if it is short and came with the end; not to be kept */
+  /** @param last the last piece, if it is short and arrived with the end; do not keep it */
   onEnd(last: Buffer | undefined): void;
   onError(error: Error): void;
 }
 
-/** How an answer ended. */
 export interface AnswerEnd {
-  /** The last piece, if it is short and came with the end. */
+  /** The last piece, if it is short and arrived with the end. */
   readonly last: Buffer | undefined;
-  /** Bytes behind the answer, which nobody has asked for. */
+  /** Bytes after the response that were not requested. */
   readonly surplus: number;
 }
 
-/** Reads one answer out of the bytes of its connection, and hands it on as it comes. */
+/** Parses one response from the bytes of its connection and delivers it as it arrives. */
 export class AnswerReader {
   readonly receiver: AnswerReceiver;
-  /** Undefined until it has come. */
   head: AnswerHead | undefined;
-  /** What has come of a head that is not complete. */
   #pending: Buffer = nothing;
-  /** Bytes of a measured body that are still to come. */
+  /** Remaining bytes of a body with known length. */
   #left = 0;
   #chunks: ChunkedBody | undefined;
   #hasBytes = false;
@@ -343,15 +340,13 @@ export class AnswerReader {
     this.receiver = receiver;
   }
 
-  /** Hands nothing more on, also not of what is read just now. */
+  /** Delivers nothing more, including data that is being read now. */
   stop(): void {
     this.#isStopped = true;
   }
 
   /**
-   * Reads on.
-   *
-   * @returns how the answer ended; undefined if more of it is to come
+   * @returns how the response ended, or undefined if it continues
    * @throws BrokenAnswerError
    */
   read(bytes: Buffer, lease: Lease): AnswerEnd | undefined {

@@ -3,9 +3,9 @@ import { ConnectionError } from "../failure.ts";
 import { hostAndPort, type UpstreamTarget } from "../target.ts";
 import { Connection, type ConnectionTimeouts, ReadBuffer } from "./connection.ts";
 
-/** Milliseconds for which a connection is kept idle, unless the upstream says otherwise. */
+/** How long a connection is kept idle, unless the upstream announces a timeout. */
 const IDLE_MS = 4000;
-/** Milliseconds before the upstream's own limit at which an idle connection is not used any more. */
+/** How long before the upstream's own timeout an idle connection is no longer used. */
 const IDLE_MARGIN_MS = 1000;
 const LONGEST_IDLE_MS = 600_000;
 
@@ -15,7 +15,6 @@ interface Idle {
   readonly until: number;
 }
 
-/** Opens sockets to a target; nothing is sent on them yet. */
 function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpts) => Socket {
   if (socketPath !== undefined) return (onread) => connectPlain({ path: socketPath, onread });
   const address = hostAndPort(origin);
@@ -23,7 +22,7 @@ function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpt
     return (onread) => connectPlain({ ...address, noDelay: true, onread });
   }
   const options = { ...address, servername: address.host, ALPNProtocols: ["http/1.1"] };
-  // Loaded for it alone: TLS takes 5 MB.
+  // Loaded only for https targets, because TLS takes 5 MB.
   const { connect: connectTls } = process.getBuiltinModule("node:tls");
   return (onread) => {
     const withReads = { ...options, onread };
@@ -31,12 +30,11 @@ function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpt
   };
 }
 
-/** The connection pool of one upstream: connections that are kept between requests. */
 export class ConnectionPool {
   readonly #open: (onread: OnReadOpts) => Socket;
   readonly #timeouts: ConnectionTimeouts;
   readonly #all = new Set<Connection>();
-  /** Those that wait for a request; the one that was used last is used next. */
+  /** Idle connections. The one used last is reused first. */
   readonly #idle: Idle[] = [];
 
   constructor(target: UpstreamTarget, timeouts: ConnectionTimeouts) {
@@ -44,7 +42,7 @@ export class ConnectionPool {
     this.#timeouts = timeouts;
   }
 
-  /** A connection that was used before, or a new one. */
+  /** An idle connection if there is one, otherwise a new one. */
   take(): Connection {
     const now = performance.now();
     for (let next = this.#idle.pop(); next !== undefined; next = this.#idle.pop()) {
@@ -54,7 +52,7 @@ export class ConnectionPool {
     return this.open();
   }
 
-  /** A new connection. */
+  /** Always opens a new connection. */
   open(): Connection {
     const reads = new ReadBuffer();
     const socket = this.#open(reads.onread);
@@ -74,7 +72,7 @@ export class ConnectionPool {
     }
   };
 
-  /** Ends all connections, also those that wait for an answer. */
+  /** Closes all connections, including those that wait for a response. */
   close(): void {
     for (const connection of this.#all) connection.abort(new ConnectionError("closed"));
     this.#idle.length = 0;

@@ -8,24 +8,23 @@ import {
 } from "./answer-reader.ts";
 
 /**
- * Bytes that are read at once. With 64 KiB an answer of 10 MB costs twice the processor time; the
- * system backs only the pages that are written to.
+ * The read size in bytes. With 64 KiB, a response of 10 MB takes twice the CPU time. The system
+ * allocates only pages that are written to.
  */
 const CAPACITY = 256 * 1024;
-/** Bytes from which on what was read is lent as it lies, and not copied. */
+/** Reads of at least this many bytes are lent without copying. */
 const LENT_FROM = 8 * 1024;
-/** Buffers that are kept besides the one that is read to. */
+/** Buffers that are kept besides the current one. */
 const SPARE = 2;
 
-/** What to call, once, when lent bytes are of no more use. */
+/** Call it once when lent bytes are no longer needed. */
 export type Release = () => void;
 
-/** What was read, for as long as the call that hands it over; whoever wants it longer holds it. */
+/** Makes bytes usable beyond the call that delivers them. Call `hold` to keep them longer. */
 export interface Lease {
   hold(): Release;
 }
 
-/** The lease of a buffer. */
 class BufferLease implements Lease {
   readonly #giveBack: Release;
   #holders = 0;
@@ -34,7 +33,7 @@ class BufferLease implements Lease {
     this.#giveBack = giveBack;
   }
 
-  /** Lends to one more. */
+  /** Adds a holder. The buffer is reused when all holders have released it. */
   hold(): Release {
     this.#holders++;
     let isHeld = true;
@@ -48,22 +47,20 @@ class BufferLease implements Lease {
 }
 
 const nothing = (): void => {};
-/** Of bytes that belong to whoever gets them. */
+/** For bytes that the receiver owns. */
 const owned: Lease = { hold: () => nothing };
 
 /**
- * Where one socket reads to. New memory for each read would cost a small answer more than all that
- * is done with it, and have the collector go through the whole heap after every few large ones. So
- * what is short is copied out, and what is long is lent: the buffer serves again when all of it has
- * been given back, and meanwhile another one is read to.
+ * The read buffer of one socket. New memory per read would cost more than the rest of handling a
+ * small response, and would trigger a full garbage collection after every few large ones. Short
+ * reads are copied out. Long reads are lent, and another buffer is used until all of the lent one
+ * is released.
  */
 export class ReadBuffer {
   #bytes: Buffer<ArrayBuffer> = Buffer.allocUnsafeSlow(CAPACITY);
   readonly #spare: Buffer<ArrayBuffer>[] = [];
-  /** Takes what was read. */
   take: (bytes: Buffer, lease: Lease) => void = nothing;
 
-  /** What the socket is to be made with. */
   readonly onread: OnReadOpts = {
     buffer: () => this.#bytes,
     callback: (length) => {
@@ -98,63 +95,55 @@ function writeAll(): void {
 }
 
 /**
- * Puts off a write to a socket until all that has arrived was read, so that the writes of a turn of
- * the event loop are made one right after the other. A reader that is asleep has to be woken, which
- * costs as much as the write itself; while it reads the first, the others find it awake.
+ * Defers a write until all pending input is read, so that the writes of one event loop turn run in
+ * a row. Waking a sleeping reader costs as much as the write itself. While it handles the first
+ * write, the others find it awake.
  *
- * @param write throws nothing
+ * @param write must not throw
  */
 export function writeTogether(write: () => void): void {
   if (writes.push(write) === 1) setImmediate(writeAll);
 }
 
-/** Bytes up to which head and body of a request are put together and sent with one call. */
+/** Head and body up to this many bytes in total are combined and sent with one call. */
 const SENT_AT_ONCE = 16 * 1024;
 
-/** Where a request is put together; memory of its own would cost each one more than the copy. */
+/** Buffer for combining requests. Allocating one per request would cost more than the copy. */
 let scratch = Buffer.allocUnsafeSlow(SENT_AT_ONCE);
 
-/** Milliseconds that are waited. */
+/** In milliseconds. */
 export interface ConnectionTimeouts {
-  /** For the connection. */
   readonly connect: number;
-  /** For the head of an answer, and between two parts of its body. */
+  /** For the head of a response, and between two parts of its body. */
   readonly response: number;
 }
 
-/** What a connection is made on. */
 interface Wire {
-  /** It connects just now. */
   readonly socket: Socket;
   readonly reads: ReadBuffer;
-  /** What it emits when it may be written to: for TLS, once the peer is known. */
+  /** The event after which the socket is writable. For TLS, the peer has been verified by then. */
   readonly ready: "connect" | "secureConnect";
 }
 
 /**
- * One HTTP/1.1 connection to the upstream, with one request on it at a time. Whatever comes without
- * having been asked for, or does not follow the grammar, ends it: an answer is never taken for
- * another request's.
+ * One HTTP/1.1 connection to the upstream with one request at a time. Unrequested or malformed data
+ * closes it, so a response is never taken for that of another request.
  */
 export class Connection {
-  /** True once it ends: it must not carry another request. */
   isOver = false;
   readonly #socket: Socket;
   readonly #isEncrypted: boolean;
   readonly #timeouts: ConnectionTimeouts;
   readonly #onIdle: (connection: Connection, keepSeconds: number | undefined) => void;
-  /** Of the answer that is waited for. */
   #reader: AnswerReader | undefined;
-  /** True once it stands. */
   #isReady = false;
-  /** The request that is still to be written. */
   #unsent: { readonly head: string; readonly body: Buffer } | undefined;
   #isPaused = false;
-  /** True if the rest of an answer may come as slowly as it likes. */
+  /** True if the rest of the response has no timeout. */
   #isPatient = false;
   #sentAt = 0;
 
-  /** @param onIdle is told when an answer has ended and the connection may carry another request */
+  /** @param onIdle called when a response has ended and the connection can be reused */
   constructor(
     { socket, reads, ready }: Wire,
     timeouts: ConnectionTimeouts,
@@ -173,18 +162,14 @@ export class Connection {
     socket.once("close", () => this.#fail(new ConnectionError("closed")));
   }
 
-  /**
-   * Sends a request; the answer goes to `receiver`.
-   *
-   * @param head request line and fields in Latin-1, with the empty line
-   */
+  /** @param head request line and fields in Latin-1, including the empty line */
   send(head: string, body: Buffer, receiver: AnswerReceiver): void {
     this.#reader = new AnswerReader(receiver);
     this.#unsent = { head, body };
     if (this.#isReady) writeTogether(this.#write);
   }
 
-  /** True as long as no byte of the request has gone out. */
+  /** True until the first byte of the request has been sent. */
   get isUnsent(): boolean {
     return this.#unsent !== undefined;
   }
@@ -200,12 +185,12 @@ export class Connection {
     const { head, body } = this.#unsent;
     this.#unsent = undefined;
     this.#sentAt = performance.now();
-    // TLS reads what it encrypts later on.
+    // TLS encrypts later, so it needs a buffer that is not reused.
     if (!this.#isEncrypted && head.length + body.length <= SENT_AT_ONCE) {
       scratch.write(head, "latin1");
       body.copy(scratch, head.length);
       this.#socket.write(scratch.subarray(0, head.length + body.length));
-      // What the system has not taken at once is still to be read from there.
+      // The system has not taken all bytes yet, so this buffer must not be overwritten.
       if (this.#socket.writableLength > 0) scratch = Buffer.allocUnsafeSlow(SENT_AT_ONCE);
       return;
     }
@@ -223,23 +208,22 @@ export class Connection {
   resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
-    // The time for which nobody wanted to read is not the upstream's.
+    // Time during which the client did not read does not count against the upstream.
     if (!this.isOver && !this.#isPatient) this.#socket.setTimeout(this.#timeouts.response);
     this.#socket.resume();
   }
 
-  /** Lets the rest of the answer come as slowly as it likes. */
+  /** Removes the timeout for the rest of the response. */
   waitLong(): void {
     this.#isPatient = true;
     this.#socket.setTimeout(0);
   }
 
-  /** Ends the connection; whoever waits for an answer on it is told `error`. */
+  /** Closes the connection. The receiver gets `error`. */
   abort(error: Error): void {
     this.#fail(error);
   }
 
-  /** Ends the connection for which nobody waits. */
   destroy(): void {
     this.isOver = true;
     this.#socket.destroy();
@@ -260,7 +244,7 @@ export class Connection {
 
   #onSocketEnd(): void {
     const reader = this.#reader;
-    // Without a length, the end of the connection is the end of the answer.
+    // Without a length, the end of the connection is the end of the response.
     if (reader?.head?.framing === "close") this.#finish(reader, undefined);
     else this.#fail(new ConnectionError("closed"));
   }
@@ -268,7 +252,7 @@ export class Connection {
   #onBytes(bytes: Buffer, lease: Lease): void {
     const reader = this.#reader;
     if (reader === undefined || this.#unsent !== undefined) {
-      // Such as a 408, by which an upstream ends a connection that was idle for too long.
+      // For example a 408, with which an upstream ends an idle connection.
       this.#fail(new ConnectionError("closed"));
       return;
     }
@@ -282,7 +266,10 @@ export class Connection {
     }
   }
 
-  /** A head that comes bit by bit, or after many others, never lets the connection stand still. */
+  /**
+   * A head that arrives byte by byte, or after many interim ones, would never trigger the socket's
+   * idle timeout.
+   */
   #requireInTime(): void {
     if (performance.now() - this.#sentAt > this.#timeouts.response) {
       throw new ConnectionError("response-timeout");
@@ -290,12 +277,15 @@ export class Connection {
   }
 
   #end(reader: AnswerReader, { last, surplus }: AnswerEnd): void {
-    // An answer before the whole request was sent leaves the connection with a rest of that.
+    // After an early response, the connection still holds unsent bytes of the request.
     if (surplus > 0 || this.#hasRest()) this.destroy();
     this.#finish(reader, last);
   }
 
-  /** TLS tells a turn of the event loop later that a request is out; a short one is out at once. */
+  /**
+   * True if part of the request is unsent. TLS reports writes one event loop turn late, but a short
+   * request is sent at once.
+   */
   #hasRest(): boolean {
     return this.#socket.writableLength > (this.#isEncrypted ? SENT_AT_ONCE : 0);
   }
@@ -303,7 +293,7 @@ export class Connection {
   #finish({ receiver, head }: AnswerReader, last: Buffer | undefined): void {
     this.#reader = undefined;
     if (head?.isKept !== true) this.destroy();
-    // Before the answer is handed on: who is served next takes this connection.
+    // Done before the response is delivered, so that the next request can use this connection.
     if (!this.isOver) this.#becomeIdle(head?.keepSeconds);
     receiver.onEnd(last);
   }
