@@ -49,8 +49,7 @@ function readerOf(bytes: Buffer): JsonReader {
  * Visits the members of one JSON object without building their values.
  *
  * @throws JsonFault for invalid UTF-8, a byte-order mark, anything but one object, a duplicate key
- * at
- * any depth, a lone surrogate, and nesting over 64
+ *   at any depth, a lone surrogate, and nesting over 64
  * @param read reads the values, and must be as strict
  */
 export function* visitMembers(

@@ -166,8 +166,7 @@ export class RowReader {
    * Reads a row and reports its columns to the listener.
    *
    * @param isElement true for an element of an array whose index ends the path. Then following rows
-   * of
-   * the usual form are read as well
+   *   of the usual form are read as well
    * @throws QueryRefused
    */
   read(listener: ColumnListener, isElement: boolean): Rest {
