@@ -1,7 +1,7 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import type { Refusal } from "../refusal.ts";
 
-/** Text that is HTML already and goes into a page as it is. */
+/** HTML that goes into a page unescaped. */
 export class Html {
   readonly #text: string;
 
@@ -22,7 +22,7 @@ const entities: Readonly<Record<string, string>> = {
   "'": "&#39;",
 };
 
-/** What may stand in a page: HTML, or text, which is escaped. */
+/** A part of a page: HTML, or text, which is escaped. */
 type Part = Html | string | readonly Html[];
 
 function toText(part: Part): string {
@@ -31,29 +31,28 @@ function toText(part: Part): string {
   return part.map(String).join("");
 }
 
-/** Puts HTML together; everything that is not HTML already is escaped. */
+/** Builds HTML from a template; text is escaped. */
 export function html(strings: TemplateStringsArray, ...parts: Part[]): Html {
   return new Html(
     strings.map((text, at) => text + (at < parts.length ? toText(parts[at] ?? "") : "")).join(""),
   );
 }
 
-/** Nothing, where something might stand. */
 export const nothing = new Html("");
 
-/** A moment to the minute, in UTC. @param seconds since the epoch */
+/** Formats a moment to the minute, in UTC. @param seconds since the epoch */
 export function dateOf(seconds: number): string {
   return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }
 
-/** Makes and checks the token that a form carries. */
+/** Creates and checks form tokens. */
 export interface FormGuard {
   tokenFor(name: string): string;
   isRight(name: string, token: string | undefined): boolean;
 }
 
 /**
- * A form's token is bound to a name that the browser's cookie says too: a page elsewhere can neither
+ * Binds a form's token to a name that the browser also has in a cookie. A foreign page can neither
  * read the token nor make the browser send it with another cookie.
  */
 export function createFormGuard(secret: Uint8Array): FormGuard {
@@ -69,7 +68,7 @@ export function createFormGuard(secret: Uint8Array): FormGuard {
   };
 }
 
-/** Why somebody could not log in; says no more than `/login` does. */
+/** Explains a failed login without revealing more than `/login` does. */
 export function explainLogin({ code, message, retryAfter = 0 }: Refusal): string {
   if (code === "credentials_invalid") return "The username or the password is wrong.";
   const wait =
@@ -80,13 +79,12 @@ export function explainLogin({ code, message, retryAfter = 0 }: Refusal): string
   return `${message}.`;
 }
 
-/** Says above the fields of a login why the last try has failed. */
 export function loginError(error: string | undefined): Html {
   if (error === undefined) return nothing;
   return html`<div class="note error" role="alert" id="error"><p>${error}</p></div>`;
 }
 
-/** The fields of a login, with what was typed as the username the last time. */
+/** The fields of a login, filled with the username of the last attempt. */
 export function loginFields(username: string, error: string | undefined): Html {
   const described = error === undefined ? nothing : html` aria-describedby="error"`;
   const focus = html` autofocus`;
@@ -101,7 +99,9 @@ export function loginFields(username: string, error: string | undefined): Html {
 </div>`;
 }
 
-/** The style of every page; colours keep a contrast of 4.5 to 1 and more, light and dark. */
+/**
+ * Style of every page. Colors keep a contrast of at least 4.5:1 in the light and the dark theme.
+ */
 export const style = `
 :root {
   color-scheme: light dark;
