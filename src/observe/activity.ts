@@ -1,4 +1,4 @@
-/** When users and their applications last logged in and last were allowed something. */
+/** When users and their applications last logged in and last had a request allowed. */
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import * as z from "zod";
@@ -7,14 +7,12 @@ import { replaceFile } from "../files/atomic.ts";
 import { giveToDirectoryOwner } from "../files/guarded.ts";
 import type { Log } from "./log.ts";
 
-/** Milliseconds after which what was noted is written. */
 const WRITE_AFTER_MS = 5000;
-/** Milliseconds between two writes. */
 const WRITE_EVERY_MS = 60_000;
-/** Seconds after which what was not used is forgotten. */
+/** Seconds without use after which an entry is dropped. */
 export const FORGOTTEN_AFTER = 400 * 86_400;
 
-/** What is known of a user, or of one of its applications. Epoch seconds; 0 for never. */
+/** Epoch seconds; 0 for never. */
 export interface LastActivity {
   readonly login: number;
   readonly use: number;
@@ -23,15 +21,15 @@ const never: LastActivity = { login: 0, use: 0 };
 
 const fileShape = z.record(z.string(), z.tuple([z.int(), z.int()]));
 
-/** Each process of a gateway keeps a file of its own. */
+/** Each process of a gateway has its own file. */
 const fileName = /^activity\.\d+\.json$/;
 
-/** No username has a space. */
+/** Unambiguous, because no username contains a space. */
 function keyOf(user: string, client: string | undefined): string {
   return client === undefined ? user : `${user} ${client}`;
 }
 
-/** One that cannot be read tells nothing: it is no reason not to start. */
+/** An unreadable file counts as empty and does not prevent the start. */
 function readActivityFile(file: string): [key: string, activity: LastActivity][] {
   try {
     const known = Object.entries(fileShape.parse(JSON.parse(readFileSync(file, "utf8"))));
@@ -41,14 +39,11 @@ function readActivityFile(file: string): [key: string, activity: LastActivity][]
   }
 }
 
-/** Where a process keeps what it has noted. */
 export interface ActivityPlace {
-  /** What is known from before. */
   load(): Iterable<readonly [key: string, activity: LastActivity]>;
   write(known: ReadonlyMap<string, LastActivity>): Promise<void>;
 }
 
-/** A file of its own for each process. @param number of the process among those of a gateway */
 export function activityFile(serviceDirectory: string, number: number): ActivityPlace {
   const file = path.join(serviceDirectory, `activity.${number}.json`);
   return {
@@ -61,7 +56,6 @@ export function activityFile(serviceDirectory: string, number: number): Activity
   };
 }
 
-/** Notes activity of the requests of one process. */
 export class ActivityNotes {
   readonly #place: ActivityPlace;
   readonly #log: Log;
@@ -81,7 +75,7 @@ export class ActivityNotes {
     this.#known = new Map(recent.map(([key, activity]) => [key, { ...activity }]));
   }
 
-  /** Notes that a user was allowed something, by an application if there is one. */
+  /** Records an allowed request or login of a user, by an application if `client` is set. */
   note(user: string, client: string | undefined, isLogin = false): void {
     const now = epochSeconds();
     this.#noteKey(user, now, isLogin);
@@ -117,14 +111,13 @@ export class ActivityNotes {
     }
   }
 
-  /** Writes what is not written yet. */
   async close(): Promise<void> {
     if (this.#timer !== undefined) await this.#write();
     await this.#writing;
   }
 }
 
-/** What all processes of a gateway have written down. */
+/** The activity that all processes of a gateway have written. */
 export class KnownActivity {
   readonly #known = new Map<string, LastActivity>();
 
@@ -138,13 +131,11 @@ export class KnownActivity {
     }
   }
 
-  /** Of a user, or of one of its applications. */
   of(user: string, client?: string): LastActivity {
     return this.#known.get(keyOf(user, client)) ?? never;
   }
 }
 
-/** What all processes of a service directory have written down. */
 export function activityIn(serviceDirectory: string): KnownActivity {
   const files = namesIn(serviceDirectory).filter((name) => fileName.test(name));
   return new KnownActivity(

@@ -1,18 +1,16 @@
 import { z } from "zod";
 
-/** Lines of an audit file among its bytes. */
-
-/** A line that is longer was not written by the gateway. */
+/** The gateway writes no line longer than this. */
 export const LONGEST_LINE = 4 * 1024 * 1024;
 export const NEWLINE = 0x0a;
 
-/** Whole lines of a file, one behind the other, and at which byte of it they begin. */
+/** Whole lines of a file, and the offset at which they begin. */
 export interface Piece {
   readonly start: number;
   readonly lines: Buffer;
 }
 
-/** Puts bytes that come in chunks together to whole lines. */
+/** Joins chunks into whole lines and drops lines that are too long. */
 export async function* wholeLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<Piece> {
   let rest: Buffer = Buffer.alloc(0);
   let start = 0;
@@ -33,13 +31,13 @@ export async function* wholeLines(chunks: AsyncIterable<Buffer>): AsyncGenerator
   if (rest.length > 0) yield { start, lines: rest };
 }
 
-/** Calls `take` with each of the lines that holds all needles, in their order. */
+/** Calls `take`, in order, with each line that contains all needles. */
 export function findLines(
   { lines }: Piece,
   needles: readonly string[],
   take: (line: Buffer) => void,
 ): void {
-  // The longest is the rarest, as a rule.
+  // The longest needle is usually the rarest.
   const [first, ...others] = needles.toSorted((a, b) => b.length - a.length);
   const needle = first === undefined ? undefined : Buffer.from(first);
   for (let at = 0; at < lines.length; ) {
@@ -53,21 +51,19 @@ export function findLines(
   }
 }
 
-/** Operations of a query that a line names. */
+/** An audit line lists at most this many operations of a query. */
 export const NAMED_OPERATIONS = 16;
 
-/** How something ended: it was let through, refused, or the gateway or the database failed. */
 export const auditOutcomes = ["allowed", "denied", "failed"] as const;
 type AuditOutcome = (typeof auditOutcomes)[number];
 
-/** What stands in the lines of an outcome. */
 const outcomeMarks: Readonly<Record<AuditOutcome, readonly ["decision" | "level", string]>> = {
   allowed: ["decision", "allow"],
   denied: ["decision", "deny"],
   failed: ["level", "error"],
 };
 
-/** `Delete main.users`, the first of several with a count of the rest; undefined if there is none. */
+/** Such as `Delete main.users` or `Delete main.users and 2 more`. */
 export function operationsInWords(
   operations: readonly { operation: string; database: string; tables: readonly string[] }[],
   count: number,
@@ -80,14 +76,12 @@ export function operationsInWords(
   return [operation, objects.join(","), rest].filter((word) => word !== "").join(" ");
 }
 
-/** Which lines of the audit a question is about. */
-
-/** What a question names; all that is named must fit. */
+/** All criteria that are set must match. */
 export interface AuditFilter {
-  /** Who asked, who has changed something, or whom a change is about. */
+  /** The caller, the author of a change, or the user whom a change is about. */
   readonly user?: string | undefined;
   readonly database?: string | undefined;
-  /** A table, or `database.table`. */
+  /** `table` or `database.table`. */
   readonly table?: string | undefined;
   readonly operation?: string | undefined;
   readonly outcome?: AuditOutcome | undefined;
@@ -107,7 +101,7 @@ const operationShape = z.looseObject({
   shape: text,
 });
 
-/** What is read of a line, also of one that an earlier version wrote. */
+/** Lenient, because lines of earlier versions must parse too. */
 const lineShape = z.looseObject({
   time: z.string(),
   msg: z.string(),
@@ -135,7 +129,7 @@ const lineShape = z.looseObject({
 });
 export type ReadLine = z.infer<typeof lineShape>;
 
-/** A line of an audit file; undefined if it is none, such as one that was cut by a crash. */
+/** Returns undefined for anything but an audit line, such as a line cut by a crash. */
 export function parseLine(line: Buffer): ReadLine | undefined {
   try {
     return lineShape.safeParse(JSON.parse(line.toString())).data;
@@ -144,7 +138,7 @@ export function parseLine(line: Buffer): ReadLine | undefined {
   }
 }
 
-/** Texts that stand in every line that fits: what lacks one need not be parsed. */
+/** Texts that every matching line contains, so that other lines need not be parsed. */
 export function needlesOf(filter: AuditFilter): string[] {
   const { user, database, table, operation, outcome } = filter;
   const names = [user, database, table?.split(".").at(-1), operation];
@@ -165,7 +159,6 @@ function fitsTable(table: string | undefined) {
       (database === undefined || operation.database === database));
 }
 
-/** Makes the test for lines of a filter. */
 export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
   const { user, database, table, operation, outcome, since, until } = filter;
   const [member, word] = outcome === undefined ? [] : outcomeMarks[outcome];

@@ -1,4 +1,4 @@
-/** The lines of the audit: one schema, from which docs/audit.md has its fields. */
+/** The schema of audit lines, from which the fields in docs/audit.md are generated. */
 
 import { z } from "zod";
 
@@ -13,7 +13,6 @@ const level = z
     "`info`: allowed, or done. `warn`: denied. `error`: the gateway or the upstream failed.",
   );
 
-/** Who has changed something. */
 export const author = z
   .strictObject({
     kind: z.enum(["api", "console", "cli", "file", "store"]),
@@ -23,7 +22,6 @@ export const author = z
     "Who has changed users, grants, keys or revocations: the caller (`api`), the console's user (`console`), the system's user (`cli`), the owner of a file that was edited (`file`), the replica (`store`).",
   );
 
-/** What was changed, one thing of it. */
 export const auditedChange = z.strictObject({
   change: z.string(),
   user: z.string().optional(),
@@ -50,13 +48,12 @@ const operation = z.strictObject({
   role: z.string().optional(),
   entry: z.string().optional(),
   boundary: z.string().optional(),
-  /** What it says of columns, without a value. */
+  /** Columns and comparisons, never a value. */
   shape: z.string().optional(),
 });
 
 const rate = z.strictObject({ boundary: z.string(), limit: z.string(), counted: z.number() });
 
-/** The line of a request: a decision, a login, a change by `/api`. */
 const requestLine = z
   .strictObject({
     level,
@@ -220,8 +217,7 @@ const consoleLine = z
   .describe("Somebody has signed in to the console, has tried to, or has signed out.");
 
 /**
- * Each kind of line, by what its section in docs/audit.md is called. In the log, a line has
- * `"audit": true` besides.
+ * Each kind of line by its section in docs/audit.md. In the log, lines also have `"audit": true`.
  */
 export const auditLines = {
   request: requestLine,
@@ -232,12 +228,8 @@ export const auditLines = {
   "console_*": consoleLine,
 } as const;
 
-/** What the audit says of one request, when it is over, besides what its line says of itself. */
 export type AuditRecord = Required<Omit<z.infer<typeof requestLine>, "level" | "time" | "msg">>;
-/** One operation of a query, and the entry that decided on it. */
 export type AuditedOperation = z.infer<typeof operation>;
-/** One of the changes of a line. */
 export type AuditedChange = z.infer<typeof auditedChange>;
 export type Author = z.infer<typeof author>;
-/** A rate limit in which a request was counted. */
 export type AuditedRate = z.infer<typeof rate>;

@@ -15,18 +15,16 @@ import {
   wholeLines,
 } from "./audit-filter.ts";
 
-/** An audit file with its rotated ones, read line by line in little memory. */
-
 export const CHUNK_BYTES = 1024 * 1024;
-/** Milliseconds by which lines of several processes, or of a clock that was set, may be out of order. */
+/** Lines may be this far out of order: several processes write them, and clocks are set. */
 const DISORDER_MS = 60_000;
 
 interface LineQuery {
-  /** Texts that a wanted line holds, all of them; lines without are not looked at. */
+  /** Only lines that contain all of these texts are passed to `take`. */
   readonly needles: readonly string[];
-  /** Epoch milliseconds before which lines need not be given; some are. */
+  /** Epoch milliseconds. Older lines may be skipped, but some are still passed to `take`. */
   readonly since: number;
-  /** Given each line that may be wanted; the bytes are not to be kept. */
+  /** Do not keep the bytes: they are part of a larger buffer. */
   readonly take: (line: Buffer) => void;
 }
 
@@ -36,8 +34,8 @@ function isRotated(name: string, base: string): boolean {
 }
 
 /**
- * The audit file and its rotated ones, the oldest first, but for those that were last written
- * before `since`.
+ * Returns the audit file and its rotated files, oldest first, without those last written before
+ * `since`.
  *
  * @throws the file system's error if the directory cannot be read
  */
@@ -58,12 +56,13 @@ export async function auditFilesOf(file: string, since: number): Promise<string[
     .map(({ place }) => place);
 }
 
-/** The time that the first of some lines tells, as it is written there. */
 function timeIn(lines: string): string | undefined {
   return /"time":"([\dT:.Z-]{20,30})"/.exec(lines)?.[1];
 }
 
-/** Epoch milliseconds of the first whole line behind an offset; undefined if there is none near. */
+/**
+ * Epoch milliseconds of the first whole line after an offset; undefined if none is within 64 KiB.
+ */
 async function timeBehind(handle: FileHandle, offset: number): Promise<number | undefined> {
   const buffer = Buffer.alloc(64 * 1024);
   const { bytesRead } = await handle.read(buffer, 0, buffer.length, offset);
@@ -73,8 +72,8 @@ async function timeBehind(handle: FileHandle, offset: number): Promise<number | 
 }
 
 /**
- * An offset in a file before which all lines are older, and one behind which none is by much: lines
- * come in the order of their times.
+ * Finds two offsets by binary search. All lines before `low` are older than `moment`, and few after
+ * `high` are.
  */
 export async function offsetsOf(
   handle: FileHandle,
@@ -91,20 +90,17 @@ export async function offsetsOf(
   return { low, high };
 }
 
-/** True for a file that cannot be read from its middle. */
 export function isCompressed(file: string): boolean {
   return file.endsWith(".gz");
 }
 
-/** The bytes of a compressed file. */
 export function unpacked(file: string): AsyncIterable<Buffer> {
-  // Loaded here: most files of an audit are none.
+  // Loaded lazily, because most audit files are not compressed.
   const { createGunzip } = process.getBuiltinModule("node:zlib");
-  // Its error is that of what is read.
+  // The reader of the stream gets the error.
   return pipeline(createReadStream(file), createGunzip({ chunkSize: CHUNK_BYTES }), () => {});
 }
 
-/** The bytes of a file, but for some that are older. */
 async function chunksOf(file: string, since: number): Promise<AsyncIterable<Buffer>> {
   if (isCompressed(file)) return unpacked(file);
   await using handle = await open(file, "r");
@@ -113,9 +109,9 @@ async function chunksOf(file: string, since: number): Promise<AsyncIterable<Buff
 }
 
 /**
- * Reads the lines of one file that may be wanted.
+ * Passes the lines of one file that may match to `query.take`.
  *
- * @param drained waited for between pieces: whoever takes the lines may be slow
+ * @param drained awaited between pieces, so that a slow consumer is not flooded
  * @throws the file system's error, or zlib's
  */
 export async function readLines(
@@ -129,48 +125,42 @@ export async function readLines(
   }
 }
 
-/** Questions to the audit's files that are answered by the newest lines first, a page at a time. */
-
-/** Where a page has ended: a file, and the byte before which the next one goes on. */
+/** Where a page ended: the next page continues before this byte of this file. */
 export interface AuditPosition {
-  /** The file's inode, which it keeps when it is rotated. */
+  /** Unchanged when the file is rotated. */
   readonly inode: string;
   readonly offset: number;
 }
 
-/** Whose lines may be shown: those of databases. Names that are not listed are as `others` says. */
+/** Databases whose lines may be shown. `others` decides for names that are not listed. */
 export interface ShownDatabases {
   readonly named: ReadonlyMap<string, boolean>;
   readonly others: boolean;
 }
 
-/** A question to the audit. */
 export interface AuditQuestion {
   readonly file: string;
   readonly filter: AuditFilter;
-  /** Undefined for lines of any database, and of none. */
+  /** Undefined shows every line, also those about no database. */
   readonly shown: ShownDatabases | undefined;
-  /** Where to go on. */
   readonly from: AuditPosition | undefined;
-  /** Lines of an answer. */
   readonly limit: number;
-  /** Milliseconds after which what was not found yet is left to the next page. */
+  /** Milliseconds after which the search stops. The next page continues there. */
   readonly patience: number;
 }
 
-/** An answer, the newest line first. */
 export interface AuditAnswer {
   readonly lines: readonly ReadLine[];
-  /** Where to go on; undefined if there is nothing more. */
+  /** Undefined if there is nothing older. */
   readonly next: AuditPosition | undefined;
-  /** True if the file where it was to go on is gone, or compressed by now. */
+  /** True if the file of `from` is gone or has been compressed since. */
   readonly isLost: boolean;
-  /** The time of the oldest line that was looked at. */
+  /** The time of the oldest line that was searched. */
   readonly reached: string | undefined;
   readonly bytesRead: number;
 }
 
-/** Reads whole lines from an offset of a file backwards, a piece at a time. */
+/** Reads whole lines backwards from an offset, one piece at a time. */
 async function* piecesBackwards(handle: FileHandle, end: number): AsyncGenerator<Piece> {
   let rest: Buffer = Buffer.alloc(0);
   for (let position = end; position > 0; ) {
@@ -189,7 +179,9 @@ async function* piecesBackwards(handle: FileHandle, end: number): AsyncGenerator
   }
 }
 
-/** The databases that a line is about; undefined if it is about none, or about more besides. */
+/**
+ * The databases that a line is about; undefined if it is about none, or about anything else too.
+ */
 function databasesOf({ operations, changes }: ReadLine): string[] | undefined {
   const entries = changes.map(({ entry }) => entry);
   if (operations.length + entries.length === 0 || entries.includes(undefined)) return undefined;
@@ -200,14 +192,12 @@ function databasesOf({ operations, changes }: ReadLine): string[] | undefined {
   ];
 }
 
-/** Makes the test for lines that may be shown. */
 export function mayShow(shown: ShownDatabases | undefined): (line: ReadLine) => boolean {
   if (shown === undefined) return () => true;
   const { named, others } = shown;
   return (line) => databasesOf(line)?.every((name) => named.get(name) ?? others) ?? false;
 }
 
-/** One search over the files, the newest first. */
 class Search {
   readonly #question: AuditQuestion;
   readonly #needles: readonly string[];
@@ -225,7 +215,6 @@ class Search {
     this.#deadline = performance.now() + question.patience;
   }
 
-  /** The lines of a piece that fit, the oldest first, and where they begin. */
   #found(piece: Piece): { line: ReadLine; offset: number }[] {
     const found: { line: ReadLine; offset: number }[] = [];
     findLines(piece, this.#needles, (bytes) => {
@@ -237,7 +226,7 @@ class Search {
     return found;
   }
 
-  /** Takes lines, the newest first. @returns where to go on once the page is full */
+  /** @returns the offset to continue from, once the page is full */
   #take(found: { line: ReadLine; offset: number }[]): number | undefined {
     for (const { line, offset } of found.toReversed()) {
       this.#lines.push(line);
@@ -246,14 +235,14 @@ class Search {
     return undefined;
   }
 
-  /** Notes how far it has come. @returns true if all that is older is too old */
+  /** Updates `#reached`. @returns true if everything older is before `since` */
   #isPast({ lines }: Piece): boolean {
     const time = timeIn(lines.toString("latin1", 0, 4096));
     this.#reached = time ?? this.#reached;
     return Date.parse(time ?? "") < this.#question.filter.since - DISORDER_MS;
   }
 
-  /** @returns where to go on in this file; -1 if nothing that is older is wanted */
+  /** @returns the offset to continue from in this file; -1 if nothing older can match */
   async #lookBack(handle: FileHandle, end: number): Promise<number | undefined> {
     const { until } = this.#question.filter;
     const last = Number.isFinite(until)
@@ -269,7 +258,7 @@ class Search {
     return undefined;
   }
 
-  /** A compressed file is read whole, and the last lines are kept that a page has room for. */
+  /** Reads a compressed file from the start and keeps the last lines that fit on the page. */
   async #lookThrough(file: string, end: number): Promise<number | undefined> {
     let kept: { line: ReadLine; offset: number }[] = [];
     for await (const piece of wholeLines(unpacked(file))) {
@@ -281,7 +270,6 @@ class Search {
     return this.#take(kept) ?? (performance.now() > this.#deadline ? 0 : undefined);
   }
 
-  /** @throws the file system's error */
   async run(): Promise<AuditAnswer> {
     const { file, filter, from } = this.#question;
     let isBehind = from !== undefined;
@@ -311,7 +299,7 @@ class Search {
   }
 }
 
-/** Asks the audit's files, the newest first. @throws the file system's error */
+/** Searches the audit files, newest lines first. @throws the file system's error */
 export function searchAudit(question: AuditQuestion): Promise<AuditAnswer> {
   return new Search(question).run();
 }

@@ -1,4 +1,4 @@
-/** Counts the queries and denials of the last hours in the audit's files, with bounded work. */
+/** Counts the queries and denials of the last hours in the audit files, with bounded work. */
 import { createReadStream } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { findLines, parseLine, type ReadLine, wholeLines } from "./audit-filter.ts";
@@ -13,22 +13,23 @@ import {
 } from "./audit-search.ts";
 
 const HOUR_MS = 3_600_000;
-/** A file with more bytes in these hours is not read whole: of each hour so many bytes are. */
+/**
+ * If more bytes than this are in the requested hours, only `SAMPLE_BYTES` of each hour are read.
+ */
 const READ_WHOLE_BYTES = 48 * 1024 * 1024;
 const SAMPLE_BYTES = 2 * 1024 * 1024;
-/** Users, or tables, that are told apart. */
+/** At most this many users, and as many tables, are counted by name. */
 const MOST_NAMES = 10_000;
 
-/** A question to the audit. */
 export interface SummaryQuestion {
   readonly file: string;
   /** Epoch milliseconds at which the first hour begins. */
   readonly since: number;
   readonly hours: number;
   readonly shown: ShownDatabases | undefined;
-  /** Names of users, and of tables, that an answer has at most. */
+  /** Maximum number of users, and of tables, in the summary. */
   readonly top: number;
-  /** Milliseconds after which what was not counted is left out. */
+  /** Milliseconds after which counting stops. */
   readonly patience: number;
 }
 
@@ -37,26 +38,24 @@ export interface HourCount {
   readonly denials: number;
 }
 
-/** Who, or what, was denied most. */
 export interface DeniedName {
   readonly name: string;
   readonly count: number;
-  /** The newest of the lines. */
+  /** The newest denied line. */
   readonly last: ReadLine;
 }
 
 export interface AuditSummary {
   readonly hours: readonly HourCount[];
   readonly users: readonly DeniedName[];
-  /** By `database.table`. */
+  /** Named `database.table`. */
   readonly tables: readonly DeniedName[];
-  /** True if the numbers are estimates from a part of the lines. */
+  /** True if the numbers are estimated from a sample. */
   readonly isSampled: boolean;
-  /** True if time ran out before all files were looked at. */
+  /** True if time ran out before all files were read. */
   readonly isPartial: boolean;
 }
 
-/** Lines, each with the place where it begins. */
 type Take = (line: Buffer, offset: number) => void;
 
 class Summary {
@@ -89,7 +88,7 @@ class Summary {
     const isQuery = decision !== undefined && operations.length > 0;
     if (hour === undefined || !isQuery || !this.#isShown(line)) return;
     hour.queries += weight;
-    // What waits for an approval is held back, not denied.
+    // A query that waits for approval is held back, not denied.
     if (decision !== "deny" || reason === "approval_required") return;
     hour.denials += weight;
     this.#note(this.#users, user, line, weight);
@@ -117,7 +116,7 @@ class Summary {
     return true;
   }
 
-  /** Reads a part of one hour, and counts each of its lines for those that were not read. */
+  /** Reads part of one hour and weights each line for those that were not read. */
   async #sample(file: string, handle: FileHandle, hour: number): Promise<boolean> {
     const begin = this.#question.since + hour * HOUR_MS;
     const [{ low: start }, { low: next }] = [
@@ -127,7 +126,7 @@ class Summary {
     const found: ReadLine[] = [];
     let [first, last] = [Number.NaN, 0];
     const { size } = await handle.stat();
-    // The search for the hour's begin may end one chunk early.
+    // `start` may be up to one chunk before the hour begins.
     const end = start + CHUNK_BYTES + SAMPLE_BYTES - 1;
     let isWhole = end >= size;
     const bytes = createReadStream(file, { highWaterMark: CHUNK_BYTES, start, end });
@@ -196,7 +195,7 @@ class Summary {
   }
 }
 
-/** Counts queries and denials, hour by hour. @throws the file system's error */
+/** Counts queries and denials per hour. @throws the file system's error */
 export function summarizeAudit(question: SummaryQuestion): Promise<AuditSummary> {
   return new Summary(question).run();
 }

@@ -6,10 +6,10 @@ import type { AuditedOperation, AuditRecord } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
 const MODE = 0o600;
-/** Bytes of lines that are kept while they cannot be written. */
+/** Bytes of lines that are kept in memory while the file cannot be written. */
 const KEPT_BYTES = 16 * 1024 * 1024;
 
-/** Makes the file if there is none. @throws the error of the file system */
+/** Creates the file if it does not exist. @throws the file system's error */
 function requireWritable(file: string): void {
   closeSync(openSync(file, "a", MODE));
 }
@@ -19,10 +19,10 @@ function reasonOf(error: unknown): string {
 }
 
 /**
- * Opens the audit's file for appending. A disk that is full later on does not end the gateway: each
- * line tries anew, and what was kept meanwhile is written when there is room.
+ * Opens the audit file for appending. A full disk does not end the gateway: each line retries, and
+ * kept lines are written once there is room.
  *
- * @throws Error if it cannot be opened now
+ * @throws Error if the file cannot be opened now
  */
 function openAuditFile(file: string, log: Log) {
   try {
@@ -45,11 +45,11 @@ function openAuditFile(file: string, log: Log) {
   });
   return {
     stream,
-    /** True while lines cannot be written: they belong into the log then. */
+    /** True while lines cannot be written. They belong in the log then. */
     get isFailing() {
       return isFailing;
     },
-    /** Opens the file again, after it was moved away; if that fails, the old one goes on. */
+    /** Opens the file again after rotation. On failure, the old one stays in use. */
     reopen() {
       try {
         requireWritable(file);
@@ -60,24 +60,24 @@ function openAuditFile(file: string, log: Log) {
       }
     },
     close() {
-      // To flush would be to try for ever.
+      // Flushing would retry forever.
       if (isFailing) lines.destroy();
       else stream.flushNow();
     },
   };
 }
 
-/** Writes one line for each decision, login, administration change and reload. */
+/** Writes one line for each decision, login, administrative change and reload. */
 export interface Audit {
   request(record: AuditRecord): void;
-  /** An event that is no request: a change by a command, an edit of the access file. */
+  /** Something other than a request: a change by a command, an edit of the access file. */
   event(name: string, fields: Readonly<Record<string, unknown>>, level?: AuditLevel): void;
-  /** Opens the file again, after it was moved away for rotation. */
+  /** Opens the file again after rotation. */
   reopen(): void;
   close(): void;
 }
 
-/** `warn` for what is denied, `error` for what fails through no fault of who asks. */
+/** `warn` if the caller was denied, `error` if the gateway or the upstream failed. */
 export type AuditLevel = "info" | "warn" | "error";
 
 const SERVER_ERROR = 500;
@@ -87,7 +87,7 @@ function levelOf({ status, decision }: AuditRecord): AuditLevel {
   return decision === "deny" ? "warn" : "info";
 }
 
-/** Text as JSON, for what comes again and again. */
+/** Remembers texts that recur. */
 const quoted = memoize((text) => JSON.stringify(text));
 
 function member(name: string, text: string | undefined): string {
@@ -98,24 +98,23 @@ function count(name: string, value: number | undefined): string {
   return value === undefined ? "" : `,"${name}":${value}`;
 }
 
-/** An operation as the logger would write it. */
 function operationText(audited: AuditedOperation): string {
   const { operation, database, tables, role, entry, boundary, shape } = audited;
   return (
     `{"operation":${quoted(operation)},"database":${quoted(database)}` +
     `,"tables":[${tables.map(quoted).join(",")}]${member("role", role)}${member("entry", entry)}` +
     `${member("boundary", boundary)}` +
-    // Seldom the same as the last ones.
+    // Not memoized, because it seldom repeats.
     `${shape === undefined ? "" : `,"shape":${JSON.stringify(shape)}`}}`
   );
 }
 
-/** The line of a request, as the logger would write it; a fraction of what that costs. */
+/** The line exactly as the logger would write it, at a fraction of the cost. */
 function requestLine(record: AuditRecord): string {
   const { requestId, traceId, address, method, path, user, tokenId, operations } = record;
   return (
     `{"level":"${levelOf(record)}","time":"${isoTime()}","requestId":${JSON.stringify(requestId)}` +
-    // Never the same twice: there is nothing to remember, and nothing in it to be escaped.
+    // Never repeats and contains nothing to escape.
     (traceId === undefined ? "" : `,"traceId":"${traceId}"`) +
     member("address", address) +
     member("method", method) +
@@ -143,7 +142,7 @@ function requestLine(record: AuditRecord): string {
 }
 
 /**
- * The audit's lines go to `file`, or to the log where none is configured.
+ * Writes the audit to `file`, or to the log if no file is configured.
  *
  * @throws Error if the file cannot be opened for writing
  */

@@ -2,14 +2,14 @@ import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { bounds, Times, type TimesByLabel } from "./times.ts";
 
 /**
- * Times as Prometheus reads them. The histogram of the library costs as much for each observation
- * as all the rest that is noted of a request, so this one is only ever read.
+ * Shows `Times` to Prometheus. An observation in prom-client's histogram costs as much as all other
+ * metrics of a request, so this one is only read.
  */
 export class TimesHistogram extends Histogram<string> {
   readonly #names: { readonly name: string; readonly help: string };
   readonly #times: () => Iterable<[labels: Readonly<Record<string, string>>, times: Times]>;
 
-  /** @param label the name that tells the times apart, if they are by label */
+  /** @param label set if the times are kept by the values of one label */
   constructor(
     register: Registry,
     name: string,
@@ -25,7 +25,7 @@ export class TimesHistogram extends Histogram<string> {
         : Array.from(times, ([value, each]) => [{ [label]: value }, each]);
   }
 
-  /** What each way of reading a histogram comes to in the library; a test holds it to that. */
+  /** Returns what prom-client's own histogram returns; a test compares the two. */
   async getForPromString() {
     const { name, help } = this.#names;
     const values = Array.from(this.#times(), ([sharedLabels, times]) => {
@@ -44,22 +44,16 @@ export class TimesHistogram extends Histogram<string> {
   }
 }
 
-/** Metrics that others keep for themselves, as plain numbers, and that are read from them. */
-
-/** What is told of the certificate that TLS is spoken with. */
 interface CertificateMetrics {
-  /** One was put in force. */
   onLoad(certificate: { readonly expires: Date }): void;
-  /** The files could not be used. */
   onFailure(): void;
 }
 
-/** A gauge that is set. Of several processes the least counts. */
+/** A gauge for which the lowest value of several processes counts. */
 export function leastGauge(register: Registry, name: string, help: string): Gauge {
   return new Gauge({ name, help, aggregator: "min", registers: [register] });
 }
 
-/** Shows the certificate of TLS from now on, as what it returns is told. */
 export function registerCertificate(register: Registry): CertificateMetrics {
   const prefix = "gatehouse_tls_certificate";
   const until = "When the TLS certificate in force expires, in seconds since 1970";
@@ -78,17 +72,16 @@ export function registerCertificate(register: Registry): CertificateMetrics {
   };
 }
 
-/** What one target of the upstream tells of itself. */
 export interface TargetMetrics {
-  /** As the configuration names it. */
+  /** The name in the configuration. */
   readonly name: string;
-  /** Connections that carry a query. */
+  /** Connections with a query in flight. */
   readonly busy: number;
-  /** True if queries go to it. */
+  /** True if queries are sent to it. */
   isUp(): Promise<boolean>;
 }
 
-/** Shows each target by its name; a single one is told of by the upstream's own metrics. */
+/** Registers metrics per target. A single target has only the upstream's own metrics. */
 export function registerTargets(register: Registry, targets: readonly TargetMetrics[]): void {
   if (targets.length < 2) return;
   const prefix = "gatehouse_upstream_target";
@@ -115,37 +108,33 @@ export function registerTargets(register: Registry, targets: readonly TargetMetr
   });
 }
 
-/** What the way to the upstream tells of itself. */
 export interface UpstreamMetrics {
-  /** Connections that carry a query. */
+  /** Connections with a query in flight. */
   readonly busy: number;
-  /** How many queries wait for a connection. */
   readonly waiting: number;
-  /** How long queries waited that had to. */
+  /** Only queries that had to wait for a connection. */
   readonly waits: Times;
-  /** From sending a query up to the head of its answer. */
+  /** From sending a query upstream to the head of its response. */
   readonly answers: Times;
-  /** Answers that broke off after their head had gone out. */
+  /** Responses that broke off after their head had been sent to the client. */
   readonly cut: number;
 }
 
-/** What the queue of hashes tells of itself. */
 export interface HashMetrics {
   readonly running: number;
   readonly waiting: number;
-  /** How long one hash took. */
   readonly times: Times;
 }
 
-/** What becomes of login tokens that are shown. */
+/** Outcomes of verifying login tokens. */
 export interface TokenMetrics {
-  /** Known from before, so that no signature was verified. */
+  /** Already verified, so the signature was not checked again. */
   readonly remembered: number;
   readonly verified: number;
   readonly refused: number;
 }
 
-/** A counter that learns what was counted when it is read. */
+/** A counter that collects its value when it is read. */
 export function counter<Label extends string>(
   register: Registry,
   name: string,
@@ -162,9 +151,9 @@ export function counter<Label extends string>(
 }
 
 /**
- * A gauge that looks when it is read.
+ * A gauge that collects its value when it is read.
  *
- * @param aggregator what the numbers of several processes come to
+ * @param aggregator how the values of several processes are combined
  */
 export function gauge(
   register: Registry,
@@ -181,11 +170,7 @@ export function gauge(
   });
 }
 
-/**
- * Shows the way to the upstream.
- *
- * @param isUp finds out whether the upstream, or the database behind the engine, answers
- */
+/** @param isUp whether the upstream, or the engine's database, answers */
 export function registerUpstream(
   register: Registry,
   metrics: UpstreamMetrics,
@@ -229,10 +214,10 @@ export function registerTokens(register: Registry, metrics: TokenMetrics): void 
   });
 }
 
-/** What became of the last fetch of each external issuer's keys, by its prefix. */
+/** The result of the last key fetch of each external issuer, by its prefix. */
 export type IssuerStates = Readonly<Record<string, "ok" | "unreachable" | "unused">>;
 
-/** Shows which external issuers can be reached, once they were asked; of several processes the worst counts. */
+/** Shows issuers after their first fetch. The worst state of several processes counts. */
 export function registerIssuers(register: Registry, states: () => IssuerStates): void {
   new Gauge({
     name: "gatehouse_issuer_reachable",
@@ -248,18 +233,17 @@ export function registerIssuers(register: Registry, states: () => IssuerStates):
   });
 }
 
-/** What a replica tells of the store that it shares with others. */
 export interface StoreMetrics {
-  /** Milliseconds since the last good poll was sent. */
+  /** Milliseconds since the last successful poll was sent. */
   readonly leaseAge: number;
   readonly appliedVersion: number;
-  /** Versions that the store was ahead at the last poll. */
+  /** Versions by which this replica was behind the store at the last poll. */
   readonly lag: number;
-  /** True if the last poll was a good one. */
+  /** True if the last poll succeeded. */
   readonly isReached: boolean;
 }
 
-/** Shows how well a replica knows what it shares; of several processes the worst counts. */
+/** The worst value of several processes counts. */
 export function registerStore(register: Registry, metrics: StoreMetrics): void {
   const prefix = "gatehouse_store";
   const age =

@@ -1,23 +1,22 @@
 import { type DestinationStream, destination, type Logger, pino } from "pino";
 
-/** Characters of lines that are written at once, however short ago the first of them came. */
+/** Buffered characters at which lines are written at once. */
 const GATHERED_LENGTH = 32 * 1024;
-/** Milliseconds after which a line is written, however few there are. */
 const GATHERED_MS = 20;
 
 /**
- * Takes lines for a file or a descriptor and writes several together: a call of the system for each
- * would cost more than the line. What is gathered is written when the process exits, too.
+ * Writes several lines together, because a system call per line would cost more than the line. Also
+ * writes the buffer when the process exits.
  */
 export class LineWriter implements DestinationStream {
-  /** What they are written to; `flush` comes before it is opened anew or closed. */
+  /** Call `flush` before reopening or closing it. */
   readonly file: ReturnType<typeof destination>;
   #gathered = "";
   #timer: NodeJS.Timeout | undefined;
 
   /**
-   * @param keptBytes that are kept while they cannot be written
-   * @param mode of the file if it is made
+   * @param keptBytes bytes of lines kept in memory while they cannot be written
+   * @param mode permissions of a newly created file
    */
   constructor(dest: string | number, keptBytes: number, mode?: number) {
     this.file = destination({
@@ -34,7 +33,6 @@ export class LineWriter implements DestinationStream {
     else this.#timer ??= setTimeout(this.flush, GATHERED_MS).unref();
   }
 
-  /** Hands over what is gathered. */
   readonly flush = (): void => {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -43,7 +41,7 @@ export class LineWriter implements DestinationStream {
     if (lines !== "") this.file.write(lines);
   };
 
-  /** Writes all that is not written yet, before it returns. @throws the file system's error */
+  /** Writes everything synchronously. @throws the file system's error */
   flushNow(): void {
     this.flush();
     this.file.flushSync();
@@ -53,28 +51,29 @@ export class LineWriter implements DestinationStream {
     try {
       this.flushNow();
     } catch {
-      // It cannot be written, and there is nobody left to tell.
+      // The write failed during exit, and there is no one left to report it to.
     }
   };
 }
 
-/** What a log says of an error that nobody foresaw. */
 interface LoggedError {
-  /** The error's name, or the type of what was thrown in the place of an error. */
+  /** The error's name, or the type of a thrown value that is not an error. */
   readonly type: string;
-  /** The code, where the error has one: `ENOSPC`, `ERR_INVALID_ARG_TYPE`, an SQLSTATE. */
+  /** Such as `ENOSPC`, `ERR_INVALID_ARG_TYPE` or an SQLSTATE. */
   readonly code?: string;
-  /** The calls that led to it, a line each. */
+  /** One call per line, without the message. */
   readonly stack?: string;
 }
 
-/** A name or a code as programs give them, and nothing that somebody may have sent. */
+/** Matches names and codes of programs only, so that no client input is logged. */
 const word = /^[\w$.-]{1,64}$/;
-/** What stands before the message of a stack: `TypeError: `, `TypeError [ERR_INVALID_URL]: `. */
+/** The part of a stack before the message: `TypeError: `, `TypeError [ERR_INVALID_URL]: `. */
 const stackStart = /^[\w$]+(?: \[\w+\])?(?:: )?/;
 const FIRST_CALL = "\n    at ";
 
-/** Where a stack begins otherwise than it must, nobody knows what stands there: it is left out. */
+/**
+ * Returns undefined for a stack with an unexpected beginning, because it may contain the message.
+ */
 function callsOf({ message, stack = "" }: Error): string | undefined {
   const start = stackStart.exec(stack)?.[0].length ?? 0;
   const behind = stack.slice(stack.startsWith(message, start) ? start + message.length : start);
@@ -87,8 +86,8 @@ function codeOf(error: Error): string | undefined {
 }
 
 /**
- * An error as it is logged: what it is and where it came from, and never its message, which may
- * quote what was read. `JSON.parse` quotes the text that it could not read, and a database the row.
+ * An error as it is logged: type, code and calls, never the message. Messages may quote input:
+ * `JSON.parse` quotes the text that it could not read, and a database quotes the row.
  */
 function loggedError(error: unknown): LoggedError {
   if (!(error instanceof Error)) return { type: typeof error };
@@ -104,9 +103,8 @@ function loggedError(error: unknown): LoggedError {
 export type Log = Logger;
 
 /**
- * The log of a process: JSON lines on standard output, or lines for people on a terminal. What is
- * logged never holds a secret, token, hash or row: of an error that is logged as `err`, everything
- * but its message.
+ * Creates the log: JSON lines on standard output, or readable lines on a terminal. The log never
+ * contains a secret, token, hash or row. An error logged as `err` appears without its message.
  */
 export function createLog(
   options: { isTerminal: boolean; name?: string },
@@ -123,26 +121,25 @@ export function createLog(
   );
 }
 
-/** Bytes of lines that are kept while they cannot be written. */
+/** Bytes of lines that are kept in memory while they cannot be written. */
 const KEPT_BYTES = 1024 * 1024;
 
-/** Opens what a log's lines go to: standard output, or a terminal as people read it. */
 export async function openLogStream(isTerminal: boolean): Promise<DestinationStream> {
   if (!isTerminal) {
     const stream = new LineWriter(1, KEPT_BYTES);
-    // A full disk is no reason to drop requests; the lines follow when there is room again.
+    // A full disk must not drop requests. Kept lines are written once there is room.
     stream.file.on("error", () => {});
     return stream;
   }
-  // Loaded where there is one. Also knows NO_COLOR and terminals without colours.
+  // Loaded only for terminals. Also handles NO_COLOR and terminals without colors.
   const { terminalStream } = await import("./terminal.ts");
   return terminalStream({ hasColors: process.stdout.hasColors() });
 }
 
 /**
- * Lets the gateway live through an error that nobody caught, from a callback or a forgotten
- * promise: it is logged, and at most the request that it belongs to is lost. No decision depends on
- * state that such an error could leave half-changed, since snapshots are swapped whole.
+ * Keeps the gateway running after an uncaught error from a callback or a rejected promise. The
+ * error is logged, and at most its request is lost. It cannot leave decision state half-changed,
+ * because snapshots are swapped whole.
  */
 export function outliveErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {
@@ -151,8 +148,7 @@ export function outliveErrors(log: Log): void {
 }
 
 /**
- * Ends the process with such an error, as Node does by itself; but Node would print the error's
- * message.
+ * Ends the process on an uncaught error, as Node does, but without printing the error's message.
  */
 export function endWithErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {

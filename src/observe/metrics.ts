@@ -23,33 +23,29 @@ import {
 } from "./component-metrics.ts";
 import { TimesByLabel } from "./times.ts";
 
-/** What is counted of a request that was answered. */
 export interface CountedRequest {
   /** The route's pattern. */
   readonly route: string;
   readonly status: number;
-  /** `allowed`, or the code of what refused it or went wrong. */
+  /** `allowed`, or the code of the refusal or failure. */
   readonly reason: string;
-  /** Undefined if nothing was decided: on public routes, and where the gateway itself failed. */
+  /** Undefined if nothing was decided: on public routes, and if the gateway failed. */
   readonly decision: "allow" | "deny" | undefined;
-  /** What was asked for: an operation's name, `Batch` if several, `none` if that was not known. */
+  /** An operation's name, `Batch` for several, `none` if unknown. */
   readonly operation: string;
-  /** A user that has shown a good token. */
+  /** Set only if the caller presented a valid token. */
   readonly user: string | undefined;
-  /** From the request's head to the end of its answer. */
+  /** From the request's head to the end of its response. */
   readonly seconds: number;
-  /** From the request's head until it went up, or to the end if it did not. */
+  /** From the request's head until it was forwarded upstream, or to the end if it was not. */
   readonly gatewaySeconds: number;
 }
 
-/**
- * Failures of the upstream: the codes of refusals, without what they have in common, and `error`
- * for an answer of its own with a status of 5xx.
- */
+/** Codes of refusals without `upstream_`, and `error` for a 5xx response of the upstream. */
 const upstreamFailures = ["unreachable", "broken", "timeout", "overloaded", "error"] as const;
 const FAILURE_PREFIX = "upstream_";
 
-/** The metrics of requests: plain numbers while nobody reads them. */
+/** Metrics of requests, kept as plain numbers until they are read. */
 class RequestMetrics {
   readonly #requests = new CountsByLabels("route", "status", "reason");
   readonly #decisions = new CountsByLabels("operation", "decision", "reason");
@@ -70,17 +66,15 @@ class RequestMetrics {
     new TimesHistogram(register, gatewayName, gatewayTime, this.#gatewayTimes, "route");
   }
 
-  /** A request is served. */
   begin(): void {
     this.#inFlight++;
   }
 
-  /** A request that was served is over. */
   end(): void {
     this.#inFlight--;
   }
 
-  /** Counts a request that is over, also one that was never served. */
+  /** Counts a completed request, even if `begin` was never called for it. */
   count(request: CountedRequest): void {
     const { route, status, reason, decision, operation, user } = request;
     this.#requests.add(route, status, reason);
@@ -93,7 +87,7 @@ class RequestMetrics {
     if (user !== undefined) this.#users.add(user, decision);
   }
 
-  /** Counts an answer of the upstream with a status of 5xx that is not the request's own answer. */
+  /** Counts a 5xx response of the upstream that is not the request's own response. */
   upstreamError(): void {
     this.#fail("error");
   }
@@ -113,7 +107,7 @@ class RequestMetrics {
     );
     const failures = "Requests that failed at the upstream, by kind";
     counter(register, "gatehouse_upstream_failures_total", failures, ["kind"], (total) => {
-      // Also those that have not happened, so that the first one is seen as a rise.
+      // Exported at 0 too, so that Prometheus sees the first failure as a rise.
       for (const kind of upstreamFailures) total.inc({ kind }, this.#failures.get(kind) ?? 0);
       this.#failures.clear();
     });
@@ -128,7 +122,6 @@ class RequestMetrics {
 
 type Names<Name> = readonly [Name, Name, Name];
 
-/** How often the same labels came. */
 interface Labelled {
   readonly first: string;
   readonly second: string | number;
@@ -136,11 +129,11 @@ interface Labelled {
   count: number;
 }
 
-/** Counts by the values of three labels, few each; a counter learns of them when it is read. */
+/** Counts by the values of three labels. The counter is updated when it is read. */
 class CountsByLabels<Name extends string> {
   readonly #names: Names<Name>;
   readonly #counts = new Map<string, Labelled>();
-  /** What was counted last: most of what comes is the same again. */
+  /** Most requests have the same labels as the one before. */
   #last: Labelled | undefined;
 
   constructor(...names: Names<Name>) {
@@ -164,7 +157,7 @@ class CountsByLabels<Name extends string> {
     return found;
   }
 
-  /** Adds what was counted to `counter`, and begins anew. */
+  /** Adds the counts to `counter` and resets them. */
   moveTo(counter: Counter<Name>): void {
     for (const { first, second, third, count } of this.#counts.values()) {
       counter.labels(first, String(second), third).inc(count);
@@ -173,24 +166,22 @@ class CountsByLabels<Name extends string> {
     this.#last = undefined;
   }
 
-  /** The names of the labels, in the order of their values. */
   get names(): Name[] {
     return [...this.#names];
   }
 }
 
-/** Users that are counted by name; all others are counted together. */
+/** Users counted by name. All others share `OTHER_USERS`. */
 export const NAMED_USERS = 200;
-/** Those others. No user has that name: a username has no parenthesis. */
+/** Cannot be a username, because usernames contain no parentheses. */
 export const OTHER_USERS = "(other)";
 
-/** Decisions on the requests of a user. */
 interface Decided {
   allow: number;
   deny: number;
 }
 
-/** Counts the requests of users: by name of those that came first, up to a bound. */
+/** Counts requests per user, by name for the first `NAMED_USERS`. */
 class UserCounts {
   readonly #counts = new Map<string, Decided>();
 
@@ -208,7 +199,7 @@ class UserCounts {
     return count;
   }
 
-  /** Adds what was counted to `counter`, and begins anew with the same names. */
+  /** Adds the counts to `counter` and resets them, but keeps the names. */
   moveTo(counter: Counter<"user" | "decision">): void {
     for (const [user, count] of this.#counts) {
       for (const decision of ["allow", "deny"] as const) {
@@ -219,10 +210,9 @@ class UserCounts {
   }
 }
 
-/** The metrics of one process at one moment. */
 export type MetricValues = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
 
-/** Splits `host:port`, the host perhaps in brackets. */
+/** Splits `host:port`. An IPv6 host is in brackets. */
 function splitAddress(address: string): { host: string; port: number } {
   const at = address.lastIndexOf(":");
   return {
@@ -231,7 +221,7 @@ function splitAddress(address: string): { host: string; port: number } {
   };
 }
 
-/** Serves metrics on `host:port`, in the form that Prometheus reads. */
+/** Serves metrics on `host:port` in the Prometheus text format. */
 export async function serveMetrics(
   address: string,
   metrics: () => Promise<string>,
@@ -252,7 +242,6 @@ export async function serveMetrics(
   return server;
 }
 
-/** Notes what became of the access file. */
 function registerReloads(register: Registry) {
   const help = "1 if the access file on disk is the one in force, 0 if the last good one is kept";
   const isGood = leastGauge(register, "gatehouse_access_file_last_reload_successful", help);
@@ -273,18 +262,18 @@ function registerReloads(register: Registry) {
   };
 }
 
-/** Notes whether the signing keys on disk are those in force. */
 function registerKeys(register: Registry) {
   const help = "1 if the signing keys on disk are those in force, 0 if the last good ones are kept";
   const isGood = leastGauge(register, "gatehouse_signing_keys_last_reload_successful", help);
   return { keysReloaded: (value: boolean): void => isGood.set(value ? 1 : 0) };
 }
 
-/** Makes the metrics; they cost next to nothing while nobody reads them. */
+/** Creates the metrics. They cost almost nothing until they are read. */
 export function createMetrics() {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
-  // Gauges with the suffix of counters, which promtool refuses. The same by type remain.
+  // promtool refuses these gauges, whose names have the suffix of counters. The same numbers by
+  // type remain.
   for (const kind of ["handles", "requests", "resources"]) {
     registry.removeSingleMetric(`nodejs_active_${kind}_total`);
   }
@@ -292,12 +281,11 @@ export function createMetrics() {
   return {
     ...registerReloads(registry),
     ...registerKeys(registry),
-    /** A request is served; to be followed by `end`. */
+    /** Call `end` when the request completes. */
     begin: (): void => requests.begin(),
     end: (): void => requests.end(),
-    /** Counts a request that was answered. */
     request: (request: CountedRequest): void => requests.count(request),
-    /** Counts a 5xx of the upstream that the answer to a tool's call tells of. */
+    /** Counts a 5xx of the upstream that is reported in the response to a tool call. */
     upstreamError: (): void => requests.upstreamError(),
     showCertificate: () => registerCertificate(registry),
     showUpstream: (metrics: UpstreamMetrics, isUp: () => Promise<boolean>): void =>
@@ -308,55 +296,51 @@ export function createMetrics() {
     showStore: (metrics: StoreMetrics): void => registerStore(registry, metrics),
     showIssuers: (states: () => IssuerStates): void => registerIssuers(registry, states),
     showApprovals: (count: CountApprovals): void => registerApprovals(registry, count),
-    /** Serves the metrics on `host:port`. */
     listen: (address: string): Promise<Server> => serveMetrics(address, () => registry.metrics()),
-    /** The metrics as they are now, to be added to those of other processes. */
+    /** The current values, to be aggregated with those of other processes. */
     values: (): Promise<MetricValues> => registry.getMetricsAsJSON(),
   };
 }
 
-/** The gateway's metrics, as Prometheus reads them. */
 export type Metrics = ReturnType<typeof createMetrics>;
 
-/** The metrics of a process that answers no request, but hashes for those that do. */
+/** Metrics of a process that serves no requests but hashes passwords for those that do. */
 export function createHashMetrics(metrics: HashMetrics): Pick<Metrics, "values"> {
   const registry = new Registry();
   registerHashing(registry, metrics);
   return { values: () => registry.getMetricsAsJSON() };
 }
 
-/** Kinds of metrics that only grow, and must not fall when a process is gone. */
+/** Must not fall when a process ends. */
 const growing: ReadonlySet<string> = new Set(["counter", "histogram"]);
 
 function add(all: readonly MetricValues[]): Registry {
   return AggregatorRegistry.aggregate([...all]);
 }
 
-/** The metrics of several processes as one: counts are added up, those of processes past included. */
+/** Adds up the metrics of several processes, including processes that have ended. */
 export class MetricsAggregation {
-  /** The latest of each process. */
   readonly #latest = new Map<number, MetricValues>();
   #past: MetricValues = [];
   #retiring: Promise<void> = Promise.resolve();
 
-  /** Notes the metrics of a process as they are now. */
   note(process: number, metrics: MetricValues): void {
     this.#latest.set(process, metrics);
   }
 
-  /** Keeps what a process that is gone had counted when it was last looked at. */
+  /** Keeps the last known counts of a process that has ended. */
   retire(process: number): Promise<void> {
     const last = this.#latest.get(process) ?? [];
     this.#latest.delete(process);
     const counted = last.filter(({ type }) => growing.has(String(type)));
-    // One after the other, so that of two that end at one moment both are kept.
+    // Serialized, so that both are kept when two processes end at once.
     this.#retiring = this.#retiring.then(async () => {
       this.#past = await add([this.#past, counted]).getMetricsAsJSON();
     });
     return this.#retiring;
   }
 
-  /** All of it in the form that Prometheus reads. */
+  /** All metrics in the Prometheus text format. */
   async text(): Promise<string> {
     await this.#retiring;
     return add([...this.#latest.values(), this.#past]).metrics();
@@ -365,13 +349,13 @@ export class MetricsAggregation {
 
 const noApprovals = { pending: 0, approved: 0, denied: 0, expired: 0, used: 0, void: 0 };
 
-/** How many approvals there are; of those that are over, all that there ever were. */
+/** Ended approvals are counted since the beginning. */
 type CountApprovals = () => Promise<Readonly<typeof noApprovals> | undefined>;
 
-/** All processes know the same numbers, so that of several the highest counts. */
+/** All processes see the same numbers, so the highest counts. */
 function registerApprovals(register: Registry, count: CountApprovals): void {
   let last: Readonly<typeof noApprovals> = noApprovals;
-  // Those that cannot be read must not take all other metrics away, or start anew at 0.
+  // A failed read must not hide the other metrics or reset these to 0.
   const read = async () => {
     last = (await count().catch(() => undefined)) ?? last;
     return last;

@@ -10,56 +10,53 @@ import {
 } from "@opentelemetry/api";
 import { memoize } from "../memoize.ts";
 
-/** What is known of a request when its route was found, or when it was refused before that. */
+/** What is known when the route is found, or when the request is refused earlier. */
 export interface TracedRequest {
   readonly method: string;
-  /** The route's pattern; undefined for a path that is none of the gateway's. */
+  /** The route's pattern; undefined for an unknown path. */
   readonly route: string | undefined;
-  /** Without its query string; shown only if there is a route. */
+  /** Without its query string. Recorded only if there is a route. */
   readonly path: string;
   /** `http` or `https`, as the client saw it. */
   readonly scheme: string;
-  /** The client's address. */
   readonly address: string;
   readonly httpVersion: string;
 }
 
-/** What is known of a request when it is over. */
 interface TracedOutcome {
   readonly status: number;
-  /** False if the client left before its answer. */
+  /** False if the client disconnected before its response. */
   readonly isAnswered: boolean;
   readonly decision: "allow" | "deny" | undefined;
-  /** Why, as a stable code. */
+  /** A stable code. */
   readonly reason: string | undefined;
-  /** What was asked for, as the metrics tell it apart. */
+  /** The same value as the `operation` label of the metrics. */
   readonly operation: string;
 }
 
-/** The methods that the conventions know: those of RFC 9110, section 9, PATCH and QUERY. */
+/** Methods known to the OpenTelemetry conventions: RFC 9110, section 9, PATCH and QUERY. */
 const methods = new Set([
   ...["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE"],
   ...["PATCH", "QUERY"],
 ]);
 
-/** The method as the conventions have it: whoever makes up methods makes up no names of spans. */
+/** Unknown methods become `_OTHER`, so that clients cannot invent span names. */
 function methodAttributes(method: string): Attributes {
   if (methods.has(method)) return { "http.request.method": method };
   return { "http.request.method": "_OTHER", "http.request.method_original": method };
 }
 
-/** The name of a span: the method, and the route's pattern if there is one. */
 export function spanName(method: string, route?: string): string {
   const shown = methods.has(method) ? method : "HTTP";
   return route === undefined ? shown : `${shown} ${route}`;
 }
 
-/** What a request's span says from its beginning, so that a sampler may go by it. */
+/** Attributes set at the start of a span, so that a sampler can use them. */
 export function requestAttributes(request: TracedRequest): Attributes {
   const { method, route, path, scheme, address, httpVersion } = request;
   return {
     ...methodAttributes(method),
-    // A path that is none of the gateway's may hold anything, a pasted token too.
+    // An unknown path may contain anything, even a pasted token.
     ...(route === undefined ? {} : { "http.route": route, "url.path": path }),
     "url.scheme": scheme,
     "client.address": address,
@@ -67,7 +64,7 @@ export function requestAttributes(request: TracedRequest): Attributes {
   };
 }
 
-/** What a request's span says at its end; `error.type` stands there if the server has failed. */
+/** `error.type` is set only if the server failed. */
 function outcomeAttributes(outcome: TracedOutcome): Attributes {
   const { status, decision, reason, operation } = outcome;
   return {
@@ -79,7 +76,7 @@ function outcomeAttributes(outcome: TracedOutcome): Attributes {
   };
 }
 
-/** Whom a request goes up to: `http://host:port`, `https://host:port` or `unix:/path`. */
+/** Accepts `http://host:port`, `https://host:port` and `unix:/path`. */
 const peerAttributes = memoize((target): Attributes => {
   if (target.startsWith("unix:")) {
     return { "server.address": target.slice("unix:".length), "network.transport": "unix" };
@@ -89,16 +86,16 @@ const peerAttributes = memoize((target): Attributes => {
   return { "server.address": hostname, "server.port": port === "" ? usual : Number(port) };
 });
 
-/** A request that goes up. */
+/** A request that is forwarded upstream. */
 export interface UpwardRequest {
   readonly method: string;
-  /** All that goes up; what tells of the client's span is made to tell of this one. */
+  /** All headers that are forwarded. The client's trace headers are replaced by this span's. */
   readonly headers: NodeJS.Dict<string | string[]>;
-  /** Where to, as `http://host:port` or `unix:/path`; undefined if that is yet to be chosen. */
+  /** `http://host:port` or `unix:/path`; undefined if not chosen yet. */
   readonly target: string | undefined;
 }
 
-/** The span of what went up for a request (kind CLIENT). */
+/** The span of a request to the upstream (kind CLIENT). */
 export class UpwardTrace {
   readonly #span: Span;
   #hasEnded = false;
@@ -107,14 +104,17 @@ export class UpwardTrace {
     this.#span = span;
   }
 
-  /** It was answered with this status; of a client's errors, it is the gateway that made them. */
+  /**
+   * Ends the span with a status. A 4xx is the gateway's error here, because the gateway is the
+   * client.
+   */
   end(status: number): void {
     this.#span.setAttribute("http.response.status_code", status);
     if (status < 400) this.#end();
     else this.#fail(String(status));
   }
 
-  /** The request that it went up for is over: ends it likewise, if it has not ended before. */
+  /** Ends the span together with its request, unless it has already ended. */
   settle({ status, isAnswered, reason }: TracedOutcome): void {
     if (this.#hasEnded) return;
     if (reason !== undefined) this.#fail(reason);
@@ -134,15 +134,15 @@ export class UpwardTrace {
   }
 }
 
-/** The span of a request (kind SERVER), and those of what goes up for it. */
+/** The span of a request (kind SERVER), and the parent of its upstream spans. */
 export class RequestTrace {
   readonly #tracer: Tracer;
   readonly #span: Span;
-  /** With the span, and with what the client has sent along: its baggage. */
+  /** Contains the span and the client's baggage. */
   readonly #context: Context;
   readonly #upward: UpwardTrace[] = [];
 
-  /** @param parent the context that the client's headers tell of */
+  /** @param parent the context from the client's headers */
   constructor(tracer: Tracer, span: Span, parent: Context) {
     this.#tracer = tracer;
     this.#span = span;
@@ -154,13 +154,13 @@ export class RequestTrace {
     return this.#span.spanContext().traceId;
   }
 
-  /** Begins the span of a request that goes up, and has its headers name that as the parent. */
+  /** Begins the span of a forwarded request and writes it into the headers as the parent. */
   goUp({ method, headers, target }: UpwardRequest): UpwardTrace {
     const peer = target === undefined ? {} : peerAttributes(target);
     const attributes = { ...methodAttributes(method), ...peer };
     const options = { kind: SpanKind.CLIENT, attributes };
     const span = this.#tracer.startSpan(spanName(method), options, this.#context);
-    // Also what would be left of the client's own, such as the state of a trace that is not ours.
+    // Deletes what `inject` does not overwrite, such as the state of the client's trace.
     for (const name of propagation.fields()) delete headers[name];
     propagation.inject(trace.setSpan(this.#context, span), headers);
     const upward = new UpwardTrace(span);
@@ -168,12 +168,11 @@ export class RequestTrace {
     return upward;
   }
 
-  /** The request is over. */
   end(outcome: TracedOutcome): void {
     for (const upward of this.#upward) upward.settle(outcome);
     this.#span.setAttributes(outcomeAttributes(outcome));
     if (outcome.status >= 500) this.#span.setStatus({ code: SpanStatusCode.ERROR });
-    // By the clock that its beginning was given by.
+    // The start time is from the same clock.
     this.#span.end(performance.now());
   }
 }

@@ -4,11 +4,10 @@ import pretty from "pino-pretty";
 import * as z from "zod";
 import { operationsInWords } from "./audit-filter.ts";
 
-/** Characters of a path that are shown. */
 const LONGEST_PATH = 80;
 const SERVER_ERROR = 500;
 
-/** What a person is shown of the audit's line of a request. */
+/** The fields of a request's audit line that are shown. */
 const requestShape = z.object({
   audit: z.literal(true),
   msg: z.literal("request"),
@@ -26,7 +25,6 @@ const requestShape = z.object({
 });
 type AuditedRequest = z.infer<typeof requestShape>;
 
-/** The operations, or else the path. */
 function whatWasAsked({ operations, operationCount, method, path }: AuditedRequest): string {
   const known = operationsInWords(operations, operationCount);
   return known ?? `${method} ${path?.slice(0, LONGEST_PATH) ?? "unknown path"}`;
@@ -37,8 +35,8 @@ function decisionOf({ decision }: AuditedRequest, colors: Colors): string | unde
 }
 
 /**
- * One short line for the audit of a request, such as
- * `rita Delete main.users deny role_insufficient 403 2ms`; undefined for any other line.
+ * A short line for a request, such as `rita Delete main.users deny role_insufficient 403 2ms`;
+ * undefined for any other line.
  */
 function requestLine(line: LogLine, colors: Colors): string | undefined {
   const request = requestShape.safeParse(line).data;
@@ -55,21 +53,20 @@ function requestLine(line: LogLine, colors: Colors): string | undefined {
   return parts.filter((part) => part !== undefined).join(" ");
 }
 
-/** A line of the log, as it was parsed. */
 type LogLine = Readonly<Record<string, unknown>>;
 
-/** Functions that colour text, or leave it as it is where there are no colours. */
+/** Functions that color text, or return it unchanged without color support. */
 type Colors = Parameters<
   Extract<PrettyOptions["messageFormat"], (...args: never[]) => string>
 >[3]["colors"];
 
-/** Members of a list that are shown; the JSON log has them all. */
+/** Members of a list that are shown. The JSON log has all of them. */
 const SHOWN = 5;
 const laidOutElsewhere = new Set(["time", "level", "msg", "name", "audit", "err"]);
 
 /**
- * `text` without what a terminal would obey instead of showing: some of what is logged, such as a
- * path, was sent by strangers.
+ * Escapes characters that a terminal would obey instead of showing. Logged text such as a path comes from
+ * strangers.
  */
 function visible(text: string): string {
   return text.replace(
@@ -78,7 +75,7 @@ function visible(text: string): string {
   );
 }
 
-/** `grantsRaised` as `grants raised`. */
+/** `grantsRaised` becomes `grants raised`. */
 function inWords(key: string): string {
   return key.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 }
@@ -97,7 +94,6 @@ function levelOf({ level }: LogLine, colors: Colors): string {
   return level === "debug" ? `${colors.dim("debug")} ` : "";
 }
 
-/** What is said of an error beside the line, and the calls that stand below it. */
 function errorOf({ err }: LogLine): { what: string[]; calls: string[] } {
   const fields: LogLine = typeof err === "object" && err !== null ? { ...err } : {};
   const { type, code, stack } = fields;
@@ -105,7 +101,7 @@ function errorOf({ err }: LogLine): { what: string[]; calls: string[] } {
   return { what, calls: typeof stack === "string" ? stack.split("\n") : [] };
 }
 
-/** One line for anything but a request; the calls that led to an error stand below it. */
+/** A line for anything but a request, with the calls of an error below it. */
 function eventLine(line: LogLine, colors: Colors): string {
   const { what, calls } = errorOf(line);
   const fields = Object.entries(line).filter(([key]) => !laidOutElsewhere.has(key));
@@ -120,7 +116,7 @@ function eventLine(line: LogLine, colors: Colors): string {
 
 interface TerminalOptions {
   readonly hasColors: boolean;
-  /** Where the lines go; standard output if left out. */
+  /** Default: standard output. */
   readonly destination?: NodeJS.WritableStream;
 }
 
@@ -133,7 +129,6 @@ function toText(line: LogLine, colors: Colors): string {
   return `${colors.dim(clockTime(line.time))} ${requestLine(line, colors) ?? eventLine(line, colors)}`;
 }
 
-/** What a line says, whoever says it. */
 interface Content {
   readonly isAudit: boolean;
   readonly isToldOf: boolean;
@@ -143,13 +138,13 @@ interface Content {
 
 function contentOf(line: string): Content {
   const { time: _, level: __, audit, msg, ...fields } = JSON.parse(line);
-  // The log has told of the reload.
+  // The log has already reported the reload.
   const isToldOf = audit === true && msg === "change" && fields.accessVersion !== undefined;
   const text = JSON.stringify(fields);
   return { isAudit: audit === true, isToldOf, message: String(msg), fields: text };
 }
 
-/** True if the audit notes what the log has said in as many words or more. */
+/** True if the audit repeats what the log has just said. */
 function repeats(content: Content, last: Content | undefined): boolean {
   if (content.isToldOf) return true;
   if (!content.isAudit || last === undefined || last.isAudit) return false;
@@ -157,14 +152,14 @@ function repeats(content: Content, last: Content | undefined): boolean {
 }
 
 /**
- * Takes the log's JSON lines and writes one short line for people in the place of each. The audit
- * comes along in the same stream; where it repeats what the log has just said, that is shown once.
+ * Turns the log's JSON lines into short lines for people. The audit is in the same stream. An audit
+ * line that repeats the log line before it is left out.
  */
 export function terminalStream({ hasColors, destination }: TerminalOptions): DestinationStream {
   const output = pretty({
     colorize: hasColors,
     sync: true,
-    // All that a line shows is laid out here.
+    // This file lays out everything that a line shows.
     hideObject: true,
     customColors: { message: "reset" },
     ignore: "name,pid,hostname",

@@ -1,9 +1,9 @@
 /** Upper bounds in seconds, from a quick refusal to a slow query. */
 export const bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 
-/** How often something took how long: a few additions each, by whoever measures it. */
+/** A histogram of durations that costs a few additions per observation. */
 export class Times {
-  /** How many fell below each bound but not below the one before; the last have none above them. */
+  /** One count per bucket. The last bucket has no upper bound. */
   readonly #counts = new Float64Array(bounds.length + 1);
   #sum = 0;
 
@@ -14,12 +14,12 @@ export class Times {
     this.#sum += seconds;
   }
 
-  /** Seconds, all together. */
+  /** Seconds. */
   get sum(): number {
     return this.#sum;
   }
 
-  /** How many took at most as long as each bound in turn, and then all of them. */
+  /** Cumulative counts per bound, with the total as `+Inf`. */
   cumulated(): [bound: number | "+Inf", count: number][] {
     let count = 0;
     return Array.from(this.#counts, (counted, at) => {
@@ -29,7 +29,6 @@ export class Times {
   }
 }
 
-/** Times by the value of one label. */
 export class TimesByLabel extends Map<string, Times> {
   add(value: string, seconds: number): void {
     const times = this.get(value);

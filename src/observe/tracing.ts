@@ -10,32 +10,31 @@ import {
 import type { Log } from "./log.ts";
 import { RequestTrace, requestAttributes, spanName, type TracedRequest } from "./request-trace.ts";
 
-/** Milliseconds that the SDK has, at the end of the process, to send what it has gathered. */
+/** Milliseconds that the SDK has to send its spans when the process ends. */
 const FLUSH_MS = 2000;
 
-/** A request whose span begins. */
 interface ArrivedRequest extends TracedRequest {
   readonly headers: IncomingHttpHeaders;
-  /** `performance.now()` when its head had arrived. */
+  /** `performance.now()` when the head had arrived. */
   readonly startedAt: number;
 }
 
-/** Calls a method that an SDK has beyond the API; undefined if there is none. */
+/** Calls a method that the SDK has but the API does not declare; undefined if it is missing. */
 function callIfThere(target: object, name: string): unknown {
   const method: unknown = Reflect.get(target, name);
   return typeof method === "function" ? Reflect.apply(method, target, []) : undefined;
 }
 
-/** The SDK's own provider, and not what stands in for it before there is one. */
+/** The SDK's own provider, not the API's proxy for it. */
 function registeredProvider(): object {
   const provider = trace.getTracerProvider();
   const delegate = callIfThere(provider, "getDelegate");
   return typeof delegate === "object" && delegate !== null ? delegate : provider;
 }
 
-/** Traces requests by the OpenTelemetry SDK of this process. */
+/** Traces requests with the OpenTelemetry SDK of this process. */
 export class Tracing {
-  /** The only target behind, as the configuration names it; undefined if there are several. */
+  /** The only target, as named in the configuration; undefined if there are several. */
   readonly upstream: string | undefined;
   readonly #tracer: Tracer;
   readonly #log: Log;
@@ -46,7 +45,7 @@ export class Tracing {
     this.#log = log;
   }
 
-  /** Begins a request's span, as a child of the one that the client's headers name. */
+  /** Begins a request's span as a child of the one in the client's headers. */
   begin(request: ArrivedRequest): RequestTrace {
     const { method, route, headers, startedAt } = request;
     const parent = propagation.extract(ROOT_CONTEXT, headers);
@@ -56,7 +55,7 @@ export class Tracing {
     return new RequestTrace(this.#tracer, span, parent);
   }
 
-  /** Has the SDK send what it has gathered; resolves after two seconds at the latest. */
+  /** Makes the SDK send its spans. Resolves after two seconds at the latest. */
   async flush(): Promise<void> {
     const late = Promise.withResolvers<"late">();
     const timer = setTimeout(late.resolve, FLUSH_MS, "late");
@@ -72,21 +71,21 @@ export class Tracing {
 }
 
 interface TracingOptions {
-  /** This gateway's own. */
+  /** The gateway's version. */
   readonly version: string;
-  /** What requests go up to, as the configuration names it. */
+  /** Upstream targets, as named in the configuration. */
   readonly targets: readonly string[];
   readonly log: Log;
 }
 
 /**
- * Decides, once, whether requests are traced.
+ * Decides once whether requests are traced.
  *
- * @returns undefined if no SDK has registered itself in this process
+ * @returns undefined if no SDK is registered in this process
  */
 export function openTracing({ version, targets, log }: TracingOptions): Tracing | undefined {
   const tracer = trace.getTracer("gatehouse", version);
-  // What is given out as long as nobody has registered.
+  // The API returns a `ProxyTracer` as long as no SDK is registered.
   if (tracer instanceof ProxyTracer) return undefined;
   log.info("requests are traced by the OpenTelemetry SDK of this process");
   return new Tracing(tracer, targets.length === 1 ? targets[0] : undefined, log);
