@@ -18,23 +18,25 @@ import type { MetricValues } from "../observe/metrics.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 
-/** What a gateway's processes ask of each other. */
+/** Calls between the processes of a gateway. */
 
 type Nothing = undefined;
 
-/** What a worker needs to begin. */
 export interface WorkerSettings {
   /** From 1. */
   readonly number: number;
-  /** True for the one that makes what a first start makes. */
+  /** True for the worker that creates what a first start creates. */
   readonly isFirst: boolean;
-  /** With this worker's share of what is bounded for the whole gateway. */
+  /** With this worker's share of the limits for the whole gateway. */
   readonly loaded: LoadedConfiguration;
   readonly chosenPassword: string | undefined;
   readonly hasTerminal: boolean;
 }
 
-/** What workers ask of the main process. Handles, numbers, stand for what it holds for the worker. */
+/**
+ * Calls from workers to the main process. Handles are numbers for objects that the main process
+ * holds for the worker.
+ */
 export type WorkerCalls = {
   readonly engine: Call<Nothing, UpstreamTarget>;
   readonly claimPort: Call<Nothing, number>;
@@ -56,20 +58,20 @@ export type WorkerCalls = {
   readonly tellOthers: Call<SharedFile, void>;
 };
 
-/** What the main process asks of a worker. */
+/** Calls from the main process to a worker. */
 export type MainCalls = {
   readonly start: Call<WorkerSettings, GatewayFacts>;
   readonly reload: Call<SharedFile, void>;
   readonly refresh: Call<Nothing, void>;
-  /** Puts a configuration in force, with this worker's share of what is bounded for all. */
+  /** Applies a configuration with this worker's share of the gateway-wide limits. */
   readonly configure: Call<Configuration, void>;
   readonly metrics: Call<Nothing, MetricValues>;
   readonly stopListening: Call<Nothing, void>;
-  /** Answered by the worker's end. */
+  /** Answered by the worker's exit. */
   readonly drain: Call<Nothing, void>;
 };
 
-/** What becomes of an error on its way: a Refusal stays one, of any other its message is kept. */
+/** An error in transit: a Refusal stays a Refusal, other errors keep only their message. */
 export interface RefusalFailure {
   readonly message: string;
   readonly code?: RefusalCode;
@@ -93,30 +95,29 @@ export const refusalCodec: ErrorCodec<RefusalFailure> = {
   },
 };
 
-/** A worker's end of the channel. */
 export type MainChannel = Channel<MainCalls, WorkerCalls, RefusalFailure>;
 
-/** What the main process does for one worker: the other end of `serve.ts`. */
+/** The main process's handlers for one worker: the counterpart of `serve.ts`. */
 
-/** What a worker is given that concerns more than itself. */
+/** Handlers whose effect is not limited to one worker. */
 export type CommonCalls = Pick<
   Handlers<WorkerCalls>,
   "engine" | "claimPort" | "countRequests" | "condition" | "tellOthers"
 >;
 
-/** What is held for a worker under handles, until it is given back or the worker is gone. */
+/** Objects held for a worker under handles, until released or until the worker is gone. */
 class Handles<Thing> {
   readonly #things = new Map<number, Thing>();
   readonly #drop: (thing: Thing) => void;
   #lastHandle = 0;
   #isOver = false;
 
-  /** @param drop gives back what the worker no longer can */
+  /** @param drop releases an object on behalf of a worker that is gone */
   constructor(drop: (thing: Thing) => void) {
     this.#drop = drop;
   }
 
-  /** Holds a thing; what comes when the worker is gone is dropped at once. */
+  /** Holds an object; if the worker is already gone, drops it at once. */
   put(thing: Thing): number {
     const handle = ++this.#lastHandle;
     if (this.#isOver) this.#drop(thing);
@@ -128,14 +129,13 @@ class Handles<Thing> {
     return this.#things.get(handle);
   }
 
-  /** Holds it no more. */
   take(handle: number): Thing | undefined {
     const thing = this.#things.get(handle);
     this.#things.delete(handle);
     return thing;
   }
 
-  /** Drops everything: the worker is gone. */
+  /** Drops everything, since the worker is gone. */
   end(): void {
     this.#isOver = true;
     for (const thing of this.#things.values()) this.#drop(thing);
@@ -143,19 +143,19 @@ class Handles<Thing> {
   }
 }
 
-/** What a worker is answered with, and what ends what it leaves behind. */
+/** Handlers for one worker, and the cleanup after it. */
 export interface WorkerHandlers {
   readonly handlers: Handlers<WorkerCalls>;
-  /** The worker is gone. */
+  /** Called when the worker is gone. */
   close(): void;
 }
 
-/** Opens what one worker is answered with. */
 export function openWorkerHandlers(shared: SharedHere, common: CommonCalls): WorkerHandlers {
   const { throttle, hashing, sessions, streams } = shared;
-  // Nobody will ever tell how they came out, and to end a worker must buy no guesses.
+  // Their outcome will never be known. They count as failed, so that killing a worker does not buy
+  // extra guesses.
   const attempts = new Handles<Attempt>((attempt) => void attempt.settle("failed"));
-  /** Turns of the hashing process. */
+  /** Turns in the queue of the hashing process. */
   const turns = new Handles<{ derive: Derive; leave: () => void }>(({ leave }) => leave());
   const open = new Handles<string>((username) => streams.release(username));
   return {

@@ -2,22 +2,18 @@ import { availableParallelism } from "node:os";
 import type { Configuration } from "../config/schema.ts";
 import { bodyBytesLimit } from "../gateway/system-limits.ts";
 
-/** Processes that one gateway has at most. */
+/** Most processes per gateway. */
 const MOST = 64;
-/** Systems that share a port out among the processes that listen on it. */
+/** Systems that distribute connections to a port among the processes that listen on it. */
 const sharing: ReadonlySet<NodeJS.Platform> = new Set(["linux", "freebsd", "sunos", "aix"]);
 
-/** One for each core, as long as each gets a part of what is bounded for all. */
+/** One per core, as long as each worker gets a share of every gateway-wide limit. */
 function automaticCount({ server, upstream }: Configuration): number {
   const byBodies = Math.floor(bodyBytesLimit(server) / server.max_body_bytes);
   return Math.max(1, Math.min(availableParallelism(), MOST, byBodies, upstream.connections));
 }
 
-/**
- * How many processes serve.
- *
- * @throws Error if several are wanted of a system that cannot share a port among them
- */
+/** @throws Error if several processes are configured on a system that cannot share a port */
 export function workerCount(configuration: Configuration, platform = process.platform): number {
   const { workers } = configuration.server;
   const canShare = sharing.has(platform);
@@ -26,14 +22,14 @@ export function workerCount(configuration: Configuration, platform = process.pla
   throw new Error(`server.workers: ${platform} shares no port among processes: set it to 1`);
 }
 
-/** A worker's part of what is bounded for all; the first few take what cannot be divided. */
+/** A worker's share of a gateway-wide limit; the first workers take the remainder. */
 function shareOf(total: number, count: number, number: number): number {
   return Math.floor(total / count) + (number <= total % count ? 1 : 0);
 }
 
 /**
- * The configuration of one of `count` workers: what is bounded for all of them is divided. Each has
- * room for one body at least, also if the file counts on fewer workers after a restart.
+ * The configuration of one of `count` workers, with gateway-wide limits divided. Each worker has
+ * room for at least one body, even if the file expects fewer workers after a restart.
  */
 export function configurationOf(
   configuration: Configuration,

@@ -1,6 +1,5 @@
-/** The program of a worker. */
 import { leaveSignalsToParent } from "../ipc/channel.ts";
 
-// Also while all that a worker is made of is loaded.
+// Before the import, so that it also applies while the worker loads.
 leaveSignalsToParent();
 await import("./serve.ts");

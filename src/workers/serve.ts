@@ -1,4 +1,4 @@
-/** A worker: a gateway that serves together with others, for the main process. */
+/** A worker: a gateway process that serves requests under the main process. */
 import type { ServerResponse } from "node:http";
 import type { Membership, Shared } from "../gateway/shared.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
@@ -66,7 +66,7 @@ function remoteStreams(main: MainChannel): StreamRegister {
   };
 }
 
-/** What there is once in a gateway: a worker asks the main process for all of it. */
+/** State that exists once per gateway, accessed through the main process. */
 function remoteShared(main: MainChannel): Shared {
   return {
     throttle: remoteThrottle(main),
@@ -80,9 +80,9 @@ function remoteShared(main: MainChannel): Shared {
   };
 }
 
-// A terminal that is gone takes no more lines; that is no reason to drop requests in flight.
+// A closed terminal accepts no more lines; that is no reason to drop requests in flight.
 process.stdout.on("error", () => {});
-// However the main process ended: without it nothing is counted any more, so nothing is served.
+// Without the main process nothing is counted, so nothing may be served, however it ended.
 process.once("disconnect", () => process.exit(1));
 
 const running = Promise.withResolvers<RunningMember>();
@@ -113,7 +113,7 @@ async function start(settings: WorkerSettings) {
 const main = openParentChannel<MainCalls, WorkerCalls, RefusalFailure>(
   {
     start,
-    // One that is still starting may have read the file before it was changed.
+    // A worker that is still starting may have read the file before the change.
     reload: async (file) => (await running.promise).reload(file),
     refresh: async () => (await running.promise).refresh(),
     configure: async (configuration) => (await running.promise).configure(configuration),
@@ -126,5 +126,5 @@ const main = openParentChannel<MainCalls, WorkerCalls, RefusalFailure>(
   },
   refusalCodec,
 );
-// It may have ended while this program was loaded.
+// The main process may have ended while this program loaded.
 if (!process.connected) process.exit(1);

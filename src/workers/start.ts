@@ -19,37 +19,37 @@ import {
 import { configurationOf } from "./count.ts";
 import { Worker } from "./worker.ts";
 
-/** Milliseconds to wait before a worker is started again, if the one before it has not lasted. */
+/** Pause before restarting a worker that died early. */
 const FIRST_PAUSE_MS = 100;
 const LAST_PAUSE_MS = 5000;
-/** Milliseconds after which a worker has lasted. */
+/** A worker that runs for this long did not die early. */
 const LASTING_MS = 5000;
-/** Milliseconds that a worker has, beyond the grace, to end. */
+/** Time to exit, in addition to the grace period. */
 const END_MS = 5000;
-/** Milliseconds after which a worker that does not answer is taken for stuck. */
+/** A worker that does not answer for this long is considered stuck. */
 const MUTE_MS = 30_000;
 
-/** Signals that a terminal or a supervisor sends to all processes; a worker goes by none of them. */
+/**
+ * Signals that a terminal or a supervisor sends to the whole group; a running worker ignores them.
+ */
 const groupSignals: ReadonlySet<NodeJS.Signals> = new Set(["SIGINT", "SIGTERM", "SIGHUP"]);
 
 interface SupervisorOptions {
   readonly count: number;
   readonly log: Log;
   readonly open: (number: number) => Worker;
-  /** What a worker needs to begin. */
   readonly settingsOf: (number: number, isFirst: boolean) => WorkerSettings;
-  /** Told where the first worker listens, before another one is started. */
+  /** Called with the first worker's address, before the others start. */
   readonly onListening: (url: string) => void;
   readonly onEnded: (number: number) => void;
 }
 
-/** A worker that serves, and what it says of itself. */
 interface Started {
   readonly worker: Worker;
   readonly facts: GatewayFacts;
 }
 
-/** Supervises the workers of a gateway: each is started again whenever it dies. */
+/** Supervises the workers of a gateway and restarts each one that dies. */
 class Supervisor {
   readonly #options: SupervisorOptions;
   readonly #workers = new Map<number, Worker>();
@@ -60,15 +60,15 @@ class Supervisor {
     this.#options = options;
   }
 
-  /** The workers that have started. */
   get serving(): Iterable<Worker> {
     return this.#serving;
   }
 
   /**
-   * Starts all workers: the first one alone, since it makes what a first start makes.
+   * Starts all workers. The first one starts before the others, since it creates what a first start
+   * creates.
    *
-   * @returns what the first one says
+   * @returns the facts that the first worker reports
    * @throws Error if one of them does not start
    */
   async start(): Promise<GatewayFacts> {
@@ -79,7 +79,7 @@ class Supervisor {
     return first.facts;
   }
 
-  /** Starts a worker; again if a signal to the whole group has ended it while it was loaded. */
+  /** Starts a worker, again if a signal to the whole group killed it while it was loading. */
   async #start(number: number, isFirst = false): Promise<Started> {
     for (;;) {
       const worker = this.#open(number);
@@ -92,19 +92,22 @@ class Supervisor {
     }
   }
 
-  /** Has all workers but one read a file again; resolves when each has, or is gone. */
+  /** Makes all workers but one reload a file; resolves when each has done so or is gone. */
   async reload(file: SharedFile, except: number): Promise<void> {
     const others = [...this.#workers.values()].filter(({ number }) => number !== except);
     await this.#tellAll(others, "reload", () => file);
   }
 
-  /** Has all workers read their files again and open their logs anew. */
+  /** Makes all workers reload their files and reopen their logs. */
   async refresh(): Promise<void> {
-    // Also those that still start: they may have opened a file before it was moved away.
+    // Starting workers too: they may have opened a file before it was moved away.
     await this.#tellAll([...this.#workers.values()], "refresh", () => undefined);
   }
 
-  /** Puts a configuration in force in all workers. @param configurationOf that of each, by number */
+  /**
+   * Applies a configuration in all workers. @param configurationOf returns that of a worker by
+   * number
+   */
   async configure(configurationOf: (number: number) => Configuration): Promise<void> {
     const workers = [...this.#workers.values()];
     await this.#tellAll(workers, "configure", ({ number }) => configurationOf(number));
@@ -117,17 +120,17 @@ class Supervisor {
    */
   async close(grace: number): Promise<void> {
     this.#closing.abort();
-    // One that still starts may have taken requests already, so it drains once it has started.
+    // A starting worker may already have requests, so it drains after its start.
     const workers = [...this.#workers.values()];
-    // Whom one worker sends away must not come to another that is about to stop listening too.
+    // A client that one worker turns away must not reach another that is about to stop listening.
     await this.#tellAll(workers, "stopListening", () => undefined);
     await this.#tellAll(workers, "drain", () => undefined, grace + END_MS);
     await Promise.all(workers.map(({ ended }) => ended));
   }
 
   /**
-   * Has workers do what has no answer. One that is stuck is ended, since it must not answer clients
-   * by an old state; one that is gone needs to do nothing.
+   * Sends workers a call without a result. A stuck worker is killed, since it must not answer
+   * clients with old state. A worker that is gone is skipped.
    */
   async #tellAll<Name extends Exclude<keyof MainCalls, "start" | "metrics">>(
     workers: readonly Worker[],
@@ -161,7 +164,7 @@ class Supervisor {
     return worker;
   }
 
-  /** @throws Error if the worker does not start; its process is ended then */
+  /** @throws Error if the worker does not start; its process is then killed */
   async #begin(worker: Worker, isFirst = false): Promise<GatewayFacts> {
     try {
       const facts = await worker.ask("start", this.#options.settingsOf(worker.number, isFirst));
@@ -173,7 +176,7 @@ class Supervisor {
     }
   }
 
-  /** Starts a worker again for as long as it is wanted. */
+  /** Restarts a worker for as long as it is needed. */
   async #keep(worker: Worker): Promise<void> {
     const { log } = this.#options;
     const { number } = worker;
@@ -195,7 +198,7 @@ class Supervisor {
     }
   }
 
-  /** Has a worker begin, if it has not yet; resolves when it has ended. */
+  /** Starts a worker if necessary; resolves when it has ended. */
   async #serve(worker: Worker): Promise<Ending> {
     if (this.#serving.has(worker)) return worker.ended;
     try {
@@ -210,25 +213,23 @@ class Supervisor {
   }
 }
 
-/** Milliseconds that a worker has to tell its metrics. */
 const METRICS_TIMEOUT_MS = 2000;
 
 export interface WorkersOptions extends StartOptions {
-  /** How many processes serve. */
+  /** Number of workers. */
   readonly count: number;
-  /** Takes the lines of the workers' logs. */
   readonly output: DestinationStream;
 }
 
-/** The main process among those with metrics; workers are numbered from 1. */
+/** Number of the main process in the metrics; workers count from 1. */
 const MAIN = 0;
 
-/** The one port of all workers, which the first that listens takes. */
+/** The port of all workers, taken by the first that listens. */
 class SharedPort {
   readonly #host: string;
   #port: number;
   #isTaken = false;
-  /** Why it could not be taken. */
+  /** Why the port could not be taken. */
   failure: unknown;
 
   constructor({ host, port }: LoadedConfiguration["configuration"]["server"]) {
@@ -236,7 +237,7 @@ class SharedPort {
     this.#port = port;
   }
 
-  /** The port to listen on, 0 for any. @throws the system's error if it is another's */
+  /** The port to listen on, 0 for any. @throws the system's error if another process has it */
   async claim(): Promise<number> {
     if (this.#isTaken || this.#port === 0) return this.#port;
     try {
@@ -248,7 +249,7 @@ class SharedPort {
     return this.#port;
   }
 
-  /** The first worker listens. */
+  /** Called when the first worker listens. */
   takenAt(url: string): void {
     this.#isTaken = true;
     const { port, protocol } = new URL(url);
@@ -267,7 +268,7 @@ async function listenForMetrics(
     const answers = Array.from(supervisor.serving, async (worker) => {
       gathered.note(worker.number, await worker.ask("metrics", undefined));
     });
-    // Of one that does not answer now, what it said last is shown.
+    // For a worker that does not answer now, the previous metrics are shown.
     const patience = delay(METRICS_TIMEOUT_MS, undefined, { ref: false });
     await Promise.race([Promise.allSettled(answers), patience]);
     gathered.note(MAIN, await own.values());
@@ -332,8 +333,8 @@ async function open(
 }
 
 /**
- * Starts a gateway that is served by several processes. This one answers no request: it starts the
- * others, again and again if need be, and does for all of them what must be done once.
+ * Starts a gateway with several worker processes. This process answers no requests: it starts and
+ * restarts the workers and does what must be done once for all of them.
  *
  * @throws Error if it does not start
  */

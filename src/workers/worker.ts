@@ -10,14 +10,14 @@ import {
   type WorkerHandlers,
 } from "./calls.ts";
 
-/** Flags by which Node loads modules before a program: an SDK for traces, for instance. */
+/** Flags that make Node load modules before a program, for example an SDK for traces. */
 const preload = /^(?:--import|--require|-r)(?<value>=.*)?$/s;
 
 /**
- * Those of a process's flags by which Node loads modules before its program. Its other flags, such
- * as a debugger's port, are for it alone.
+ * The flags by which Node preloads modules. Other flags, such as a debugger's port, apply to one
+ * process only.
  *
- * @param flags as `process.execArgv` has them
+ * @param flags as in `process.execArgv`
  */
 export function preloads(flags: readonly string[]): string[] {
   const kept: string[] = [];
@@ -31,7 +31,7 @@ export function preloads(flags: readonly string[]): string[] {
   return kept;
 }
 
-/** Passes text on in whole lines; what has no end when the source has one is dropped. */
+/** Forwards text in whole lines. An unfinished last line is dropped. */
 export function passLinesOn(source: Readable, output: DestinationStream): void {
   let begun = "";
   source.setEncoding("utf8").on("data", (text: string) => {
@@ -46,8 +46,8 @@ export function passLinesOn(source: Readable, output: DestinationStream): void {
 }
 
 /**
- * True if several processes may write to standard output as they like: to a file or a terminal a
- * line is written whole, but in a pipe or a socket that is full, lines would get mixed up.
+ * True if several processes may write to standard output. Files and terminals take each line whole,
+ * but in a full pipe or socket lines would get mixed up.
  */
 function mayShareOutput(): boolean {
   const output = fstatSync(1);
@@ -57,16 +57,15 @@ function mayShareOutput(): boolean {
 /** Six missed seconds leave time to start another worker within ten. */
 const HEARTBEAT = { missable: 6, missableAtStart: 60, whileIdle: true };
 
-/** A worker's process, as the main process has it. */
 export class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure> {
   /** From 1. */
   readonly number: number;
 
-  /** @param output takes the lines of its log, where it cannot write them itself */
+  /** @param output takes the log lines of a worker that cannot write them itself */
   constructor(number: number, { handlers, close }: WorkerHandlers, output: DestinationStream) {
     super(siblingModule(import.meta.url, "program"), {
       fork: {
-        // The second as `bin/gatehouse.js` has it.
+        // The second flag is the one in `bin/gatehouse.js`.
         execArgv: [...preloads(process.execArgv), "--no-allocation-site-pretenuring"],
         stdio: ["ignore", mayShareOutput() ? "inherit" : "pipe", "inherit", "ipc"],
       },
