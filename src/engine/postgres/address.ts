@@ -134,7 +134,6 @@ async function readPassword(place: LoginPlace): Promise<string | undefined> {
     if (!status.isFile() || (status.mode & 0o077) !== 0) return undefined;
     return passwordIn(await readFile(file, "utf8"), place);
   } catch {
-    // A missing file holds no password.
     return undefined;
   }
 }

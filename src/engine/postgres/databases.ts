@@ -201,7 +201,6 @@ export async function openDatabase(
   }
 }
 
-/** Lists the databases that queries can name and the engine's user may connect to. */
 export async function listDatabases(session: PostgresSession): Promise<string[]> {
   const found = await session.rows(sql`select datname from pg_catalog.pg_database
     where datallowconn and pg_catalog.has_database_privilege(datname, 'CONNECT')`);

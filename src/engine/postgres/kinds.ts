@@ -19,7 +19,6 @@ import type { ByteForm } from "./row-bytes.ts";
 interface Codec {
   /** Returns undefined for a value that the type does not take. */
   write(value: PresentValue): string | undefined;
-  /** Returns JSON text. */
   read(text: string): string;
   /** Converts without a string per value, if the type allows it. */
   readonly bytes?: ByteForm;
@@ -28,14 +27,12 @@ interface Codec {
 /** PostgreSQL numbers that JSON has no numbers for. They are sent as strings. */
 const notNumbers = new Set(["NaN", "Infinity", "-Infinity"]);
 
-/** Integers of 64 bits, digit for digit. */
 const integers: Codec = {
   write: (value) => integerOf(value)?.toString(),
   read: (text) => text,
   bytes: "integer",
 };
 
-/** Decimals of any length, digit for digit. */
 const decimals: Codec = { write: writeNumber, read: readNumber, bytes: "decimal" };
 
 /** Refuses an integer that a double would round. */
@@ -142,7 +139,6 @@ function writeElement(element: Codec, value: CellValue): string | undefined {
   return text === undefined ? undefined : `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** A quoted element, an unquoted one, or punctuation. */
 const token = /"((?:[^"\\]|\\.)*)"|[^{},"]+|[{},]/gs;
 
 /** Parses `{1,NULL,"a b"}`, with optional bounds in front: `[0:2]={...}`. */

@@ -5,7 +5,6 @@ import type { Column, ColumnReference } from "../sql/scope.ts";
 import { layoutOf, type RowLayout } from "../sql/values.ts";
 import type { PostgresKind } from "./kinds.ts";
 
-/** Initial size of a buffer, enough for a few rows, and its size afterwards. */
 const FIRST_ROOM = 4 * 1024;
 const USUAL_ROOM = 128 * 1024;
 
@@ -330,7 +329,6 @@ export class RowBytes {
     this.#put(rowEnd);
   }
 
-  /** Bytes that are not flushed yet. */
   get length(): number {
     return this.#writer.at;
   }

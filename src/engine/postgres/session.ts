@@ -19,7 +19,6 @@ export interface Statement {
 interface Prepared {
   readonly text: string;
   readonly name: string;
-  /** Cached messages that execute the statement without values. */
   bound?: Buffer;
   /** Cached once described. The server refuses the statement if its columns have changed. */
   columns?: readonly ResultColumn[];
@@ -104,7 +103,6 @@ interface Asked {
  * Query").
  */
 class Exchange implements Submittable {
-  /** Rejects with the error of the server or of the connection. */
   readonly done: Promise<void>;
   readonly #asked: Asked;
   readonly #ending = Promise.withResolvers<void>();
@@ -234,7 +232,6 @@ class PostgresPipeline implements Pipeline {
     return this.#queue.length === 0;
   }
 
-  /** Drops what has not been sent. */
   close(): void {
     this.#queue = [];
     this.#onQueued = undefined;
@@ -302,7 +299,6 @@ class ConnectionTap {
     });
   }
 
-  /** Passes bytes to the driver. */
   feed(bytes: Buffer): void {
     Reflect.apply(this.#listener, this.#stream, [bytes]);
   }
@@ -432,7 +428,6 @@ export interface Beginning {
    * True if a transaction of one statement may omit `begin` where the default is read committed.
    */
   readonly mayBeImplicit?: boolean;
-  /** SQL that runs in each transaction. */
   readonly settings: string;
 }
 
@@ -448,7 +443,6 @@ export class PostgresSession implements Session {
   readonly #client: Client;
   #tap: ConnectionTap | undefined;
   #prepared: PreparedStatements | undefined;
-  /** Sent with the next statement. */
   #beginning: Beginning | undefined;
   #isInTransaction = false;
   #endsWithLast = false;
@@ -527,7 +521,6 @@ export class PostgresSession implements Session {
     this.#forgetIfOwn();
   }
 
-  /** Forgets the shared tables if the transaction has defined one. */
   #forgetIfOwn(): void {
     if (this.tables !== this.#shared) this.#shared.forget();
   }

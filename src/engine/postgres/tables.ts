@@ -24,11 +24,7 @@ export interface PostgresTable extends Table<PostgresColumn> {
   readonly isTable: boolean;
 }
 
-/**
- * Returns the cached table, or reads it.
- *
- * @throws as `readTable` does
- */
+/** Returns the cached table, or reads it like `readTable`. */
 export function knownTable(
   place: PostgresPlace,
   name: string,
@@ -140,7 +136,6 @@ export function keysSql(schema: string, name: string): Fragment {
 /** The protocol counts the parameters of a statement with 16 bits. */
 const PARAMETER_LIMIT = 65_535;
 
-/** Compiles SQL. The driver runs it. */
 const builder = new Kysely<Record<string, never>>({
   dialect: {
     createAdapter: () => new PostgresAdapter(),
