@@ -81,11 +81,7 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   };
 }
 
-/**
- * Runs steps in a session.
- *
- * @throws what the steps throw, and what the session throws
- */
+/** Runs steps in a session. */
 export async function takeIn<Result, Raw>(
   session: Answering<Raw>,
   steps: Steps<Result, Raw>,
@@ -142,9 +138,7 @@ export interface InsertOptions<Found extends InsertColumn, Raw> {
   readonly all?: readonly Row[];
   /** True if nothing follows the insertion of a single row that does not set its own number. */
   readonly endsWithRow?: boolean;
-  /** SQL that follows the values. */
   readonly tail?: Fragment;
-  /** Columns of each row that the answer holds. */
   readonly returning?: readonly TargetColumn<Raw>[] | undefined;
   readonly valuesPerStatement: number;
   /** A single row may exceed both limits. Characters are counted in strings only. */
@@ -166,12 +160,9 @@ export interface Destination<Found extends InsertColumn> {
   flatten?(fragment: Fragment): Fragment;
 }
 
-/** How rows that name the same columns are inserted. */
 interface Layout {
   readonly columns: readonly InsertColumn[];
-  /** The statement up to its values. */
   readonly head: Fragment;
-  /** SQL around the values of a row. */
   readonly around: TemplateStringsArray;
 }
 

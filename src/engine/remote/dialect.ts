@@ -70,7 +70,6 @@ export class ConnectionLost extends Error {
   }
 }
 
-/** Isolation of a transaction. */
 export type Mode = "read only" | "read committed" | "snapshot, read only" | "serializable";
 
 export interface Failures {

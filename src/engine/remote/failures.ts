@@ -19,7 +19,6 @@ export interface ErrorReader<ServerError> {
   describe(answer: ServerError): { readonly message: string; readonly code: string };
 }
 
-/** Makes `Failures` from the way in which one server's errors are read. */
 export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failures {
   return {
     refusalOf(error) {
@@ -51,7 +50,6 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
   };
 }
 
-/** Arguments of an `EngineRefusal`. */
 export type Refused = Readonly<ConstructorParameters<typeof EngineRefusal>>;
 
 export const refused = {
@@ -93,7 +91,6 @@ export function databaseNotFound(name: string): EngineRefusal {
   return new EngineRefusal("database_not_found", `There is no database ${name}`);
 }
 
-/** The refusal to drop a view with DropTable. */
 export function isNoTable(name: string, database: string): EngineRefusal {
   return new EngineRefusal("table_not_found", `${name} in ${database} is a view, no table`);
 }

@@ -64,7 +64,6 @@ async function silence(patience: number, signal: AbortSignal): Promise<void> {
   throw new ConnectionLost(new Error(`no answer within ${patience / 1000} seconds`));
 }
 
-/** How long an answer of the server counts. */
 const FRESH_TIME_MS = 1000;
 
 /** Logs once when the server is lost, and once when it is back. */
@@ -75,7 +74,6 @@ export class Reachability {
   /** `performance.now()` of the last answer. */
   #answeredAt = Number.NEGATIVE_INFINITY;
 
-  /** @param server name of its kind, such as `PostgreSQL` */
   constructor(server: string, log: Logger) {
     this.#server = server;
     this.#log = log;

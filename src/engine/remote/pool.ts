@@ -38,11 +38,7 @@ export class ConnectionPool<Leased> {
     this.#limit = limit;
   }
 
-  /**
-   * Leases the most recently used idle connection that reaches a database.
-   *
-   * @throws what the source throws
-   */
+  /** Leases the most recently used idle connection that reaches a database. */
   takeIdle(database: string | undefined): Connection<Leased> | undefined {
     const target = this.#source.targetOf(database);
     for (let at = this.#idle.length - 1; at >= 0; at -= 1) {
@@ -57,11 +53,7 @@ export class ConnectionPool<Leased> {
     return undefined;
   }
 
-  /**
-   * Opens a connection. At the limit, first closes an idle one.
-   *
-   * @throws what the source throws
-   */
+  /** Opens a connection. At the limit, first closes an idle one. */
   async open(database: string | undefined): Promise<Connection<Leased>> {
     const target = this.#source.targetOf(database);
     while (this.#count >= this.#limit) await this.#nextEnd();
@@ -164,11 +156,7 @@ export class ConcurrencyLimiter {
     }
   }
 
-  /**
-   * Takes a slot, which the caller must give back. Returns undefined if one is free at once.
-   *
-   * @throws as `hold` does
-   */
+  /** Takes a slot, which the caller must give back. Returns undefined if one is free at once. */
   take(signal: AbortSignal): Promise<void> | undefined {
     signal.throwIfAborted();
     if (this.#free === 0) return this.#wait(signal);

@@ -58,7 +58,6 @@ async function performAll<Leased extends Session>(
   spool.write(isBatch ? "]}" : "}");
 }
 
-/** Maximum number of operations whose answers are awaited together. */
 const MOST_TOGETHER = 100;
 
 /**
@@ -149,11 +148,7 @@ async function perform<Leased extends Session>(
   return changeTexts(operation, changed, inQuery.element !== undefined);
 }
 
-/**
- * Writes the answer of a Preview, whose change will be rolled back.
- *
- * @throws as `performAll` does
- */
+/** Writes the answer of a Preview, whose change will be rolled back. */
 async function performPreview<Leased extends Session>(
   dialect: Dialect<Leased>,
   session: Leased,
@@ -197,7 +192,6 @@ function change<Leased extends Session, Name extends ChangeName>(
   return changes[name](place, fields);
 }
 
-/** Limit for the server's answer to a health check. */
 const CHECK_PATIENCE_MS = 1500;
 
 interface RemoteStoreOptions<Leased extends Session> {

@@ -78,7 +78,6 @@ class Lease {
     this.#isBroken = true;
   }
 
-  /** Returns whether the connection is broken. */
   end(): boolean {
     clearTimeout(this.#timer);
     return this.#isBroken;
