@@ -97,9 +97,8 @@ const PREPARED_STATEMENTS = 32;
 export interface Opened {
   readonly client: Client;
   readonly socket: Socket;
-  /** Resolves when the server has accepted the connection. */
   readonly ready: Promise<unknown>;
-  /** Prevents that the connection is cut after its timeout. */
+  /** Without this call, the connection is cut after its timeout. */
   stopTimer(): void;
 }
 
@@ -121,7 +120,9 @@ export function open(address: ServerAddress, timeout: number): Opened {
   return { client, socket, ready, stopTimer: () => clearTimeout(timer) };
 }
 
-/** A server under a false identity can read no local file and gets no password in clear text. */
+/**
+ * Protects against a fake server, which can read no local file and gets no password in clear text.
+ */
 function optionsOf({ host, socketPath, user, password, ssl }: ServerAddress): ConnectionOptions {
   return {
     host,

@@ -133,7 +133,6 @@ function numbers(what: Refused, ...all: number[]): [number, Refused][] {
 }
 
 export class ServerError extends Error {
-  /** Shared by servers of this protocol. */
   readonly number: number;
   /** The server's text, which quotes values. */
   readonly words: string;

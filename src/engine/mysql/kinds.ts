@@ -98,15 +98,13 @@ export function markOf(comment: string): Mark | undefined {
 }
 
 interface TypeDescription {
-  /** Name of the type, without its length. */
   readonly dataType: string;
   /** The whole type, such as `enum('a','b')`. */
   readonly columnType: string;
-  /** Set if the engine created the column. */
+  /** From the column's comment, or `json` for MariaDB's JSON. */
   readonly mark: Mark | undefined;
   /** In characters for strings, in bytes for bytes. */
   readonly length: number;
-  /** Decimal places of a decimal. */
   readonly scale: number;
   /** Decimal places of a second. */
   readonly precision: number;
@@ -181,7 +179,6 @@ interface Codec {
   store(value: PresentValue): Bound | Fragment | undefined;
   /** The value to compare with, if it differs from the stored one. */
   compare?(value: PresentValue): Bound | Fragment | undefined;
-  /** Returns JSON text. */
   encode(raw: Raw): string;
 }
 
@@ -366,7 +363,6 @@ function shortest(float: number): string {
   return String(float);
 }
 
-/** Read and written as an unsigned integer. */
 const bits: Codec = {
   store: unsignedInteger,
   encode: (raw) =>
@@ -389,7 +385,6 @@ const clockForm = /^(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?$/;
 const spanForm = /^-?\d{2,3}:[0-5]\d(?::[0-5]\d(?:\.(\d{1,6}))?)?$/;
 const momentForm = /^(\d{4}-\d\d-\d\d)(?:[T ]([\d:.]+)(Z|[+-]\d\d(?::?\d\d)?)?)?$/;
 
-/** Returns `text` if it is a day of the calendar. */
 function readDay(text: string): string | undefined {
   const [, year = "", month, day] = dayForm.exec(text) ?? [];
   if (year === "" || year === "0000") return undefined;
@@ -443,11 +438,9 @@ function isFiner(fraction: string, places: number): boolean {
 }
 
 export interface MysqlKind extends ColumnKind {
-  /** Returns JSON text of a non-null value. */
   encode(raw: Raw): string;
 }
 
-/** Types whose name determines the codec. */
 const plainCodecs: ReadonlyMap<string, Codec> = new Map([
   ["float", floats],
   ["double", doubles],

@@ -162,7 +162,6 @@ export class MysqlSession implements Session {
     this.#timeLimit = timeLimit;
   }
 
-  /** Runs the engine's own SQL, which holds no values, and returns its rows. */
   async ask(words: string): Promise<RawRow[]> {
     return answered<RowDataPacket[][]>((done) => this.#connection.query(words, done));
   }
@@ -235,7 +234,6 @@ interface Statement {
   readonly values: ExecuteValues[];
 }
 
-/** Compiles SQL. The driver runs it. */
 const builder = new Kysely<Record<string, never>>({
   dialect: {
     createAdapter: () => new MysqlAdapter(),
