@@ -51,11 +51,7 @@ function* returning(
   return found.sort((one, other) => compareKeys(one, other, columns.length, key.length));
 }
 
-/**
- * Runs steps in a database.
- *
- * @throws what the steps throw, and SQLite's errors
- */
+/** Runs steps in a database. */
 export function take<Result>(
   { connection }: DatabaseHandle,
   steps: Steps<Result, SQLOutputValue>,
@@ -99,7 +95,6 @@ function rankOf(value: SQLOutputValue): number {
 interface RowInsert {
   readonly columns: readonly SqliteColumn[];
   readonly statement: StatementSync;
-  /** Values that follow those of the row. */
   readonly rest: readonly SQLInputValue[];
 }
 

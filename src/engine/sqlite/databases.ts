@@ -86,7 +86,6 @@ function tooMany(): EngineRefusal {
   );
 }
 
-/** SQLite's schema name for the first database of a connection. */
 const mainSchema = "main";
 
 /** How long SQLite waits while another process locks the file. */

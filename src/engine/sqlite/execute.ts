@@ -142,11 +142,7 @@ function quoting(body: Uint8Array, work: () => void): void {
   }
 }
 
-/**
- * Runs a Select and writes only its rows to the spool, in the spool's form.
- *
- * @throws as `executeQuery` does
- */
+/** Runs a Select and writes only its rows to the spool, in the spool's form. */
 export function executeSelect(
   databases: Databases,
   { body, limits }: LimitedBody,
@@ -261,7 +257,6 @@ function performAll(
   }
 }
 
-/** Names the element of a Batch in a refusal. */
 function inElement(index: number, work: () => void): void {
   try {
     work();

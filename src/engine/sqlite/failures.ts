@@ -15,7 +15,6 @@ const resultCodes = {
   constraint: 19,
 };
 
-/** SQLite's messages about limits that a query exceeds. */
 const limitMessage = /too (many|large|complex|big|much)/i;
 
 /** Returns undefined if the error is not the client's concern. */
@@ -49,7 +48,6 @@ export function refusalOf(error: unknown): EngineRefusal | undefined {
   }
 }
 
-/** Converts errors of `work` to refusals where possible. */
 export function refusing<Result>(work: () => Result): Result {
   try {
     return work();

@@ -13,7 +13,6 @@ import { isPlainName } from "../../query/names.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 
-/** This database always exists. */
 export const defaultDatabase = "main";
 
 const suffix = ".sqlite";
@@ -31,14 +30,11 @@ export class DatabaseFiles {
   /**
    * Creates the directory (mode 0700) if needed, but not its parent, which may have been moved away
    * with the databases.
-   *
-   * @throws the file system's error
    */
   makeDirectory(): void {
     if (!existsSync(this.directory)) mkdirSync(this.directory, { mode: 0o700 });
   }
 
-  /** @throws the file system's error */
   makeDefault(): void {
     if (!this.#found().includes(defaultDatabase)) this.#createFile(defaultDatabase);
   }
@@ -80,11 +76,6 @@ export class DatabaseFiles {
     this.#createFile(name);
   }
 
-  /**
-   * Deletes a database with its journals.
-   *
-   * @throws the file system's error
-   */
   remove(name: string): void {
     this.#removeJournals(name);
     rmSync(this.path(name));

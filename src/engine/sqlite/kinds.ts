@@ -14,7 +14,6 @@ import {
 } from "../sql/values.ts";
 
 export interface SqliteKind extends ColumnKind {
-  /** The storage class in a STRICT table. */
   readonly storage: "INT" | "INTEGER" | "REAL" | "TEXT" | "BLOB" | "ANY";
   /** Returns undefined if the column does not take the value. */
   store(value: PresentValue): SQLInputValue | undefined;
@@ -63,7 +62,7 @@ const integer: SqliteKind = {
   encode: encodeStored,
 };
 
-/** SQLite numbers the rows of a single INTEGER primary key that is left out. */
+/** SQLite generates the value of a sole INTEGER primary key that a row omits. */
 const serial: SqliteKind = { ...integer, storage: "INTEGER" };
 
 const real: SqliteKind = {
@@ -136,7 +135,6 @@ export function isSerial(kind: SqliteKind): boolean {
   return kind === serial;
 }
 
-/** The constraint on values beyond their storage class, if there is one. */
 export function constraintOf(kind: SqliteKind): "boolean" | "json" | undefined {
   if (kind === boolean) return "boolean";
   return kind === json ? "json" : undefined;

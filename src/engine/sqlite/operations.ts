@@ -326,11 +326,7 @@ export function perform(
   for (const text of changeTexts(operation, changed, isBatch)) spool.write(text);
 }
 
-/**
- * Writes the answer of a Preview, whose change will be rolled back.
- *
- * @throws as `perform` does
- */
+/** Writes the answer of a Preview, whose change will be rolled back. */
 export function performPreview(
   opened: DatabaseHandle,
   fields: OperationFields["Preview"],
@@ -346,7 +342,6 @@ export function performPreview(
   for (const text of previewTexts(previewed, digest)) spool.write(text);
 }
 
-/** @throws as `perform` does */
 export function read<Name extends ReadingName>(
   handle: DatabaseHandle,
   { name, fields }: Operation<Name>,

@@ -35,7 +35,6 @@ export type WorkerCalls = {
   readonly committing: Call<undefined, undefined>;
 };
 
-/** A refusal, or the error as it was thrown. */
 export type TaskFailure =
   | Pick<EngineRefusal, "code" | "message" | "plain" | "members">
   | { readonly error: unknown };

@@ -12,7 +12,6 @@ import type { Fragment } from "../sql/fragment.ts";
 /** Values in the order of the columns. Integers are BigInt. */
 export type ResultRow = Record<number, SQLOutputValue>;
 
-/** Compiles SQL. `node:sqlite` runs it. */
 const builder = new Kysely<Record<string, never>>({
   dialect: {
     createAdapter: () => new SqliteAdapter(),
@@ -36,7 +35,6 @@ export function run(connection: DatabaseSync, fragment: Fragment): number {
   return Number(connection.prepare(sql).run(...parameters.map(bindable)).changes);
 }
 
-/** Yields rows as the database finds them. */
 export function rows(connection: DatabaseSync, fragment: Fragment): Iterable<ResultRow> {
   const { statement, values } = prepare(connection, fragment);
   return { [Symbol.iterator]: () => statement.iterate(...values) };
@@ -60,6 +58,5 @@ export interface DatabaseHandle {
   readonly connection: DatabaseSync;
   readonly schema: string;
   readonly name: string;
-  /** Absent if the query has no limits. */
   readonly counter?: LimitCounter;
 }

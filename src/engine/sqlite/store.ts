@@ -57,8 +57,6 @@ class WorkerPool {
   /**
    * Runs a task as soon as a worker is free. `onSpilled` receives the number of bytes of streamed
    * rows that are in the file.
-   *
-   * @throws what `WorkerProcess.run` throws
    */
   async run(
     task: Task,
@@ -75,7 +73,6 @@ class WorkerPool {
     }
   }
 
-  /** True while a worker does not answer pings. */
   get isStuck(): boolean {
     return [...this.#workers].some(({ missedBeats }) => missedBeats > NOTICED_BEATS);
   }
@@ -148,7 +145,6 @@ const MISSABLE_AT_START = 30;
 /** How long a task may continue after its client is gone, before its worker is killed. */
 const ABANDONED_TIME_MS = 500;
 
-/** Reported if a worker ended before the commit. */
 const died = [
   "upstream_broken",
   "The SQLite process ended before it answered; nothing was carried out",
@@ -164,7 +160,6 @@ const died = [
 class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
   /** Receives the number of bytes of the task's answer that are in the file. */
   onSpilled: (byteLength: number) => void = () => {};
-  /** Ends the worker unless it is used before. */
   idling: NodeJS.Timeout | undefined;
   /** False once the engine itself has ended the worker. */
   isLost = true;
@@ -296,7 +291,6 @@ export class ReadWriteLock {
     this.#readerLimit = readerLimit;
   }
 
-  /** True while the lock is neither held nor waited for. */
   get isFree(): boolean {
     return this.#readers === 0 && !this.#written && this.#waiters.length === 0;
   }
@@ -509,7 +503,6 @@ class SpooledRows {
     this.#signal = signal;
   }
 
-  /** @param byteLength current number of bytes in the file */
   readonly onSpilled = (byteLength: number): void => {
     this.#known = byteLength;
     this.#sending ??= this.#send().catch((error: unknown) => {
