@@ -1,19 +1,18 @@
 import { EventEmitter } from "node:events";
 import { answerHeartbeat, isHeartbeat } from "./heartbeat.ts";
 
-/** A remote procedure: what is asked, and what it is answered with. */
+/** A remote procedure: the types of its argument and its result. */
 export interface Call<Ask, Answer> {
   readonly ask: Ask;
   readonly answer: Answer;
 }
 
-/** What one side may ask of the other, by name. */
 export type Calls = Readonly<Record<string, Call<unknown, unknown>>>;
 
-/** The calls of a side that is asked nothing. */
+/** For a side that answers no calls. */
 export type NoCalls = Record<never, never>;
 
-/** Answers each question; `signal` is aborted once nobody waits for the answer any more. */
+/** `signal` is aborted when the caller no longer waits for the answer. */
 export type Handlers<Own extends Calls> = {
   readonly [Name in keyof Own]: (
     ask: Own[Name]["ask"],
@@ -21,19 +20,18 @@ export type Handlers<Own extends Calls> = {
   ) => Own[Name]["answer"] | Promise<Own[Name]["answer"]>;
 };
 
-/** How errors go through a channel: as something that can be cloned. */
+/** Converts errors to a form that can be cloned, and back. */
 export interface ErrorCodec<Failure> {
   encode(error: unknown): Failure;
   decode(failure: Failure): Error;
 }
 
-/** Keeps the message alone. */
+/** Keeps only the message. */
 export const messageCodec: ErrorCodec<string> = {
   encode: (error) => (error instanceof Error ? error.message : "unknown error"),
   decode: (message) => new Error(message),
 };
 
-/** What goes through a channel, either way. */
 export type Message<Own extends Calls, Failure> =
   | {
       readonly kind: "ask";
@@ -56,24 +54,23 @@ export class ChannelClosedError extends Error {
   }
 }
 
-/** What a channel is made of. */
 export interface ChannelOptions<Own extends Calls, Other extends Calls, Failure> {
   readonly handlers: Handlers<Own>;
   readonly errors: ErrorCodec<Failure>;
-  /** Sends a message to the other end, or drops it if there is none any more. */
+  /** Sends a message, or drops it if the other end is gone. */
   readonly send: (message: Message<Other, Failure>) => void;
 }
 
 /**
- * Remote procedure calls between two processes. Messages go in order, so what was asked first is
- * known first at the other end.
+ * Remote procedure calls between two processes. Messages keep their order, so the call sent first
+ * arrives first.
  *
- * @typeParam Own what is answered here
- * @typeParam Other what the other end answers
+ * @typeParam Own the calls answered here
+ * @typeParam Other the calls that the other end answers
  */
 export class Channel<Own extends Calls, Other extends Calls, Failure> {
   readonly #options: ChannelOptions<Own, Other, Failure>;
-  /** Has a listener for each question without an answer. */
+  /** Has a listener for each unanswered call. */
   readonly #answers = new EventEmitter();
   readonly #answering = new Map<number, AbortController>();
   #end: Error | undefined;
@@ -89,10 +86,10 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
   }
 
   /**
-   * Asks the other end.
+   * Calls the other end.
    *
-   * @param signal tells the other end that the answer is of no more use; it is awaited all the same,
-   *   since it may hold what must be given back
+   * @param signal tells the other end that the answer is no longer needed; it is awaited anyway,
+   * since it may hold something that must be released
    * @throws Error as thrown there, or why the channel was closed
    */
   async ask<Name extends keyof Other>(
@@ -126,7 +123,10 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
     else this.#answers.emit(String(id), this.#options.errors.decode(message.failure));
   }
 
-  /** Ends what is being answered and whatever waits for an answer. @param reason for the latter */
+  /**
+   * Aborts the calls being answered and rejects those that wait for an answer. @param reason for
+   * the latter
+   */
   close(reason: Error = new ChannelClosedError()): void {
     this.#end = reason;
     for (const id of this.#answers.eventNames()) this.#answers.emit(id, reason);
@@ -152,12 +152,12 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
   }
 }
 
-/** Ignores the signals that a whole process group gets: the parent says when to end. */
+/** Ignores signals to the whole process group; the parent decides when this process ends. */
 export function leaveSignalsToParent(): void {
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => {});
 }
 
-/** Opens the channel to the parent, and answers its heartbeat. */
+/** Opens the channel to the parent and answers its heartbeat. */
 export function openParentChannel<Own extends Calls, Other extends Calls, Failure>(
   handlers: Handlers<Own>,
   errors: ErrorCodec<Failure>,

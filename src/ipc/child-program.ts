@@ -12,51 +12,48 @@ import {
 import { type HeartbeatLimits, isHeartbeat, watchHeartbeat } from "./heartbeat.ts";
 
 /**
- * The module `name` beside the module `address`. Its extension is the same, since a clone runs
- * sources and the published package what was compiled from them.
+ * The module `name` next to the module `address`, with the same extension: a clone runs the
+ * sources, the published package runs compiled files.
  */
 export function siblingModule(address: string, name: string): URL {
   return new URL(`./${name}${path.extname(address)}`, address);
 }
 
-/** How a process ended. */
 export interface Ending {
   readonly code?: number | null;
   readonly signal?: NodeJS.Signals | null;
-  /** Why, if that is not told by the others. */
+  /** Set if code and signal do not tell. */
   readonly reason?: string;
 }
 
-/** The same in words, for logs. */
+/** Describes the ending for logs. */
 export function howEnded({ code, signal, reason = `it ended: ${signal ?? code}` }: Ending): string {
   return reason;
 }
 
-/** What a child process is started with. */
 export interface ProgramOptions<Own extends Calls, Failure> {
   readonly args?: readonly string[];
   readonly fork: ForkOptions;
   readonly handlers: Handlers<Own>;
   readonly errors: ErrorCodec<Failure>;
-  /** When it is taken for stuck; never if left out. */
+  /** When the process is considered stuck; never if omitted. */
   readonly heartbeat?: HeartbeatLimits;
 }
 
-/** Until when an answer is awaited. */
 export interface Deadline {
   readonly ms: number;
-  /** Called once it has passed. @returns what becomes of all that the process was asked */
+  /** Called when the deadline has passed. @returns the error for all open calls of the process */
   readonly onMissed: () => Error;
 }
 
 /**
- * A program of this package that runs as a child process, and the channel to it.
+ * A program of this package that runs as a child process, with the channel to it.
  *
- * @typeParam Own what is answered here
- * @typeParam Other what the program answers
+ * @typeParam Own the calls answered here
+ * @typeParam Other the calls that the program answers
  */
 export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
-  /** Resolves when the process is gone and nobody waits for its answers any more. */
+  /** Resolves when the process is gone and no call waits for its answer. */
   readonly ended: Promise<Ending>;
   readonly #child: ChildProcess;
   readonly #channel: Channel<Own, Other, Failure>;
@@ -84,7 +81,7 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
       const isAsked = () => heartbeat.whileIdle === true || this.#channel.isWaiting;
       this.#countMissedBeats = watchHeartbeat(child, heartbeat, onStuck, isAsked);
     }
-    // Then all that it has sent was received too.
+    // By "close", everything that the process sent has been received.
     child.once("close", (code, signal) => this.#ending.resolve({ code, signal }));
     child.on("error", ({ message }) => {
       if (child.pid === undefined) this.#ending.resolve({ reason: `it did not start: ${message}` });
@@ -96,25 +93,25 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
     return this.#child.pid;
   }
 
-  /** How many signs of life in a row it owes. */
+  /** Missed heartbeats in a row. */
   get missedBeats(): number {
     return this.#countMissedBeats();
   }
 
-  /** What it writes, if that is piped. */
+  /** Standard output, if it is piped. */
   get output(): Readable | null {
     return this.#child.stdout;
   }
 
-  /** True while it may be asked. */
+  /** True while calls are accepted. */
   get isUsable(): boolean {
     return !this.#isGone && !this.#child.killed && this.#child.connected;
   }
 
   /**
-   * Asks the program, and ends its process if the answer is late.
+   * Calls the program, and kills its process if the answer is late.
    *
-   * @throws Error as thrown there, or why the process is gone: once it is
+   * @throws Error as thrown there, or why the process ended, after it has ended
    */
   async ask<Name extends keyof Other>(
     name: Name,
@@ -128,7 +125,7 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
   }
 
   /**
-   * Closes the channel, by which the program is to end.
+   * Closes the channel, which tells the program to end.
    *
    * @param patience milliseconds after which it is killed
    */
@@ -136,7 +133,7 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
     const child = this.#child;
     if (child.connected && child.exitCode === null && child.signalCode === null) {
       child.disconnect();
-      // Whoever disconnects a process himself is told of its exit alone.
+      // After a disconnect from this side, Node only emits "exit".
       child.once("exit", (code, signal) => this.#ending.resolve({ code, signal }));
     }
     const timer = setTimeout(() => void this.kill(), patience);
@@ -144,7 +141,7 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
     clearTimeout(timer);
   }
 
-  /** Ends the process at once. @param reason what whoever waits for an answer is told */
+  /** Kills the process. @param reason the error for open calls */
   async kill(reason?: Error): Promise<void> {
     this.#killedFor ??= reason;
     this.#child.kill("SIGKILL");

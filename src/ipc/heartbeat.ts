@@ -1,34 +1,33 @@
 import type { ChildProcess } from "node:child_process";
 
-/** What is said to a child, and what it says in return. */
 const PING = "ping";
 const PONG = "pong";
 
-/** Milliseconds between two pings. */
+/** Milliseconds between pings. */
 const BEAT_MS = 1000;
 
-/** When a child is taken for stuck. */
+/** When a child is considered stuck. */
 export interface HeartbeatLimits {
-  /** Pings in a row that may go unanswered. */
+  /** Most pings in a row without an answer. */
   readonly missable: number;
-  /** The same while the child starts, if that is more. */
+  /** The same during the child's start, if more. */
   readonly missableAtStart?: number;
-  /** Also watched while it owes no answer. */
+  /** Also watch the child while it owes no answer. */
   readonly whileIdle?: boolean;
   /**
-   * True for a child whose event loop stands still while it works: a thread of it sends back on standard
-   * output what arrives on standard input.
+   * True for a child that blocks its event loop while it works: one of its threads echoes standard
+   * input to standard output.
    */
   readonly overStdio?: boolean;
 }
 
 /**
- * The heartbeat (health check) of a child process: it is asked for a sign of life every second,
- * until it has ended.
+ * Pings a child process every second until it has ended.
  *
- * @param onStuck called once it has given none for too long, in which this process itself ran
- * @param isAsked true while its answer matters
- * @returns how many signs of life in a row are missing
+ * @param onStuck called once after too many missed pings, counted only while this process itself
+ * ran
+ * @param isAsked true while the child's answer matters
+ * @returns the number of missed heartbeats in a row
  */
 export function watchHeartbeat(
   child: ChildProcess,
@@ -44,7 +43,7 @@ export function watchHeartbeat(
   child.on("message", onSign);
   if (overStdio) child.stdout?.on("data", onSign);
   child.stdin?.on("error", () => {});
-  // Beats are counted and not time, which also goes on while this process is the one that stands.
+  // Counts beats rather than time, since time also passes while this process itself is stopped.
   const timer = setInterval(() => {
     if (!isAsked()) return;
     missed++;
@@ -61,14 +60,14 @@ export function watchHeartbeat(
   return () => missed;
 }
 
-/** Tells the parent process, whenever it asks, that the event loop turns. */
+/** Answers the parent's pings, which shows that the event loop runs. */
 export function answerHeartbeat(): void {
   process.on("message", (message) => {
     if (message === PING) process.send?.(PONG, undefined, undefined, () => {});
   });
 }
 
-/** True if a message is part of the heartbeat, and of no concern to anybody else. */
+/** True for heartbeat messages, which other listeners must ignore. */
 export function isHeartbeat(message: unknown): message is typeof PING | typeof PONG {
   return message === PING || message === PONG;
 }
