@@ -2,7 +2,7 @@ import type { Stats } from "node:fs";
 import { open, rename, rm } from "node:fs/promises";
 import path from "node:path";
 
-/** Makes a rename in `directory` survive a power cut. */
+/** Makes a rename in `directory` survive a power failure. */
 export async function syncDirectory(directory: string): Promise<void> {
   const handle = await open(directory, "r");
   try {
@@ -13,10 +13,10 @@ export async function syncDirectory(directory: string): Promise<void> {
 }
 
 /**
- * Puts `content` in the place of `file` so that a reader or a power cut at any moment meets the old
- * content or the new one, whole. The caller holds the file's lock.
+ * Replaces `file` atomically: a reader, or a power failure at any moment, finds either the old or
+ * the new content, whole. The caller holds the file's lock.
  *
- * @param like mode and owner to give to the new file; by default 0600 and the caller's own
+ * @param like mode and owner for the new file; by default 0600 and the caller's own
  * @throws the error of the file system; then the old content is still in place
  */
 export async function replaceFile(

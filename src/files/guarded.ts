@@ -4,20 +4,17 @@ import { userInfo } from "node:os";
 import path from "node:path";
 import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
 
-/** Who besides its owner may read or write a file. */
-
 const WRITABLE_BY_GROUP_OR_OTHERS = 0o022;
 const WRITABLE_BY_OTHERS = 0o002;
 const READABLE_BY_OTHERS = 0o004;
 const SETGID = 0o2000;
 
-/** A reason not to trust a file, and the command that mends it. */
+/** A reason not to trust a file, and the command that fixes it. */
 interface PermissionProblem {
   readonly reason: string;
   readonly remedy: string;
 }
 
-/** True if nobody but the owner may write the file. */
 export function onlyOwnerWrites(stats: Stats): boolean {
   return (stats.mode & WRITABLE_BY_GROUP_OR_OTHERS) === 0;
 }
@@ -28,8 +25,8 @@ export function isOwn(stats: Stats): boolean {
 }
 
 /**
- * Gives what root has made in a service's directory to the directory's owner, or the service could
- * not use it. Does nothing for anybody else.
+ * Gives a file that root has created in a service's directory to the directory's owner, since the
+ * service could not use it otherwise. Does nothing for other callers.
  */
 export function giveToDirectoryOwner(file: string): void {
   if (process.getuid?.() !== 0) return;
@@ -38,9 +35,9 @@ export function giveToDirectoryOwner(file: string): void {
 }
 
 /**
- * Judges the permissions of a file that holds a secret: group and others may not write it, and
- * others may not read it, unless reading is accepted (`checkReaders` is false) or the file is on a
- * read-only mount, such as a Kubernetes Secret, whose modes are not the operator's to choose.
+ * Checks the permissions of a file that holds a secret. Group and others may not write it. Others
+ * may not read it, unless reading is accepted (`checkReaders` is false) or the file is on a
+ * read-only mount, such as a Kubernetes Secret, whose modes the operator cannot choose.
  */
 export function permissionProblem(
   file: string,
@@ -55,9 +52,9 @@ export function permissionProblem(
 }
 
 /**
- * Says who else may put another file into a directory that holds guarded ones, and what mends that; undefined if nobody
- * may. One that hands its group on (setgid) is meant for that group; if it is somebody else's as well, it is a volume, as
- * Kubernetes makes those with `fsGroup`, and nothing that the caller could mend.
+ * Names other users who could replace a file in a directory of guarded files, and the fix;
+ * undefined if there are none. A setgid directory is meant for its group. If another user owns it
+ * as well, it is a volume such as Kubernetes creates with `fsGroup`, which the caller cannot fix.
  */
 export function directoryProblem(directory: string, { mode, uid }: Stats): string | undefined {
   const isShared = (mode & SETGID) !== 0;
@@ -69,12 +66,12 @@ export function directoryProblem(directory: string, { mode, uid }: Stats): strin
   return `${who} may put another file there; mend it with: chmod go-w ${shellQuoted(directory)}`;
 }
 
-/** `text` as one word of a POSIX shell. */
+/** Quotes `text` as one word for a POSIX shell. */
 export function shellQuoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** True if the file system that `file` is on is mounted read-only; false where that is unknown. */
+/** True if `file` is on a file system mounted read-only; false if unknown. */
 function isOnReadOnlyMount(file: string): boolean {
   let mounts: string;
   try {
@@ -85,7 +82,7 @@ function isOnReadOnlyMount(file: string): boolean {
   return isReadOnlyIn(mounts, realpathSync(file));
 }
 
-/** Looks `file` up in a table of mounts as proc_pid_mountinfo(5) describes it. */
+/** Looks `file` up in a mount table in the format of proc_pid_mountinfo(5). */
 export function isReadOnlyIn(mounts: string, file: string): boolean {
   let nearest = { point: "", isReadOnly: false };
   for (const line of mounts.split("\n")) {
@@ -93,7 +90,7 @@ export function isReadOnlyIn(mounts: string, file: string): boolean {
     const [, , , , writtenPoint, mountOptions = ""] = mount.split(" ");
     if (writtenPoint === undefined) continue;
     const point = unescapeOctal(writtenPoint);
-    // Of several mounts on one point the last is on top.
+    // Of several mounts on one mount point, the last is on top.
     if (!isUnder(file, point) || point.length < nearest.point.length) continue;
     const [, , superOptions = ""] = fileSystem.split(" ");
     nearest = { point, isReadOnly: hasReadOnly(mountOptions) || hasReadOnly(superOptions) };
@@ -115,17 +112,16 @@ function unescapeOctal(text: string): string {
   );
 }
 
-/** The user whom this process runs as. */
 export function systemUser(): string {
   try {
     return userInfo().username;
   } catch {
-    // A container may run as a number without a name.
+    // A container may run under a uid without a name.
     return String(process.getuid?.() ?? "unknown");
   }
 }
 
-/** The name of a user of the system, or `uid 1000` where it has none. */
+/** The name of a system user, or `uid 1000` without one. */
 export function nameOfUser(uid: number): string {
   try {
     // passwd(5): name, password, uid.
@@ -139,7 +135,7 @@ export function nameOfUser(uid: number): string {
   }
 }
 
-/** The system's user that a file belongs to; `unknown` for one that is gone. */
+/** The owner of a file; `unknown` if the file is gone. */
 export function ownerOf(file: string): string {
   try {
     return nameOfUser(statSync(file).uid);
@@ -148,7 +144,7 @@ export function ownerOf(file: string): string {
   }
 }
 
-/** A file that holds secrets or decides access may not be used as it is. */
+/** A file that holds secrets or decides access is unsafe to use. */
 export class UnsafeFileError extends Error {
   readonly file: string;
   readonly reason: string;
@@ -161,12 +157,12 @@ export class UnsafeFileError extends Error {
   }
 }
 
-/** Bytes that are decoded between two chances to interrupt. */
+/** Bytes decoded per step. */
 const DECODED_PER_STEP = 1 << 21;
 
-/** The bytes as text, in steps. @throws UnsafeFileError if they are not UTF-8 */
+/** Decodes the bytes in steps. @throws UnsafeFileError if they are not UTF-8 */
 export function* decodeSteps(file: string, bytes: Buffer): Steps<string> {
-  // A byte-order mark stays, so that the text is the file's own to the last byte.
+  // Keep a byte-order mark, so that the text equals the file to the last byte.
   const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   const parts: string[] = [];
   try {
@@ -181,25 +177,25 @@ export function* decodeSteps(file: string, bytes: Buffer): Steps<string> {
   return parts.join("");
 }
 
-/** How a file is read. */
 interface GuardedOptions {
   /** Also refuse a file that others may read. */
   readonly checkRead: boolean;
-  /** Refuse a larger one; whole MiB. */
+  /** Refuse a larger file; a whole number of MiB. */
   readonly maxBytes?: number;
 }
 
 /**
- * Opens a file that holds secrets or decides access, so that what was checked is what is read.
+ * Opens a file that holds secrets or decides access. The open file is the one checked, so what was
+ * checked is what is read.
  *
- * @throws UnsafeFileError if it is no regular file, too large, or its permissions are too wide, and
- *   the error of the file system if it cannot be read
+ * @throws UnsafeFileError if it is not a regular file, is too large, or has too wide permissions,
+ * and the error of the file system if it cannot be read
  */
 async function openGuarded(
   file: string,
   { checkRead, maxBytes = Number.POSITIVE_INFINITY }: GuardedOptions,
 ): Promise<{ handle: FileHandle; size: number }> {
-  // Without O_NONBLOCK, opening a FIFO in the file's place would hang for ever.
+  // Without O_NONBLOCK, opening a FIFO in place of the file would block forever.
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     const stat = await handle.stat();
@@ -218,20 +214,20 @@ async function openGuarded(
   }
 }
 
-/** Reads a file that holds secrets or decides access, whole. @throws what opening it does */
+/** Reads a whole file that holds secrets or decides access. @throws as `openGuarded` */
 export async function readGuardedBytes(file: string, options: GuardedOptions): Promise<Buffer> {
   const { handle } = await openGuarded(file, options);
   await using _ = handle;
   return await handle.readFile();
 }
 
-/** Bytes that are compared at a time. */
+/** Bytes compared at a time. */
 const COMPARED = 1 << 20;
 
 /**
- * True if such a file holds `bytes` and nothing else. It is read in pieces into one buffer, so that asking takes no memory.
+ * True if such a file contains exactly `bytes`. Reads in pieces into one buffer, to save memory.
  *
- * @throws what opening it does
+ * @throws as `openGuarded`
  */
 export async function holdsBytes(
   file: string,

@@ -5,13 +5,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import { giveToDirectoryOwner } from "./guarded.ts";
 
 export interface LockOptions {
-  /** True if the lock is also given while the disk is full, to a holder that can go on reading. */
+  /** Also grant the lock on a full disk, for a holder that can still read. */
   readonly mayBeFull?: boolean;
-  /** Milliseconds for which another holder is waited for; ten seconds by default. */
+  /** Milliseconds to wait for another holder; default ten seconds. */
   readonly wait?: number;
 }
 
-/** Another writer held the lock for too long. */
 export class LockTimeoutError extends Error {
   constructor(file: string) {
     super(`another process is writing ${file}`);
@@ -21,9 +20,9 @@ export class LockTimeoutError extends Error {
 
 const WAIT_MS = 10_000;
 const RETRY_MS = 10;
-/** SQLite's result code where another connection has the file locked. */
+/** SQLite's result code if another connection has locked the file. */
 export const SQLITE_BUSY = 5;
-/** SQLite's result codes for a file that may not, or for want of room cannot, be written. */
+/** SQLite's result codes for a read-only file and for a full disk. */
 const SQLITE_READONLY = 8;
 const SQLITE_IOERR = 10;
 const SQLITE_FULL = 13;
@@ -31,7 +30,7 @@ const SQLITE_CANTOPEN = 14;
 const sqliteRefusals = new Set([SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN]);
 const systemRefusals = new Set(["EROFS", "EACCES", "EPERM", "ENOSPC", "EDQUOT", "EIO"]);
 
-/** SQLite's primary result code of an error, without the extension. */
+/** SQLite's primary result code, without the extension. */
 export function resultCode(error: unknown): number | undefined {
   if (!(error instanceof Error && "errcode" in error)) return undefined;
   return typeof error.errcode === "number" ? error.errcode & 0xff : undefined;
@@ -41,7 +40,7 @@ function isRefusedBySystem(error: unknown): boolean {
   return error instanceof Error && "code" in error && systemRefusals.has(String(error.code));
 }
 
-/** The directory does not let a lock be made in it, or has no room for one. */
+/** The directory is read-only or full, so no lock can be created in it. */
 export class LockRefusedError extends Error {
   constructor(file: string, cause: unknown) {
     super(`no lock can be made beside ${file}`, { cause });
@@ -49,26 +48,26 @@ export class LockRefusedError extends Error {
   }
 }
 
-/** The lock of `file`; it stays beside it once there was a writer. */
+/** The lock file of `file`, which stays beside it after the first write. */
 export function lockFileOf(file: string): string {
   return path.join(path.dirname(file), `.${path.basename(file)}.lock`);
 }
 
 /**
- * Makes the lock file, for nobody else to open. One that is there is not opened: to close any
- * descriptor of a file drops every lock that this process has on it (POSIX, fcntl).
+ * Creates the lock file, which only its owner can open. An existing one must not be opened: closing
+ * any descriptor of a file drops every lock of this process on it (POSIX, fcntl).
  */
 function makePrivate(lock: string): void {
   if (!existsSync(lock)) closeSync(openSync(lock, "a", 0o600));
 }
 
-/** The open, locked file; undefined while somebody else holds the lock. */
+/** Returns the open, locked file; undefined while another holder has the lock. */
 function tryToLock(lock: string, file: string, mayBeFull: boolean): DatabaseSync | undefined {
   let database: DatabaseSync | undefined;
   try {
     makePrivate(lock);
     database = new DatabaseSync(lock, { timeout: 0 });
-    // Nothing is ever written, but SQLite wants room for a journal, as whoever writes wants room.
+    // Nothing is ever written, but SQLite wants room for a journal on disk.
     if (mayBeFull) database.exec("PRAGMA journal_mode = MEMORY");
     database.exec("BEGIN EXCLUSIVE");
     giveToDirectoryOwner(lock);
@@ -98,11 +97,12 @@ async function acquire(
 }
 
 /**
- * Runs `work` while no other process and no other caller in this one does the same for `file`.
- * The lock is the operating system's own on an empty SQLite file beside `file`, so that a holder
- * that is killed leaves nothing to clean up and nothing to guess the age of.
+ * Runs `work` while no other process and no other caller in this one does so for `file`. The lock
+ * is the operating system's own lock on an empty SQLite file beside `file`. A killed holder
+ * therefore leaves nothing to clean up and no stale lock to detect.
  *
- * @throws LockTimeoutError if another holds it for too long, LockRefusedError if the directory is read-only or full
+ * @throws LockTimeoutError if another holder keeps it too long, LockRefusedError if the directory
+ * is read-only or full
  */
 export async function withLock<T>(
   file: string,

@@ -4,7 +4,7 @@ import { resultCode, SQLITE_BUSY } from "./lock.ts";
 
 const RETRY_MS = 5;
 
-/** SQLite's primary result codes of a file for which there is no room. */
+/** SQLite's primary result codes for a disk without room. */
 const noRoom = new Set([10, 13]);
 
 function isForWantOfRoom(error: unknown): boolean {
@@ -17,12 +17,12 @@ function openIn(file: string, mode: "NORMAL" | "EXCLUSIVE", timeout: number): Da
     const database = new DatabaseSync(file, { timeout });
     try {
       database.exec(`PRAGMA locking_mode = ${mode}; PRAGMA journal_mode = WAL`);
-      // What says whether the file can be read: the mode may be set without a look at it.
+      // Reads the file, since setting the mode alone may not.
       database.exec("SELECT count(*) FROM sqlite_schema");
       return database;
     } catch (error) {
       database.close();
-      // SQLite itself does not wait for another process that begins the log just then.
+      // SQLite itself does not wait for another process that is creating the log at that moment.
       if (resultCode(error) !== SQLITE_BUSY || performance.now() > deadline) throw error;
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
     }
@@ -30,16 +30,16 @@ function openIn(file: string, mode: "NORMAL" | "EXCLUSIVE", timeout: number): Da
 }
 
 /**
- * Opens an SQLite file (0600) with a write-ahead log, for several processes at once. On a full disk,
- * which has no room for the memory that they would share, this process has the file to itself until
- * it closes it: it reads, and it writes as soon as there is room.
+ * Opens an SQLite file (0600) with a write-ahead log, for several processes at once. A full disk
+ * has no room for the shared memory. This process then uses the file exclusively until it closes
+ * it: it reads, and it writes once there is room.
  *
  * @param timeout milliseconds to wait for other processes
  * @throws Error that names the file and says what to do, if it cannot be used
  */
 export function openWalDatabase(file: string, timeout: number): DatabaseSync {
   try {
-    // What SQLite makes beside it has the same mode.
+    // SQLite gives the files that it creates beside it the same mode.
     closeSync(openSync(file, "a", 0o600));
     chmodSync(file, 0o600);
     try {

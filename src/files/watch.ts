@@ -2,16 +2,16 @@ import { statSync } from "node:fs";
 import path from "node:path";
 import { watch } from "chokidar";
 
-/** How often a file is polled besides what the watch reports, in milliseconds. */
+/** Milliseconds between polls, in addition to events. */
 const POLL_MS = 500;
-/** A file is taken as written once it has not changed for so long (debounce), in milliseconds. */
+/** A file counts as written when it has not changed for this long (debounce). */
 const SETTLE_MS = 100;
-/** In a busy directory, such as one that a log is written to, two looks are so far apart. */
+/** Minimum time between two checks in a busy directory, such as one with a log file. */
 const GATHER_MS = 20;
-/** A file that never stands still is read all the same after so long, in milliseconds. */
+/** A file that keeps changing is read after this time. */
 const PATIENCE_MS = 500;
 
-/** What tells one state of a file from another; undefined while there is no file. */
+/** Identifies a state of the file; undefined if there is no file. */
 type Fingerprint = string | undefined;
 
 function fingerprint(file: string): Fingerprint {
@@ -21,35 +21,35 @@ function fingerprint(file: string): Fingerprint {
     // ctime too: a change of permissions or a write that sets back mtime must not go unseen.
     return [stat.dev, stat.ino, stat.size, stat.mtimeNs, stat.ctimeNs].join(":");
   } catch (error) {
-    // A path of which nothing can be learned is in a state of its own.
+    // An unreadable path counts as a state of its own.
     return error instanceof Error ? error.message : "unreadable";
   }
 }
 
-/** Reports whatever changes in a directory; the poll goes on where the system cannot watch it. */
+/** Reports changes in a directory. Polling covers systems that cannot watch it. */
 function watchDirectory(directory: string, onReport: () => void) {
   const ignored = (each: string) => each !== directory;
-  // Raw, since a ConfigMap swaps a link beside the file, which is no event of the file itself.
+  // Raw events, since a ConfigMap swaps a link beside the file, which causes no event for the file
+  // itself.
   return watch(directory, { ignored, ignoreInitial: true, usePolling: false })
     .on("raw", onReport)
     .on("error", () => {});
 }
 
-/** Watches one file for as long as it is wanted. */
 export interface FileWatch {
   /**
-   * Takes the file as it is now for what was seen: for whoever is about to read it without having
-   * been called. A file that is made, read and deleted at once would else look as if nothing was.
+   * Records the current state as seen; for a caller that is about to read the file without having
+   * been notified. Otherwise a file that is created, read and deleted at once would look unchanged.
    */
   note(): void;
   close(): Promise<void>;
 }
 
 /**
- * Calls `onSettled` each time that `file` has changed and then stood still for 100 ms, at the
- * latest 500 ms after the first sign of change. The directory is watched, so that a file that is
- * renamed over, deleted and made again, or behind a swapped symlink is seen; a poll every half
- * second covers what a watch misses (network mounts, bind mounts, symlinks further up).
+ * Calls `onSettled` each time `file` has changed and then stayed unchanged for 100 ms, at the
+ * latest 500 ms after the first change. Watching the directory also covers files that are renamed
+ * over, recreated, or reached through a swapped symlink. A poll every half second covers what
+ * events miss: network mounts, bind mounts, and symlinks further up.
  */
 export function watchFile(file: string, onSettled: () => void): FileWatch {
   let seen = fingerprint(file);
@@ -69,7 +69,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     }
     changing = undefined;
     seen = now;
-    // The directory may be another one by now.
+    // The path may lead to another directory now.
     void watcher.close();
     watcher = watchDirectory(directory, gather);
     onSettled();
@@ -83,7 +83,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     timer = setTimeout(settle, SETTLE_MS);
   }
 
-  /** Looks at once: a file that is made and soon deleted is gone when the reports are gathered. */
+  /** Checks at once, since a short-lived file would be gone when the events have been gathered. */
   function gather(): void {
     if (gathering !== undefined) {
       hasMore = true;
