@@ -1,9 +1,8 @@
 import { readFileSync } from "node:fs";
 import * as z from "zod";
 
-/** JSON whose numbers keep their digits, as an answer and what is expected of it are compared. */
+/** JSON whose numbers keep their digits, to compare answers with expected ones. */
 
-/** A number as it was written. */
 export class JsonNumber {
   readonly source: string;
 
@@ -12,15 +11,12 @@ export class JsonNumber {
   }
 }
 
-/** A JSON value. */
 export type Json = null | boolean | string | JsonNumber | Json[] | JsonObject;
 
-/** A JSON object. */
 export interface JsonObject {
   [name: string]: Json;
 }
 
-/** True if a value is an object, and no array. */
 export function isObject(value: unknown): value is JsonObject {
   return (
     typeof value === "object" &&
@@ -30,14 +26,14 @@ export function isObject(value: unknown): value is JsonObject {
   );
 }
 
-/** Parses JSON. @throws SyntaxError */
+/** @throws SyntaxError */
 export function parseJson(text: string): Json {
   return JSON.parse(text, (_key, value: unknown, context?: { source: string }) =>
     typeof value === "number" ? new JsonNumber(context?.source ?? "") : value,
   );
 }
 
-/** Writes a value, with a space behind `:` and `,` for whoever reads it. */
+/** Formats a value with a space after `:` and `,` for readability. */
 export function writeJson(value: Json): string {
   if (value instanceof JsonNumber) return value.source;
   if (Array.isArray(value)) return `[${value.map(writeJson).join(", ")}]`;
@@ -48,12 +44,12 @@ export function writeJson(value: Json): string {
   return `{${members.join(", ")}}`;
 }
 
-/** True if two numbers have one value, however they are written: `1.50`, `1.5` and `15e-1`. */
+/** True if two numbers have the same value in any notation, such as `1.50`, `1.5` and `15e-1`. */
 export function isSameNumber(one: JsonNumber, other: JsonNumber): boolean {
   return canonical(one) === canonical(other);
 }
 
-/** Sign, digits without zeros at either end, and the power of ten of the last one. */
+/** Sign, digits without leading and trailing zeros, and the exponent of the last digit. */
 function canonical({ source }: JsonNumber): string {
   const [, sign = "", whole = "", fraction = "", power = "0"] =
     /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(source) ?? [];
@@ -63,30 +59,28 @@ function canonical({ source }: JsonNumber): string {
   return `${sign}${kept}e${Number(power) - fraction.length + digits.length - kept.length}`;
 }
 
-/** The cases that a database which speaks the queries has to answer, as `schemas/query.cases.json` has them. */
+/** The conformance cases in `schemas/query.cases.json`. */
 
-/** Where the cases stand. */
 export const casesFile = new URL("../../schemas/query.cases.json", import.meta.url);
 
 const object = z.custom<JsonObject>((value) => isObject(value));
 
-/** A query and the answer to it. */
 const caseShape = z.strictObject({
   name: z.string(),
-  /** The body; its database `main` stands for one that is made for the section. */
+  /** The body; its database `main` stands for one created for the section. */
   send: object,
   status: z
     .custom<JsonNumber>((value) => value instanceof JsonNumber)
     .transform(({ source }) => Number(source)),
-  /** What the answer has; the words of `message` are free. */
+  /** The expected answer; the text of `message` is not compared. */
   answer: object,
 });
 export type Case = z.infer<typeof caseShape>;
 
-/** Cases that build on each other, over a database that is empty at first. */
+/** Cases that build on each other, on a database that is empty at first. */
 const sectionShape = z.strictObject({
   name: z.string(),
-  /** The level of the grammar that it needs. */
+  /** The required level of the grammar. */
   level: z.enum(["core", "full"]),
   cases: z.array(caseShape),
 });
@@ -94,7 +88,6 @@ export type Section = z.infer<typeof sectionShape>;
 
 const file = z.strictObject({ about: z.string(), sections: z.array(sectionShape) });
 
-/** The file of the cases, parsed. */
 export function readCases(): z.infer<typeof file> {
   return file.parse(parseJson(readFileSync(casesFile, "utf8")));
 }

@@ -14,18 +14,17 @@ import {
   writeJson,
 } from "./cases.ts";
 
-/** An answer held against the one that is expected. */
+/** Compares an answer with the expected one. */
 
-/** What came back. */
 interface Received extends WholeAnswer {
-  /** The body; undefined if it is no JSON. */
+  /** Undefined if the body is not JSON. */
   readonly body: Json | undefined;
 }
 
-/** Members that an answer may have though none is expected: what they say is the database's own. */
+/** Members that an answer may always have; their content is up to the database. */
 const free: ReadonlySet<string> = new Set(["message", "affected", "request_id"]);
 
-/** How an answer differs from what is expected, in a sentence; undefined if it does not. */
+/** Describes the first difference from the expected answer; undefined if there is none. */
 function differenceOf(expected: Case, { status, type, body }: Received): string | undefined {
   if (status !== expected.status) return `the status is ${status}, not ${expected.status}`;
   if (!/^application\/json\s*(?:;|$)/i.test(type)) {
@@ -48,7 +47,9 @@ function differenceOf(expected: Case, { status, type, body }: Received): string 
   return undefined;
 }
 
-/** Rows of a Select without `order_by` may come in any order; what an element of a Batch says in words is free. */
+/**
+ * Rows of a Select without `order_by` may come in any order. Messages in a Batch are not compared.
+ */
 function dataDifference({ send }: Case, expected: Json, { data }: JsonObject): string | undefined {
   const elements = send.Batch;
   if (!Array.isArray(elements)) return rowsDifference(send, expected, data, "data");
@@ -91,7 +92,7 @@ function lengths(expected: Json[], got: Json[], path: string): string {
   return `${path} has ${got.length} elements, not ${expected.length}`;
 }
 
-/** The first difference; members of objects are compared in their order too. */
+/** The first difference; the order of object members counts. */
 function differs(expected: Json, got: Json | undefined, path: string): string | undefined {
   if (got === undefined) return `${path} is missing`;
   if (Array.isArray(expected) && Array.isArray(got)) {
@@ -124,28 +125,25 @@ function first(comparisons: readonly (() => string | undefined)[]): string | und
   return undefined;
 }
 
-/** Sends the cases to a database, section by section, each over databases of its own. */
+/** Sends the cases to a database section by section, each with its own databases. */
 
-/** A case that was not answered as it should be. */
 export interface Failure {
   readonly section: string;
   readonly name: string;
-  /** The body, as it was sent. */
   readonly sent: string;
   readonly expected: { readonly status: number; readonly answer: string };
   readonly got: { readonly status: number; readonly answer: string };
-  /** The first thing that differs, in a sentence. */
+  /** The first difference, in a sentence. */
   readonly difference: string;
 }
 
-/** What came of a section. */
 export interface SectionResult {
   readonly name: string;
   readonly cases: number;
   readonly failures: readonly Failure[];
 }
 
-/** The sections that a database of this level has to answer. */
+/** The sections that a database of this level must pass. */
 export function sectionsAt(level: Level, sections: readonly Section[]): readonly Section[] {
   return sections.filter((section) => level === "full" || section.level === level);
 }
@@ -204,7 +202,7 @@ async function runCase(
   return { section, name: one.name, sent, expected, got, difference };
 }
 
-/** A body whose databases are called as `nameOf` says. */
+/** Renames the databases in a body. */
 function placed(body: JsonObject, nameOf: (database: string) => string): JsonObject {
   const [[key, value = null] = ["", null]] = Object.entries(body);
   if (key === batchKey && Array.isArray(value)) {
@@ -212,20 +210,20 @@ function placed(body: JsonObject, nameOf: (database: string) => string): JsonObj
   }
   if (!isObject(value)) return body;
   const { database } = value;
-  // A Preview has its operation where others have their fields.
+  // A Preview holds its operation where others have their fields.
   if (typeof database !== "string") return { [key]: placed(value, nameOf) };
   return { [key]: { ...value, database: nameOf(database) } };
 }
 
 const ANSWER_TIMEOUT_MS = 60_000;
 
-/** Sends a body to `POST /query`. Rejects if no answer comes. */
+/** Sends a body to `POST /query`. Rejects if there is no answer. */
 export type Send = (body: string) => Promise<Received>;
 
 /**
- * A way to send queries to `http://host:port`, `https://host:port` or `unix:/path`.
+ * Connects to `http://host:port`, `https://host:port` or `unix:/path`.
  *
- * @param authorization the `Authorization` header of each, if any
+ * @param authorization the `Authorization` header of each request, if any
  */
 export function connectTo(url: string, authorization: string | undefined): Send {
   const target = parseTarget(url);
