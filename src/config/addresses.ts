@@ -1,9 +1,8 @@
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
 
-/** Addresses as the configuration spells them: hosts, listeners, proxies. */
+/** Addresses in the configuration: hosts, listeners, URLs. */
 
-/** Where a listener binds. */
 export interface ListenAddress {
   readonly host: string;
   /** From 0, any free port, to 65535. */
@@ -20,28 +19,27 @@ export function isHost(text: string): boolean {
 }
 
 /**
- * True if nothing but this machine can connect to `host`: `localhost`, 127.0.0.0/8, ::1, that also
- * in the brackets of URLs. Every other name is taken for a public one, since what it resolves to may
- * change.
+ * True if only this machine can connect to `host`: `localhost`, 127.0.0.0/8, or ::1, also in
+ * brackets. Any other name counts as public, since its address may change.
  */
 export function isLoopback(host: string): boolean {
   const name = host.replace(/^\[|\]$/g, "").toLowerCase();
   return name === "localhost" || (isAddress(name) && ipaddr.process(name).range() === "loopback");
 }
 
-/** True if `host` stands for every address of this machine: `0.0.0.0`, `::`. */
+/** True if `host` means every address of this machine: `0.0.0.0`, `::`. */
 export function isUnspecified(host: string): boolean {
   return isAddress(host) && ipaddr.process(host).range() === "unspecified";
 }
 
-/** True for a plain IP address or a network such as `10.0.0.0/8`. */
+/** True for an IP address or a network such as `10.0.0.0/8`. */
 export function isAddressOrNetwork(text: string): boolean {
   const [address = "", prefix, ...rest] = text.split("/");
   if (rest.length > 0 || !isAddress(address)) return false;
   return prefix === undefined || (/^\d{1,3}$/.test(prefix) && ipaddr.isValidCIDR(text));
 }
 
-/** Reads `host:port`, an IPv6 host in brackets. @returns undefined if `text` is anything else */
+/** Parses `host:port`, with an IPv6 host in brackets; undefined for anything else. */
 export function parseListenAddress(text: string): ListenAddress | undefined {
   const match = /^(?:\[(?<bracketed>[^\]]*)\]|(?<plain>[^:]*)):(?<digits>\d{1,5})$/.exec(text);
   const { bracketed, plain = "", digits } = match?.groups ?? {};
@@ -53,7 +51,7 @@ export function parseListenAddress(text: string): ListenAddress | undefined {
   return isHost(plain) ? { host: plain, port } : undefined;
 }
 
-/** `node:net` decides, since `ipaddr.js` also reads `127.1` and `0x7f.0.0.1`. */
+/** Uses `node:net`, since `ipaddr.js` also accepts `127.1` and `0x7f.0.0.1`. */
 function isAddress(text: string): boolean {
   return isIP(text) !== 0 && !text.includes("%");
 }
@@ -61,40 +59,38 @@ function isAddress(text: string): boolean {
 /** A name that ends in a number is an IPv4 address to URL parsers (WHATWG URL, section 3.5). */
 const numericEnd = /(?:^|\.)(?:\d+|0[xX][0-9A-Fa-f]*)$/;
 
-/** URLs as the configuration spells them. */
-
 const unixScheme = "unix:";
 const baseUrl = /^https?:\/\/[^\s\\/?#@]+\/?$/i;
 
-/** True for `http(s)://host[:port]`, a closing slash allowed; no credentials, path or query. */
+/** True for `http(s)://host[:port]` with an optional slash; no credentials, path or query. */
 export function isBaseUrl(text: string): boolean {
   return baseUrl.test(text) && !text.includes("*") && URL.canParse(text);
 }
 
 /**
- * A base URL in its one spelling: host in lower case, no default port, no closing slash. Every
- * other text comes back as it is.
+ * Normalizes a base URL: host in lower case, no default port, no trailing slash. Other texts are
+ * returned unchanged.
  */
 export function normalBaseUrl(text: string): string {
   return isBaseUrl(text) ? new URL(text).origin : text;
 }
 
-/** True for a database server that `gatehouse engine` speaks to. */
+/** True for a database server that `gatehouse engine` supports. */
 export function isServerUrl(text: string): boolean {
   return /^(?:postgres|postgresql|mysql|mariadb):\/\/[^\s\\]+$/.test(text) && URL.canParse(text);
 }
 
-/** The directory of a `sqlite:` URL as it is written, or undefined for any other URL. */
+/** The directory of a `sqlite:` URL as written; undefined for other URLs. */
 export function sqliteDirectory(url: string): string | undefined {
   return /^sqlite:(?:\/\/(?=\/))?([^\0]+)$/.exec(url)?.[1];
 }
 
-/** True for a database that the gateway starts an engine for. */
+/** True for a database for which the gateway starts an engine. */
 export function isEngineUrl(text: string): boolean {
   return isServerUrl(text) || sqliteDirectory(text) !== undefined;
 }
 
-/** A URL as people may see it: that of a database without its password and its parameters. */
+/** A URL for display: that of a database without its password and its parameters. */
 export function withoutPassword(url: string): string {
   if (!isServerUrl(url)) return url;
   const { protocol, username, host, pathname } = new URL(url);
@@ -105,7 +101,7 @@ interface StoreSettings {
   readonly store: { readonly url?: string | undefined; readonly access: "store" | "file" };
 }
 
-/** The URL of the store that replicas share, as people may see it; undefined if there is none. */
+/** The store's URL for display; undefined without a store. */
 export function storeName({ store }: StoreSettings): string | undefined {
   return store.url === undefined ? undefined : withoutPassword(store.url);
 }
@@ -115,19 +111,17 @@ export function storesAccess({ store }: StoreSettings): boolean {
   return store.url !== undefined && store.access === "store";
 }
 
-/** True if a URL of a database holds a password. */
 export function holdsPassword(url: string): boolean {
   if (!isServerUrl(url)) return false;
   const { password, searchParams } = new URL(url);
   return password !== "" || searchParams.has("password");
 }
 
-/** The path of a `unix:` URL as it is written, or undefined for any other URL. */
+/** The path of a `unix:` URL as written; undefined for other URLs. */
 export function unixSocketPath(url: string): string | undefined {
   return url.startsWith(unixScheme) ? url.slice(unixScheme.length) : undefined;
 }
 
-/** The `unix:` URL of the socket at `path`. */
 export function unixSocketUrl(path: string): string {
   return `${unixScheme}${path}`;
 }
@@ -144,7 +138,7 @@ export function isOrigin(text: string): boolean {
 
 const loopbackHost = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
 
-/** True for a URL that is safe to send secrets to: https, or http that stays on this machine. */
+/** True for a URL that is safe for secrets: https, or http that stays on this machine. */
 export function isConfidential({ protocol, hostname }: URL): boolean {
   return protocol === "https:" || (protocol === "http:" && loopbackHost.test(hostname));
 }
@@ -153,7 +147,7 @@ function isPlain({ username, password, hash }: URL): boolean {
   return username === "" && password === "" && hash === "";
 }
 
-/** True for the issuer of an authorization server (RFC 8414, section 2). */
+/** True for a valid issuer of an authorization server (RFC 8414, section 2). */
 export function isIssuer(text: string): boolean {
   const url = URL.parse(text);
   return url !== null && isConfidential(url) && isPlain(url) && !/[?#]/.test(text);
@@ -165,58 +159,60 @@ export function isRedirectUri(text: string): boolean {
   return url !== null && isConfidential(url) && isPlain(url) && !text.includes("#");
 }
 
-/** True for the URL of an MCP server. */
 export function isMcpUrl(text: string): boolean {
   const url = URL.parse(text);
   return url !== null && /^https?:$/.test(url.protocol) && isPlain(url) && !/[?#]/.test(text);
 }
 
-/** Redirect URIs of clients, and the parts of them that an operator may name. */
+/** Redirect URIs of clients, and the parts that an operator may configure. */
 const scheme = /^[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)*$/;
 const LONGEST_SCHEME = 64;
 
-/** What a browser or a system takes for itself: to be sent there is more than to get an answer. */
+/**
+ * Schemes that a browser or the system handles itself: a redirect there does more than deliver an
+ * answer.
+ */
 const taken: ReadonlySet<string> = new Set([
   ...["about", "blob", "cid", "data", "file", "filesystem", "ftp", "http", "https", "intent"],
   ...["javascript", "jar", "ldap", "mailto", "mid", "search", "search-ms", "sftp", "shell", "smb"],
   ...["sms", "ssh", "tel", "telnet", "urn", "vbscript", "view-source", "vnc", "ws", "wss"],
 ]);
 
-/** True for a scheme that can be an app's own, in lower case and without the colon. */
+/** True for a possible private-use scheme of an app, in lower case and without the colon. */
 export function isAppScheme(name: string): boolean {
   if (name.length > LONGEST_SCHEME || !scheme.test(name)) return false;
   return !taken.has(name) && !/^(?:ms|chrome|x-apple)-/.test(name);
 }
 
 /**
- * True for a scheme that says by its form whose it is: the domain name of the app's maker in
- * reverse, so with a dot in it (RFC 8252, sections 7.1 and 8.4).
+ * True for a scheme whose form tells its owner: the reversed domain name of the app's maker, which
+ * contains a dot (RFC 8252, sections 7.1 and 8.4).
  */
 export function isReverseDomainScheme(name: string): boolean {
   return name.includes(".") && isAppScheme(name);
 }
 
-/** The scheme of a URI, in lower case and without the colon; empty if it has none. */
+/** The scheme of a URI in lower case without the colon; empty if there is none. */
 export function schemeOf(uri: string): string {
   return (URL.parse(uri)?.protocol ?? "").replace(/:$/, "");
 }
 
-/** Visible ASCII but what no URI holds (RFC 3986, appendix A), and no fragment. */
+/** Visible ASCII except characters that URIs exclude (RFC 3986, appendix A), without a fragment. */
 const appRedirect = /^[a-z][a-z0-9+.-]*:\/[^\0-\x20"#<>\\^`{|}\x7f-\uffff]*$/;
 
-/** True for the redirect URI of a native app by a scheme of its own (RFC 8252, section 7.1). */
+/** True for a redirect URI of a native app with its own scheme (RFC 8252, section 7.1). */
 export function isAppRedirect(uri: string): boolean {
   const url = URL.parse(uri);
   if (url === null || !appRedirect.test(uri) || !isAppScheme(schemeOf(uri))) return false;
   return url.username === "" && url.password === "";
 }
 
-/** True for a redirect URI that an operator may give a client. */
+/** True for a redirect URI that an operator may configure for a client. */
 export function isConfiguredRedirect(uri: string): boolean {
   return isRedirectUri(uri) || isAppRedirect(uri);
 }
 
-/** True for `host` or `host:port` as it stands in an https URL: lower case, 443 left out. */
+/** True for `host` or `host:port` as in an https URL: lower case, without port 443. */
 export function isHttpsHost(text: string): boolean {
   return !text.includes("*") && URL.parse(`https://${text}`)?.host === text;
 }

@@ -5,20 +5,20 @@ import { renderName, renderValue } from "../toml/values.ts";
 import type { Problem } from "./problem.ts";
 import { configurationSchema } from "./schema.ts";
 
-/** The schema as JSON Schema, which says for every key what it allows and what it means. */
+/** The configuration schema as JSON Schema: what each key allows and means. */
 
-/** One key, section or element of the configuration, as JSON Schema describes it. */
+/** The JSON Schema of one key, section or array element. */
 export type SchemaNode = z.core.JSONSchema.BaseSchema;
 
 let described: SchemaNode | undefined;
 
-/** Made when it is first asked for, since most starts find nothing wrong. */
+/** Created on first use, since most starts find no problem. */
 function root(): SchemaNode {
   described ??= z.toJSONSchema(configurationSchema, { io: "input" });
   return described;
 }
 
-/** The schema of what stands at `path`; an array's elements share one. */
+/** The schema at `path`; the elements of an array share one. */
 function nodeAt(path: readonly PropertyKey[]): SchemaNode | undefined {
   let node: SchemaNode | undefined = root();
   for (const step of path) {
@@ -28,7 +28,7 @@ function nodeAt(path: readonly PropertyKey[]): SchemaNode | undefined {
   return node;
 }
 
-/** The keys of a table with fixed keys, in order; undefined for every other kind of value. */
+/** The keys of a table with fixed keys, in order; undefined for other values. */
 function membersOf(node: SchemaNode): [name: string, node: SchemaNode][] | undefined {
   if (node.properties === undefined) return undefined;
   return Object.entries(node.properties).flatMap(([name, member]) => {
@@ -37,28 +37,28 @@ function membersOf(node: SchemaNode): [name: string, node: SchemaNode][] | undef
   });
 }
 
-/** The elements' schema, if `node` is an array. */
+/** The schema of the elements, if `node` is an array. */
 function elementOf(node: SchemaNode): SchemaNode | undefined {
   return Array.isArray(node.items) ? undefined : schemaOf(node.items);
 }
 
-/** True for what is taken over while the gateway runs; every other key takes a restart. */
+/** True if a change is applied without a restart. */
 export function isLive(node: SchemaNode): boolean {
   return node.live === true;
 }
 
-/** What a key or a table means, and whether a change of it takes no restart. */
+/** The meaning of a key or table, and whether a change applies without a restart. */
 export function descriptionOf(node: SchemaNode): string {
   const { description = "" } = node;
   return isLive(node) ? `${description} A change is in force at once.` : description;
 }
 
-/** What the keys of an open table may be called, if `node` is one. */
+/** The schema of the keys, if `node` is an open table. */
 function namesOf(node: SchemaNode): SchemaNode | undefined {
   return schemaOf(node.propertyNames);
 }
 
-/** What a value may be, in words, as it stands after `allowed:` in an error. */
+/** Describes the allowed values, for use after `allowed:` in an error. */
 export function allowedBy(node: SchemaNode): string {
   if (node.title !== undefined) return node.title;
   if (node.enum !== undefined) return node.enum.map(renderValue).join(", ");
@@ -98,19 +98,19 @@ function schemaOf(schema: SchemaNode | boolean | undefined): SchemaNode | undefi
   return typeof schema === "boolean" ? undefined : schema;
 }
 
-/** A table of the file, with the keys that stand directly in it. */
+/** A table of the file with its direct keys. */
 export interface SchemaTable {
   /** Such as `server` or `mcp.tools`. */
   readonly name: string;
   readonly isArray: boolean;
   readonly node: SchemaNode;
-  /** True for an array of tables that is taken over while the gateway runs. */
+  /** True for an array of tables that is applied without a restart. */
   readonly isLive: boolean;
   readonly description: string;
   readonly keys: readonly [name: string, node: SchemaNode][];
 }
 
-/** True for a table, or an array of tables, which get headers of their own. */
+/** True for a table or an array of tables, which have headers. */
 function hasHeader(node: SchemaNode): boolean {
   return (elementOf(node) ?? node).properties !== undefined;
 }
@@ -128,29 +128,27 @@ function tablesAt(name: string, described: SchemaNode): SchemaTable[] {
   ];
 }
 
-/** Every table of the file, in order, an array of tables behind the table that it belongs to. */
+/** Every table of the file in order; an array of tables follows its parent table. */
 export function schemaTables(): SchemaTable[] {
   return (membersOf(root()) ?? []).flatMap(([name, node]) => tablesAt(name, node));
 }
 
-/** Turns what the schema objects to into problems that an operator can mend. */
+/** Turns schema issues into problems that an operator can fix. */
 
-/** The most characters of a value that a message shows. */
 const LONGEST_FOUND = 64;
 
-/** Where a value came from. */
 interface Place {
   readonly source: string | undefined;
   readonly line?: number | undefined;
 }
 
-/** The values that were checked, and where each of them stands. */
+/** The checked values, with their positions. */
 export interface Checked {
   readonly values: unknown;
   readonly placeOf: (path: ValuePath) => Place;
 }
 
-/** The problems behind one issue: an unknown key each, else a single one. */
+/** The problems of one issue: one for each unknown key, otherwise a single one. */
 export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[] {
   const { path } = issue;
   if (issue.code === "unrecognized_keys") {
@@ -168,7 +166,7 @@ export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[]
   return [problemOf(path, ruleOf(issue) ?? allowedBy(nodeAt(path) ?? {}), checked)];
 }
 
-/** The problem of a value that is there but not allowed, or not there at all. */
+/** The problem of a missing value or one that is not allowed. */
 export function problemOf(path: ValuePath, allowed: string, checked: Checked): Problem {
   const node = nodeAt(path) ?? {};
   const value = valueAt(checked.values, path) ?? node.default;
@@ -176,7 +174,7 @@ export function problemOf(path: ValuePath, allowed: string, checked: Checked): P
   return problemAt(path, reason, checked);
 }
 
-/** A key path as it is written in TOML, with the number of an element in brackets. */
+/** Formats a key path as in TOML, with the number of an element in brackets. */
 function renderPath(path: ValuePath): string {
   let text = "";
   for (const step of path) {
@@ -200,7 +198,7 @@ function keysAllowed(key: string, value: unknown, node: SchemaNode = {}): string
   return `${names.join(", ")}${sibling === "" ? elsewhere(key, value) : sibling}`;
 }
 
-/** What stands elsewhere under a name like this one: a table if a table was found, else a key. */
+/** Finds a similar name in another table: a table if a table was found, else a key. */
 function elsewhere(key: string, value: unknown): string {
   const isTable = typeof value === "object" && value !== null;
   const places = new Map<string, string>();
@@ -213,7 +211,9 @@ function elsewhere(key: string, value: unknown): string {
   return meant === undefined ? "" : ` (did you mean ${places.get(meant)}?)`;
 }
 
-/** How the header of a table is written where one was taken for an array of them, or the reverse. */
+/**
+ * Suggests the right header if a table was written instead of an array of tables, or the reverse.
+ */
 function headerMeant(path: ValuePath, value: unknown, node: SchemaNode): string {
   const isTable = typeof value === "object" && value !== null && !(value instanceof Date);
   if (!isTable || path.some((step) => typeof step === "number")) return "";
@@ -224,7 +224,7 @@ function headerMeant(path: ValuePath, value: unknown, node: SchemaNode): string 
   return isArray ? ` (did you mean [[${renderPath(path)}]]?)` : "";
 }
 
-/** The words that a rule between keys comes with. */
+/** The text of a rule between keys. */
 function ruleOf(issue: z.core.$ZodIssue): string | undefined {
   if (issue.code !== "custom") return undefined;
   const allowed: unknown = issue.params?.allowed;
@@ -232,8 +232,8 @@ function ruleOf(issue: z.core.$ZodIssue): string | undefined {
 }
 
 /**
- * A value as a message may show it: a secret never, tables and arrays by their kind, since a
- * secret may be in them or a table's place may have been given to one.
+ * Formats a value for a message. Secrets are never shown. Tables and arrays are named by kind only,
+ * since they may contain a secret or stand in the place of one.
  */
 function shown(value: unknown, node: SchemaNode): string {
   if (value === undefined) return "nothing";
@@ -245,7 +245,7 @@ function shown(value: unknown, node: SchemaNode): string {
   return renderValue(value);
 }
 
-/** Credentials may stand in a URL up to its last `@`. */
+/** Credentials may extend up to the last `@` of a URL. */
 function withoutCredentials(text: string): string {
   const end = text.lastIndexOf("@");
   const start = text.indexOf("//");

@@ -2,23 +2,24 @@ import { z } from "zod";
 import { memoize } from "../memoize.ts";
 import { isBaseUrl, normalBaseUrl, parseListenAddress } from "./addresses.ts";
 
-/** Names of HTTP headers that the configuration may hand to the upstream. */
+/** Names of HTTP headers that the configuration may forward upstream. */
 
 const token = /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
 
-/** Headers that belong to one connection (RFC 9110, section 7.6.1) and go no further. */
+/** Headers of a single connection, which are not forwarded (RFC 9110, section 7.6.1). */
 export const hopByHop: ReadonlySet<string> = new Set([
   ...["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"],
   ...["te", "trailer", "transfer-encoding", "upgrade"],
 ]);
 
 /**
- * A name as an upstream sees it that folds what is no letter or digit to one character, as CGI, WSGI
- * and PHP do: to them `X_Gatehouse_User`, `X.Gatehouse.User` and `X-Gatehouse-User` are one.
+ * Folds a header name as upstreams with CGI, WSGI or PHP do: every character except letters and
+ * digits becomes one. To them `X_Gatehouse_User`, `X.Gatehouse.User` and `X-Gatehouse-User` are the
+ * same.
  */
 export const foldHeader = memoize((name) => name.toLowerCase().replaceAll(/[^a-z0-9]/g, "-"), 256);
 
-/** Hop-by-hop headers, credentials, framing, and what the gateway itself sets. */
+/** Hop-by-hop headers, credentials, framing, and headers that the gateway itself sets. */
 const refused = new Set([
   ...hopByHop,
   ...["authorization", "cookie", "host", "content-length"],
@@ -26,7 +27,7 @@ const refused = new Set([
 ]);
 const refusedPrefixes = ["x-gatehouse-", "x-forwarded-"];
 
-/** True for a header name (RFC 9110, section 5.1) that a client's request may carry upstream. */
+/** True for a header name (RFC 9110, section 5.1) that may be forwarded upstream. */
 export function isForwardableHeader(name: string): boolean {
   if (!token.test(name)) return false;
   const folded = foldHeader(name);
@@ -38,26 +39,24 @@ export function isHeaderValue(text: string): boolean {
   return text.length <= 8192 && /^[!-~](?:[ -~]*[!-~])?$/.test(text);
 }
 
-/** The kinds of values that keys take; each knows in words what it allows. */
+/** The kinds of configuration values; each describes what it allows. */
 
-/** The longest timeout or window, in seconds: a day. */
+/** The longest timeout or window: a day. */
 const LONGEST_SECONDS = 86_400;
 
 /**
- * A string that `rule` accepts; `allowed` says in words which ones those are. An expression stands
- * in the JSON Schema of the file too, a function cannot.
+ * A string that `rule` accepts; `allowed` describes it. A regular expression also appears in the
+ * JSON Schema of the file; a function cannot.
  */
 export function text(allowed: string, rule: RegExp | ((text: string) => boolean)): z.ZodString {
   const string = rule instanceof RegExp ? z.string().regex(rule) : z.string().refine(rule);
   return string.meta({ title: allowed });
 }
 
-/** A switch. */
 export function flag(byDefault: boolean, description: string): z.ZodDefault<z.ZodBoolean> {
   return z.boolean().default(byDefault).describe(description);
 }
 
-/** A whole number with both its ends. */
 export function wholeNumber(lowest: number, highest: number): z.ZodInt {
   return z.int().min(lowest).max(highest);
 }
@@ -67,12 +66,11 @@ export function seconds(): z.ZodInt {
   return wholeNumber(1, LONGEST_SECONDS);
 }
 
-/** A path of a file, absolute or relative to the configuration file. */
+/** A file path, absolute or relative to the configuration file. */
 export function filePath(): z.ZodString {
   return text("a path", (path) => path !== "" && !path.includes("\0"));
 }
 
-/** Where something listens. */
 export function listenAddress(): z.ZodString {
   return text(
     "host:port, an IPv6 host in brackets",
@@ -80,7 +78,7 @@ export function listenAddress(): z.ZodString {
   );
 }
 
-/** How something is reached from outside, or nothing. */
+/** The public URL of a listener, or an empty text. */
 export function publicUrl(): z.ZodString {
   return text(
     "an http:// or https:// URL without path, query and credentials, or an empty string",
@@ -89,14 +87,14 @@ export function publicUrl(): z.ZodString {
 }
 
 /**
- * Reports a rule between keys, in the words that stand after `allowed:`. A rule of one key alone
- * needs no words here: they come with its kind.
+ * Reports a broken rule between keys, in words that follow `allowed:`. Rules of a single key have
+ * their words in its kind.
  */
 export function refuse(context: z.core.$RefinementCtx, path: PropertyKey[], allowed: string): void {
   context.addIssue({ code: "custom", path, params: { allowed } });
 }
 
-/** The keys of the gateway's own credential for a server behind it: a value, or a file of it. */
+/** The keys of the gateway's own credential for an upstream: the value, or a file with it. */
 export function credentialKeys(owner: string, exampleFile: string) {
   return {
     authorization: text("a header value of visible ASCII characters", isHeaderValue)
@@ -121,7 +119,7 @@ interface Credential {
   readonly authorization_file?: string | undefined;
 }
 
-/** A credential has one place: which of two is meant, nobody could tell. */
+/** Refuses two credentials, since it would be unknown which one is meant. */
 export function refuseTwoCredentials(
   { authorization, authorization_file: file }: Credential,
   context: z.core.$RefinementCtx,

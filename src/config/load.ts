@@ -19,24 +19,21 @@ import { ConfigurationError } from "./problem.ts";
 import { credentialSections, type Draft, readCredentials, resolvePaths } from "./resolve.ts";
 import { type Configuration, configurationSchema } from "./schema.ts";
 
-/** Where the configuration file is looked for. */
-
 const fileName = "gateway.toml";
-/** A pipe of that name would else keep the start waiting for ever. */
+/** Otherwise a pipe of that name would block the start forever. */
 const readWithoutWaiting = constants.O_RDONLY | constants.O_NONBLOCK;
-/** Far more than any configuration needs, in bytes. */
+/** Far more than any configuration needs. */
 const LARGEST_BYTES = 1_048_576;
 
-/** What decides which file is taken. */
+/** The inputs that decide which file is read. */
 interface SearchOptions {
-  /** The command line's `--config`. */
   readonly config?: string | undefined;
   readonly env: NodeJS.ProcessEnv;
-  /** The directory that relative paths of the command line and the environment are relative to. */
+  /** Base directory for relative paths of the command line and the environment. */
   readonly cwd: string;
 }
 
-/** The file that was found, if any, and the warnings about those that were passed over. */
+/** The file found, if any, and warnings about files that were ignored. */
 interface SearchResult {
   readonly file: string | undefined;
   readonly bytes: Uint8Array;
@@ -49,15 +46,16 @@ export function serviceDirectoryOf({ env, cwd }: SearchOptions): string {
   return resolve(cwd, env.HOME || homedir(), ".gatehouse");
 }
 
-/** The places that are looked at where no file is named, the first that counts first. Absolute. */
+/** Files tried if none is named, in order of precedence. Absolute. */
 export function unnamedPlaces(options: SearchOptions): readonly [string, string] {
   return [resolve(options.cwd, fileName), join(serviceDirectoryOf(options), fileName)];
 }
 
 /**
- * Reads the first of: `--config`, `$GATEHOUSE_CONFIG`, `./gateway.toml` if it is safe to obey,
- * `gateway.toml` in the service directory; none of them is an empty file.
- * @throws ConfigurationError if a file that was named is missing, or one cannot be read
+ * Reads the first of: `--config`, `$GATEHOUSE_CONFIG`, `./gateway.toml` if it is safe to trust,
+ * `gateway.toml` in the service directory. If there is none, the configuration is empty.
+ *
+ * @throws ConfigurationError if a named file is missing, or if one cannot be read
  */
 export function findConfiguration(options: SearchOptions): SearchResult {
   const { config, env, cwd } = options;
@@ -87,7 +85,7 @@ function readRegular(file: string): Uint8Array {
   const descriptor = openSync(file, readWithoutWaiting);
   try {
     const stats = fstatSync(descriptor);
-    // That a directory cannot be read, its reading says.
+    // For a directory, reading it gives the right error.
     if (!stats.isFile() && !stats.isDirectory()) {
       throw new ConfigurationError([{ source: file, reason: "is no regular file" }]);
     }
@@ -97,7 +95,7 @@ function readRegular(file: string): Uint8Array {
   }
 }
 
-/** Reads to the end, or up to the bound: the size that a file claims need not be its own. */
+/** Reads to the end or to the limit, since the reported size of a file may be wrong. */
 function readBounded(descriptor: number, file: string): Uint8Array {
   const buffer = new Uint8Array(LARGEST_BYTES + 1);
   let length = 0;
@@ -111,7 +109,10 @@ function readBounded(descriptor: number, file: string): Uint8Array {
   }
 }
 
-/** The working directory may be anybody's, so a file in it is obeyed only if it is the caller's. */
+/**
+ * Any user may own the working directory, so a file in it is trusted only if it is the caller's
+ * own.
+ */
 function readLocal(file: string): SearchResult | undefined {
   const link = lstatLocal(file);
   if (link === undefined) return undefined;
@@ -120,7 +121,7 @@ function readLocal(file: string): SearchResult | undefined {
   const descriptor = unlessMissing(() => openSync(file, readWithoutWaiting), file);
   if (descriptor === undefined) return undefined;
   try {
-    // The open file is judged, since the name may point to another one by now.
+    // Check the open file, since the name may lead to another one now.
     const stats = fstatSync(descriptor);
     if (!stats.isFile()) return passedOver(file, "it is no regular file");
     if (!isOwn(stats)) return passedOver(file, "it belongs to somebody else", takeOver(file));
@@ -134,7 +135,7 @@ function readLocal(file: string): SearchResult | undefined {
   }
 }
 
-/** The caller need not be allowed to search the directory that a command is called in. */
+/** The caller may lack search permission for the working directory. */
 function lstatLocal(file: string): Stats | "hidden" | undefined {
   try {
     return lstatSync(file, { throwIfNoEntry: false });
@@ -164,28 +165,25 @@ function unlessMissing<T>(read: () => T, file: string): T | undefined {
   }
 }
 
-/** Where to look for the configuration, and what overrides it. */
 export interface LoadOptions extends SearchOptions {
-  /** The command line's `--host`. */
   readonly host?: string | undefined;
-  /** The command line's `--port`. */
   readonly port?: number | undefined;
 }
 
-/** A configuration that can be used, and where it came from. */
 export interface LoadedConfiguration {
   readonly configuration: Configuration;
-  /** The file that it was read from, absolute; undefined if defaults alone are in force. */
+  /** Absolute; undefined if only defaults are in force. */
   readonly file: string | undefined;
-  /** The directory of Gatehouse's own files, absolute; it need not exist. */
+  /** Absolute; the directory need not exist. */
   readonly serviceDirectory: string;
-  /** What the operator should know; none of it stops the start. */
+  /** Warnings for the operator, none of which prevents the start. */
   readonly warnings: readonly string[];
 }
 
 /**
- * Finds, reads and checks the configuration. Every path in the result is absolute, and the
- * credential of an `authorization_file` is read into the `authorization` beside it.
+ * Finds, reads and checks the configuration. Every path in the result is absolute, and each
+ * `authorization_file` is read into the `authorization` beside it.
+ *
  * @throws ConfigurationError with every problem found
  */
 export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
@@ -231,7 +229,9 @@ function decoded(bytes: Uint8Array, file: string | undefined): string {
   }
 }
 
-/** Lays the command line over the file, so that problems name the one that a value came from. */
+/**
+ * Applies the command line to the file, and records the source of each value for error messages.
+ */
 function withOverrides(
   document: TomlDocument,
   file: string | undefined,
@@ -261,7 +261,7 @@ function check(checked: Checked): Draft {
 }
 
 /**
- * No key takes a date, but the schema would take one for a table without keys; null is refused
+ * No key takes a date, but the schema would accept one as a table without keys. Null is refused
  * everywhere.
  */
 function withoutDates(value: unknown): unknown {
@@ -281,7 +281,6 @@ function readersWarning(what: string, file: string | undefined, checkReaders: bo
   return [`${file} holds ${what}, and ${problem.reason}; run: ${problem.remedy}`];
 }
 
-/** The value itself, which nobody can change from now on. */
 export function deepFrozen<T>(value: T): T {
   if (typeof value === "object" && value !== null) {
     for (const member of Object.values(value)) deepFrozen(member);

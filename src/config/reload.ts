@@ -13,16 +13,15 @@ import {
 import { ConfigurationError, type Problem } from "./problem.ts";
 import type { Configuration } from "./schema.ts";
 
-/** A key that has another value now. */
 export interface ConfigurationChange {
   readonly path: ValuePath;
-  /** False if it takes a restart. */
+  /** False if the change requires a restart. */
   readonly isLive: boolean;
-  /** The key and what became of it, never a secret. */
+  /** The key and its change, never a secret. */
   readonly text: string;
 }
 
-/** A key, or an array of tables, which counts as one. */
+/** A key, or an array of tables, which counts as one key. */
 interface Key {
   readonly path: ValuePath;
   readonly isLive: boolean;
@@ -39,7 +38,7 @@ function elementsOf(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
-/** The elements of `one` that `other` does not have, as they are written. */
+/** The elements of `one` that `other` lacks, as written. */
 function missingFrom(other: unknown, one: unknown): string[] {
   const others = elementsOf(other);
   return elementsOf(one)
@@ -49,7 +48,7 @@ function missingFrom(other: unknown, one: unknown): string[] {
 
 function textOf({ path, node, isLive }: Key, before: unknown, after: unknown): string {
   const key = path.join(".");
-  // What takes a restart is not in force: there is no use in saying more than its name.
+  // A change that requires a restart is not in force, so its name is enough.
   if (!isLive || node.writeOnly === true) return key;
   if (!Array.isArray(after)) return `${key}: ${renderValue(before)} -> ${renderValue(after)}`;
   const added = missingFrom(before, after).map((element) => `+ ${element}`);
@@ -69,7 +68,7 @@ function changesBetween(running: Configuration, read: Configuration): Configurat
     });
 }
 
-/** The running configuration with those changes of `read` that need no restart. */
+/** Applies the changes in `read` that need no restart to the running configuration. */
 function withLiveChanges(
   running: Configuration,
   read: Configuration,
@@ -85,28 +84,27 @@ function withLiveChanges(
   return deepFrozen(next);
 }
 
-/** What a reload of the configuration came to. */
 export type ConfigurationReload =
   | { readonly kind: "loaded"; readonly changes: readonly ConfigurationChange[] }
-  /** The gateway was started without a file, and there is one now. */
+  /** The gateway was started without a file, and a file exists now. */
   | { readonly kind: "found"; readonly file: string }
   | { readonly kind: "refused"; readonly problems: readonly Problem[] };
 
 export interface LiveConfigurationOptions {
-  /** Puts a configuration in force that differs by keys alone that need no restart. */
+  /** Applies a configuration that differs only in keys that need no restart. */
   readonly apply: (configuration: Configuration) => Promise<void>;
-  /** Told of each reload that found a change, or was refused. */
+  /** Called after each reload that found a change or was refused. */
   readonly onReload: (reload: ConfigurationReload) => void;
 }
 
-/** The configuration file, kept in force as far as that goes without a restart. */
+/** Watches the configuration file and applies changes that need no restart. */
 export interface LiveConfiguration {
-  /** Reads the file now; resolves when what can be is in force, or the file was refused. */
+  /** Reads the file now; resolves when the changes are applied or the file was refused. */
   reload(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** @throws ConfigurationError also if another file than the running one would be taken now */
+/** @throws ConfigurationError also if a different file would be used now */
 function readAgain({ file }: LoadedConfiguration, options: LoadOptions): LoadedConfiguration {
   const read = loadConfiguration(options);
   if (read.file === file || file === undefined) return read;
@@ -116,11 +114,11 @@ function readAgain({ file }: LoadedConfiguration, options: LoadOptions): LoadedC
 }
 
 /**
- * Reads the configuration again whenever its file has changed. A change is in force whole or not at
+ * Reloads the configuration whenever its file has changed. A change applies as a whole or not at
  * all: if anything in the file is wrong, the last good state stays.
  *
- * @param loaded what the gateway was started with
- * @param options by which that was found
+ * @param loaded the configuration at the start
+ * @param options the options that found it
  */
 export function openLiveConfiguration(
   loaded: LoadedConfiguration,
@@ -152,7 +150,7 @@ export function openLiveConfiguration(
     }
   }
 
-  // One after another, so that an older reading can never replace a newer one.
+  // Reloads run one at a time, so that an older read can never replace a newer one.
   let reloading = Promise.resolve();
   function reload(): Promise<void> {
     reloading = reloading.catch(() => undefined).then(reloadNow);

@@ -11,13 +11,14 @@ import { type configurationSchema, serviceFiles, storeKeyFile } from "./schema.t
 /** A checked configuration that is not frozen yet. */
 export type Draft = z.output<typeof configurationSchema>;
 
-/** The sections of servers for which the gateway may have a credential of its own. */
+/** The sections of servers for which the gateway may have its own credential. */
 export const credentialSections = ["upstream", "mcp"] as const;
 
 /**
- * Makes every path of a configuration absolute: relative ones belong to the directory of the
- * file, but the two files of `[auth]` and the key of `[store]` under their bare default names to
- * the service directory.
+ * Makes every path absolute. Relative paths start at the directory of the file. The two files of
+ * `[auth]` and the key of `[store]` start at the service directory if they have their default names
+ * without a directory.
+ *
  * @param file the configuration file, absolute; undefined if there is none
  */
 export function resolvePaths(
@@ -58,7 +59,8 @@ function resolveUrl(base: string, url: string): string {
 }
 
 /**
- * Reads a credential, without the space around it.
+ * Reads a credential and trims it.
+ *
  * @param path absolute
  * @param checkReaders whether a file that others may read is refused
  * @param refusal makes the error, from what the file would have to be
@@ -70,7 +72,7 @@ export function readCredential(
 ): string {
   let descriptor: number;
   try {
-    // Without O_NONBLOCK, a pipe would keep the start waiting for ever.
+    // Without O_NONBLOCK, a pipe would block the start forever.
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
@@ -94,7 +96,8 @@ export function readCredential(
 
 /**
  * Reads each `authorization_file` into the `authorization` beside it.
- * @throws ConfigurationError if one cannot be used
+ *
+ * @throws ConfigurationError if a file cannot be used
  */
 export function readCredentials(draft: Draft, checked: Checked): void {
   for (const name of credentialSections) {

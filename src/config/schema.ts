@@ -35,7 +35,7 @@ import {
   wholeNumber,
 } from "./kinds.ts";
 
-/** How long the longest token lives: 366 days. */
+/** The longest token lifetime: 366 days. */
 export const LONGEST_TOKEN_SECONDS = 31_622_400;
 /** Argon2 needs this many KiB for every lane (RFC 9106, section 3.1). */
 const KIB_PER_LANE = 8;
@@ -43,13 +43,13 @@ const KIB_PER_LANE = 8;
 const databaseName = text(plainNameRule, wholePlainName);
 const issuer = text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/);
 
-/** The default names of the files that live in the service directory. */
+/** Default names of the files in the service directory. */
 export const serviceFiles = {
   access_control_file: "access_control.toml",
   revocations_file: "revocations",
 } as const;
 
-/** `[auth]`: tokens, passwords, and the files that decide who may do what. */
+/** `[auth]`: tokens, passwords, and the files of the access rules. */
 const auth = z
   .strictObject({
     enabled: flag(true, "Whether callers need a token; false lets everybody query what they like."),
@@ -180,7 +180,7 @@ const client = z.strictObject({
     }),
 });
 
-/** No two elements may have the same value of a key. */
+/** Requires distinct values of a key among the elements. */
 function distinct<Key extends string>(key: Key) {
   return (elements: Record<Key, string>[], context: z.core.$RefinementCtx): void => {
     const seen = new Set<string>();
@@ -274,12 +274,14 @@ const operationName = text(
 );
 const permission = z.enum(["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"]);
 
-/** An upstream may read `Database`, `data_base` and `database` as one name. */
+/** An upstream may treat `Database`, `data_base` and `database` as the same name. */
 function fold(name: string): string {
   return name.toLowerCase().replaceAll("_", "");
 }
 
-/** Names of every JavaScript object are refused, since they could be found without being there. */
+/**
+ * Refuses names that every JavaScript object has, since a lookup would find them without an entry.
+ */
 function isFree(name: string, taken: ReadonlySet<string>): boolean {
   return !taken.has(fold(name)) && !(name in Object.prototype);
 }
@@ -297,7 +299,7 @@ function refuseRepeats(
   }
 }
 
-/** `[query]`: what the query grammar accepts beyond its own operations and fields. */
+/** `[query]`: additions to the operations and fields of the query grammar. */
 const query = z
   .strictObject({
     level: z
@@ -331,14 +333,14 @@ const query = z
   .prefault({})
   .describe("What queries may hold beyond the grammar's own operations and fields.");
 
-/** First segments of the gateway's own paths; a configured route may not start with one. */
+/** First segments of the gateway's own paths; a configured route may not begin with one. */
 const builtInSegments: ReadonlySet<string> = new Set([
   ...[".well-known", "api", "healthz", "login", "logout"],
   ...["mcp", "oauth", "query", "readyz", "schema"],
 ]);
 
 const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
-/** Unreserved characters (RFC 3986, section 2.3): they have one spelling. */
+/** Unreserved characters, which have only one spelling (RFC 3986, section 2.3). */
 const literal = /^(?!\.{1,2}$)[A-Za-z0-9._~-]+$/;
 const parameter = /^:[A-Za-z_][A-Za-z0-9_]*$/;
 
@@ -395,7 +397,7 @@ const route = z
     refuse(context, ["access"], sources === 0 ? rule : `${rule}, and not both`);
   });
 
-/** Two paths are the same if they differ by the names of parameters alone. */
+/** Two paths are equal if they differ only in parameter names. */
 function shapeOf(path: string): string {
   return path
     .split("/")
@@ -403,7 +405,7 @@ function shapeOf(path: string): string {
     .join("/");
 }
 
-/** `[[routes]]`: further paths of the upstream that are let through. */
+/** `[[routes]]`: further upstream paths that are allowed. */
 const routes = z
   .array(route)
   .superRefine((routes, context) => {
@@ -437,7 +439,7 @@ const origin = text(
   isOrigin,
 );
 
-/** `[server.tls]`: the certificate of a gateway that speaks TLS itself. */
+/** `[server.tls]`: the certificate of a gateway that terminates TLS itself. */
 const tls = z
   .strictObject({
     certificate: filePath()
@@ -462,7 +464,7 @@ const tls = z
   .prefault({})
   .describe("TLS on server.port (1.2 and up). Both files are read again when they change.");
 
-/** `[server]`: where the gateway listens, its limits, and whom it believes. */
+/** `[server]`: listener, limits and trusted proxies. */
 const server = z
   .strictObject({
     host: host
@@ -545,7 +547,7 @@ const headerName = text(
   "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
   isForwardableHeader,
 );
-/** A path and query (RFC 9112, section 3.2.1), or nothing. */
+/** A path with query (RFC 9112, section 3.2.1), or an empty text. */
 const healthPath = text("nothing, or / and visible ASCII characters but #", (path) =>
   /^(?:|\/[!"$-~]*)$/.test(path),
 );
@@ -666,7 +668,7 @@ const keys = z.strictObject({
 
 type Upstream = z.output<typeof keys>;
 
-/** A target that stood twice would be counted, checked and filled twice. */
+/** A repeated target would be counted, checked and loaded twice. */
 function refuseTargetsTwice(upstream: Upstream, context: z.core.$RefinementCtx): void {
   const seen = new Set(upstream.url === undefined ? [] : [upstream.url]);
   const visit = ({ url, urls = [] }: Where, path: PropertyKey[]) => {
@@ -681,7 +683,7 @@ function refuseTargetsTwice(upstream: Upstream, context: z.core.$RefinementCtx):
   for (const [index, group] of upstream.databases.entries()) visit(group, ["databases", index]);
 }
 
-/** Names that differ by case alone are one to an upstream that folds it. */
+/** An upstream that folds case treats names that differ only by case as one. */
 function refuseDatabasesTwice(
   { databases: groups }: Upstream,
   context: z.core.$RefinementCtx,
@@ -698,7 +700,10 @@ function refuseDatabasesTwice(
   }
 }
 
-/** A key that nothing heeds would be trusted in vain; the own engine takes queries in one form alone. */
+/**
+ * Refuses keys without effect, since an operator would rely on them. The gateway's own engine takes
+ * queries in one form only.
+ */
 function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): void {
   const { url, urls } = upstream;
   const hasEngine = url === undefined ? urls === undefined : isEngineUrl(url);
@@ -716,7 +721,7 @@ function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): vo
   }
 }
 
-/** `[upstream]`: the database behind the gateway. */
+/** `[upstream]`: the gateway's database. */
 const upstream = keys
   .superRefine(refuseTwoCredentials)
   .superRefine(refuseTwoPlaces)
@@ -726,7 +731,7 @@ const upstream = keys
   .prefault({})
   .describe("The database behind the gateway.");
 
-/** `[console]`: the pages for operators and users, on a listener of their own. */
+/** `[console]`: the web console, on its own listener. */
 const consolePages = z
   .strictObject({
     listen: listenAddress()
@@ -758,7 +763,7 @@ const consolePages = z
   .prefault({})
   .describe("The console: pages for operators and users, without script. Off unless it listens.");
 
-/** The default name of the key file, which is in the service directory. */
+/** Default name of the key file in the service directory. */
 export const storeKeyFile = "store.key";
 
 const postgresUrl = text(
@@ -766,7 +771,7 @@ const postgresUrl = text(
   (url) => /^postgres(?:ql)?:/.test(url) && isServerUrl(url),
 );
 
-/** `[store]`: what several replicas share. */
+/** `[store]`: the state that several replicas share. */
 const store = z
   .strictObject({
     url: postgresUrl.optional().meta({
@@ -794,8 +799,6 @@ const store = z
   })
   .prefault({})
   .describe("What several replicas share, in PostgreSQL.");
-
-/** gateway.toml as one schema: types, defaults, bounds and descriptions of every key. */
 
 const metrics = z
   .strictObject({
@@ -837,7 +840,10 @@ const approvals = z
   .prefault({})
   .describe("What `require_approval` in the access file asks for.");
 
-/** The schema of gateway.toml. Descriptions, bounds and examples are public: the docs print them. */
+/**
+ * The schema of gateway.toml with types, defaults, limits and descriptions of every key. The docs
+ * print descriptions, limits and examples.
+ */
 export const configurationSchema = z
   .strictObject({
     server,
@@ -895,13 +901,13 @@ export const configurationSchema = z
     ifGood("server", "upstream"),
   );
 
-/** True if two listeners cannot both be there. */
+/** True if two listeners cannot coexist. */
 function isSamePlace(one: ListenAddress, other: ListenAddress): boolean {
   const hosts = [one.host.toLowerCase(), other.host.toLowerCase()];
   return one.port === other.port && (hosts[0] === hosts[1] || hosts.some(isUnspecified));
 }
 
-/** Has a rule between sections judged once nothing is wrong with either by itself. */
+/** Checks a rule between sections only if each section is valid by itself. */
 function ifGood(...sections: readonly PropertyKey[]) {
   return {
     when: ({ issues }: z.core.ParsePayload) =>
@@ -911,10 +917,10 @@ function ifGood(...sections: readonly PropertyKey[]) {
 
 type Immutable<T> = T extends object ? { readonly [K in keyof T]: Immutable<T[K]> } : T;
 
-/** A checked configuration: keys as in the file, every default filled in, frozen. */
+/** A checked configuration: keys as in the file, with defaults, frozen. */
 export type Configuration = Immutable<z.output<typeof configurationSchema>>;
 
-/** What the names of external users begin with, before a colon. */
+/** The part of external usernames before the colon. */
 export function issuerPrefixes({ mcp }: Configuration): string[] {
   return mcp.authorization_servers.map(({ prefix }) => prefix);
 }
