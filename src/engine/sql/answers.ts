@@ -7,17 +7,16 @@ import type { Spool } from "../spool.ts";
 import type { Previewed, RowChangeName } from "./preview.ts";
 import type { Changed } from "./target.ts";
 
-/** True for an operation that answers with rows and changes nothing. */
 export function isReading(operation: Operation): operation is Operation<ReadingName> {
   return definitions[operation.name].effect === "reads";
 }
 
-/** True for an operation that a Batch may hold, and a worker carries out. */
+/** True for an operation that a Batch may hold and a worker executes. */
 export function isOfTables(operation: Operation): operation is TableOperation {
   return definitions[operation.name].inBatch;
 }
 
-/** What a change answers; `count` is how many rows were changed. */
+/** The message of a change; `count` is the number of changed rows. */
 const sentences: { [Name in ChangeName]: (count: number, table: string) => string } = {
   Insert: (count) => `Inserted ${counted(count, "row")}`,
   Update: (count) => `Updated ${counted(count, "row")}`,
@@ -28,8 +27,7 @@ const sentences: { [Name in ChangeName]: (count: number, table: string) => strin
 };
 
 /**
- * The JSON text of what a change answers, which in a Batch is one value and else some members of
- * the answer.
+ * JSON text of a change's answer. In a Batch it is one value, otherwise some members of the answer.
  */
 export function* changeTexts(
   { name, fields }: Operation<ChangeName>,
@@ -44,13 +42,13 @@ export function* changeTexts(
   if (isBatch) yield "}";
 }
 
-/** Where an operation stands: `element` in a Batch, with the counter of what the query does. */
+/** Position of an operation: `element` in a Batch, and the limit counter of the query. */
 export interface PlaceInQuery {
   readonly counter: LimitCounter;
   readonly element?: number;
 }
 
-/** Counts what a change did. @throws EngineRefusal `too_many_changes` or `too_many_rows` */
+/** @throws EngineRefusal `too_many_changes` or `too_many_rows` */
 export function countChanged(
   { affected, data }: Changed,
   { counter, element }: PlaceInQuery,
@@ -61,7 +59,7 @@ export function countChanged(
   if (data !== undefined) spool.countRows(data.length);
 }
 
-/** Counts what a Preview shows. @throws EngineRefusal `too_many_changes` or `too_many_rows` */
+/** @throws EngineRefusal `too_many_changes` or `too_many_rows` */
 export function countPreviewed(
   { affected, before, after }: Previewed,
   counter: LimitCounter,
@@ -72,7 +70,7 @@ export function countPreviewed(
   spool.countRows(rows);
 }
 
-/** The JSON text of what a Preview answers, with the digest of all rows if there is one. */
+/** JSON text of a Preview's answer, with the digest of all rows if there is one. */
 export function* previewTexts(
   { affected, before, after }: Previewed,
   digest: string | undefined,
@@ -90,7 +88,6 @@ function* rowTexts(key: string, rows: readonly string[]): Generator<string> {
   yield "]";
 }
 
-/** True for a change of rows. */
 export function isRowChange(
   operation: TableOperation,
 ): operation is Operation<RowChangeName> & TableOperation {
@@ -98,12 +95,10 @@ export function isRowChange(
   return name === "Insert" || name === "Update" || name === "Delete" || name === "Upsert";
 }
 
-/** True for a change that answers the rows which it has changed. */
 export function returnsRows({ fields }: TableOperation): boolean {
   return "returning" in fields && fields.returning !== undefined;
 }
 
-/** The change that a Preview holds. */
 export function previewedIn(fields: OperationFields["Preview"]): Operation<RowChangeName> {
   const { Insert, Update, Delete, Upsert } = fields;
   if (Insert !== undefined) return { name: "Insert", fields: Insert };
@@ -113,7 +108,7 @@ export function previewedIn(fields: OperationFields["Preview"]): Operation<RowCh
   throw new Error("The scanner let a Preview of nothing through");
 }
 
-/** The ways in which a row breaks a rule; names are the schema's, never values. */
+/** The ways in which a row breaks a rule. Names come from the schema; values are never shown. */
 export const violations = {
   required: (place: string, column: string) => `${place} takes no null in column "${column}"`,
   reference: (place: string, named: string) =>
@@ -123,19 +118,18 @@ export const violations = {
   other: (place: string, named: string) => `${place} does not allow such a row${named}`,
 };
 
-/** A foreign key that a change breaks. */
 export interface BrokenKey {
-  /** The table whose rows refer to others. */
+  /** The table with the foreign key. */
   readonly table: string;
-  /** The table that lacks a row for these columns of `table`; absent: rows still refer to these columns. */
+  /** The table that lacks the referenced row. If absent, rows still refer to these columns. */
   readonly lackedBy?: string | undefined;
   readonly columns: readonly string[];
-  /** The value of the only column, if it is known. */
+  /** The value of the only column, if known. */
   readonly value?: string | undefined;
   readonly constraint?: string | undefined;
 }
 
-/** What a refusal says of a foreign key. The value is only for those whose query holds it. */
+/** Explains a broken foreign key. The value is shown only to a client whose query contains it. */
 export function brokenKey(broken: BrokenKey): ConstructorParameters<typeof EngineRefusal> {
   const { table, lackedBy, columns, value, constraint } = broken;
   const named = constraint === undefined ? "" : ` (foreign key ${constraint})`;

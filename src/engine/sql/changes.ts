@@ -24,16 +24,13 @@ import {
 } from "./target.ts";
 import { storedValue } from "./values.ts";
 
-/** A column, and what becomes of it. */
 interface Assignment {
   readonly column: Column;
   readonly value: unknown;
 }
 
 /**
- * What an Update makes of columns.
- *
- * @throws EngineRefusal for an unknown column, for one that is given twice, and for unfit values
+ * @throws EngineRefusal for an unknown column, for one that is given twice, and for invalid values
  */
 function assignmentsOf(table: Table, { set, add }: Pick<Update, "set" | "add">): Assignment[] {
   const changes = entriesOf(table, set);
@@ -51,7 +48,6 @@ function assignmentsOf(table: Table, { set, add }: Pick<Update, "set" | "add">):
   ];
 }
 
-/** The same as it stands behind `set`. */
 function assignmentsSql(assignments: readonly Assignment[]): Fragment {
   return sql.join(assignments.map(({ column, value }) => sql`${sql.id(column.name)} = ${value}`));
 }
@@ -68,7 +64,7 @@ function entriesOf(
   return entries;
 }
 
-/** A column plus a number; null stays null. */
+/** Adds a number to a column; null stays null. */
 function sumSql(column: Column, amount: CellValue): Fragment {
   const { name, type, kind } = column;
   if (kind.sum !== undefined) return kind.sum(sql.id(name), storedValue(column, amount));
@@ -78,13 +74,12 @@ function sumSql(column: Column, amount: CellValue): Fragment {
   );
 }
 
-/** What the columns of a key are compared with, one row's. */
+/** The values of one row's key. */
 type KeyCells = readonly unknown[];
 
-/** Rows that are asked for at a time. */
 const KEYS_PER_STATEMENT = 200;
 
-/** Reads rows and returns them as JSON texts, by the key's order if there is a key. */
+/** Reads rows as JSON texts, in key order if there is a key. */
 export function* readInOrder<Raw>(
   target: Target<Raw>,
   columns: readonly TargetColumn<Raw>[],
@@ -100,8 +95,8 @@ export function* readInOrder<Raw>(
 }
 
 /**
- * Reads the keys that the rows of an Update will have, by their order before it; the rows stay as
- * they are until the transaction ends.
+ * Reads the keys that rows will have after an Update, in the order of their keys before it. The
+ * rows stay unchanged until the transaction ends.
  */
 export function* readKeysToBe<Raw>(
   { table, name, lock, bind }: Target<Raw>,
@@ -129,7 +124,7 @@ export function* readKeysToBe<Raw>(
   );
 }
 
-/** Reads rows by their keys and returns them as JSON texts, by the key's order among each few. */
+/** Reads rows by key as JSON texts, in key order within each batch. */
 export function* readByKeys<Raw>(
   target: Target<Raw>,
   columns: readonly TargetColumn<Raw>[],
@@ -151,16 +146,15 @@ export function* readByKeys<Raw>(
   return data;
 }
 
-/** The condition that a row has this key. */
 export function keyCondition(key: readonly { name: string }[], cells: KeyCells): Fragment {
   const parts = key.map(({ name }, index) => sql`${sql.id(name)} = ${cells[index]}`);
   return sql`(${sql.join(parts, sql` and `)})`;
 }
 
 /**
- * Inserts rows in their order; a column that a row leaves out takes its default.
+ * Inserts rows in order; an omitted column takes its default.
  *
- * @throws EngineRefusal, as the others do, for unknown columns and for unfit values
+ * @throws EngineRefusal for unknown columns and invalid values, like the other changes
  */
 export function* insert<Raw>(
   target: Target<Raw>,
@@ -170,12 +164,12 @@ export function* insert<Raw>(
   return answeredOf(yield* target.insert(values, { returning: columns }), returning);
 }
 
-/** Leaves out rows that were read for their check alone. */
+/** Omits rows that were read only for the row filter check. */
 function answeredOf({ data, ...changed }: Changed, returning: readonly string[] | undefined) {
   return data === undefined || returning === undefined ? changed : { ...changed, data };
 }
 
-/** Changes the rows that fulfil the condition. @throws EngineRefusal `not_supported` too */
+/** Changes the rows that match the condition. @throws EngineRefusal `not_supported` too */
 export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed, Raw> {
   const condition = whereSql([target.table], query.where);
   const change = updateSql(target, query);
@@ -189,7 +183,8 @@ export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed,
   }
   if (key.length === 0) {
     if (returning !== undefined) throw needsPrimaryKey(target, "returning");
-    // Rows without a key cannot be read again, but an Update within the filter leaves as many in it.
+    // Rows without a key cannot be read again, but an Update within the filter leaves the same
+    // number in it.
     const before = yield* countWithin(target);
     const affected = yield* run<Raw>(change);
     if ((yield* countWithin(target)) !== before) throw rowDenied(target.table);
@@ -206,13 +201,11 @@ function* countWithin<Raw>({ name, within = sql`true`, lock }: Target<Raw>): Ste
   return String(row?.[0]);
 }
 
-/** An Update in SQL. */
 export function updateSql<Raw>({ table, name }: Target<Raw>, query: Update) {
   const assignments = assignmentsSql(assignmentsOf(table, query));
   return sql`update ${name} set ${assignments}${whereSql([table], query.where)}`;
 }
 
-/** Deletes the rows that fulfil the condition. */
 export function* deleteRows<Raw>(
   target: Target<Raw>,
   { where, returning }: Delete,
@@ -231,7 +224,7 @@ export function* deleteRows<Raw>(
 }
 
 /**
- * Inserts rows in their order, and changes or leaves those that are there already.
+ * Inserts rows in order, and changes or keeps existing ones.
  *
  * @throws EngineRefusal `no_unique_key` and `not_supported` too
  */
@@ -243,7 +236,10 @@ export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed,
   });
 }
 
-/** What becomes of the rows that an Upsert finds there. @throws EngineRefusal `no_unique_key` or `not_supported` */
+/**
+ * Decides what an Upsert does with existing rows. @throws EngineRefusal `no_unique_key` or
+ * `not_supported`
+ */
 export function* conflictOf<Raw>(
   { table, keys: keysSql, takesAnyKey }: Target<Raw>,
   { on_conflict, update: updated, values }: Upsert,
@@ -269,7 +265,9 @@ function ownColumns(table: Table, names: readonly string[]): Column[] {
   return columns;
 }
 
-/** A row that leaves out what decides, or what is set, would be guessed at. */
+/**
+ * Rows must contain the key columns and the updated columns, since missing values would be guessed.
+ */
 function requireCells(values: readonly Row[], names: readonly string[]): void {
   for (const [index, row] of values.entries()) {
     const missing = names.find((name) => !Object.hasOwn(row, name));

@@ -18,7 +18,7 @@ const orderings = {
 };
 
 /**
- * The `where` clause for a condition; nothing for none.
+ * The `where` clause for a condition; empty without one.
  *
  * @throws EngineRefusal `unknown_column`, `ambiguous_column` or `invalid_value`
  */
@@ -27,7 +27,7 @@ export function whereSql(scope: Scope, condition: Condition | null | undefined):
   return sql` where ${conditionSql(columnsOf(scope), condition)}`;
 }
 
-/** A condition, its names as `resolve` finds them. @throws as `whereSql` does */
+/** Builds a condition whose names `resolve` finds. @throws as `whereSql` does */
 export function conditionSql(resolve: Resolve, condition: Condition): Fragment {
   if ("and" in condition) return joined(resolve, condition.and, sql`and`, sql`true`);
   if ("or" in condition) return joined(resolve, condition.or, sql`or`, sql`false`);
@@ -35,7 +35,9 @@ export function conditionSql(resolve: Resolve, condition: Condition): Fragment {
   return comparisonSql(resolve(condition.column), condition);
 }
 
-/** Halved again and again, since a long row of operands passes a database's limit on depth. */
+/**
+ * Splits the operands in halves recursively, since a long chain exceeds a database's depth limit.
+ */
 function joined(
   resolve: Resolve,
   conditions: readonly Condition[],
@@ -57,7 +59,10 @@ function comparisonSql(reference: ColumnReference, comparison: Comparison): Frag
   return exact === undefined ? own : sql`(${own} and ${exact})`;
 }
 
-/** The test by bytes beside the column's own, which an index serves; undefined where none is needed. */
+/**
+ * Compares by bytes, in addition to the column's own comparison that an index serves; undefined if
+ * unnecessary.
+ */
 function exactComparisonSql(
   reference: ColumnReference,
   { cmp, value }: Comparison,
@@ -127,7 +132,7 @@ function likeSql(reference: ColumnReference, cmp: "LIKE" | "ILIKE", pattern: str
   const foldsCase = cmp === "ILIKE";
   const own = reference.column.kind.like?.(column, pattern, foldsCase);
   if (own !== undefined) return own;
-  // SQLite's `lower` folds ASCII letters and no others.
+  // SQLite's `lower` folds only ASCII letters.
   if (foldsCase) return sql`lower(${column}) like ${foldCase(pattern)}`;
   return sql`${column} like ${pattern}`;
 }
@@ -141,7 +146,10 @@ function membershipSql(reference: ColumnReference, values: readonly CellValue[])
   return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
 }
 
-/** No null is outside of a list, as none is unequal to a value; outside an empty one is everything. */
+/**
+ * Null is never outside a list, just as it is unequal to no value. Everything is outside an empty
+ * list.
+ */
 function exclusionSql(reference: ColumnReference, values: readonly CellValue[]): Fragment {
   if (values.length === 0) return sql`true`;
   const compared = values.map((value) => comparedValue(reference.column, value));

@@ -7,20 +7,18 @@ import type { Fragment } from "./fragment.ts";
 import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";
 import { allowedForm } from "./values.ts";
 
-/** A table that a new one refers to. */
+/** A table that a new one references. */
 export interface Referred {
   readonly columns: ReadonlyMap<string, { readonly type: string }>;
   readonly keys: readonly UniqueKey[];
 }
 
-/** A column of a new table that refers to another one. */
 export interface Reference {
   readonly column: ColumnDefinition;
   readonly table: string;
   readonly target: string;
 }
 
-/** The columns of a new table that refer to others. */
 export function referencesOf({ columns }: CreateTable): Reference[] {
   return columns.flatMap((column) => {
     if (column.references === undefined) return [];
@@ -29,7 +27,7 @@ export function referencesOf({ columns }: CreateTable): Reference[] {
   });
 }
 
-/** A new table as its own columns may refer to it. */
+/** The new table itself, for its self-references. */
 export function newTableAsReferred({ columns }: CreateTable): Referred {
   const unique = columns.filter((column) => column.unique === true);
   return {
@@ -42,7 +40,8 @@ export function newTableAsReferred({ columns }: CreateTable): Referred {
 }
 
 /**
- * Refuses a reference to what is no column, no unique one, or one of another type than `type`.
+ * Refuses a reference to an unknown column, to one that is not unique, or to one of another type
+ * than `type`.
  *
  * @throws EngineRefusal `unknown_column`, `no_unique_key` or `invalid_type`
  */
@@ -70,10 +69,7 @@ function requireReferable(
   );
 }
 
-/**
- * The condition of a new table that a column, of this type, refers to one of another table, whose
- * name in SQL is given. @throws as `requireReferable` does
- */
+/** The foreign key constraint of a column. @throws as `requireReferable` does */
 export function referenceSql(
   reference: Reference,
   type: string,
@@ -85,23 +81,22 @@ export function referenceSql(
   return sql`foreign key (${sql.id(column.name)}) references ${name} (${sql.id(target)})`;
 }
 
-/** The columns that are, together, the primary key of a new table. */
 export function primaryKeyOf(columns: readonly ColumnDefinition[]): ColumnDefinition[] {
   return columns.filter((column) => column.primary_key === true);
 }
 
-/** The conditions of a new table that these columns are its primary key: none if there are none. */
+/** The primary key constraint; empty without key columns. */
 export function primaryKeySql(key: readonly ColumnDefinition[]): Fragment[] {
   if (key.length === 0) return [];
   return [sql`primary key (${sql.join(key.map(({ name }) => sql.id(name)))})`];
 }
 
-/** The refusal of a table whose name another one has, in whatever case. */
+/** Another table has this name, ignoring case. */
 export function tableExists(taken: unknown, database: string): EngineRefusal {
   return new EngineRefusal("table_exists", `Table ${taken} exists already in ${database}`);
 }
 
-/** Refuses a default for a column that numbers itself. @throws EngineRefusal `invalid_value` */
+/** Refusal `invalid_value` of a default for a column that numbers itself. */
 export function takesNoDefault({ name, type }: ColumnDefinition): EngineRefusal {
   return new EngineRefusal(
     "invalid_value",
@@ -109,19 +104,18 @@ export function takesNoDefault({ name, type }: ColumnDefinition): EngineRefusal 
   );
 }
 
-/** A type of a CreateTable: its word in lower case, and `(n)` or `(n,m)` if that follows it. */
+/** A type in CreateTable: its word in lower case, with `(n)` or `(n,m)` if given. */
 export interface DeclaredType {
   readonly word: string;
   readonly size: string;
 }
 
-/** Takes a type apart. */
 export function readDeclaredType(type: string): DeclaredType {
   const [, word = "", size = ""] = /^(\w+)(\(\d+(?:,\d+)?\))?$/.exec(type) ?? [];
   return { word: word.toLowerCase(), size };
 }
 
-/** The words of a CreateTable that name a type, by what they mean; their order is that of messages. */
+/** The type words of CreateTable by meaning, in the order used by messages. */
 const vocabulary = {
   integer: ["int", "integer", "bigint", "smallint", "tinyint"],
   serial: ["serial", "bigserial"],
@@ -144,7 +138,7 @@ function isMeaning(name: string): name is Meaning {
   return name in vocabulary;
 }
 
-/** What each word becomes, by what is given for its meaning. */
+/** Maps each type word to the database's type for its meaning. */
 export function typesByWord<Type>(
   types: Readonly<Record<Meaning, Type>>,
 ): ReadonlyMap<string, Type> {
@@ -154,7 +148,6 @@ export function typesByWord<Type>(
   );
 }
 
-/** The refusal of a type that is not known; `known` are the words that are. */
 export function unknownType(name: string, known: readonly string[]): EngineRefusal {
   return new EngineRefusal(
     "invalid_type",
@@ -162,7 +155,10 @@ export function unknownType(name: string, known: readonly string[]): EngineRefus
   );
 }
 
-/** Refuses a column that numbers itself and is not the sole primary key. @throws EngineRefusal `invalid_type` */
+/**
+ * Refuses a self-numbering column that is not the only primary key column. @throws EngineRefusal
+ * `invalid_type`
+ */
 export function requireSoleKey(column: ColumnDefinition, key: readonly ColumnDefinition[]): void {
   if (key.length === 1 && key.includes(column)) return;
   throw new EngineRefusal(
@@ -172,8 +168,8 @@ export function requireSoleKey(column: ColumnDefinition, key: readonly ColumnDef
 }
 
 /**
- * Refuses columns of a new table that differ only by case, and what can name a column in a query
- * but be none.
+ * Refuses columns that differ only by case, and names that a query would read as something other
+ * than a column.
  *
  * @throws EngineRefusal `invalid_name` or `duplicate_column`
  */

@@ -27,14 +27,13 @@ import {
 } from "./target.ts";
 import { comparedValue } from "./values.ts";
 
-/** The rows of an answer, before and after each. */
+/** Most rows in an answer, before and after each. */
 const MOST_ROWS = 100;
 const limit = sql` limit ${sql.lit(MOST_ROWS)}`;
 
-/** The operations that can be previewed. */
 export type RowChangeName = "Insert" | "Update" | "Delete" | "Upsert";
 
-/** What a change does to rows, which are JSON texts. */
+/** The effect of a change on rows, as JSON texts. */
 export interface Previewed {
   readonly affected: number;
   readonly before: readonly string[];
@@ -42,8 +41,8 @@ export interface Previewed {
 }
 
 /**
- * Carries out a change in a transaction that is taken back, and returns the rows that it touches, with
- * the columns of `returning`. An approver (`touched`) is shown all columns: the asker chooses `returning`.
+ * Runs a change in a transaction that is rolled back. Returns the affected rows with the columns of
+ * `returning`. An approver (`touched`) sees all columns, since the requester chooses `returning`.
  *
  * @throws what the change throws, and EngineRefusal `not_supported` if nothing can be shown
  */
@@ -84,7 +83,7 @@ function previewed(before: readonly string[], { affected = 0, data = [] }: Chang
   return { affected, before, after: data.slice(0, MOST_ROWS) };
 }
 
-/** The rows after an Update are told by the keys of those before, if there is a primary key. */
+/** With a primary key, the rows after an Update are found by the keys of the rows before it. */
 function* previewUpdate<Raw>(
   target: Target<Raw>,
   { fields }: Operation<"Update">,
@@ -102,7 +101,9 @@ function* previewUpdate<Raw>(
   return { affected, before, after: yield* readByKeys(target, columns, key, keys) };
 }
 
-/** The rows that an Upsert finds there already and changes, `most` of them, each once, by the order of values. */
+/**
+ * The existing rows that an Upsert changes, at most `most`, each once, in the order of the values.
+ */
 function* conflicting<Raw>(
   target: Target<Raw>,
   query: Upsert,
@@ -110,7 +111,7 @@ function* conflicting<Raw>(
   most: number,
 ): Steps<string[], Raw> {
   const { key, update: changed } = yield* conflictOf(target, query);
-  // Rows are told apart by all that they hold.
+  // Rows are identified by all of their columns.
   const all = [...target.table.columns.values()];
   const found = new Map<string, string>();
   if (changed.length === 0) return [];
@@ -130,10 +131,10 @@ function* conflicting<Raw>(
   return [...found.values()];
 }
 
-/** The rows of a change that a digest is made of at the most; each takes 32 bytes of memory and its text. */
+/** Most rows in a digest; each takes 32 bytes of memory plus its text. */
 const MOST_COMPARED_ROWS = 100_000;
 
-/** The rows that are there already and that a change would touch, whole, and locked. */
+/** Reads and locks the existing rows that a change would affect, with all columns. */
 function* touchedRows<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
@@ -157,8 +158,8 @@ function sha256(text: string | Buffer): Buffer {
 }
 
 /**
- * A SHA-256 of all rows that a change would touch, in whatever order they are found, as hexadecimal
- * digits. Rows that are only added touch none.
+ * SHA-256 over all rows that a change would affect, in hexadecimal, regardless of their order.
+ * Added rows do not count.
  *
  * @throws EngineRefusal `too_many_rows`
  */
@@ -175,7 +176,7 @@ export function* digestTouched<Raw>(
   return sha256(Buffer.concat(digests)).toString("hex");
 }
 
-/** @throws EngineRefusal `approval_stale` unless the rows are those whose digest was told before */
+/** @throws EngineRefusal `approval_stale` unless the digest is the one reported before */
 export function requireSameRows(found: string, expected: string): void {
   if (found === expected) return;
   const problem = "The rows that this would touch are not those that were approved";

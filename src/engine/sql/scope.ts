@@ -7,76 +7,79 @@ import type { PresentValue } from "./values.ts";
 
 /** How the values of a column are stored and compared. */
 export interface ColumnKind {
-  /** What is bound, or put into the statement, to store the value; undefined if it is refused. */
+  /** Returns the bound value or fragment that stores the value; undefined if it is refused. */
   store(value: PresentValue): unknown;
-  /** The same to compare with the value. */
+  /** The same for a comparison. */
   compare(value: PresentValue): unknown;
-  /** The column as it is compared, where that is not the bare column. */
+  /** The column as used in comparisons, unless it is the bare column. */
   compared?(column: Fragment): Fragment;
   /**
-   * The condition that the column is like a pattern, where that is not the bare `like`. With
-   * `foldsCase`, ASCII letters meet each other in either case.
+   * The `like` condition, unless it is the plain one. With `foldsCase`, ASCII letters match in
+   * either case.
    */
   like?(column: Fragment, pattern: string, foldsCase: boolean): Fragment;
-  /** How values are told apart by their bytes, where the column's own comparison may take two for one. */
+  /** Compares by bytes, where the column's own comparison may treat different values as equal. */
   readonly exact?: ExactComparison | undefined;
-  /** What it can be summed up as; undefined for what has no order, or none that all databases share. */
+  /**
+   * How values can be aggregated; undefined without an order, or without one that all databases
+   * share.
+   */
   readonly measure?: Measure | undefined;
-  /** The only texts that it takes, where its type lists them elsewhere than in its name. */
+  /** The only allowed texts, if the type name does not list them. */
   readonly labels?: readonly string[] | undefined;
-  /** The column plus a stored number; absent where the column holds no numbers. */
+  /** The column plus a stored number; absent for columns without numbers. */
   sum?(column: Fragment, amount: unknown): Fragment;
 }
 
 /** Both sides of a comparison by bytes. */
 export interface ExactComparison {
-  /** With `isOrdered`, the column where it holds a number. */
+  /** With `isOrdered`, the column only where it holds a number. */
   column(column: Fragment, isOrdered: boolean): Fragment;
-  /** @param compared the value as the column itself compares with it */
+  /** @param compared the value in the column's own comparison */
   value(compared: unknown, value: PresentValue): unknown;
 }
 
-/** What values amount to: numbers are added up, all have a smallest and a largest one; `any` may be either. */
+/**
+ * How values are aggregated. Numbers have a sum, and all have a minimum and a maximum; `any` may be
+ * either.
+ */
 export type Measure = "integer" | "decimal" | "double" | "text" | "moment" | "any";
 
-/** A column of an existing table. */
 export interface Column<Kind extends ColumnKind = ColumnKind> {
   readonly name: string;
-  /** As it was declared, for messages. */
+  /** As declared, for messages. */
   readonly type: string;
   readonly kind: Kind;
 }
 
-/** An existing table, its columns in their order. */
+/** An existing table with its columns in order. */
 export interface Table<Found extends Column = Column> {
   readonly name: string;
   readonly columns: ReadonlyMap<string, Found>;
-  /** Columns that are compared by bytes too. */
+  /** Columns that are also compared by bytes. */
   readonly bytewise?: readonly string[];
 }
 
-/** The tables that the column names of one operation may mean: one, or the two of a join. */
+/** The tables that column names of an operation may refer to: one, or those of a join. */
 export type Scope<Found extends Column = Column> = readonly Table<Found>[];
 
-/** A column that a name was found to mean. */
 export interface ColumnReference<Found extends Column = Column> {
   readonly table: Pick<Table, "name" | "bytewise">;
   readonly column: Found;
-  /** What is computed in the place of a column of a table. */
+  /** An expression used instead of a table's column. */
   readonly expression?: Fragment;
 }
 
-/** Finds what a name means. @throws EngineRefusal `unknown_column` or `ambiguous_column` */
+/** @throws EngineRefusal `unknown_column` or `ambiguous_column` */
 export type Resolve<Found extends Column = Column> = (name: string) => ColumnReference<Found>;
 
-/** Finds the columns of these tables. */
 export function columnsOf<Found extends Column>(scope: Scope<Found>): Resolve<Found> {
   return (name) => resolveColumn(scope, name);
 }
 
 /**
- * Finds the column that `column` or `table.column` means. Nothing that is not a declared column
- * gets into a statement, not even what the database would understand by itself, such as `rowid`.
+ * Resolves `column` or `table.column`. Only declared columns get into a statement, not even names
+ * that the database itself would accept, such as `rowid`.
  *
  * @throws EngineRefusal `unknown_column` or `ambiguous_column`
  */
@@ -109,7 +112,7 @@ export function resolveColumn<Found extends Column>(
   );
 }
 
-/** The column that was probably meant, in the first of these scopes that has one. */
+/** A column with a similar name, from the first scope that has one. */
 function nearest(scopes: readonly Scope[], name: string, isQualified: boolean): string | undefined {
   for (const scope of scopes) {
     const meant = suggestion(
@@ -123,7 +126,7 @@ function nearest(scopes: readonly Scope[], name: string, isQualified: boolean): 
 }
 
 /**
- * The columns asked for, each once, with `*` standing for all of them.
+ * The selected columns without repeats; `*` means all.
  *
  * @throws EngineRefusal `unknown_column` or `ambiguous_column`
  */
@@ -143,7 +146,7 @@ function everyColumn<Found extends Column>(scope: Scope<Found>): ColumnReference
 
 const namesInFull = new WeakMap<Column, Fragment>();
 
-/** A column in SQL, named in full, or what is computed in its place. */
+/** A fully qualified column, or its expression. */
 export function columnSql({ table, column, expression }: ColumnReference): Fragment {
   const known = expression ?? namesInFull.get(column);
   if (known !== undefined) return known;
@@ -152,14 +155,17 @@ export function columnSql({ table, column, expression }: ColumnReference): Fragm
   return name;
 }
 
-/** Refuses a column that is named twice, once alone and once with its table. @throws EngineRefusal `duplicate_column` */
+/**
+ * Refuses a column that is named twice, with and without its table. @throws EngineRefusal
+ * `duplicate_column`
+ */
 export function requireDistinct(columns: readonly Column[]): void {
   const twice = columns.find((column, index) => columns.indexOf(column) !== index);
   if (twice === undefined) return;
   throw new EngineRefusal("duplicate_column", `Column "${twice.name}" is given twice`);
 }
 
-/** Does the work for one row of an Insert; a refusal then says which, counted from 0. */
+/** Runs `work` for one row of an Insert and adds the row's index, from 0, to a refusal. */
 export function inRow<Result>(index: () => number, work: () => Result): Result {
   try {
     return work();
@@ -168,15 +174,15 @@ export function inRow<Result>(index: () => number, work: () => Result): Result {
   }
 }
 
-/** A cell; undefined for one that the row leaves out, also if all objects have such a member. */
+/** A cell; undefined if the row omits it. Inherited members of objects do not count. */
 export function cellIn(row: Row, name: string): CellValue | undefined {
   return Object.hasOwn(row, name) ? row[name] : undefined;
 }
 
-/** Tables that are looked through for one of a name like the one that is not there. */
+/** Most tables compared to suggest a similar name. */
 export const MOST_COMPARED = 1000;
 
-/** The refusal of a table that is not there; `others` are those that are. */
+/** @param others the existing tables */
 export function tableNotFound(
   name: string,
   database: string,

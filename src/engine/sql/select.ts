@@ -20,25 +20,23 @@ import {
 import type { UniqueKey } from "./target.ts";
 import { comparedValue } from "./values.ts";
 
-/** Pages: the rows that follow one in an order. */
+/** Pagination: the rows that follow a given one in an order. */
 
-/** A column of an order, with what a page must know of it. */
 interface OrderTerm {
   readonly reference: ColumnReference;
   readonly direction: "ASC" | "DESC";
-  /** True if it may be null, also since its table is joined from outside. */
+  /** True if it may be null, also because of an outer join. */
   readonly hasNulls: boolean;
 }
 
-/** What tells the rows of a table apart. */
+/** The keys that identify the rows of a table. */
 interface TableKeys {
-  /** The columns of the primary key; none if there is none. */
+  /** The columns of the primary key; empty without one. */
   readonly primary: readonly string[];
-  /** The columns of which each row has a value of its own. */
+  /** The columns with a different value in each row. */
   readonly unique: ReadonlySet<string>;
 }
 
-/** The same by what is known of the columns, in their order, and of the unique keys of a table. */
 export function tableKeysOf(
   columns: readonly { name: string; isKey: boolean; isNullable: boolean }[],
   keys: readonly UniqueKey[],
@@ -78,17 +76,20 @@ function requireUniqueOrder(
   }
 }
 
-/** How a database finds pages by an index. */
+/** How a database finds pages through an index. */
 interface PageDialect {
-  /** Whether it does so for `(a, b) > (1, 2)`; one that does not finds several ranges under `or`. */
+  /**
+   * True if `(a, b) > (1, 2)` uses an index; otherwise the database finds several ranges joined by
+   * `or`.
+   */
   readonly comparesRows: boolean;
-  /** That the first column equals a value, where `=` would have the database order by the others alone. */
+  /** Equality of the first column. With `=` the database would sort by the other columns only. */
   equalFirst?(column: Fragment, value: unknown): Fragment;
 }
 
 /**
- * The conditions that rows come after the one with these values, null being the smallest. Each is a
- * range of an index of the columns, and the rows of each come before those of the next.
+ * The conditions for rows after the one with these values; null is the smallest value. Each
+ * condition is a range of an index on the columns, and the ranges are in order.
  *
  * @throws EngineRefusal `invalid_value` for a value that does not fit its column
  */
@@ -109,7 +110,7 @@ function rangesAfter(
       (beyond) => sql`(${sql.join([...equal, beyond], sql` and `)})`,
     );
   });
-  // Rows that are equal in more of the columns come first.
+  // Rows that are equal in more columns come first.
   const inOrder = ranges.toReversed().flat();
   if (inOrder.length === 0) return [sql`false`];
   return dialect.comparesRows ? inOrder : [sql`(${sql.join(inOrder, sql` or `)})`];
@@ -134,7 +135,7 @@ function equalSql(
   return equal(column, comparedValue(reference.column, value));
 }
 
-/** The ranges of a column behind a value, in their order. */
+/** The ranges of a column after a value, in order. */
 function beyondSql({ reference, direction, hasNulls }: OrderTerm, value: CellValue): Fragment[] {
   const column = columnSql(reference);
   if (value === null) return direction === "DESC" ? [] : [sql`${column} is not null`];
@@ -143,39 +144,39 @@ function beyondSql({ reference, direction, hasNulls }: OrderTerm, value: CellVal
   return [sql`${column} < ${compared}`, ...(hasNulls ? [sql`${column} is null`] : [])];
 }
 
-/** What groups of rows amount to. */
+/** Aggregates over groups of rows. */
 
-/** What is computed, and how it is compared and written. */
+/** An expression and the kind by which it is compared and written. */
 interface Computed<Kind> {
   readonly expression: Fragment;
   readonly kind: Kind;
 }
 
-/** How a database adds up and compares, so that all come to the same. */
+/** How a database aggregates, so that all databases return the same results. */
 export interface AggregateDialect<Kind extends ColumnKind> {
-  /** The kind of a count. */
   readonly count: Kind;
   /** The kind of an average. */
   readonly double: Kind;
   /**
-   * The sum of the numbers of a column: exact for whole numbers and decimals. The kind of a sum of
-   * whole numbers throws `number_out_of_range` for one past 64 bits.
+   * Sums a column, exactly for whole numbers and decimals. The kind of a sum of whole numbers
+   * throws `number_out_of_range` beyond 64 bits.
    */
   sum(column: Fragment, measure: Measure, kind: Kind): Computed<Kind>;
-  /** A sum and a number of rows, divided as doubles. */
+  /** Divides a sum by a number of rows, as doubles. */
   average(sum: Fragment, count: Fragment): Fragment;
-  /** The smallest or largest value; of text by its bytes. */
+  /** The minimum or maximum; text is compared by bytes. */
   extreme(fn: "min" | "max", column: Fragment, measure: Measure): Fragment;
 }
 
-/** What the aliases of `aggregate` stand for, by their names. */
+/** The expressions behind the aliases of `aggregate`, by name. */
 type Aliases<Kind extends ColumnKind> = ReadonlyMap<string, ColumnReference<Column<Kind>>>;
 
 /**
- * Computes the aggregates of a Select.
+ * Resolves the aggregates of a Select.
  *
- * @throws EngineRefusal `duplicate_column` for an alias that is a column of a table, `invalid_value` for a column
- * that cannot be summed up so, `unknown_column` or `ambiguous_column`
+ * @throws EngineRefusal `duplicate_column` for an alias that is a column of a table,
+ * `invalid_value` for a column that cannot be aggregated this way, `unknown_column` or
+ * `ambiguous_column`
  */
 function aliasesOf<Kind extends ColumnKind>(
   aggregates: readonly Aggregate[],
@@ -194,7 +195,9 @@ function aliasesOf<Kind extends ColumnKind>(
   );
 }
 
-/** An alias that is a column too would be read as the one or the other, by database and clause. */
+/**
+ * Refuses an alias that is also a column: which one it means would depend on database and clause.
+ */
 function requireNewName(name: string, scope: Scope): void {
   const folded = name.toLowerCase();
   for (const { name: table, columns } of scope) {
@@ -226,7 +229,7 @@ function compute<Kind extends ColumnKind>(
   return { expression: dialect.average(sum.expression, count), kind: dialect.double };
 }
 
-/** @throws EngineRefusal `invalid_value` for a column whose values do not amount to anything under this function */
+/** @throws EngineRefusal `invalid_value` for a column that this function cannot aggregate */
 function requireMeasure(fn: Aggregate["fn"], { name, type, kind }: Column): Measure {
   const { measure } = kind;
   const addsUp = fn === "sum" || fn === "avg";
@@ -243,19 +246,18 @@ const joinTypes = {
   RIGHT: sql`right join`,
 };
 
-/** The joins of a Select, in their order. */
 function joinsOf({ join }: Select): readonly Join[] {
   return [join ?? []].flat();
 }
 
-/** The tables of a Select. @throws EngineRefusal `self_join` for a table that is joined with itself */
+/** @throws EngineRefusal `self_join` for a table that is joined with itself */
 export function tablesOf(query: Select): string[] {
   const tables = [query.from, ...joinsOf(query).map(({ table }) => table)];
   if (new Set(tables).size === tables.length) return tables;
   throw new EngineRefusal("self_join", "A table cannot be joined with itself");
 }
 
-/** A join in SQL, whose tables are in `schema`. @throws EngineRefusal for an unknown column */
+/** @throws EngineRefusal for an unknown column */
 function joinSql(schema: string, scope: Scope, join: Join): Fragment {
   const [, left, right] = /^([^.]+\.[^.]+) = ([^.]+\.[^.]+)$/.exec(join.on) ?? [];
   if (left === undefined || right === undefined) {
@@ -266,20 +268,20 @@ function joinSql(schema: string, scope: Scope, join: Join): Fragment {
   return sql`${joinTypes[join.join_type]} ${sql.id(schema, join.table)} on ${leftSql} = ${rightSql}`;
 }
 
-/** What a Select says differently from one database to the next. */
+/** The parts of a Select that differ between databases. */
 export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly aggregates: AggregateDialect<Kind>;
-  /** The words that order by a column, nulls before everything else. */
+  /** Orders by a column, with nulls first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
-  /** The clause that cuts the rows; one of the two at least is there. */
+  /** The limit clause; at least one argument is given. */
   limit(limit: number | undefined, offset: number | undefined): Fragment;
-  /** Where frames are remembered, by the tables that they are on. */
+  /** Cache of frames by table. */
   readonly frames?: ByShape<Frame<Kind>>;
-  /** Makes a fragment without values cheaper to use again. */
+  /** Makes a fragment without values cheaper to reuse. */
   flatten?(fragment: Fragment): Fragment;
 }
 
-/** What a Select says besides its values. */
+/** The parts of a Select that do not depend on its values. */
 interface Frame<Kind extends ColumnKind> {
   readonly columns: readonly ColumnReference<Column<Kind>>[];
   readonly aliases: Aliases<Kind>;
@@ -290,21 +292,20 @@ interface Frame<Kind extends ColumnKind> {
   readonly order: readonly Fragment[];
 }
 
-/** A table that is read, with what tells its rows apart where a page asks for it. */
+/** A table that is read, with its keys if a page needs them. */
 export interface SelectedTable<Kind extends ColumnKind> {
   readonly name: string;
   readonly columns: ReadonlyMap<string, Column<Kind> & { readonly isNullable?: boolean }>;
   readonly keys?: TableKeys;
-  /** Columns that are compared by bytes too. */
+  /** Columns that are also compared by bytes. */
   readonly bytewise?: readonly string[];
 }
 
-/** How a Select is carried out, and the columns of its rows. */
 export interface SelectPlan<Kind extends ColumnKind> {
   readonly columns: readonly ColumnReference<Column<Kind>>[];
   /**
-   * The statements that have the rows, one behind the other: several for a page that no single range
-   * of an index has. `found` tells how many rows those before have had.
+   * The statements that return the rows, in order. A page that no single index range covers needs
+   * several. `found` returns how many rows the earlier statements have returned.
    */
   statements(found: () => number): Iterable<Fragment>;
 }
@@ -312,9 +313,10 @@ export interface SelectPlan<Kind extends ColumnKind> {
 const space = sql` `;
 
 /**
- * How to carry out a Select whose tables are in `schema`.
+ * Plans a Select on tables in `schema`.
  *
- * @throws EngineRefusal for unknown columns, unfit values and an order that pages would lose rows in
+ * @throws EngineRefusal for unknown columns, invalid values and an order in which pages would lose
+ * rows
  */
 export function planSelect<Kind extends ColumnKind>(
   schema: string,
@@ -335,7 +337,7 @@ export function planSelect<Kind extends ColumnKind>(
   return { columns, statements: (found) => statementsOf(parts, query, dialect, found) };
 }
 
-/** The frame of a Select on one table as it is remembered, if the dialect does. */
+/** The frame of a Select on one table, cached if the dialect supports it. */
 function knownFrame<Kind extends ColumnKind>(
   schema: string,
   tables: readonly SelectedTable<Kind>[],
@@ -384,7 +386,7 @@ function frameOf<Kind extends ColumnKind>(
   };
 }
 
-/** A generator made anew for each Select would have a class of its own, which V8 collects late. */
+/** A generator function created per Select would get its own class, which V8 collects late. */
 function* statementsOf<Kind extends ColumnKind>(
   parts: {
     readonly head: Fragment;
@@ -397,7 +399,7 @@ function* statementsOf<Kind extends ColumnKind>(
 ): Generator<Fragment> {
   for (const condition of parts.conditions) {
     const left = limit === undefined ? undefined : limit - found();
-    // A limit of nothing still has the database judge the statement.
+    // With a limit of 0 the statement still runs, so that the database checks it.
     if (left !== undefined && left <= 0 && limit !== 0) return;
     const isCut = left !== undefined || offset !== undefined;
     const cut = isCut ? [dialect.limit(left, offset)] : [];
@@ -405,7 +407,7 @@ function* statementsOf<Kind extends ColumnKind>(
   }
 }
 
-/** The columns of `order_by`, each once: one that was named before decides nothing. */
+/** The columns of `order_by` without repeats, which have no effect. */
 function orderTerms<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   query: Select,
@@ -426,7 +428,10 @@ function orderTerms<Kind extends ColumnKind>(
 
 type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
 
-/** @throws EngineRefusal `invalid_value` for an order that says more than the rows which are told apart */
+/**
+ * @throws EngineRefusal `invalid_value` for an order by columns that a `distinct` Select does not
+ * return
+ */
 function requireSelected(terms: readonly OrderTerm[], columns: readonly ColumnReference[]): void {
   const selected = new Set(columns.map(({ column }) => column));
   const other = terms.find(({ reference }) => !selected.has(reference.column));
@@ -437,7 +442,7 @@ function requireSelected(terms: readonly OrderTerm[], columns: readonly ColumnRe
   );
 }
 
-/** The `where` clause of each statement, in the order of the rows: several for a page alone. */
+/** The `where` clause of each statement, in row order. Only a page has several. */
 function conditionsOf<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   { where, after }: Select,

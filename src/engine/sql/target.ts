@@ -8,73 +8,70 @@ import { type Column, type ColumnKind, columnsOf, selectedColumns, type Table } 
 import { type ResultRow, rows, type Steps } from "./steps.ts";
 import { createRowEncoder } from "./values.ts";
 
-/** A column of a table that is changed; its values come out of the database as `Raw`. */
+/** A column of a changed table; the database returns its values as `Raw`. */
 export interface TargetColumn<Raw> extends Column {
   readonly kind: ColumnKind & { encode(value: Raw): string };
-  /** What is read in the place of the column: 1 if a written row is within the row filter. */
+  /** Read instead of the column: 1 if a written row is within the row filter. */
   readonly expression?: Fragment;
 }
 
-/** What a change did: how many rows it touched, and those that were asked for, as JSON texts. */
+/** The result of a change: the number of affected rows, and requested rows as JSON texts. */
 export interface Changed {
-  /** Absent where tables are changed, not rows. */
+  /** Absent for changes of tables. */
   readonly affected?: number;
-  /** Absent where none were asked for. */
+  /** Absent if no rows were requested. */
   readonly data?: readonly string[];
 }
 
-/** What becomes of a row whose unique key is there already. */
+/** What to do with a row whose unique key already exists. */
 export interface Conflict {
   readonly key: readonly Column[];
-  /** Columns that are set; none leave the row as it is. */
+  /** Columns to set; if empty, the row stays unchanged. */
   readonly update: readonly Column[];
 }
 
-/** How rows are inserted. */
 export interface Insertion<Raw> {
   readonly conflict?: Conflict | undefined;
-  /** Columns of each row that are answered. */
+  /** Columns of each row to return. */
   readonly returning?: readonly TargetColumn<Raw>[] | undefined;
 }
 
-/** A table that is changed, and what its database does in its own way. */
+/** A table to change, with the parts that depend on the database. */
 export interface Target<Raw> {
   readonly table: Table<TargetColumn<Raw>>;
   /** The table in SQL, with its schema. */
   readonly name: Fragment;
   /**
-   * Asks for the unique keys, the primary one first: rows of key, 1 for the primary one, and
-   * column, in their order; null for what is no bare column.
+   * Selects the unique keys, primary key first. Each row holds the key, 1 for the primary one, and
+   * a column in key order, which is null if it is not a bare column.
    */
   readonly keys: Fragment;
-  /** What keeps rows that are read as they are until the transaction ends. */
+  /** Locks rows that are read until the transaction ends. */
   readonly lock: Fragment;
-  /** True if another unique key than that of a conflict could be taken for it. */
+  /** True if the database could use another unique key than that of the conflict. */
   readonly takesAnyKey: boolean;
-  /** Inserts rows in their order. */
   insert(values: readonly Row[], how: Insertion<Raw>): Steps<Changed, Raw>;
-  /** Adds the words that answer changed rows, by the key's order; absent if there are none. */
+  /** Adds the clause that returns changed rows, in key order; absent if the database has none. */
   readonly returning?: (
     change: Fragment,
     columns: readonly TargetColumn<Raw>[],
     key: readonly TargetColumn<Raw>[],
   ) => Steps<readonly ResultRow<Raw>[], Raw>;
-  /** Tells of each written row whether it is within the row filter; absent if there is none. */
+  /** Tells for each written row whether it is within the row filter; absent without a filter. */
   readonly check?: TargetColumn<Raw>;
-  /** The row filter as a condition; absent if there is none. */
+  /** The row filter as a condition; absent without a filter. */
   readonly within?: Fragment;
-  /** A value that was read, to compare its column with. */
+  /** Binds a value that was read, to compare its column with. */
   bind(column: TargetColumn<Raw>, raw: Raw): unknown;
 }
 
-/** Unique columns of a table. */
 export interface UniqueKey {
   readonly isPrimary: boolean;
-  /** Empty for one that is not of columns alone. */
+  /** Empty for a key that is not on columns only. */
   readonly columns: readonly string[];
 }
 
-/** Reads the unique keys of a table, the primary one first. */
+/** Reads the unique keys of a table, primary key first. */
 export function* readKeys<Raw>(keys: Fragment): Steps<UniqueKey[], Raw> {
   const found = new Map<string, { isPrimary: boolean; columns: (string | null)[] }>();
   for (const row of yield* rows<Raw>(keys)) {
@@ -89,26 +86,28 @@ export function* readKeys<Raw>(keys: Fragment): Steps<UniqueKey[], Raw> {
   });
 }
 
-/** The primary key's columns; none if there is no primary key. */
+/** The columns of the primary key; empty without one. */
 export function* readPrimaryKey<Raw>(target: Target<Raw>): Steps<TargetColumn<Raw>[], Raw> {
   const keys = yield* readKeys<Raw>(target.keys);
   const names = keys.find(({ isPrimary }) => isPrimary)?.columns ?? [];
   return names.flatMap((name) => target.table.columns.get(name) ?? []);
 }
 
-/** True for a key of exactly these columns, in whatever order. */
+/** True for a key of exactly these columns, in any order. */
 export function isKeyOf({ columns }: UniqueKey, names: readonly string[]): boolean {
   return columns.length === names.length && columns.every((column) => names.includes(column));
 }
 
-/** `(id), (email)` for the end of a message. */
+/** Formats keys as `(id), (email)` for the end of a message. */
 export function describeKeys(keys: readonly UniqueKey[]): string {
   const known = keys.filter(({ columns }) => columns.length > 0);
   if (known.length === 0) return "it has none";
   return `it has ${known.map(({ columns }) => `(${columns.join(", ")})`).join(", ")}`;
 }
 
-/** The columns that `returning` names, each once, with `*` standing for all. @throws EngineRefusal `unknown_column` */
+/**
+ * The columns of `returning` without repeats; `*` means all. @throws EngineRefusal `unknown_column`
+ */
 export function returnedColumns<Raw>(
   { table }: Target<Raw>,
   names: readonly string[],
@@ -116,7 +115,10 @@ export function returnedColumns<Raw>(
   return selectedColumns([table], names).map(({ column }) => column);
 }
 
-/** Rows as JSON texts. @throws EngineRefusal `row_denied` for a written row that its check finds outside of the row filter */
+/**
+ * Formats rows as JSON texts. @throws EngineRefusal `row_denied` for a written row outside the row
+ * filter
+ */
 export function encodeRows<Raw>(
   { table }: Pick<Target<Raw>, "table">,
   columns: readonly TargetColumn<Raw>[],
@@ -128,14 +130,14 @@ export function encodeRows<Raw>(
   return found.map(createRowEncoder(shown.map((column) => ({ table, column }))));
 }
 
-/** The refusal of a row that is written, or that cannot be found again to be checked. */
+/** Refuses a row outside the row filter, or one that cannot be found again to check it. */
 export function rowDenied({ name }: Pick<Table, "name">): EngineRefusal {
   const problem = `A row of ${name} as it would be stored is not within your row filter`;
   const remedy = "nothing was changed: write each value exactly as the filter has it";
   return new EngineRefusal("row_denied", `${problem}; ${remedy}`);
 }
 
-/** The columns that are read of written rows: those that are answered, and last the check of the row filter. */
+/** The columns to read of written rows: those to return, then the row filter check. */
 export function writtenColumns<Raw>(
   { check }: Target<Raw>,
   answered: readonly TargetColumn<Raw>[] | undefined,
@@ -143,7 +145,7 @@ export function writtenColumns<Raw>(
   return check === undefined ? answered : [...(answered ?? []), check];
 }
 
-/** A target whose columns are compared, and whose written rows are checked, as the gateway says. */
+/** Applies the gateway's limits to a target: comparison by bytes, and the check of written rows. */
 export function narrowed<Raw>(
   target: Target<Raw>,
   { bytewise, written }: Partial<BytewiseColumns> = {},
@@ -157,17 +159,17 @@ export function narrowed<Raw>(
   return { ...target, table, within, check: { name: "", type: "", kind, expression } };
 }
 
-/** Columns by their names alone, as they stand in a list of columns. */
+/** Unqualified names for a list of columns. */
 export function namesSql(columns: readonly (Column & { expression?: Fragment })[]): Fragment {
   return sql.join(columns.map(columnNameSql));
 }
 
-/** A column by its name alone, or what is read in its place. */
+/** An unqualified column, or its expression. */
 export function columnNameSql({ name, expression }: Column & { expression?: Fragment }): Fragment {
   return expression ?? sql.id(name);
 }
 
-/** The refusal where rows can only be told by a primary key, which the table lacks. */
+/** Refusal for a table without the primary key that is needed to identify rows. */
 export function needsPrimaryKey({ table }: { table: Table }, what: string): EngineRefusal {
   return new EngineRefusal(
     "not_supported",
@@ -175,7 +177,7 @@ export function needsPrimaryKey({ table }: { table: Table }, what: string): Engi
   );
 }
 
-/** What stands behind the values of an insert, in SQLite's words and PostgreSQL's. */
+/** The conflict clause after the values of an insert, for SQLite and PostgreSQL. */
 export function conflictSql(conflict: Conflict | undefined): Fragment {
   if (conflict === undefined) return sql``;
   const { key, update } = conflict;
@@ -184,35 +186,34 @@ export function conflictSql(conflict: Conflict | undefined): Fragment {
   return sql` on conflict (${namesSql(key)}) do update set ${sql.join(sets)}`;
 }
 
-/** A column of an existing table, for whoever writes queries about it; what says nothing is left out. */
+/** A column described for authors of queries; facts that do not apply are omitted. */
 interface ColumnDescription {
   readonly name: string;
-  /** As it was declared, or in the server's words. */
+  /** As declared, or in the server's words. */
   readonly type: string;
   readonly primary_key: boolean;
   readonly nullable: boolean;
-  /** True if no two rows hold the same value, null aside. */
+  /** True if no two rows hold the same value, except null. */
   readonly unique?: true;
-  /** True if a row that leaves it out gets the next number. */
+  /** True if an omitted value becomes the next number. */
   readonly serial?: true;
-  /** What a row holds that leaves it out, in the database's words. */
+  /** The value of an omitted column, in the database's words. */
   readonly default?: string;
-  /** `table.column` of the same database, whose values it may hold. */
+  /** The referenced `table.column` in the same database. */
   readonly references?: string;
   readonly comment?: string;
 }
 
-/** An existing table. */
 export interface TableDescription {
   readonly columns: readonly ColumnDescription[];
-  /** Columns whose values, together, each row has alone: the primary key first. */
+  /** Unique combinations of columns, primary key first. */
   readonly keys: readonly (readonly string[])[];
-  /** About how many rows it has; absent where the database does not know. */
+  /** Estimated number of rows; absent if the database has no estimate. */
   readonly rows?: number;
   readonly comment?: string;
 }
 
-/** What a catalog tells of a column; empty or null where it tells nothing. */
+/** Catalog data of a column; empty or null where unknown. */
 export interface ColumnFacts {
   readonly name: string;
   readonly type: string;
@@ -224,7 +225,7 @@ export interface ColumnFacts {
   readonly comment?: string | null | undefined;
 }
 
-/** What a catalog tells of a table; empty or null where it tells nothing. */
+/** Catalog data of a table; empty or null where unknown. */
 interface TableFacts {
   readonly rows?: number | null | undefined;
   readonly comment?: string | null | undefined;
@@ -238,7 +239,6 @@ function said(name: string, text: string | null | undefined): Record<string, str
   return text == null || text === "" ? {} : { [name]: text };
 }
 
-/** Describes a table by what its catalog tells. */
 export function describe(
   columns: readonly ColumnFacts[],
   keys: readonly UniqueKey[],

@@ -3,10 +3,10 @@ import { EngineRefusal } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
 import type { Column, ColumnKind } from "./scope.ts";
 
-/** A column whose values come out of the database as `Raw`. */
+/** A column whose values the database returns as `Raw`. */
 interface Encoding<Raw> extends Named {
   readonly column: Column & {
-    /** JSON text of a value other than null. */
+    /** Returns the JSON text of a value other than null. */
     readonly kind: { encode(value: Raw): string };
   };
 }
@@ -16,27 +16,24 @@ interface Named {
   readonly column: Column;
 }
 
-/** What stands around the values of rows. */
+/** The text around the values of rows. */
 export interface RowLayout {
-  /** Before the first row, or alone. */
+  /** Before the first row, or the whole text without rows. */
   readonly head: string;
-  /** Between two rows. */
   readonly separator: string;
-  /** Before each value of a row, by its place. */
+  /** Before each value of a row, by column index. */
   readonly prefixes: readonly string[];
-  /** After the last value of a row. */
   readonly end: string;
-  /** After the last row. */
   readonly tail: string;
-  /** In the place of a value that is not there. */
+  /** In place of null. */
   readonly absent: string;
-  /** A value, made of its JSON text. */
+  /** Formats a value's JSON text. */
   cell(json: string): string;
 }
 
 /**
- * What stands around the values of these columns. The keys are column names; where two of the columns
- * share one, both are `table.column` instead.
+ * Builds the layout of these columns. Keys are column names; if two columns share a name, both keys
+ * become `table.column`.
  */
 export function layoutOf(columns: readonly Named[], form: RowForm): RowLayout {
   const keys = keysOf(columns);
@@ -66,7 +63,7 @@ function keysOf(columns: readonly Named[]): string[] {
   );
 }
 
-/** Makes the function that turns a row of these columns into text, by default into a JSON object. */
+/** Creates the function that formats a row of these columns, by default as a JSON object. */
 export function createRowEncoder<Raw>(
   columns: readonly Encoding<Raw>[],
   { prefixes, absent, cell, end }: RowLayout = layoutOf(columns, "json"),
@@ -86,12 +83,11 @@ export function createRowEncoder<Raw>(
   };
 }
 
-/** Writes the rows of a Select to an output, in the form that it wants. */
+/** Writes the rows of a Select to an output in its format. */
 export class RowWriter<Raw> {
   readonly #layout: RowLayout;
   readonly #encode: (row: Readonly<Record<number, Raw | null>>) => string;
   readonly #output: RowOutput;
-  /** Rows that were written. */
   count = 0;
 
   constructor(columns: readonly Encoding<Raw>[], output: RowOutput) {
@@ -101,7 +97,8 @@ export class RowWriter<Raw> {
   }
 
   write(row: Readonly<Record<number, Raw | null>>): void {
-    // Nothing is written before the first row, so that what fails before it is answered as an error.
+    // Nothing is written before the first row, so that earlier failures are still answered as
+    // errors.
     const { head, separator } = this.#layout;
     this.#output.write((this.count === 0 ? head : separator) + this.#encode(row));
     this.count += 1;
@@ -114,20 +111,21 @@ export class RowWriter<Raw> {
   }
 }
 
-/** A cell of CSV (RFC 4180) for a value's JSON text: what is in a string, and anything else as it is. */
+/**
+ * A CSV cell (RFC 4180) for a value's JSON text: the content of a string, anything else unchanged.
+ */
 function csvCell(json: string): string {
   if (!json.startsWith('"')) return csvText(json);
   const text: string = json.includes("\\") ? JSON.parse(json) : json.slice(1, -1);
-  // Null is an empty cell; the empty text is told from it.
+  // Null is an empty cell; the empty text is quoted to tell them apart.
   return text === "" ? '""' : csvText(text);
 }
 
-/** Text, quoted where that is needed. */
 function csvText(text: string): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** A value that is there: null is the same in every column and needs no kind. */
+/** A value other than null. Null is the same in every column and needs no kind. */
 export type PresentValue = Exclude<CellValue, null>;
 
 /** A cell's value as JSON text without white space, its numbers exact. */
@@ -144,7 +142,6 @@ export function cellText(value: CellValue): string {
   return JSON.stringify(value);
 }
 
-/** JSON text without the white space between its tokens. */
 export function withoutSpace(json: string): string {
   return json.replace(/("(?:[^"\\]|\\.)*")|\s+/g, "$1");
 }
@@ -152,7 +149,7 @@ export function withoutSpace(json: string): string {
 const SMALLEST_INTEGER = -(2n ** 63n);
 const LARGEST_INTEGER = 2n ** 63n - 1n;
 
-/** A whole number of 64 bits, digit for digit; undefined for any other value. */
+/** A 64-bit integer, digit for digit; undefined for any other value. */
 export function integerOf(value: PresentValue): bigint | undefined {
   if (typeof value === "number") return Number.isSafeInteger(value) ? BigInt(value) : undefined;
   if (value instanceof ExactNumber) return wholeNumber(value.source);
@@ -160,25 +157,24 @@ export function integerOf(value: PresentValue): bigint | undefined {
   return has64Bits(value) ? value : undefined;
 }
 
-/** True for a whole number of 64 bits. */
 export function has64Bits(integer: bigint): boolean {
   return integer >= SMALLEST_INTEGER && integer <= LARGEST_INTEGER;
 }
 
-/** True for a whole number, written as its digits alone, that has more than 64 bits. */
+/** True for a whole number, written with digits only, of more than 64 bits. */
 function isBeyondIntegers(value: PresentValue): boolean {
   const text =
     typeof value === "object" || typeof value === "bigint" ? numberText(value) : undefined;
   return text !== undefined && /^-?\d+$/.test(text) && !has64Bits(BigInt(text));
 }
 
-/** A number's digits as they were written; undefined for what is no number. */
+/** The digits of a number as written; undefined for other values. */
 export function numberText(value: PresentValue): string | undefined {
   if (typeof value === "number" || typeof value === "bigint") return String(value);
   return value instanceof ExactNumber ? value.source : undefined;
 }
 
-/** How many places after the point a number needs; fewer than none for one that ends in zeros. */
+/** Decimal places that a number needs; negative for one that ends in zeros. */
 export function placesOf(number: string): number {
   const [, whole = "", fraction = "", exponent = "0"] =
     /^-?(\d*)\.?(\d*?)0*(?:e([+-]?\d+))?$/i.exec(number) ?? [];
@@ -187,13 +183,13 @@ export function placesOf(number: string): number {
   return fraction.length - zeros - Number(exponent);
 }
 
-/** True for a whole number that a double would give back with other digits. */
+/** True for a whole number that a double would return with other digits. */
 export function isRoundedInteger(value: PresentValue): boolean {
   if (typeof value === "bigint") return isRounded(value.toString());
   return value instanceof ExactNumber && /^-?\d+$/.test(value.source) && isRounded(value.source);
 }
 
-/** A whole number that was written like `1e3` or `1.0`, of few enough digits to be exact. */
+/** A whole number written like `1e3` or `1.0`, with few enough digits to be exact. */
 function wholeNumber(source: string): bigint | undefined {
   const value = Number(source);
   const digits = source.replace(/e.*$/i, "").replace(/\D/g, "");
@@ -208,19 +204,19 @@ function isRounded(digits: string): boolean {
   return digits.length > 310 || !Number.isFinite(double) || BigInt(double) !== BigInt(digits);
 }
 
-/** Digits without the zeros that end the places after a point. */
+/** Removes trailing zeros after the decimal point. */
 export function trimPlaces(digits: string): string {
   return digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
 }
 
-/** The bytes of base64 text (RFC 4648, section 4, with padding); undefined for anything else. */
+/** Decodes base64 (RFC 4648, section 4, with padding); undefined for anything else. */
 export function decodeBase64(value: PresentValue): Buffer | undefined {
   if (typeof value !== "string") return undefined;
   const decoded = Buffer.from(value, "base64");
   return decoded.toString("base64") === value ? decoded : undefined;
 }
 
-/** A JSON number that a double would write otherwise, kept as it came. */
+/** A JSON number that a double would write differently, kept as received. */
 export class ExactNumber {
   /** The number's JSON text. */
   readonly source: string;
@@ -232,7 +228,7 @@ export class ExactNumber {
 
 const WHOLE_NUMBER = "a whole number of 64 bits";
 
-/** What a column takes, by its declared type, for messages. */
+/** What a column accepts, by its declared type, for messages. */
 const forms: readonly (readonly [type: RegExp, form: string])[] = [
   [/^(?:enum|set)\(/, "one of its labels"],
   [/\[\]$/, "an array"],
@@ -253,13 +249,13 @@ function formOf(type: string): string | undefined {
   return forms.find(([of]) => of.test(folded))?.[1];
 }
 
-/** `; allowed: text` for the end of a message; nothing where the type does not tell. */
+/** Formats `; allowed: text` for the end of a message; empty if the type does not tell. */
 export function allowedForm(type: string): string {
   const form = formOf(type);
   return form === undefined ? "" : `; allowed: ${form}`;
 }
 
-/** Labels that a message lists. */
+/** Most labels listed in a message. */
 const MOST_LABELS = 30;
 
 function labelsOf({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "labels"> }) {
@@ -268,17 +264,17 @@ function labelsOf({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "label
   return `; allowed: ${labels.slice(0, MOST_LABELS).join(", ")}${more}`;
 }
 
-/** The same for what the column compares with: any number where it holds whole ones. */
+/** The same for comparisons: a column of whole numbers compares with any number. */
 function comparableForm(type: string): string {
   return allowedForm(type).replace(WHOLE_NUMBER, "a number");
 }
 
-/** Characters of a whole number of 64 bits. */
+/** Most characters of a 64-bit integer. */
 const LONGEST_INTEGER = 20;
 
 /**
- * What a column that does not take a string makes of the whole number beyond 2^53 - 1 whose digits
- * the string is: so clients spell it whose numbers are doubles.
+ * Reads a string of digits as a whole number beyond 2^53 - 1, for a column that takes no strings.
+ * Clients whose numbers are doubles write such numbers this way.
  */
 function ofDigits<Taken>(
   value: PresentValue,
@@ -289,14 +285,16 @@ function ofDigits<Taken>(
   return isRounded ? take(BigInt(value)) : undefined;
 }
 
-/** A column that stores its values as `Stored`. */
 interface Storing<Stored> {
   readonly name: string;
   readonly type: string;
   readonly kind: Pick<ColumnKind, "labels"> & { store(value: PresentValue): Stored | undefined };
 }
 
-/** A cell's value as the column stores it. @throws EngineRefusal `invalid_value` or `number_out_of_range` if it does not */
+/**
+ * Converts a cell to the stored value. @throws EngineRefusal `invalid_value` or
+ * `number_out_of_range` if the column does not accept it
+ */
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
   if (value === null) return null;
   const stored = column.kind.store(value) ?? ofDigits(value, column.kind.store);
@@ -308,7 +306,10 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
   );
 }
 
-/** A value as the column compares with it. @throws EngineRefusal `invalid_value` if it does not */
+/**
+ * Converts a value for a comparison. @throws EngineRefusal `invalid_value` if the column does not
+ * accept it
+ */
 export function comparedValue(column: Column, value: CellValue): unknown {
   const { compare } = column.kind;
   const compared = value === null ? undefined : (compare(value) ?? ofDigits(value, compare));
