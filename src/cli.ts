@@ -3,7 +3,7 @@ import { withHouseStyle } from "./commands/options.ts";
 import { reportFailure, USAGE } from "./commands/output.ts";
 import { version } from "./product.ts";
 
-/** Every command, in the order of the help; only what is run is loaded. */
+/** Every command in the order of the help. Only the command that runs is loaded. */
 const commands: ReadonlyMap<string, () => Promise<Command>> = new Map([
   ["serve", async () => (await import("./commands/serve.ts")).serveCommand()],
   ["user", async () => (await import("./commands/user.ts")).userCommand()],
@@ -19,14 +19,13 @@ const commands: ReadonlyMap<string, () => Promise<Command>> = new Map([
   ["mcp", async () => (await import("./commands/mcp.ts")).mcpCommand()],
 ]);
 
-/** The command that is named first; all of them for help and for what is misspelt. */
+/** Loads the named command, or all of them for help and for a misspelled name. */
 function namedCommands(name: string | undefined): Promise<Command[]> {
   const named = commands.get(name ?? "");
   const wanted = named === undefined ? [...commands.values()] : [named];
   return Promise.all(wanted.map((load) => load()));
 }
 
-/** The `gatehouse` command: names the commands, nothing more. */
 const program = withHouseStyle(new Command("gatehouse"))
   .description(
     "An authentication and authorization gateway for databases that speak JSON over HTTP",

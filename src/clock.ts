@@ -1,24 +1,24 @@
-/** The time as tokens, keys and revocations count it: epoch seconds (RFC 7519, NumericDate). */
+/** The unit of time in tokens, keys and revocations (RFC 7519, NumericDate). */
 export function epochSeconds(): number {
   return Math.floor(Date.now() / 1000);
 }
 
 /**
- * The time in epoch seconds by the system's clock, of which a jump ahead while this process runs is
- * not believed: then it goes on from when the process started.
+ * Epoch seconds by the system clock, but without jumps ahead while this process runs: after a jump,
+ * counts on from the start of the process.
  */
 export function steadySeconds(): number {
   return Math.floor(Math.min(Date.now(), performance.timeOrigin + performance.now()) / 1000);
 }
 
-/** Seconds by which a clock may have been wrong already when the process started. */
+/** Seconds by which a clock may have been wrong when the process started. */
 const MARGIN = 7 * 24 * 3600;
-/** Milliseconds in which a clock that is wrong at the start is usually set right. */
+/** A clock that is wrong at the start is usually corrected within this time. */
 const SETTLED_AFTER_MS = 3_600_000;
 
 /**
- * What ended before this moment, in epoch seconds, may be forgotten for good: it is past beyond all
- * doubt about the clock.
+ * What expired before this moment, in epoch seconds, may be deleted permanently: it has passed even
+ * if the clock was wrong at the start.
  *
  * @param running milliseconds for which this process has run
  */
@@ -30,10 +30,10 @@ const LOOK_MS = 5000;
 const JUMP_MS = 10_000;
 
 /**
- * Calls `onJump` with the seconds, ahead or back, by which the system's clock was set while nobody
- * waited for so long. To a process, a machine that wakes up has a clock that jumped ahead.
+ * Calls `onJump` with the seconds, ahead or back, by which the system clock was set. To a process,
+ * waking from sleep looks like a clock that jumped ahead.
  *
- * @returns ends the watching
+ * @returns stops watching
  */
 export function watchClock(onJump: (seconds: number) => void): () => void {
   let offset = Date.now() - performance.now();
@@ -48,7 +48,7 @@ export function watchClock(onJump: (seconds: number) => void): () => void {
 let lastTime = 0;
 let lastText = "";
 
-/** The time as log and audit write it: ISO 8601 in UTC with milliseconds. */
+/** The time format of log and audit: ISO 8601 in UTC with milliseconds. */
 export function isoTime(): string {
   const now = Date.now();
   if (now !== lastTime) {
@@ -71,12 +71,12 @@ const daysFromToday = new Map([
 ]);
 const rfc3339 = /^\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d))?$/;
 
-/** What `readMoment` takes, for people. */
+/** Describes the formats of `readMoment` for people. */
 export const moments = "such as 24h, 30d, yesterday, 2026-12-24 or 2026-12-24T18:00:00Z";
 
 /**
- * Reads a moment as epoch milliseconds: `24h` ago, a day, which begins at midnight UTC, or a time as
- * in RFC 3339; undefined for anything else.
+ * Parses a moment into epoch milliseconds: `24h` ago, a day, which begins at midnight UTC, or a
+ * time as in RFC 3339; undefined for anything else.
  */
 export function readMoment(text: string): number | undefined {
   const [, count = "", unit = ""] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];

@@ -1,6 +1,9 @@
 import { Session } from "node:inspector/promises";
 
-/** Has V8 collect all that nobody uses, and give the memory back; holds the event loop meanwhile. */
+/**
+ * Runs a full garbage collection and returns free memory to the system. Blocks the event loop while
+ * it runs.
+ */
 export async function collectGarbage(): Promise<void> {
   const session = new Session();
   session.connect();

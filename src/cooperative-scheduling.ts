@@ -1,15 +1,13 @@
-/** Cooperative scheduling: long work in small steps, between which the event loop turns. */
+/** Cooperative scheduling: long work in small steps, with turns of the event loop in between. */
 import { setImmediate } from "node:timers/promises";
 
 /** Work that yields wherever it may be interrupted. */
 export type Steps<T> = Generator<void, T, void>;
 
-/** Milliseconds for which work in slices may hold the event loop at a time, all of it together. */
+/** Longest time for which all such work together may block the event loop. */
 const SLICE_MS = 8;
-/** How many pieces of such work are under way. */
 let underway = 0;
 
-/** Does the work in one go. */
 export function runAtOnce<T>(steps: Steps<T>): T {
   for (;;) {
     const step = steps.next();
@@ -18,8 +16,8 @@ export function runAtOnce<T>(steps: Steps<T>): T {
 }
 
 /**
- * Does the work in slices of a few milliseconds, between which requests are served. Where much is
- * under way, each has a slice in a turn of the event loop, and they are shorter.
+ * Runs the work in slices of a few milliseconds and serves requests in between. Concurrent pieces
+ * of work each get one shorter slice per turn of the event loop.
  */
 export async function runCooperatively<T>(steps: Steps<T>): Promise<T> {
   underway++;
@@ -37,7 +35,9 @@ export async function runCooperatively<T>(steps: Steps<T>): Promise<T> {
   }
 }
 
-/** The same work, given up at the next step once it is not wanted any more: then undefined. */
+/**
+ * The same work, abandoned at the next step once it is no longer wanted; it then returns undefined.
+ */
 export function* whileWanted<T>(steps: Steps<T>, isWanted: () => boolean): Steps<T | undefined> {
   for (;;) {
     const step = steps.next();
@@ -47,10 +47,10 @@ export function* whileWanted<T>(steps: Steps<T>, isWanted: () => boolean): Steps
   }
 }
 
-/** Items visited between two chances to interrupt. */
+/** Items per step. */
 const ITEMS_PER_STEP = 256;
 
-/** Visits every item; may be interrupted between them. */
+/** Visits every item; may be interrupted in between. */
 export function* visitEach<T>(
   items: Iterable<T>,
   visit: (item: T, index: number) => void,

@@ -1,6 +1,6 @@
 /**
- * Memoizes a function of a text, for up to `size` texts: what comes with every request is looked at
- * once.
+ * Memoizes a function of a text for up to `size` texts, such as those that recur with every
+ * request.
  */
 export function memoize<Result extends object | string | boolean>(
   compute: (text: string) => Result,
@@ -10,7 +10,7 @@ export function memoize<Result extends object | string | boolean>(
   return (text) => {
     const remembered = known.get(text);
     if (remembered !== undefined) return remembered;
-    // Whoever sends ever new texts makes no more than a full map.
+    // Limits the memory that a client can use by sending ever new texts.
     if (known.size >= size) known.clear();
     const result = compute(text);
     known.set(text, result);
@@ -18,7 +18,7 @@ export function memoize<Result extends object | string | boolean>(
   };
 }
 
-/** Memoizes the answer for the last argument, for what is asked about the same one again and again. */
+/** Memoizes only the last argument, for repeated calls with the same one. */
 export function memoizeLast<Key, Answer>(make: (key: Key) => Answer): (key: Key) => Answer {
   let last: { readonly key: Key; readonly answer: Answer } | undefined;
   return (key) => {

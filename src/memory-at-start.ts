@@ -1,8 +1,9 @@
 import { setFlagsFromString } from "node:v8";
 
 /**
- * Ends what `bin/gatehouse.js` has set to keep memory small during the start. With the first requests the young generation
- * gets the room by which it is collected seldom, and what is old is marked beside them again.
+ * Reverts the settings by which `bin/gatehouse.js` keeps memory small during the start. From the
+ * first requests on, the young generation is large enough to be collected rarely, and old objects
+ * are marked concurrently again.
  */
 export function letMemoryGrow(): void {
   setFlagsFromString("--semi-space-growth-factor=8");

@@ -1,5 +1,5 @@
 /**
- * `node:http` without Node's `fetch`: an import as an ES module reads each of its exports, one of which is a getter that loads
- * all of undici, 11 MB that a gateway has no use for.
+ * `node:http` without Node's `fetch`. An ES module import reads every export, and the getter of one
+ * loads all of undici: 11 MB that a gateway does not need.
  */
 export const http = process.getBuiltinModule("node:http");

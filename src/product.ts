@@ -5,7 +5,6 @@ import { fileURLToPath } from "node:url";
 const packageFile = new URL("../package.json", import.meta.url);
 const described: Readonly<Record<string, unknown>> = JSON.parse(readFileSync(packageFile, "utf8"));
 
-/** The version of this gateway. */
 export const version = String(described.version);
 
 const runsFromSources = import.meta.url.endsWith(".ts");
@@ -15,26 +14,26 @@ function inClone(): string {
   try {
     if (process.cwd() === path.dirname(command)) return "./gatehouse";
   } catch {
-    // The working directory is gone: whatever needs it says so.
+    // The working directory no longer exists; code that needs it reports that.
   }
   return command;
 }
 
 /**
- * How this command is called from where it was called, for help and hints: in a clone, which runs
- * its sources, by a path; where it is installed, it is on the path of commands. Never by npm, which
- * outside a clone would fetch another package of that name.
+ * How to call this command from the current directory, for help and hints. A clone runs its sources
+ * by path; an installed command is on $PATH. Never through npm, which outside a clone would fetch
+ * another package of that name.
  */
 export const invocation = runsFromSources ? inClone() : "gatehouse";
 
 /**
- * What the engine's `/healthz` says in its `Server` header (RFC 9110, section 10.2.4). By it the
- * gateway knows that the status is that of the database, and not that of one more HTTP server.
+ * The `Server` header of the engine's `/healthz` (RFC 9110, section 10.2.4). It tells the gateway
+ * that the status is that of the database and not of some other HTTP server.
  */
 export const engineName = "gatehouse-engine";
 
-/** How the engine tells the gateway of the rows that a query has changed, and of those it answers. */
+/** Tells the gateway how many rows a query has changed and how many it returns. */
 export const affectedHeader = "x-gatehouse-affected";
 export const rowsHeader = "x-gatehouse-rows";
-/** How the engine tells the gateway by which of the caller's limits it has denied a query: a code. */
+/** Tells the gateway, by a code, which of the caller's limits denied a query. */
 export const deniedHeader = "x-gatehouse-denied";

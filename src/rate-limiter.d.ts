@@ -1,4 +1,4 @@
-/** The parts of the library that are used; its index loads those for each kind of server. */
+/** Types of the parts in use. The library's index would load those for every kind of server. */
 declare module "rate-limiter-flexible/lib/RateLimiterMemory.js" {
   export { RateLimiterMemory as default } from "rate-limiter-flexible";
 }

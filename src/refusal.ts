@@ -1,6 +1,6 @@
 /**
- * Every refusal that a caller can meet, in one table: its stable code, the HTTP status that the
- * gateway answers with, and the public message. What the log sees beyond that is `detail`.
+ * Every refusal in one table: its stable code, its HTTP status and its public message. Further
+ * details go only into the log, as `detail`.
  */
 const table = {
   unauthenticated: [401, "Missing Authorization header"],
@@ -124,36 +124,34 @@ const table = {
   upstream_timeout: [504, "The database took too long to answer"],
 } as const satisfies Record<string, readonly [status: number, message: string]>;
 
-/** The stable name of a rule that refuses; callers may branch on it. */
+/** The stable code of a refusal; clients may branch on it. */
 export type RefusalCode = keyof typeof table;
 
-/** Codes with status and message, for the docs and for whoever lists them. */
 export const refusals: Readonly<Record<RefusalCode, readonly [status: number, message: string]>> =
   table;
 
-/** Members of an answer's body. */
 export type Members = Readonly<Record<string, string | number | Readonly<Record<string, string>>>>;
 
-/** What is known of an external token that was refused, for the audit and the log. */
+/** What is known of a refused external token, for the audit and the log. */
 export interface RefusedToken {
-  /** Only if it is a configured one. */
+  /** Only for a configured issuer. */
   readonly issuer?: string;
-  /** These are known once the signature is verified. */
+  /** Known only after the signature was verified. */
   readonly user?: string | undefined;
   readonly tokenId?: string;
   readonly client?: string | undefined;
 }
 
 export interface RefusalOptions {
-  /** Replaces the table's message where the caller is told more precisely what to mend. */
+  /** Replaces the table's message by a more specific one. */
   message?: string;
-  /** For the log alone; never sent to the caller. */
+  /** For the log only; never sent to the caller. */
   detail?: string;
-  /** The external token that is refused; the audit then shows `detail` too. */
+  /** The refused external token; the audit then shows `detail` too. */
   token?: RefusedToken;
   /** Further members of the answer's body. */
   members?: Members;
-  /** Seconds after which another try may succeed (RFC 9110, section 10.2.3). */
+  /** Seconds after which a retry may succeed (RFC 9110, section 10.2.3). */
   retryAfter?: number;
   /** The methods that are allowed, for 405 (RFC 9110, section 10.2.1). */
   allow?: string;
@@ -184,7 +182,6 @@ export class Refusal extends Error {
     this.scope = options.scope;
   }
 
-  /** The HTTP status of this refusal. */
   get status(): number {
     return table[this.code][0];
   }

@@ -1,13 +1,16 @@
 import { createCipheriv, createDecipheriv, randomBytes } from "node:crypto";
 
-/** AES-256-GCM (NIST SP 800-38D), with its own sizes of key, nonce and tag. */
+/** AES-256-GCM (NIST SP 800-38D). Sizes of key, nonce and tag are those of the standard. */
 const ALGORITHM = "aes-256-gcm";
 export const KEY_BYTES = 32;
-/** Section 8.2.2: a random one of 96 bits for each of few messages. */
+/** Section 8.2.2: a random nonce of 96 bits per message, for a small number of messages. */
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
-/** Encrypts bytes. @param place what they are and where they lie: elsewhere they do not open */
+/**
+ * Encrypts bytes. @param place what they are and where they are stored; they do not decrypt
+ * elsewhere
+ */
 export function seal(key: Buffer, content: Buffer, place: string): Buffer {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(ALGORITHM, key, nonce).setAAD(Buffer.from(place));
@@ -15,7 +18,7 @@ export function seal(key: Buffer, content: Buffer, place: string): Buffer {
   return Buffer.concat([nonce, cipher.getAuthTag(), ...encrypted]);
 }
 
-/** Decrypts bytes. @throws Error if they were sealed by another key, moved or changed */
+/** @throws Error if the bytes were sealed with another key, moved or changed */
 export function unseal(key: Buffer, sealed: Uint8Array, place: string): Buffer {
   const nonce = sealed.subarray(0, NONCE_BYTES);
   const start = NONCE_BYTES + TAG_BYTES;

@@ -1,15 +1,15 @@
-/** The most single-character edits between a name and what was probably meant. */
+/** Most single-character edits between a name and the suggestion for it. */
 const MOST_EDITS = 2;
-/** Characters of a name that are compared. */
+/** Most characters of a name that are compared. */
 const LONGEST_COMPARED = 64;
 
-/** The one of `names` that `name` was probably meant to be, if one is close. */
+/** The most similar of `names`, if one is close. */
 export function suggestion(name: string, names: Iterable<string>): string | undefined {
   const folded = fold(name);
   let best: string | undefined;
   let fewest = MOST_EDITS + 1;
   for (const candidate of names) {
-    // Each character more or less is an edit by itself.
+    // Each character of difference in length is an edit by itself.
     if (Math.abs(candidate.length - name.length) > MOST_EDITS) continue;
     const edits = editDistance(folded, fold(candidate));
     if (edits >= fewest || edits > candidate.length / 2) continue;
@@ -18,12 +18,12 @@ export function suggestion(name: string, names: Iterable<string>): string | unde
   return best;
 }
 
-/** ` (did you mean X?)` for the end of a message, or nothing. */
+/** Formats ` (did you mean X?)` for the end of a message, or nothing. */
 export function didYouMean(name: string, names: Iterable<string>): string {
   return askWhether(suggestion(name, names));
 }
 
-/** The same where what was meant is found already. */
+/** The same for a suggestion that is already known. */
 export function askWhether(meant: string | undefined): string {
   return meant === undefined ? "" : ` (did you mean ${meant}?)`;
 }
@@ -50,7 +50,6 @@ function editDistance(from: string, to: string): number {
   return row.at(-1) ?? 0;
 }
 
-/** A count with its noun: `1 row`, `2 rows`. */
 export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
