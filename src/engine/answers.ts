@@ -7,13 +7,13 @@ import type { Readable } from "node:stream";
 import type { RowCounts, RowForm, RowStream, Spool, SpooledAnswer } from "./spool.ts";
 import type { Answer } from "./store.ts";
 
-/** Text is gathered to chunks of about this many characters before it is sent. */
+/** Characters gathered before a chunk is sent, approximately. */
 const CHUNK_LENGTH = 64 * 1024;
 
-/** Bytes that a client may be behind before the database waits for it. */
+/** Bytes that a client may lag behind before the database waits for it. */
 const MOST_BEHIND = 256 * 1024;
 
-/** A client that takes nothing of its answer for this long is cut off, in milliseconds. */
+/** A client that accepts none of its answer for this long is disconnected. */
 export const STALLED_CLIENT_TIMEOUT_MS = 60_000;
 
 const mediaTypes: Readonly<Record<RowForm, string>> = {
@@ -23,8 +23,8 @@ const mediaTypes: Readonly<Record<RowForm, string>> = {
 };
 
 /**
- * An answer that goes out while its rows are found. Its head goes out with the first row, so that
- * what fails before it is answered as an error; what fails later has to cut the connection.
+ * An answer sent while its rows are still being read. Its head is sent with the first row, so that
+ * earlier failures are answered as errors. Later failures have to cut the connection.
  */
 export class StreamedAnswer implements RowStream {
   readonly form: RowForm;
@@ -68,10 +68,9 @@ export class StreamedAnswer implements RowStream {
     this.#send(bytes, release);
   }
 
-  /** The head is out by then, so there is no saying it. */
+  /** The head has been sent by then, so the count cannot be reported. */
   countRows(): void {}
 
-  /** Ends the answer. */
   end(): void {
     const last = Buffer.from(this.#take());
     if (!this.hasBegun) {
@@ -119,8 +118,8 @@ export class StreamedAnswer implements RowStream {
 }
 
 /**
- * Opens an empty file that nobody else can open, since it loses its name at once; the system
- * takes it back with its descriptor. @throws what the file system throws
+ * Opens an empty file that no other process can open, since its name is removed at once. The system
+ * frees it when its descriptor is closed. @throws the error of the file system
  */
 export function openUnnamedFile(): number {
   const path = join(tmpdir(), `.gatehouse-answer-${randomUUID()}`);
@@ -129,21 +128,22 @@ export function openUnnamedFile(): number {
   return file;
 }
 
-/** An answer that is a value in memory. */
 export function jsonAnswer(value: object): Answer {
   return answerInMemory(Buffer.from(JSON.stringify(value)), {});
 }
 
 /**
- * An answer that was spooled, in the file at `path` if it is long. The file stays readable when
- * its name is removed afterwards. @throws what the file system throws
+ * Opens a spooled answer; a long one is in the file at `path`. The file stays readable after its
+ * name is removed. @throws the error of the file system
  */
 export function openAnswer(spooled: SpooledAnswer, path: string): Answer {
   if (spooled.kind === "memory") return answerInMemory(spooled.bytes, spooled.counts);
   return new AnswerInFile(openSync(path, "r"), spooled);
 }
 
-/** The answer that this process spooled; the spool gives its file away and needs no closing. */
+/**
+ * Takes the answer that this process spooled. The spool gives its file away and needs no closing.
+ */
 export function takeAnswer(spool: Spool): Answer {
   const spooled = spool.finish();
   if (spooled.kind === "memory") return answerInMemory(spooled.bytes, spooled.counts);
@@ -161,7 +161,7 @@ function answerInMemory(bytes: Uint8Array, counts: RowCounts): Answer {
   };
 }
 
-/** An answer in a file, which the stream owns once it is taken. */
+/** An answer in a file. A stream that has been taken owns the file. */
 class AnswerInFile implements Answer {
   readonly byteLength: number;
   readonly counts: RowCounts;

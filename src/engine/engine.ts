@@ -8,19 +8,18 @@ import type { PostgresDatabases } from "./postgres/dialect.ts";
 import { createEngineServer } from "./server.ts";
 import type { Store } from "./store.ts";
 
-/** How often a socket is looked for, in milliseconds. */
+/** Milliseconds between checks that the socket exists. */
 const LOOK_INTERVAL_MS = 1000;
 
-/** Where the engine listens. */
 export type Endpoint =
   | { readonly kind: "socket"; readonly path: string }
   | { readonly kind: "port"; readonly host: string; readonly port: number };
 
 /**
- * Reads `unix:/path` or a loopback `host:port`.
+ * Parses `unix:/path` or a loopback `host:port`.
  *
- * @throws Error for anything else: the engine trusts whoever reaches it, so it is never
- * offered to a network
+ * @throws Error for anything else: the engine trusts every client that reaches it, so it is never
+ * exposed to a network
  */
 function parseEndpoint(listen: string): Endpoint {
   const path = /^unix:(.+)$/.exec(listen)?.[1];
@@ -35,8 +34,8 @@ function parseEndpoint(listen: string): Endpoint {
 }
 
 /**
- * Starts listening and returns the address as a client writes it: `unix:/path`, or an `http:`
- * URL with the port that was taken. A socket is for its owner alone (mode 0600).
+ * Starts listening and returns the address in a client's form: `unix:/path`, or an `http:` URL with
+ * the actual port. Only the owner can use the socket (mode 0600).
  *
  * @throws Error if the address is taken or cannot be used
  */
@@ -56,9 +55,9 @@ export async function listen(server: Server, endpoint: Endpoint): Promise<string
 }
 
 /**
- * Listens anew whenever the socket's file is gone, since nobody finds the engine without it.
- * Requests under way are not concerned. A directory that was moved away is not made anew: the
- * engine listens once it is back. Returns what ends that.
+ * Listens again whenever the socket's file is gone, since clients cannot find the engine without
+ * it. Requests in flight are not affected. A missing directory is not created again; the engine
+ * listens once it is back. Returns a function that stops this.
  */
 function keepListening(server: Server, endpoint: Endpoint, log: Logger): () => void {
   if (endpoint.kind === "port") return () => {};
@@ -85,14 +84,16 @@ function keepListening(server: Server, endpoint: Endpoint, log: Logger): () => v
   return () => clearInterval(timer);
 }
 
-/** What the system says without one sounds as if it were forbidden. */
+/**
+ * Without this check, the system's error for a missing directory looks like a denied permission.
+ */
 function requireDirectoryOf(path: string): void {
   const directory = dirname(path);
   if (existsSync(directory)) return;
   throw new Error(`There is no directory ${directory} for the socket: make it with mkdir -m 700.`);
 }
 
-/** The socket is bound before `listen` returns, so the narrow umask covers nothing else. */
+/** The socket is bound before `listen` returns, so the narrow umask affects nothing else. */
 function listenOwnerOnly(server: Server, path: string): void {
   const umask = process.umask(0o177);
   try {
@@ -102,7 +103,7 @@ function listenOwnerOnly(server: Server, path: string): void {
   }
 }
 
-/** A killed engine leaves its socket behind; it is removed only if nobody answers on it. */
+/** A killed engine leaves its socket behind. It is removed only if nothing answers on it. */
 async function removeStaleSocket(path: string): Promise<void> {
   const status = lstatSync(path, { throwIfNoEntry: false });
   if (status === undefined) return;
@@ -124,43 +125,37 @@ async function answers(path: string): Promise<boolean> {
   }
 }
 
-/** How long a query may take unless the options say otherwise, in milliseconds. */
 const DEFAULT_QUERY_TIME_LIMIT_MS = 30_000;
 const DEFAULT_POOL_SIZE = 16;
 
-/** How an engine is started. */
 export interface EngineOptions {
-  /**
-   * The database: `sqlite:DIRECTORY`, `postgres://user@host:port/database` or
-   * `mysql://user@host:port/`.
-   */
+  /** `sqlite:DIRECTORY`, `postgres://user@host:port/database` or `mysql://user@host:port/`. */
   readonly url: string;
-  /** What the databases of queries are over PostgreSQL; by default schemas of the URL's database. */
+  /** What the databases of queries are on PostgreSQL; by default schemas of the URL's database. */
   readonly databases?: PostgresDatabases;
   /** `unix:/path`, or a loopback `host:port` (port 0 takes a free one). */
   readonly listen: string;
-  /** The `Authorization` header that every request must carry; absent: none is asked for. */
+  /** The `Authorization` header that every request must carry; absent for none. */
   readonly authorization?: string;
-  /** How long the database may take for one query, in milliseconds; 30 seconds by default. */
+  /** Milliseconds that the database may take for one query; default 30 seconds. */
   readonly queryTimeLimit?: number;
-  /** How many queries are carried out at a time over a database server; 16 by default. */
+  /** Concurrent queries on a database server; default 16. */
   readonly poolSize?: number;
   readonly log: Logger;
 }
 
-/** An engine that listens. */
 export interface Engine {
   /** `unix:/path` or `http://host:port`. */
   readonly address: string;
-  /** Finishes the requests under way, then closes the listener and the databases. */
+  /** Finishes requests in flight, then closes the listener and the databases. */
   close(): Promise<void>;
 }
 
 /**
- * Starts the SQL adapter: it carries out queries for whoever reaches it and knows no users.
+ * Starts the SQL adapter. It runs the queries of every client that reaches it and knows no users.
  *
- * @throws Error that says what is wrong with the URL, the address or the directory, also if
- * another engine has the directory open and does not end within ten seconds
+ * @throws Error that says what is wrong with the URL, the address or the directory, also if another
+ * engine uses the directory and does not end within ten seconds
  */
 export async function startEngine(options: EngineOptions): Promise<Engine> {
   const endpoint = parseEndpoint(options.listen);
@@ -192,27 +187,25 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   }
 }
 
-/** How a database is opened. */
 export interface StoreOptions {
-  /** How long a query may take in the database, in milliseconds. */
+  /** Milliseconds that a query may take in the database. */
   readonly timeLimit: number;
   readonly log: Logger;
-  /** How many queries are carried out at a time over a server. */
+  /** Concurrent queries on a database server. */
   readonly poolSize: number;
-  /** What the databases of queries are over PostgreSQL, which alone leaves the choice. */
+  /** What the databases of queries are on PostgreSQL; other databases leave no choice. */
   readonly databases: PostgresDatabases;
 }
 
 /**
- * Opens the database that a URL names: `sqlite:DIRECTORY`,
- * `postgres://host/database` or `mysql://host/`.
+ * Opens the database of a URL: `sqlite:DIRECTORY`, `postgres://host/database` or `mysql://host/`.
  *
- * @throws Error whose message says what is wrong with the URL, the directory or the server,
- * and DirectoryInUseError
+ * @throws Error that says what is wrong with the URL, the directory or the server, and
+ * DirectoryInUseError
  */
 async function openStore(url: string, options: StoreOptions): Promise<Store> {
   const scheme = url.slice(0, url.indexOf(":") + 1);
-  // Each is loaded where it is named: the drivers of the others would only delay the start.
+  // Drivers are loaded on demand, since the others would only delay the start.
   switch (scheme) {
     case "sqlite:": {
       const { openSqliteStore } = await import("./sqlite/store.ts");

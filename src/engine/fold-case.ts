@@ -1,4 +1,4 @@
-/** Text with the case of its ASCII letters folded, and of no others. */
+/** Folds the case of ASCII letters only. */
 export function foldCase(text: string): string {
   return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }

@@ -5,7 +5,7 @@ import { EngineRefusal } from "./refusal.ts";
 
 const literal = z.union([z.string(), z.boolean(), z.int(), z.bigint()]);
 
-/** Columns of a table that are compared by bytes, and what rows written to it must satisfy. */
+/** Columns of a table that are compared by bytes, and the condition for rows written to it. */
 export const bytewiseShape = z.strictObject({
   database: z.string(),
   table: z.string(),
@@ -24,7 +24,7 @@ export const bytewiseShape = z.strictObject({
     .optional(),
 });
 
-/** What some elements of a query may do together. */
+/** Limits that some elements of a query share. */
 export const limitShape = z.strictObject({
   elements: z.array(z.int().min(0)).optional(),
   changes: z.int().min(0).optional(),
@@ -35,7 +35,7 @@ export const limitShape = z.strictObject({
 
 const limitsShape = z.array(z.union([limitShape, bytewiseShape]));
 
-/** Reads the limits' header. @throws EngineRefusal `invalid_value` for one that is not of its form */
+/** @throws EngineRefusal `invalid_value` for a malformed header */
 export function readLimits(header: string | string[]): readonly QueryLimit[] {
   try {
     return limitsShape.parse(JSON.parse(String(header), keepDigits));

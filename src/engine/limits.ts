@@ -3,23 +3,23 @@ import { counted } from "../suggestion.ts";
 import type { bytewiseShape, limitShape } from "./limits-header.ts";
 import { EngineRefusal } from "./refusal.ts";
 
-/** The header by which the gateway says what a query may do at the most. */
+/** The header with the gateway's limits for a query. */
 export const limitsHeader = "x-gatehouse-limits";
 
-/** The header by which the gateway says that the caller may not see all of the schema. */
+/** The header for a caller who may not see the whole schema. */
 export const narrowedHeader = "x-gatehouse-narrowed";
 
 /**
- * What some elements of a query may do together: `changes` rows inserted, updated or deleted, and
- * `rows` of them answered, of which a Preview shows these `columns` alone. `elements` are the places
- * in a Batch; all, if they are left out. `touched` has a Preview tell the digest of all rows that it
- * would touch, or is that of the rows that a single change has to touch.
+ * Limits that some elements of a query share: at most `changes` rows inserted, updated or deleted,
+ * and at most `rows` returned. A Preview shows only `columns`. `elements` are positions in a Batch;
+ * all if omitted. `touched` makes a Preview report the digest of all affected rows, or is the
+ * digest that a single change must match.
  */
 type CountedLimit = z.infer<typeof limitShape>;
 
 /**
- * `bytewise` are columns of a table that comparisons of the query tell apart by their bytes. Rows that
- * it inserts or updates must satisfy `written`.
+ * `bytewise` are columns that comparisons in the query distinguish by bytes. Rows that the query
+ * inserts or updates must satisfy `written`.
  */
 export type BytewiseColumns = z.infer<typeof bytewiseShape>;
 
@@ -29,9 +29,9 @@ function isBytewise(limit: QueryLimit): limit is BytewiseColumns {
   return "bytewise" in limit;
 }
 
-/** Counts what a query does while its transaction can be taken back. */
+/** Counts what a query does while its transaction can still be rolled back. */
 export class LimitCounter {
-  /** What is asked of the rows that the query touches; undefined if nothing is. */
+  /** What the limits require of the affected rows; undefined if nothing. */
   readonly touched: CountedLimit["touched"];
   readonly #limits: { readonly limit: CountedLimit; changes: number; rows: number }[];
   readonly #bytewise: readonly BytewiseColumns[];
@@ -48,12 +48,14 @@ export class LimitCounter {
     return this.#limits.find(({ limit }) => limit.columns !== undefined)?.limit.columns;
   }
 
-  /** What is compared by bytes in a table; undefined if nothing is. */
+  /** Columns compared by bytes in a table; undefined if none. */
   bytewiseIn(database: string, table: string): BytewiseColumns | undefined {
     return this.#bytewise.find((one) => one.database === database && one.table === table);
   }
 
-  /** Counts what one element did. @throws EngineRefusal `too_many_changes` or `too_many_rows` */
+  /**
+   * Counts the effect of one element. @throws EngineRefusal `too_many_changes` or `too_many_rows`
+   */
   count(element: number, changes: number, rows: number): void {
     for (const tally of this.#limits) {
       const { limit } = tally;

@@ -5,15 +5,14 @@ import { isOperationName } from "../query/operations.ts";
 import { EngineRefusal } from "./refusal.ts";
 import { ExactNumber, has64Bits } from "./sql/values.ts";
 
-/** A query body, parsed. */
 export interface ParsedQuery {
   readonly isBatch: boolean;
   readonly operations: readonly Operation[];
 }
 
 /**
- * Turns a body that was scanned into a query. Integers that a double cannot hold become BigInt, so
- * that every 64-bit integer arrives as it was written.
+ * Parses a scanned body. Integers that a double cannot hold become BigInt, so that every 64-bit
+ * integer arrives as written.
  *
  * @throws EngineRefusal `number_out_of_range` for a number that neither a 64-bit integer nor a
  * double can hold
@@ -23,25 +22,24 @@ export function parseBody(body: Buffer): ParsedQuery {
 }
 
 /**
- * Turns a body that was scanned into a query for a database that has numbers of any length. What
- * a double would write otherwise becomes BigInt if it is an integer of moderate length, else
- * `ExactNumber`.
+ * Parses a scanned body for a database with numbers of any length. A number that a double would
+ * write differently becomes BigInt if it is an integer of moderate length, else `ExactNumber`.
  */
 export function parseBodyExactly(body: Buffer): ParsedQuery {
   const text = body.toString("utf8");
-  // Looking at each value takes several times as long as parsing.
+  // Reviving each value takes several times as long as parsing.
   return parsed(inexact.test(text) ? JSON.parse(text, reviveExactly) : JSON.parse(text));
 }
 
-/** What only a number holds that a double may not give back as it was written, and some strings. */
+/** Matches every number that a double may not return as written, and also some strings. */
 const inexact = /\d{16}|\d[.eE]/;
 
-/** The value of a cell that is JSON text, its numbers exact. */
+/** Parses a cell's JSON text, keeping numbers exact. */
 export function parseCell(text: string): CellValue {
   return JSON.parse(text, reviveExactly);
 }
 
-/** A body whose fields the scanner has found to be those of the grammar. */
+/** A body whose fields the scanner has checked against the grammar. */
 type Scanned = Readonly<Record<string, never>>;
 
 function parsed(body: Scanned): ParsedQuery {
@@ -59,7 +57,7 @@ function operationOf(keyed: Scanned): Operation {
   throw new Error("The scanner let an operation through that is not of the grammar");
 }
 
-/** `context` is what numbers come with: their text (ECMAScript, JSON.parse source text access). */
+/** `context` holds the source text of a number (ECMAScript, JSON.parse source text access). */
 function reviveNumber(key: string, value: unknown, context?: { source: string }): unknown {
   if (typeof value !== "number") return value;
   const source = context?.source ?? "";
@@ -86,7 +84,7 @@ function isInteger(source: string): boolean {
   return /^-?\d+$/.test(source);
 }
 
-/** @param key that of the number, or its place in an array */
+/** @param key the number's key, or its index in an array */
 function outOfRange(what: string, key: string): EngineRefusal {
   const place = /^\d+$/.test(key) ? "" : ` under ${quoteName(key)}`;
   return new EngineRefusal(

@@ -1,6 +1,6 @@
-/** What the engine refuses: one stable code and one HTTP status for each rule. */
+/** The engine's refusals: one stable code and one HTTP status per rule. */
 
-/** The engine's own codes with their HTTP status; the query grammar adds its own, all 400. */
+/** The engine's own codes with their HTTP status. The query grammar adds its own, all with 400. */
 export const refusalStatuses = {
   ambiguous_column: 400,
   batch_not_atomic: 400,
@@ -45,7 +45,7 @@ export const refusalStatuses = {
 } as const satisfies Record<string, number>;
 export type RefusalCode = keyof typeof refusalStatuses;
 
-/** The codes of limits that the gateway has set for the caller: its audit calls these denials. */
+/** Codes of limits that the gateway sets for the caller; its audit records them as denials. */
 export const callerLimits: ReadonlySet<string> = new Set([
   "approval_stale",
   "batch_member_denied",
@@ -54,7 +54,7 @@ export const callerLimits: ReadonlySet<string> = new Set([
   "too_many_rows",
 ]);
 
-/** All that is said of a constraint to those who may not see its name, columns or tables. */
+/** The whole message about a constraint for callers who may not see its name, columns or tables. */
 const ofConstraint = "A row breaks a rule of the database: a value is missing, or not allowed";
 
 /** A message that quotes a value of a row. */
@@ -69,12 +69,14 @@ interface RefusalOptions extends ErrorOptions {
   readonly quoting?: Quoting;
 }
 
-/** A request that the engine does not carry out; its message is written for the client. */
+/** The engine refuses a request; the message is written for the client. */
 export class EngineRefusal extends Error {
   readonly code: RefusalCode;
-  /** The message for those who may not see all of the schema: it names nothing that the query does not. */
+  /**
+   * The message for callers who may not see the whole schema. It names only what the query names.
+   */
   readonly plain: string;
-  /** What the answer says besides. */
+  /** Further members of the answer. */
   readonly members: Readonly<Record<string, number | string>>;
   readonly #quoting: Quoting | undefined;
 
@@ -87,12 +89,14 @@ export class EngineRefusal extends Error {
     this.plain = options?.plain ?? (code === "constraint_violation" ? ofConstraint : message);
   }
 
-  /** The HTTP status that goes with the code. */
   get status(): number {
     return refusalStatuses[this.code];
   }
 
-  /** The same refusal of an element of a Batch; what access rules deny is told as the gateway tells it. */
+  /**
+   * The same refusal for an element of a Batch. Denials by access rules are worded as the gateway
+   * words them.
+   */
   inElement(element: number): EngineRefusal {
     const { code, message, plain } = this;
     if (code !== "row_denied") return this.at(`Batch[${element}]`);
@@ -100,7 +104,7 @@ export class EngineRefusal extends Error {
     return new EngineRefusal("batch_member_denied", message, { plain, members, cause: this });
   }
 
-  /** The same refusal, its message led by the place in the body that it is about. */
+  /** The same refusal, prefixed with the position in the body. */
   at(place: string): EngineRefusal {
     const plain = `${place}: ${this.plain}`;
     const quoting = this.#quoting && {
@@ -114,7 +118,7 @@ export class EngineRefusal extends Error {
     });
   }
 
-  /** Quotes the value that it is about if the query holds it: any other may be of a row that is hidden. */
+  /** Quotes the value only if the query contains it: any other value may belong to a hidden row. */
   quote(body: Buffer): EngineRefusal {
     if (this.#quoting === undefined) return this;
     const { value, message } = this.#quoting;
@@ -129,7 +133,7 @@ export class EngineRefusal extends Error {
   }
 }
 
-/** The refusal of a change that failed while it was being committed. */
+/** A change failed during its commit. */
 export class UnknownOutcome extends EngineRefusal {
   constructor(cause: unknown, why = "The connection to the database was lost") {
     super(
@@ -139,13 +143,13 @@ export class UnknownOutcome extends EngineRefusal {
     );
   }
 
-  /** It is about no place. */
+  /** It concerns no position. */
   override at(): this {
     return this;
   }
 }
 
-/** The refusal of a query that took longer than `timeLimit` milliseconds. */
+/** @param timeLimit milliseconds */
 export function tooSlow(timeLimit: number): EngineRefusal {
   return new EngineRefusal(
     "query_timeout",

@@ -21,8 +21,8 @@ import type { Answer, SchemaPlace, Store } from "./store.ts";
 const loopbackHost = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
 
 /**
- * Refuses a request whose `Host` is not a loopback name. A page that makes a browser resolve its
- * own name to 127.0.0.1 (DNS rebinding) gets no further than this.
+ * Refuses a request whose `Host` is not a loopback name. This stops pages that make a browser
+ * resolve their own name to 127.0.0.1 (DNS rebinding).
  *
  * @throws EngineRefusal `host_not_allowed`
  */
@@ -32,7 +32,7 @@ function requireLoopbackHost(request: IncomingMessage): void {
 }
 
 /**
- * Refuses a request that does not carry the shared secret as its `Authorization` header.
+ * Refuses a request without the shared secret in its `Authorization` header.
  *
  * @throws EngineRefusal `unauthorized`
  */
@@ -44,8 +44,8 @@ function requireAuthorization(request: IncomingMessage, authorization: string): 
 const isJson = memoize((contentType) => parse(contentType).type === "application/json");
 
 /**
- * Refuses a body that is not plain JSON. A browser sends this content type to another origin
- * only after asking, and the engine never answers yes.
+ * Refuses a body that is not plain JSON. For this content type, a browser asks before it sends a
+ * cross-origin request, and the engine never agrees.
  *
  * @throws EngineRefusal `unsupported_media_type`
  */
@@ -58,26 +58,21 @@ function requireJson(request: IncomingMessage): void {
   );
 }
 
-/** Secrets of any length become digests of one length, as the comparison needs. */
+/** Hashes a secret of any length, since the comparison needs equal lengths. */
 function digest(text: string): Buffer {
   return createHash("sha256").update(text).digest();
 }
 
-/** The longest body that is read, in bytes. */
 export const BODY_LIMIT = 64 * 1024 * 1024;
 
 const grammar = createGrammar({ extraFields: [], operations: {} });
 
-/**
- * Reads a request's body.
- *
- * @throws EngineRefusal `body_too_large` as soon as the body is known to pass the limit
- */
+/** @throws EngineRefusal `body_too_large` as soon as the body is known to exceed the limit */
 export function readBody(request: IncomingMessage): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     let room: Buffer = Buffer.alloc(0);
     let length = 0;
-    // Left open, the connection still carries the answer.
+    // The connection stays open, so that the answer can still be sent.
     const refuse = () => reject(tooLarge());
     if (Number(request.headers["content-length"] ?? 0) > BODY_LIMIT) return refuse();
     request.on("data", (chunk: Buffer) => {
@@ -96,14 +91,17 @@ export function readBody(request: IncomingMessage): Promise<Buffer> {
   });
 }
 
-/** At least twice the room, so that a body is copied a few times however small its chunks are. */
+/**
+ * At least doubles the buffer, so that a body is copied only a few times, however small its chunks
+ * are.
+ */
 function enlarge(room: Buffer, needed: number): Buffer {
   const larger = Buffer.allocUnsafe(Math.min(BODY_LIMIT, Math.max(2 * room.length, needed)));
   room.copy(larger);
   return larger;
 }
 
-/** Finds what a body asks for. @throws QueryRefused for a body outside the grammar */
+/** @throws QueryRefused for a body outside the grammar */
 function scanBody(body: Buffer): Query {
   return scan(body, grammar);
 }
@@ -112,16 +110,15 @@ function tooLarge(): EngineRefusal {
   return new EngineRefusal("body_too_large", `A query has at most ${BODY_LIMIT} bytes`);
 }
 
-/** The route that tells what databases, tables and columns there are. */
+/** The route that lists databases, tables and columns. */
 const root = "/schema";
 
-/** True for `/schema` and all that lies below. */
 function isSchemaPath(path: string): boolean {
   return path === root || path.startsWith(`${root}/`);
 }
 
 /**
- * What `/schema`, `/schema/<database>` or `/schema/<database>/<table>` asks about.
+ * Parses `/schema`, `/schema/<database>` or `/schema/<database>/<table>`.
  *
  * @throws EngineRefusal `not_found` for a path with more names or with other than plain ones
  */
@@ -134,7 +131,7 @@ function readSchemaPath(path: string): SchemaPlace {
   return { database, table };
 }
 
-/** The media types that rows are offered in; of those that are wanted alike the first is taken. */
+/** The offered media types of rows; the first wins among equal preferences. */
 const offers: readonly { readonly form: RowForm; readonly type: string }[] = [
   { form: "json", type: "application/json" },
   { form: "ndjson", type: "application/x-ndjson" },
@@ -144,13 +141,13 @@ const offers: readonly { readonly form: RowForm; readonly type: string }[] = [
 /** A media range of an `Accept` header. */
 interface Range {
   readonly type: string;
-  /** From 0, not at all, to 1. */
+  /** From 0 (not acceptable) to 1. */
   readonly quality: number;
 }
 
 /**
- * The form that an `Accept` header wants most (RFC 9110, section 12.5.1); of several that are wanted
- * alike one that is named before one that a wildcard stands for. JSON if it wants none of them.
+ * The form that an `Accept` header prefers (RFC 9110, section 12.5.1). Among equal preferences, a
+ * named type wins over a wildcard. JSON if no form is acceptable.
  */
 export function formOf(accept: string | undefined): RowForm {
   if (accept === undefined) return "json";
@@ -168,7 +165,7 @@ export function formOf(accept: string | undefined): RowForm {
   return best?.form ?? "json";
 }
 
-/** What the most precise range says of a media type. */
+/** The most specific range for a media type. */
 function matchOf(
   type: string,
   ranges: readonly Range[],
@@ -181,7 +178,7 @@ function matchOf(
   return undefined;
 }
 
-/** None for what is no media range, and for one with a parameter that no offer has. */
+/** Empty for an invalid media range, and for one with a parameter that no offer has. */
 function rangeOf(text: string): Range[] {
   const [type = "", ...parameters] = text.split(";").map((part) => part.trim().toLowerCase());
   let quality = 1;
@@ -193,32 +190,30 @@ function rangeOf(text: string): Range[] {
   return [{ type, quality }];
 }
 
-/** Longer than clients keep idle connections, so that they close them first, in milliseconds. */
+/** Longer than clients keep idle connections, so that the clients close them first. */
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 
-/** Row filters come in a header, and may hold long lists. */
+/** Row filters are sent in a header and may hold long lists. */
 const LARGEST_HEAD_BYTES = 1024 * 1024;
 
 const routes: Record<string, string> = { "/query": "POST", "/healthz": "GET", "/schema": "GET" };
 
-/** What the engine's HTTP side needs to know. */
 interface ServerOptions {
   readonly store: Store;
   readonly log: Logger;
-  /** On a port only loopback `Host` headers are taken; on a socket any. */
+  /** Accept only loopback `Host` headers, for a port; on a socket any is accepted. */
   readonly loopbackHostOnly: boolean;
   /** The `Authorization` header that every request must carry, if any. */
   readonly authorization: string | undefined;
 }
 
-/** The engine's HTTP server and the way to end it. */
 interface EngineServer {
   readonly server: Server;
-  /** Refuses new requests, waits for those under way, then closes every connection. */
+  /** Refuses new requests, waits for those in flight, then closes every connection. */
   drain(): Promise<void>;
 }
 
-/** Creates the server; it does not listen yet. */
+/** Creates the server without listening. */
 export function createEngineServer(options: ServerOptions): EngineServer {
   let underWay = 0;
   let closing = false;
@@ -236,7 +231,7 @@ export function createEngineServer(options: ServerOptions): EngineServer {
         answerError(response, new EngineRefusal("closing", "The engine is closing"), options.log);
         return;
       }
-      // The work is one, and the client who takes the answer the other.
+      // Two parts: the work itself, and the client who reads the answer.
       underWay += 2;
       const client = new AbortController();
       response.once("close", () => {
@@ -258,7 +253,7 @@ export function createEngineServer(options: ServerOptions): EngineServer {
   return { server, drain };
 }
 
-/** Answers one request, or leaves it once the client is gone; never rejects. */
+/** Answers one request, or abandons it when the client is gone; never rejects. */
 async function handle(
   request: IncomingMessage,
   response: ServerResponse,
@@ -303,14 +298,15 @@ async function answer(
   stream.end();
 }
 
-/** What the gateway says that the query may do at the most. */
 async function limitsOf(header: string | string[]): Promise<readonly QueryLimit[]> {
-  // Loaded here, with the library that reads it: 12 MB and 40 ms that few engines need.
+  // Loaded on demand: its library takes 12 MB and 40 ms, and few engines need it.
   const { readLimits } = await import("./limits-header.ts");
   return readLimits(header);
 }
 
-/** Returns the path of a known route; throws `EngineRefusal` for any other or a wrong method. */
+/**
+ * Returns the path of a known route; throws `EngineRefusal` for an unknown one or a wrong method.
+ */
 function route(request: IncomingMessage, response: ServerResponse): string {
   const url = request.url ?? "";
   const path = isSchemaPath(url) ? "/schema" : url;
@@ -321,7 +317,7 @@ function route(request: IncomingMessage, response: ServerResponse): string {
   throw new EngineRefusal("method_not_allowed", `This route takes ${method} only`);
 }
 
-/** How the gateway is told of rows, for its audit. */
+/** Row counts for the gateway's audit. */
 function countHeaders({ affected, rows }: RowCounts = {}): Record<string, number> {
   return {
     ...(affected === undefined ? {} : { [affectedHeader]: affected }),
@@ -329,7 +325,7 @@ function countHeaders({ affected, rows }: RowCounts = {}): Record<string, number
   };
 }
 
-/** Sends a whole answer; rejects if the client goes away or takes nothing of it for too long. */
+/** Sends a whole answer; rejects if the client disconnects or accepts nothing for too long. */
 async function send(response: ServerResponse, answer: Answer): Promise<void> {
   try {
     response.writeHead(200, {
@@ -349,10 +345,12 @@ async function send(response: ServerResponse, answer: Answer): Promise<void> {
   }
 }
 
-/** The longest answer, in bytes, that becomes one string with its head: two pieces cost a socket twice as much. */
+/**
+ * Answers up to this many bytes are joined with their head: two pieces cost a socket twice as much.
+ */
 const SHORT_ANSWER = 4096;
 
-/** Sends what is in memory together with the head, in one write; mostly the system takes all of it. */
+/** Sends the head and a body in memory in one write, which the system usually accepts whole. */
 function endWith(response: ServerResponse, body: Buffer): void {
   if (body.length > SHORT_ANSWER) response.end(body);
   else response.end(body.toString("latin1"), "latin1");
@@ -364,10 +362,10 @@ function endIfStalled(response: ServerResponse): void {
 }
 
 /**
- * Answers an error: a refusal in its own words, anything else as a 500 whose cause is for the
- * log alone. A client that is gone, or has part of its answer already, gets nothing more.
+ * Answers an error: a refusal in its own words, any other error as a 500 whose cause only goes to
+ * the log. A client that is gone or already has part of its answer gets nothing more.
  *
- * @param isPlain whether nothing of the schema is named that the query does not name
+ * @param isPlain whether to name only those parts of the schema that the query names
  */
 function answerError(response: ServerResponse, error: unknown, log: Logger, isPlain = false): void {
   if (response.destroyed) return;

@@ -1,61 +1,61 @@
 import { closeSync, writeSync } from "node:fs";
 
-/** How rows are written: in a JSON answer, as lines of JSON objects, or as RFC 4180 has it. */
+/** The format of rows: a JSON answer, lines of JSON objects, or CSV (RFC 4180). */
 export type RowForm = "json" | "ndjson" | "csv";
 
-/** Takes the rows of a Select as they come. */
+/** Receives the rows of a Select as they are read. */
 export interface RowOutput {
   readonly form: RowForm;
   write(text: string): void;
-  /** Writes text in UTF-8. The bytes are not to be changed before `release` is called. */
+  /** Writes UTF-8 text. The bytes must not change until `release` is called. */
   writeBytes(bytes: Buffer, release?: () => void): void;
-  /** Told at their end how many rows were written. */
+  /** Called after the last row with the number of rows. */
   countRows(count: number): void;
-  /** Set while whoever takes the rows is behind: resolves once he has caught up or is gone. */
+  /** Set while the reader lags behind; resolves when it has caught up or is gone. */
   readonly backlog: Promise<void> | undefined;
 }
 
-/** An output whose rows go out while others are still to come. */
+/** An output that sends rows while others are still being read. */
 export interface RowStream extends RowOutput {
-  /** True once something has gone out, which cannot be taken back. */
+  /** True once something has been sent, which cannot be undone. */
   readonly hasBegun: boolean;
-  /** Drops what was written, none of which has gone out. */
+  /** Discards what was written; none of it has been sent. */
   reset(): void;
-  /** True if, since this was asked last, something has gone out or was waited for to be taken. */
+  /** True if, since the last call, something was sent or the output waited for the client. */
   hasMoved(): boolean;
 }
 
-/** Text is gathered to chunks of about this many characters before it is encoded. */
+/** Characters gathered before a chunk is encoded, approximately. */
 const CHUNK_LENGTH = 64 * 1024;
 
-/** Bytes of an answer that are kept in memory; what is longer goes to a file. */
+/** Longer answers go to a file. */
 const MEMORY_LIMIT = 4 * 1024 * 1024;
 
-/** How many rows a query has changed, and how many it answers; undefined if it is about none. */
+/** Rows that a query has changed, and rows that it returns; undefined where not applicable. */
 export interface RowCounts {
   readonly affected?: number | undefined;
   readonly rows?: number | undefined;
 }
 
-/** A finished answer: its bytes, or the length of the file that holds them. */
+/** A finished answer: its bytes, or the length of the file with them. */
 export type SpooledAnswer = { readonly counts: RowCounts } & (
   | { readonly kind: "memory"; readonly bytes: Uint8Array }
   | { readonly kind: "file"; readonly byteLength: number }
 );
 
-/** How rows are spooled that are read from the file while others are still to come. */
+/** Options for an answer that is read from the file while rows are still being written. */
 interface SpoolStream {
   readonly form: RowForm;
-  /** Told how many bytes are in the file. */
+  /** Called with the number of bytes in the file. */
   readonly onSpilled: (byteLength: number) => void;
 }
 
 /**
- * An answer that is gathered whole before its first byte is sent.
+ * Gathers a whole answer before its first byte is sent.
  *
- * A query is done with the database once its answer is spooled, so that a client that reads
- * slowly holds up no writer and sees one state throughout, and a query that fails half-way
- * still gets its error status. Memory stays bounded: a long answer lies in a file.
+ * The query is finished with the database once its answer is spooled. A slow client therefore
+ * blocks no writer and sees one consistent state, and a query that fails halfway still gets its
+ * error status. Memory stays bounded, since a long answer goes to a file.
  */
 export class Spool implements RowOutput {
   readonly form: RowForm;
@@ -70,8 +70,9 @@ export class Spool implements RowOutput {
   #rows: number | undefined;
 
   /**
-   * `openFile` opens the empty file of a long answer, once it is known to be one. With `stream`, an
-   * answer of more than one chunk is long, and how much of it is in the file is told each time.
+   * @param openFile opens an empty file, once the answer is known to be long
+   * @param stream makes an answer of more than one chunk count as long, and receives the length of
+   * the file after each write
    */
   constructor(openFile: () => number, stream?: SpoolStream) {
     this.#openFile = openFile;
@@ -79,7 +80,7 @@ export class Spool implements RowOutput {
     this.#onSpilled = stream?.onSpilled;
   }
 
-  /** Adds text to the answer. @throws what the file system throws, for example when it is full */
+  /** Adds text to the answer. @throws the error of the file system, for example on a full disk */
   write(text: string): void {
     this.#pending += text;
     if (this.#pending.length >= CHUNK_LENGTH) this.flush();
@@ -89,12 +90,12 @@ export class Spool implements RowOutput {
     this.#rows = (this.#rows ?? 0) + count;
   }
 
-  /** Notes how many rows were changed. */
+  /** Sets the number of changed rows. */
   countAffected(count: number): void {
     this.#affected = (this.#affected ?? 0) + count;
   }
 
-  /** Puts what was written where it stays. @throws what the file system throws */
+  /** Flushes the buffer to memory or to the spool file. @throws the error of the file system */
   flush(): void {
     if (this.#pending === "") return;
     const chunk = Buffer.from(this.#pending);
@@ -115,7 +116,7 @@ export class Spool implements RowOutput {
     if (this.#file !== undefined || this.#byteLength > limit) this.#spill();
   }
 
-  /** The whole answer; nothing is written to it afterwards. */
+  /** Returns the whole answer; nothing may be written afterwards. */
   finish(): SpooledAnswer {
     this.flush();
     const counts = { affected: this.#affected, rows: this.#rows };
@@ -125,14 +126,14 @@ export class Spool implements RowOutput {
     return { kind: "memory", bytes, counts };
   }
 
-  /** Hands the file of a finished answer over to the caller; undefined if there is none. */
+  /** Hands the file of a finished answer to the caller; undefined if there is none. */
   takeFile(): number | undefined {
     const file = this.#file;
     this.#file = undefined;
     return file;
   }
 
-  /** Closes the file; must be called at the end, whatever happened. */
+  /** Closes the file; must always be called at the end. */
   close(): void {
     if (this.#file !== undefined) closeSync(this.#file);
     this.#file = undefined;
@@ -151,10 +152,10 @@ function writeFully(file: number, bytes: Buffer): void {
   while (written < bytes.length) written += writeSync(file, bytes, written);
 }
 
-/** What the file system says where there is no room, or no right, to write. */
+/** Errors of the file system that mean missing space or permission. */
 const storageCodes = new Set(["ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EACCES", "EPERM"]);
 
-/** True for an error of the file system that the operator can mend by giving room or rights. */
+/** True for a file system error that the operator can fix with more space or permissions. */
 export function isStorageError(error: unknown): boolean {
   return error instanceof Error && "code" in error && storageCodes.has(String(error.code));
 }
