@@ -1,5 +1,4 @@
 import { rowComparisons } from "../src/access/grant.ts";
-import { externalUsername, username as ownUsername } from "../src/access/identifiers.ts";
 import { passwordHashForm } from "../src/access/password-hash.ts";
 import {
   approvable,
@@ -8,7 +7,7 @@ import {
   tablePattern,
   type tables,
 } from "../src/access/records.ts";
-import { EVERY_DATABASE } from "../src/access/roles.ts";
+import { EVERY_DATABASE, externalUsername, username as ownUsername } from "../src/access/roles.ts";
 import { attributeName } from "../src/access/row-filter.ts";
 import type { Schema } from "../src/query/kind.ts";
 import { columnNamePattern, plainNamePattern } from "../src/query/names.ts";

@@ -11,15 +11,17 @@ import {
   standingGrant,
 } from "./entries.ts";
 import { type Grant, type User, updatedUser } from "./grant.ts";
-import { isExternalUsername } from "./identifiers.ts";
 import { decide, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
+  isExternalUsername,
   mayGrant,
+  obstacleOf,
   outranks,
   type Role,
+  type Subject,
   widestRole,
 } from "./roles.ts";
 import {
@@ -32,7 +34,6 @@ import {
   type UserView,
   viewUser,
 } from "./snapshot.ts";
-import { obstacleOf, type Subject } from "./subject.ts";
 
 /**
  * Who makes a change: a caller with administration rights, or the operator at the command line, who

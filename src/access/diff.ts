@@ -1,13 +1,12 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
+import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
 import { type Grant, placeOf } from "./grant.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
-import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
+import { type EntryRole, EVERY_DATABASE, obstacleOf, outranks, roleAllows } from "./roles.ts";
 import { grantsOf, LayeredMap, type Snapshot, type User } from "./snapshot.ts";
-import { obstacleOf } from "./subject.ts";
 
 /** The deciding entry for a place in one state. Nothing applies if `entry` is undefined. */
 interface Standing {

@@ -1,4 +1,4 @@
-import type { PermissionClass } from "../query/permissions.ts";
+import type { PermissionClass } from "../query/query.ts";
 import type { Writable } from "../toml/values.ts";
 import type { EntryRole } from "./roles.ts";
 

@@ -3,8 +3,7 @@ import type { OperationDetail } from "../query/operation-detail.ts";
 import type { Position } from "../query/operation-draft.ts";
 import type { Operation } from "../query/operation-types.ts";
 import { isOperationName, type OperationName } from "../query/operations.ts";
-import type { PermissionClass } from "../query/permissions.ts";
-import type { Access, Query } from "../query/query.ts";
+import type { Access, PermissionClass, Query } from "../query/query.ts";
 import { FoldedNames } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
 import { extentOf, judgePins, LimitTally, limitersOf } from "./query-limits.ts";
@@ -24,6 +23,7 @@ import {
   type QueryDecision,
   type WantedRight,
 } from "./rights.ts";
+import type { Subject } from "./roles.ts";
 import {
   conditionText,
   filterOf,
@@ -33,7 +33,6 @@ import {
   type ResolvedCondition,
 } from "./row-filter.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
-import type { Subject } from "./subject.ts";
 
 interface DecidedTable {
   readonly table: string;

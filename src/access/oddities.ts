@@ -3,9 +3,8 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
 import { type Boundary, type Grant, type Limits, placeOf, type RowCondition } from "./grant.ts";
-import { isExternalUsername } from "./identifiers.ts";
 import { boundaryName, otherSpellingOf } from "./rights.ts";
-import { roleAllows } from "./roles.ts";
+import { isExternalUsername, roleAllows } from "./roles.ts";
 import { attributeReference } from "./row-filter.ts";
 import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
 

@@ -4,7 +4,6 @@ import { decodeSteps, holdsBytes, readGuardedBytes } from "../files/guarded.ts";
 import { outline, type Statement } from "../toml/outline.ts";
 import { parseToml, TomlSyntaxError } from "../toml/values.ts";
 import type { Boundary, Grant, User } from "./grant.ts";
-import { isExternalUsername } from "./identifiers.ts";
 import {
   type AccessRecord,
   type AccessRecords,
@@ -19,6 +18,7 @@ import {
   type TableName,
   tableOf,
 } from "./records.ts";
+import { isExternalUsername } from "./roles.ts";
 import {
   type AccessIndex,
   changeIndex,

@@ -1,5 +1,4 @@
-import type { PermissionClass } from "../query/permissions.ts";
-import type { Query } from "../query/query.ts";
+import type { PermissionClass, Query } from "../query/query.ts";
 import { DatabaseGrants, lastingGrant, standingGrant } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
 import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
@@ -23,9 +22,15 @@ import {
   type QueryOrigin,
   type Reason,
 } from "./rights.ts";
-import { type EntryRole, EVERY_DATABASE, roleAllows } from "./roles.ts";
+import {
+  type EntryRole,
+  EVERY_DATABASE,
+  judgeName,
+  judgeToken,
+  roleAllows,
+  type Subject,
+} from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
-import { judgeName, judgeToken, type Subject } from "./subject.ts";
 
 function deny(reason: Reason, role?: EntryRole, entry?: string): Decision {
   return { allowed: false, reason, role, entry };

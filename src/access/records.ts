@@ -1,6 +1,6 @@
 import { quoteName } from "../json/fault.ts";
 import { columnNamePattern, plainNamePattern } from "../query/names.ts";
-import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
+import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { askWhether, didYouMean, suggestion } from "../suggestion.ts";
 import type { Writable } from "../toml/values.ts";
 import {
@@ -12,9 +12,15 @@ import {
   rowComparisons,
   type User,
 } from "./grant.ts";
-import { isDatabaseOrEvery, isEmail, isExternalUsername, isUsername } from "./identifiers.ts";
 import { parsePasswordHash } from "./password-hash.ts";
-import { type EntryRole, roles } from "./roles.ts";
+import {
+  type EntryRole,
+  isDatabaseOrEvery,
+  isEmail,
+  isExternalUsername,
+  isUsername,
+  roles,
+} from "./roles.ts";
 import {
   attributeReference,
   attributesForm,

@@ -1,4 +1,4 @@
-import type { PermissionClass } from "../query/permissions.ts";
+import type { PermissionClass } from "../query/query.ts";
 import {
   DatabaseGrants,
   entriesIn,
@@ -15,9 +15,15 @@ import type {
   RateLimit,
   RowComparison,
 } from "./grant.ts";
-import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
+import {
+  type EntryRole,
+  EVERY_DATABASE,
+  judgeName,
+  outranks,
+  roleAllows,
+  type Subject,
+} from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
-import { judgeName, type Subject } from "./subject.ts";
 
 /** The entry that decides on a table, or on the whole database. */
 export interface DecidingEntry {

@@ -1,4 +1,7 @@
-import type { PermissionClass } from "../query/permissions.ts";
+import { isPlainName } from "../query/names.ts";
+import type { PermissionClass } from "../query/query.ts";
+import type { Denial } from "./rights.ts";
+import type { Snapshot } from "./snapshot.ts";
 
 /** Widest first. */
 export const roles = ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"] as const;
@@ -54,4 +57,78 @@ export function widestRole(some: Iterable<{ readonly role: EntryRole }>): Role |
  */
 export function mayGrant(role: EntryRole, target: EntryRole): boolean {
   return role === "Owner" || (role === "DbAdmin" && outranks(role, target));
+}
+
+export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+export const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+
+/**
+ * True for the name of a local user: 1 to 64 of letters, digits, `.`, `_`, `-`, `@`, but not `.` or
+ * `..`.
+ */
+export function isUsername(text: unknown): text is string {
+  return typeof text === "string" && username.test(text);
+}
+
+/** True for a user of an external authorization server, written `<prefix>:<username>`. */
+export function isExternalUsername(text: unknown): text is string {
+  return typeof text === "string" && externalUsername.test(text);
+}
+
+export function isDatabaseOrEvery(text: unknown): text is string {
+  return text === EVERY_DATABASE || (typeof text === "string" && isPlainName(text));
+}
+
+/** True for an email address of at most 254 printable characters. */
+export function isEmail(text: unknown): text is string {
+  return (
+    typeof text === "string" &&
+    text.length > 0 &&
+    text.length <= 254 &&
+    text.isWellFormed() &&
+    !/\p{Cc}/u.test(text)
+  );
+}
+
+/** A caller: the user, and the database that the token is limited to (`*` for no limit). */
+export interface Subject {
+  readonly username: string;
+  readonly tokenDatabase: string;
+  /** True if the token is read-only. */
+  readonly tokenReadOnly?: boolean;
+}
+
+/** Why a token denies a right on a database, regardless of the user's entries. */
+export function judgeToken(
+  { tokenDatabase, tokenReadOnly }: Subject,
+  permission: PermissionClass,
+  database: string,
+): Denial | undefined {
+  if (tokenDatabase !== EVERY_DATABASE && tokenDatabase !== database) return "token_database";
+  return tokenReadOnly === true && permission !== "SELECT" ? "token_read_only" : undefined;
+}
+
+/** As `judgeToken`, and denies a database that the file spells in another case. */
+export function judgeName(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+): Denial | undefined {
+  const known = snapshot.databases.get(database.toLowerCase());
+  const isOther = known !== undefined && known !== database;
+  return (
+    judgeToken(subject, permission, database) ?? (isOther ? "database_case_mismatch" : undefined)
+  );
+}
+
+/** Why a user is denied everything, regardless of entries. Undefined if nothing prevents access. */
+export function obstacleOf(
+  { users }: Snapshot,
+  username: string,
+): "user_not_found" | "user_disabled" | undefined {
+  const user = users.get(username);
+  // External users need no record: their own authorization server knows them.
+  if (user === undefined && !isExternalUsername(username)) return "user_not_found";
+  return user?.disabled ? "user_disabled" : undefined;
 }

@@ -10,7 +10,6 @@ import {
 } from "./entries.ts";
 import { type EntryView, viewEntry } from "./entry-view.ts";
 import type { Boundary, Grant, User } from "./grant.ts";
-import { isExternalUsername } from "./identifiers.ts";
 import {
   type AccessRecord,
   type AccessRecords,
@@ -20,7 +19,7 @@ import {
   type TableName,
   tableOf,
 } from "./records.ts";
-import { EVERY_DATABASE } from "./roles.ts";
+import { EVERY_DATABASE, isExternalUsername } from "./roles.ts";
 
 export type { Grant, User } from "./grant.ts";
 

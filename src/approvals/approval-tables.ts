@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { z } from "zod";
-import { permissionClasses } from "../query/permissions.ts";
+import { permissionClasses } from "../query/query.ts";
 import {
   type Approval,
   type ApprovalCounts,

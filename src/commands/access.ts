@@ -11,8 +11,8 @@ import { parseSteps } from "../access/parse.ts";
 import { decidePlace, type PlaceDecision, waysTo } from "../access/policy.ts";
 import { entryRoles } from "../access/records.ts";
 import type { Decision } from "../access/rights.ts";
+import { obstacleOf } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
-import { obstacleOf } from "../access/subject.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
@@ -21,11 +21,7 @@ import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/qu
 import { keepSpelling } from "../json/document.ts";
 import { batchKey } from "../query/grammar.ts";
 import { definitions, permissionsOfAll } from "../query/operations.ts";
-import {
-  isPermissionClass,
-  type PermissionClass,
-  permissionClasses,
-} from "../query/permissions.ts";
+import { isPermissionClass, type PermissionClass, permissionClasses } from "../query/query.ts";
 import { counted, didYouMean } from "../suggestion.ts";
 import { lineLocator } from "../toml/outline.ts";
 import { parseToml } from "../toml/values.ts";

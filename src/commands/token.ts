@@ -1,6 +1,5 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { isExternalUsername } from "../access/identifiers.ts";
-import { EVERY_DATABASE } from "../access/roles.ts";
+import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { type Configuration, LONGEST_TOKEN_SECONDS } from "../config/schema.ts";

@@ -11,7 +11,7 @@ import {
 } from "../access/administration.ts";
 import { readAttribute, viewAttributes } from "../access/entry-view.ts";
 import { type Attributes, type User, updatedUser } from "../access/grant.ts";
-import { isEmail, isExternalUsername, isUsername } from "../access/identifiers.ts";
+import { isEmail, isExternalUsername, isUsername } from "../access/roles.ts";
 import {
   blankUser,
   emptySnapshot,

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { fieldNames, operationKeys } from "../query/grammar.ts";
 import { plainNameRule, wholePlainName } from "../query/names.ts";
-import { isPermissionClass, permissionClasses } from "../query/permissions.ts";
+import { isPermissionClass, permissionClasses } from "../query/query.ts";
 import {
   isAddressOrNetwork,
   isAppScheme,

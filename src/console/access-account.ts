@@ -5,10 +5,15 @@ import {
   planSetPassword,
   requireAdministrator,
 } from "../access/administration.ts";
-import { isDatabaseOrEvery, isEmail, isUsername } from "../access/identifiers.ts";
-import { isRole, roles } from "../access/roles.ts";
+import {
+  isDatabaseOrEvery,
+  isEmail,
+  isRole,
+  isUsername,
+  roles,
+  type Subject,
+} from "../access/roles.ts";
 import { blankUser, type Snapshot } from "../access/snapshot.ts";
-import type { Subject } from "../access/subject.ts";
 import { hashClientOf } from "../identity/login.ts";
 import { hashPassword } from "../identity/password.ts";
 import { html, nothing } from "../pages/html.ts";

@@ -1,9 +1,8 @@
 import { manageableBy } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import type { Grant, User } from "../access/grant.ts";
-import { isExternalUsername } from "../access/identifiers.ts";
 import { decidingEntry } from "../access/rights.ts";
-import { type EntryRole, EVERY_DATABASE } from "../access/roles.ts";
+import { type EntryRole, EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import { firstNames } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { type Html, html, nothing } from "../pages/html.ts";

@@ -4,7 +4,8 @@ import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
-import { createFormGuard, html } from "../pages/html.ts";
+import { checkPassword } from "../identity/login.ts";
+import { createFormGuard, explainLogin, html, loginError, loginFields } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { check, showAccess, showCheck, showUser } from "./access.ts";
 import { act, addUser, showAct, showNew } from "./access-account.ts";
@@ -12,23 +13,125 @@ import { endEntry, putEntry, showEnd, showEntry } from "./access-entry.ts";
 import { AccessHistory } from "./access-history.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
-import { type ConsolePage, renderConsolePage } from "./frame.ts";
+import { type ConsolePage, hidden, renderConsolePage } from "./frame.ts";
 import type { ConsoleOptions } from "./options.ts";
 import { showOverview } from "./overview.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
 import { Sessions } from "./sessions.ts";
-import { getSignIn, postSignIn, postSignOut, sessionOf, signInFormOf } from "./sign-in.ts";
 import { showState } from "./state.ts";
 import { consoleStyle, icon } from "./style.ts";
 import * as guards from "./visit.ts";
 import {
+  browserCookie,
   type Console,
   type ConsoleEnv,
   type ConsoleRequest,
   formNameOf,
+  sessionCookie,
   type Visitor,
   visitorOf,
 } from "./visit.ts";
+
+/** A path of this console with its query; nothing that a browser could resolve to another site. */
+const ownPath = /^\/(?![/\\])[\w/.@%?=&*:+-]*$/;
+
+function nextOf(given: string | undefined): string {
+  return given !== undefined && ownPath.test(given) ? given : "/";
+}
+
+function signInFormOf(browser: string): string {
+  return `console-sign-in:${browser}`;
+}
+
+interface Attempt {
+  readonly username: string;
+  readonly next: string;
+  readonly refusal?: Refusal;
+}
+
+function showSignIn(c: ConsoleRequest, { username, next, refusal }: Attempt): Response {
+  const { guard, options } = c.var;
+  const browser = browserCookie.read(c) || randomBytes(32).toString("base64url");
+  browserCookie.keep(c, browser);
+  const error = refusal && explainLogin(refusal);
+  const csrf = guard.tokenFor(signInFormOf(browser));
+  const page = renderConsolePage(
+    {
+      title: error === undefined ? "Sign in" : "Error: sign in",
+      content: html`<h1>Sign in</h1>
+${loginError(error)}
+<form method="post" action="/sign-in">
+${hidden("csrf", csrf)}${hidden("next", next)}
+${loginFields(username, error)}
+<div class="actions"><button class="primary">Sign in</button></div>
+</form>
+<p class="quiet after">This is the console of the gateway at <bdi>${options.gatewayUrl}</bdi>. Whoever has a password there sees and ends their own sessions and apps here; administrators and owners also see who may do what.</p>
+<details class="quiet"><summary>Cannot sign in?</summary>
+<ul>
+<li>The first start of a gateway makes the administrator <code>admin</code>, and prints its password or leaves it in the file <code>initial_admin_password</code>.</li>
+<li>A password that is lost is set anew on the gateway's machine: <code>gatehouse user password &lt;name&gt;</code>.</li>
+<li>Users of another authorization server have no password here, and so no console.</li>
+</ul></details>`,
+    },
+    undefined,
+  );
+  if (refusal?.retryAfter !== undefined) c.header("Retry-After", String(refusal.retryAfter));
+  if (refusal?.status === 429 || refusal?.status === 503) return c.html(page, refusal.status);
+  return c.html(page, refusal === undefined ? 200 : 401);
+}
+
+/** `GET /sign-in`: the form; redirects a visitor who is already signed in. */
+function getSignIn(c: ConsoleRequest): Response {
+  const next = nextOf(c.req.query("next"));
+  if (c.var.session !== undefined) return c.redirect(next, 303);
+  return showSignIn(c, { username: "", next });
+}
+
+/** `POST /sign-in`: logs in through the gateway and replaces the browser's old session. */
+async function postSignIn(c: ConsoleRequest): Promise<Response> {
+  const { options, sessions, form, session: old } = c.var;
+  const [username = "", password = ""] = [form.get("username"), form.get("password")];
+  const next = nextOf(form.get("next"));
+  const origin = options.originOf(c.env.incoming);
+  // An unknown username may be a password typed into the wrong field.
+  const known = options.access.snapshot.users.has(username) ? username : undefined;
+  const event = { user: known, address: origin.address };
+  try {
+    const user = await checkPassword(options.login, username, password, origin);
+    options.onEvent("console_login", { ...event, outcome: "allowed" }, "info");
+    if (old !== undefined) await sessions.end(old.tokenId);
+    const userAgent = (c.req.header("user-agent") ?? "").slice(0, 256);
+    sessionCookie.keep(c, await sessions.open(user, { address: origin.address, userAgent }));
+    return c.redirect(next, 303);
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    options.onEvent("console_login", { ...event, outcome: error.code }, "warn");
+    return showSignIn(c, { username, next, refusal: error });
+  }
+}
+
+/** `POST /sign-out`: ends the session, even if the browser keeps the cookie. */
+async function postSignOut(c: ConsoleRequest): Promise<Response> {
+  const { sessions, options, session } = c.var;
+  if (session !== undefined) {
+    await sessions.end(session.tokenId);
+    const { address } = options.originOf(c.env.incoming);
+    options.onEvent("console_logout", { user: session.username, address }, "info");
+  }
+  sessionCookie.drop(c);
+  return c.redirect("/sign-in", 303);
+}
+
+/** True for a page that refreshes itself, which must not keep a session alive. */
+function isRefresh(c: ConsoleRequest): boolean {
+  return c.req.method === "GET" && c.req.query("refresh") === "auto";
+}
+
+/** The browser's session, unless it has ended. */
+async function sessionOf(c: ConsoleRequest) {
+  const secret = sessionCookie.read(c);
+  return secret === undefined ? undefined : c.var.sessions.use(secret, isRefresh(c));
+}
 
 /** The name to which this visitor's forms are bound. */
 function expectedForm(c: ConsoleRequest): string {

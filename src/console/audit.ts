@@ -15,7 +15,7 @@ import type {
 import type { SummaryQuestion } from "../observe/audit-summary.ts";
 import { type Html, html, nothing } from "../pages/html.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
-import type { PermissionClass } from "../query/permissions.ts";
+import type { PermissionClass } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, mayGrantTo } from "./changes.ts";
 import { type ConsolePage, type Fields, failureNote, heading, pathOf, table } from "./frame.ts";

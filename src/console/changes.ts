@@ -1,10 +1,9 @@
 import { manageableBy } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { limitsInWords } from "../access/entry-view.ts";
-import { isExternalUsername } from "../access/identifiers.ts";
 import type { Change } from "../access/record-change.ts";
+import { isExternalUsername, type Subject } from "../access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
-import type { Subject } from "../access/subject.ts";
 import { identify } from "../identity/authenticate.ts";
 import { checkPassword } from "../identity/login.ts";
 import { explainLogin } from "../pages/html.ts";

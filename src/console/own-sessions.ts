@@ -1,5 +1,5 @@
 import { requireSelfOrAdministrator } from "../access/administration.ts";
-import { isExternalUsername } from "../access/identifiers.ts";
+import { isExternalUsername } from "../access/roles.ts";
 import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
 import { describeClient } from "../oauth/server/login.ts";
 import { identityOf, type KnownClient, permission } from "../oauth/server/pages/page.ts";

@@ -1,19 +1,64 @@
+import * as z from "zod";
+import {
+  manageableBy,
+  maySeeGrants,
+  planAddUser,
+  planGrant,
+  planPatchUser,
+  planRemoveUser,
+  planRevoke,
+  planSetPassword,
+  requireManager,
+  requireSelfOrAdministrator,
+} from "../access/administration.ts";
+import { type EntryPlace, readEntry, viewEntry } from "../access/entry-view.ts";
 import { type Change, endsTokens } from "../access/record-change.ts";
-import type { Snapshot } from "../access/snapshot.ts";
-import type { Subject } from "../access/subject.ts";
-import { type Caller, identify } from "../identity/authenticate.ts";
+import { entryKeys } from "../access/records.ts";
+import {
+  EVERY_DATABASE,
+  isDatabaseOrEvery,
+  isEmail,
+  isExternalUsername,
+  isRole,
+  isUsername,
+  type Subject,
+} from "../access/roles.ts";
+import {
+  accessList,
+  blankUser,
+  firstNames,
+  type Snapshot,
+  unrecordedUsers,
+  viewUser,
+} from "../access/snapshot.ts";
+import { issuerPrefixes } from "../config/schema.ts";
+import { runCooperatively } from "../cooperative-scheduling.ts";
+import { type Caller, credentialOf, identify } from "../identity/authenticate.ts";
+import { checkPassword, hashClientOf, logIn } from "../identity/login.ts";
+import { hashPassword } from "../identity/password.ts";
+import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
+import { sendList, sendSuccess } from "./answer.ts";
+import { parseBody, SMALL_BODY_BYTES } from "./body.ts";
 import { describeChanges } from "./change-records.ts";
-import type { Exchange } from "./exchange.ts";
+import { type Exchange, nobody } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+import {
+  databaseParameter,
+  entryTableParameter,
+  readPage,
+  usernameParameter,
+} from "./parameters.ts";
+import { loginOrigin } from "./peer.ts";
+import type { Endpoint } from "./route.ts";
 
-export interface ActingCaller {
+interface ActingCaller {
   readonly caller: Caller;
   readonly actor: Subject;
 }
 
 /** @throws Refusal `unauthenticated` if the request has no caller */
-export function requireCaller({ authenticated }: Exchange): ActingCaller {
+function requireCaller({ authenticated }: Exchange): ActingCaller {
   const { caller, subject } = authenticated;
   if (caller === undefined || subject === undefined) throw new Refusal("unauthenticated");
   return { caller, actor: subject };
@@ -29,7 +74,7 @@ export function requireCaller({ authenticated }: Exchange): ActingCaller {
  * @returns the snapshot as written
  * @throws Refusal from `plan`, or if the file or the revocations cannot be changed
  */
-export async function changeAccess(
+async function changeAccess(
   gateway: Gateway,
   exchange: Exchange,
   plan: (current: Snapshot, actor: Subject) => readonly Change[],
@@ -62,3 +107,314 @@ export async function changeAccess(
   ];
   return written;
 }
+
+const newUser = z.strictObject({
+  username: z.string(),
+  email: z.string().nullish(),
+  password: z.string(),
+  role: z.string(),
+  database: z.string().optional(),
+});
+
+const patch = z
+  .strictObject({ email: z.string().nullish(), disabled: z.boolean().optional() })
+  .refine((fields) => Object.keys(fields).length > 0, "email or disabled must be given");
+
+function readUser({ configuration, passwordRule }: Gateway, body: Buffer) {
+  const { default_database: defaultDatabase } = configuration.auth;
+  const { username, email, password, role, database = defaultDatabase } = parseBody(body, newUser);
+  if (!isUsername(username)) throw new Refusal("invalid_username");
+  if (email != null && !isEmail(email)) throw new Refusal("invalid_email");
+  if (!isRole(role)) throw new Refusal("invalid_role");
+  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
+  passwordRule(password);
+  return { username, email: email ?? undefined, password, grant: { database, role } };
+}
+
+export const createUser: Endpoint = {
+  authentication: "administration",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const { username, email, password, grant } = readUser(gateway, body);
+    const record = { ...blankUser(username), email };
+    // Authorized before the password is hashed, so that unauthorized callers cannot cause that
+    // work.
+    planAddUser(gateway.access.snapshot, requireCaller(exchange).actor, record, grant);
+    const { hashing, costs } = gateway.login;
+    const client = hashClientOf(
+      loginOrigin(exchange.peer, exchange.request),
+      exchange.authenticated.username,
+    );
+    const passwordHash = await hashing.run([costs], client, (derive) =>
+      hashPassword(password, costs, { derive }),
+    );
+    const user = { ...record, passwordHash };
+    const snapshot = await changeAccess(gateway, exchange, (current, actor) =>
+      planAddUser(current, actor, user, grant),
+    );
+    sendSuccess(exchange, 201, { user: viewUser(snapshot, user) });
+  },
+};
+
+export const listUsers: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const { limit, after } = readPage(exchange);
+    const { snapshot } = gateway.access;
+    const { isManageable, view } = manageableBy(snapshot, requireCaller(exchange).actor);
+    // One more item than the limit shows whether there is another page.
+    const recorded = await runCooperatively(
+      firstNames(snapshot.users, limit + 1, after, isManageable),
+    );
+    const unrecorded = new Map(
+      unrecordedUsers(snapshot).map((name) => [name, { username: name }] as const),
+    );
+    const external = await runCooperatively(firstNames(unrecorded, limit + 1, after, isManageable));
+    const names = [...recorded, ...external].sort();
+    const page = names.slice(0, limit);
+    const users = page.values().map((name) => view(snapshot.users.get(name) ?? blankUser(name)));
+    exchange.verdict.allow();
+    await sendList(exchange, "users", users, names.length > limit ? { next: page.at(-1) } : {});
+  },
+};
+
+export const patchUser: Endpoint = {
+  authentication: "administration",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const username = usernameParameter(exchange);
+    const fields = parseBody(body, patch);
+    if (fields.email != null && !isEmail(fields.email)) throw new Refusal("invalid_email");
+    const snapshot = await changeAccess(
+      gateway,
+      exchange,
+      (current, actor) =>
+        planPatchUser(current, actor, username, fields, issuerPrefixes(gateway.configuration)),
+      fields.disabled === undefined ? undefined : username,
+    );
+    const user = snapshot.users.get(username) ?? blankUser(username);
+    sendSuccess(exchange, 200, { user: viewUser(snapshot, user) });
+  },
+};
+
+/** `DELETE /api/users/<u>`: removes the user with all grants and revokes the user's tokens. */
+export const deleteUser: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const username = usernameParameter(exchange);
+    await changeAccess(
+      gateway,
+      exchange,
+      (current, actor) => planRemoveUser(current, actor, username),
+      username,
+    );
+    sendSuccess(exchange, 200, {});
+  },
+};
+
+const shape = z.strictObject({
+  role: z.string(),
+  ...Object.fromEntries(
+    Object.keys(entryKeys)
+      .filter((key) => key !== "tables")
+      .map((key) => [key, z.unknown().optional()]),
+  ),
+});
+
+function placeOf(exchange: Exchange): EntryPlace {
+  const username = usernameParameter(exchange);
+  const database = databaseParameter(exchange, [EVERY_DATABASE]);
+  return { username, database, table: entryTableParameter(exchange) };
+}
+
+/**
+ * The grants that `actor` may see, followed by undefined after each user so that long scans can
+ * yield.
+ */
+function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | undefined> {
+  for (const username of snapshot.grants.keys()) {
+    for (const entry of accessList(snapshot, username)) {
+      if (maySeeGrants(snapshot, actor, entry.database)) yield { username, ...entry };
+    }
+    yield undefined;
+  }
+}
+
+export const listAccess: Endpoint = {
+  authentication: "administration",
+  handle(gateway, exchange) {
+    const { snapshot } = gateway.access;
+    const { actor } = requireCaller(exchange);
+    requireManager(snapshot, actor);
+    exchange.verdict.allow();
+    return sendList(exchange, "access", visibleGrants(snapshot, actor));
+  },
+};
+
+/** `PUT /api/access/<u>/<database>[/<table or pattern>]`: creates or replaces a grant. */
+export const putAccess: Endpoint = {
+  authentication: "administration",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const place = placeOf(exchange);
+    const grant = readEntry(place, parseBody(body, shape));
+    await changeAccess(gateway, exchange, (current, actor) => planGrant(current, actor, grant));
+    sendSuccess(exchange, 200, { access: [{ username: place.username, ...viewEntry(grant) }] });
+  },
+};
+
+/** `DELETE` of the same paths: removes the grant, whatever its content. */
+export const deleteAccess: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const { username, database, table } = placeOf(exchange);
+    await changeAccess(gateway, exchange, (current, actor) =>
+      planRevoke(current, actor, username, database, table),
+    );
+    sendSuccess(exchange, 200, {});
+  },
+};
+
+const credentials = z.strictObject({
+  username: z.string(),
+  password: z.string(),
+  database: z.string().optional(),
+});
+
+/** The username for the audit. Text that is not the name of a user may be a mistyped password. */
+function auditAttempt(gateway: Gateway, exchange: Exchange, username: string): void {
+  const operation = {
+    operation: "login",
+    database: "",
+    tables: [],
+    role: undefined,
+    entry: undefined,
+  };
+  exchange.verdict.ask([operation]);
+  if (gateway.access.snapshot.users.has(username)) {
+    exchange.authenticated = { ...nobody, username };
+  }
+}
+
+export const login: Endpoint = {
+  authentication: "public",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const { username, password, database } = parseBody(body, credentials);
+    // `*` means the same as no database.
+    const limit = database === EVERY_DATABASE ? undefined : database;
+    if (limit !== undefined && !isPlainName(limit)) throw new Refusal("invalid_database");
+    auditAttempt(gateway, exchange, username);
+    const request = { username, password, database: limit };
+    const origin = loginOrigin(exchange.peer, exchange.request);
+    const { token, expiresIn } = await logIn(gateway.login, request, origin);
+    exchange.verdict.allow();
+    sendSuccess(exchange, 200, { token, expires_in: expiresIn });
+  },
+};
+
+export const me: Endpoint = {
+  authentication: "administration",
+  handle(gateway, exchange) {
+    const { caller } = requireCaller(exchange);
+    const { user, token } = caller;
+    const access = accessList(gateway.access.snapshot, user.username).filter(
+      ({ database }) =>
+        token.database === EVERY_DATABASE ||
+        database === token.database ||
+        database === EVERY_DATABASE,
+    );
+    exchange.verdict.allow();
+    sendSuccess(exchange, 200, {
+      user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
+      token: { expires: token.expiresAt, database: token.database },
+      access,
+    });
+  },
+};
+
+export const logout: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const { caller } = requireCaller(exchange);
+    await gateway.revocations.revokeToken(caller.token);
+    exchange.verdict.allow();
+    const { username: user, tokenId: token } = caller.token;
+    exchange.verdict.changes = [{ change: "token revoked", user, token }];
+    sendSuccess(exchange, 200, {});
+  },
+};
+
+function requireMayRevokeTokens(snapshot: Snapshot, actor: Subject, username: string): void {
+  requireSelfOrAdministrator(snapshot, actor, username);
+  // External users can have tokens without a record.
+  const isKnown = snapshot.users.has(username) || isExternalUsername(username);
+  if (!isKnown) throw new Refusal("user_not_found");
+}
+
+/** `DELETE /api/users/<u>/tokens`: revokes all tokens that the user has now. */
+export const revokeTokens: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const username = usernameParameter(exchange);
+    const { actor } = requireCaller(exchange);
+    requireMayRevokeTokens(gateway.access.snapshot, actor, username);
+    await gateway.revocations.revokeUser(username);
+    exchange.verdict.allow();
+    exchange.verdict.changes = [{ change: "tokens revoked", user: username }];
+    sendSuccess(exchange, 200, {});
+  },
+};
+
+const passwords = z.strictObject({
+  old_password: z.string().optional(),
+  new_password: z.string(),
+});
+
+function requireMayChange(snapshot: Snapshot, actor: Subject, username: string): void {
+  requireSelfOrAdministrator(snapshot, actor, username);
+  planSetPassword(snapshot, username, "");
+}
+
+/** `PUT /api/users/<u>/password`: also revokes all tokens issued with the old password. */
+export const changePassword: Endpoint = {
+  authentication: "administration",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    const username = usernameParameter(exchange);
+    const { old_password: oldPassword, new_password: newPassword } = parseBody(body, passwords);
+    gateway.passwordRule(newPassword);
+    const { actor } = requireCaller(exchange);
+    const isOwn = username === actor.username;
+    if (isOwn && oldPassword === undefined) {
+      throw new Refusal("invalid_body", {
+        message: "Invalid request body: old_password is missing",
+      });
+    }
+    requireMayChange(gateway.access.snapshot, actor, username);
+
+    const origin = loginOrigin(exchange.peer, exchange.request);
+    let verified: string | undefined;
+    if (oldPassword !== undefined) {
+      const user = await checkPassword(gateway.login, username, oldPassword, origin);
+      verified = credentialOf(user);
+    }
+    const { hashing, costs } = gateway.login;
+    const passwordHash = await hashing.run(
+      [costs],
+      hashClientOf(origin, exchange.authenticated.username),
+      (derive) => hashPassword(newPassword, costs, { derive }),
+    );
+    const plan = (current: Snapshot, subject: Subject) => {
+      requireMayChange(current, subject, username);
+      // The verified password must still be the one on file. Its hash may have been upgraded to a
+      // higher cost.
+      const user = current.users.get(username);
+      const isStale = verified !== undefined && (!user || credentialOf(user) !== verified);
+      if (isStale) throw new Refusal("credentials_invalid");
+      return planSetPassword(current, username, passwordHash);
+    };
+    await changeAccess(gateway, exchange, plan, username);
+    sendSuccess(exchange, 200, {});
+  },
+};

@@ -1,6 +1,6 @@
 import { maySeeGrants } from "../access/administration.ts";
 import { seeTable, whyUnseen } from "../access/policy.ts";
-import type { Subject } from "../access/subject.ts";
+import type { Subject } from "../access/roles.ts";
 import type { SchemaNames } from "../console/options.ts";
 import { Refusal } from "../refusal.ts";
 import { fieldLines } from "../upstream/query-form.ts";

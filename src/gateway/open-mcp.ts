@@ -17,9 +17,8 @@ import {
   mayBeNarrowed,
   type QueryOrigin,
 } from "../access/rights.ts";
-import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
+import { EVERY_DATABASE, roleAllows, type Subject } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
-import type { Subject } from "../access/subject.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
@@ -33,7 +32,7 @@ import { openSigningKeys } from "../oauth/server/tokens.ts";
 import type { AuditLevel } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
-import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
+import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import { commonHeaders } from "./answer.ts";

@@ -1,5 +1,5 @@
-import { isExternalUsername, isUsername } from "../access/identifiers.ts";
 import { tablePattern } from "../access/records.ts";
+import { isExternalUsername, isUsername } from "../access/roles.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";

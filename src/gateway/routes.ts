@@ -2,22 +2,26 @@ import type { Configuration } from "../config/schema.ts";
 import { setHeaders } from "../mcp/json-rpc.ts";
 import { metadataPaths } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
-import { metadataPath } from "./authentication.ts";
-import { SMALL_BODY_BYTES } from "./body.ts";
-import type { Exchange } from "./exchange.ts";
-import type { Gateway } from "./gateway.ts";
-import { changePassword, login, logout, me, revokeTokens } from "./handlers/account.ts";
-import { configuredRoute } from "./handlers/configured.ts";
-import { healthz, jwks, protectedResource, readyz } from "./handlers/public.ts";
 import {
+  changePassword,
   createUser,
   deleteAccess,
   deleteUser,
   listAccess,
   listUsers,
+  login,
+  logout,
+  me,
   patchUser,
   putAccess,
-} from "./handlers/users.ts";
+  revokeTokens,
+} from "./administration.ts";
+import { metadataPath } from "./authentication.ts";
+import { SMALL_BODY_BYTES } from "./body.ts";
+import { configuredRoute } from "./configured-routes.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+import { healthz, jwks, protectedResource, readyz } from "./public-routes.ts";
 import { databases, query, table, tables } from "./query.ts";
 import type { Endpoint, Route } from "./route.ts";
 import { cutWhenStalled, guardStream } from "./stream-limits.ts";

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { open } from "node:fs/promises";
 import path from "node:path";
 import * as z from "zod";
-import { isExternalUsername, isUsername } from "../access/identifiers.ts";
+import { isExternalUsername, isUsername } from "../access/roles.ts";
 import { forgettableBefore, steadySeconds } from "../clock.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";

@@ -1,6 +1,6 @@
 import ipaddr from "ipaddr.js";
 import RateLimiterMemory from "rate-limiter-flexible/lib/RateLimiterMemory.js";
-import { isUsername } from "../access/identifiers.ts";
+import { isUsername } from "../access/roles.ts";
 import { Refusal } from "../refusal.ts";
 import { RecentLogins } from "./hashing.ts";
 

@@ -1,9 +1,16 @@
 import { type KeyObject, randomUUID } from "node:crypto";
 import { SignJWT } from "jose/jwt/sign";
 import { entriesIn } from "../access/entries.ts";
-import { isDatabaseOrEvery, isExternalUsername, isUsername } from "../access/identifiers.ts";
 import { decide } from "../access/policy.ts";
-import { EVERY_DATABASE, isRole, type Role, widestRole } from "../access/roles.ts";
+import {
+  EVERY_DATABASE,
+  isDatabaseOrEvery,
+  isExternalUsername,
+  isRole,
+  isUsername,
+  type Role,
+  widestRole,
+} from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import type { TokenMetrics } from "../observe/component-metrics.ts";

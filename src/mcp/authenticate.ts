@@ -1,6 +1,6 @@
 import { decodeJwt } from "jose/jwt/decode";
+import type { Subject } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
-import type { Subject } from "../access/subject.ts";
 import { epochSeconds } from "../clock.ts";
 import { identify, readBearerToken } from "../identity/authenticate.ts";
 import type { Revocations } from "../identity/revocations.ts";

@@ -8,7 +8,7 @@ import {
   jwtVerify,
 } from "jose";
 import * as z from "zod";
-import { isUsername } from "../access/identifiers.ts";
+import { isUsername } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import { isConfidential } from "../config/addresses.ts";
 import type { Configuration } from "../config/schema.ts";

@@ -11,7 +11,7 @@ import {
   type OperationDefinition,
   operationNames,
 } from "./operations.ts";
-import type { PermissionClass } from "./permissions.ts";
+import type { PermissionClass } from "./query.ts";
 
 export type ConfigurablePermission = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";
 

@@ -19,7 +19,7 @@ import {
 } from "./kind.ts";
 import { ObjectShape, object } from "./object-shape.ts";
 import { MOST_GROUPS, MOST_JOINS, type OperationDraft, type Position } from "./operation-draft.ts";
-import type { PermissionClass } from "./permissions.ts";
+import type { PermissionClass } from "./query.ts";
 import type { QueryRefused } from "./refusal.ts";
 import {
   additions,

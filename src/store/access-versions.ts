@@ -2,9 +2,9 @@
 import * as z from "zod";
 import type { Author } from "../access/access-rules.ts";
 import { updatedUser, writtenAttributes } from "../access/grant.ts";
-import { isExternalUsername } from "../access/identifiers.ts";
 import { indexOf, replaceRecords } from "../access/record-change.ts";
 import type { AccessRecords, TomlTable } from "../access/records.ts";
+import { isExternalUsername } from "../access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";

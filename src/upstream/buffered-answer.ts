@@ -1,9 +1,9 @@
 import type { Times } from "../observe/times.ts";
 import { Refusal } from "../refusal.ts";
-import { asRefusal } from "./failure.ts";
 import type { Settle } from "./forward-attempt.ts";
 import type { AnswerHead, AnswerReceiver } from "./http1/answer-reader.ts";
 import type { Connection, Release } from "./http1/connection.ts";
+import { asRefusal } from "./target.ts";
 
 export interface QueryAnswer {
   readonly status: number;

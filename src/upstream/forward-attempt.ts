@@ -1,6 +1,5 @@
 import type { ServerResponse } from "node:http";
 import { Refusal } from "../refusal.ts";
-import { asRefusal } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
 import {
   type AnswerHead,
@@ -10,6 +9,7 @@ import {
   withoutLength,
 } from "./http1/answer-reader.ts";
 import { type Connection, type Release, writeTogether } from "./http1/connection.ts";
+import { asRefusal } from "./target.ts";
 
 /** Durations of complete responses in seconds, and the number of responses that were cut off. */
 interface AttemptMetrics {

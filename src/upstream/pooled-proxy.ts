@@ -1,12 +1,12 @@
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { Refusal } from "../refusal.ts";
-import { asRefusal, hasBroken } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
 import type { AnswerHead, AnswerReceiver } from "./http1/answer-reader.ts";
 import type { Connection, Release } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/connection-pool.ts";
 import { fieldLines, type RequestFields } from "./query-form.ts";
+import { asRefusal, hasBroken } from "./target.ts";
 
 /** Transforms a response body piece by piece. An exception ends the response. */
 export interface BodyFilter {

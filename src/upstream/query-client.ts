@@ -8,7 +8,6 @@ import {
   type BufferedQuery,
   type QueryAnswer,
 } from "./buffered-answer.ts";
-import { hasBroken } from "./failure.ts";
 import { FairLimiter, type Place, type Slot } from "./fair-limiter.ts";
 import {
   type AttemptLimits,
@@ -18,7 +17,7 @@ import {
 } from "./forward-attempt.ts";
 import type { Connection } from "./http1/connection.ts";
 import { ConnectionPool } from "./http1/connection-pool.ts";
-import type { UpstreamTarget } from "./target.ts";
+import { hasBroken, type UpstreamTarget } from "./target.ts";
 
 export class QueryMetrics implements UpstreamMetrics {
   readonly waits = new Times();

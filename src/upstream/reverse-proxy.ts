@@ -5,7 +5,6 @@ import { pipeline, Readable } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import { http } from "../node-http.ts";
 import { Refusal } from "../refusal.ts";
-import { asRefusal } from "./failure.ts";
 import { answerHeaders } from "./headers.ts";
 import {
   isContradictory,
@@ -14,7 +13,7 @@ import {
   RESET_CONTENT,
   withoutLength,
 } from "./http1/answer-reader.ts";
-import type { UpstreamTarget } from "./target.ts";
+import { asRefusal, type UpstreamTarget } from "./target.ts";
 
 export interface StreamForward {
   readonly request: IncomingMessage;

@@ -2,8 +2,7 @@ import t from "tap";
 import { decide, decideQuery } from "../../src/access/policy.ts";
 import type { Decision } from "../../src/access/rights.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
-import { type PermissionClass, permissionClasses } from "../../src/query/permissions.ts";
-import type { Access } from "../../src/query/query.ts";
+import { type Access, type PermissionClass, permissionClasses } from "../../src/query/query.ts";
 import { snapshotOf } from "./kit.ts";
 
 /** Who may do what, as it is promised; a column a right, in the order of `columns`. */

@@ -9,7 +9,7 @@ import { PostgresConnection } from "../../src/engine/postgres/databases.ts";
 import { planOf as planPostgres } from "../../src/engine/postgres/dialect.ts";
 import { KnownTables } from "../../src/engine/remote/known-tables.ts";
 import { Databases } from "../../src/engine/sqlite/databases.ts";
-import { planOf as planSqlite } from "../../src/engine/sqlite/operations.ts";
+import { planOf as planSqlite } from "../../src/engine/sqlite/execute.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
 import type { Select } from "../../src/query/operation-types.ts";
 

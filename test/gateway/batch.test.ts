@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
-import { Batch } from "../../src/gateway/request-pipeline.ts";
+import { Batch } from "../../src/gateway/server.ts";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { startGateway } from "../kit/gateway.ts";
 

@@ -16,7 +16,7 @@ import type { AskedRight, WhoAmI } from "../../src/mcp/tools/tool.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/server/protocol.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { Level } from "../../src/query/kind.ts";
-import type { PermissionClass } from "../../src/query/permissions.ts";
+import type { PermissionClass } from "../../src/query/query.ts";
 import { scan } from "../../src/query/scan.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { createSchemaSource, type SchemaSource } from "../../src/upstream/schema-source.ts";

@@ -2,7 +2,7 @@ import { PassThrough } from "node:stream";
 import { finished } from "node:stream/promises";
 import t from "tap";
 import { createMetrics, MetricsAggregation } from "../../src/observe/metrics.ts";
-import { passLinesOn } from "../../src/workers/worker.ts";
+import { passLinesOn } from "../../src/workers/start.ts";
 
 t.test("lines of a log are passed on whole, however they come", async (t) => {
   const source = new PassThrough();

@@ -1,5 +1,5 @@
 import t from "tap";
-import { preloads } from "../../src/workers/worker.ts";
+import { preloads } from "../../src/workers/start.ts";
 
 t.test("a worker loads what its main process was told to load, and nothing else", async (t) => {
   const loaded = ["--import", "./otel.mjs", "--import=./more.mjs", "-r", "dotenv", "--require=x"];

@@ -14,7 +14,7 @@ import { isNoTable, refused } from "../remote/failures.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { readByKeys } from "../sql/changes.ts";
-import type { Fragment } from "../sql/fragment.ts";
+import type { Fragment, Steps } from "../sql/fragment.ts";
 import {
   newTableAsReferred,
   primaryKeyOf,
@@ -37,7 +37,6 @@ import {
   type SelectPlan,
   tablesOf,
 } from "../sql/select.ts";
-import type { Steps } from "../sql/steps.ts";
 import {
   type Changed,
   type Conflict,

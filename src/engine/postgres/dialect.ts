@@ -23,7 +23,7 @@ import { databaseNotFound, isNoTable, refused } from "../remote/failures.ts";
 import { KnownTables } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
-import { ByShape, type Fragment } from "../sql/fragment.ts";
+import { ByShape, type Fragment, type ResultRow, rows, type Steps } from "../sql/fragment.ts";
 import {
   newTableAsReferred,
   primaryKeyOf,
@@ -48,7 +48,6 @@ import {
   type SelectPlan,
   tablesOf,
 } from "../sql/select.ts";
-import { type ResultRow, rows, type Steps } from "../sql/steps.ts";
 import {
   type Changed,
   type Conflict,

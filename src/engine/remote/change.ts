@@ -4,7 +4,16 @@ import type { OperationFields } from "../../query/operations.ts";
 import type { CellValue, Row } from "../../query/values.ts";
 import { parseCell } from "../parse.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
-import { ByShape, type Fragment } from "../sql/fragment.ts";
+import {
+  ByShape,
+  type Fragment,
+  type Reply,
+  type ResultRow,
+  rows as rowsOf,
+  run as runOf,
+  type Statement,
+  type Steps,
+} from "../sql/fragment.ts";
 import { digestTouched, preview, type RowChangeName } from "../sql/preview.ts";
 import {
   type Column,
@@ -16,14 +25,6 @@ import {
   type Table,
 } from "../sql/scope.ts";
 import { type SelectedTable, tableKeysOf } from "../sql/select.ts";
-import {
-  type Reply,
-  type ResultRow,
-  rows as rowsOf,
-  run as runOf,
-  type Statement,
-  type Steps,
-} from "../sql/steps.ts";
 import {
   type Changed,
   encodeRows,

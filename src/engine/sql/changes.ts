@@ -3,9 +3,8 @@ import type { Delete, Insert, Update, Upsert } from "../../query/operation-types
 import type { CellValue, Row } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { whereSql } from "./conditions.ts";
-import type { Fragment } from "./fragment.ts";
+import { type Fragment, type ResultRow, rows, run, type Steps } from "./fragment.ts";
 import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "./scope.ts";
-import { type ResultRow, rows, run, type Steps } from "./steps.ts";
 import {
   type Changed,
   type Conflict,

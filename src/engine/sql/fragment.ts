@@ -33,3 +33,54 @@ export class ByShape<Result> {
     return made;
   }
 }
+
+/** A result row in column order, with the driver's values. */
+export type ResultRow<Raw> = Readonly<Record<number, Raw | null>>;
+
+/** A statement, and whether its rows or the number of changed rows are needed. */
+export interface Statement {
+  readonly fragment: Fragment;
+  readonly wants: "rows" | "count";
+  /** True if no statement follows, whatever the reply. */
+  readonly isLast?: boolean;
+}
+
+/** The database's reply, with rows or count as requested. */
+export interface Reply<Raw> {
+  readonly rows: readonly ResultRow<Raw>[];
+  readonly count: number;
+}
+
+/**
+ * Database work written once for synchronous and asynchronous drivers: it yields statements and
+ * receives the replies.
+ */
+export type Steps<Result, Raw> = Generator<Statement, Result, Reply<Raw>>;
+
+/** Runs a fragment and returns the number of changed rows. */
+export function* run<Raw>(fragment: Fragment, isLast = false): Steps<number, Raw> {
+  return (yield { fragment, wants: "count", isLast }).count;
+}
+
+export function* rows<Raw>(fragment: Fragment): Steps<readonly ResultRow<Raw>[], Raw> {
+  return (yield { fragment, wants: "rows" }).rows;
+}
+
+/** Runs steps with a synchronous driver. @throws what they throw */
+export function takeSteps<Result, Raw>(
+  steps: Steps<Result, Raw>,
+  answer: (statement: Statement) => Reply<Raw>,
+): Result {
+  let step = steps.next();
+  while (step.done !== true) {
+    let reply: Reply<Raw>;
+    try {
+      reply = answer(step.value);
+    } catch (error) {
+      step = steps.throw(error);
+      continue;
+    }
+    step = steps.next(reply);
+  }
+  return step.value;
+}

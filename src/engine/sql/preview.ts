@@ -16,8 +16,8 @@ import {
   upsert,
 } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
+import { run, type Steps } from "./fragment.ts";
 import { cellIn } from "./scope.ts";
-import { run, type Steps } from "./steps.ts";
 import {
   type Changed,
   readPrimaryKey,

@@ -3,9 +3,8 @@ import type { Row } from "../../query/values.ts";
 import type { BytewiseColumns } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conditionSql } from "./conditions.ts";
-import type { Fragment } from "./fragment.ts";
+import { type Fragment, type ResultRow, rows, type Steps } from "./fragment.ts";
 import { type Column, type ColumnKind, columnsOf, selectedColumns, type Table } from "./scope.ts";
-import { type ResultRow, rows, type Steps } from "./steps.ts";
 import { createRowEncoder } from "./values.ts";
 
 /** A column of a changed table; the database returns its values as `Raw`. */

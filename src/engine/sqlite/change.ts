@@ -3,10 +3,16 @@ import { sql } from "kysely";
 import type { CellValue, Operation, Row } from "../../query/operation-types.ts";
 import type { BrokenKey } from "../sql/answers.ts";
 import { whereSql } from "../sql/conditions.ts";
-import type { Fragment } from "../sql/fragment.ts";
+import {
+  type Fragment,
+  type Reply,
+  rows as rowsOf,
+  type Statement,
+  type Steps,
+  takeSteps,
+} from "../sql/fragment.ts";
 import type { RowChangeName } from "../sql/preview.ts";
 import { type Column, inRow, requireDistinct, resolveColumn } from "../sql/scope.ts";
-import { type Reply, rows as rowsOf, type Statement, type Steps, takeSteps } from "../sql/steps.ts";
 import {
   type Changed,
   conflictSql,

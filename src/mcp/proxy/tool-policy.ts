@@ -2,7 +2,7 @@ import type { Decision } from "../../access/rights.ts";
 import type { Configuration } from "../../config/schema.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { memoizeLast } from "../../memoize.ts";
-import type { PermissionClass } from "../../query/permissions.ts";
+import type { PermissionClass } from "../../query/query.ts";
 import { McpRefused } from "../json-rpc.ts";
 import { type McpMessage, plainNameIn, readKnownMembers } from "../message.ts";
 

@@ -20,7 +20,7 @@ import {
   operations,
   permissionsOfAll,
 } from "../../query/operations.ts";
-import type { PermissionClass } from "../../query/permissions.ts";
+import type { PermissionClass } from "../../query/query.ts";
 
 /**
  * Keywords left out to keep schemas short. The error message explains them to a caller who violates

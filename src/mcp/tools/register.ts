@@ -31,6 +31,7 @@ import {
   batchResult,
   changeOf,
   countResult,
+  failed,
   goOnBehind,
   listResult,
   pageNames,
@@ -48,7 +49,6 @@ import {
   withMember,
   withRowLimit,
 } from "./tool.ts";
-import { failed } from "./tool-failure.ts";
 
 const NAME = "approval";
 const key = Buffer.from(`"${NAME}"`);

@@ -3,7 +3,7 @@ import { quoteName } from "../../json/fault.ts";
 import { visitJudgedMembers } from "../../json/members.ts";
 import type { batchKey, Grammar } from "../../query/grammar.ts";
 import type { OperationName } from "../../query/operations.ts";
-import type { PermissionClass } from "../../query/permissions.ts";
+import type { PermissionClass } from "../../query/query.ts";
 import { QueryRefused } from "../../query/refusal.ts";
 import { meantField } from "../../query/synonyms.ts";
 import { askWhether } from "../../suggestion.ts";

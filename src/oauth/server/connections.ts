@@ -1,7 +1,6 @@
 import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
-import { isDatabaseOrEvery } from "../../access/identifiers.ts";
-import { EVERY_DATABASE } from "../../access/roles.ts";
+import { EVERY_DATABASE, isDatabaseOrEvery } from "../../access/roles.ts";
 import { grantOn, grantsOf, type Snapshot, type User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
 import { credentialOf } from "../../identity/authenticate.ts";

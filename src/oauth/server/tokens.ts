@@ -1,6 +1,6 @@
 import type { KeyObject } from "node:crypto";
 import type { JWK } from "jose";
-import { isDatabaseOrEvery, isUsername } from "../../access/identifiers.ts";
+import { isDatabaseOrEvery, isUsername } from "../../access/roles.ts";
 import { epochSeconds } from "../../clock.ts";
 import {
   invalidToken,

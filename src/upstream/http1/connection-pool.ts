@@ -1,6 +1,5 @@
 import { connect as connectPlain, type OnReadOpts, type Socket } from "node:net";
-import { ConnectionError } from "../failure.ts";
-import { hostAndPort, type UpstreamTarget } from "../target.ts";
+import { ConnectionError, hostAndPort, type UpstreamTarget } from "../target.ts";
 import { Connection, type ConnectionTimeouts, ReadBuffer } from "./connection.ts";
 
 /** How long a connection is kept idle, unless the upstream announces a timeout. */

@@ -1,5 +1,5 @@
 import type { OnReadOpts, Socket } from "node:net";
-import { ConnectionError } from "../failure.ts";
+import { ConnectionError } from "../target.ts";
 import {
   type AnswerEnd,
   AnswerReader,

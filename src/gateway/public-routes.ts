@@ -1,12 +1,12 @@
 import type { IncomingMessage } from "node:http";
-import { mcpScopes } from "../../oauth/server/protocol.ts";
-import { version } from "../../product.ts";
-import { type RefusalCode, refusals } from "../../refusal.ts";
-import { commonHeaders, sendJson, sendSuccess } from "../answer.ts";
-import { resourceOf } from "../authentication.ts";
-import type { Exchange } from "../exchange.ts";
-import type { Gateway, SharedReplica } from "../gateway.ts";
-import type { Endpoint } from "../route.ts";
+import { mcpScopes } from "../oauth/server/protocol.ts";
+import { version } from "../product.ts";
+import { type RefusalCode, refusals } from "../refusal.ts";
+import { commonHeaders, sendJson, sendSuccess } from "./answer.ts";
+import { resourceOf } from "./authentication.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway, SharedReplica } from "./gateway.ts";
+import type { Endpoint } from "./route.ts";
 
 export const healthz: Endpoint = {
   authentication: "public",
@@ -124,8 +124,8 @@ function places(gateway: Gateway): Place[] {
 
 async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {
   // Loaded on demand, because most gateways never show this page.
-  const { html } = await import("../../pages/html.ts");
-  const { pageHeaders, renderPage } = await import("../../oauth/server/pages/page.ts");
+  const { html } = await import("../pages/html.ts");
+  const { pageHeaders, renderPage } = await import("../oauth/server/pages/page.ts");
   const content = html`<h1>This is a gateway to a database</h1>
 <p>It lets programs query the database behind it, each user with the rights that were granted. There is nothing to browse here, and an account comes from whoever runs this gateway.</p>
 <ul>
