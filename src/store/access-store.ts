@@ -17,7 +17,6 @@ import type { Replica } from "./replica.ts";
 import type { SharedState } from "./state.ts";
 import type { StoreWriter } from "./writer.ts";
 
-/** Plans a replacement from the current state. */
 export type ReplacementPlan = (current: Snapshot) => Replacement;
 
 /** Writes the current records. A starting replica reads them instead of the whole log. */

@@ -95,7 +95,6 @@ export async function accessAt(
   return snapshot;
 }
 
-/** The parts of a user that an editable export contains: those that `planApply` changes. */
 export function editableUser(user: User): TomlTable {
   return { username: user.username, ...writtenAttributes(user) };
 }
@@ -177,7 +176,6 @@ export function usersGone(current: Snapshot, earlier: Snapshot): string[] {
   return [...earlier.users.keys().filter((name) => !current.users.has(name))].sort();
 }
 
-/** Restores grants, boundaries and attributes of an earlier state. */
 export function planRollback(earlier: Snapshot): ReplacementPlan {
   return (current) => {
     const gone = new Set(usersGone(current, earlier));

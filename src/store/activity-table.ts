@@ -7,7 +7,6 @@ import {
 } from "../observe/activity.ts";
 import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
 
-/** Rows per statement. */
 const BATCH = 1000;
 const writeSql = `insert into gatehouse.activity as a (key, login, use)
   select key, login, use from unnest($1::text[], $2::bigint[], $3::bigint[]) as given (key, login, use)

@@ -24,10 +24,8 @@ function sealRecord(row: Row, payload: string, secrets: Secrets): string {
   return secrets.encrypt(payload, placeOf(row));
 }
 
-/** The parts of a record's content that can be looked up. */
 const namesShape = z.object({ accountId: z.string().optional(), iat: z.int().optional() });
 
-/** The columns of a record, except its expiry. */
 const recordColumns = "model, id, grant_id, uid, username, issued, sealed";
 
 function recordValues(
@@ -272,7 +270,6 @@ export function stateInStore(
   };
 }
 
-/** Copies the state that an authorization server has kept in files into the store. */
 export async function importState(
   { records, revoked, secrets, keys }: StateCopy,
   { store, keys: held }: AuthorizationState,

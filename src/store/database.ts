@@ -20,7 +20,6 @@ export const SHORT_TIMEOUT_MS = 4000;
  */
 const SILENCE_MS = 10_000;
 
-/** The channel that announces new versions. */
 export const CHANNEL = "gatehouse";
 
 export type Row = Readonly<Record<string, unknown>>;

@@ -98,7 +98,6 @@ export function keysInStore(
   };
 }
 
-/** Adds the keys that the store lacks. */
 export function addKeys(store: KeyStore, keys: readonly StoredKey[]): Promise<void> {
   return store.change(async (held) => {
     const names = new Set(held.map(({ kid }) => kid));

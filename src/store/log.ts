@@ -93,7 +93,6 @@ export function parseEntry(row: unknown): LogEntry {
 
 export const entryColumns = "version, id, form, at, author, kind, data";
 
-/** Reads the entries after a version, in order. */
 export async function readEntries(query: Query, after: number): Promise<LogEntry[]> {
   const sql = `select ${entryColumns} from gatehouse.log where version > $1 order by version`;
   return (await query(sql, [after])).map(parseEntry);

@@ -105,7 +105,6 @@ export const MIGRATIONS = migrations.length;
 /** Arbitrary, but all processes that migrate must use the same number. */
 const LOCK = 0x6761_7465;
 
-/** Returns how many migrations the store has; 0 if it was never initialized. */
 export async function readMigrations(query: Query): Promise<number> {
   const [found] = await query("select to_regclass('gatehouse.migrations') is not null as is_there");
   if (found?.is_there !== true) return 0;
@@ -113,7 +112,6 @@ export async function readMigrations(query: Query): Promise<number> {
   return Number(row?.number);
 }
 
-/** Runs the missing migrations and returns how many there were. */
 export function migrate(database: Database): Promise<number> {
   return database.transaction(async (query) => {
     await query("select pg_advisory_xact_lock($1)", [LOCK]);

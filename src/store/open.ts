@@ -259,7 +259,6 @@ export interface StoreReplica {
   readonly revocations: LiveRevocations;
   readonly keys: KeyStore;
   readonly authorization: AuthorizationState;
-  /** The owners of sessions and tasks of foreign MCP servers. */
   readonly sessions: SessionRegister;
 }
 

@@ -1,4 +1,3 @@
-/** Users, entries and boundaries as the store holds them, under the keys of the access file. */
 import { type Boundary, writtenUser } from "../access/grant.ts";
 import type { UserRecords } from "../access/record-change.ts";
 import {

@@ -7,11 +7,9 @@ import type { Database } from "./database.ts";
 import { FORM, parseEntry } from "./log.ts";
 import { requireReadable, SharedState } from "./state.ts";
 
-/** Milliseconds between polls without a notification. */
 const POLL_MS = 500;
 /** How long a lease outlasts the replica's own right to decide. */
 const MARGIN_SECONDS = 5;
-/** Most versions that one poll reads. */
 const BATCH = 500;
 /** A starting replica must catch up within this many polls. */
 const FIRST_POLLS = 1000;
@@ -25,7 +23,6 @@ const LONGEST_POLL_MS = 4000;
  */
 export const CLOCK_TOLERANCE_MS = 200;
 
-/** Takes or renews the lease and reads new entries in one statement. */
 const pollSql = `
   with old as (select expires from gatehouse.leases where replica = $1),
   renewed as (
@@ -48,7 +45,6 @@ const pollShape = z.object({
 });
 
 export interface ReplicaMetrics extends StoreMetrics {
-  /** True while the shared state is recent enough to decide with. */
   readonly isFresh: boolean;
 }
 
@@ -92,7 +88,6 @@ export class Replica implements ReplicaMetrics {
   readonly #maxStaleness: number;
   #sent: Moment = { monotonic: Number.NEGATIVE_INFINITY, wall: Number.NEGATIVE_INFINITY };
   #headVersion = 0;
-  /** Why the store is unreachable; undefined while it is reachable. */
   #reason: string | undefined;
   #polling: Promise<void> | undefined;
   #isPollWanted = false;

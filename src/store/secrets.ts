@@ -60,7 +60,6 @@ export class Secrets {
   }
 }
 
-/** Generates a line for the key file. */
 export function makeSecretLine(): string {
   return randomBytes(KEY_BYTES).toString("base64url");
 }

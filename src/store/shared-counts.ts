@@ -4,7 +4,6 @@ import type { FailureCounts } from "../identity/throttle.ts";
 import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
 
-/** Most rows that one statement writes or sweeps. */
 const BATCH = 1000;
 
 /**
@@ -45,18 +44,14 @@ const sweepSql = `delete from gatehouse.counters where (name, key) in (
 
 const rowShape = z.object({ name: z.string(), key: z.string(), count: z.int(), rest: z.number() });
 
-/** The count of a key, and the milliseconds left in its window. */
 type CountedRow = z.infer<typeof rowShape>;
 
 function parseCounted(row: unknown): CountedRow {
   return rowShape.parse(row);
 }
 
-/** Milliseconds between statements if nothing was counted. */
 const POLL_MS = 500;
-/** Milliseconds between statements for counts that are not urgent. */
 const PAUSE_MS = 25;
-/** Milliseconds between sweeps of expired windows. */
 const SWEEP_MS = 30_000;
 /** Keys in memory; beyond that the oldest are dropped. */
 const CAPACITY = 100_000;
@@ -149,7 +144,6 @@ export class SharedCounters {
     if (this.#running === undefined) this.#schedule();
   }
 
-  /** Sends the remaining counts. */
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);

@@ -14,7 +14,6 @@ interface AccessChanged {
   readonly snapshot: Snapshot;
   readonly diff: AccessDiff;
   readonly author: Author;
-  /** True if this process made the change. */
   readonly isOwn: boolean;
 }
 
@@ -37,7 +36,6 @@ export function requireReadable({ form }: Pick<Head, "form">): void {
 
 /** The shared state in memory, as of one version of the log. */
 export class SharedState {
-  /** The newest applied version. */
   position: Pick<Head, "version" | "id">;
   access: AccessIndex;
   readonly revocations: RevocationIndex;
@@ -88,7 +86,6 @@ export class SharedState {
     return this.#revokedUsers;
   }
 
-  /** Applies new entries in order; resolves when they are in force. */
   apply(entries: readonly LogEntry[]): Promise<void> {
     const applying = this.#applying.then(async () => {
       for (const entry of entries)

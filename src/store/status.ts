@@ -25,9 +25,7 @@ export async function readStatus(database: Database) {
   const leases = await database.query(leasesSql);
   return {
     ...{ version, accessVersion },
-    /** The form of the log, and the newest form that this release reads. */
     ...{ form, readableForm: FORM },
-    /** Migrations that have run, and those that this release knows. */
     ...{ migrations: await readMigrations(database.query), knownMigrations: MIGRATIONS },
     replicas: leases.map((lease) => leaseShape.parse(lease)),
   };

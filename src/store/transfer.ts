@@ -1,5 +1,3 @@
-/** Export and import of users, entries and boundaries as the text of an access file. */
-
 import { writtenUser } from "../access/grant.ts";
 import { namesIn, type Replacement, recordsOf, type UserRecords } from "../access/record-change.ts";
 import {
@@ -47,7 +45,6 @@ export function renderAccess(
   ].join("\n");
 }
 
-/** The version of an export; undefined if the text does not begin with one. */
 export function versionOf(text: string): string | undefined {
   const [first = ""] = text.split("\n", 1);
   return first.startsWith(versionMark) ? first.slice(versionMark.length).trim() : undefined;
@@ -58,7 +55,6 @@ function textOf(records: UserRecords): string {
   return writeExact(writtenRecords(records));
 }
 
-/** The replacement that turns the state into other records. */
 export function replacementBy(
   current: Snapshot,
   { users, grants, boundaries }: AccessRecords,

@@ -19,10 +19,8 @@ import {
 } from "./log.ts";
 import { requireReadable, type SharedState } from "./state.ts";
 
-/** An entry to append. */
 export interface Draft {
   readonly change: StoredChange;
-  /** The records that an `access` change replaces. */
   readonly before?: Replacement;
   /** Epoch seconds after which the entry has no effect. */
   readonly ends?: number;
@@ -45,7 +43,6 @@ interface Committed {
   readonly entries: readonly LogEntry[];
   readonly version: number;
   readonly id: string;
-  /** Duration of the longest lease in milliseconds. */
   readonly longestLease: number;
 }
 
