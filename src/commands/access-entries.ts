@@ -45,17 +45,14 @@ export function readRole(text: string): EntryRole {
   throw new InvalidArgumentError(message);
 }
 
-/** Parses comma-separated names; an empty text gives none. */
 export function readNames(text: string): string[] {
   return text.trim() === "" ? [] : text.split(",").map((name) => name.trim());
 }
 
-/** Parses rights; case does not matter. */
 export function readRights(text: string): string[] {
   return readNames(text.toUpperCase());
 }
 
-/** Parses a condition and appends it to the earlier ones. */
 export function readFilter(text: string, earlier: readonly object[] = []): readonly object[] {
   const condition = readCondition(text);
   if (condition !== undefined) return [...earlier, condition];
@@ -71,7 +68,6 @@ export function readCount(text: string): number {
 
 type EntryField = (typeof entryKeys)[keyof typeof entryKeys]["field"];
 
-/** Each flag has the name of the field for its key. */
 interface GrantOptions extends CommonOptions, Partial<Record<EntryField, unknown>> {
   readonly beside?: true;
   readonly force?: true;

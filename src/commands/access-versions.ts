@@ -53,7 +53,6 @@ interface ChangeFlags extends CommonOptions {
   readonly force?: boolean;
 }
 
-/** Applies a plan, or only previews it, and prints who gains and loses what. */
 async function carryOut(
   operator: StoreOperator,
   plan: ReplacementPlan,
@@ -120,7 +119,6 @@ export async function editAccess(options: ChangeFlags): Promise<void> {
   await rm(directory, { recursive: true });
 }
 
-/** Changes listed per line. */
 const SHOWN = 3;
 
 function viewVersion({ version, at, author, before, after }: AccessVersion) {

@@ -101,7 +101,6 @@ function hintFor(snapshot: Snapshot, username: string, { database, table }: Plac
   return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
 }
 
-/** The limits of a decision, by the keys of the access file. */
 function viewLimits({ grant, approvals }: PlaceDecision): object {
   if (grant === undefined) return {};
   const { database: _, role: __, ...limits } = viewEntry(grant);
@@ -122,7 +121,6 @@ async function readQuestion(operation: string, where: string, options: QuestionO
   return { question, snapshot, context: { via, client, now: Date.now() } };
 }
 
-/** `access check`: whether a user may do something, and by which entry. */
 async function checkAccess(
   username: string,
   operation: string,
@@ -275,7 +273,6 @@ const expectationShape = z.strictObject({
 const expectations = z.strictObject({ expect: z.array(expectationShape).min(1) });
 type Expectation = z.output<typeof expectationShape>;
 
-/** An expectation with the line of the file where it begins. */
 interface PlacedExpectation extends Expectation {
   readonly line: number;
 }
@@ -350,7 +347,6 @@ function written(value: unknown): string {
   return value === undefined ? "none" : JSON.stringify(value);
 }
 
-/** Describes a change as lines: rights gained, rights lost and limits changed. */
 function linesOf({ username, place, gains, loses, limits, before, after }: EffectChange): string[] {
   const by = `${before.role} to ${after.role}`;
   const lines: string[] = [];

@@ -30,7 +30,6 @@ import { readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { plainly, print, printJson, printList } from "./output.ts";
 
-/** Time limit for the engine. */
 const TIMEOUT_MS = 60_000;
 
 function send(
@@ -49,7 +48,6 @@ function send(
   });
 }
 
-/** Asks the engine for a Preview of a pending query. */
 async function readPreview(
   loaded: LoadedConfiguration,
   snapshot: Snapshot,

@@ -250,7 +250,6 @@ function eventText(line: ReadLine): string[] {
   return [...by, ...(changes.length > 0 ? changes : [msg, ...about])];
 }
 
-/** Formats a line for people. Two spaces separate its parts. */
 function lineText(line: ReadLine): string {
   const parts = line.msg === "request" ? requestText(line) : eventText(line);
   return [line.time, ...parts].join("  ");

@@ -29,7 +29,6 @@ type PartState = "ok" | "absent";
 interface CheckReport {
   part(name: string, state: PartState, text: string): void;
   warn(sentence: string): void;
-  /** Reports what prevents a start, and sets the exit status. */
   fail(error: unknown): void;
   end(): void;
 }
@@ -75,7 +74,6 @@ async function checkStore(loaded: LoadedConfiguration, report: CheckReport): Pro
   await checkAccess(loaded, report);
 }
 
-/** Checks the URL of a database server for which the gateway starts an engine. */
 async function checkDatabase(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
   const url = hasOwnEngine(loaded) ? ownDatabaseUrl(loaded) : "";
   const isPostgres = /^postgres(ql)?:/.test(url);
@@ -137,7 +135,6 @@ async function checkAccess(loaded: LoadedConfiguration, report: CheckReport): Pr
   }
 }
 
-/** Most warnings printed per kind. */
 const SHOWN = 50;
 
 function warnOfAll(sentences: readonly string[], report: CheckReport): void {

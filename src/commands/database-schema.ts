@@ -58,7 +58,6 @@ async function startEngineFor(
   return engine.address;
 }
 
-/** Address of the databases without their own upstream; undefined if nothing answers. */
 async function homeAddress(
   loaded: LoadedConfiguration,
   opened: AsyncDisposableStack,
@@ -133,13 +132,11 @@ type Named = Partial<
   Pick<Grant, "database" | "tables" | "columns" | "writableColumns" | "rowFilter" | "requireWhere">
 >;
 
-/** Suggests the most similar name, or lists all names if there are few. */
 function nearest(name: string, all: readonly string[]): string {
   const isListed = all.length > 0 && all.length <= LISTED;
   return didYouMean(name, all) || (isListed ? ` (there are: ${all.join(", ")})` : "");
 }
 
-/** Describes each name in an entry that does not exist, one sentence each. */
 async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string, undefined> {
   const { database = EVERY_DATABASE, tables } = entry;
   if (database === EVERY_DATABASE) return;

@@ -11,7 +11,6 @@ export function searchOf({ config, host, port }: ConfigurationOptions): LoadOpti
   return { config, host, port, env: process.env, cwd: process.cwd() };
 }
 
-/** Loads the configuration as the service would, and prints its warnings. */
 export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
   const loaded = loadConfiguration(searchOf(options));
   for (const warning of loaded.warnings) warn(warning);

@@ -22,7 +22,6 @@ import type { StoreOperator } from "../store/open.ts";
 import { didYouMean } from "../suggestion.ts";
 import { warn } from "./output.ts";
 
-/** The user and database that an error message names. */
 interface About {
   readonly username: string;
   readonly database?: string;
@@ -35,7 +34,6 @@ function userNotFound({ username, snapshot }: About): string {
   return `User not found: ${username}${meant || ` (\`${invocation} user list\` shows all)`}`;
 }
 
-/** Formats a user's entries as `main:ReadOnly main.tickets:ReadWrite`. */
 export function entriesInWords(snapshot: Snapshot, username: string): string {
   const entries = entriesIn(grantsOf(snapshot, username)).map(
     (grant) => `${placeOf(grant)}:${grant.role}`,
@@ -59,7 +57,6 @@ const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
     `${grantNotFound(about)}; the file names that database in another case`,
 };
 
-/** A refusal whose message names the user and, if known, the database. */
 export function refusalOf(code: RefusalCode, about: About): Refusal {
   const message = messages[code]?.(about);
   return new Refusal(code, message === undefined ? {} : { message });
@@ -95,7 +92,6 @@ function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefine
   return opening;
 }
 
-/** The store, if it holds users and grants. */
 function accessStoreOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
   return loaded.configuration.store.access === "store" ? storeOf(loaded) : undefined;
 }

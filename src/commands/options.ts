@@ -25,7 +25,6 @@ export function withHouseStyle(command: Command): Command {
 
 export interface CommonOptions {
   readonly config?: string;
-  /** For commands with output for scripts. */
   readonly json?: true;
 }
 

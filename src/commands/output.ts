@@ -3,7 +3,6 @@ import { ConfigurationError } from "../config/problem.ts";
 import { Refusal } from "../refusal.ts";
 
 export const FAILURE = 1;
-/** Exit status of an invalid command line. */
 export const USAGE = 2;
 
 /** Exit status after Ctrl-C: 128 plus the number of SIGINT, as in shells. */

@@ -53,7 +53,6 @@ async function askUnseen(
   }
 }
 
-/** Prompts for a new password until it is entered the same twice. */
 async function askTwice(question: string, rule: PasswordRule): Promise<string> {
   for (;;) {
     const first = await askUnseen(question, (candidate) => check(rule, candidate));

@@ -182,7 +182,6 @@ async function start(loaded: LoadedConfiguration, options: ServeOptions): Promis
   return gateway;
 }
 
-/** Serves from this process or from several workers. */
 async function startAs(
   count: number,
   loaded: LoadedConfiguration,

@@ -15,7 +15,6 @@ export interface ExposureWarning {
   readonly sentence: string;
 }
 
-/** Warnings of a start about the configuration and the directories of keys and access rules. */
 export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[] {
   const { auth, server, mcp, store } = loaded.configuration;
   const warnings = directoryWarnings(loaded);
@@ -137,7 +136,6 @@ export function writeProblems(loaded: LoadedConfiguration): string[] {
   });
 }
 
-/** Why the system refuses an address, by error code. */
 const listenFailures = new Map([
   ["EADDRINUSE", "is taken by another process"],
   ["EACCES", "may not be listened on by this user"],

@@ -48,7 +48,6 @@ function passwordFileIn({ serviceDirectory }: LoadedConfiguration): string {
   return path.join(serviceDirectory, "initial_admin_password");
 }
 
-/** Creates the first administrator with a chosen or generated password. */
 async function addAdministrator(
   loaded: LoadedConfiguration,
   { access }: StoreOperator,
@@ -83,7 +82,6 @@ async function makeKeyFile(file: string, { query }: Database): Promise<boolean> 
   return true;
 }
 
-/** Creates missing tables and the key file, and migrates older tables. */
 async function prepare(configuration: Configuration) {
   const database = connectStore(configuration);
   try {

@@ -4,7 +4,6 @@ import { commandGroup, subcommand } from "./options.ts";
 /** Loaded on demand, since no other command needs a store. */
 const actions = () => import("./store-actions.ts");
 
-/** `gatehouse store`: the state that several replicas share. */
 export function storeCommand(): Command {
   const store = commandGroup("store", "make, fill and watch what several replicas share");
   subcommand(

@@ -64,7 +64,6 @@ async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
   return withState(loaded, live, []);
 }
 
-/** `gatehouse token list`: the apps that users have authorized. */
 async function listConnections(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const activity = await activityOf(loaded);
@@ -91,7 +90,6 @@ async function listConnections(options: CommonOptions): Promise<void> {
   ]);
 }
 
-/** Ends the connections that `isMeant` selects, and returns them. */
 function end(
   loaded: LoadedConfiguration,
   isMeant: (connection: Connection) => boolean,

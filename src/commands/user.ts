@@ -304,7 +304,6 @@ async function setDisabled(
   );
 }
 
-/** `gatehouse user`: the users in the access file. */
 export function userCommand(): Command {
   const user = commandGroup("user", "add, list and remove users, and set passwords");
   subcommand(user, "add", "add a user")
