@@ -114,7 +114,6 @@ function showForm(
   return sendPage(c, visitor, actPage(form, username, action), failure?.status);
 }
 
-/** `GET /access/act`: confirmation page for a change of an account, which asks for the password. */
 export function showAct(c: ConsoleRequest): Response {
   const action = actionOf(c.req.query("action"));
   return showForm(c, c.req.query("user") ?? "", action);
@@ -159,7 +158,6 @@ async function changeOf(c: ConsoleRequest, action: Action, username: string): Pr
   return { username, plan, endsTokens: true };
 }
 
-/** `POST /access/act`: performs the change. */
 export async function act(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   const action = actionOf(form.get("action"));
@@ -184,7 +182,6 @@ export function showNew(c: ConsoleRequest): Response {
   return showNewForm(c, new Map([["role", "ReadOnly"]]));
 }
 
-/** @throws InvalidFields */
 function newUserOf({ options, form }: ConsoleRequest["var"]) {
   const at = (name: string) => (form.get(name) ?? "").trim();
   const [username, email, role, database] = [at("user"), at("email"), at("role"), at("database")];
@@ -207,7 +204,6 @@ function newUserOf({ options, form }: ConsoleRequest["var"]) {
   return { record, grant: { database, role } };
 }
 
-/** `POST /access/new`: adds a user with a first grant. */
 export async function addUser(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   try {

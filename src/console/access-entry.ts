@@ -113,9 +113,7 @@ ${seenList(username, seen)}`,
   });
 }
 
-/** The keys of an entry that hold lists of names. */
 const lists = ["columns", "writable_columns", "require_where", "require_approval", "approvers"];
-/** The keys of an entry that hold row counts. */
 const counts = ["max_rows", "max_changes"];
 
 /** Reads a moment from a browser's field as UTC. */
@@ -203,7 +201,6 @@ function showEndForm(c: ConsoleRequest, fields: Fields, failure?: Failure): Resp
   return sendPage(c, visitor, endPage(changingForm(visitor, fields, failure)), failure?.status);
 }
 
-/** `GET /access/entry`: the form for a new or an existing entry. */
 export async function showEntry(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
   const place = placeIn(c);
@@ -218,7 +215,6 @@ export async function showEntry(c: ConsoleRequest): Promise<Response> {
   return showForm(c, fieldsOf(place, meant));
 }
 
-/** `POST /access/entry`: saves the entry in place of the existing one. */
 export async function putEntry(c: ConsoleRequest): Promise<Response> {
   const form = gatherBoxes(c.var.form);
   const username = form.get("user") ?? "";
@@ -246,7 +242,6 @@ export function showEnd(c: ConsoleRequest): Response {
   return showEndForm(c, place);
 }
 
-/** `POST /access/end`: revokes the entry at a place. */
 export async function endEntry(c: ConsoleRequest): Promise<Response> {
   const { form } = c.var;
   const [username = "", database = ""] = [form.get("user"), form.get("database")];

@@ -4,7 +4,6 @@ import type { AccessProblem } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 
-/** A version of the access rules with its changes. */
 export interface LoadedVersion {
   readonly kind: "loaded";
   /** Epoch seconds. */
@@ -16,18 +15,15 @@ export interface LoadedVersion {
   readonly effects: readonly EffectChange[];
   /** True if more users are affected. */
   readonly hasOthers: boolean;
-  /** The records and boundaries that changed. */
   readonly records: readonly ChangedNames[];
 }
 
-/** Names of one kind of change, and how many more there are. */
 export interface ChangedNames {
   readonly kind: (typeof recordKinds)[number];
   readonly names: readonly string[];
   readonly more: number;
 }
 
-/** A state of the access rules that was rejected. */
 export interface FailedReload {
   readonly kind: "failed";
   /** Epoch seconds. */
@@ -37,7 +33,6 @@ export interface FailedReload {
 
 export type AccessEvent = LoadedVersion | FailedReload;
 
-/** A version from a reload or from the log. */
 type FoundVersion = Pick<LoadedVersion, "at" | "version" | "author"> & {
   readonly diff: AccessDiff;
   readonly before: Snapshot;
@@ -56,7 +51,6 @@ const recordKinds = [
   ...(["boundariesAdded", "boundariesRemoved"] as const),
 ] as const;
 
-/** The first users that a difference affects, and one more if there are others. */
 function firstUsersIn(diff: AccessDiff): string[] {
   const { boundariesAdded: _, boundariesRemoved: __, ...lists } = diff;
   const users = new Set<string>();
@@ -70,7 +64,6 @@ function firstUsersIn(diff: AccessDiff): string[] {
   return [...users];
 }
 
-/** Computes who gains and loses what by a version. */
 export function describeVersion(found: FoundVersion): LoadedVersion {
   const { before, after, diff, ...version } = found;
   const users = firstUsersIn(diff);
@@ -95,7 +88,6 @@ function eventOf(event: ReloadEvent): AccessEvent {
   return describeVersion({ at, version: after.version, author, diff, before, after });
 }
 
-/** Keeps the recent changes of the access rules, newest first. */
 export class AccessHistory {
   #events: readonly AccessEvent[] = [];
   #earlier: Promise<readonly AccessEvent[]> | undefined;

@@ -36,7 +36,6 @@ interface UserRow {
 
 interface AccessView {
   readonly user: string;
-  /** A database, or `database.table`. */
   readonly place: string;
   readonly users: readonly UserRow[];
   /** The name after which the next page begins; undefined on the last page. */
@@ -225,7 +224,6 @@ function answer(explanation: Explanation | undefined): Html {
   return html`<section aria-live="polite"><h2>Answer</h2><p>${verdict}</p>${why}${decisions(explanation)}${bytes}</section>`;
 }
 
-/** The page that checks whether a query would be allowed. */
 function checkPage(view: CheckView): ConsolePage {
   const { csrf, explanation, failure } = view;
   return {
@@ -253,16 +251,13 @@ const PAGE = 50;
 
 interface Asked {
   readonly user: string;
-  /** Empty for all databases. */
   readonly database: string;
-  /** Undefined for the whole database. */
   readonly table: string | undefined;
   readonly after: string | undefined;
   /** Epoch milliseconds. */
   readonly now: number;
 }
 
-/** A user's entries for the requested place; for a table, only the entry that decides. */
 function entriesAsked(
   { snapshot, actor }: Visitor,
   username: string,
@@ -300,7 +295,6 @@ async function namesOf(visitor: Visitor, asked: Asked): Promise<string[]> {
   return [...known, ...external].sort().slice(0, PAGE + 1);
 }
 
-/** `GET /access`: users with their entries. */
 export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot } = visitor;
@@ -327,7 +321,6 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   return sendPage(c, visitor, page);
 }
 
-/** `GET /access/user`: one user, with everything that can be changed. */
 export function showUser(c: ConsoleRequest): Response {
   const visitor = visitorOf(c);
   const { snapshot, actor, isAdministrator } = visitor;

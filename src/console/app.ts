@@ -251,7 +251,6 @@ function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
 }
 
 interface RunningConsole {
-  /** The URL for browsers. */
   readonly url: string;
   close(): Promise<void>;
 }

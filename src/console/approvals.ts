@@ -32,12 +32,9 @@ import { type ConsoleRequest, refreshingOf, sendPage, type Visitor, visitorOf } 
 
 /** Lists are newest first. */
 interface ApprovalsView {
-  /** Approvals that the reader may decide. */
   readonly waiting: readonly Approval[];
-  /** Approvals that wait for another approver. */
   readonly others: readonly Approval[];
   readonly decided: readonly Approval[];
-  /** Number of further approvals. */
   readonly more: number;
   /** Descriptions of pending approvals by id, as far as the reader may see them. */
   readonly queries: ReadonlyMap<string, PendingQuery>;
@@ -46,7 +43,6 @@ interface ApprovalsView {
 
 /** What distinguishes two pending approvals of a kind. */
 interface PendingQuery {
-  /** Its condition and the values that it writes. */
   readonly words: string;
   /** Number of affected rows; undefined if not counted. */
   readonly rows: number | undefined;
@@ -121,7 +117,6 @@ function momentOf(milliseconds: number): string {
   return dateOf(milliseconds / 1000);
 }
 
-/** The entry point and the client of the request. */
 function wayOf({ via, client }: Approval): Html {
   const way = html`<code>${via === "mcp" ? "/mcp" : "/query"}</code>`;
   return client === undefined ? way : html`${way}, client <bdi>${client}</bdi>`;
@@ -195,7 +190,6 @@ ${more === 0 ? nothing : html`<p class="quiet">${String(more)} more are not show
   };
 }
 
-/** The reader's role for an approval. */
 type Standing = "approver" | "asker" | "onlooker";
 
 interface ApprovalView {
@@ -208,7 +202,6 @@ interface ApprovalView {
   /** The rows that it would change; undefined for a reader who does not decide. */
   readonly rows: ShownRows | NoPreview | undefined;
   readonly failure: Failure | undefined;
-  /** The digest of the rows shown when a decision failed. */
   readonly shownBefore: string | undefined;
   /** Epoch milliseconds. */
   readonly now: number;
@@ -382,7 +375,6 @@ ${rowTables(shown, operation === "Update")}
 <p class="quiet">Effects on other tables, by triggers and foreign keys, are not shown and not compared.</p>`;
 }
 
-/** Approvals of one kind per page. */
 const SHOWN = 100;
 const LONGEST_REASON = 500;
 
@@ -504,7 +496,6 @@ async function find(
   return { ...found, standing };
 }
 
-/** `GET /approvals/<id>`: the requested query and its effect. */
 export async function showApproval(c: ConsoleRequest, failure?: Failure): Promise<Response> {
   const visitor = visitorOf(c);
   const { approval, body, standing } = await find(c, visitor, c.req.param("id") ?? "");

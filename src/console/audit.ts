@@ -26,7 +26,6 @@ const liftable: ReadonlySet<string | undefined> = new Set([
   ...["no_grant", "role_insufficient", "grant_expired", "batch_member_denied"],
 ]);
 
-/** A grant that would allow something that was denied. */
 export interface DraftedGrant {
   readonly user: string;
   readonly database: string;
@@ -73,7 +72,6 @@ interface AuditView {
   readonly isLater: boolean;
   readonly answer: AuditAnswer | undefined;
   readonly failure: Failure | undefined;
-  /** Drafts the grant that would have allowed a denied operation. */
   readonly draft: (line: ReadLine) => DraftedGrant | undefined;
 }
 
@@ -216,7 +214,6 @@ function changeText({ change, ...about }: ReadLine["changes"][number]): Html {
   return html`<span class="hint"><bdi>${[change, ...words.map(String)].join(" ")}</bdi></span>`;
 }
 
-/** Most operations and changes shown per line. */
 const SHOWN = 3;
 
 function more(count: number): Html {
@@ -270,9 +267,7 @@ function lineCells(line: ReadLine, draft: DraftedGrant | undefined): (Html | str
   return [time, who(line), what(line), outcome(line, draft), rows(line)];
 }
 
-/** Lines per page. */
 const PAGE = 50;
-/** Search time per page; the next page continues from there. */
 const PATIENCE_MS = 5000;
 /** A search is aborted after this time, since compressed files are read whole. */
 const LONGEST_MS = 60_000;
@@ -368,7 +363,6 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
   return sendPage(c, visitor, page, failure?.status);
 }
 
-/** Most concurrent searches. */
 const MOST_QUESTIONS = 2;
 /** Heap limit per search in megabytes. */
 const MOST_MEMORY = 128;

@@ -18,7 +18,6 @@ export function placeOf({ database, tables }: Grant): string {
   return tables?.map((table) => `${database}.${table}`).join(", ") ?? database;
 }
 
-/** The entries of a user that the actor may see, in file order. */
 export function visibleEntries(snapshot: Snapshot, actor: Subject, username: string): Grant[] {
   const { isVisible } = manageableBy(snapshot, actor);
   return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
@@ -56,9 +55,7 @@ function seenOf(snapshot: Snapshot, actor: Subject, username: string): string[] 
 
 /** Thrown if the data behind a form has changed since the form was made. */
 class ChangedMeanwhile extends Error {
-  /** Lines that the form showed and that no longer exist. */
   readonly gone: readonly string[];
-  /** Lines added since the form was made. */
   readonly come: readonly string[];
 
   constructor(before: readonly string[], now: readonly string[]) {
@@ -88,7 +85,6 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
 export interface AskedChange {
   readonly username: string;
   readonly plan: (current: Snapshot, actor: Subject) => readonly Change[];
-  /** True if the change ends the user's tokens. */
   readonly endsTokens?: boolean;
 }
 

@@ -8,7 +8,6 @@ interface Reader {
   readonly csrf: string;
   readonly session: { readonly username: string };
   readonly isAdministrator: boolean;
-  /** True if the reader may grant on some database. */
   readonly isManager: boolean;
 }
 
@@ -59,7 +58,6 @@ export function hidden(name: string, value: string): Html {
 
 const bareHeader = html`<header>${brand}</header>`;
 
-/** Renders the whole document. @param reader undefined if no one is signed in */
 export function renderConsolePage(
   { title, place, content, refresh }: ConsolePage,
   reader: Reader | undefined,
@@ -95,7 +93,6 @@ export interface Refreshing {
   readonly now: number;
 }
 
-/** Shows when the page was loaded, and pauses or resumes its refreshing. */
 export function refreshNote({ path, isPaused, now }: Refreshing): Html {
   const time = new Date(now).toISOString().slice(11, 19);
   return isPaused
@@ -108,7 +105,6 @@ export function heading(title: string | Html, actions: Html = nothing): Html {
   return html`<div class="head"><h1>${title}</h1>${beside}</div>`;
 }
 
-/** A table column. The kind is set for numbers and moments. */
 export type Column = string | readonly [name: string, kind: "number" | "moment"];
 
 type Row = readonly (Html | string)[];
@@ -138,8 +134,6 @@ export function table(label: string, columns: readonly Column[], rows: readonly 
 <tbody role="rowgroup">${rows.map((row) => html`<tr role="row">${cells(row)}</tr>`)}</tbody>
 </table>`;
 }
-
-/** Entries as every page shows them. */
 
 /** Builds a path with parameters; undefined ones are omitted. */
 export function pathOf(
@@ -175,7 +169,6 @@ export function accountMark(user: User | undefined): Html {
   return user.passwordHash === undefined ? html`<span class="hint">no password</span>` : nothing;
 }
 
-/** Submitted form values by field name. */
 export type Fields = ReadonlyMap<string, string>;
 
 interface Filled {
@@ -194,7 +187,6 @@ interface FieldOptions {
   readonly offered?: readonly string[] | undefined;
 }
 
-/** The hint and the error message of a field, and the ARIA attributes that refer to them. */
 function notes({ failure }: Filled, { name, hint }: FieldOptions) {
   const wrong = failure?.fields?.get(name);
   const ids = [
@@ -340,7 +332,6 @@ interface ChangingPage {
   readonly button: Html;
 }
 
-/** A user's current state, in a form that would change it. */
 export function seenList(username: string, seen: readonly string[]): Html {
   return html`<p><bdi>${username}</bdi> has now:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`;
 }

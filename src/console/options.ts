@@ -23,7 +23,6 @@ import type { LoadedVersion } from "./access-history.ts";
 import type { HeldSessions } from "./sessions.ts";
 
 export interface UpstreamState {
-  /** The name in the configuration. */
   readonly name: string;
   /** The databases on this upstream by name; undefined for the upstream of all others. */
   readonly databases: readonly string[] | undefined;
@@ -35,11 +34,9 @@ export interface UpstreamState {
   readonly waiting: number;
 }
 
-/** The gateway's own TLS certificate. */
 export interface CertificateState {
   readonly names: string;
   readonly expires: Date;
-  /** Why the current files are not in use. */
   readonly failure: string | undefined;
 }
 
@@ -48,7 +45,6 @@ export interface StoreState {
   readonly own: string;
   /** False while the store does not answer. */
   readonly isReached: boolean;
-  /** Versions that this replica has not applied yet. */
   readonly lag: number;
   /** Undefined while the store does not answer. */
   readonly status: StoreStatus | undefined;
@@ -61,7 +57,6 @@ export interface GatewayState {
   readonly configurationFailure: string | undefined;
   readonly upstreams: readonly UpstreamState[];
   readonly algorithm: string;
-  /** The keys that sign or verify, newest first. */
   readonly keys: readonly KeyFacts[];
   /** Why the stored keys are not in force, if so. */
   readonly keysFailure: string | undefined;
@@ -71,15 +66,12 @@ export interface GatewayState {
   readonly store: StoreState | undefined;
 }
 
-/** The decision on a query. */
 export interface Explanation {
   readonly allowed: boolean;
-  /** The code of the gateway's answer; `allowed` if the query is allowed. */
   readonly code: string;
   readonly message?: string | undefined;
   readonly query?: { readonly accesses: readonly Access[] };
   readonly decided?: { readonly decisions: readonly Decision[] };
-  /** The bytes that would be forwarded, if any. */
   readonly body?: Buffer;
 }
 
@@ -92,7 +84,6 @@ export interface ApprovalDesk {
   use<Result>(work: (store: ApprovalStore) => Promise<Result>): Promise<Result | undefined>;
   /** Milliseconds for which an approval is valid. */
   readonly wait: number;
-  /** The rows that a pending query would change, for an approver. */
   rowsFor(approver: string, approval: Approval, body: Buffer): Promise<ShownRows | NoPreview>;
 }
 
@@ -101,7 +92,6 @@ export interface ApprovalDesk {
  */
 export interface SharedConsole {
   readonly sessions: HeldSessions;
-  /** The secret from which form tokens are made. */
   readonly formSecret: Uint8Array;
 }
 
@@ -133,9 +123,7 @@ export interface ConsoleOptions {
   readonly state: () => Promise<GatewayState>;
   /** Reads versions from before the start, newest first; undefined if none are kept. */
   readonly earlierVersions: (() => Promise<readonly LoadedVersion[]>) | undefined;
-  /** Decides a query as the gateway would now. */
   readonly explain: (user: string, via: EntryPoint, body: Buffer) => Explanation;
-  /** Schema names on which `actor` may grant. */
   readonly names: (actor: Subject, database: string, table: string) => Promise<SchemaNames>;
   /**
    * Changes users and grants, and writes the change to the audit.
@@ -148,14 +136,12 @@ export interface ConsoleOptions {
     plan: (current: Snapshot) => readonly Change[],
     endsTokensOf?: string,
   ) => Promise<Snapshot>;
-  /** Writes another change of a user to the audit. */
   readonly noteChange: (username: string, change: AuditedChange) => void;
   /** Undefined if the audit goes to the log. */
   readonly auditFile: string | undefined;
   readonly approvals: ApprovalDesk;
   /** State of the embedded authorization server; undefined if there is none. */
   readonly applications: StateStore | undefined;
-  /** The clients named in the configuration. */
   readonly clients: readonly ConfiguredClient[];
   /** For the audit; `fields` must never hold a secret. */
   readonly onEvent: (

@@ -23,23 +23,17 @@ import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.
 /** Times in epoch milliseconds. */
 interface OverviewView {
   readonly now: number;
-  /** Begin of the chart's first hour. */
   readonly since: number;
   readonly isManager: boolean;
-  /** Rows per list. */
   readonly shown: number;
-  /** For administrators. */
   readonly state: StateView | undefined;
   /** False if the audit goes to the log. */
   readonly hasFile: boolean;
   /** Undefined if it cannot be read now. */
   readonly summary: AuditSummary | undefined;
-  /** Drafts the grant that would have allowed a denied operation. */
   readonly draft: (line: ReadLine) => DraftedGrant | undefined;
-  /** Approvals that the reader may decide, and others that the reader may see. */
   readonly waiting: readonly Approval[];
   readonly others: readonly Approval[];
-  /** The first grants that expire this week, and the number of all of them. */
   readonly ending: readonly Grant[];
   readonly endingCount: number;
   readonly changes: readonly AccessEvent[];
@@ -67,7 +61,6 @@ function shortly(count: number): string {
   return count.toLocaleString("en", { notation: "compact" });
 }
 
-/** Link to the audit lines of one hour. */
 function linesOf(begin: number, { denials }: HourCount): string {
   const [since, to] = [begin, begin + HOUR_MS].map((one) =>
     new Date(one).toISOString().slice(0, 16),
@@ -75,7 +68,6 @@ function linesOf(begin: number, { denials }: HourCount): string {
   return pathOf("/audit", { since, until: to, outcome: denials > 0 ? "denied" : undefined });
 }
 
-/** The bars of one hour, which link to its lines. */
 function bars(one: HourCount, at: number, count: number, most: number, since: number): Html {
   const { queries, denials } = one;
   if (queries === 0) return nothing;

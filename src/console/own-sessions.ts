@@ -20,7 +20,6 @@ interface SessionRow {
   readonly used: number;
   /** Until the session expires if unused. */
   readonly minutesLeft: number;
-  /** True for the session that shows the page. */
   readonly isThis: boolean;
 }
 
@@ -34,11 +33,9 @@ interface SessionsView {
   readonly csrf: string;
   readonly reader: string;
   readonly isAdministrator: boolean;
-  /** Undefined for all users. */
   readonly username: string | undefined;
   readonly sessions: readonly SessionRow[];
   readonly applications: readonly ApplicationRow[];
-  /** Number of further rows. */
   readonly more: number;
   /** False if another server authorizes apps. */
   readonly hasApplications: boolean;
@@ -178,7 +175,6 @@ export function browserNamed(userAgent: string): string {
   return userAgent || "a browser that does not say what it is";
 }
 
-/** Sessions or apps per page. */
 const SHOWN = 200;
 
 /** The apps with access, authorized by one user or by any. */
@@ -215,7 +211,6 @@ function whose({ isAdministrator, actor }: Visitor, asked: string | undefined): 
   return asked === "" ? undefined : asked;
 }
 
-/** `GET /sessions`: sessions and apps with access. */
 export async function showSessions(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const username = whose(visitor, c.req.query("user"));
@@ -234,7 +229,6 @@ export async function showSessions(c: ConsoleRequest): Promise<Response> {
   return sendPage(c, visitor, page);
 }
 
-/** `POST /sessions/end`: ends one session of the console. */
 export async function endSession(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
   const id = c.var.form.get("session");
@@ -249,7 +243,6 @@ export async function endSession(c: ConsoleRequest): Promise<Response> {
   return c.redirect("/sessions", 303);
 }
 
-/** `POST /sessions/disconnect`: ends the access of an app. */
 export async function endApplication(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
   const id = c.var.form.get("grant");

@@ -40,7 +40,6 @@ export interface HeldSessions {
    * @param isPassive true for a page that refreshes itself, which does not count as use
    */
   use(key: string, isPassive: boolean): Promise<Session | undefined>;
-  /** Unexpired sessions of a user, or of all. */
   list(username: string | undefined): Promise<readonly Session[]>;
   end(tokenId: string): Promise<void>;
 }
@@ -139,7 +138,6 @@ export class Sessions {
     return secret;
   }
 
-  /** The session of a browser; undefined if there is none or it has ended. */
   async use(secret: string, isPassive = false): Promise<Session | undefined> {
     const session = await this.#held.use(digest(secret), isPassive);
     return session !== undefined && (await this.#isGood(session)) ? session : undefined;
@@ -158,7 +156,6 @@ export class Sessions {
     return this.#held.end(tokenId);
   }
 
-  /** Milliseconds until the session expires if unused. */
   msLeft(session: Session): number {
     return msLeft(session, this.#now());
   }

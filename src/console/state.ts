@@ -120,7 +120,6 @@ export interface StateView extends GatewayState {
   readonly revocationsFailure: string | undefined;
   readonly users: number;
   readonly administrators: readonly string[];
-  /** Changes of the access rules, newest first. */
   readonly events: readonly AccessEvent[];
   /** Since when changes are known; undefined if a log has all. */
   readonly since: number | undefined;
@@ -138,7 +137,6 @@ function mark(isGood: boolean, good: string, bad: string): Html {
     : html`<span class="state bad">${bad}</span>`;
 }
 
-/** Formats a number of seconds in its largest unit. */
 function spanOf(seconds: number): string {
   const units = [
     [DAY, "day"],
@@ -194,7 +192,6 @@ function replicas({ own, lag, status }: StoreState): Html {
 <p class="quiet">The store is at version ${String(version)}, in form ${String(form)}; this release reads forms up to ${String(readableForm)}.${lag > 0 ? ` This replica has ${lag} versions to apply.` : ""}</p>`;
 }
 
-/** Describes what needs attention now, one sentence each. */
 function troubles(view: StateView, now: number): string[] {
   const { accessStale, revocationsStale, revocationsFailure, keysFailure, certificate } = view;
   const { configurationFailure } = view;
@@ -269,7 +266,6 @@ ${versionList(view.events, view.since)}`,
   };
 }
 
-/** Most administrators listed by name. */
 const NAMED = 8;
 
 export async function stateViewOf(c: ConsoleRequest): Promise<StateView> {

@@ -4,7 +4,6 @@ import { type Database, SHORT_TIMEOUT_MS } from "../store/database.ts";
 import type { Replica } from "../store/replica.ts";
 import { type HeldSessions, IDLE_MS, LONGEST_MS, type Session } from "./sessions.ts";
 
-/** Unexpired sessions. */
 const alive = `used > clock_timestamp() - interval '${IDLE_MS} ms'
   and started > clock_timestamp() - interval '${LONGEST_MS} ms'`;
 

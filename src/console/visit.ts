@@ -39,7 +39,6 @@ export type ConsoleRequest = Context<ConsoleEnv>;
 export interface Visitor {
   readonly session: Session;
   readonly actor: Subject;
-  /** The form token for this visitor's pages. */
   readonly csrf: string;
   readonly snapshot: Snapshot;
   readonly isAdministrator: boolean;
@@ -192,7 +191,6 @@ function serverCookie(name: string) {
   };
 }
 
-/** The secret of a browser's session. */
 export const sessionCookie = serverCookie("gatehouse-console");
 
 /** Identifies a browser that is not signed in; its sign-in form is bound to this name. */
