@@ -31,7 +31,6 @@ function toText(part: Part): string {
   return part.map(String).join("");
 }
 
-/** Builds HTML from a template; text is escaped. */
 export function html(strings: TemplateStringsArray, ...parts: Part[]): Html {
   return new Html(
     strings.map((text, at) => text + (at < parts.length ? toText(parts[at] ?? "") : "")).join(""),
@@ -45,7 +44,6 @@ export function dateOf(seconds: number): string {
   return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }
 
-/** Creates and checks form tokens. */
 export interface FormGuard {
   tokenFor(name: string): string;
   isRight(name: string, token: string | undefined): boolean;
@@ -84,7 +82,6 @@ export function loginError(error: string | undefined): Html {
   return html`<div class="note error" role="alert" id="error"><p>${error}</p></div>`;
 }
 
-/** The fields of a login, filled with the username of the last attempt. */
 export function loginFields(username: string, error: string | undefined): Html {
   const described = error === undefined ? nothing : html` aria-describedby="error"`;
   const focus = html` autofocus`;
