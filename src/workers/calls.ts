@@ -33,10 +33,6 @@ export interface WorkerSettings {
   readonly hasTerminal: boolean;
 }
 
-/**
- * Calls from workers to the main process. Handles are numbers for objects that the main process
- * holds for the worker.
- */
 export type WorkerCalls = {
   readonly engine: Call<Nothing, UpstreamTarget>;
   readonly claimPort: Call<Nothing, number>;
@@ -58,7 +54,6 @@ export type WorkerCalls = {
   readonly tellOthers: Call<SharedFile, void>;
 };
 
-/** Calls from the main process to a worker. */
 export type MainCalls = {
   readonly start: Call<WorkerSettings, GatewayFacts>;
   readonly reload: Call<SharedFile, void>;
@@ -99,7 +94,6 @@ export type MainChannel = Channel<MainCalls, WorkerCalls, RefusalFailure>;
 
 /** The main process's handlers for one worker: the counterpart of `serve.ts`. */
 
-/** Handlers whose effect is not limited to one worker. */
 export type CommonCalls = Pick<
   Handlers<WorkerCalls>,
   "engine" | "claimPort" | "countRequests" | "condition" | "tellOthers"
@@ -143,10 +137,8 @@ class Handles<Thing> {
   }
 }
 
-/** Handlers for one worker, and the cleanup after it. */
 export interface WorkerHandlers {
   readonly handlers: Handlers<WorkerCalls>;
-  /** Called when the worker is gone. */
   close(): void;
 }
 

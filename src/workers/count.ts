@@ -2,7 +2,6 @@ import { availableParallelism } from "node:os";
 import type { Configuration } from "../config/schema.ts";
 import { bodyBytesLimit } from "../gateway/system-limits.ts";
 
-/** Most processes per gateway. */
 const MOST = 64;
 /** Systems that distribute connections to a port among the processes that listen on it. */
 const sharing: ReadonlySet<NodeJS.Platform> = new Set(["linux", "freebsd", "sunos", "aix"]);

@@ -66,7 +66,6 @@ function remoteStreams(main: MainChannel): StreamRegister {
   };
 }
 
-/** State that exists once per gateway, accessed through the main process. */
 function remoteShared(main: MainChannel): Shared {
   return {
     throttle: remoteThrottle(main),

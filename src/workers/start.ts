@@ -272,7 +272,6 @@ class Supervisor {
     }
   }
 
-  /** Starts a worker if necessary; resolves when it has ended. */
   async #serve(worker: Worker): Promise<Ending> {
     if (this.#serving.has(worker)) return worker.ended;
     try {
@@ -290,7 +289,6 @@ class Supervisor {
 const METRICS_TIMEOUT_MS = 2000;
 
 export interface WorkersOptions extends StartOptions {
-  /** Number of workers. */
   readonly count: number;
   readonly output: DestinationStream;
 }
@@ -303,7 +301,6 @@ class SharedPort {
   readonly #host: string;
   #port: number;
   #isTaken = false;
-  /** Why the port could not be taken. */
   failure: unknown;
 
   constructor({ host, port }: LoadedConfiguration["configuration"]["server"]) {
@@ -342,7 +339,6 @@ async function listenForMetrics(
     const answers = Array.from(supervisor.serving, async (worker) => {
       gathered.note(worker.number, await worker.ask("metrics", undefined));
     });
-    // For a worker that does not answer now, the previous metrics are shown.
     const patience = delay(METRICS_TIMEOUT_MS, undefined, { ref: false });
     await Promise.race([Promise.allSettled(answers), patience]);
     gathered.note(MAIN, await own.values());
