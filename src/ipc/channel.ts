@@ -80,7 +80,6 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
     this.#options = options;
   }
 
-  /** True while the other end owes an answer. */
   get isWaiting(): boolean {
     return this.#answers.eventNames().length > 0;
   }
@@ -157,7 +156,6 @@ export function leaveSignalsToParent(): void {
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => {});
 }
 
-/** Opens the channel to the parent and answers its heartbeat. */
 export function openParentChannel<Own extends Calls, Other extends Calls, Failure>(
   handlers: Handlers<Own>,
   errors: ErrorCodec<Failure>,

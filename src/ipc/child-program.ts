@@ -26,7 +26,6 @@ export interface Ending {
   readonly reason?: string;
 }
 
-/** Describes the ending for logs. */
 export function howEnded({ code, signal, reason = `it ended: ${signal ?? code}` }: Ending): string {
   return reason;
 }
@@ -93,12 +92,10 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
     return this.#child.pid;
   }
 
-  /** Missed heartbeats in a row. */
   get missedBeats(): number {
     return this.#countMissedBeats();
   }
 
-  /** Standard output, if it is piped. */
   get output(): Readable | null {
     return this.#child.stdout;
   }
@@ -141,7 +138,6 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
     clearTimeout(timer);
   }
 
-  /** Kills the process. @param reason the error for open calls */
   async kill(reason?: Error): Promise<void> {
     this.#killedFor ??= reason;
     this.#child.kill("SIGKILL");

@@ -3,14 +3,11 @@ import type { ChildProcess } from "node:child_process";
 const PING = "ping";
 const PONG = "pong";
 
-/** Milliseconds between pings. */
 const BEAT_MS = 1000;
 
 /** When a child is considered stuck. */
 export interface HeartbeatLimits {
-  /** Most pings in a row without an answer. */
   readonly missable: number;
-  /** The same during the child's start, if more. */
   readonly missableAtStart?: number;
   /** Also watch the child while it owes no answer. */
   readonly whileIdle?: boolean;
