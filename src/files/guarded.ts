@@ -121,7 +121,6 @@ export function systemUser(): string {
   }
 }
 
-/** The name of a system user, or `uid 1000` without one. */
 export function nameOfUser(uid: number): string {
   try {
     // passwd(5): name, password, uid.
@@ -135,7 +134,6 @@ export function nameOfUser(uid: number): string {
   }
 }
 
-/** The owner of a file; `unknown` if the file is gone. */
 export function ownerOf(file: string): string {
   try {
     return nameOfUser(statSync(file).uid);
@@ -157,7 +155,6 @@ export class UnsafeFileError extends Error {
   }
 }
 
-/** Bytes decoded per step. */
 const DECODED_PER_STEP = 1 << 21;
 
 /** Decodes the bytes in steps. @throws UnsafeFileError if they are not UTF-8 */
@@ -221,7 +218,6 @@ export async function readGuardedBytes(file: string, options: GuardedOptions): P
   return await handle.readFile();
 }
 
-/** Bytes compared at a time. */
 const COMPARED = 1 << 20;
 
 /**

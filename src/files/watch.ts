@@ -26,7 +26,6 @@ function fingerprint(file: string): Fingerprint {
   }
 }
 
-/** Reports changes in a directory. Polling covers systems that cannot watch it. */
 function watchDirectory(directory: string, onReport: () => void) {
   const ignored = (each: string) => each !== directory;
   // Raw events, since a ConfigMap swaps a link beside the file, which causes no event for the file
