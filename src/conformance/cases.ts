@@ -80,7 +80,6 @@ export type Case = z.infer<typeof caseShape>;
 /** Cases that build on each other, on a database that is empty at first. */
 const sectionShape = z.strictObject({
   name: z.string(),
-  /** The required level of the grammar. */
   level: z.enum(["core", "full"]),
   cases: z.array(caseShape),
 });

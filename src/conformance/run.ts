@@ -133,7 +133,6 @@ export interface Failure {
   readonly sent: string;
   readonly expected: { readonly status: number; readonly answer: string };
   readonly got: { readonly status: number; readonly answer: string };
-  /** The first difference, in a sentence. */
   readonly difference: string;
 }
 
@@ -143,7 +142,6 @@ export interface SectionResult {
   readonly failures: readonly Failure[];
 }
 
-/** The sections that a database of this level must pass. */
 export function sectionsAt(level: Level, sections: readonly Section[]): readonly Section[] {
   return sections.filter((section) => level === "full" || section.level === level);
 }
