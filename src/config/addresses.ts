@@ -1,8 +1,6 @@
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
 
-/** Addresses in the configuration: hosts, listeners, URLs. */
-
 export interface ListenAddress {
   readonly host: string;
   /** From 0, any free port, to 65535. */
@@ -75,7 +73,6 @@ export function normalBaseUrl(text: string): string {
   return isBaseUrl(text) ? new URL(text).origin : text;
 }
 
-/** True for a database server that `gatehouse engine` supports. */
 export function isServerUrl(text: string): boolean {
   return /^(?:postgres|postgresql|mysql|mariadb):\/\/[^\s\\]+$/.test(text) && URL.canParse(text);
 }
@@ -85,7 +82,6 @@ export function sqliteDirectory(url: string): string | undefined {
   return /^sqlite:(?:\/\/(?=\/))?([^\0]+)$/.exec(url)?.[1];
 }
 
-/** True for a database for which the gateway starts an engine. */
 export function isEngineUrl(text: string): boolean {
   return isServerUrl(text) || sqliteDirectory(text) !== undefined;
 }
@@ -164,7 +160,6 @@ export function isMcpUrl(text: string): boolean {
   return url !== null && /^https?:$/.test(url.protocol) && isPlain(url) && !/[?#]/.test(text);
 }
 
-/** Redirect URIs of clients, and the parts that an operator may configure. */
 const scheme = /^[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)*$/;
 const LONGEST_SCHEME = 64;
 

@@ -5,9 +5,6 @@ import { renderName, renderValue } from "../toml/values.ts";
 import type { Problem } from "./problem.ts";
 import { configurationSchema } from "./schema.ts";
 
-/** The configuration schema as JSON Schema: what each key allows and means. */
-
-/** The JSON Schema of one key, section or array element. */
 export type SchemaNode = z.core.JSONSchema.BaseSchema;
 
 let described: SchemaNode | undefined;
@@ -18,7 +15,6 @@ function root(): SchemaNode {
   return described;
 }
 
-/** The schema at `path`; the elements of an array share one. */
 function nodeAt(path: readonly PropertyKey[]): SchemaNode | undefined {
   let node: SchemaNode | undefined = root();
   for (const step of path) {
@@ -28,7 +24,6 @@ function nodeAt(path: readonly PropertyKey[]): SchemaNode | undefined {
   return node;
 }
 
-/** The keys of a table with fixed keys, in order; undefined for other values. */
 function membersOf(node: SchemaNode): [name: string, node: SchemaNode][] | undefined {
   if (node.properties === undefined) return undefined;
   return Object.entries(node.properties).flatMap(([name, member]) => {
@@ -37,7 +32,6 @@ function membersOf(node: SchemaNode): [name: string, node: SchemaNode][] | undef
   });
 }
 
-/** The schema of the elements, if `node` is an array. */
 function elementOf(node: SchemaNode): SchemaNode | undefined {
   return Array.isArray(node.items) ? undefined : schemaOf(node.items);
 }
@@ -100,7 +94,6 @@ function schemaOf(schema: SchemaNode | boolean | undefined): SchemaNode | undefi
 
 /** A table of the file with its direct keys. */
 export interface SchemaTable {
-  /** Such as `server` or `mcp.tools`. */
   readonly name: string;
   readonly isArray: boolean;
   readonly node: SchemaNode;
@@ -142,7 +135,6 @@ interface Place {
   readonly line?: number | undefined;
 }
 
-/** The checked values, with their positions. */
 export interface Checked {
   readonly values: unknown;
   readonly placeOf: (path: ValuePath) => Place;

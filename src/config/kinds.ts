@@ -39,8 +39,6 @@ export function isHeaderValue(text: string): boolean {
   return text.length <= 8192 && /^[!-~](?:[ -~]*[!-~])?$/.test(text);
 }
 
-/** The kinds of configuration values; each describes what it allows. */
-
 /** The longest timeout or window: a day. */
 const LONGEST_SECONDS = 86_400;
 
@@ -78,7 +76,6 @@ export function listenAddress(): z.ZodString {
   );
 }
 
-/** The public URL of a listener, or an empty text. */
 export function publicUrl(): z.ZodString {
   return text(
     "an http:// or https:// URL without path, query and credentials, or an empty string",

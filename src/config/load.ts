@@ -25,7 +25,6 @@ const readWithoutWaiting = constants.O_RDONLY | constants.O_NONBLOCK;
 /** Far more than any configuration needs. */
 const LARGEST_BYTES = 1_048_576;
 
-/** The inputs that decide which file is read. */
 interface SearchOptions {
   readonly config?: string | undefined;
   readonly env: NodeJS.ProcessEnv;
@@ -33,7 +32,6 @@ interface SearchOptions {
   readonly cwd: string;
 }
 
-/** The file found, if any, and warnings about files that were ignored. */
 interface SearchResult {
   readonly file: string | undefined;
   readonly bytes: Uint8Array;

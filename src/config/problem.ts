@@ -1,5 +1,4 @@
 export interface Problem {
-  /** The file or the command-line option of the value. */
   readonly source: string | undefined;
   /** From 1; undefined if the problem has no line. */
   readonly line?: number | undefined;

@@ -17,7 +17,6 @@ export interface ConfigurationChange {
   readonly path: ValuePath;
   /** False if the change requires a restart. */
   readonly isLive: boolean;
-  /** The key and its change, never a secret. */
   readonly text: string;
 }
 
@@ -68,7 +67,6 @@ function changesBetween(running: Configuration, read: Configuration): Configurat
     });
 }
 
-/** Applies the changes in `read` that need no restart to the running configuration. */
 function withLiveChanges(
   running: Configuration,
   read: Configuration,
@@ -91,7 +89,6 @@ export type ConfigurationReload =
   | { readonly kind: "refused"; readonly problems: readonly Problem[] };
 
 export interface LiveConfigurationOptions {
-  /** Applies a configuration that differs only in keys that need no restart. */
   readonly apply: (configuration: Configuration) => Promise<void>;
   /** Called after each reload that found a change or was refused. */
   readonly onReload: (reload: ConfigurationReload) => void;

@@ -8,7 +8,6 @@ import { isHeaderValue } from "./kinds.ts";
 import { ConfigurationError } from "./problem.ts";
 import { type configurationSchema, serviceFiles, storeKeyFile } from "./schema.ts";
 
-/** A checked configuration that is not frozen yet. */
 export type Draft = z.output<typeof configurationSchema>;
 
 /** The sections of servers for which the gateway may have its own credential. */

@@ -43,7 +43,6 @@ const KIB_PER_LANE = 8;
 const databaseName = text(plainNameRule, wholePlainName);
 const issuer = text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/);
 
-/** Default names of the files in the service directory. */
 export const serviceFiles = {
   access_control_file: "access_control.toml",
   revocations_file: "revocations",
@@ -763,7 +762,6 @@ const consolePages = z
   .prefault({})
   .describe("The console: pages for operators and users, without script. Off unless it listens.");
 
-/** Default name of the key file in the service directory. */
 export const storeKeyFile = "store.key";
 
 const postgresUrl = text(
@@ -917,7 +915,6 @@ function ifGood(...sections: readonly PropertyKey[]) {
 
 type Immutable<T> = T extends object ? { readonly [K in keyof T]: Immutable<T[K]> } : T;
 
-/** A checked configuration: keys as in the file, with defaults, frozen. */
 export type Configuration = Immutable<z.output<typeof configurationSchema>>;
 
 /** The part of external usernames before the colon. */
