@@ -42,7 +42,6 @@ export function* changeTexts(
   if (isBatch) yield "}";
 }
 
-/** Position of an operation: `element` in a Batch, and the limit counter of the query. */
 export interface PlaceInQuery {
   readonly counter: LimitCounter;
   readonly element?: number;
@@ -70,7 +69,6 @@ export function countPreviewed(
   spool.countRows(rows);
 }
 
-/** JSON text of a Preview's answer, with the digest of all rows if there is one. */
 export function* previewTexts(
   { affected, before, after }: Previewed,
   digest: string | undefined,
@@ -119,7 +117,6 @@ export const violations = {
 };
 
 export interface BrokenKey {
-  /** The table with the foreign key. */
   readonly table: string;
   /** The table that lacks the referenced row. If absent, rows still refer to these columns. */
   readonly lackedBy?: string | undefined;

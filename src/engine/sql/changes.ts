@@ -63,7 +63,6 @@ function entriesOf(
   return entries;
 }
 
-/** Adds a number to a column; null stays null. */
 function sumSql(column: Column, amount: CellValue): Fragment {
   const { name, type, kind } = column;
   if (kind.sum !== undefined) return kind.sum(sql.id(name), storedValue(column, amount));
@@ -73,7 +72,6 @@ function sumSql(column: Column, amount: CellValue): Fragment {
   );
 }
 
-/** The values of one row's key. */
 type KeyCells = readonly unknown[];
 
 const KEYS_PER_STATEMENT = 200;

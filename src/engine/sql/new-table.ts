@@ -7,7 +7,6 @@ import type { Fragment } from "./fragment.ts";
 import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";
 import { allowedForm } from "./values.ts";
 
-/** A table that a new one references. */
 export interface Referred {
   readonly columns: ReadonlyMap<string, { readonly type: string }>;
   readonly keys: readonly UniqueKey[];
@@ -27,7 +26,6 @@ export function referencesOf({ columns }: CreateTable): Reference[] {
   });
 }
 
-/** The new table itself, for its self-references. */
 export function newTableAsReferred({ columns }: CreateTable): Referred {
   const unique = columns.filter((column) => column.unique === true);
   return {
@@ -85,7 +83,6 @@ export function primaryKeyOf(columns: readonly ColumnDefinition[]): ColumnDefini
   return columns.filter((column) => column.primary_key === true);
 }
 
-/** The primary key constraint; empty without key columns. */
 export function primaryKeySql(key: readonly ColumnDefinition[]): Fragment[] {
   if (key.length === 0) return [];
   return [sql`primary key (${sql.join(key.map(({ name }) => sql.id(name)))})`];
@@ -138,7 +135,6 @@ function isMeaning(name: string): name is Meaning {
   return name in vocabulary;
 }
 
-/** Maps each type word to the database's type for its meaning. */
 export function typesByWord<Type>(
   types: Readonly<Record<Meaning, Type>>,
 ): ReadonlyMap<string, Type> {

@@ -5,11 +5,9 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import type { PresentValue } from "./values.ts";
 
-/** How the values of a column are stored and compared. */
 export interface ColumnKind {
   /** Returns the bound value or fragment that stores the value; undefined if it is refused. */
   store(value: PresentValue): unknown;
-  /** The same for a comparison. */
   compare(value: PresentValue): unknown;
   /** The column as used in comparisons, unless it is the bare column. */
   compared?(column: Fragment): Fragment;
@@ -31,7 +29,6 @@ export interface ColumnKind {
   sum?(column: Fragment, amount: unknown): Fragment;
 }
 
-/** Both sides of a comparison by bytes. */
 export interface ExactComparison {
   /** With `isOrdered`, the column only where it holds a number. */
   column(column: Fragment, isOrdered: boolean): Fragment;
@@ -52,21 +49,17 @@ export interface Column<Kind extends ColumnKind = ColumnKind> {
   readonly kind: Kind;
 }
 
-/** An existing table with its columns in order. */
 export interface Table<Found extends Column = Column> {
   readonly name: string;
   readonly columns: ReadonlyMap<string, Found>;
-  /** Columns that are also compared by bytes. */
   readonly bytewise?: readonly string[];
 }
 
-/** The tables that column names of an operation may refer to: one, or those of a join. */
 export type Scope<Found extends Column = Column> = readonly Table<Found>[];
 
 export interface ColumnReference<Found extends Column = Column> {
   readonly table: Pick<Table, "name" | "bytewise">;
   readonly column: Found;
-  /** An expression used instead of a table's column. */
   readonly expression?: Fragment;
 }
 

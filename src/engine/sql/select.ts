@@ -29,9 +29,7 @@ interface OrderTerm {
   readonly hasNulls: boolean;
 }
 
-/** The keys that identify the rows of a table. */
 interface TableKeys {
-  /** The columns of the primary key; empty without one. */
   readonly primary: readonly string[];
   /** The columns with a different value in each row. */
   readonly unique: ReadonlySet<string>;
@@ -146,7 +144,6 @@ function beyondSql({ reference, direction, hasNulls }: OrderTerm, value: CellVal
 
 /** Aggregates over groups of rows. */
 
-/** An expression and the kind by which it is compared and written. */
 interface Computed<Kind> {
   readonly expression: Fragment;
   readonly kind: Kind;
@@ -155,7 +152,6 @@ interface Computed<Kind> {
 /** How a database aggregates, so that all databases return the same results. */
 export interface AggregateDialect<Kind extends ColumnKind> {
   readonly count: Kind;
-  /** The kind of an average. */
   readonly double: Kind;
   /**
    * Sums a column, exactly for whole numbers and decimals. The kind of a sum of whole numbers
@@ -168,7 +164,6 @@ export interface AggregateDialect<Kind extends ColumnKind> {
   extreme(fn: "min" | "max", column: Fragment, measure: Measure): Fragment;
 }
 
-/** The expressions behind the aliases of `aggregate`, by name. */
 type Aliases<Kind extends ColumnKind> = ReadonlyMap<string, ColumnReference<Column<Kind>>>;
 
 /**
@@ -273,9 +268,7 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly aggregates: AggregateDialect<Kind>;
   /** Orders by a column, with nulls first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
-  /** The limit clause; at least one argument is given. */
   limit(limit: number | undefined, offset: number | undefined): Fragment;
-  /** Cache of frames by table. */
   readonly frames?: ByShape<Frame<Kind>>;
   /** Makes a fragment without values cheaper to reuse. */
   flatten?(fragment: Fragment): Fragment;
@@ -286,18 +279,15 @@ interface Frame<Kind extends ColumnKind> {
   readonly columns: readonly ColumnReference<Column<Kind>>[];
   readonly aliases: Aliases<Kind>;
   readonly terms: readonly OrderTerm[];
-  /** The statement up to its condition. */
   readonly head: Fragment;
   readonly groups: readonly Fragment[];
   readonly order: readonly Fragment[];
 }
 
-/** A table that is read, with its keys if a page needs them. */
 export interface SelectedTable<Kind extends ColumnKind> {
   readonly name: string;
   readonly columns: ReadonlyMap<string, Column<Kind> & { readonly isNullable?: boolean }>;
   readonly keys?: TableKeys;
-  /** Columns that are also compared by bytes. */
   readonly bytewise?: readonly string[];
 }
 

@@ -14,11 +14,8 @@ export interface TargetColumn<Raw> extends Column {
   readonly expression?: Fragment;
 }
 
-/** The result of a change: the number of affected rows, and requested rows as JSON texts. */
 export interface Changed {
-  /** Absent for changes of tables. */
   readonly affected?: number;
-  /** Absent if no rows were requested. */
   readonly data?: readonly string[];
 }
 
@@ -31,14 +28,12 @@ export interface Conflict {
 
 export interface Insertion<Raw> {
   readonly conflict?: Conflict | undefined;
-  /** Columns of each row to return. */
   readonly returning?: readonly TargetColumn<Raw>[] | undefined;
 }
 
 /** A table to change, with the parts that depend on the database. */
 export interface Target<Raw> {
   readonly table: Table<TargetColumn<Raw>>;
-  /** The table in SQL, with its schema. */
   readonly name: Fragment;
   /**
    * Selects the unique keys, primary key first. Each row holds the key, 1 for the primary one, and
@@ -85,7 +80,6 @@ export function* readKeys<Raw>(keys: Fragment): Steps<UniqueKey[], Raw> {
   });
 }
 
-/** The columns of the primary key; empty without one. */
 export function* readPrimaryKey<Raw>(target: Target<Raw>): Steps<TargetColumn<Raw>[], Raw> {
   const keys = yield* readKeys<Raw>(target.keys);
   const names = keys.find(({ isPrimary }) => isPrimary)?.columns ?? [];
@@ -158,12 +152,10 @@ export function narrowed<Raw>(
   return { ...target, table, within, check: { name: "", type: "", kind, expression } };
 }
 
-/** Unqualified names for a list of columns. */
 export function namesSql(columns: readonly (Column & { expression?: Fragment })[]): Fragment {
   return sql.join(columns.map(columnNameSql));
 }
 
-/** An unqualified column, or its expression. */
 export function columnNameSql({ name, expression }: Column & { expression?: Fragment }): Fragment {
   return expression ?? sql.id(name);
 }

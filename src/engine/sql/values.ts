@@ -3,7 +3,6 @@ import { EngineRefusal } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
 import type { Column, ColumnKind } from "./scope.ts";
 
-/** A column whose values the database returns as `Raw`. */
 interface Encoding<Raw> extends Named {
   readonly column: Column & {
     /** Returns the JSON text of a value other than null. */
@@ -16,18 +15,14 @@ interface Named {
   readonly column: Column;
 }
 
-/** The text around the values of rows. */
 export interface RowLayout {
-  /** Before the first row, or the whole text without rows. */
   readonly head: string;
   readonly separator: string;
-  /** Before each value of a row, by column index. */
   readonly prefixes: readonly string[];
   readonly end: string;
   readonly tail: string;
   /** In place of null. */
   readonly absent: string;
-  /** Formats a value's JSON text. */
   cell(json: string): string;
 }
 
@@ -63,7 +58,6 @@ function keysOf(columns: readonly Named[]): string[] {
   );
 }
 
-/** Creates the function that formats a row of these columns, by default as a JSON object. */
 export function createRowEncoder<Raw>(
   columns: readonly Encoding<Raw>[],
   { prefixes, absent, cell, end }: RowLayout = layoutOf(columns, "json"),
@@ -83,7 +77,6 @@ export function createRowEncoder<Raw>(
   };
 }
 
-/** Writes the rows of a Select to an output in its format. */
 export class RowWriter<Raw> {
   readonly #layout: RowLayout;
   readonly #encode: (row: Readonly<Record<number, Raw | null>>) => string;
@@ -218,7 +211,6 @@ export function decodeBase64(value: PresentValue): Buffer | undefined {
 
 /** A JSON number that a double would write differently, kept as received. */
 export class ExactNumber {
-  /** The number's JSON text. */
   readonly source: string;
 
   constructor(source: string) {
