@@ -8,7 +8,6 @@ import type { PostgresDatabases } from "./postgres/dialect.ts";
 import { createEngineServer } from "./server.ts";
 import type { Store } from "./store.ts";
 
-/** Milliseconds between checks that the socket exists. */
 const LOOK_INTERVAL_MS = 1000;
 
 export type Endpoint =
@@ -188,10 +187,8 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
 }
 
 export interface StoreOptions {
-  /** Milliseconds that a query may take in the database. */
   readonly timeLimit: number;
   readonly log: Logger;
-  /** Concurrent queries on a database server. */
   readonly poolSize: number;
   /** What the databases of queries are on PostgreSQL; other databases leave no choice. */
   readonly databases: PostgresDatabases;

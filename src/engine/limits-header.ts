@@ -24,7 +24,6 @@ export const bytewiseShape = z.strictObject({
     .optional(),
 });
 
-/** Limits that some elements of a query share. */
 export const limitShape = z.strictObject({
   elements: z.array(z.int().min(0)).optional(),
   changes: z.int().min(0).optional(),

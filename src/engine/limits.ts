@@ -31,7 +31,6 @@ function isBytewise(limit: QueryLimit): limit is BytewiseColumns {
 
 /** Counts what a query does while its transaction can still be rolled back. */
 export class LimitCounter {
-  /** What the limits require of the affected rows; undefined if nothing. */
   readonly touched: CountedLimit["touched"];
   readonly #limits: { readonly limit: CountedLimit; changes: number; rows: number }[];
   readonly #bytewise: readonly BytewiseColumns[];
@@ -43,12 +42,10 @@ export class LimitCounter {
     this.#limits = others.map((limit) => ({ limit, changes: 0, rows: 0 }));
   }
 
-  /** The columns that a Preview shows; undefined for all. */
   get columns(): readonly string[] | undefined {
     return this.#limits.find(({ limit }) => limit.columns !== undefined)?.limit.columns;
   }
 
-  /** Columns compared by bytes in a table; undefined if none. */
   bytewiseIn(database: string, table: string): BytewiseColumns | undefined {
     return this.#bytewise.find((one) => one.database === database && one.table === table);
   }

@@ -57,7 +57,6 @@ export const callerLimits: ReadonlySet<string> = new Set([
 /** The whole message about a constraint for callers who may not see its name, columns or tables. */
 const ofConstraint = "A row breaks a rule of the database: a value is missing, or not allowed";
 
-/** A message that quotes a value of a row. */
 interface Quoting {
   readonly value: string;
   readonly message: string;
@@ -76,7 +75,6 @@ export class EngineRefusal extends Error {
    * The message for callers who may not see the whole schema. It names only what the query names.
    */
   readonly plain: string;
-  /** Further members of the answer. */
   readonly members: Readonly<Record<string, number | string>>;
   readonly #quoting: Quoting | undefined;
 
@@ -143,7 +141,6 @@ export class UnknownOutcome extends EngineRefusal {
     );
   }
 
-  /** It concerns no position. */
   override at(): this {
     return this;
   }

@@ -110,7 +110,6 @@ function tooLarge(): EngineRefusal {
   return new EngineRefusal("body_too_large", `A query has at most ${BODY_LIMIT} bytes`);
 }
 
-/** The route that lists databases, tables and columns. */
 const root = "/schema";
 
 function isSchemaPath(path: string): boolean {
@@ -138,7 +137,6 @@ const offers: readonly { readonly form: RowForm; readonly type: string }[] = [
   { form: "csv", type: "text/csv" },
 ];
 
-/** A media range of an `Accept` header. */
 interface Range {
   readonly type: string;
   /** From 0 (not acceptable) to 1. */
@@ -213,7 +211,6 @@ interface EngineServer {
   drain(): Promise<void>;
 }
 
-/** Creates the server without listening. */
 export function createEngineServer(options: ServerOptions): EngineServer {
   let underWay = 0;
   let closing = false;

@@ -31,13 +31,11 @@ const CHUNK_LENGTH = 64 * 1024;
 /** Longer answers go to a file. */
 const MEMORY_LIMIT = 4 * 1024 * 1024;
 
-/** Rows that a query has changed, and rows that it returns; undefined where not applicable. */
 export interface RowCounts {
   readonly affected?: number | undefined;
   readonly rows?: number | undefined;
 }
 
-/** A finished answer: its bytes, or the length of the file with them. */
 export type SpooledAnswer = { readonly counts: RowCounts } & (
   | { readonly kind: "memory"; readonly bytes: Uint8Array }
   | { readonly kind: "file"; readonly byteLength: number }
@@ -46,7 +44,6 @@ export type SpooledAnswer = { readonly counts: RowCounts } & (
 /** Options for an answer that is read from the file while rows are still being written. */
 interface SpoolStream {
   readonly form: RowForm;
-  /** Called with the number of bytes in the file. */
   readonly onSpilled: (byteLength: number) => void;
 }
 
@@ -90,7 +87,6 @@ export class Spool implements RowOutput {
     this.#rows = (this.#rows ?? 0) + count;
   }
 
-  /** Sets the number of changed rows. */
   countAffected(count: number): void {
     this.#affected = (this.#affected ?? 0) + count;
   }

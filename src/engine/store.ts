@@ -3,14 +3,12 @@ import type { Query } from "../query/query.ts";
 import type { QueryLimit } from "./limits.ts";
 import type { RowCounts, RowStream } from "./spool.ts";
 
-/** A query with its original bytes and its scanned content. */
 export interface QueryRequest {
   readonly body: Buffer;
   readonly query: Query;
   readonly limits: readonly QueryLimit[];
 }
 
-/** A schema request: everything, a database, or one of its tables. */
 export interface SchemaPlace {
   readonly database?: string | undefined;
   /** Only together with a database. */
