@@ -19,7 +19,6 @@ const commands: ReadonlyMap<string, () => Promise<Command>> = new Map([
   ["mcp", async () => (await import("./commands/mcp.ts")).mcpCommand()],
 ]);
 
-/** Loads the named command, or all of them for help and for a misspelled name. */
 function namedCommands(name: string | undefined): Promise<Command[]> {
   const named = commands.get(name ?? "");
   const wanted = named === undefined ? [...commands.values()] : [named];

@@ -47,10 +47,8 @@ export function* whileWanted<T>(steps: Steps<T>, isWanted: () => boolean): Steps
   }
 }
 
-/** Items per step. */
 const ITEMS_PER_STEP = 256;
 
-/** Visits every item; may be interrupted in between. */
 export function* visitEach<T>(
   items: Iterable<T>,
   visit: (item: T, index: number) => void,

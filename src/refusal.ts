@@ -149,7 +149,6 @@ export interface RefusalOptions {
   detail?: string;
   /** The refused external token; the audit then shows `detail` too. */
   token?: RefusedToken;
-  /** Further members of the answer's body. */
   members?: Members;
   /** Seconds after which a retry may succeed (RFC 9110, section 10.2.3). */
   retryAfter?: number;

@@ -3,7 +3,6 @@ const MOST_EDITS = 2;
 /** Most characters of a name that are compared. */
 const LONGEST_COMPARED = 64;
 
-/** The most similar of `names`, if one is close. */
 export function suggestion(name: string, names: Iterable<string>): string | undefined {
   const folded = fold(name);
   let best: string | undefined;
@@ -18,12 +17,10 @@ export function suggestion(name: string, names: Iterable<string>): string | unde
   return best;
 }
 
-/** Formats ` (did you mean X?)` for the end of a message, or nothing. */
 export function didYouMean(name: string, names: Iterable<string>): string {
   return askWhether(suggestion(name, names));
 }
 
-/** The same for a suggestion that is already known. */
 export function askWhether(meant: string | undefined): string {
   return meant === undefined ? "" : ` (did you mean ${meant}?)`;
 }
