@@ -18,7 +18,7 @@ import { type ConfigurationOptions, loadFor, searchOf } from "./load.ts";
 import { withCommonOptions, withHouseStyle } from "./options.ts";
 import { FAILURE, print } from "./output.ts";
 import { type EndSignal, whenAskedToEnd } from "./shutdown-signal.ts";
-import { explainStartFailure, exposureWarnings } from "./start-checks.ts";
+import { explainStartFailure, exposureWarnings, requireSocketDirectory } from "./start-checks.ts";
 
 const everywhere = new Map([
   ["0.0.0.0", ["IPv4"]],
@@ -189,6 +189,7 @@ async function startAs(
 ): Promise<RunningGateway> {
   const { requireFreeAddresses } = await import("../gateway/system-limits.ts");
   await requireFreeAddresses(loaded.configuration);
+  requireSocketDirectory(loaded);
   const { openEngine } = await import("../gateway/own-engine.ts");
   await using opened = new AsyncDisposableStack();
   // The engine starts while everything else loads.

@@ -4,7 +4,7 @@ import { isLoopback, isUnspecified, storesAccess } from "../config/addresses.ts"
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { directoryProblem } from "../files/guarded.ts";
-import { dataDirectoryOf } from "../gateway/own-engine.ts";
+import { dataDirectoryOf, hasOwnEngine } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { invocation } from "../product.ts";
@@ -158,11 +158,21 @@ function explainListenFailure(error: unknown, { server, console }: Configuration
   return new Error(`${place} ${reason}: choose another one with ${remedy}`, { cause: error });
 }
 
+/** Throws before an engine starts that cannot create its socket: it would print the bare errno. */
+export function requireSocketDirectory(loaded: LoadedConfiguration): void {
+  const directory = { file: loaded.serviceDirectory, isDirectory: true };
+  if (hasOwnEngine(loaded) && problemOf(directory) !== undefined) {
+    throw new Error("The engine cannot create its socket.");
+  }
+}
+
 /** Explains a failed start: the address to change or the directory that must be writable. */
 export function explainStartFailure(error: unknown, loaded: LoadedConfiguration): unknown {
   const explained = explainListenFailure(error, loaded.configuration);
   const [problem] = writeProblems(loaded);
   if (explained !== error || problem === undefined || !(error instanceof Error)) return explained;
   const remedy = "Make it writable, or choose another service directory with $GATEHOUSE_HOME.";
-  return new Error(`${error.message}\n${problem}\n${remedy}`, { cause: error });
+  // The message of an errno says no more than the problem does.
+  const what = "errno" in error ? "The gateway cannot start." : error.message;
+  return new Error(`${what}\n${problem}\n${remedy}`, { cause: error });
 }
