@@ -165,16 +165,17 @@ function readTokenId(text: string, { mcp }: Configuration): readonly string[] {
   );
 }
 
-/** @throws InvalidArgumentError */
-function readLifetime(text: string): number {
-  const seconds = Math.ceil((readExpiry(text).getTime() - Date.now()) / 1000);
-  if (seconds <= LONGEST_TOKEN_SECONDS) return seconds;
-  throw new InvalidArgumentError("allowed: at most 366d");
+/** Seconds from the issue for `90d`, otherwise the moment itself. @throws InvalidArgumentError */
+function readLifetime(text: string): number | Date {
+  const end = readExpiry(text);
+  const seconds = Math.ceil((end.getTime() - Date.now()) / 1000);
+  if (seconds > LONGEST_TOKEN_SECONDS) throw new InvalidArgumentError("allowed: at most 366d");
+  return /^\d+[a-z]$/.test(text) ? seconds : end;
 }
 
 interface IssueOptions extends CommonOptions {
   readonly database?: string;
-  readonly expires: number;
+  readonly expires: number | Date;
 }
 
 async function issue(username: string, options: IssueOptions): Promise<void> {

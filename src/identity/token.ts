@@ -199,8 +199,8 @@ export interface TokenClaims {
 }
 
 type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "credential"> & {
-  /** In seconds. */
-  readonly lifetime: number;
+  /** In seconds, or the moment at which it ends. */
+  readonly lifetime: number | Date;
   /** The earliest `iat`, so that the token survives a revocation made in the same second. */
   readonly notBefore: number;
 };
@@ -229,7 +229,9 @@ async function issueToken(
   { lifetime, notBefore, ...subject }: TokenRequest,
 ): Promise<{ token: string; claims: TokenClaims }> {
   const issuedAt = Math.max(epochSeconds(), notBefore);
-  const claims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt: issuedAt + lifetime };
+  const expiresAt =
+    lifetime instanceof Date ? Math.ceil(lifetime.getTime() / 1000) : issuedAt + lifetime;
+  const claims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt };
   const { database, role, credential: cred } = subject;
   const token = await new SignJWT({ database, cred, ...(role === undefined ? {} : { role }) })
     .setProtectedHeader({ alg: ring.algorithm, kid: ring.signer.kid, typ: TYPE })
