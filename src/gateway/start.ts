@@ -4,8 +4,11 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { letMemoryGrow } from "../memory-at-start.ts";
 import type { MetricValues } from "../observe/metrics.ts";
+import { takesConnection } from "../upstream/backend.ts";
+import { parseTarget } from "../upstream/target.ts";
 import type { Gateway } from "./gateway.ts";
 import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gateway.ts";
+import { hasOwnEngine } from "./own-engine.ts";
 import { type Listener, openListener } from "./server.ts";
 import type { FirstPassword } from "./service-directory.ts";
 import type { Condition, SharedFile } from "./shared.ts";
@@ -112,9 +115,13 @@ async function listen(
   return { listener, url };
 }
 
-async function warnIfDown({ routing, log }: Gateway): Promise<void> {
-  if (await routing.isUp()) return;
+async function warnIfDown({ routing, log }: Gateway, loaded: LoadedConfiguration): Promise<void> {
   const targets = routing.targets.map(({ name }) => name);
+  // A foreign upstream receives no request before a client sends one: a connection is enough.
+  const answers = hasOwnEngine(loaded)
+    ? [await routing.isUp()]
+    : await Promise.all(targets.map((name) => takesConnection(parseTarget(name))));
+  if (answers.every(Boolean)) return;
   log.warn({ targets }, "the upstream does not answer: until it does, queries are 502 or 503");
 }
 
@@ -134,7 +141,9 @@ async function open(
   const { publicUrl, consoleUrl, access, revocations } = gateway;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
   // On a terminal the greeting says it. Only the first of several processes logs it.
-  if (!options.hasTerminal && (options.member?.number ?? 1) === 1) void warnIfDown(gateway);
+  if (!options.hasTerminal && (options.member?.number ?? 1) === 1) {
+    void warnIfDown(gateway, loaded);
+  }
   const facts = { url, publicUrl, consoleUrl, firstPassword, dataDirectory, isUpstreamUp };
   return {
     facts: { ...facts, ...accessFacts(access.snapshot) },

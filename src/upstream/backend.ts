@@ -23,7 +23,7 @@ interface HealthCheckOptions {
 }
 
 /** True if the upstream accepts a connection. Sends nothing on it. */
-function takesConnection(target: UpstreamTarget): Promise<boolean> {
+export function takesConnection(target: UpstreamTarget): Promise<boolean> {
   return new Promise((resolve) => {
     const { origin, socketPath } = target;
     const address = socketPath === undefined ? hostAndPort(origin) : { path: socketPath };

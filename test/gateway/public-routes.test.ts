@@ -18,7 +18,8 @@ t.test("healthz says that the process lives, readyz that queries can be served",
     access_version: /^[0-9a-f]+$/,
     version: String,
   });
-  t.strictSame(upstream.take(), [], "a probe is no query");
+  const asked = upstream.take().map(({ method, url }) => `${method} ${url}`);
+  t.strictSame(asked, ["GET /healthz"], "a probe is no query");
 });
 
 t.test("readyz is 503 while the upstream is down, and healthz is not", async (t) => {

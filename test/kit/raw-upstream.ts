@@ -25,16 +25,17 @@ export class RawUpstream {
   }
 
   #accept(socket: Socket, onRequest: OnRequest): void {
-    const connection = ++this.connections;
+    // A connection counts from its first byte. The gateway opens one at its start to see who answers.
+    let connection = 0;
     let rest = "";
-    let isProbe = false;
     this.#sockets.add(socket);
     socket.on("error", () => {});
     socket.once("close", () => {
-      if (!isProbe) this.closed++;
+      if (connection > 0) this.closed++;
       this.#sockets.delete(socket);
     });
     socket.setEncoding("latin1").on("data", (text) => {
+      if (connection === 0) connection = ++this.connections;
       rest += text;
       const end = rest.indexOf("\r\n\r\n");
       if (end === -1) return;
@@ -42,13 +43,6 @@ export class RawUpstream {
       if (rest.length < size) return;
       const request = rest.slice(0, size);
       rest = rest.slice(size);
-      if (request.startsWith("GET /healthz ")) {
-        // Asked by the gateway itself, at any time.
-        isProbe = true;
-        this.connections--;
-        socket.end(wireAnswer("{}"));
-        return;
-      }
       this.requests.push(request);
       onRequest(socket, request, connection);
     });

@@ -35,11 +35,6 @@ export class RecordingUpstream {
       return;
     }
     const { method = "", url = "", headers, rawHeaders } = request;
-    // Asked by the gateway itself, at any time.
-    if (url === "/healthz") {
-      response.end();
-      return;
-    }
     const received = { method, url, headers, rawHeaders, body: Buffer.concat(chunks) };
     this.received.push(received);
     this.answer(received, response);
