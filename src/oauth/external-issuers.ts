@@ -242,7 +242,7 @@ function describe(token: string, payload: JWTPayload, settings: IssuerSettings) 
  */
 function digestOf(token: string): string {
   const signed = token.slice(0, token.lastIndexOf("."));
-  return createHash("sha256").update(signed).digest("base64url");
+  return createHash("sha256").update(signed).digest("hex");
 }
 
 /** Servers send a string (RFC 9068) or a list, and some name the claim `scp`. */

@@ -53,7 +53,7 @@ t.test(
       ({ msg }) => msg === "unexpected error",
     );
     t.equal(requestId, answer.headers.get("x-request-id"));
-    t.match(err, { type: "TypeError", stack: /at BodyCollector.*body-collector/s });
+    t.match(err, { type: "TypeError", stack: /at BodyCollector.*gateway.body\.ts/s });
     t.notMatch(gateway.service.output, token);
     t.notMatch(gateway.service.output, "a private row");
     t.equal((await gateway.query(select, token)).status, 200);

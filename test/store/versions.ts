@@ -12,12 +12,12 @@ const parts = ["bin", "src", "package.json"];
 /** What the version after this one has: another table, another column, another form of the log. */
 const changes: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   "src/store/migrations.ts": {
-    "\n];\n\n/** How many": `
+    "\n];\n\nexport const MIGRATIONS": `
   \`create table gatehouse.later (name text primary key);
   alter table gatehouse.leases add column release text not null default 'later'\`,
 ];
 
-/** How many`,
+export const MIGRATIONS`,
   },
   "src/store/log.ts": {
     "FORM: number = ": "FORM: number = 1 + ",
