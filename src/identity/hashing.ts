@@ -2,8 +2,7 @@ import { availableParallelism } from "node:os";
 import type { HashCosts } from "../access/password-hash.ts";
 import { type Call, ChannelClosedError, messageCodec, type NoCalls } from "../ipc/channel.ts";
 import { ChildProgram, howEnded, siblingModule } from "../ipc/child-program.ts";
-import type { HashMetrics } from "../observe/component-metrics.ts";
-import { Times } from "../observe/times.ts";
+import type { Durations, HashMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import type { Derive, HashOrder } from "./hash.ts";
 
@@ -343,7 +342,7 @@ export function openHashing(
   const bounds = hashBounds(configured);
   const queue = new HashQueue(bounds, recent);
   const hashes = new HashProcess(bounds.atOnce, onLost);
-  const times = new Times();
+  const times: Durations = { add() {} };
   async function derive(order: HashOrder): Promise<Uint8Array> {
     const startedAt = performance.now();
     const hash = await hashes.derive(order);

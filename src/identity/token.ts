@@ -13,7 +13,7 @@ import {
 } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
-import type { TokenMetrics } from "../observe/component-metrics.ts";
+import type { TokenMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import {
   invalidToken,

@@ -1,27 +1,31 @@
 import { once } from "node:events";
 import type { Server } from "node:http";
-import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from "prom-client";
-import { http } from "../node-http.ts";
 import {
-  counter,
-  gauge,
-  type HashMetrics,
-  type IssuerStates,
-  leastGauge,
-  registerCertificate,
-  registerHashing,
-  registerIssuers,
-  registerStore,
-  registerTargets,
-  registerTokens,
-  registerUpstream,
-  type StoreMetrics,
-  type TargetMetrics,
-  TimesHistogram,
-  type TokenMetrics,
-  type UpstreamMetrics,
-} from "./component-metrics.ts";
-import { TimesByLabel } from "./times.ts";
+  AggregatorRegistry,
+  Counter,
+  collectDefaultMetrics,
+  Gauge,
+  Histogram,
+  Registry,
+} from "prom-client";
+import { http } from "../node-http.ts";
+
+/** Upper bounds in seconds, from a quick refusal to a slow query. */
+const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+
+/** Records durations in seconds. `createMetrics` replaces `add`; until then it does nothing. */
+export interface Durations {
+  add(seconds: number): void;
+}
+
+function histogram(register: Registry, name: string, help: string, labelNames: string[] = []) {
+  return new Histogram({ name, help, labelNames, buckets: BUCKETS, registers: [register] });
+}
+
+function showDurations(register: Registry, name: string, help: string, durations: Durations): void {
+  const shown = histogram(register, name, help);
+  durations.add = (seconds) => shown.observe(seconds);
+}
 
 export interface CountedRequest {
   /** The route's pattern. */
@@ -45,169 +49,297 @@ export interface CountedRequest {
 const upstreamFailures = ["unreachable", "broken", "timeout", "overloaded", "error"] as const;
 const FAILURE_PREFIX = "upstream_";
 
-/** Metrics of requests, kept as plain numbers until they are read. */
-class RequestMetrics {
-  readonly #requests = new CountsByLabels("route", "status", "reason");
-  readonly #decisions = new CountsByLabels("operation", "decision", "reason");
-  readonly #failures = new Map<string, number>();
-  readonly #users = new UserCounts();
-  readonly #durations = new TimesByLabel();
-  readonly #gatewayTimes = new TimesByLabel();
-  #inFlight = 0;
-
-  constructor(register: Registry) {
-    this.#registerCounts(register);
-    const duration = "Time from the head of a request to the end of its answer";
-    const name = "gatehouse_request_duration_seconds";
-    new TimesHistogram(register, name, duration, this.#durations, "route");
-    const gatewayTime =
-      "Time from the head of a request until it goes up, or is answered without that";
-    const gatewayName = "gatehouse_request_gateway_seconds";
-    new TimesHistogram(register, gatewayName, gatewayTime, this.#gatewayTimes, "route");
-  }
-
-  begin(): void {
-    this.#inFlight++;
-  }
-
-  end(): void {
-    this.#inFlight--;
-  }
-
-  /** Counts a completed request, even if `begin` was never called for it. */
-  count(request: CountedRequest): void {
-    const { route, status, reason, decision, operation, user } = request;
-    this.#requests.add(route, status, reason);
-    this.#durations.add(route, request.seconds);
-    this.#gatewayTimes.add(route, request.gatewaySeconds);
-    if (reason.startsWith(FAILURE_PREFIX)) this.#fail(reason.slice(FAILURE_PREFIX.length));
-    if (decision === undefined) return;
-    if (decision === "allow" && reason === "allowed" && status >= 500) this.#fail("error");
-    this.#decisions.add(operation, decision, decision === "allow" ? "allowed" : reason);
-    if (user !== undefined) this.#users.add(user, decision);
-  }
-
-  /** Counts a 5xx response of the upstream that is not the request's own response. */
-  upstreamError(): void {
-    this.#fail("error");
-  }
-
-  #fail(kind: string): void {
-    this.#failures.set(kind, (this.#failures.get(kind) ?? 0) + 1);
-  }
-
-  #registerCounts(register: Registry): void {
-    const requests = "Requests answered, by route, status and reason";
-    counter(register, "gatehouse_requests_total", requests, this.#requests.names, (total) =>
-      this.#requests.moveTo(total),
-    );
-    const decisions = "Decisions on requests, by what was asked for and the rule that decided";
-    counter(register, "gatehouse_decisions_total", decisions, this.#decisions.names, (total) =>
-      this.#decisions.moveTo(total),
-    );
-    const failures = "Requests that failed at the upstream, by kind";
-    counter(register, "gatehouse_upstream_failures_total", failures, ["kind"], (total) => {
-      // Exported at 0 too, so that Prometheus sees the first failure as a rise.
-      for (const kind of upstreamFailures) total.inc({ kind }, this.#failures.get(kind) ?? 0);
-      this.#failures.clear();
-    });
-    const users = "Decided requests by user, for a bounded number of users";
-    counter(register, "gatehouse_user_requests_total", users, ["user", "decision"], (total) =>
-      this.#users.moveTo(total),
-    );
-    const inFlight = "Requests that are served just now";
-    gauge(register, "gatehouse_requests_in_flight", inFlight, () => this.#inFlight);
-  }
-}
-
-type Names<Name> = readonly [Name, Name, Name];
-
-interface Labelled {
-  readonly first: string;
-  readonly second: string | number;
-  readonly third: string;
-  count: number;
-}
-
-/** Counts by the values of three labels. The counter is updated when it is read. */
-class CountsByLabels<Name extends string> {
-  readonly #names: Names<Name>;
-  readonly #counts = new Map<string, Labelled>();
-  /** Most requests have the same labels as the one before. */
-  #last: Labelled | undefined;
-
-  constructor(...names: Names<Name>) {
-    this.#names = names;
-  }
-
-  add(first: string, second: string | number, third: string): void {
-    const last = this.#last;
-    const isSame = last?.first === first && last.second === second && last.third === third;
-    this.#last = isSame ? last : this.#find(first, second, third);
-    this.#last.count++;
-  }
-
-  #find(first: string, second: string | number, third: string): Labelled {
-    const key = `${first}\n${second}\n${third}`;
-    let found = this.#counts.get(key);
-    if (found === undefined) {
-      found = { first, second, third, count: 0 };
-      this.#counts.set(key, found);
-    }
-    return found;
-  }
-
-  /** Adds the counts to `counter` and resets them. */
-  moveTo(counter: Counter<Name>): void {
-    for (const { first, second, third, count } of this.#counts.values()) {
-      counter.labels(first, String(second), third).inc(count);
-    }
-    this.#counts.clear();
-    this.#last = undefined;
-  }
-
-  get names(): Name[] {
-    return [...this.#names];
-  }
-}
-
 /** Users counted by name. All others share `OTHER_USERS`. */
 export const NAMED_USERS = 200;
 /** Cannot be a username, because usernames contain no parentheses. */
 export const OTHER_USERS = "(other)";
 
-interface Decided {
-  allow: number;
-  deny: number;
+function registerRequests(register: Registry) {
+  const registers = [register];
+  const requests = new Counter({
+    name: "gatehouse_requests_total",
+    help: "Requests answered, by route, status and reason",
+    ...{ labelNames: ["route", "status", "reason"], registers },
+  });
+  const decisions = new Counter({
+    name: "gatehouse_decisions_total",
+    help: "Decisions on requests, by what was asked for and the rule that decided",
+    ...{ labelNames: ["operation", "decision", "reason"], registers },
+  });
+  const failures = new Counter({
+    name: "gatehouse_upstream_failures_total",
+    help: "Requests that failed at the upstream, by kind",
+    ...{ labelNames: ["kind"], registers },
+  });
+  // Exported at 0 too, so that Prometheus sees the first failure as a rise.
+  for (const kind of upstreamFailures) failures.inc({ kind }, 0);
+  const userRequests = new Counter({
+    name: "gatehouse_user_requests_total",
+    help: "Decided requests by user, for a bounded number of users",
+    ...{ labelNames: ["user", "decision"], registers },
+  });
+  const inFlight = new Gauge({
+    name: "gatehouse_requests_in_flight",
+    help: "Requests that are served just now",
+    registers,
+  });
+  const durations = histogram(
+    register,
+    "gatehouse_request_duration_seconds",
+    "Time from the head of a request to the end of its answer",
+    ["route"],
+  );
+  const gatewayTimes = histogram(
+    register,
+    "gatehouse_request_gateway_seconds",
+    "Time from the head of a request until it goes up, or is answered without that",
+    ["route"],
+  );
+  const named = new Set<string>();
+
+  function nameOf(user: string): string {
+    if (named.has(user)) return user;
+    if (named.size >= NAMED_USERS) return OTHER_USERS;
+    named.add(user);
+    return user;
+  }
+
+  return {
+    /** Call `end` when the request completes. */
+    begin: (): void => inFlight.inc(),
+    end: (): void => inFlight.dec(),
+    /** Counts a completed request, even if `begin` was never called for it. */
+    request(request: CountedRequest): void {
+      const { route, status, reason, decision, operation, user } = request;
+      requests.inc({ route, status, reason });
+      durations.observe({ route }, request.seconds);
+      gatewayTimes.observe({ route }, request.gatewaySeconds);
+      if (reason.startsWith(FAILURE_PREFIX)) {
+        failures.inc({ kind: reason.slice(FAILURE_PREFIX.length) });
+      }
+      if (decision === undefined) return;
+      if (decision === "allow" && reason === "allowed" && status >= 500) {
+        failures.inc({ kind: "error" });
+      }
+      decisions.inc({ operation, decision, reason: decision === "allow" ? "allowed" : reason });
+      if (user !== undefined) userRequests.inc({ user: nameOf(user), decision });
+    },
+    /** Counts a 5xx of the upstream that is reported in the response to a tool call. */
+    upstreamError: (): void => failures.inc({ kind: "error" }),
+  };
 }
 
-/** Counts requests per user, by name for the first `NAMED_USERS`. */
-class UserCounts {
-  readonly #counts = new Map<string, Decided>();
+interface CertificateMetrics {
+  onLoad(certificate: { readonly expires: Date }): void;
+  onFailure(): void;
+}
 
-  add(user: string, decision: "allow" | "deny"): void {
-    const count = this.#counts.get(user) ?? this.#open(user);
-    count[decision]++;
-  }
+/** A gauge for which the lowest value of several processes counts. */
+function leastGauge(register: Registry, name: string, help: string): Gauge {
+  return new Gauge({ name, help, aggregator: "min", registers: [register] });
+}
 
-  #open(user: string): Decided {
-    const name = this.#counts.size < NAMED_USERS ? user : OTHER_USERS;
-    const known = this.#counts.get(name);
-    if (known !== undefined) return known;
-    const count = { allow: 0, deny: 0 };
-    this.#counts.set(name, count);
-    return count;
-  }
+function registerCertificate(register: Registry): CertificateMetrics {
+  const prefix = "gatehouse_tls_certificate";
+  const until = "When the TLS certificate in force expires, in seconds since 1970";
+  const expiry = leastGauge(register, `${prefix}_expiry_seconds`, until);
+  const inForce =
+    "1 if the TLS certificate on disk is the one in force, 0 if the last good one is kept";
+  const isGood = leastGauge(register, `${prefix}_last_reload_successful`, inForce);
+  return {
+    onLoad({ expires }) {
+      expiry.set(expires.getTime() / 1000);
+      isGood.set(1);
+    },
+    onFailure() {
+      isGood.set(0);
+    },
+  };
+}
 
-  /** Adds the counts to `counter` and resets them, but keeps the names. */
-  moveTo(counter: Counter<"user" | "decision">): void {
-    for (const [user, count] of this.#counts) {
-      for (const decision of ["allow", "deny"] as const) {
-        if (count[decision] > 0) counter.inc({ user, decision }, count[decision]);
-        count[decision] = 0;
-      }
+export interface TargetMetrics {
+  /** The name in the configuration. */
+  readonly name: string;
+  /** Connections with a query in flight. */
+  readonly busy: number;
+  /** True if queries are sent to it. */
+  isUp(): Promise<boolean>;
+}
+
+/** Registers metrics per target. A single target has only the upstream's own metrics. */
+function registerTargets(register: Registry, targets: readonly TargetMetrics[]): void {
+  if (targets.length < 2) return;
+  const prefix = "gatehouse_upstream_target";
+  new Gauge({
+    name: `${prefix}_up`,
+    help: "1 if the target of the upstream can be used, else 0",
+    labelNames: ["target"],
+    aggregator: "min",
+    registers: [register],
+    async collect() {
+      const set = async (target: TargetMetrics) =>
+        this.set({ target: target.name }, Number(await target.isUp()));
+      await Promise.all(targets.map(set));
+    },
+  });
+  new Gauge({
+    name: `${prefix}_connections_busy`,
+    help: "Connections to the target of the upstream in use",
+    labelNames: ["target"],
+    registers: [register],
+    collect() {
+      for (const { name, busy } of targets) this.set({ target: name }, busy);
+    },
+  });
+}
+
+export interface UpstreamMetrics {
+  /** Connections with a query in flight. */
+  readonly busy: number;
+  readonly waiting: number;
+  /** Only queries that had to wait for a connection. */
+  readonly waits: Durations;
+  /** From sending a query upstream to the head of its response. */
+  readonly answers: Durations;
+  /** Responses that broke off after their head had been sent to the client. */
+  readonly cut: number;
+}
+
+export interface HashMetrics {
+  readonly running: number;
+  readonly waiting: number;
+  readonly times: Durations;
+}
+
+/** Outcomes of verifying login tokens. */
+export interface TokenMetrics {
+  /** Already verified, so the signature was not checked again. */
+  readonly remembered: number;
+  readonly verified: number;
+  readonly refused: number;
+}
+
+/** A counter that collects its value when it is read. */
+function counter<Label extends string>(
+  register: Registry,
+  name: string,
+  help: string,
+  labelNames: Label[],
+  collect: (counter: Counter<Label>) => void,
+): void {
+  new Counter({
+    ...{ name, help, labelNames, registers: [register] },
+    collect() {
+      collect(this);
+    },
+  });
+}
+
+/**
+ * A gauge that collects its value when it is read.
+ *
+ * @param aggregator how the values of several processes are combined
+ */
+function gauge(
+  register: Registry,
+  name: string,
+  help: string,
+  read: () => number | Promise<number>,
+  aggregator: "sum" | "min" | "max" = "sum",
+): void {
+  new Gauge({
+    ...{ name, help, aggregator, registers: [register] },
+    async collect() {
+      this.set(await read());
+    },
+  });
+}
+
+/** @param isUp whether the upstream, or the engine's database, answers */
+function registerUpstream(
+  register: Registry,
+  metrics: UpstreamMetrics,
+  isUp: () => Promise<boolean>,
+): void {
+  const prefix = "gatehouse_upstream";
+  const busy = "Connections to the upstream in use";
+  gauge(register, `${prefix}_connections_busy`, busy, () => metrics.busy);
+  const waiting = "Queries that wait for a connection";
+  gauge(register, `${prefix}_queries_waiting`, waiting, () => metrics.waiting);
+  const waits = "Time that queries waited for a connection, of those that had to";
+  showDurations(register, `${prefix}_wait_seconds`, waits, metrics.waits);
+  const answers = "Time from sending a query up to the head of its answer";
+  showDurations(register, `${prefix}_answer_seconds`, answers, metrics.answers);
+  const cut = "Answers of the upstream that broke off after they had begun";
+  counter(register, `${prefix}_answers_cut_total`, cut, [], (total) => {
+    total.reset();
+    total.inc(metrics.cut);
+  });
+  const up = "1 if the database answers, else 0";
+  gauge(register, `${prefix}_up`, up, async () => Number(await isUp()), "min");
+}
+
+function registerHashing(register: Registry, metrics: HashMetrics): void {
+  const running = "Logins that are being hashed for";
+  gauge(register, "gatehouse_hashes_running", running, () => metrics.running);
+  const waiting = "Logins that wait for their turn to hash";
+  gauge(register, "gatehouse_hashes_waiting", waiting, () => metrics.waiting);
+  const took = "Time that one password hash took";
+  showDurations(register, "gatehouse_hash_seconds", took, metrics.times);
+}
+
+function registerTokens(register: Registry, metrics: TokenMetrics): void {
+  const help = "Login tokens that were shown, by what it took to tell whether they are good";
+  counter(register, "gatehouse_token_checks_total", help, ["result"], (total) => {
+    const { remembered, verified, refused } = metrics;
+    total.reset();
+    for (const [result, count] of Object.entries({ remembered, verified, refused })) {
+      total.inc({ result }, count);
     }
-  }
+  });
+}
+
+/** The result of the last key fetch of each external issuer, by its prefix. */
+export type IssuerStates = Readonly<Record<string, "ok" | "unreachable" | "unused">>;
+
+/** Shows issuers after their first fetch. The worst state of several processes counts. */
+function registerIssuers(register: Registry, states: () => IssuerStates): void {
+  new Gauge({
+    name: "gatehouse_issuer_reachable",
+    help: "1 if the last fetch of the external issuer's keys succeeded, else 0",
+    labelNames: ["issuer"],
+    aggregator: "min",
+    registers: [register],
+    collect() {
+      for (const [issuer, state] of Object.entries(states())) {
+        if (state !== "unused") this.set({ issuer }, Number(state === "ok"));
+      }
+    },
+  });
+}
+
+export interface StoreMetrics {
+  /** Milliseconds since the last successful poll was sent. */
+  readonly leaseAge: number;
+  readonly appliedVersion: number;
+  /** Versions by which this replica was behind the store at the last poll. */
+  readonly lag: number;
+  /** True if the last poll succeeded. */
+  readonly isReached: boolean;
+}
+
+/** The worst value of several processes counts. */
+function registerStore(register: Registry, metrics: StoreMetrics): void {
+  const prefix = "gatehouse_store";
+  const age =
+    "Seconds since the replica sent its last good poll; it decides nothing past store.max_staleness";
+  gauge(register, `${prefix}_lease_age_seconds`, age, () => metrics.leaseAge / 1000, "max");
+  const applied = "Version of the store that the replica has applied";
+  gauge(register, `${prefix}_applied_version`, applied, () => metrics.appliedVersion, "min");
+  const lag = "Versions that the store was ahead of the replica at its last poll";
+  gauge(register, `${prefix}_lag_versions`, lag, () => metrics.lag, "max");
+  const reached = "1 if the last poll of the store was a good one, else 0";
+  gauge(register, `${prefix}_reached`, reached, () => Number(metrics.isReached), "min");
 }
 
 export type MetricValues = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
@@ -277,16 +409,10 @@ export function createMetrics() {
   for (const kind of ["handles", "requests", "resources"]) {
     registry.removeSingleMetric(`nodejs_active_${kind}_total`);
   }
-  const requests = new RequestMetrics(registry);
   return {
+    ...registerRequests(registry),
     ...registerReloads(registry),
     ...registerKeys(registry),
-    /** Call `end` when the request completes. */
-    begin: (): void => requests.begin(),
-    end: (): void => requests.end(),
-    request: (request: CountedRequest): void => requests.count(request),
-    /** Counts a 5xx of the upstream that is reported in the response to a tool call. */
-    upstreamError: (): void => requests.upstreamError(),
     showCertificate: () => registerCertificate(registry),
     showUpstream: (metrics: UpstreamMetrics, isUp: () => Promise<boolean>): void =>
       registerUpstream(registry, metrics, isUp),

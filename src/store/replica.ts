@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import * as z from "zod";
-import type { StoreMetrics } from "../observe/component-metrics.ts";
+import type { StoreMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import type { Database } from "./database.ts";
 import { FORM, parseEntry } from "./log.ts";

@@ -1,7 +1,7 @@
 import type { RequestOptions } from "node:http";
 import { connect } from "node:net";
 import { http } from "../node-http.ts";
-import type { TargetMetrics } from "../observe/component-metrics.ts";
+import type { TargetMetrics } from "../observe/metrics.ts";
 import { engineName } from "../product.ts";
 import { QueryLink, type QueryLinkOptions, type QueryMetrics } from "./query-client.ts";
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";

@@ -1,4 +1,4 @@
-import type { Times } from "../observe/times.ts";
+import type { Durations } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import type { Settle } from "./forward-attempt.ts";
 import type { AnswerHead, AnswerReceiver } from "./http1/answer-reader.ts";
@@ -56,7 +56,7 @@ export class BufferedAnswer implements AnswerReceiver {
   readonly #connection: Connection;
   readonly #sink: AnswerSink;
   readonly #query: BufferedQuery;
-  readonly #times: Times;
+  readonly #times: Durations;
   readonly #startedAt = performance.now();
   readonly #pieces: Buffer[] = [];
   #length = 0;
@@ -67,7 +67,7 @@ export class BufferedAnswer implements AnswerReceiver {
   #isOver = false;
 
   /** @param times records the time until the response's head */
-  constructor(connection: Connection, query: BufferedQuery, sink: AnswerSink, times: Times) {
+  constructor(connection: Connection, query: BufferedQuery, sink: AnswerSink, times: Durations) {
     this.#connection = connection;
     this.#sink = sink;
     this.#query = query;

@@ -1,5 +1,4 @@
-import type { UpstreamMetrics } from "../observe/component-metrics.ts";
-import { Times } from "../observe/times.ts";
+import type { Durations, UpstreamMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import type { Backend, LoadBalancer } from "./backend.ts";
 import {
@@ -20,8 +19,8 @@ import { ConnectionPool } from "./http1/connection-pool.ts";
 import { hasBroken, type UpstreamTarget } from "./target.ts";
 
 export class QueryMetrics implements UpstreamMetrics {
-  readonly waits = new Times();
-  readonly answers = new Times();
+  readonly waits: Durations = { add() {} };
+  readonly answers: Durations = { add() {} };
   cut = 0;
   readonly #limiters: FairLimiter[] = [];
 
