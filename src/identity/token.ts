@@ -1,5 +1,6 @@
 import { type KeyObject, randomUUID } from "node:crypto";
 import { SignJWT } from "jose/jwt/sign";
+import { LRUCache } from "lru-cache";
 import { entriesIn } from "../access/entries.ts";
 import { decide } from "../access/policy.ts";
 import {
@@ -24,83 +25,8 @@ import {
 } from "./jwt-verification.ts";
 import type { KeyRing } from "./key-ring.ts";
 
-const BUCKET_SIZE = 8;
-
-interface Entry<T> {
-  readonly token: string;
-  /** Compared first, because tokens of one gateway begin alike. */
-  readonly hash: number;
-  readonly value: T;
-}
-
-/**
- * LRU cache of tokens with a fixed size. Each request looks up a newly created string, which a Map
- * would first have to intern.
- *
- * The bucket comes from the end of the signature, which is random. In a bucket, the most recently
- * used token comes first, and the last one is evicted.
- */
-class RecentTokens<T> {
-  readonly #buckets: (Entry<T>[] | undefined)[];
-  readonly #isGood: (value: T) => boolean;
-
-  constructor(buckets: number, isGood: (value: T) => boolean) {
-    this.#buckets = new Array(buckets).fill(undefined);
-    this.#isGood = isGood;
-  }
-
-  get size(): number {
-    return this.#buckets.reduce((sum, bucket) => sum + (bucket?.length ?? 0), 0);
-  }
-
-  get(token: string): T | undefined {
-    const hash = hashOf(token);
-    const bucket = this.#buckets[this.#placeOf(hash)] ?? [];
-    for (let at = 0; at < bucket.length; at++) {
-      const entry = bucket[at];
-      if (entry?.hash !== hash || entry.token !== token) continue;
-      if (at > 0) moveToFront(bucket, at);
-      return entry.value;
-    }
-    return undefined;
-  }
-
-  /** Adds a token that is not cached. Drops tokens of its bucket that are no longer valid. */
-  add(token: string, value: T): void {
-    const hash = hashOf(token);
-    const place = this.#placeOf(hash);
-    const others = (this.#buckets[place] ?? []).filter(({ value }) => this.#isGood(value));
-    this.#buckets[place] = [{ token, hash, value }, ...others.slice(0, BUCKET_SIZE - 1)];
-  }
-
-  delete(token: string): void {
-    const place = this.#placeOf(hashOf(token));
-    this.#buckets[place] = this.#buckets[place]?.filter((entry) => entry.token !== token);
-  }
-
-  #placeOf(hash: number): number {
-    return hash % this.#buckets.length;
-  }
-}
-
-/** Hashes the end of the signature. Its last character may carry only two bits. */
-function hashOf(token: string): number {
-  const end = token.length - 1;
-  let hash = 0;
-  for (let at = end - 3; at < end; at++) hash = hash * 97 + (token.charCodeAt(at) || 0);
-  return hash;
-}
-
-function moveToFront<T>(list: T[], at: number): void {
-  const [moved] = list.splice(at, 1);
-  if (moved !== undefined) list.unshift(moved);
-}
-
-/**
- * At most 262,144 tokens of about 650 bytes each. With 100,000 tokens in use, 2 % meet a full
- * bucket.
- */
-const BUCKETS = 32_768;
+/** Cached tokens, of about 650 bytes each. */
+const MOST_TOKENS = 100_000;
 
 interface Remembered<T> {
   readonly content: T;
@@ -122,17 +48,14 @@ interface Remembered<T> {
 export class VerifiedTokens<T extends object> {
   readonly #pin: Pin;
   readonly #read: (claims: JsonObject) => T;
-  readonly #recent: RecentTokens<Remembered<T>>;
+  readonly #recent: LRUCache<string, Remembered<T>>;
   readonly #metrics = { remembered: 0, verified: 0, refused: 0 };
 
-  /**
-   * @param read parses the claims, or throws a Refusal
-   * @param buckets of eight tokens each
-   */
-  constructor(pin: Pin, read: (claims: JsonObject) => T, buckets = BUCKETS) {
+  /** @param read parses the claims, or throws a Refusal */
+  constructor(pin: Pin, read: (claims: JsonObject) => T, max = MOST_TOKENS) {
     this.#pin = pin;
     this.#read = read;
-    this.#recent = new RecentTokens(buckets, (known) => this.#isGood(known));
+    this.#recent = new LRUCache({ max });
   }
 
   get metrics(): TokenMetrics {
@@ -164,7 +87,7 @@ export class VerifiedTokens<T extends object> {
     try {
       const { claims, kid, key, notBefore, expiresAt } = verifyPinned(this.#pin, token);
       const content = this.#read(claims);
-      this.#recent.add(token, { content, kid, key, notBefore, expiresAt });
+      this.#recent.set(token, { content, kid, key, notBefore, expiresAt });
       this.#metrics.verified++;
       return content;
     } catch (error) {
