@@ -1,4 +1,5 @@
 import { availableParallelism } from "node:os";
+import { LRUCache } from "lru-cache";
 import type { HashCosts } from "../access/password-hash.ts";
 import { type Call, ChannelClosedError, messageCodec, type NoCalls } from "../ipc/channel.ts";
 import { ChildProgram, howEnded, siblingModule } from "../ipc/child-program.ts";
@@ -6,52 +7,29 @@ import type { Durations, HashMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import type { Derive, HashOrder } from "./hash.ts";
 
-/** Addresses and users that are remembered. When full, the one with the oldest login is dropped. */
-const CAPACITY = 10_000;
-/** Milliseconds for which a successful login is remembered. */
-const LATELY_MS = 86_400_000;
+/** Addresses and users that are remembered for a day after a successful login. */
+const REMEMBERED = { max: 10_000, ttl: 86_400_000 };
 
-class Recent {
-  readonly #seen = new Map<string, number>();
-
-  note(name: string): void {
-    this.#seen.delete(name);
-    this.#seen.set(name, performance.now());
-    const [oldest] = this.#seen.keys();
-    if (this.#seen.size > CAPACITY && oldest !== undefined) this.#seen.delete(oldest);
-  }
-
-  has(name: string): boolean {
-    const seen = this.#seen.get(name);
-    return seen !== undefined && performance.now() - seen < LATELY_MS;
-  }
-}
-
-interface Place {
-  readonly lane: "address" | "user" | "stranger";
-  /** Address or user whose clients share one line. */
-  readonly line: string;
-}
-
-/**
- * Addresses and users with a recent successful login. They keep queue places of their own during a
- * flood of logins from many addresses. An address cannot be claimed by others. A username can, but
- * that harms only this user.
- */
+/** Addresses and users with a recent successful login. */
 export class RecentLogins {
-  readonly #addresses = new Recent();
-  readonly #users = new Recent();
+  readonly #addresses = new LRUCache<string, true>(REMEMBERED);
+  readonly #users = new LRUCache<string, true>(REMEMBERED);
 
   note({ username, address, isShared }: Omit<HashClient, "signal">): void {
-    if (!isShared) this.#addresses.note(address);
-    if (username !== undefined) this.#users.note(username);
+    if (!isShared) this.#addresses.set(address, true);
+    if (username !== undefined) this.#users.set(username, true);
   }
 
-  placeOf({ username, address, isShared }: HashClient): Place {
-    if (!isShared && this.#addresses.has(address)) return { lane: "address", line: address };
-    if (username !== undefined && this.#users.has(username))
-      return { lane: "user", line: username };
-    return { lane: "stranger", line: address };
+  /**
+   * The line in which a client waits. Nobody else can claim an address that is known. A known
+   * username can be claimed, but that harms only this user.
+   */
+  lineOf({ username, address, isShared }: HashClient): Pick<Line, "name" | "rank"> {
+    if (!isShared && this.#addresses.has(address)) return { rank: 2, name: `2 ${address}` };
+    if (username !== undefined && this.#users.has(username)) {
+      return { rank: 1, name: `1 ${username}` };
+    }
+    return { rank: 0, name: `0 ${address}` };
   }
 }
 
@@ -81,27 +59,25 @@ function busy(): Refusal {
   return new Refusal("login_busy", { retryAfter: 1 });
 }
 
-/** The waiting tasks of one lane: a line per address or user, in the order of their turns. */
-class Lane {
-  readonly lines = new Map<string, Waiter[]>();
-  waiting = 0;
+interface Line {
+  readonly name: string;
+  /** 2 for a known address, 1 for a known user, 0 for a stranger. */
+  readonly rank: number;
+  readonly waiters: Waiter[];
 }
 
 /**
- * A short queue in which each address has its own line and lines take turns. When it is full, the
- * longest line loses its last task to an address with a shorter line. A flood from one address
- * therefore cannot keep others out. Addresses and users with a recent login have separate lanes of
- * the same size, which alternate with the lane of strangers. A flood from many addresses therefore
- * cannot keep them out.
+ * A short queue in which each address or known user has its own line, and lines take turns. When it
+ * is full, a line of a lower rank loses its last task, or else the longest line of the same rank.
+ * Turns alternate between ranks. A flood from one address therefore keeps nobody out, and a flood
+ * from many addresses keeps out only strangers.
  */
 export class HashQueue {
   readonly #bounds: HashBounds;
   readonly #recent: RecentLogins;
-  readonly #lanes = new Map<Place["lane"], Lane>([
-    ["address", new Lane()],
-    ["user", new Lane()],
-    ["stranger", new Lane()],
-  ]);
+  /** The line that was served last is at the end. */
+  readonly #lines = new Map<string, Line>();
+  #lastRank = 0;
   #running = 0;
   #memory = 0;
 
@@ -115,7 +91,7 @@ export class HashQueue {
   }
 
   get waiting(): number {
-    return this.#lanes.values().reduce((sum, { waiting }) => sum + waiting, 0);
+    return this.#lines.values().reduce((sum, { waiters }) => sum + waiters.length, 0);
   }
 
   /**
@@ -127,10 +103,8 @@ export class HashQueue {
   async run<T>(memory: number, client: HashClient, task: () => Promise<T>): Promise<T> {
     if (client.signal?.aborted) throw busy();
     const waiter = { memory, turn: Promise.withResolvers<void>() };
-    const { lane: name, line } = this.#recent.placeOf(client);
-    const lane = this.#lanes.get(name) ?? new Lane();
-    this.#join(lane, line, waiter);
-    const leave = () => this.#leave(lane, line, waiter);
+    const line = this.#join(this.#recent.lineOf(client), waiter);
+    const leave = () => this.#drop(line, waiter);
     client.signal?.addEventListener("abort", leave);
     this.#admit();
     try {
@@ -147,34 +121,31 @@ export class HashQueue {
     }
   }
 
-  #join(lane: Lane, name: string, waiter: Waiter): void {
-    const line = lane.lines.get(name);
+  #join({ name, rank }: Pick<Line, "name" | "rank">, waiter: Waiter): Line {
+    const line = this.#lines.get(name) ?? { name, rank, waiters: [] };
     // A task that can start at once needs no place, so a queue without places still works.
-    const isFull = lane.waiting >= this.#bounds.waiting && !this.#hasRoom(waiter);
-    if (isFull) this.#makeRoom(lane, (line?.length ?? 0) + 1);
-    if (line === undefined || line.length === 0) lane.lines.set(name, [waiter]);
-    else line.push(waiter);
-    lane.waiting++;
+    if (this.waiting >= this.#bounds.waiting && !this.#hasRoom(waiter)) this.#makeRoom(line);
+    this.#lines.set(name, line);
+    line.waiters.push(waiter);
+    return line;
   }
 
-  /** Drops the last task of the longest line. @throws Refusal if no line is longer than `length` */
-  #makeRoom(lane: Lane, length: number): void {
-    const [name, longest] = [...lane.lines].reduce(
-      (longest, entry) => (entry[1].length > longest[1].length ? entry : longest),
-      ["", [] as Waiter[]],
-    );
-    const last = longest.at(-1);
-    if (last === undefined || longest.length <= length) throw busy();
-    this.#leave(lane, name, last);
+  /** @throws Refusal if no other line should lose a task to this one */
+  #makeRoom({ rank, waiters }: Line): void {
+    const [longest] = [...this.#lines.values()]
+      .filter((line) => line.rank < rank || line.waiters.length > waiters.length + 1)
+      .filter((line) => line.rank <= rank)
+      .sort((a, b) => a.rank - b.rank || b.waiters.length - a.waiters.length);
+    const last = longest?.waiters.at(-1);
+    if (longest === undefined || last === undefined) throw busy();
+    this.#drop(longest, last);
   }
 
-  #leave(lane: Lane, name: string, waiter: Waiter): void {
-    const line = lane.lines.get(name);
-    const at = line?.indexOf(waiter) ?? -1;
-    if (line === undefined || at === -1) return;
-    line.splice(at, 1);
-    if (line.length === 0) lane.lines.delete(name);
-    lane.waiting--;
+  #drop(line: Line, waiter: Waiter): void {
+    const at = line.waiters.indexOf(waiter);
+    if (at === -1) return;
+    line.waiters.splice(at, 1);
+    if (line.waiters.length === 0) this.#lines.delete(line.name);
     waiter.turn.reject(busy());
     this.#admit();
   }
@@ -190,27 +161,18 @@ export class HashQueue {
    */
   #admit(): void {
     for (;;) {
-      const next = this.#lanes.entries().find(([, { waiting }]) => waiting > 0);
-      if (next === undefined || !this.#admitFrom(next[1])) return;
-      const [name, lane] = next;
-      this.#lanes.delete(name);
-      this.#lanes.set(name, lane);
-    }
-  }
-
-  /** @returns false if the first task does not fit */
-  #admitFrom(lane: Lane): boolean {
-    for (const [name, [first, ...rest]] of lane.lines) {
-      if (first === undefined || !this.#hasRoom(first)) return false;
-      lane.lines.delete(name);
-      if (rest.length > 0) lane.lines.set(name, rest);
-      lane.waiting--;
+      const lines = [...this.#lines.values()];
+      const line = lines.find(({ rank }) => rank !== this.#lastRank) ?? lines[0];
+      const [first] = line?.waiters ?? [];
+      if (line === undefined || first === undefined || !this.#hasRoom(first)) return;
+      this.#lines.delete(line.name);
+      if (line.waiters.length > 1) this.#lines.set(line.name, line);
+      line.waiters.shift();
+      this.#lastRank = line.rank;
       this.#running++;
       this.#memory += first.memory;
       first.turn.resolve();
-      return true;
     }
-    return false;
   }
 }
 
