@@ -135,7 +135,6 @@ export class Connections {
 
   #end(connection: ClientConnection, exchange: Exchange, writtenBefore: number): void {
     connection.current = undefined;
-    exchange.whenClosed?.();
     const { waiting, socket } = connection;
     this.#service.finish(exchange, socket.bytesWritten - writtenBefore);
     // The response just sent may have been the last on the connection.

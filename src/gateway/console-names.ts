@@ -3,7 +3,7 @@ import { seeTable, whyUnseen } from "../access/policy.ts";
 import type { Subject } from "../access/roles.ts";
 import type { SchemaNames } from "../console/options.ts";
 import { Refusal } from "../refusal.ts";
-import { fieldLines } from "../upstream/query-form.ts";
+import { fieldLines } from "../upstream/headers.ts";
 import { createSchemaSource } from "../upstream/schema-source.ts";
 import type { Gateway } from "./gateway.ts";
 import { credentialOf } from "./query.ts";

@@ -6,7 +6,6 @@ import type { Principal } from "../mcp/authenticate.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
 import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
-import type { ClientSink } from "../upstream/forward-attempt.ts";
 import type { EngineReport } from "../upstream/headers.ts";
 import type { Peer } from "./peer.ts";
 
@@ -187,7 +186,7 @@ class Verdict {
 }
 
 /** One request and its response, with the results of each phase of handling it. */
-export class Exchange implements Arrival, ClientSink {
+export class Exchange implements Arrival {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly peer: Peer;
@@ -204,7 +203,6 @@ export class Exchange implements Arrival, ClientSink {
   readonly body = new RequestBody();
   readonly verdict = new Verdict();
   #forwardedAt: number | undefined;
-  whenClosed: (() => void) | undefined;
 
   constructor({ request, response, peer, isHandshake, extraHeaders }: Arrival) {
     this.request = request;

@@ -22,7 +22,7 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import { version } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
-import { fieldLines } from "../upstream/query-form.ts";
+import { fieldLines } from "../upstream/headers.ts";
 import { describeChanges } from "./change-records.ts";
 import { namesOffered } from "./console-names.ts";
 import type { Gateway } from "./gateway.ts";

@@ -10,7 +10,7 @@ import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
-import { inForm } from "../upstream/query-form.ts";
+import { toOpForm } from "../upstream/query-form.ts";
 import type { QueryInterface } from "./query-grammar.ts";
 
 export interface Asker {
@@ -60,7 +60,8 @@ export function outcomeOf(
     const decided = decideQuery(snapshot, subject, query, context);
     if (!decided.allowed) return deniedOutcome(query, decided);
     const filtered = splice(body, filterAdditions(query, decided.decisions));
-    const sent = inForm(form, filtered, scan(filtered, grammar));
+    const read = scan(filtered, grammar);
+    const sent = form === "op" ? toOpForm(filtered, read) : filtered;
     return { allowed: true, code: "allowed", query, decided, body: sent };
   } catch (error) {
     if (!(error instanceof QueryRefused)) throw error;

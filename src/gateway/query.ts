@@ -31,16 +31,17 @@ import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
-import type { QueryAnswer } from "../upstream/buffered-answer.ts";
+import { ClientAnswer, givenUp, type QueryAnswer } from "../upstream/answer-stream.ts";
 import {
   engineReportOf,
+  fieldLines,
   gatewayHeaders,
   type Identity,
   queryHeaders,
   traceHeaders,
 } from "../upstream/headers.ts";
-import { givenUp, type QueryClient } from "../upstream/query-client.ts";
-import { fieldLines, inForm } from "../upstream/query-form.ts";
+import type { QueryClient } from "../upstream/query-client.ts";
+import { toOpForm } from "../upstream/query-form.ts";
 import { commonHeaders, reject, sendSuccess } from "./answer.ts";
 import { requireStillGood } from "./authentication.ts";
 import { type Exchange, payerOf } from "./exchange.ts";
@@ -486,8 +487,8 @@ function requestFor(
   if (limits.length > 0) own[LIMITS_HEADER] = limitsText(limits);
   if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
   const { fields, trace } = headed(gateway, exchange, "POST", own, identity);
-  const form = gateway.configuration.upstream.query_form;
-  const body = inForm(form, sent.body, sent.query);
+  const isOpForm = gateway.configuration.upstream.query_form === "op";
+  const body = isOpForm ? toOpForm(sent.body, sent.query) : sent.body;
   return { queries, body, fields, isRead: isReadOnly(sent.query), trace, judgeAgain };
 }
 
@@ -698,17 +699,13 @@ export function askFor(
 }
 
 function forward(gateway: Gateway, exchange: Exchange, request: UpwardRequest): void {
-  request.queries.forward({
-    sink: exchange,
-    user: payerOf(exchange),
-    body: request.body,
-    fields: request.fields,
-    isRead: request.isRead,
-    judgeAgain: request.judgeAgain,
+  const sink = new ClientAnswer({
+    response: exchange.response,
     answerHeaders: commonHeaders(exchange),
     onHeaders: noteReport(gateway, exchange),
     fail: (error) => reject(gateway, exchange, error),
   });
+  request.queries.forward({ ...request, user: payerOf(exchange) }, sink);
 }
 
 function judgeAndForward(
@@ -772,7 +769,7 @@ function schemaRoute(
     authentication: "data",
     async handle(gateway, exchange) {
       const client = new AbortController();
-      exchange.whenClosed = () => client.abort();
+      exchange.response.once("close", () => client.abort());
       const isOffered = await gateway.schema.isOffered(exchange, client.signal);
       if (isOffered === false) throw new Refusal("schema_not_offered");
       const data = await find(gateway, exchange, client.signal);

@@ -1,7 +1,7 @@
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import { Backend, type BackendOptions, LoadBalancer, type TargetState } from "./backend.ts";
-import { createQueryClient, type QueryClient } from "./query-client.ts";
+import { QueryClient } from "./query-client.ts";
 import type { StreamForwarder } from "./reverse-proxy.ts";
 import type { UpstreamTarget } from "./target.ts";
 
@@ -47,7 +47,7 @@ export function openBackendGroup(
   const isSingle = others.length === 0;
   const backends = [first, ...others].map((target) => new Backend(target, isSingle, options));
   return {
-    queries: createQueryClient(new LoadBalancer(backends)),
+    queries: new QueryClient(new LoadBalancer(backends)),
     streams: streamsTo(new LoadBalancer(backends)),
     targets: backends,
     async isUp() {

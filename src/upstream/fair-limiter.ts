@@ -1,44 +1,12 @@
-export type Slot = number;
-
-interface Line {
+interface Waiter {
   readonly user: string;
-  first: Place | undefined;
-  last: Place | undefined;
-  length: number;
-  held: number;
+  readonly since: number;
+  readonly timer: NodeJS.Timeout;
+  readonly onTurn: (turn: Turn) => void;
 }
 
-/**
- * Called once with the acquired slot, or with undefined if the waiter timed out, was removed or
- * gave up.
- */
-export type OnTurn = (slot: Slot | undefined, place: Place) => void;
-
-/**
- * A waiter. Waiters form a linked list, and a waiter that leaves links to nothing. A `Set` would
- * keep deleted entries reachable until the next full garbage collection.
- */
-export class Place {
-  readonly onTurn: OnTurn;
-  readonly since = performance.now();
-  line: Line | undefined;
-  before: Place | undefined;
-  behind: Place | undefined = undefined;
-  isDismissed = false;
-  readonly #limiter: FairLimiter;
-
-  constructor(limiter: FairLimiter, line: Line, onTurn: OnTurn) {
-    this.onTurn = onTurn;
-    this.line = line;
-    this.before = line.last;
-    this.#limiter = limiter;
-  }
-
-  /** Gives up waiting. Has no effect once the slot is held. */
-  leave(): void {
-    this.#limiter.remove(this, undefined);
-  }
-}
+/** How a wait ended: with a slot, or without one. */
+export type Turn = "slot" | "dismissed" | "gone";
 
 export interface FairLimits {
   readonly slots: number;
@@ -57,27 +25,21 @@ export interface FairLimits {
 export class FairLimiter {
   readonly #limits: FairLimits;
   readonly #waits: { add(seconds: number): void };
-  /** The holder of each slot. Entries of free slots are meaningless. */
-  readonly #holders: string[];
-  readonly #free: Slot[];
-  readonly #released: Slot[] = [];
-  #isHandingOn = false;
-  readonly #lines = new Map<string, Line>();
+  readonly #held = new Map<string, number>();
+  /** Waiters by user. The user served least recently comes first. */
+  readonly #lines = new Map<string, Waiter[]>();
+  #busy = 0;
   #waiting = 0;
-  /** One timer for all waiters, which is cheaper than one each. */
-  #timer: NodeJS.Timeout | undefined;
+  #isHandingOn = false;
 
   /** @param waits records waiting times in seconds */
   constructor(limits: FairLimits, waits: { add(seconds: number): void }) {
-    const { slots } = limits;
-    this.#free = Array.from({ length: slots }, (_, slot) => slot);
-    this.#holders = Array.from({ length: slots }, () => "");
     this.#limits = limits;
     this.#waits = waits;
   }
 
   get busy(): number {
-    return this.#holders.length - this.#free.length;
+    return this.#busy;
   }
 
   get waiting(): number {
@@ -85,134 +47,103 @@ export class FairLimiter {
   }
 
   /** Takes a free slot. While there is one, no one is waiting. */
-  tryTake(user: string): Slot | undefined {
-    const slot = this.#free.pop();
-    if (slot !== undefined) this.#holders[slot] = user;
-    return slot;
+  tryTake(user: string): boolean {
+    if (this.#busy >= this.#limits.slots) return false;
+    this.#busy++;
+    this.#held.set(user, this.#heldBy(user) + 1);
+    return true;
+  }
+
+  #heldBy(user: string): number {
+    return this.#held.get(user) ?? 0;
   }
 
   /**
    * Starts waiting. Call it only if no slot is free. If the queue is full, the last waiter of the
    * user with the longest line is removed.
    *
-   * @returns undefined if the queue is full and the user's own line is among the longest
+   * @param onTurn called once, when the wait ends
+   * @returns a function that gives up waiting; undefined if the queue is full and the user's own
+   * line is among the longest
    */
-  wait(user: string, onTurn: OnTurn): Place | undefined {
+  wait(user: string, onTurn: (turn: Turn) => void): (() => void) | undefined {
     if (this.#waiting >= this.#limits.waiting && !this.#makeRoom(user)) return undefined;
-    const line = this.#lines.get(user) ?? this.#openLine(user);
-    const place = new Place(this, line, onTurn);
-    if (line.last === undefined) line.first = place;
-    else line.last.behind = place;
-    line.last = place;
-    line.length++;
+    const leave = () => this.#remove(waiter, "gone");
+    const timer = setTimeout(leave, this.#limits.patience).unref();
+    const waiter: Waiter = { user, since: performance.now(), timer, onTurn };
+    const line = this.#lines.get(user);
+    if (line === undefined) this.#lines.set(user, [waiter]);
+    else line.push(waiter);
     this.#waiting++;
-    this.#timer ??= setTimeout(this.#expire, this.#limits.patience).unref();
-    return place;
+    return leave;
   }
 
-  readonly #expire = (): void => {
-    this.#timer = undefined;
-    const { patience } = this.#limits;
-    const now = performance.now();
-    let oldest = now;
-    for (const { first } of [...this.#lines.values()]) {
-      let place = first;
-      while (place !== undefined && now - place.since >= patience) {
-        const { behind } = place;
-        place.leave();
-        place = behind;
-      }
-      if (place !== undefined && place.since < oldest) oldest = place.since;
-    }
-    if (this.#waiting === 0) return;
-    this.#timer ??= setTimeout(this.#expire, Math.ceil(oldest + patience - now)).unref();
-  };
-
-  /** Releases a slot. A waiter may release its slot at once, and the loop prevents recursion. */
-  release(slot: Slot): void {
-    this.#released.push(slot);
+  release(user: string): void {
+    const held = this.#heldBy(user) - 1;
+    if (held > 0) this.#held.set(user, held);
+    else this.#held.delete(user);
+    this.#busy--;
+    // A waiter may release its slot at once, and the loop prevents recursion.
     if (this.#isHandingOn) return;
     this.#isHandingOn = true;
     try {
-      for (let next = this.#released.pop(); next !== undefined; next = this.#released.pop()) {
-        this.#handOn(next);
+      for (let next = this.#next(); next !== undefined; next = this.#next()) {
+        this.tryTake(next.user);
+        this.#remove(next, "slot");
       }
     } finally {
       this.#isHandingOn = false;
     }
   }
 
-  #handOn(slot: Slot): void {
-    const before = this.#lines.get(this.#holders[slot] ?? "");
-    if (before !== undefined) before.held--;
-    const next = this.#nextLine();
-    if (next === undefined) this.#free.push(slot);
-    else this.#give(slot, next);
-  }
-
-  #give(slot: Slot, line: Line): void {
-    // A user who was just served moves to the end.
-    this.#lines.delete(line.user);
-    this.#lines.set(line.user, line);
-    this.#holders[slot] = line.user;
-    line.held++;
-    if (line.first !== undefined) this.remove(line.first, slot);
-  }
-
-  #openLine(user: string): Line {
-    const held = this.#holders.reduce((count, holder) => count + Number(holder === user), 0);
-    const line = { user, first: undefined, last: undefined, length: 0, held };
-    this.#lines.set(user, line);
-    return line;
-  }
-
-  #nextLine(): Line | undefined {
-    let next: Line | undefined;
-    for (const line of this.#lines.values()) {
-      // No user holds fewer. With many waiting users, the first ones hold none.
-      if (line.held === 0) return line;
-      if (next === undefined || line.held < next.held) next = line;
+  /** The waiter for the next free slot, whose user then counts as served most recently. */
+  #next(): Waiter | undefined {
+    if (this.#busy >= this.#limits.slots) return undefined;
+    let fewest = Number.POSITIVE_INFINITY;
+    let next: Waiter[] | undefined;
+    for (const [user, line] of this.#lines) {
+      const held = this.#heldBy(user);
+      if (held >= fewest) continue;
+      fewest = held;
+      next = line;
+      if (held === 0) break;
     }
-    return next;
+    const [first] = next ?? [];
+    if (first === undefined || next === undefined) return undefined;
+    this.#lines.delete(first.user);
+    this.#lines.set(first.user, next);
+    return first;
   }
 
   /**
    * Removes the last waiter of the longest line, if that is longer than the user's line would be.
    */
   #makeRoom(user: string): boolean {
-    const own = this.#lines.get(user)?.length ?? 0;
-    let longest: Line | undefined;
-    for (const line of this.#lines.values()) {
-      if (line.length > (longest?.length ?? own + 1)) longest = line;
+    let longest: Waiter[] = [];
+    for (const line of this.#lines.values()) if (line.length > longest.length) longest = line;
+    const last = longest.at(-1);
+    if (last === undefined || longest.length <= (this.#lines.get(user)?.length ?? 0) + 1) {
+      return false;
     }
-    longest?.last?.leave();
-    return longest !== undefined;
+    this.#remove(last, "gone");
+    return true;
   }
 
   dismissAll(): void {
-    for (const { first } of [...this.#lines.values()]) {
-      for (let place = first; place !== undefined; ) {
-        const { behind } = place;
-        place.isDismissed = true;
-        place.leave();
-        place = behind;
-      }
+    for (const line of [...this.#lines.values()]) {
+      for (const waiter of [...line]) this.#remove(waiter, "dismissed");
     }
   }
 
-  /** Removes a waiter that is still waiting, with or without a slot. */
-  remove(place: Place, slot: Slot | undefined): void {
-    const { line, before, behind } = place;
-    if (line === undefined) return;
-    if (before === undefined) line.first = behind;
-    else before.behind = behind;
-    if (behind === undefined) line.last = before;
-    else behind.before = before;
-    place.line = place.before = place.behind = undefined;
-    line.length--;
+  #remove(waiter: Waiter, turn: Turn): void {
+    const line = this.#lines.get(waiter.user) ?? [];
+    const at = line.indexOf(waiter);
+    if (at === -1) return;
+    line.splice(at, 1);
+    if (line.length === 0) this.#lines.delete(waiter.user);
     this.#waiting--;
-    if (line.length === 0) this.#lines.delete(line.user);
-    this.#waits.add((performance.now() - place.since) / 1000);
-    place.onTurn(slot, place);
+    clearTimeout(waiter.timer);
+    this.#waits.add((performance.now() - waiter.since) / 1000);
+    waiter.onTurn(turn);
   }
 }

@@ -1,21 +1,17 @@
 import type { Durations, UpstreamMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
-import type { Backend, LoadBalancer } from "./backend.ts";
 import {
   type AnswerSink,
-  BufferedAnswer,
-  type BufferedQuery,
+  AnswerStream,
+  HeldAnswer,
+  type HeldAnswerOptions,
   type QueryAnswer,
-} from "./buffered-answer.ts";
-import { FairLimiter, type Place, type Slot } from "./fair-limiter.ts";
-import {
-  type AttemptLimits,
-  ForwardAttempt,
-  type ForwardedQuery,
   type Settle,
-} from "./forward-attempt.ts";
-import type { Connection } from "./http1/connection.ts";
-import { ConnectionPool } from "./http1/connection-pool.ts";
+  type StreamLimits,
+} from "./answer-stream.ts";
+import type { Backend, LoadBalancer } from "./backend.ts";
+import { FairLimiter } from "./fair-limiter.ts";
+import { type Connection, ConnectionPool } from "./http1/connection.ts";
 import { hasBroken, type UpstreamTarget } from "./target.ts";
 
 export class QueryMetrics implements UpstreamMetrics {
@@ -58,6 +54,25 @@ function hostHeader({ origin, socketPath }: UpstreamTarget): string {
   return socketPath === undefined ? new URL(origin).host : "localhost";
 }
 
+export interface UpstreamQuery {
+  /** Connections are shared fairly between users. */
+  readonly user: string;
+  /** The bytes that were judged, sent unchanged. */
+  readonly body: Buffer;
+  /** Header lines. */
+  readonly fields: string;
+  /** A query that only reads may be sent again if its connection breaks before a response. */
+  readonly isRead: boolean;
+  /** Set for a `GET` of this path instead of a query. */
+  readonly path?: string;
+  /**
+   * Called after it has waited for a connection.
+   *
+   * @throws Refusal if it may no longer be sent
+   */
+  readonly judgeAgain?: (() => void) | undefined;
+}
+
 /** The limiter and connections for queries to one target. */
 export class QueryLink {
   /**
@@ -68,7 +83,7 @@ export class QueryLink {
   readonly #pool: ConnectionPool;
   readonly #common: string;
   readonly #start: string;
-  readonly #limits: AttemptLimits;
+  readonly #limits: StreamLimits;
   readonly #metrics: QueryMetrics;
 
   /** Connects on first use. */
@@ -86,59 +101,22 @@ export class QueryLink {
     metrics.include(this.limiter);
   }
 
-  take(): Connection {
-    return this.#pool.take();
-  }
-
-  open(): Connection {
-    return this.#pool.open();
-  }
-
-  forward(connection: Connection, query: ForwardedQuery, settle: Settle): void {
-    const attempt = new ForwardAttempt(query, connection, this.#limits, this.#metrics, settle);
-    connection.send(this.#headOf(query), query.body, attempt);
-  }
-
-  ask(connection: Connection, query: BufferedQuery, sink: AnswerSink): void {
-    const answer = new BufferedAnswer(connection, query, sink, this.#metrics.answers);
+  /** @param isRepeat uses a new connection, because another idle one might be stale too */
+  send(query: UpstreamQuery, sink: AnswerSink, isRepeat: boolean, settle: Settle): Connection {
+    const connection = isRepeat ? this.#pool.open() : this.#pool.take();
+    const stream = new AnswerStream(sink, connection, this.#limits, settle, this.#metrics);
     const { path, fields, body } = query;
-    const head = path === undefined ? this.#headOf(query) : this.#headOfGet(path, fields);
-    connection.send(head, body, answer);
-  }
-
-  #headOf({ fields, body }: Pick<ForwardedQuery, "fields" | "body">): string {
-    return `${this.#start}content-length: ${body.length}\r\n${fields}\r\n`;
-  }
-
-  #headOfGet(path: string, fields: string): string {
-    return `GET ${path}${this.#common}${fields}\r\n`;
+    const head =
+      path === undefined
+        ? `${this.#start}content-length: ${body.length}\r\n${fields}\r\n`
+        : `GET ${path}${this.#common}${fields}\r\n`;
+    connection.send(head, body, stream);
+    return connection;
   }
 
   close(): void {
     this.#pool.close();
   }
-}
-
-export interface QueryClient {
-  forward(query: ForwardedQuery): void;
-  /**
-   * Sends a query for the gateway's own use.
-   *
-   * @throws Refusal `upstream_unreachable`, `upstream_broken`, `upstream_timeout` or
-   * `upstream_overloaded`
-   */
-  ask(query: BufferedQuery): Promise<QueryAnswer>;
-}
-
-/** The refusal of a query that its caller canceled. */
-export function givenUp(): Refusal {
-  return new Refusal("upstream_broken", { detail: "given up" });
-}
-
-interface Sent {
-  /** True if it never connected, so no byte of the query was sent. */
-  readonly isUnsent: boolean;
-  readonly hasReceived: boolean;
 }
 
 const none: ReadonlySet<Backend> = new Set();
@@ -158,32 +136,25 @@ function overloaded(): Refusal {
  * - The repeat goes to another live backend, or to the same one if there is none, because the
  * upstream may just have closed an idle connection.
  */
-abstract class Delivery<Query extends ForwardedQuery | BufferedQuery> {
-  protected readonly query: Query;
+class Delivery {
+  readonly #query: UpstreamQuery;
+  readonly #sink: AnswerSink;
   readonly #balancer: LoadBalancer<Backend>;
   #tried: Set<Backend> | undefined;
   #hasWaited = false;
   #isRepeat = false;
   #failure: Refusal | undefined;
 
-  constructor(balancer: LoadBalancer<Backend>, query: Query) {
+  constructor(balancer: LoadBalancer<Backend>, query: UpstreamQuery, sink: AnswerSink) {
     this.#balancer = balancer;
-    this.query = query;
+    this.#query = query;
+    this.#sink = sink;
   }
-
-  /** True once no one waits for the response. */
-  protected abstract get isCancelled(): boolean;
-  /** Makes the query leave the queue when its client cancels. Undefined if it has left already. */
-  protected abstract hold(place: Place | undefined): void;
-  protected abstract attempt(link: QueryLink, connection: Connection, settle: Settle): void;
-  protected abstract fail(error: unknown): void;
-  protected abstract cancel(): void;
 
   start(): void {
     const backend = this.#nextBackend();
-    if (backend === undefined) {
-      this.fail(this.#failure ?? overloaded());
-    } else this.#sendTo(backend);
+    if (backend === undefined) this.#sink.fail(this.#failure ?? overloaded());
+    else this.#sendTo(backend);
   }
 
   #nextBackend(): Backend | undefined {
@@ -193,73 +164,75 @@ abstract class Delivery<Query extends ForwardedQuery | BufferedQuery> {
 
   #sendTo(backend: Backend): void {
     const { limiter } = backend.link;
-    const { user } = this.query;
-    const slot = limiter.tryTake(user);
-    if (slot !== undefined) {
-      this.#send(backend, slot);
+    const { user } = this.#query;
+    if (limiter.tryTake(user)) {
+      this.#send(backend);
       return;
     }
-    const place = limiter.wait(user, (next, left) => this.#onTurn(backend, next, left));
     this.#hasWaited = true;
-    if (place === undefined) this.fail(overloaded());
-    else this.hold(place);
+    const leave = limiter.wait(user, (turn) => {
+      this.#sink.whenGone = undefined;
+      if (turn === "slot") this.#send(backend);
+      else if (this.#sink.isGone) return;
+      else if (turn === "dismissed") {
+        this.#noteTried(backend);
+        this.start();
+      } else this.#sink.fail(overloaded());
+    });
+    if (leave === undefined) this.#sink.fail(overloaded());
+    else this.#sink.whenGone = leave;
   }
 
-  #onTurn(backend: Backend, slot: Slot | undefined, { isDismissed }: Place): void {
-    this.hold(undefined);
-    if (slot !== undefined) this.#send(backend, slot);
-    else if (this.isCancelled) this.cancel();
-    else if (isDismissed) {
-      this.#noteTried(backend);
-      this.start();
-    } else this.fail(overloaded());
-  }
-
-  #send(backend: Backend, slot: Slot): void {
+  #send(backend: Backend): void {
     const { link } = backend;
-    if (this.isCancelled) {
-      link.limiter.release(slot);
-      this.cancel();
+    const release = () => link.limiter.release(this.#query.user);
+    if (this.#sink.isGone) {
+      release();
       return;
     }
     if (this.#hasWaited) {
       try {
-        this.query.judgeAgain?.();
+        this.#query.judgeAgain?.();
       } catch (error) {
-        link.limiter.release(slot);
-        this.fail(error);
+        release();
+        this.#sink.fail(error);
         return;
       }
     }
-    // A retry uses a new connection because another idle one might be stale too.
-    const connection = this.#isRepeat ? link.open() : link.take();
-    this.attempt(link, connection, (failure, hasReceived) => {
-      if (failure !== undefined && !this.isCancelled) {
+    const settle: Settle = (failure, hasReceived) => {
+      const { isGone } = this.#sink;
+      if (failure !== undefined && !isGone) {
         const { isUnsent } = connection;
         if (isUnsent || hasBroken(failure)) backend.noteFailure();
         this.#failure = failure;
-        this.#retry(backend, slot, failure, { isUnsent, hasReceived });
+        this.#retry(backend, release, failure, isUnsent, hasReceived);
         return;
       }
-      link.limiter.release(slot);
-      if (failure !== undefined) this.cancel();
-      else if (!this.isCancelled) backend.noteSuccess();
-    });
+      release();
+      if (!isGone) backend.noteSuccess();
+    };
+    const connection = link.send(this.#query, this.#sink, this.#isRepeat, settle);
   }
 
-  #retry(backend: Backend, slot: Slot, failure: Refusal, { isUnsent, hasReceived }: Sent): void {
-    const { isRead } = this.query;
+  #retry(
+    backend: Backend,
+    release: () => void,
+    failure: Refusal,
+    isUnsent: boolean,
+    hasReceived: boolean,
+  ): void {
     const tried = this.#noteTried(backend);
-    const mayRepeat = (isRead || isUnsent) && !this.#isRepeat && !hasReceived && hasBroken(failure);
+    const mayRepeat =
+      (this.#query.isRead || isUnsent) && !this.#isRepeat && !hasReceived && hasBroken(failure);
     const nextForRead = mayRepeat ? this.#balancer.leastBusy(tried) : undefined;
     const next = isUnsent ? this.#nextBackend() : nextForRead;
     if (mayRepeat && (next === undefined || !isUnsent)) this.#isRepeat = true;
     if (next === undefined && mayRepeat) {
-      this.#send(backend, slot);
+      this.#send(backend);
       return;
     }
-    backend.link.limiter.release(slot);
-    if (next === undefined) this.fail(failure);
+    release();
+    if (next === undefined) this.#sink.fail(failure);
     else this.#sendTo(next);
   }
 
@@ -269,64 +242,27 @@ abstract class Delivery<Query extends ForwardedQuery | BufferedQuery> {
   }
 }
 
-class Forwarding extends Delivery<ForwardedQuery> {
-  protected get isCancelled(): boolean {
-    return this.query.sink.response.destroyed;
+/** Sends queries to backends that serve the same databases. */
+export class QueryClient {
+  readonly #balancer: LoadBalancer<Backend>;
+
+  constructor(balancer: LoadBalancer<Backend>) {
+    this.#balancer = balancer;
   }
 
-  /** The query uses `whenClosed` for this while it waits, and nothing else does. */
-  protected hold(place: Place | undefined): void {
-    this.query.sink.whenClosed = place && (() => place.leave());
+  forward(query: UpstreamQuery, sink: AnswerSink): void {
+    new Delivery(this.#balancer, query, sink).start();
   }
 
-  protected attempt(link: QueryLink, connection: Connection, settle: Settle): void {
-    link.forward(connection, this.query, settle);
+  /**
+   * Sends a query for the gateway's own use.
+   *
+   * @throws Refusal `upstream_unreachable`, `upstream_broken`, `upstream_timeout` or
+   * `upstream_overloaded`
+   */
+  ask(query: UpstreamQuery & HeldAnswerOptions): Promise<QueryAnswer> {
+    const sink = new HeldAnswer(query);
+    this.forward(query, sink);
+    return sink.answer;
   }
-
-  protected fail(error: unknown): void {
-    this.query.fail(error);
-  }
-
-  /** The client has left, so there is no one to answer. */
-  protected cancel(): void {}
-}
-
-class Asking extends Delivery<BufferedQuery> {
-  readonly #result = Promise.withResolvers<QueryAnswer>();
-  readonly answer = this.#result.promise;
-  #leave: (() => void) | undefined;
-
-  protected get isCancelled(): boolean {
-    return this.query.signal.aborted;
-  }
-
-  protected hold(place: Place | undefined): void {
-    const { signal } = this.query;
-    if (this.#leave !== undefined) signal.removeEventListener("abort", this.#leave);
-    this.#leave = place && (() => place.leave());
-    if (this.#leave !== undefined) signal.addEventListener("abort", this.#leave, { once: true });
-  }
-
-  protected attempt(link: QueryLink, connection: Connection, settle: Settle): void {
-    link.ask(connection, this.query, { take: this.#result.resolve, settle });
-  }
-
-  protected fail(error: unknown): void {
-    this.#result.reject(error);
-  }
-
-  protected cancel(): void {
-    this.#result.reject(givenUp());
-  }
-}
-
-export function createQueryClient(balancer: LoadBalancer<Backend>): QueryClient {
-  return {
-    forward: (query) => new Forwarding(balancer, query).start(),
-    ask(query) {
-      const asking = new Asking(balancer, query);
-      asking.start();
-      return asking.answer;
-    },
-  };
 }

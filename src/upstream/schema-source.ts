@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Refusal } from "../refusal.ts";
-import type { QueryAnswer } from "./buffered-answer.ts";
+import type { QueryAnswer } from "./answer-stream.ts";
 
 /** An optional note on a table. Ignored if another engine writes it differently. */
 function remark<Of extends z.ZodType>(schema: Of) {

@@ -1,7 +1,8 @@
 import type { ServerResponse } from "node:http";
+import { type AnswerSink, ClientAnswer } from "../../src/upstream/answer-stream.ts";
 import type { BackendOptions } from "../../src/upstream/backend.ts";
-import { QueryMetrics } from "../../src/upstream/query-client.ts";
-import { fieldLines } from "../../src/upstream/query-form.ts";
+import { fieldLines } from "../../src/upstream/headers.ts";
+import { QueryMetrics, type UpstreamQuery } from "../../src/upstream/query-client.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 
 /** How the backends of tests are reached, unless the test says otherwise. */
@@ -20,19 +21,24 @@ export function backendOptions(options: Partial<BackendOptions>): BackendOptions
   };
 }
 
-/** What is common to queries of tests that are forwarded for the client of a plain server. */
-export function queryFor(response: ServerResponse) {
-  const sink = { response, whenClosed: undefined as (() => void) | undefined };
-  response.on("close", () => sink.whenClosed?.());
-  return {
-    sink,
+/** A query and a sink that streams the answer to the client of a plain server. */
+export function queryFor(
+  response: ServerResponse,
+  query: Partial<UpstreamQuery>,
+): [UpstreamQuery, AnswerSink] {
+  const usual = {
     user: "alice",
     body: Buffer.from("{}"),
     fields: fieldLines({ "content-type": "application/json" }),
+    isRead: true,
+  };
+  const sink = new ClientAnswer({
+    response,
     answerHeaders: [],
     fail(error: unknown) {
       const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
       response.writeHead(502).end(code);
     },
-  };
+  });
+  return [{ ...usual, ...query }, sink];
 }

@@ -61,7 +61,7 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
   const group = openBackendGroup(first, others, backendOptions({ connections, onChange, metrics }));
   t.teardown(() => group.close());
   const server = createServer((request, response) => {
-    group.queries.forward({ ...queryFor(response), isRead: request.url === "/read" });
+    group.queries.forward(...queryFor(response, { isRead: request.url === "/read" }));
   });
   const url = `http://127.0.0.1:${await listening(t, server)}`;
   const send = async (kind: "read" | "write") => {

@@ -8,9 +8,10 @@ import { andThen, type Rest } from "../../json/rest.ts";
 import { memoizeLast } from "../../memoize.ts";
 import type { UpwardRequest } from "../../observe/request-trace.ts";
 import { Refusal } from "../../refusal.ts";
+import type { BodyFilter, Reception } from "../../upstream/answer-stream.ts";
 import type { HeaderPolicy } from "../../upstream/headers.ts";
 import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-reader.ts";
-import { type BodyFilter, PooledProxy, type Reception } from "../../upstream/pooled-proxy.ts";
+import { PooledProxy } from "../../upstream/pooled-proxy.ts";
 import type { Principal } from "../authenticate.ts";
 import { type Answering, McpRefused, sendMcpRefusal } from "../json-rpc.ts";
 import {

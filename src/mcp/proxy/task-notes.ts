@@ -1,4 +1,4 @@
-import type { BodyFilter } from "../../upstream/pooled-proxy.ts";
+import type { BodyFilter } from "../../upstream/answer-stream.ts";
 import { McpRefused } from "../json-rpc.ts";
 import type { McpMessage } from "../message.ts";
 import type { SessionRegister } from "./sessions.ts";

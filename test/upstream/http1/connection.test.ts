@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import * as fc from "fast-check";
 import t from "tap";
-import { ConnectionPool } from "../../../src/upstream/http1/connection-pool.ts";
+import { ConnectionPool } from "../../../src/upstream/http1/connection.ts";
 import { parseTarget } from "../../../src/upstream/target.ts";
 import { eventually, PATIENCE_MS } from "../../kit/eventually.ts";
 import { sentBytes } from "../../kit/process-info.ts";

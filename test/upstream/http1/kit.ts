@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { request } from "node:http";
 import type { Test } from "tap";
 import type { AnswerHead, AnswerReceiver } from "../../../src/upstream/http1/answer-reader.ts";
-import { ConnectionPool } from "../../../src/upstream/http1/connection-pool.ts";
+import { ConnectionPool } from "../../../src/upstream/http1/connection.ts";
 import { parseTarget } from "../../../src/upstream/target.ts";
 import { PATIENCE_MS } from "../../kit/eventually.ts";
 import { type OnRequest, RawUpstream } from "../../kit/raw-upstream.ts";

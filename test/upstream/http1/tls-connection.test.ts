@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { setDefaultCACertificates } from "node:tls";
 import { Worker } from "node:worker_threads";
 import t from "tap";
-import { ConnectionPool } from "../../../src/upstream/http1/connection-pool.ts";
+import { ConnectionPool } from "../../../src/upstream/http1/connection.ts";
 import { parseTarget } from "../../../src/upstream/target.ts";
 import { makeCertificate } from "../../kit/certificate.ts";
 import { PATIENCE_MS } from "../../kit/eventually.ts";

@@ -1,0 +1,453 @@
+import type { ServerResponse } from "node:http";
+import { Refusal } from "../refusal.ts";
+import { answerHeaders } from "./headers.ts";
+import {
+  type AnswerHead,
+  type AnswerReceiver,
+  NOT_MODIFIED,
+  RESET_CONTENT,
+  withoutLength,
+} from "./http1/answer-reader.ts";
+import { type Connection, type Release, writeTogether } from "./http1/connection.ts";
+import { asRefusal } from "./target.ts";
+
+/** Transforms a response body piece by piece. An exception ends the response. */
+export interface BodyFilter {
+  /** Returns the output for a piece. The piece must not be kept. */
+  pass(piece: Buffer): Buffer | Promise<Buffer>;
+  end(): Buffer | Promise<Buffer>;
+}
+
+/** How a response is passed on. */
+export interface Reception {
+  /** Alternating names and values. Hop-by-hop headers are removed later. */
+  readonly rawHeaders: readonly string[];
+  /** Undefined if the body is passed unchanged. */
+  readonly filter?: BodyFilter | undefined;
+  /** True for a stream, which starts at once and has no idle timeout. */
+  readonly isStream?: boolean;
+}
+
+/** Where a response goes. */
+export interface AnswerSink {
+  /** True once no one waits for the response. */
+  readonly isGone: boolean;
+  /** True once a part of the response has been sent, so that no error can be reported. */
+  readonly hasBegun: boolean;
+  /** Called when no one waits for the response any longer. */
+  whenGone: (() => void) | undefined;
+  /** @throws Refusal if the response may not be passed on */
+  receive(head: AnswerHead): Reception | Promise<Reception>;
+  /** @throws Refusal if the head cannot be sent */
+  begin(status: number, reception: Reception): void;
+  /** Returns a promise if the sink wants nothing more until it resolves. */
+  write(piece: Buffer, release: Release): Promise<void> | undefined;
+  end(last: Buffer): void;
+  /** Ends a response that is incomplete, so that it does not look complete. */
+  cut(): void;
+  /** Called if there is no response and none has begun. */
+  fail(error: unknown): void;
+}
+
+export interface ClientAnswerOptions {
+  readonly response: ServerResponse;
+  /** Headers that the gateway adds to the response, as alternating names and values. */
+  readonly answerHeaders: readonly string[];
+  receive?(head: AnswerHead): Reception | Promise<Reception>;
+  /** Called with the upstream's headers when the response begins. */
+  readonly onHeaders?: ((rawHeaders: readonly string[]) => void) | undefined;
+  /**
+   * Called if there is no response and none has begun: with Refusal `upstream_unreachable`,
+   * `upstream_broken`, `upstream_timeout` or `upstream_overloaded`.
+   */
+  fail(error: unknown): void;
+}
+
+/** A final piece of up to this many bytes is sent as text. */
+const SENT_AS_TEXT = 4096;
+
+/** Streams a response to the client. */
+export class ClientAnswer implements AnswerSink {
+  whenGone: (() => void) | undefined;
+  readonly #options: ClientAnswerOptions;
+  readonly #response: ServerResponse;
+  #drained: Promise<void> | undefined;
+
+  constructor(options: ClientAnswerOptions) {
+    this.#options = options;
+    this.#response = options.response;
+    this.#response.once("close", () => this.whenGone?.());
+  }
+
+  get isGone(): boolean {
+    return this.#response.destroyed;
+  }
+
+  get hasBegun(): boolean {
+    return this.#response.headersSent;
+  }
+
+  receive(head: AnswerHead): Reception | Promise<Reception> {
+    return this.#options.receive?.(head) ?? { rawHeaders: head.headers };
+  }
+
+  begin(status: number, { rawHeaders, isStream }: Reception): void {
+    // A 304 to a query or a message never replaces content.
+    const own = status === NOT_MODIFIED ? withoutLength(rawHeaders) : rawHeaders;
+    try {
+      this.#response.writeHead(status, answerHeaders(own).concat(this.#options.answerHeaders));
+    } catch (cause) {
+      // An invalid status or header is the upstream's fault, not the client's.
+      throw new Refusal("upstream_broken", { cause });
+    }
+    if (isStream) this.#response.flushHeaders();
+    this.#options.onHeaders?.(rawHeaders);
+  }
+
+  write(piece: Buffer, release: Release): Promise<void> | undefined {
+    if (this.#response.write(piece, release)) return undefined;
+    this.#drained ??= new Promise((resolve) => {
+      this.#response.once("drain", () => {
+        this.#drained = undefined;
+        resolve();
+      });
+    });
+    return this.#drained;
+  }
+
+  end(last: Buffer): void {
+    const response = this.#response;
+    // A string is sent together with the head. As Latin-1, the bytes stay the same.
+    const rest = last.length <= SENT_AS_TEXT ? last.toString("latin1") : last;
+    writeTogether(() => response.end(rest, "latin1"));
+  }
+
+  cut(): void {
+    this.#response.destroy();
+  }
+
+  fail(error: unknown): void {
+    this.#options.fail(error);
+  }
+}
+
+export interface QueryAnswer {
+  readonly status: number;
+  readonly headers: readonly string[];
+  /** The body, or its first `largest` bytes. */
+  readonly body: Buffer;
+  /** True if the body was longer. */
+  readonly isCut: boolean;
+}
+
+export interface HeldAnswerOptions {
+  readonly signal: AbortSignal;
+  /** In bytes. Everything beyond is read and discarded. */
+  readonly largest: number;
+  /**
+   * Called before bytes are buffered.
+   *
+   * @throws Refusal if there is no room for them
+   */
+  readonly hold: (bytes: number) => void;
+}
+
+/** A longer response is abandoned. `POST /query` streams and has no such limit. */
+const LARGEST_ANSWER_BYTES = 32 * 1024 * 1024;
+
+/** The refusal of a query that its caller canceled. */
+export function givenUp(): Refusal {
+  return new Refusal("upstream_broken", { detail: "given up" });
+}
+
+/** Buffers a response that the gateway itself uses. */
+export class HeldAnswer implements AnswerSink {
+  isGone = false;
+  readonly hasBegun = false;
+  whenGone: (() => void) | undefined;
+  readonly #options: HeldAnswerOptions;
+  readonly #result = Promise.withResolvers<QueryAnswer>();
+  /** Rejects with a Refusal if there is no response. */
+  readonly answer = this.#result.promise;
+  readonly #pieces: Buffer[] = [];
+  #length = 0;
+  #held = 0;
+  #status = 0;
+  #headers: readonly string[] = [];
+
+  constructor(options: HeldAnswerOptions) {
+    this.#options = options;
+    const { signal } = options;
+    if (signal.aborted) this.#onAbort();
+    else signal.addEventListener("abort", this.#onAbort, { once: true });
+  }
+
+  readonly #onAbort = (): void => {
+    this.isGone = true;
+    this.fail(givenUp());
+    this.whenGone?.();
+  };
+
+  receive({ headers }: AnswerHead): Reception {
+    return { rawHeaders: headers };
+  }
+
+  begin(status: number, { rawHeaders }: Reception): void {
+    this.#status = status;
+    this.#headers = rawHeaders;
+  }
+
+  write(piece: Buffer, release: Release): undefined {
+    this.#take(piece);
+    release();
+    if (this.#length <= LARGEST_ANSWER_BYTES) return;
+    this.#complete();
+    throw new Refusal("upstream_broken", { detail: "the answer is too large" });
+  }
+
+  /** @throws Refusal */
+  #take(piece: Buffer): void {
+    this.#length += piece.length;
+    const kept = piece.subarray(0, this.#options.largest - this.#held);
+    if (kept.length === 0) return;
+    this.#options.hold(kept.length);
+    this.#held += kept.length;
+    this.#pieces.push(Buffer.from(kept));
+  }
+
+  end(last: Buffer): void {
+    this.#take(last);
+    this.#complete();
+  }
+
+  #complete(): void {
+    const isCut = this.#length > this.#held;
+    const body = Buffer.concat(this.#pieces);
+    this.#result.resolve({ status: this.#status, headers: this.#headers, body, isCut });
+    this.#options.signal.removeEventListener("abort", this.#onAbort);
+  }
+
+  cut(): void {}
+
+  fail(error: unknown): void {
+    this.#result.reject(error);
+    this.#options.signal.removeEventListener("abort", this.#onAbort);
+  }
+}
+
+/**
+ * Called when an attempt completes or fails.
+ *
+ * @param failure why it failed before any part of a response was sent; undefined if it completed
+ * @param hasReceived true if bytes of a response have arrived
+ */
+export type Settle = (failure: Refusal | undefined, hasReceived: boolean) => void;
+
+/** In milliseconds. */
+export interface StreamLimits {
+  /** Until the final response's head, regardless of interim responses. */
+  readonly responseTimeout: number;
+  /** How long the client may read nothing of its response. */
+  readonly clientTimeout: number;
+}
+
+/** Durations until the head of a response in seconds, and the number of responses cut off. */
+interface StreamMetrics {
+  readonly answers: { add(seconds: number): void };
+  cut: number;
+}
+
+const nothing = Buffer.alloc(0);
+/** The limit of interim responses (RFC 9110, section 15.2) before the final one. */
+const MAX_INTERIM = 100;
+
+/** The response to one request, on its way from a connection to a sink, with back-pressure. */
+export class AnswerStream implements AnswerReceiver {
+  readonly #sink: AnswerSink;
+  readonly #connection: Connection;
+  readonly #limits: StreamLimits;
+  readonly #metrics: StreamMetrics | undefined;
+  readonly #settle: Settle;
+  readonly #startedAt = performance.now();
+  #interim = 0;
+  #hasReceived = false;
+  #status = 0;
+  /** Set from the acceptance of the head until it is passed on. */
+  #reception: Reception | undefined;
+  #filter: BodyFilter | undefined;
+  /** Resolves when everything received so far has been filtered. Undefined if it has. */
+  #filtering: Promise<void> | undefined;
+  #isStalled = false;
+  #stall: NodeJS.Timeout | undefined;
+  /** True once the response has arrived, and its connection may serve another request. */
+  #isWhole = false;
+  #isOver = false;
+
+  constructor(
+    sink: AnswerSink,
+    connection: Connection,
+    limits: StreamLimits,
+    settle: Settle,
+    metrics?: StreamMetrics,
+  ) {
+    this.#sink = sink;
+    this.#connection = connection;
+    this.#limits = limits;
+    this.#metrics = metrics;
+    this.#settle = settle;
+    sink.whenGone = () => this.#fail(new Error("no one waits for the response"));
+  }
+
+  onBytes(): void {
+    this.#hasReceived = true;
+  }
+
+  /** Each interim response restarts the connection's timeout, so their number is limited here. */
+  onInterim(): void {
+    this.#interim++;
+    if (performance.now() - this.#startedAt > this.#limits.responseTimeout) {
+      this.#fail(new Refusal("upstream_timeout", { detail: "interim answers alone" }));
+    } else if (this.#interim > MAX_INTERIM) {
+      this.#fail(new Refusal("upstream_broken", { detail: "too many interim answers" }));
+    }
+  }
+
+  onHead(head: AnswerHead): void {
+    this.#metrics?.answers.add((performance.now() - this.#startedAt) / 1000);
+    this.#status = head.status;
+    this.#inTurn(() => {
+      const reception = this.#sink.receive(head);
+      if (!(reception instanceof Promise)) return this.#accept(reception);
+      return reception.then((accepted) => this.#accept(accepted));
+    });
+  }
+
+  #accept(reception: Reception): void {
+    this.#reception = reception;
+    this.#filter = reception.filter;
+    // The client can use the head of a stream long before the first event.
+    if (reception.isStream || reception.filter !== undefined) this.#begin();
+    if (reception.isStream && !this.#isWhole) this.#connection.waitLong();
+  }
+
+  /**
+   * Passes on the head, with the first piece of the body or its end. Until then, an upstream
+   * failure can still be reported as an error.
+   */
+  #begin(): void {
+    const reception = this.#reception;
+    if (reception === undefined) return;
+    this.#reception = undefined;
+    this.#sink.begin(this.#status, reception);
+  }
+
+  onData(piece: Buffer, release: Release): void {
+    this.#inTurn(() => {
+      if (this.#status === RESET_CONTENT) {
+        throw new Refusal("upstream_broken", { detail: "content in a 205" });
+      }
+      const passed = this.#filter === undefined ? piece : this.#filter.pass(piece);
+      if (!(passed instanceof Promise)) return this.#write(passed, release);
+      return passed.then((bytes) => this.#write(bytes, release));
+    });
+  }
+
+  #write(bytes: Buffer, release: Release): void {
+    if (bytes.length === 0) {
+      release();
+      return;
+    }
+    this.#begin();
+    const drained = this.#sink.write(bytes, release);
+    if (drained === undefined || this.#isStalled || this.#isWhole) return;
+    this.#isStalled = true;
+    this.#connection.pause();
+    // Upstream connections are too scarce to wait for a client that has stopped reading.
+    this.#stall = setTimeout(() => this.#sink.cut(), this.#limits.clientTimeout);
+    void drained.then(() => {
+      clearTimeout(this.#stall);
+      this.#isStalled = false;
+      this.#resume();
+    });
+  }
+
+  #resume(): void {
+    const isHeldUp = this.#isStalled || this.#filtering !== undefined;
+    if (!isHeldUp && !this.#isWhole && !this.#isOver) this.#connection.resume();
+  }
+
+  onEnd(last: Buffer = nothing): void {
+    this.#isWhole = true;
+    clearTimeout(this.#stall);
+    // The last piece must not be kept.
+    const isKept = this.#filter !== undefined || this.#filtering !== undefined;
+    const rest = isKept ? Buffer.from(last) : last;
+    this.#inTurn(() => {
+      const filter = this.#filter;
+      return filter === undefined ? this.#end(rest) : this.#endFiltered(filter, rest);
+    });
+  }
+
+  async #endFiltered(filter: BodyFilter, rest: Buffer): Promise<void> {
+    const passed = await filter.pass(rest);
+    const added = await filter.end();
+    if (!this.#isOver) this.#end(Buffer.concat([passed, added]));
+  }
+
+  #end(rest: Buffer): void {
+    this.#begin();
+    this.#sink.end(rest);
+    this.#close();
+    this.#settle(undefined, this.#hasReceived);
+  }
+
+  /** Called when the connection breaks, and when it is aborted here. */
+  onError(error: Error): void {
+    this.#isWhole = true;
+    this.#fail(error);
+  }
+
+  /** Runs a step after all earlier ones. Until it is done, the connection is not read. */
+  #inTurn(step: () => void | Promise<void>): void {
+    if (this.#isOver) return;
+    try {
+      // The rest of a response that has been refused is discarded.
+      const work =
+        this.#filtering === undefined
+          ? step()
+          : this.#filtering.then(() => (this.#isOver ? undefined : step()));
+      if (work === undefined) return;
+      if (!this.#isWhole) this.#connection.pause();
+      const filtering: Promise<void> = work.then(
+        () => {
+          if (this.#filtering !== filtering) return;
+          this.#filtering = undefined;
+          this.#resume();
+        },
+        (error: unknown) => this.#fail(error),
+      );
+      this.#filtering = filtering;
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  #fail(cause: unknown): void {
+    if (this.#isOver) return;
+    const error = cause instanceof Error ? cause : new Error("no answer", { cause });
+    const { hasBegun, isGone } = this.#sink;
+    this.#close();
+    if (!this.#isWhole) this.#connection.abort(error);
+    if (hasBegun && !isGone) {
+      if (this.#metrics !== undefined) this.#metrics.cut++;
+      this.#sink.cut();
+    }
+    this.#settle(hasBegun ? undefined : asRefusal(error), this.#hasReceived);
+  }
+
+  #close(): void {
+    this.#isOver = true;
+    clearTimeout(this.#stall);
+    this.#sink.whenGone = undefined;
+  }
+}
