@@ -9,7 +9,7 @@ import { PostgresConnection } from "../../src/engine/postgres/databases.ts";
 import { planOf as planPostgres } from "../../src/engine/postgres/dialect.ts";
 import { KnownTables } from "../../src/engine/remote/known-tables.ts";
 import { Databases } from "../../src/engine/sqlite/databases.ts";
-import { planOf as planSqlite } from "../../src/engine/sqlite/execute.ts";
+import { planOf as planSqlite } from "../../src/engine/sqlite/dialect.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
 import type { Select } from "../../src/query/operation-types.ts";
 
@@ -56,17 +56,19 @@ const indexes = (nulls: string) => [
 /** Fills `items` of `main` in a directory of SQLite files that an engine has made. */
 export function fillSqlite(directory: string, count: number): Plans {
   const databases = new Databases(directory);
-  const handle = databases.open("main");
-  const { connection } = handle;
+  const session = databases.open("main");
+  const { connection } = session;
   connection.exec(
     `create table items (id bigint not null primary key, rank int, region text not null, amount int not null);
     with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${count})
       insert into items select ${columns("n", percent)} from numbers;
     ${indexes("rank").join(";")}; analyze`,
   );
-  return async (query, counter) =>
-    Array.from(
-      planSqlite({ ...handle, ...(counter && { counter }) }, query).statements(() => 0),
+  return async (query, counter) => {
+    const place = { session, database: "main", schema: "main", counter };
+    const { statements } = await planSqlite(place, query);
+    return Array.from(
+      statements(() => 0),
       (statement) => {
         const steps = Array.from(rows(connection, sql`explain query plan ${statement}`), (row) =>
           String(row[3]),
@@ -76,6 +78,7 @@ export function fillSqlite(directory: string, count: number): Plans {
         return { words: steps.join("; "), isRange };
       },
     );
+  };
 }
 
 /** What `explain (format json)` has of a step. */

@@ -15,19 +15,7 @@ import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { readByKeys } from "../sql/changes.ts";
 import type { Fragment, Steps } from "../sql/fragment.ts";
-import {
-  newTableAsReferred,
-  primaryKeyOf,
-  primaryKeySql,
-  type Referred,
-  referenceSql,
-  referencesOf,
-  requireDistinctNames,
-  requireSoleKey,
-  tableExists,
-  takesNoDefault,
-  unknownType,
-} from "../sql/new-table.ts";
+import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { cellIn } from "../sql/scope.ts";
 import {
   type AggregateDialect,
@@ -66,7 +54,6 @@ import {
   kindOf,
   type MysqlKind,
   markOf,
-  type NewType,
   newType,
   typeWords,
   unsigned,
@@ -238,37 +225,30 @@ const LONGEST_NAME = 64;
 /** A key takes 3,072 bytes. Some are left for the lengths of its parts. */
 const KEY_BYTES = 3000;
 
-/**
- * @throws EngineRefusal `database_not_found`, `table_exists`, `invalid_name`, `invalid_type` or
- * `duplicate_column`
- */
 async function createTable(place: MysqlPlace, query: CreateTable): Promise<Changed> {
-  const { table, columns } = query;
   const { session, schema } = place;
-  requireDistinctNames(columns);
-  for (const { name } of columns) requireKeepable(name);
-  requireKeptName(session, table);
-  await requireDatabase(session, schema);
-  await requireFreeName(place, table);
   const collation = sql.raw(session.server.collation);
-  const key = primaryKeyOf(columns);
-  const parts = columns.map((column) => columnSql(column, key, collation));
-  parts.push(...primaryKeySql(key));
-  for (const reference of referencesOf(query)) {
-    const { column, table: other } = reference;
-    const referred = other === table ? newTableAsReferred(query) : await readReferred(place, other);
-    const type = other === table ? column.type : (newType(column.type)?.name ?? "");
-    parts.push(referenceSql(reference, type, referred, sql.id(schema, other)));
-  }
-  await session.define(sql`create table ${sql.id(schema, table)} (${sql.join(parts)})
+  const parts = await newTableSql(query, {
+    typeWords,
+    requireName: requireKeepable,
+    async findTaken() {
+      requireKeptName(session, query.table);
+      await requireDatabase(session, schema);
+      const [[taken] = []] = await session.rows(sql`select table_name
+        from information_schema.tables
+        where table_schema = ${schema} and lower(table_name) = lower(${query.table})`);
+      return taken;
+    },
+    declare: (column, key) => declare(column, key, collation),
+    async readReferred(name) {
+      const { columns } = await readTable(place, name);
+      return { columns, keys: await takeIn(session, readKeys(keysSql(schema, name))) };
+    },
+    nameOf: (name) => sql.id(schema, name),
+  });
+  await session.define(sql`create table ${sql.id(schema, query.table)} (${parts})
     engine = InnoDB default character set utf8mb4 collate ${collation}`);
   return {};
-}
-
-async function readReferred(place: MysqlPlace, name: string): Promise<Referred> {
-  const { columns } = await readTable(place, name);
-  const keys = await takeIn(place.session, readKeys(keysSql(place.schema, name)));
-  return { columns, keys };
 }
 
 /** @throws EngineRefusal `database_not_found` or `table_not_found` */
@@ -283,12 +263,6 @@ async function dropTable(place: MysqlPlace, { table }: DropTable): Promise<Chang
   return {};
 }
 
-async function requireFreeName({ session, schema }: MysqlPlace, table: string): Promise<void> {
-  const [[taken] = []] = await session.rows(sql`select table_name from information_schema.tables
-    where table_schema = ${schema} and lower(table_name) = lower(${table})`);
-  if (taken !== undefined) throw tableExists(taken, schema);
-}
-
 /** MySQL's names hold only characters up to U+FFFF, and no trailing space. */
 function requireKeepable(name: string): void {
   if (name.length <= LONGEST_NAME && !/[\u{10000}-\u{10ffff}]| $/u.test(name)) return;
@@ -298,42 +272,34 @@ function requireKeepable(name: string): void {
   );
 }
 
-function columnSql(
-  column: ColumnDefinition,
+function declare(
+  { name, type: declared, unique, references }: ColumnDefinition,
   key: readonly ColumnDefinition[],
   collation: Fragment,
-): Fragment {
-  const type = newType(column.type);
-  if (type === undefined) throw unknownType(column.name, typeWords);
-  const partOfKey = key.includes(column);
-  if (type.isSerial) requireSoleKey(column, key);
-  const isAlone = column.unique === true || column.references !== undefined;
-  const parts = Math.max(isAlone ? 1 : 0, partOfKey ? key.length : 0);
+): Declaration | undefined {
+  const type = newType(declared);
+  if (type === undefined) return undefined;
+  const isAlone = unique === true || references !== undefined;
+  const isInKey = key.some((column) => column.name === name);
+  const parts = Math.max(isAlone ? 1 : 0, isInKey ? key.length : 0);
   const keyName = parts > 0 ? type.keyName?.(Math.floor(KEY_BYTES / parts)) : undefined;
-  const name = keyName ?? type.name;
-  const id = sql.id(column.name);
-  const words = [
-    sql`${id} ${sql.raw(name)}`,
-    type.isText ? sql`character set utf8mb4 collate ${collation}` : sql``,
-    partOfKey || column.nullable === false ? sql`not null` : sql`null`,
-    type.isSerial ? sql`auto_increment` : sql``,
-    defaultSql(column, { ...type, name }),
-    column.unique === true ? sql`unique` : sql``,
-    type.mark === undefined ? sql`` : sql`comment ${sql.lit(commentOf(type.mark))}`,
-    type.mark === "json" ? sql`check (json_valid(${id}))` : sql``,
-  ];
-  return sql.join(words, sql` `);
-}
-
-function defaultSql(column: ColumnDefinition, type: NewType): Fragment {
-  const { default: value = null } = column;
-  if (value === null) return sql``;
-  if (type.isSerial) throw takesNoDefault(column);
-  const kind = kindOf(descriptionOf(type));
-  const stored = storedValue({ name: column.name, type: column.type, kind }, value);
-  const literal = sql.raw(literalOf(value, stored));
-  // For a long column, MySQL takes an expression but no literal.
-  return type.name.startsWith("long") ? sql`default (${literal})` : sql`default ${literal}`;
+  const typeName = keyName ?? type.name;
+  const collated = type.isText ? sql` character set utf8mb4 collate ${collation}` : sql``;
+  const numbering = type.isSerial ? sql` auto_increment` : sql``;
+  const comment = type.mark && sql`comment ${sql.lit(commentOf(type.mark))}`;
+  const isJson = type.mark === "json";
+  return {
+    type: sql`${sql.raw(typeName)}${collated}${numbering}`,
+    isSerial: type.isSerial === true,
+    catalogType: type.name,
+    constraint: isJson ? sql`${comment} check (json_valid(${sql.id(name)}))` : comment,
+    literal(value) {
+      const kind = kindOf(descriptionOf({ ...type, name: typeName }));
+      const literal = sql.raw(literalOf(value, storedValue({ name, type: declared, kind }, value)));
+      // For a long column, MySQL takes an expression but no literal.
+      return typeName.startsWith("long") ? sql`(${literal})` : literal;
+    },
+  };
 }
 
 function literalOf(value: PresentValue, stored: unknown): string {

@@ -38,7 +38,7 @@ import { comparedValue, storedValue } from "../sql/values.ts";
 import type { Changes, Dialect, Place, RemoteColumn, Session } from "./dialect.ts";
 
 interface Answering<Raw> extends Session {
-  rows(fragment: Statement["fragment"]): Promise<readonly (readonly (Raw | null)[])[]>;
+  rows(fragment: Statement["fragment"]): Promise<readonly ResultRow<Raw>[]>;
 }
 
 /**

@@ -99,7 +99,7 @@ export interface RemoteColumn extends Column {
  * What differs between kinds of servers. All methods throw `EngineRefusal` and what the session
  * throws.
  */
-export interface Dialect<Leased extends Session> {
+export interface Dialect<Leased extends Session> extends Operations<Leased> {
   readonly name: string;
   readonly failures: Failures;
 
@@ -117,8 +117,6 @@ export interface Dialect<Leased extends Session> {
   /** Refuses a Batch that cannot be one transaction, before any of it runs. */
   requireAtomic?(operations: readonly TableOperation[]): void;
 
-  /** @throws EngineRefusal `database_not_found` for one of the server's own schemas */
-  visibleSchema(database: string): string;
   listDatabases(session: Leased): Promise<string[]>;
   createDatabase(session: Leased, database: string): Promise<void>;
   dropDatabase(session: Leased, database: string): Promise<void>;
@@ -127,7 +125,18 @@ export interface Dialect<Leased extends Session> {
    * connection reaches a single database.
    */
   requireDroppable?(session: Leased): Promise<void>;
+  /**
+   * True if changed rows are read after the change, so that no other transaction may come in
+   * between.
+   */
+  readonly readsBehind: boolean;
+}
 
+/** What an operation on tables does in a database. */
+export interface Operations<Leased extends Session> {
+  readonly failures: Pick<Failures, "refusalOf" | "concernsStatement">;
+  /** @throws EngineRefusal `database_not_found` for one of the server's own schemas */
+  visibleSchema(database: string): string;
   listTables(place: Place<Leased>): Promise<string[]>;
   /** @throws EngineRefusal `database_not_found` or `table_not_found` */
   describeTable(place: Place<Leased>, table: string): Promise<TableDescription>;
@@ -148,11 +157,6 @@ export interface Dialect<Leased extends Session> {
   ): Promise<Previewed>;
   /** The digest of all rows that a change would affect. Leaves them unchanged. */
   digestTouched(place: Place<Leased>, operation: Operation<RowChangeName>): Promise<string>;
-  /**
-   * True if changed rows are read after the change, so that no other transaction may come in
-   * between.
-   */
-  readonly readsBehind: boolean;
 }
 
 export type Changes<Leased extends Session> = {

@@ -23,7 +23,14 @@ import {
 import { requireSameRows } from "../sql/preview.ts";
 import type { Changed } from "../sql/target.ts";
 import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
-import { ConnectionLost, type Dialect, type Mode, type Place, type Session } from "./dialect.ts";
+import {
+  ConnectionLost,
+  type Dialect,
+  type Mode,
+  type Operations,
+  type Place,
+  type Session,
+} from "./dialect.ts";
 import { refused } from "./failures.ts";
 import { ConcurrencyLimiter, ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { type Conditions, Transactions } from "./transaction.ts";
@@ -130,7 +137,7 @@ function reasonOf(error: unknown): string {
   return code + error.message;
 }
 
-interface Work {
+export interface Work {
   readonly isBatch: boolean;
   readonly operations: readonly TableOperation[];
   readonly limits: readonly QueryLimit[];
@@ -141,8 +148,8 @@ interface Work {
  *
  * @throws EngineRefusal that names the element of a Batch, or the server's error
  */
-async function performAll<Leased extends Session>(
-  dialect: Dialect<Leased>,
+export async function performAll<Leased extends Session>(
+  dialect: Operations<Leased>,
   session: Leased,
   work: Work,
   spool: Spool,
@@ -168,7 +175,7 @@ const MOST_TOGETHER = 100;
  * earlier ones: their statements are sent together.
  */
 async function performBatch<Leased extends Session>(
-  dialect: Dialect<Leased>,
+  dialect: Operations<Leased>,
   session: Leased,
   { operations, limits }: Work,
   spool: Spool,
@@ -220,7 +227,7 @@ async function performBatch<Leased extends Session>(
 
 /** @throws EngineRefusal `database_not_found` for a database that no query can name */
 function placeOf<Leased extends Session>(
-  dialect: Dialect<Leased>,
+  dialect: Operations<Leased>,
   session: Leased,
   database: string,
   counter?: LimitCounter,
@@ -230,7 +237,7 @@ function placeOf<Leased extends Session>(
 
 /** Writes the rows of a read as they arrive. For a change, returns the texts of its answer. */
 async function perform<Leased extends Session>(
-  dialect: Dialect<Leased>,
+  dialect: Operations<Leased>,
   session: Leased,
   operation: TableOperation,
   spool: Spool,
@@ -252,8 +259,8 @@ async function perform<Leased extends Session>(
 }
 
 /** Writes the answer of a Preview, whose change will be rolled back. */
-async function performPreview<Leased extends Session>(
-  dialect: Dialect<Leased>,
+export async function performPreview<Leased extends Session>(
+  dialect: Operations<Leased>,
   session: Leased,
   fields: OperationFields["Preview"],
   spool: Spool,
@@ -267,8 +274,8 @@ async function performPreview<Leased extends Session>(
   for (const text of previewTexts(previewed, digest)) spool.write(text);
 }
 
-function read<Leased extends Session>(
-  dialect: Dialect<Leased>,
+export function read<Leased extends Session>(
+  dialect: Operations<Leased>,
   session: Leased,
   operation: Operation<ReadingName>,
   output: RowOutput,
@@ -279,7 +286,7 @@ function read<Leased extends Session>(
 }
 
 function readIn<Leased extends Session, Name extends ReadingName>(
-  { reads }: Dialect<Leased>,
+  { reads }: Operations<Leased>,
   place: Place<Leased>,
   { name, fields }: Operation<Name>,
   output: RowOutput,
@@ -288,7 +295,7 @@ function readIn<Leased extends Session, Name extends ReadingName>(
 }
 
 function change<Leased extends Session, Name extends ChangeName>(
-  { changes }: Dialect<Leased>,
+  { changes }: Operations<Leased>,
   place: Place<Leased>,
   { name, fields }: Operation<Name>,
 ): Promise<Changed> {

@@ -51,10 +51,7 @@ export interface Reply<Raw> {
   readonly count: number;
 }
 
-/**
- * Database work written once for synchronous and asynchronous drivers: it yields statements and
- * receives the replies.
- */
+/** Database work that yields statements and receives the replies, whatever the driver. */
 export type Steps<Result, Raw> = Generator<Statement, Result, Reply<Raw>>;
 
 /** Runs a fragment and returns the number of changed rows. */
@@ -64,23 +61,4 @@ export function* run<Raw>(fragment: Fragment, isLast = false): Steps<number, Raw
 
 export function* rows<Raw>(fragment: Fragment): Steps<readonly ResultRow<Raw>[], Raw> {
   return (yield { fragment, wants: "rows" }).rows;
-}
-
-/** Runs steps with a synchronous driver. @throws what they throw */
-export function takeSteps<Result, Raw>(
-  steps: Steps<Result, Raw>,
-  answer: (statement: Statement) => Reply<Raw>,
-): Result {
-  let step = steps.next();
-  while (step.done !== true) {
-    let reply: Reply<Raw>;
-    try {
-      reply = answer(step.value);
-    } catch (error) {
-      step = steps.throw(error);
-      continue;
-    }
-    step = steps.next(reply);
-  }
-  return step.value;
 }

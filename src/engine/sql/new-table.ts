@@ -5,47 +5,126 @@ import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";
+import type { PresentValue } from "./values.ts";
 import { allowedForm } from "./values.ts";
+
+/** How a database declares a column. */
+export interface Declaration {
+  /** The type, with what collates or numbers the column. */
+  readonly type: Fragment;
+  readonly isSerial: boolean;
+  /** Writes a default as SQL. */
+  literal(value: PresentValue): Fragment | Promise<Fragment>;
+  readonly constraint?: Fragment | undefined;
+  /** The type as the catalog names it, if other than the query does. */
+  readonly catalogType?: string;
+}
 
 export interface Referred {
   readonly columns: ReadonlyMap<string, { readonly type: string }>;
   readonly keys: readonly UniqueKey[];
 }
 
-export interface Reference {
-  readonly column: ColumnDefinition;
-  readonly table: string;
-  readonly target: string;
+/** What databases do differently when they create a table. */
+export interface NewTableDialect {
+  readonly typeWords: readonly string[];
+  /** Refuses the name of a column that the database cannot keep. */
+  requireName?(name: string): void;
+  /**
+   * Returns the name of an existing table that differs at most in case.
+   *
+   * @throws EngineRefusal `database_not_found`, or `invalid_name` for the new table
+   */
+  findTaken(): unknown;
+  /** Returns undefined for an unknown type. */
+  declare(column: ColumnDefinition, key: readonly ColumnDefinition[]): Declaration | undefined;
+  readReferred(table: string): Referred | Promise<Referred>;
+  /** The name of a table that is referred to. */
+  nameOf(table: string): Fragment;
 }
 
-export function referencesOf({ columns }: CreateTable): Reference[] {
-  return columns.flatMap((column) => {
-    if (column.references === undefined) return [];
-    const [table = "", target = ""] = column.references.split(".");
-    return [{ column, table, target }];
-  });
+/**
+ * Writes the columns and constraints of a new table.
+ *
+ * @throws EngineRefusal `database_not_found`, `table_exists`, `invalid_name`, `invalid_type`,
+ * `duplicate_column`, `unknown_column` or `no_unique_key`
+ */
+export async function newTableSql(query: CreateTable, dialect: NewTableDialect): Promise<Fragment> {
+  const { database, table, columns } = query;
+  requireNames(columns, dialect);
+  const taken = (await dialect.findTaken()) ?? undefined;
+  if (taken !== undefined) {
+    throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${database}`);
+  }
+  const key = columns.filter((column) => column.primary_key === true);
+  const parts: Fragment[] = [];
+  for (const column of columns) parts.push(await columnSql(column, key, dialect));
+  if (key.length > 0) {
+    parts.push(sql`primary key (${sql.join(key.map(({ name }) => sql.id(name)))})`);
+  }
+  for (const column of columns) {
+    if (column.references === undefined) continue;
+    const [other = "", target = ""] = column.references.split(".");
+    const isOwn = other === table;
+    const referred = isOwn ? asReferred(columns, key) : await dialect.readReferred(other);
+    const type = isOwn ? undefined : dialect.declare(column, key)?.catalogType;
+    requireReferable(column, type ?? column.type, other, target, referred);
+    parts.push(
+      sql`foreign key (${sql.id(column.name)}) references ${dialect.nameOf(other)} (${sql.id(target)})`,
+    );
+  }
+  return sql.join(parts);
 }
 
-export function newTableAsReferred({ columns }: CreateTable): Referred {
+async function columnSql(
+  column: ColumnDefinition,
+  key: readonly ColumnDefinition[],
+  dialect: NewTableDialect,
+): Promise<Fragment> {
+  const { name, type, default: value = null } = column;
+  const declared = dialect.declare(column, key);
+  if (declared === undefined) {
+    const known = dialect.typeWords.join(", ");
+    const problem = `Column "${name}" has an unknown type; known are ${known}`;
+    throw new EngineRefusal("invalid_type", problem);
+  }
+  const isInKey = key.includes(column);
+  if (declared.isSerial && !(isInKey && key.length === 1)) {
+    const problem = `Column "${name}" is ${type}, which only a sole primary key can be`;
+    throw new EngineRefusal("invalid_type", problem);
+  }
+  if (declared.isSerial && value !== null) {
+    const problem = `Column "${name}" is ${type}, which numbers itself and takes no default`;
+    throw new EngineRefusal("invalid_value", problem);
+  }
+  const words = [sql.id(name), declared.type];
+  if (isInKey || column.nullable === false) words.push(sql`not null`);
+  if (value !== null) words.push(sql`default ${await declared.literal(value)}`);
+  if (column.unique === true) words.push(sql`unique`);
+  if (declared.constraint !== undefined) words.push(declared.constraint);
+  return sql.join(words, sql` `);
+}
+
+function asReferred(
+  columns: readonly ColumnDefinition[],
+  key: readonly ColumnDefinition[],
+): Referred {
   const unique = columns.filter((column) => column.unique === true);
   return {
     columns: new Map(columns.map((column) => [column.name, column])),
     keys: [
-      { isPrimary: true, columns: primaryKeyOf(columns).map(({ name }) => name) },
+      { isPrimary: true, columns: key.map(({ name }) => name) },
       ...unique.map(({ name }) => ({ isPrimary: false, columns: [name] })),
     ],
   };
 }
 
-/**
- * Refuses a reference to an unknown column, to one that is not unique, or to one of another type
- * than `type`.
- *
- * @throws EngineRefusal `unknown_column`, `no_unique_key` or `invalid_type`
- */
+/** Refuses a reference to a column that is unknown, not unique, or of another type than `type`. */
 function requireReferable(
-  { column, table, target }: Reference,
+  column: ColumnDefinition,
   type: string,
+  table: string,
+  target: string,
   { columns, keys }: Referred,
 ): void {
   const refers = `Column "${column.name}" refers to ${table}.${target}`;
@@ -67,38 +146,22 @@ function requireReferable(
   );
 }
 
-/** The foreign key constraint of a column. @throws as `requireReferable` does */
-export function referenceSql(
-  reference: Reference,
-  type: string,
-  referred: Referred,
-  name: Fragment,
-): Fragment {
-  requireReferable(reference, type, referred);
-  const { column, target } = reference;
-  return sql`foreign key (${sql.id(column.name)}) references ${name} (${sql.id(target)})`;
-}
-
-export function primaryKeyOf(columns: readonly ColumnDefinition[]): ColumnDefinition[] {
-  return columns.filter((column) => column.primary_key === true);
-}
-
-export function primaryKeySql(key: readonly ColumnDefinition[]): Fragment[] {
-  if (key.length === 0) return [];
-  return [sql`primary key (${sql.join(key.map(({ name }) => sql.id(name)))})`];
-}
-
-/** Another table has this name, ignoring case. */
-export function tableExists(taken: unknown, database: string): EngineRefusal {
-  return new EngineRefusal("table_exists", `Table ${taken} exists already in ${database}`);
-}
-
-/** Refusal `invalid_value` of a default for a column that numbers itself. */
-export function takesNoDefault({ name, type }: ColumnDefinition): EngineRefusal {
-  return new EngineRefusal(
-    "invalid_value",
-    `Column "${name}" is ${type}, which numbers itself and takes no default`,
-  );
+/**
+ * Refuses columns that differ only by case, and names that a query would read as something other
+ * than a column.
+ */
+function requireNames(columns: readonly ColumnDefinition[], dialect: NewTableDialect): void {
+  const seen = new Set<string>();
+  for (const { name } of columns) {
+    if (name === "*" || name.includes(".")) {
+      throw new EngineRefusal("invalid_name", `A column cannot be named "${name}"`);
+    }
+    if (seen.has(foldCase(name))) {
+      throw new EngineRefusal("duplicate_column", `There are two columns "${name}" in any case`);
+    }
+    seen.add(foldCase(name));
+    dialect.requireName?.(name);
+  }
 }
 
 /** A type in CreateTable: its word in lower case, with `(n)` or `(n,m)` if given. */
@@ -142,45 +205,4 @@ export function typesByWord<Type>(
   return new Map(
     meanings.flatMap((meaning) => vocabulary[meaning].map((word) => [word, types[meaning]])),
   );
-}
-
-export function unknownType(name: string, known: readonly string[]): EngineRefusal {
-  return new EngineRefusal(
-    "invalid_type",
-    `Column "${name}" has an unknown type; known are ${known.join(", ")}`,
-  );
-}
-
-/**
- * Refuses a self-numbering column that is not the only primary key column. @throws EngineRefusal
- * `invalid_type`
- */
-export function requireSoleKey(column: ColumnDefinition, key: readonly ColumnDefinition[]): void {
-  if (key.length === 1 && key.includes(column)) return;
-  throw new EngineRefusal(
-    "invalid_type",
-    `Column "${column.name}" is ${column.type}, which only a sole primary key can be`,
-  );
-}
-
-/**
- * Refuses columns that differ only by case, and names that a query would read as something other
- * than a column.
- *
- * @throws EngineRefusal `invalid_name` or `duplicate_column`
- */
-export function requireDistinctNames(columns: readonly ColumnDefinition[]): void {
-  const seen = new Set<string>();
-  for (const { name } of columns) {
-    requireColumnName(name);
-    if (seen.has(foldCase(name))) {
-      throw new EngineRefusal("duplicate_column", `There are two columns "${name}" in any case`);
-    }
-    seen.add(foldCase(name));
-  }
-}
-
-function requireColumnName(name: string): void {
-  if (name !== "*" && !name.includes(".")) return;
-  throw new EngineRefusal("invalid_name", `A column cannot be named "${name}"`);
 }

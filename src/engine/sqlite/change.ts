@@ -3,14 +3,7 @@ import { sql } from "kysely";
 import type { CellValue, Operation, Row } from "../../query/operation-types.ts";
 import type { BrokenKey } from "../sql/answers.ts";
 import { whereSql } from "../sql/conditions.ts";
-import {
-  type Fragment,
-  type Reply,
-  rows as rowsOf,
-  type Statement,
-  type Steps,
-  takeSteps,
-} from "../sql/fragment.ts";
+import { type Fragment, rows as rowsOf, type Steps } from "../sql/fragment.ts";
 import type { RowChangeName } from "../sql/preview.ts";
 import { type Column, inRow, requireDistinct, resolveColumn } from "../sql/scope.ts";
 import {
@@ -19,27 +12,26 @@ import {
   encodeRows,
   type Insertion,
   namesSql,
-  narrowed,
   type Target,
 } from "../sql/target.ts";
 import { storedValue } from "../sql/values.ts";
-import { type DatabaseHandle, prepare, type ResultRow, rows, run } from "./statements.ts";
+import { prepare, type ResultRow, rows, type SqlitePlace } from "./statements.ts";
 import { keysSql, readTable, type SqliteColumn, type SqliteTable } from "./tables.ts";
 
 /** @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name */
-export function targetOf(handle: DatabaseHandle, name: string): Target<SQLOutputValue> {
-  const table = readTable(handle, name);
-  const target: Target<SQLOutputValue> = {
+export function targetOf(place: SqlitePlace, name: string): Target<SQLOutputValue> {
+  const { schema } = place;
+  const table = readTable(place, name);
+  return {
     table,
-    name: sql.id(handle.schema, name),
-    keys: keysSql(handle, name),
+    name: sql.id(schema, name),
+    keys: keysSql(schema, name),
     lock: sql``,
     takesAnyKey: false,
-    insert: (values, how) => insert(handle, table, values, how),
+    insert: (values, how) => insert(place, table, values, how),
     returning,
     bind: (_column, raw) => raw,
   };
-  return narrowed(target, handle.counter?.bytewiseIn(handle.name, name));
 }
 
 // biome-ignore lint/correctness/useYield: rows are inserted by statements that are kept
@@ -55,17 +47,6 @@ function* returning(
   const words = sql`${change} returning ${namesSql([...columns, ...key])}`;
   const found = [...(yield* rowsOf<SQLOutputValue>(words))];
   return found.sort((one, other) => compareKeys(one, other, columns.length, key.length));
-}
-
-/** Runs steps in a database. */
-export function take<Result>(
-  { connection }: DatabaseHandle,
-  steps: Steps<Result, SQLOutputValue>,
-): Result {
-  return takeSteps(steps, ({ fragment, wants }: Statement): Reply<SQLOutputValue> => {
-    if (wants === "rows") return { rows: [...rows(connection, fragment)], count: 0 };
-    return { rows: [], count: run(connection, fragment) };
-  });
 }
 
 /** SQLite returns changed rows in the order in which it meets them, so they are sorted by key. */
@@ -105,7 +86,7 @@ interface RowInsert {
 }
 
 interface Destination {
-  readonly handle: DatabaseHandle;
+  readonly place: SqlitePlace;
   readonly table: SqliteTable;
   readonly tail: Fragment;
 }
@@ -117,13 +98,13 @@ interface Destination {
  * @throws EngineRefusal for an unknown table or column and for unfit values
  */
 function insertRows(
-  handle: DatabaseHandle,
+  place: SqlitePlace,
   table: SqliteTable,
   values: readonly Row[],
   { conflict, returning }: Insertion<SQLOutputValue>,
 ): Changed {
   const answered = returning === undefined ? sql`` : sql` returning ${namesSql(returning)}`;
-  const destination = { handle, table, tail: sql`${conflictSql(conflict)}${answered}` };
+  const destination = { place, table, tail: sql`${conflictSql(conflict)}${answered}` };
   const prepared = new Map<string, RowInsert>();
   const found: ResultRow[] = [];
   let affected = 0;
@@ -145,16 +126,16 @@ function insertRows(
   return { affected: found.length, data: encodeRows({ table }, returning, found) };
 }
 
-function prepareRow({ handle, table, tail }: Destination, keys: readonly string[]): RowInsert {
+function prepareRow({ place, table, tail }: Destination, keys: readonly string[]): RowInsert {
   const columns = keys.map((key) => resolveColumn([table], key).column);
   requireDistinct(columns);
-  const target = sql.id(handle.schema, table.name);
+  const target = sql.id(place.schema, table.name);
   const values = sql.join(columns.map(() => null));
   const fragment =
     columns.length === 0
       ? sql`insert into ${target} default values${tail}`
       : sql`insert into ${target} (${namesSql(columns)}) values (${values})${tail}`;
-  const { statement, values: bound } = prepare(handle.connection, fragment);
+  const { statement, values: bound } = prepare(place.session.connection, fragment);
   return { columns, statement, rest: bound.slice(columns.length) };
 }
 
@@ -178,15 +159,17 @@ interface ForeignKey {
  * statement.
  */
 export function findBrokenKey(
-  handle: DatabaseHandle,
-  { name, fields }: Operation<RowChangeName>,
+  place: SqlitePlace,
+  fields: Operation<RowChangeName>["fields"],
+  isDelete: boolean,
 ): BrokenKey | undefined {
-  const { connection, schema } = handle;
-  const { table: changedTable } = targetOf(handle, fields.table);
+  const { session, schema } = place;
+  const { connection } = session;
+  const changedTable = readTable(place, fields.table);
   const { columns, name: changed } = changedTable;
   const first = (fragment: Fragment) => [...rows(connection, fragment)][0]?.[0];
   const written = "values" in fields ? fields.values : "set" in fields ? [fields.set ?? {}] : [];
-  for (const { table, column, other, key } of foreignKeysOf(handle, changed, name === "Delete")) {
+  for (const { table, column, other, key } of foreignKeysOf(place, changed, isDelete)) {
     const to = sql.id(schema, other);
     const own = table === changed ? columns.get(column) : undefined;
     for (const row of own === undefined ? [] : written) {
@@ -196,7 +179,7 @@ export function findBrokenKey(
       if (found !== undefined) continue;
       return { table, lackedBy: other, columns: [column], value: String(value) };
     }
-    const changesKey = name === "Delete" || written.some((row) => Object.hasOwn(row, key));
+    const changesKey = isDelete || written.some((row) => Object.hasOwn(row, key));
     if (other !== changed || !("where" in fields) || !changesKey) continue;
     const touched = sql`select ${sql.id(key)} from ${to}${whereSql([changedTable], fields.where)}`;
     const value = first(sql`select ${sql.id(column)} from ${sql.id(schema, table)}
@@ -208,13 +191,13 @@ export function findBrokenKey(
 
 /** Reads the single-column foreign keys from a table, and those to it that restrict its changes. */
 function foreignKeysOf(
-  { connection, schema }: DatabaseHandle,
+  { session, schema }: SqlitePlace,
   name: string,
   isDeleted: boolean,
 ): ForeignKey[] {
   const action = sql.id("reference", isDeleted ? "on_delete" : "on_update");
   const found = rows(
-    connection,
+    session.connection,
     sql`select entry."name", reference."from", reference."table", coalesce(reference."to",
         (select "name" from pragma_table_info(reference."table", ${schema}) where "pk" = 1))
       from ${sql.id(schema, "sqlite_schema")} as entry

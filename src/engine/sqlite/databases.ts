@@ -3,22 +3,15 @@ import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
 import { defineSums } from "./kinds.ts";
-import { type DatabaseHandle, run } from "./statements.ts";
+import { run, SqliteSession } from "./statements.ts";
 import { createColumnTable } from "./tables.ts";
-
-/** Databases that share a connection, and so a transaction. */
-export interface Session {
-  readonly connection: DatabaseSync;
-  readonly handles: ReadonlyMap<string, DatabaseHandle>;
-  close(): void;
-}
 
 /** SQLite attaches at most 10 databases to a connection besides its first. */
 const SESSION_LIMIT = 11;
 
 export class Databases {
   readonly #files: DatabaseFiles;
-  readonly #open = new Map<string, DatabaseHandle>();
+  readonly #open = new Map<string, SqliteSession>();
 
   constructor(directory: string) {
     this.#files = new DatabaseFiles(directory);
@@ -34,39 +27,43 @@ export class Databases {
    *
    * @throws EngineRefusal `database_not_found`
    */
-  open(name: string): DatabaseHandle {
+  open(name: string): SqliteSession {
     const known = this.#open.get(name);
     if (known !== undefined) return known;
     this.#files.requireExisting(name);
     const connection = openConnection(this.#files.path(name));
-    const handle = { connection, schema: mainSchema, name };
-    this.#open.set(name, handle);
-    return handle;
+    const session = new SqliteSession(connection, new Map([[name, mainSchema]]));
+    this.#open.set(name, session);
+    return session;
   }
 
   /**
-   * Opens several databases on one new connection, so that SQLite commits them together.
+   * Opens several databases on one new connection, so that SQLite commits them together. The caller
+   * closes it.
    *
    * @throws EngineRefusal `too_many_databases` or `database_not_found`
    */
-  openTogether(names: readonly string[]): Session {
-    if (names.length > SESSION_LIMIT) throw tooMany();
+  openTogether(names: readonly string[]): SqliteSession {
+    if (names.length > SESSION_LIMIT) {
+      const problem = `A Batch spans at most ${SESSION_LIMIT} databases`;
+      throw new EngineRefusal("too_many_databases", problem);
+    }
     for (const name of names) this.requireExisting(name);
     const [first = defaultDatabase, ...others] = names;
     const connection = openConnection(this.#files.path(first));
-    const handles = new Map([[first, { connection, schema: mainSchema, name: first }]]);
+    const schemas = new Map([[first, mainSchema]]);
     try {
       others.forEach((name, index) => {
         const schema = `attached${index}`;
         run(connection, sql`attach database ${this.#files.path(name)} as ${sql.id(schema)}`);
         prepareSchema(connection, schema);
-        handles.set(name, { connection, schema, name });
+        schemas.set(name, schema);
       });
     } catch (error) {
       connection.close();
       throw error;
     }
-    return { connection, handles, close: () => connection.close() };
+    return new SqliteSession(connection, schemas);
   }
 
   forget(name: string): void {
@@ -77,13 +74,6 @@ export class Databases {
   close(): void {
     for (const name of [...this.#open.keys()]) this.forget(name);
   }
-}
-
-function tooMany(): EngineRefusal {
-  return new EngineRefusal(
-    "too_many_databases",
-    `A Batch spans at most ${SESSION_LIMIT} databases`,
-  );
 }
 
 const mainSchema = "main";

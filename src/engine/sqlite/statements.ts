@@ -6,7 +6,7 @@ import {
   SqliteIntrospector,
   SqliteQueryCompiler,
 } from "kysely";
-import type { LimitCounter } from "../limits.ts";
+import type { Place, Session } from "../remote/dialect.ts";
 import type { Fragment } from "../sql/fragment.ts";
 
 /** Values in the order of the columns. Integers are BigInt. */
@@ -53,10 +53,28 @@ function bindable(value: unknown): SQLInputValue {
   }
 }
 
-/** A connection to a database, and its schema name on that connection. */
-export interface DatabaseHandle {
+/** A connection and its schema name for each database that it has open. */
+export class SqliteSession implements Session {
+  readonly isUntouched = false;
   readonly connection: DatabaseSync;
-  readonly schema: string;
-  readonly name: string;
-  readonly counter?: LimitCounter;
+  readonly schemas: ReadonlyMap<string, string>;
+
+  constructor(connection: DatabaseSync, schemas: ReadonlyMap<string, string>) {
+    this.connection = connection;
+    this.schemas = schemas;
+  }
+
+  async rows(fragment: Fragment): Promise<ResultRow[]> {
+    return [...rows(this.connection, fragment)];
+  }
+
+  async run(fragment: Fragment): Promise<number> {
+    return run(this.connection, fragment);
+  }
+
+  async end(words: "commit" | "rollback"): Promise<void> {
+    this.connection.exec(words);
+  }
 }
+
+export type SqlitePlace = Place<SqliteSession>;

@@ -3,12 +3,15 @@ import { sql } from "kysely";
 import type { ColumnDefinition } from "../../query/operation-types.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
+import type { RemoteColumn } from "../remote/dialect.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { type Column, MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
+import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { anyKind, kindOf, type SqliteKind } from "./kinds.ts";
-import { type DatabaseHandle, rows, run } from "./statements.ts";
+import { type ResultRow, rows, run, type SqlitePlace } from "./statements.ts";
 
-export type SqliteColumn = Column<SqliteKind>;
+export interface SqliteColumn extends RemoteColumn {
+  readonly kind: SqliteKind;
+}
 
 export type SqliteTable = Table<SqliteColumn>;
 
@@ -18,13 +21,13 @@ export type SqliteTable = Table<SqliteColumn>;
  *
  * @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name
  */
-export function readTable(handle: DatabaseHandle, name: string): SqliteTable {
+export function readTable(place: SqlitePlace, name: string): SqliteTable {
   requireClientTable(name);
-  const { connection, schema } = handle;
-  const columns = new Map<string, SqliteColumn>();
+  const { session, schema } = place;
   const found = rows(
-    connection,
-    sql`select info."name", info."type", declared."type"
+    session.connection,
+    sql`select info."name", info."type", declared."type", info."pk" > 0,
+        info."notnull" or (info."pk" and info."type" = 'INTEGER')
       from ${sql.id(schema, "sqlite_schema")} as entry
       join pragma_table_xinfo(entry."name", ${schema}) as info
       left join ${sql.id(schema, columnTableName)} as declared
@@ -32,16 +35,24 @@ export function readTable(handle: DatabaseHandle, name: string): SqliteTable {
       where entry."type" = 'table' and entry."name" = ${name} and info."hidden" = 0
       order by info."cid"`,
   );
-  for (const [column, storage, declared] of asTexts(found)) {
-    columns.set(column, { name: column, type: declared || storage, kind: kindOfColumn(declared) });
-  }
+  const columns = new Map(Array.from(found, columnOf).map((column) => [column.name, column]));
   if (columns.size > 0) return { name, columns };
-  throw tableNotFound(name, handle.name, namesIn(handle));
+  throw tableNotFound(name, place.database, namesIn(place));
 }
 
-function namesIn({ connection, schema }: DatabaseHandle): string[] {
+function columnOf({ 0: name, 1: storage, 2: declared, 3: isKey, 4: isRequired }: ResultRow) {
+  return {
+    name: String(name),
+    type: String(declared || storage),
+    kind: kindOf(String(declared ?? "")) ?? anyKind,
+    isKey: Number(isKey) === 1,
+    isNullable: Number(isRequired) !== 1,
+  };
+}
+
+function namesIn({ session, schema }: SqlitePlace): string[] {
   const found = rows(
-    connection,
+    session.connection,
     sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table'
       limit ${sql.lit(MOST_COMPARED)}`,
   );
@@ -49,7 +60,7 @@ function namesIn({ connection, schema }: DatabaseHandle): string[] {
 }
 
 /** Selects the unique keys of a table in the form that `Target` expects. */
-export function keysSql({ schema }: DatabaseHandle, name: string): Fragment {
+export function keysSql(schema: string, name: string): Fragment {
   return sql`select "key", "primary", "column" from (
     select '' as "key", 1 as "primary", "name" as "column", "pk" as "place"
       from pragma_table_xinfo(${name}, ${schema}) where "pk" > 0
@@ -65,22 +76,13 @@ export function keysSql({ schema }: DatabaseHandle, name: string): Fragment {
 }
 
 /** Returns the name of the table or index that equals `name` except for case. */
-export function findTaken(handle: DatabaseHandle, name: string): string | undefined {
-  const found = rows(
-    handle.connection,
-    sql`select "name", '', '' from ${sql.id(handle.schema, "sqlite_schema")}
+export function findTaken({ session, schema }: SqlitePlace, name: string): string | undefined {
+  const [found] = rows(
+    session.connection,
+    sql`select "name" from ${sql.id(schema, "sqlite_schema")}
       where "name" = ${name} collate nocase`,
   );
-  for (const [taken] of asTexts(found)) return taken;
-  return undefined;
-}
-
-function kindOfColumn(declared: string): SqliteKind {
-  return kindOf(declared) ?? anyKind;
-}
-
-function* asTexts(found: ReturnType<typeof rows>): Generator<[string, string, string]> {
-  for (const row of found) yield [String(row[0]), String(row[1]), String(row[2] ?? "")];
+  return found && String(found[0]);
 }
 
 const columnTableName = "_gatehouse_columns";
@@ -118,20 +120,18 @@ export function createColumnTable(connection: DatabaseSync, schema: string): voi
 }
 
 export function rememberColumns(
-  handle: DatabaseHandle,
+  { session, schema }: SqlitePlace,
   table: string,
   columns: readonly ColumnDefinition[],
 ): void {
-  const columnTable = sql.id(handle.schema, columnTableName);
+  const columnTable = sql.id(schema, columnTableName);
   for (const { name, type } of columns) {
-    run(
-      handle.connection,
-      sql`insert or replace into ${columnTable} values (${table}, ${name}, ${type})`,
-    );
+    const values = sql`${table}, ${name}, ${type}`;
+    run(session.connection, sql`insert or replace into ${columnTable} values (${values})`);
   }
 }
 
-export function forgetColumns(handle: DatabaseHandle, table: string): void {
-  const columnTable = sql.id(handle.schema, columnTableName);
-  run(handle.connection, sql`delete from ${columnTable} where "table" = ${table}`);
+export function forgetColumns({ session, schema }: SqlitePlace, table: string): void {
+  const columnTable = sql.id(schema, columnTableName);
+  run(session.connection, sql`delete from ${columnTable} where "table" = ${table}`);
 }

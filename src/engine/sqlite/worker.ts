@@ -2,9 +2,16 @@ import { openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
 import { leaveSignalsToParent, openParentChannel } from "../../ipc/channel.ts";
 import { siblingModule } from "../../ipc/child-program.ts";
+import type { TableOperation } from "../../query/operation-types.ts";
+import { LimitCounter, type QueryLimit } from "../limits.ts";
+import { parseBody } from "../parse.ts";
+import { performAll, performPreview, read } from "../remote/store.ts";
 import { Spool, type SpooledAnswer } from "../spool.ts";
+import { isOfTables, isReading, previewedIn } from "../sql/answers.ts";
+import type { SchemaPlace } from "../store.ts";
 import { Databases } from "./databases.ts";
-import { executeQuery, executeSchema, executeSelect } from "./execute.ts";
+import { operationsIn } from "./dialect.ts";
+import { refusalOf } from "./failures.ts";
 import {
   type EngineCalls,
   type Task,
@@ -12,6 +19,7 @@ import {
   taskErrors,
   type WorkerCalls,
 } from "./protocol.ts";
+import type { SqliteSession } from "./statements.ts";
 
 /**
  * Program of a worker, which runs one task after another. Its argument is the directory of the
@@ -29,17 +37,110 @@ new Worker(siblingModule(import.meta.url, "watchdog")).unref();
 
 const databases = new Databases(directory);
 
-function run({ work, spoolPath }: Task): SpooledAnswer {
+async function run({ work, spoolPath }: Task): Promise<SpooledAnswer> {
   const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillTeller() } : undefined;
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600), stream);
   try {
-    if (work.kind === "query") executeQuery(databases, work, spool, tellCommit);
-    else if (work.kind === "rows") executeSelect(databases, work, spool);
-    else executeSchema(databases, work.place, spool);
+    if (work.kind === "query") await executeQuery(work, spool);
+    else if (work.kind === "rows") await executeSelect(work, spool);
+    else await executeSchema(work.place, spool);
     return spool.finish();
+  } catch (error) {
+    const refusal = refusalOf(error);
+    throw (work.kind === "query" ? refusal?.quote(Buffer.from(work.body)) : refusal) ?? error;
   } finally {
     spool.close();
   }
+}
+
+interface LimitedBody {
+  readonly body: Uint8Array;
+  readonly limits: readonly QueryLimit[];
+}
+
+/**
+ * Runs a query on tables and writes the JSON answer to the spool. When it resolves, all changes are
+ * durable. When it rejects, none remain.
+ */
+async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
+  const { isBatch, operations } = parseBody(Buffer.from(body));
+  const [only] = operations;
+  if (only?.name === "Preview") {
+    const session = databases.open(previewedIn(only.fields).fields.database);
+    const counter = new LimitCounter(limits);
+    const work = () => performPreview(operationsIn(session), session, only.fields, spool, counter);
+    return transaction(session, work, "rollback");
+  }
+  const work = { isBatch, operations: operations.filter(isOfTables), limits };
+  const onlyReads = work.operations.every(isReading);
+  const session = openSession(work.operations, isBatch);
+  const perform = async (): Promise<void> => {
+    await performAll(operationsIn(session), session, work, spool);
+    // Reserves disk space before the commit, so that a full disk never reports a committed query as
+    // failed.
+    spool.flush();
+    if (!onlyReads) tellCommit();
+  };
+  try {
+    await (isBatch || !onlyReads ? transaction(session, perform) : perform());
+  } finally {
+    if (session.schemas.size > 1) session.connection.close();
+  }
+}
+
+/** Opens the databases of some operations. A single database uses its open connection. */
+function openSession(operations: readonly TableOperation[], isBatch: boolean): SqliteSession {
+  const places = operations.map(({ fields }) => fields.database);
+  const names = [...new Set(places)];
+  for (const name of names) {
+    try {
+      databases.requireExisting(name);
+    } catch (error) {
+      throw (isBatch ? refusalOf(error)?.inElement(places.indexOf(name)) : undefined) ?? error;
+    }
+  }
+  const [first = "", ...others] = names;
+  return others.length > 0 ? databases.openTogether(names) : databases.open(first);
+}
+
+/**
+ * Runs `work` as one transaction. All of it is durable when this resolves. None of it remains when
+ * this rejects or `end` is a rollback.
+ */
+async function transaction(
+  session: SqliteSession,
+  work: () => Promise<void>,
+  end: "commit" | "rollback" = "commit",
+): Promise<void> {
+  const { connection } = session;
+  // `immediate` takes the write lock at once, so that a busy file refuses before any work is done.
+  connection.exec("begin immediate");
+  try {
+    await work();
+    connection.exec(end);
+  } catch (error) {
+    // Some errors, such as a full disk, have already rolled back.
+    if (connection.isTransaction) connection.exec("rollback");
+    throw error;
+  }
+}
+
+/** Runs a Select and writes only its rows to the spool, in the spool's form. */
+async function executeSelect({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
+  const [operation] = parseBody(Buffer.from(body)).operations.filter(isReading);
+  if (operation === undefined) throw new Error("A worker was asked for the rows of no Select");
+  const session = databases.open(operation.fields.database);
+  await read(operationsIn(session), session, operation, spool, new LimitCounter(limits));
+}
+
+/** Writes a database's tables or a table's columns to the spool, as a JSON answer. */
+async function executeSchema({ database = "", table }: SchemaPlace, spool: Spool): Promise<void> {
+  const session = databases.open(database);
+  const { visibleSchema, listTables, describeTable } = operationsIn(session);
+  const place = { session, database, schema: visibleSchema(database) };
+  const data =
+    table === undefined ? { tables: await listTables(place) } : await describeTable(place, table);
+  spool.write(JSON.stringify({ status: "success", data }));
 }
 
 /** Reports the first bytes in a task's file, and then every further `TELLING_STEP`. */

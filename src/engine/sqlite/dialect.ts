@@ -1,0 +1,324 @@
+import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
+import { sql } from "kysely";
+import { isPlainName } from "../../query/names.ts";
+import type { CreateTable, DropTable, Operation, Select } from "../../query/operation-types.ts";
+import type { ColumnDefinition } from "../../query/values.ts";
+import { foldCase } from "../fold-case.ts";
+import { EngineRefusal } from "../refusal.ts";
+import { changesOfRows, takeIn, withKeys } from "../remote/change.ts";
+import type { Operations } from "../remote/dialect.ts";
+import { refused } from "../remote/failures.ts";
+import type { RowOutput } from "../spool.ts";
+import { brokenKey } from "../sql/answers.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import { type Declaration, newTableSql } from "../sql/new-table.ts";
+import type { RowChangeName } from "../sql/preview.ts";
+import {
+  type AggregateDialect,
+  planSelect,
+  type SelectDialect,
+  type SelectedTable,
+  type SelectPlan,
+  tablesOf,
+} from "../sql/select.ts";
+import { type Changed, describe, readKeys, type TableDescription } from "../sql/target.ts";
+import { RowWriter, storedValue } from "../sql/values.ts";
+import { findBrokenKey, targetOf } from "./change.ts";
+import { refusalOf } from "./failures.ts";
+import {
+  constraintOf,
+  encodeStored,
+  isSerial,
+  kindOf,
+  type SqliteKind,
+  typeWords,
+} from "./kinds.ts";
+import { rows, run, type SqlitePlace, type SqliteSession } from "./statements.ts";
+import {
+  findTaken,
+  forgetColumns,
+  isClientTable,
+  keysSql,
+  readTable,
+  rememberColumns,
+  requireClientTable,
+} from "./tables.ts";
+
+/** Creates a STRICT table, in which a column holds only values of its type. */
+async function createTable(place: SqlitePlace, query: CreateTable): Promise<Changed> {
+  const { session, schema } = place;
+  const { table, columns } = query;
+  const parts = await newTableSql(query, {
+    typeWords,
+    findTaken() {
+      requireClientTable(table);
+      return findTaken(place, table);
+    },
+    declare,
+    async readReferred(name) {
+      const { columns } = readTable(place, name);
+      return { columns, keys: await takeIn(session, readKeys(keysSql(schema, name))) };
+    },
+    nameOf: (name) => sql.id(name),
+  });
+  run(session.connection, sql`create table ${sql.id(schema, table)} (${parts}) strict`);
+  rememberColumns(place, table, columns);
+  return {};
+}
+
+function declare({ name, type }: ColumnDefinition): Declaration | undefined {
+  const kind = kindOf(type);
+  return (
+    kind && {
+      type: sql.raw(kind.storage),
+      isSerial: isSerial(kind),
+      constraint: checkSql(name, kind),
+      literal: (value) => sql.raw(literalOf(storedValue({ name, type, kind }, value))),
+    }
+  );
+}
+
+/**
+ * The database itself enforces what the storage class leaves open, because others may write to the
+ * file.
+ */
+function checkSql(name: string, kind: SqliteKind): Fragment | undefined {
+  switch (constraintOf(kind)) {
+    case "boolean":
+      return sql`check (${sql.id(name)} in (0, 1))`;
+    case "json":
+      return sql`check (json_valid(${sql.id(name)}))`;
+    case undefined:
+      return undefined;
+  }
+}
+
+/** Writes a stored value as SQL, in parentheses where SQLite has no literal for it. */
+function literalOf(value: SQLInputValue): string {
+  if (typeof value === "string") {
+    const isPlain = !value.includes("\0");
+    return isPlain ? `'${value.replaceAll("'", "''")}'` : `(cast(${hexOf(value)} as text))`;
+  }
+  if (value instanceof Uint8Array) return hexOf(value);
+  // A literal has no sign, and without the sign this is not a 64-bit integer.
+  return value === -(2n ** 63n) ? `(${value + 1n} - 1)` : String(value);
+}
+
+function hexOf(bytes: string | Uint8Array): string {
+  return `x'${Buffer.from(bytes).toString("hex")}'`;
+}
+
+async function dropTable(place: SqlitePlace, { table }: DropTable): Promise<Changed> {
+  readTable(place, table);
+  requireUnreferred(place, table);
+  run(place.session.connection, sql`drop table ${sql.id(place.schema, table)}`);
+  forgetColumns(place, table);
+  return {};
+}
+
+/** SQLite would keep the tables that refer to this one, and accept no more rows in them. */
+function requireUnreferred({ session, schema }: SqlitePlace, name: string): void {
+  const [referring] = rows(
+    session.connection,
+    sql`select entry."name" from ${sql.id(schema, "sqlite_schema")} as entry
+      join pragma_foreign_key_list(entry."name", ${schema}) as reference
+      where entry."type" = 'table' and entry."name" <> ${name}
+        and reference."table" = ${name} collate nocase limit 1`,
+  );
+  if (referring === undefined) return;
+  const problem = `Table ${referring[0]} refers to table ${name}`;
+  throw new EngineRefusal("constraint_violation", problem);
+}
+
+const integer = kindNamed("int");
+/** SQLite lets a sum or average of doubles overflow to infinity. */
+const double: SqliteKind = {
+  ...kindNamed("double"),
+  encode(value) {
+    if (typeof value !== "number" || Number.isFinite(value)) return encodeStored(value);
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
+
+/** A sum beyond 64 bits comes as a double. */
+const total: SqliteKind = {
+  ...integer,
+  encode(value) {
+    if (typeof value === "bigint") return String(value);
+    throw new EngineRefusal(...refused.outOfRange);
+  },
+};
+
+function kindNamed(word: string): SqliteKind {
+  const kind = kindOf(word);
+  if (kind === undefined) throw new Error(`There is no column type ${word}`);
+  return kind;
+}
+
+/**
+ * SQLite gives up a sum of integers that passes 64 bits on the way. Summing two halves avoids this:
+ * the lower ones carry to the upper ones.
+ */
+const aggregates: AggregateDialect<SqliteKind> = {
+  count: integer,
+  double,
+  sum(column, measure) {
+    if (measure !== "integer") return { expression: sql`sum(${column})`, kind: double };
+    const lower = sql`sum(${column} & 4294967295)`;
+    const upper = sql`(sum(${column} >> 32) + (${lower} >> 32))`;
+    const whole = sql`(${upper} << 32) | (${lower} & 4294967295)`;
+    const rounded = sql`${upper} * 4294967296.0 + (${lower} & 4294967295)`;
+    const fits = sql`${upper} between -2147483648 and 2147483647`;
+    const expression = sql`(case when count(${column}) = 0 then null when ${fits} then ${whole} else ${rounded} end)`;
+    return { expression, kind: total };
+  },
+  average: (sum, count) => sql`(cast(${sum} as real) / ${count})`,
+  extreme: (fn, column, measure) =>
+    measure === "text"
+      ? sql`${sql.raw(fn)}(${column} collate binary)`
+      : sql`${sql.raw(fn)}(${column})`,
+};
+
+/** SQLite sorts nulls first by itself. It has no offset without a limit, and -1 means no limit. */
+const dialect: SelectDialect<SqliteKind> = {
+  aggregates,
+  comparesRows: true,
+  order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
+  limit: (limit, offset) => sql`limit ${limit ?? -1} offset ${offset ?? 0}`,
+};
+
+async function select(place: SqlitePlace, query: Select, output: RowOutput): Promise<void> {
+  const { columns, statements } = await planOf(place, query);
+  const writer = new RowWriter(columns, output);
+  for (const statement of statements(() => writer.count)) {
+    for (const row of rows(place.session.connection, statement)) writer.write(row);
+  }
+  writer.end();
+}
+
+/** @throws EngineRefusal for unknown tables and columns and for unfit values */
+export async function planOf(place: SqlitePlace, query: Select): Promise<SelectPlan<SqliteKind>> {
+  const { session, schema } = place;
+  const tables: SelectedTable<SqliteKind>[] = [];
+  for (const name of tablesOf(query)) {
+    const { bytewise } = place.counter?.bytewiseIn(place.database, name) ?? {};
+    const table = { ...readTable(place, name), ...(bytewise && { bytewise }) };
+    tables.push(await withKeys(session, table, query, keysSql(schema, name)));
+  }
+  return planSelect(schema, tables, query, dialect);
+}
+
+/** Adds the broken foreign key to an error, because SQLite does not name it. */
+function namingKey<Fields extends Operation<RowChangeName>["fields"]>(
+  change: (place: SqlitePlace, fields: Fields) => Promise<Changed>,
+  isDelete = false,
+): (place: SqlitePlace, fields: Fields) => Promise<Changed> {
+  return async (place, fields) => {
+    try {
+      return await change(place, fields);
+    } catch (error) {
+      const isOfKey = error instanceof Error && error.message === "FOREIGN KEY constraint failed";
+      const broken = isOfKey ? findBrokenKey(place, fields, isDelete) : undefined;
+      throw broken === undefined ? error : new EngineRefusal(...brokenKey(broken));
+    }
+  };
+}
+
+async function listTables({ session, schema }: SqlitePlace): Promise<string[]> {
+  const found = rows(
+    session.connection,
+    sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table' order by "name"`,
+  );
+  return Array.from(found, (row) => String(row[0])).filter(
+    (name) => isPlainName(name) && isClientTable(name),
+  );
+}
+
+async function describeTable(place: SqlitePlace, name: string): Promise<TableDescription> {
+  const { session, schema } = place;
+  const { columns } = readTable(place, name);
+  const found = rows(
+    session.connection,
+    sql`select "name", "dflt_value",
+        (select "table" || '.' || "to" from pragma_foreign_key_list(${name}, ${schema})
+          where "from" = info."name" limit 1)
+      from pragma_table_xinfo(${name}, ${schema}) as info`,
+  );
+  const facts = new Map(Array.from(found, (row) => [String(row[0]), row]));
+  const text = (value: SQLOutputValue | undefined) => (value == null ? null : String(value));
+  return describe(
+    Array.from(columns.values(), (column) => ({
+      ...column,
+      isNullable: column.isNullable && !column.isKey,
+      isSerial: isSerial(column.kind),
+      default: text(facts.get(column.name)?.[1]),
+      references: text(facts.get(column.name)?.[2]),
+    })),
+    await takeIn(session, readKeys(keysSql(schema, name))),
+    { rows: estimateRows(place, name, [...columns.keys()]) },
+  );
+}
+
+/** Up to this number, rows are counted. Beyond it, their number is estimated. */
+const COUNTED = 10_000;
+
+/**
+ * SQLite's names of the row number. A column of the same name hides each (SQLite, "ROWIDs and the
+ * INTEGER PRIMARY KEY").
+ */
+const rowNumbers = ["rowid", "_rowid_", "oid"];
+
+/**
+ * Counts the rows of a small table. For a large one, assumes that row numbers are as dense
+ * throughout as in the first `COUNTED` rows. SQLite keeps no count, and counting a large table
+ * takes as long as reading it.
+ */
+function estimateRows(
+  { session, schema }: SqlitePlace,
+  name: string,
+  columns: readonly string[],
+): number | undefined {
+  const taken = new Set(columns.map(foldCase));
+  const number = rowNumbers.find((word) => !taken.has(word));
+  const { connection } = session;
+  const [kind] = rows(
+    connection,
+    sql`select "wr" from pragma_table_list where "schema" = ${schema} and "name" = ${name}`,
+  );
+  if (number === undefined || Number(kind?.[0]) !== 0) return undefined;
+  const [id, table] = [sql.raw(number), sql.id(schema, name)];
+  const [found] = rows(
+    connection,
+    sql`select count(*), min("id"), max("id"), (select max(${id}) from ${table})
+      from (select ${id} as "id" from ${table} order by ${id} limit ${sql.lit(COUNTED)})`,
+  );
+  const [counted, first, end, last] = [0, 1, 2, 3].map((at) => Number(found?.[at] ?? 0));
+  if (counted === undefined || counted < COUNTED) return counted;
+  const [firstId = 0, endId = 0, lastId = 0] = [first, end, last];
+  return Math.round((counted * (lastId - firstId + 1)) / (endId - firstId + 1));
+}
+
+const { preview, digestTouched, ...changes } = changesOfRows<SqliteSession, SQLOutputValue>(
+  targetOf,
+);
+
+/** What the operations on tables do in the databases of a session. */
+export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSession> {
+  return {
+    failures: { refusalOf, concernsStatement: () => true },
+    visibleSchema: (database) => schemas.get(database) ?? "",
+    listTables,
+    describeTable,
+    reads: { Select: select },
+    changes: {
+      Insert: namingKey(changes.Insert),
+      Update: namingKey(changes.Update),
+      Delete: namingKey(changes.Delete, true),
+      Upsert: namingKey(changes.Upsert),
+      CreateTable: createTable,
+      DropTable: dropTable,
+    },
+    preview,
+    digestTouched,
+  };
+}
