@@ -12,7 +12,7 @@ const hook = `import { registerHooks } from "node:module";
 const told = new Set();
 const program = process.argv[2];
 registerHooks({ load(url, context, next) {
-  const [, library] = /(zod\\/v4\\/locales\\/\\w+)/.exec(url) ?? /.*node_modules\\/((?:@[^/]+\\/)?[^/]+)/.exec(url) ?? /src\\/(upstream|approvals)\\//.exec(url) ?? [];
+  const [, library] = /.*node_modules\\/((?:@[^/]+\\/)?[^/]+)/.exec(url) ?? /src\\/(upstream|approvals)\\//.exec(url) ?? [];
   if (library !== undefined && !told.has(library)) console.log(JSON.stringify({ program, library }));
   told.add(library);
   return next(url, context);
@@ -40,8 +40,6 @@ t.test("a start loads no library that nobody has asked for", async (t) => {
   t.equal((await fetch(`${url}/healthz`)).status, 200);
   const loaded = new Set(service.log.map(({ library }) => String(library)));
   t.ok(loaded.has("zod"), "libraries are told");
-  const languages = [...loaded].filter((library) => library.startsWith("zod/v4/locales/"));
-  t.strictSame(languages, ["zod/v4/locales/en"], "zod's messages in English alone");
   t.strictSame(
     later.filter((library) => loaded.has(library)),
     [],

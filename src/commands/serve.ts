@@ -10,7 +10,6 @@ import type { LiveConfiguration } from "../config/reload.ts";
 import { type Configuration, configurationSchema } from "../config/schema.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
-import { letMemoryGrow } from "../memory-at-start.ts";
 import { createLog, type Log, openLogStream, outliveErrors } from "../observe/log.ts";
 import { invocation, version } from "../product.ts";
 import { workerCount } from "../workers/count.ts";
@@ -288,7 +287,6 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
   outliveErrors(log);
   const live = await openConfiguration(loaded, options, { gateway, log });
-  letMemoryGrow();
   started.resolve(() => Promise.all([live.reload(), gateway.refresh()]));
 
   const signal = await asked;

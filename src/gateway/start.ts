@@ -1,8 +1,6 @@
-import { statSync } from "node:fs";
 import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
-import { letMemoryGrow } from "../memory-at-start.ts";
 import type { MetricValues } from "../observe/metrics.ts";
 import { takesConnection } from "../upstream/backend.ts";
 import { parseTarget } from "../upstream/target.ts";
@@ -46,14 +44,6 @@ function accessFacts(
 
 /** With more users than this, garbage from loading them is collected before requests arrive. */
 const MANY = 5000;
-const MANY_BYTES = 1 << 20;
-
-/** True if there may be that many users. They load faster with more room for young objects. */
-function mayHaveMany({ auth, store }: Configuration): boolean {
-  if (store.url !== undefined) return true;
-  const stat = statSync(auth.access_control_file, { throwIfNoEntry: false });
-  return stat !== undefined && stat.size > MANY_BYTES;
-}
 
 export interface RunningGateway {
   readonly facts: GatewayFacts;
@@ -130,7 +120,6 @@ async function open(
   options: MemberOptions,
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningMember, "close">> {
-  if (mayHaveMany(loaded.configuration)) letMemoryGrow();
   const openedGateway = await openGateway(loaded, options, opened);
   const { gateway, firstPassword, dataDirectory } = openedGateway;
   if (gateway.access.snapshot.users.size > MANY) {
