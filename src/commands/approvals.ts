@@ -22,7 +22,7 @@ import { systemUser } from "../files/guarded.ts";
 import { keepSpelling } from "../json/document.ts";
 import { createGrammar } from "../query/grammar.ts";
 import { counted } from "../suggestion.ts";
-import { askTarget, type WholeAnswer } from "../upstream/ask-target.ts";
+import { askTarget, type WholeAnswer } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 import { findEngine } from "./database-schema.ts";
 import { loadFor } from "./load.ts";

@@ -10,9 +10,8 @@ import { isServerUrl } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
 import { counted, didYouMean } from "../suggestion.ts";
-import { askTarget } from "../upstream/ask-target.ts";
-import { HealthCheck } from "../upstream/backend.ts";
 import { engineSockets } from "../upstream/engine-process.ts";
+import { askTarget, HealthCheck } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 
 const ASK_MS = 2000;

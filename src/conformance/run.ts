@@ -1,6 +1,6 @@
 import { batchKey } from "../query/grammar.ts";
 import type { Level } from "../query/kind.ts";
-import { askTarget, type WholeAnswer } from "../upstream/ask-target.ts";
+import { askTarget, type WholeAnswer } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 import {
   type Case,

@@ -8,7 +8,6 @@ import { isPlainName } from "../query/names.ts";
 import { isPermissionClass, type PermissionClass } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import { gatewayHeaders, type Identity, streamHeaders } from "../upstream/headers.ts";
-import type { StreamForwarder } from "../upstream/reverse-proxy.ts";
 import { asWebSocket } from "../upstream/web-socket.ts";
 import { commonHeaders } from "./answer.ts";
 import type { Exchange } from "./exchange.ts";
@@ -108,16 +107,6 @@ function withJudgedDatabase(
   return { ...Object.fromEntries(others), [name]: sent[name] };
 }
 
-/** Forwards to the upstream of the named database, if there are several upstreams. */
-function streamsOf(
-  { routing }: Gateway,
-  exchange: Exchange,
-  settings: RouteSettings,
-): StreamForwarder {
-  const isAboutOne = !routing.isOne && namesDatabase(settings);
-  return routing.streamsOf(isAboutOne ? readDatabase(exchange, settings) : undefined);
-}
-
 function headersOf(
   { headers: policy }: Gateway,
   { request, requestId, peer }: Exchange,
@@ -153,7 +142,10 @@ async function handle(
   // A page of any site may open a WebSocket through its visitor's browser.
   if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
   const identity = authorize(gateway, exchange, settings);
-  const streams = streamsOf(gateway, exchange, settings);
+  // With several upstreams, the database that the route names chooses one.
+  const isAboutOne = !gateway.routing.isOne && namesDatabase(settings);
+  const database = isAboutOne ? readDatabase(exchange, settings) : undefined;
+  const group = gateway.routing.groupOf(database);
   exchange.verdict.allow();
   const stream = {
     request: exchange.request,
@@ -171,7 +163,7 @@ async function handle(
   guardStream(gateway, exchange);
   if (!exchange.isHandshake) cutWhenStalled(exchange.response);
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
-  await streams.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
+  await group.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
 }
 
 /** An endpoint from `[[routes]]`: authorized by its settings, then streamed in both directions. */

@@ -14,7 +14,7 @@ import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import type { ReplicaMetrics } from "../store/replica.ts";
-import type { DatabaseRouting } from "../upstream/database-routing.ts";
+import type { DatabaseRouting } from "../upstream/backends.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { BodyBudget } from "./body.ts";

@@ -24,12 +24,7 @@ import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import { version } from "../product.ts";
 import type { Store, StoreReplica } from "../store/open.ts";
-import type { BackendOptions } from "../upstream/backend.ts";
-import {
-  type BackendGroup,
-  DatabaseRouting,
-  openBackendGroup,
-} from "../upstream/database-routing.ts";
+import { BackendGroup, type BackendOptions, DatabaseRouting } from "../upstream/backends.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { QueryMetrics } from "../upstream/query-client.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
@@ -325,21 +320,6 @@ function groupOptions(
   };
 }
 
-interface Where {
-  readonly url?: string | undefined;
-  readonly urls?: readonly string[] | undefined;
-}
-
-interface Targets {
-  readonly first: UpstreamTarget;
-  readonly others: readonly UpstreamTarget[];
-}
-
-function targetsOf({ url, urls = [] }: Where): Targets | undefined {
-  const [first, ...others] = (url === undefined ? urls : [url]).map(parseTarget);
-  return first === undefined ? undefined : { first, others };
-}
-
 /**
  * Opens the configured upstreams, or an embedded engine as the first one. The stack closes them.
  *
@@ -353,23 +333,26 @@ async function openUpstream(
 ): Promise<Upstream> {
   const { upstream } = loaded.configuration;
   const options = groupOptions(loaded, log);
-  function openGroup({ first, others }: Targets, own: BackendOptions = options): BackendGroup {
-    const group = openBackendGroup(first, others, own);
+  function openGroup(targets: readonly UpstreamTarget[], own = options): BackendGroup {
+    const group = new BackendGroup(targets, own);
     opened.defer(() => group.close());
     return group;
   }
 
-  const configured = hasOwnEngine(loaded) ? undefined : targetsOf(upstream);
+  const targetsOf = ({
+    url,
+    urls = [],
+  }: {
+    url?: string | undefined;
+    urls?: readonly string[] | undefined;
+  }) => (url === undefined ? urls : [url]).map(parseTarget);
   // The configured path belongs to the operator's servers, not to the engine.
-  const home =
-    configured === undefined
-      ? openGroup({ first: await engine(), others: [] }, { ...options, healthPath: "/healthz" })
-      : openGroup(configured);
+  const home = hasOwnEngine(loaded)
+    ? openGroup([await engine()], { ...options, healthPath: "/healthz" })
+    : openGroup(targetsOf(upstream));
   const elsewhere = new Map<string, BackendGroup>();
   for (const { databases, ...where } of upstream.databases) {
-    const targets = targetsOf(where);
-    if (targets === undefined) continue;
-    const group = openGroup(targets);
+    const group = openGroup(targetsOf(where));
     for (const database of databases) elsewhere.set(database, group);
   }
   const routing = new DatabaseRouting(home, elsewhere);

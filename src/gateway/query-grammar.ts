@@ -1,6 +1,6 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import { createGrammar, type Grammar } from "../query/grammar.ts";
-import { HealthCheck } from "../upstream/backend.ts";
+import { HealthCheck } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 import { hasOwnEngine } from "./own-engine.ts";
 

@@ -2,7 +2,7 @@ import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { MetricValues } from "../observe/metrics.ts";
-import { takesConnection } from "../upstream/backend.ts";
+import { takesConnection } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 import type { Gateway } from "./gateway.ts";
 import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gateway.ts";

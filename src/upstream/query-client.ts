@@ -9,7 +9,7 @@ import {
   type Settle,
   type StreamLimits,
 } from "./answer-stream.ts";
-import type { Backend, LoadBalancer } from "./backend.ts";
+import type { Backend, LoadBalancer } from "./backends.ts";
 import { FairLimiter } from "./fair-limiter.ts";
 import { type Connection, ConnectionPool } from "./http1/connection.ts";
 import { hasBroken, type UpstreamTarget } from "./target.ts";

@@ -36,7 +36,7 @@ export interface StreamForward {
 }
 
 /** Forwards requests upstream, streaming in both directions with back-pressure. */
-export interface StreamForwarder {
+export interface ReverseProxy {
   /**
    * Resolves when the response has been sent or was cut off.
    *
@@ -44,9 +44,6 @@ export interface StreamForwarder {
    * part of a response has been sent
    */
   forward(stream: StreamForward): Promise<void>;
-}
-
-export interface ReverseProxy extends StreamForwarder {
   close(): void;
 }
 

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage } from "node:http";
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { openBackendGroup } from "../../src/upstream/database-routing.ts";
+import { BackendGroup } from "../../src/upstream/backends.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { untilStill } from "../kit/eventually.ts";
@@ -27,7 +27,7 @@ const digest = (bytes: Buffer): string => createHash("sha256").update(bytes).dig
 /** A server that forwards to `upstream` on two connections. */
 async function forwarder(t: Test, upstream: RecordingUpstream): Promise<string> {
   const options = backendOptions({ connections: 2 });
-  const group = openBackendGroup(parseTarget(upstream.url), [], options);
+  const group = new BackendGroup([parseTarget(upstream.url)], options);
   const server = createServer((request, response) => {
     const body = Buffer.from(request.url ?? "");
     group.queries.forward(...queryFor(response, { body }));

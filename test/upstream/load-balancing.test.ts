@@ -1,8 +1,7 @@
 import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
-import { LoadBalancer } from "../../src/upstream/backend.ts";
-import { openBackendGroup } from "../../src/upstream/database-routing.ts";
+import { BackendGroup, LoadBalancer } from "../../src/upstream/backends.ts";
 import { QueryMetrics } from "../../src/upstream/query-client.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -54,11 +53,12 @@ function queriesOf({ requests }: RawUpstream): number {
 async function balanced(t: Test, urls: readonly string[], connections = 8) {
   const changes: string[] = [];
   const metrics = new QueryMetrics();
-  const [first, ...others] = urls.map(parseTarget);
-  if (first === undefined) throw new Error("no target");
   const onChange = (name: string, isLive: boolean) =>
     changes.push(`${name} ${isLive ? "returned" : "ejected"}`);
-  const group = openBackendGroup(first, others, backendOptions({ connections, onChange, metrics }));
+  const group = new BackendGroup(
+    urls.map(parseTarget),
+    backendOptions({ connections, onChange, metrics }),
+  );
   t.teardown(() => group.close());
   const server = createServer((request, response) => {
     group.queries.forward(...queryFor(response, { isRead: request.url === "/read" }));

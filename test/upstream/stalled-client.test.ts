@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { createServer } from "node:http";
 import t from "tap";
-import { openBackendGroup } from "../../src/upstream/database-routing.ts";
+import { BackendGroup } from "../../src/upstream/backends.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { open } from "../kit/client.ts";
 import { listening } from "../kit/listening.ts";
@@ -14,7 +14,7 @@ t.test("a client that stops reading gives its connection to the upstream back", 
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
   const options = backendOptions({ connections: 1, clientTimeout: 200 });
-  const group = openBackendGroup(parseTarget(upstream.url), [], options);
+  const group = new BackendGroup([parseTarget(upstream.url)], options);
   t.teardown(() => group.close());
   const server = createServer((_request, response) => {
     group.queries.forward(...queryFor(response, {}));

@@ -1,125 +1,15 @@
-import type { RequestOptions } from "node:http";
-import { connect } from "node:net";
-import { http } from "../node-http.ts";
 import type { TargetMetrics } from "../observe/metrics.ts";
-import { engineName } from "../product.ts";
-import { QueryLink, type QueryLinkOptions, type QueryMetrics } from "./query-client.ts";
+import type { Query } from "../query/query.ts";
+import { Refusal } from "../refusal.ts";
+import { HealthCheck } from "./health-check.ts";
+import {
+  QueryClient,
+  QueryLink,
+  type QueryLinkOptions,
+  type QueryMetrics,
+} from "./query-client.ts";
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
-import { hostAndPort, targetName, type UpstreamTarget } from "./target.ts";
-
-/** An upstream that does not connect or respond within this time is down. */
-const TIMEOUT_MS = 2000;
-/** How long a passed check stays valid. */
-const FRESH_MS = 1000;
-
-interface HealthCheckOptions {
-  readonly target: UpstreamTarget;
-  /**
-   * The path must answer with 2xx. If empty, accepting a connection is enough, except for the
-   * engine, which also reports whether its database answers.
-   */
-  readonly path?: string;
-  readonly authorization?: string | undefined;
-}
-
-/** True if the upstream accepts a connection. Sends nothing on it. */
-export function takesConnection(target: UpstreamTarget): Promise<boolean> {
-  return new Promise((resolve) => {
-    const { origin, socketPath } = target;
-    const address = socketPath === undefined ? hostAndPort(origin) : { path: socketPath };
-    const socket = connect({ ...address, timeout: TIMEOUT_MS });
-    const finish = (reachable: boolean) => {
-      socket.destroy();
-      resolve(reachable);
-    };
-    socket.once("connect", () => finish(true));
-    socket.once("timeout", () => finish(false));
-    socket.once("error", () => finish(false));
-  });
-}
-
-interface Health {
-  readonly isGood: boolean;
-  readonly isEngine: boolean;
-}
-
-/** Sends `GET` on a connection of its own. Resolves to undefined without a response. */
-function ask(
-  { target, authorization }: HealthCheckOptions,
-  path: string,
-): Promise<Health | undefined> {
-  const { origin, socketPath } = target;
-  const options: RequestOptions = {
-    path,
-    agent: false,
-    signal: AbortSignal.timeout(TIMEOUT_MS),
-    headers: authorization === undefined ? {} : { authorization },
-    ...(socketPath === undefined ? {} : { socketPath }),
-  };
-  const request = origin.startsWith("https:")
-    ? process.getBuiltinModule("node:https").request
-    : http.request;
-  return new Promise((resolve) => {
-    const asked = request(origin, options, ({ statusCode = 0, headers }) => {
-      const isGood = statusCode >= 200 && statusCode < 300;
-      resolve({ isGood, isEngine: headers.server === engineName });
-      asked.destroy();
-    });
-    asked.on("error", () => resolve(undefined));
-    asked.end();
-  });
-}
-
-/** Checks whether the upstream is up. Concurrent callers share one check. */
-export class HealthCheck {
-  readonly #options: HealthCheckOptions;
-  #asking: Promise<boolean> | undefined;
-  #isEngine: boolean | undefined;
-  /** `performance.now()` until which the upstream counts as up. */
-  #freshUntil = Number.NEGATIVE_INFINITY;
-
-  constructor(options: HealthCheckOptions) {
-    this.#options = options;
-  }
-
-  /** True for `gatehouse engine`. Undefined until it has answered since it was last down. */
-  get isEngine(): boolean | undefined {
-    return this.#isEngine;
-  }
-
-  /** True if the upstream is up or was within the last second. */
-  async isUp(): Promise<boolean> {
-    if (performance.now() < this.#freshUntil) return true;
-    return this.check();
-  }
-
-  check(): Promise<boolean> {
-    this.#asking ??= this.#ask();
-    return this.#asking;
-  }
-
-  async #ask(): Promise<boolean> {
-    const { path = "" } = this.#options;
-    const isUp =
-      path === "" ? await this.#isThere() : ((await ask(this.#options, path))?.isGood ?? false);
-    this.#freshUntil = isUp ? performance.now() + FRESH_MS : Number.NEGATIVE_INFINITY;
-    this.#asking = undefined;
-    return isUp;
-  }
-
-  async #isThere(): Promise<boolean> {
-    if (this.#isEngine !== false) {
-      const answer = await ask(this.#options, "/healthz");
-      if (answer !== undefined) this.#isEngine = answer.isEngine;
-      // An engine that stops responding is down. For any other upstream a connection is enough.
-      if (this.#isEngine) return answer?.isGood ?? false;
-      if (answer !== undefined) return true;
-    }
-    const isThere = await takesConnection(this.#options.target);
-    if (!isThere) this.#isEngine = undefined;
-    return isThere;
-  }
-}
+import { targetName, type UpstreamTarget } from "./target.ts";
 
 interface Candidate {
   readonly isLive: boolean;
@@ -183,22 +73,17 @@ export interface BackendOptions extends Omit<QueryLinkOptions, "target"> {
   readonly onChange: (name: string, isLive: boolean) => void;
 }
 
-export interface TargetState extends TargetMetrics {
-  /** False while it is ejected and its queries go to others. */
-  readonly isLive: boolean;
-  readonly waiting: number;
-}
-
 /**
  * One target of the upstream, with its connections and health. One of several backends is ejected
  * after three consecutive connection failures or a failed health check, so that its queries fail
  * over. It returns when a check passes. A single backend is never ejected because there is nothing
  * to fail over to.
  */
-export class Backend implements Candidate, TargetState {
+export class Backend implements Candidate, TargetMetrics {
   /** The name in the configuration, for log and metrics. */
   readonly name: string;
   readonly link: QueryLink;
+  /** False while it is ejected and its queries go to others. */
   isLive = true;
   failedAt = Number.NEGATIVE_INFINITY;
   readonly #isSingle: boolean;
@@ -292,5 +177,112 @@ export class Backend implements Candidate, TargetState {
     clearTimeout(this.#timer);
     this.link.close();
     void this.#streams?.then((streams) => streams.close());
+  }
+}
+
+const none: ReadonlySet<Backend> = new Set();
+
+/** Backends that serve the same databases. Health checks run if there are several. */
+export class BackendGroup {
+  readonly targets: readonly Backend[];
+  readonly queries: QueryClient;
+  readonly #balancer: LoadBalancer<Backend>;
+
+  constructor(targets: readonly UpstreamTarget[], options: BackendOptions) {
+    const isSingle = targets.length === 1;
+    this.targets = targets.map((target) => new Backend(target, isSingle, options));
+    this.#balancer = new LoadBalancer(this.targets);
+    this.queries = new QueryClient(this.#balancer);
+  }
+
+  /**
+   * Forwards a stream to the first live backend. Streams stay on it while it is live, and nothing
+   * is sent twice.
+   *
+   * @throws Refusal as a reverse proxy does
+   */
+  async forward(stream: StreamForward): Promise<void> {
+    const backend = this.#balancer.first() ?? this.#balancer.leastRecentlyFailed(none);
+    try {
+      await backend?.forward(stream);
+    } catch (error) {
+      const isFailure = error instanceof Refusal && error.code === "upstream_unreachable";
+      if (isFailure) backend?.noteFailure();
+      throw error;
+    }
+  }
+
+  async isUp(): Promise<boolean> {
+    const answers = await Promise.all(this.targets.map((backend) => backend.isUp()));
+    return answers.includes(true);
+  }
+
+  close(): void {
+    for (const backend of this.targets) backend.close();
+  }
+}
+
+const NAMED = 8;
+
+function listed(names: readonly string[]): string {
+  const shown = names.slice(0, NAMED).join(", ");
+  return names.length > NAMED ? `${shown} and ${names.length - NAMED} more` : shown;
+}
+
+/** Maps each database to its backends. */
+export class DatabaseRouting {
+  readonly #home: BackendGroup;
+  readonly #elsewhere: ReadonlyMap<string, BackendGroup>;
+
+  /** @param elsewhere databases with other backends than `home`, by exact name */
+  constructor(home: BackendGroup, elsewhere: ReadonlyMap<string, BackendGroup>) {
+    this.#home = home;
+    this.#elsewhere = elsewhere;
+  }
+
+  get isOne(): boolean {
+    return this.#elsewhere.size === 0;
+  }
+
+  /** @throws Refusal `batch_across_upstreams` if the query's databases are in different groups */
+  queriesOf(query: Query): QueryClient {
+    if (this.isOne) return this.#home.queries;
+    const places = new Set(query.accesses.map(({ database }) => this.groupOf(database)));
+    const [place = this.#home] = places;
+    if (places.size <= 1) return place.queries;
+    const names = [...new Set(query.accesses.map(({ database }) => database))];
+    const message = `A Batch goes to one upstream, and these databases live on several: ${listed(names)}`;
+    throw new Refusal("batch_across_upstreams", { message });
+  }
+
+  groupOf(database: string | undefined): BackendGroup {
+    return (database === undefined ? undefined : this.#elsewhere.get(database)) ?? this.#home;
+  }
+
+  get places(): { queries: QueryClient; holds(database: string): boolean }[] {
+    return this.#groups.map((group) => ({
+      queries: group.queries,
+      holds: (database) => this.groupOf(database) === group,
+    }));
+  }
+
+  get #groups(): BackendGroup[] {
+    return [this.#home, ...new Set(this.#elsewhere.values())];
+  }
+
+  get targets(): Backend[] {
+    return this.#groups.flatMap(({ targets }) => targets);
+  }
+
+  /** The databases that are configured for a target by name. Undefined for the default target. */
+  databasesAt(target: Backend): string[] | undefined {
+    if (this.#home.targets.includes(target)) return undefined;
+    const here = this.#elsewhere.entries().filter(([, group]) => group.targets.includes(target));
+    return here.map(([database]) => database).toArray();
+  }
+
+  async isUp(): Promise<boolean> {
+    const answers = await Promise.all(this.#groups.map((group) => group.isUp()));
+    return !answers.includes(false);
   }
 }

@@ -1,0 +1,152 @@
+import type { IncomingMessage, RequestOptions } from "node:http";
+import { connect } from "node:net";
+import { text } from "node:stream/consumers";
+import { http } from "../node-http.ts";
+import { engineName } from "../product.ts";
+import { hostAndPort, type UpstreamTarget } from "./target.ts";
+
+/** An upstream that does not connect or respond within this time is down. */
+const TIMEOUT_MS = 2000;
+/** How long a passed check stays valid. */
+const FRESH_MS = 1000;
+
+interface HealthCheckOptions {
+  readonly target: UpstreamTarget;
+  /**
+   * The path must answer with 2xx. If empty, accepting a connection is enough, except for the
+   * engine, which also reports whether its database answers.
+   */
+  readonly path?: string;
+  readonly authorization?: string | undefined;
+}
+
+/** True if the upstream accepts a connection. Sends nothing on it. */
+export function takesConnection(target: UpstreamTarget): Promise<boolean> {
+  return new Promise((resolve) => {
+    const { origin, socketPath } = target;
+    const address = socketPath === undefined ? hostAndPort(origin) : { path: socketPath };
+    const socket = connect({ ...address, timeout: TIMEOUT_MS });
+    const finish = (reachable: boolean) => {
+      socket.destroy();
+      resolve(reachable);
+    };
+    socket.once("connect", () => finish(true));
+    socket.once("timeout", () => finish(false));
+    socket.once("error", () => finish(false));
+  });
+}
+
+interface Health {
+  readonly isGood: boolean;
+  readonly isEngine: boolean;
+}
+
+/** Rejects unless the head of a response arrives. */
+function request(
+  { origin, socketPath }: UpstreamTarget,
+  options: RequestOptions,
+  body?: string | Buffer,
+): Promise<IncomingMessage> {
+  const { request: send } = origin.startsWith("https:")
+    ? process.getBuiltinModule("node:https")
+    : http;
+  const place = socketPath === undefined ? hostAndPort(origin) : { socketPath };
+  return new Promise((resolve, reject) => {
+    send({ ...place, ...options }, resolve)
+      .on("error", reject)
+      .end(body);
+  });
+}
+
+export interface WholeAnswer {
+  readonly status: number;
+  readonly type: string;
+  readonly text: string;
+}
+
+/**
+ * Sends one request as commands do, without a connection pool. Rejects unless a complete response
+ * arrives.
+ */
+export async function askTarget(
+  target: UpstreamTarget,
+  { body, ...options }: RequestOptions & { readonly body?: string | Buffer },
+): Promise<WholeAnswer> {
+  const response = await request(target, options, body);
+  return {
+    status: response.statusCode ?? 0,
+    type: response.headers["content-type"] ?? "",
+    text: await text(response),
+  };
+}
+
+/** Sends `GET` on a connection of its own. Resolves to undefined without a response. */
+async function ask(
+  { target, authorization }: HealthCheckOptions,
+  path: string,
+): Promise<Health | undefined> {
+  const signal = AbortSignal.timeout(TIMEOUT_MS);
+  const headers = authorization === undefined ? {} : { authorization };
+  try {
+    const response = await request(target, { path, agent: false, signal, headers });
+    const { statusCode = 0 } = response;
+    response.destroy();
+    return {
+      isGood: statusCode >= 200 && statusCode < 300,
+      isEngine: response.headers.server === engineName,
+    };
+  } catch {
+    return undefined;
+  }
+}
+
+/** Checks whether the upstream is up. Concurrent callers share one check. */
+export class HealthCheck {
+  readonly #options: HealthCheckOptions;
+  #asking: Promise<boolean> | undefined;
+  #isEngine: boolean | undefined;
+  /** `performance.now()` until which the upstream counts as up. */
+  #freshUntil = Number.NEGATIVE_INFINITY;
+
+  constructor(options: HealthCheckOptions) {
+    this.#options = options;
+  }
+
+  /** True for `gatehouse engine`. Undefined until it has answered since it was last down. */
+  get isEngine(): boolean | undefined {
+    return this.#isEngine;
+  }
+
+  /** True if the upstream is up or was within the last second. */
+  async isUp(): Promise<boolean> {
+    if (performance.now() < this.#freshUntil) return true;
+    return this.check();
+  }
+
+  check(): Promise<boolean> {
+    this.#asking ??= this.#ask();
+    return this.#asking;
+  }
+
+  async #ask(): Promise<boolean> {
+    const { path = "" } = this.#options;
+    const isUp =
+      path === "" ? await this.#isThere() : ((await ask(this.#options, path))?.isGood ?? false);
+    this.#freshUntil = isUp ? performance.now() + FRESH_MS : Number.NEGATIVE_INFINITY;
+    this.#asking = undefined;
+    return isUp;
+  }
+
+  async #isThere(): Promise<boolean> {
+    if (this.#isEngine !== false) {
+      const answer = await ask(this.#options, "/healthz");
+      if (answer !== undefined) this.#isEngine = answer.isEngine;
+      // An engine that stops responding is down. For any other upstream a connection is enough.
+      if (this.#isEngine) return answer?.isGood ?? false;
+      if (answer !== undefined) return true;
+    }
+    const isThere = await takesConnection(this.#options.target);
+    if (!isThere) this.#isEngine = undefined;
+    return isThere;
+  }
+}
