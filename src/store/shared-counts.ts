@@ -1,41 +1,41 @@
+import { LRUCache } from "lru-cache";
 import * as z from "zod";
 import type { CountedWindow, RequestCount } from "../access/rights.ts";
 import type { FailureCounts } from "../identity/throttle.ts";
-import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
+import type { Database } from "./database.ts";
 import type { Store } from "./open.ts";
 
 const BATCH = 1000;
 
 /**
- * Adds local counts, removes keys without points, and reads the totals. Rows are locked in key
- * order, so that two replicas cannot deadlock.
+ * Adds points to counts and returns the totals. Rows are locked in key order, so that two replicas
+ * cannot deadlock. Replicas of the previous release read what has `changed`.
  */
 const countSql = `
   with given as (
-    select * from unnest($1::text[], $2::text[], $3::int[], $4::float8[]) as g (name, key, points, ms)
+    select * from unnest($1::text[], $2::text[], $3::int[], $4::float8[], $5::boolean[])
+      as g (name, key, points, ms, is_reset)
   ),
   written as (
     insert into gatehouse.counters as c (name, key, count, ends, changed)
     select name, key, points, clock_timestamp() + ms * interval '1 ms', clock_timestamp()
-      from given where points is not null order by name, key
+      from given where points > 0 or is_reset order by name, key
     on conflict (name, key) do update set
-      count = excluded.count + case when c.ends > clock_timestamp() then c.count else 0 end,
+      count = excluded.count + case when c.ends <= clock_timestamp() or (
+        select is_reset from given g where (g.name, g.key) = (c.name, c.key)
+      ) then 0 else c.count end,
       ends = case when c.ends > clock_timestamp() then c.ends else excluded.ends end,
       changed = clock_timestamp()
     returning name, key, count, ends
-  ),
-  forgotten as (
-    update gatehouse.counters c set count = 0, changed = clock_timestamp() from given g
-      where g.points is null and (c.name, c.key) = (g.name, g.key)
   )
   select name, key, count,
     (extract(epoch from ends - clock_timestamp()) * 1000)::float8 as rest
   from (
-    select name, key, count, ends from written
+    select * from written
     union all
-    select name, key, count, ends from gatehouse.counters c
-      where changed > clock_timestamp() - make_interval(secs => $5) and ends > clock_timestamp()
-      and not exists (select from given g where (g.name, g.key) = (c.name, c.key))
+    select name, key, count, ends from gatehouse.counters c where ends > clock_timestamp()
+      and exists (select from given g where (g.name, g.key) = (c.name, c.key)
+        and points = 0 and not is_reset)
   ) counted`;
 
 const sweepSql = `delete from gatehouse.counters where (name, key) in (
@@ -44,271 +44,197 @@ const sweepSql = `delete from gatehouse.counters where (name, key) in (
 
 const rowShape = z.object({ name: z.string(), key: z.string(), count: z.int(), rest: z.number() });
 
-type CountedRow = z.infer<typeof rowShape>;
+const TIMEOUT_MS = 2000;
+const SWEEP_MS = 30_000;
+/** Pause before another try while the store is out of reach. */
+const AWAY_MS = 500;
+/** Keys in memory. */
+const CAPACITY = 100_000;
 
-function parseCounted(row: unknown): CountedRow {
-  return rowShape.parse(row);
+interface Count {
+  readonly count: number;
+  /** By `performance.now()`. */
+  readonly ends: number;
 }
 
-const POLL_MS = 500;
-const PAUSE_MS = 25;
-const SWEEP_MS = 30_000;
-/** Keys in memory; beyond that the oldest are dropped. */
-const CAPACITY = 100_000;
-/** A poll reads this far before the previous one, since a row is visible only after its commit. */
-const OVERLAP_SECONDS = 5;
-/** For the first poll, which reads everything. */
-const EVER_SECONDS = 1e8;
-
-interface Named {
+/** Points that the store does not have yet. */
+interface Pending {
   readonly name: string;
   readonly key: string;
-}
-
-interface Counter extends Named {
-  /** The last known count in the store. `sent` is in transit and `pending` still has to be sent. */
-  stored: number;
-  sent: number;
-  pending: number;
-  /** By `performance.now()`. */
-  ends: number;
+  readonly ends: number;
   windowMs: number;
+  points: number;
+  /** Without points of an earlier, failed statement. */
+  added: number;
+  /** True to drop what the store has counted before. */
+  isReset: boolean;
+  /** Set once the store has counted the points. */
+  total?: Count;
 }
 
-function idOf({ name, key }: Named): string {
+function idOf({ name, key }: { name: string; key: string }): string {
   return `${name}\n${key}`;
 }
 
+function readTotal(row: unknown): [id: string, total: Count] {
+  const { count, rest, ...names } = rowShape.parse(row);
+  return [idOf(names), { count, ends: performance.now() + rest }];
+}
+
 /**
- * Counts in fixed windows that all replicas share. Each replica counts in memory, so no request
- * waits. One statement sends its counts and reads those of the others, right after urgent counts
- * and at least every half second. Together, replicas may exceed a limit by what each lets through
- * between two statements.
+ * Counts in fixed windows that all replicas share. Calls that arrive during one statement share the
+ * next. While the store is out of reach, this process counts in memory and sends its counts later.
  *
- * Counts with an unknown write outcome are written again: a count may be too high, but is never too
+ * Points with an unknown write outcome are written again: a count may be too high, but is never too
  * low.
  */
 export class SharedCounters {
   readonly #database: Database;
-  readonly #known = new Map<string, Counter>();
-  readonly #changed = new Set<Counter>();
-  /** Keys to remove from the store. */
-  readonly #forgotten = new Map<string, Named>();
-  #read: { readonly monotonic: number; readonly wall: number } | undefined;
-  #began = Number.NEGATIVE_INFINITY;
-  #swept = performance.now();
-  #running: Promise<void> | undefined;
+  /** Totals as last read, and points that were added since. */
+  readonly #known = new LRUCache<string, Count>({ max: CAPACITY });
+  readonly #pending = new Map<string, Pending>();
+  #running: Promise<void> = Promise.resolve();
+  #next: Promise<void> | undefined;
+  #isAway = false;
   #timer: NodeJS.Timeout | undefined;
-  #isUrgent = false;
-  #isClosed = false;
+  #swept = performance.now();
 
-  private constructor(database: Database) {
+  constructor(database: Database) {
     this.#database = database;
   }
 
-  /** Starts with the counts in the store. @throws Refusal `store_unreachable` */
-  static async open(database: Database): Promise<SharedCounters> {
-    const counters = new SharedCounters(database);
-    await counters.#exchange();
-    counters.#schedule();
-    return counters;
+  /** The last known count, if its window has not ended. */
+  recall(name: string, key: string): Count | undefined {
+    const known = this.#known.get(idOf({ name, key }));
+    return known !== undefined && known.ends > performance.now() ? known : undefined;
   }
 
-  find(name: string, key: string): { count: number; msLeft: number } | undefined {
-    const counter = this.#find(idOf({ name, key }));
-    if (counter === undefined) return undefined;
-    const { stored, sent, pending, ends } = counter;
-    return { count: stored + sent + pending, msLeft: ends - performance.now() };
-  }
-
-  /**
-   * Adds to a count; the first call begins a window. @param isUrgent sends the count to other
-   * replicas at once
-   */
-  add(name: string, key: string, points: number, windowMs: number, isUrgent = false): void {
-    const counter = this.#find(idOf({ name, key })) ?? this.#begin(name, key, windowMs);
-    counter.pending += points;
-    // The window in the store may have expired, so that this count begins another one.
-    counter.windowMs = windowMs;
-    this.#isUrgent ||= isUrgent;
-    this.#changed.add(counter);
-    if (this.#running === undefined) this.#schedule();
-  }
-
-  /** Resets a key, including what other replicas have counted. */
-  forget(name: string, key: string): void {
+  /** Adds points, of which the first begin a window. Resolves to the total; 0 points only read. */
+  async add(name: string, key: string, points: number, windowMs: number): Promise<Count> {
     const id = idOf({ name, key });
-    const counter = this.#known.get(id);
-    if (counter !== undefined) this.#drop(id, counter);
-    this.#forgotten.set(id, { name, key });
-    if (this.#running === undefined) this.#schedule();
+    const { count, ends } = this.recall(name, key) ?? {
+      count: 0,
+      ends: performance.now() + windowMs,
+    };
+    const local = { count: count + points, ends };
+    this.#known.set(id, local);
+    const pending = this.#pending.get(id) ?? {
+      ...{ name, key, ends, windowMs, points: 0, added: 0, isReset: false },
+    };
+    pending.points += points;
+    pending.added += points;
+    // The window in the store may have expired, so that these points begin another one.
+    pending.windowMs = windowMs;
+    this.#pending.set(id, pending);
+    const added = pending.added;
+    if (!this.#isAway) await this.#exchange();
+    const { total } = pending;
+    // Later calls of the same statement come after this one.
+    return total ? { ...total, count: total.count - (pending.added - added) } : local;
+  }
+
+  /** Resets a count, including what other replicas have counted. */
+  async forget(name: string, key: string): Promise<void> {
+    const id = idOf({ name, key });
+    this.#known.delete(id);
+    const ends = Number.POSITIVE_INFINITY;
+    const reset = { name, key, ends, windowMs: 0, points: 0, added: 0, isReset: true };
+    this.#pending.set(id, reset);
+    if (!this.#isAway) await this.#exchange();
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true;
+    if (this.#pending.size > 0) await this.#exchange();
     clearTimeout(this.#timer);
-    await this.#running;
-    if (this.#hasNews) await this.#exchange().catch(() => {});
   }
 
-  get #hasNews(): boolean {
-    return this.#changed.size + this.#forgotten.size > 0;
+  /** Resolves when the store has what is pending now, or cannot be reached. */
+  #exchange(): Promise<void> {
+    this.#next ??= this.#running.then(() => {
+      this.#next = undefined;
+      this.#running = this.#sendAll();
+      return this.#running;
+    });
+    return this.#next;
   }
 
-  #find(id: string): Counter | undefined {
-    const counter = this.#known.get(id);
-    if (counter === undefined || counter.ends > performance.now()) return counter;
-    this.#drop(id, counter);
-    return undefined;
-  }
-
-  #begin(name: string, key: string, windowMs: number): Counter {
-    const ends = performance.now() + windowMs;
-    const counter = { name, key, stored: 0, sent: 0, pending: 0, ends, windowMs };
-    this.#known.set(idOf({ name, key }), counter);
-    const [oldest] = this.#known;
-    if (this.#known.size > CAPACITY && oldest !== undefined) this.#drop(...oldest);
-    return counter;
-  }
-
-  #drop(id: string, counter: Counter): void {
-    this.#known.delete(id);
-    this.#changed.delete(counter);
-  }
-
-  #schedule(): void {
-    if (this.#isClosed) return;
-    clearTimeout(this.#timer);
-    const pause = this.#hasNews ? PAUSE_MS : POLL_MS;
-    const wait = this.#isUrgent ? 0 : this.#began + pause - performance.now();
-    this.#timer = setTimeout(() => this.#run(), Math.max(0, wait)).unref();
-  }
-
-  #run(): void {
-    this.#running = this.#exchange()
-      .then(() => this.#sweep())
-      // The replica reports that the store is unreachable. Local counts still apply.
-      .catch(() => {
-        this.#isUrgent = false;
-        this.#began = performance.now() + POLL_MS;
-      })
-      .finally(() => {
-        this.#running = undefined;
-        this.#schedule();
-      });
-  }
-
-  async #exchange(): Promise<void> {
-    this.#began = performance.now();
-    this.#isUrgent = false;
-    const now = { monotonic: this.#began, wall: Date.now() };
-    const forgotten = this.#forgotten.values().take(BATCH).toArray();
-    const given = this.#takeChanged();
-    const all: readonly Named[] = [...given, ...forgotten];
+  async #sendAll(): Promise<void> {
     try {
-      const values = [
-        ...[all.map(({ name }) => name), all.map(({ key }) => key)],
-        [...given.map(({ sent }) => sent), ...forgotten.map(() => null)],
-        [...given.map(({ windowMs }) => windowMs), ...forgotten.map(() => null)],
-        this.#secondsBack(now),
+      while (this.#pending.size > 0) await this.#send(this.#pending.values().take(BATCH).toArray());
+      this.#isAway = false;
+      if (performance.now() - this.#swept < SWEEP_MS) return;
+      this.#swept = performance.now();
+      await this.#database.query(sweepSql, [], TIMEOUT_MS);
+    } catch {
+      // The replica reports that the store is out of reach. Until it answers, nobody waits for it.
+      this.#isAway = true;
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => void this.#exchange(), AWAY_MS).unref();
+    }
+  }
+
+  async #send(sent: readonly Pending[]): Promise<void> {
+    for (const one of sent) this.#pending.delete(idOf(one));
+    try {
+      const columns = [
+        ...[sent.map(({ name }) => name), sent.map(({ key }) => key)],
+        ...[sent.map(({ points }) => points), sent.map(({ windowMs }) => windowMs)],
+        sent.map(({ isReset }) => isReset),
       ];
-      const rows = await this.#database.query(countSql, values, SHORT_TIMEOUT_MS);
-      for (const counter of given) counter.sent = 0;
-      for (const row of rows) this.#apply(parseCounted(row));
-      this.#read = now;
+      const rows = await this.#database.query(countSql, columns, TIMEOUT_MS);
+      const totals = new Map(rows.map((row) => readTotal(row)));
+      for (const one of sent) {
+        const id = idOf(one);
+        const total = totals.get(id) ?? { count: 0, ends: one.ends };
+        one.total = total;
+        const more = this.#pending.get(id)?.points ?? 0;
+        this.#known.set(id, { ...total, count: total.count + more });
+      }
     } catch (error) {
-      for (const counter of given) this.#takeBack(counter);
-      // The removal failed: keys that the store still holds count again.
-      if (forgotten.length > 0) this.#read = undefined;
+      for (const one of sent) this.#takeBack(one);
       throw error;
-    } finally {
-      for (const one of forgotten) this.#forgotten.delete(idOf(one));
     }
   }
 
-  /** Takes counts whose window has not expired, except keys that the store must remove first. */
-  #takeChanged(): Counter[] {
-    const given: Counter[] = [];
-    for (const counter of this.#changed) {
-      if (given.length === BATCH) break;
-      const id = idOf(counter);
-      if (this.#forgotten.has(id)) continue;
-      this.#changed.delete(counter);
-      if (this.#find(id) !== counter) continue;
-      counter.sent = counter.pending;
-      counter.pending = 0;
-      given.push(counter);
+  #takeBack(one: Pending): void {
+    const newer = this.#pending.get(idOf(one));
+    if (newer?.isReset || one.ends <= performance.now()) return;
+    if (newer === undefined) this.#pending.set(idOf(one), one);
+    else {
+      newer.points += one.points;
+      newer.isReset = one.isReset;
     }
-    return given;
-  }
-
-  /** Seconds back to the previous poll, by whichever clock has advanced more. */
-  #secondsBack({ monotonic, wall }: { monotonic: number; wall: number }): number {
-    if (this.#read === undefined) return EVER_SECONDS;
-    const passed = Math.max(monotonic - this.#read.monotonic, wall - this.#read.wall);
-    return passed / 1000 + OVERLAP_SECONDS;
-  }
-
-  #takeBack(counter: Counter): void {
-    if (this.#find(idOf(counter)) !== counter) return;
-    counter.pending += counter.sent;
-    counter.sent = 0;
-    this.#changed.add(counter);
-  }
-
-  #apply({ name, key, count, rest }: CountedRow): void {
-    const id = idOf({ name, key });
-    if (this.#forgotten.has(id)) return;
-    const counter = this.#find(id) ?? this.#begin(name, key, rest);
-    counter.stored = count;
-    counter.ends = performance.now() + rest;
-  }
-
-  async #sweep(): Promise<void> {
-    if (performance.now() - this.#swept < SWEEP_MS) return;
-    this.#swept = performance.now();
-    for (const [id, counter] of this.#known) {
-      if (counter.ends <= performance.now()) this.#drop(id, counter);
-    }
-    await this.#database.query(sweepSql, [], SHORT_TIMEOUT_MS);
   }
 }
 
-/** Counts failed logins, which are sent to the other replicas at once. */
-function failureCountsOf(counters: SharedCounters, name: string, seconds: number): FailureCounts {
-  return {
-    window: seconds,
-    find: async (key) => counters.find(name, key),
-    async add(key) {
-      counters.add(name, key, 1, this.window * 1000, true);
-    },
-    async forget(key) {
-      counters.forget(name, key);
-    },
-  };
-}
-
-const REQUESTS = "requests";
-
-function countRequestIn(
-  counters: SharedCounters,
-  { key, points, limit: { count: limit, windowMs } }: CountedWindow,
-): RequestCount {
-  const { count, msLeft } = counters.find(REQUESTS, key) ?? { count: 0, msLeft: windowMs };
-  const secondsOf = (ms: number) => Math.max(1, Math.ceil(ms / 1000));
-  // A full window refuses, however often it is checked.
-  if (count >= limit) return { counted: count, retryAfter: secondsOf(msLeft) };
-  counters.add(REQUESTS, key, points, windowMs);
-  const counted = count + points;
-  return { counted, retryAfter: counted <= limit ? 0 : secondsOf(msLeft) };
+function secondsUntil(ends: number): number {
+  return Math.max(1, Math.ceil((ends - performance.now()) / 1000));
 }
 
 /** Counts failed logins and requests across all replicas. Counting ends with the stack. */
-export async function openCounts({ database }: Store, opened: AsyncDisposableStack) {
-  const counters = await SharedCounters.open(database);
+export function openCounts({ database }: Store, opened: AsyncDisposableStack) {
+  const counters = new SharedCounters(database);
   opened.defer(() => counters.close());
   return {
-    openFailureCounts: (name: string, seconds: number) => failureCountsOf(counters, name, seconds),
-    countRequests: async (window: CountedWindow) => countRequestIn(counters, window),
+    openFailureCounts: (name: string, seconds: number): FailureCounts => ({
+      window: seconds,
+      async find(key) {
+        const { count, ends } = await counters.add(name, key, 0, this.window * 1000);
+        return count === 0 ? undefined : { count, msLeft: ends - performance.now() };
+      },
+      async add(key) {
+        await counters.add(name, key, 1, this.window * 1000);
+      },
+      forget: (key) => counters.forget(name, key),
+    }),
+    async countRequests({ key, points, limit }: CountedWindow): Promise<RequestCount> {
+      const known = counters.recall("requests", key);
+      // A full window refuses, however often it is checked.
+      if (known !== undefined && known.count >= limit.count) {
+        return { counted: known.count, retryAfter: secondsUntil(known.ends) };
+      }
+      const { count, ends } = await counters.add("requests", key, points, limit.windowMs);
+      return { counted: count, retryAfter: count <= limit.count ? 0 : secondsUntil(ends) };
+    },
   };
 }

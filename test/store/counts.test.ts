@@ -118,12 +118,11 @@ t.test("the rate limit of a boundary is counted over all replicas", async (t) =>
     for (const replica of replicas) statuses.push((await replica.query(select, token)).status);
   }
   const passed = statuses.filter((status) => status === 200).length;
-  t.ok(passed >= 10, `${passed} passed`);
-  t.ok(passed <= 10 * REPLICAS, `${passed} passed`);
-  await eventually("all refuse", async () => {
-    const answers = await Promise.all(replicas.map((replica) => replica.query(select, token)));
-    return answers.every(({ status, body }) => status === 429 && body.code === "rate_limited");
-  });
+  t.equal(passed, 10);
+  for (const replica of replicas) {
+    const { status, body } = await replica.query(select, token);
+    t.match({ status, code: body.code }, { status: 429, code: "rate_limited" });
+  }
   for (const replica of await store.replicas(1)) {
     const { status, headers } = await replica.query(select, token);
     t.equal(status, 429, "also at one that starts now");
@@ -152,10 +151,10 @@ t.test("what comes when a window is over in the store begins a whole one there",
   t.teardown(() => database.close());
   const row = "insert into gatehouse.counters values ('requests', 'a', 3";
   await store.sql(`${row}, clock_timestamp() + interval '1 min', clock_timestamp())`);
-  const counters = await SharedCounters.open(database);
-  t.match(counters.find("requests", "a"), { count: 3 });
+  const counters = new SharedCounters(database);
+  t.match(await counters.add("requests", "a", 0, 3_600_000), { count: 3 });
   await store.sql("update gatehouse.counters set ends = clock_timestamp()");
-  counters.add("requests", "a", 2, 3_600_000);
+  t.match(await counters.add("requests", "a", 2, 3_600_000), { count: 2 });
   await counters.close();
   const [found] = await store.sql(
     "select count, ends > clock_timestamp() + interval '50 min' as is_whole from gatehouse.counters",
