@@ -135,6 +135,7 @@ declare global {
      * A value that `JSON.stringify` writes as this exact text (ECMAScript's source text access).
      */
     rawJSON(text: string): object;
+    isRawJSON(value: unknown): boolean;
   }
 }
 

@@ -1,9 +1,7 @@
-import { randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
+import { finished, pipeline } from "node:stream/promises";
 import {
-  type CallToolResult,
   createMcpHandler,
   type JSONRPCMessage,
   McpServer,
@@ -31,7 +29,6 @@ import {
 import { type McpMessage, readMessageInSlices } from "./message.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
 import { registerTool, type Taking, toolsOf, withApproval } from "./tools/register.ts";
-import type { ToolResult } from "./tools/result.ts";
 import type { Tool, ToolContext } from "./tools/tool.ts";
 
 /** Tables listed in one response. Clients reach the others through the resource template. */
@@ -99,28 +96,6 @@ function registerResources<Caller>(
   server.registerResource("table", template, settings, (uri, _names, { mcpReq }) =>
     readTable(schema, principal, uri.href, mcpReq.signal),
   );
-}
-
-/**
- * Holds the structured content of a tool result while the MCP library serializes the response
- * around a small placeholder. The library would otherwise keep several copies of the content and
- * serialize it without a pause.
- */
-class ResultSlot {
-  readonly #mark = { [randomUUID()]: true };
-  #structured: Buffer = Buffer.alloc(0);
-
-  take({ text, structured }: ToolResult): CallToolResult {
-    this.#structured = structured;
-    return { content: [{ type: "text", text }], structuredContent: this.#mark };
-  }
-
-  /** Replaces the placeholder in the serialized response by the structured content. */
-  fill(answer: string): Buffer[] {
-    const [before = "", ...after] = answer.split(JSON.stringify(this.#mark));
-    if (after.length === 0) return [Buffer.from(before)];
-    return [Buffer.from(before), this.#structured, Buffer.from(after.join(""))];
-  }
 }
 
 /** Request headers that the protocol uses. Credentials are left out. */
@@ -198,35 +173,19 @@ async function sendWebResponse(
   }
 }
 
-const PIECE_BYTES = 64 * 1024;
-
-function* piecesOf(buffers: readonly Buffer[]): Generator<Buffer> {
-  for (const buffer of buffers) {
-    for (let at = 0; at < buffer.length; at += PIECE_BYTES) {
-      yield buffer.subarray(at, at + PIECE_BYTES);
-    }
-  }
-}
-
-/**
- * Sends the response to a tool call with backpressure, with the slot's content in place of the
- * placeholder. Resolves when the response is sent or aborted, or once it is written if it fits into
- * one piece.
- */
-async function sendInPieces(
+/** Sends the response to a tool call. Resolves when it is sent or aborted. */
+async function sendWhole(
   answer: Response,
   response: ServerResponse,
   answerHeaders: () => readonly string[],
-  slot: ResultSlot,
 ): Promise<void> {
   try {
-    const buffers = slot.fill(await answer.text());
+    const body = Buffer.from(await answer.arrayBuffer());
     if (response.destroyed) return;
-    const length = buffers.reduce((sum, buffer) => sum + buffer.length, 0);
-    response.setHeader("Content-Length", length);
+    response.setHeader("Content-Length", body.length);
     writeHead(answer, response, answerHeaders());
-    if (length <= PIECE_BYTES) response.end(Buffer.concat(buffers));
-    else await pipeline(Readable.from(piecesOf(buffers)), response);
+    response.end(body);
+    await finished(response);
   } catch {
     // The client has disconnected. A partial response must not look complete.
     response.destroy();
@@ -278,7 +237,6 @@ interface Call<Caller> {
   readonly answering: Answering;
   readonly tools: readonly Tool<Caller>[];
   readonly hasSchema: boolean;
-  readonly slot: ResultSlot;
 }
 
 /** Bytes of a message without the tool's arguments. */
@@ -330,7 +288,7 @@ function createServer<Caller extends Principal>(
   options: EmbeddedMcpOptions<Caller>,
   call: Call<Caller>,
 ): ObservedServer {
-  const { principal, message, answering, slot } = call;
+  const { principal, message, answering } = call;
   const server = new ObservedServer(
     { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
     { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
@@ -339,7 +297,7 @@ function createServer<Caller extends Principal>(
   const args = message?.arguments ?? noArguments;
   const { onRefused } = answering;
   const isCall = message !== undefined && isToolCall(message);
-  const taking: Taking = { take: (result) => slot.take(result), onRefused, isCall };
+  const taking: Taking = { onRefused, isCall };
   for (const tool of visibleTools(options, call)) {
     registerTool(server, tool, { principal, arguments: args }, taking);
   }
@@ -424,7 +382,7 @@ export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcp
     message: McpMessage | undefined,
     principal: Caller,
     signal: AbortSignal,
-  ): Promise<Omit<Call<Caller>, "answering" | "slot">> {
+  ): Promise<Omit<Call<Caller>, "answering">> {
     const tools = toolsNow();
     // If availability is unknown, a later call for the schema fails with the reason.
     const hasSchema =
@@ -450,13 +408,12 @@ export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcp
       answering: Answering,
     ): Promise<void> {
       const webRequest = toWebRequest(request, response);
-      const slot = new ResultSlot();
       let sent: Sent | undefined;
       try {
         sent = await readCall(request, body, principal);
         if (sent !== undefined && isToolCall(sent.message)) await options.countCall?.(principal);
         const call = await openCall(sent?.message, principal, webRequest.signal);
-        webRequest.createServer = () => createServer(options, { ...call, answering, slot });
+        webRequest.createServer = () => createServer(options, { ...call, answering });
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
         sendMcpRefusal(response, error, answering);
@@ -468,7 +425,7 @@ export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcp
       const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
       if (answer.status >= 400) answering.onRefused(reason);
       const isWhole = sent !== undefined && isToolCall(sent.message);
-      if (isWhole) await sendInPieces(answer, response, answering.answerHeaders, slot);
+      if (isWhole) await sendWhole(answer, response, answering.answerHeaders);
       else await sendWebResponse(answer, response, answering.answerHeaders);
     },
     close: (): Promise<void> => handler.close(),

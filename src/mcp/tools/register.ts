@@ -268,8 +268,7 @@ function tellingTools<Caller>(context: ToolContext<Caller>): readonly Tool<Calle
     const { resultBytes: bytes } = context;
     const whole = resultOf({ [key]: elements, ...more });
     if (2 * whole.text.length <= bytes) return whole;
-    const rows = elements.map((element) => Buffer.from(JSON.stringify(element)));
-    return listResult(key, { rows, isCut: false }, { most: rows.length, bytes });
+    return listResult(key, elements, false, { most: elements.length, bytes });
   };
   const tools: Tool<Caller>[] = [
     {
@@ -309,7 +308,7 @@ function whoAmI<Caller>(context: ToolContext<Caller>): Tool<Caller> {
     definition: whoAmITool,
     async perform({ principal, arguments: args }) {
       readAsked(args, askedShapes.everything);
-      return resultOf({ ...context.whoIs(principal) }, writeDigits);
+      return resultOf(JSON.parse(JSON.stringify(context.whoIs(principal), writeDigits)));
     },
   };
 }
@@ -325,7 +324,6 @@ export function toolsOf<Caller>(context: ToolContext<Caller>): () => readonly To
 }
 
 export interface Taking {
-  readonly take: (result: ToolResult) => CallToolResult;
   readonly onRefused: (reason: string) => void;
   readonly isCall: boolean;
 }
@@ -333,12 +331,13 @@ export interface Taking {
 async function carryOut<Caller extends Principal>(
   tool: Tool<Caller>,
   call: ToolCall<Caller>,
-  { take, onRefused }: Taking,
+  { onRefused }: Taking,
   opensUrls: boolean,
 ): Promise<CallToolResult | InputRequiredResult> {
   call.principal.noteCall?.(tool.definition.name);
   try {
-    return take(await tool.perform(call));
+    const { text, structured } = await tool.perform(call);
+    return { content: [{ type: "text", text }], structuredContent: structured };
   } catch (error) {
     if (error instanceof QueryRefused) onRefused(error.code);
     return failed(error, opensUrls);

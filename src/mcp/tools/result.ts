@@ -1,15 +1,10 @@
-import { isUtf8 } from "node:buffer";
 import {
   type CallToolResult,
   type InputRequiredResult,
   inputRequired,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { runAtOnce, runCooperatively, type Steps } from "../../cooperative-scheduling.ts";
 import { keepSpelling } from "../../json/document.ts";
-import { JsonFault } from "../../json/fault.ts";
-import { readMembers, readText } from "../../json/members.ts";
-import { JsonReader } from "../../json/reader.ts";
 import { batchKey } from "../../query/grammar.ts";
 import type { Level } from "../../query/kind.ts";
 import { isOperationName } from "../../query/operations.ts";
@@ -165,8 +160,14 @@ export const pageNames = [
   "aggregate",
 ];
 
+type Content = Readonly<Record<string, unknown>>;
+
+function isContent(value: unknown): value is Content {
+  return typeof value === "object" && value !== null && !JSON.isRawJSON(value);
+}
+
 /** Members that tell how to continue after the shown rows. */
-type GoOn = (shown: readonly Buffer[]) => Promise<Readonly<Record<string, unknown>>>;
+type GoOn = (shown: readonly unknown[]) => Promise<Content>;
 
 const order = z.object({ column: z.string() });
 const orders = z.union([order.transform((only) => [only]), z.array(order)]);
@@ -176,12 +177,12 @@ const literals = z.array(z.union([z.string(), z.number(), z.boolean(), z.null()]
 /** Decimal digits that a double preserves exactly. */
 const KEPT_DIGITS = 15;
 
-/** Rejects a number that a JSON reader would change, because a cursor needs the exact value. */
-function keptNumber(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
-  const { source = "" } = context ?? {};
-  if (typeof value !== "number" || String(value) === source) return value;
+/** A number that JSON readers would change stays raw JSON, because a cursor needs its exact value. */
+function cursorValue(value: unknown): unknown {
+  if (typeof value !== "object" || !JSON.isRawJSON(value)) return value;
+  const source = JSON.stringify(value);
   const digits = source.replace(/[eE].*$|[-.]/g, "").replace(/^0+/, "");
-  return digits.length <= KEPT_DIGITS ? value : {};
+  return digits.length <= KEPT_DIGITS ? Number(source) : value;
 }
 
 function bare(name: string): string {
@@ -210,11 +211,10 @@ function orderedBy(found: ReadonlyMap<string, Buffer>): readonly string[] | unde
 }
 
 /** The row's values for the `after` of the next page. */
-function cursorAt(row: Buffer, names: readonly string[]): unknown[] | undefined {
-  const read: unknown = JSON.parse(row.toString("utf8"), keptNumber);
-  const values = new Map(Object.entries(typeof read === "object" && read !== null ? read : {}));
+function cursorAt(row: unknown, names: readonly string[]): unknown[] | undefined {
+  const values = new Map(Object.entries(isContent(row) ? row : {}));
   const cursor = names.map((name) =>
-    values.has(name) ? values.get(name) : values.get(bare(name)),
+    cursorValue(values.has(name) ? values.get(name) : values.get(bare(name))),
   );
   return literals.safeParse(cursor).success ? cursor : undefined;
 }
@@ -234,8 +234,7 @@ export function goOnBehind(
   const names = level === "full" ? orderedBy(found) : undefined;
   let isTaken: Promise<boolean> | undefined;
   return async (shown) => {
-    const last = shown.at(-1);
-    let after = names === undefined || last === undefined ? undefined : cursorAt(last, names);
+    let after = names && shown.length > 0 ? cursorAt(shown.at(-1), names) : undefined;
     if (names !== undefined && after !== undefined) {
       isTaken ??= found.has("after") ? Promise.resolve(true) : isUnique(names);
       if (!(await isTaken)) after = undefined;
@@ -248,134 +247,14 @@ export function goOnBehind(
   };
 }
 
-/** Rows as JSON text without line breaks. */
-interface Rows {
-  readonly rows: readonly Buffer[];
-  readonly isCut: boolean;
-}
-
-/** Bytes read between two pauses. */
-const BYTES_PER_STEP = 32 * 1024;
-/** A double holds every integer of this many digits exactly. */
-const SAFE_DIGITS = 15;
-const letterE = 0x65;
-const lineFeed = 0x0a;
-const carriageReturn = 0x0d;
-const space = 0x20;
-const quote = Buffer.from('"');
-
-/** True if JSON readers may round the number or read it as infinite. */
-function isRounded(number: string): boolean {
-  const value = Number(number);
-  return /^-?\d+$/.test(number) ? !Number.isSafeInteger(value) : !Number.isFinite(value);
-}
-
-/** Records the numbers that other JSON readers may change. */
-class NumberReader extends JsonReader {
-  /** Byte offsets: start and end of each number in turn. */
-  rounded: number[] = [];
-
-  override skipNumber(): void {
-    const start = this.position;
-    super.skipNumber();
-    const end = this.position;
-    // A short number can only overflow, by its exponent.
-    if (end - start <= SAFE_DIGITS && !this.#hasExponent(start, end)) return;
-    if (isRounded(this.bytes.toString("latin1", start, end))) this.rounded.push(start, end);
-  }
-
-  #hasExponent(start: number, end: number): boolean {
-    for (let at = start; at < end; at++) {
-      if (((this.bytes[at] ?? 0) | 0x20) === letterE) return true;
-    }
-    return false;
-  }
-}
-
-function rowAt(bytes: Buffer, start: number, end: number, rounded: readonly number[]): Buffer {
-  if (rounded.length === 0) return bytes.subarray(start, end);
-  const pieces: Buffer[] = [];
-  let from = start;
-  for (const place of rounded) {
-    pieces.push(bytes.subarray(from, place), quote);
-    from = place;
-  }
-  return Buffer.concat([...pieces, bytes.subarray(from, end)]);
-}
-
-/** JSON line breaks only stand between tokens. In an event stream they would end a line. */
-function eraseLineBreaks(row: Buffer): void {
-  if (!row.includes(lineFeed) && !row.includes(carriageReturn)) return;
-  for (let at = 0; at < row.length; at++) {
-    if (row[at] === lineFeed || row[at] === carriageReturn) row[at] = space;
-  }
-}
-
-function* readDataRows(reader: NumberReader, rows: Buffer[]): Steps<void> {
-  for (let more = reader.openArray(); more; more = reader.nextElement()) {
-    reader.expect("an object");
-    const start = reader.position;
-    reader.rounded = [];
-    const rest = reader.skipValue() ?? reader.pause();
-    if (rest !== undefined) yield* rest;
-    const row = rowAt(reader.bytes, start, reader.position, reader.rounded);
-    eraseLineBreaks(row);
-    rows.push(row);
-  }
-}
-
-function* readData(reader: NumberReader, rows: Buffer[]): Steps<boolean> {
-  let isThere = false;
-  reader.skipSpace();
-  for (let more = reader.openObject(); more; more = reader.nextMember()) {
-    const isData = reader.readKey().toString() === "data";
-    const rest = isData ? readDataRows(reader, rows) : reader.skipValue();
-    if (rest !== undefined) yield* rest;
-    isThere ||= isData;
-  }
-  return isThere;
-}
-
-/**
- * Reads the rows of an answer. An integer beyond 2^53 - 1 becomes a string.
- *
- * @param bytes not shared: line breaks in them are overwritten
- * @param isCut true if the answer continued after these bytes
- * @returns undefined if the answer has no rows, or some JSON readers would reject it
- */
-function* rowsIn(bytes: Buffer, isCut: boolean): Steps<Rows | undefined> {
-  const reader = new NumberReader(bytes);
-  reader.pauseEvery(BYTES_PER_STEP);
-  const rows: Buffer[] = [];
-  try {
-    const isThere = yield* readData(reader, rows);
-    return isThere && isUtf8(bytes) ? { rows, isCut } : undefined;
-  } catch (error) {
-    if (!(error instanceof JsonFault)) throw error;
-    return isCut && rows.every(isUtf8) ? { rows, isCut } : undefined;
-  }
-}
-
 export interface ToolResult {
   /** For clients that show a model only the text: JSON, shortened if it is long. */
   readonly text: string;
-  readonly structured: Buffer;
+  readonly structured: Content;
 }
 
-/** The result of a tool that is not paged. @param replace as for `JSON.stringify` */
-export function resultOf(
-  content: Readonly<Record<string, unknown>>,
-  replace?: (key: string, value: unknown) => unknown,
-): ToolResult {
-  const text = JSON.stringify(content, replace);
-  return { text, structured: Buffer.from(text) };
-}
-
-interface PageLimits {
-  readonly most: number;
-  readonly bytes: number;
-  readonly goOn?: GoOn;
-  readonly more?: object;
+export function resultOf(structured: Content): ToolResult {
+  return { text: JSON.stringify(structured), structured };
 }
 
 /** Maximum bytes of the text, because a model reads all of it. */
@@ -387,63 +266,57 @@ function textBytesOf(bytes: number): number {
 /** Bytes of a result without its text and its elements. */
 const ENVELOPE = 1024;
 
-const comma = Buffer.from(",");
-
-function countFitting(elements: readonly Buffer[], bytes: number): number {
+/** The first elements whose JSON fits into so many bytes. */
+function fitting(elements: readonly unknown[], bytes: number): readonly unknown[] {
   let left = bytes;
   const past = elements.findIndex((element) => {
-    left -= element.length + 1;
+    left -= Buffer.byteLength(JSON.stringify(element)) + 1;
     return left < 0;
   });
-  return past < 0 ? elements.length : past;
+  return past < 0 ? elements : elements.slice(0, past);
 }
 
-async function pageOf(
-  key: string,
-  elements: readonly Buffer[],
-  isTruncated: boolean,
-  { goOn, more }: PageLimits,
-): Promise<Buffer> {
-  const next = isTruncated ? await goOn?.(elements) : {};
-  const rest = JSON.stringify({ truncated: isTruncated, ...next, ...more }).slice(1);
-  const separated = elements.flatMap((element, at) => (at === 0 ? element : [comma, element]));
-  const start = Buffer.from(`{${JSON.stringify(key)}:[`);
-  return Buffer.concat([start, ...separated, Buffer.from(`],${rest}`)]);
-}
-
-function textWithout(key: string): string {
-  return `The ${key} are in the structured content; to have them as text, ask for fewer columns.`;
+interface PageLimits {
+  readonly most: number;
+  readonly bytes: number;
+  readonly goOn?: GoOn;
+  readonly more?: object;
 }
 
 /**
  * A page with as many elements as fit, and how to continue. The text holds the first of them in the
  * same form, so that a model that sees only the text can continue from there.
  *
+ * @param isCut true if there are more elements than these
  * @throws ToolFailure if not even one element fits
  */
 export async function listResult(
   key: string,
-  { rows, isCut }: Rows,
-  limits: PageLimits,
+  elements: readonly unknown[],
+  isCut: boolean,
+  { most, bytes, goOn, more }: PageLimits,
 ): Promise<ToolResult> {
-  const { most, bytes } = limits;
   const textBytes = textBytesOf(bytes);
-  const listed = rows.slice(0, most);
+  const listed = elements.slice(0, most);
   // Every quote in the text needs an escape, so it may double in size.
-  const shown = listed.slice(0, countFitting(listed, bytes - 2 * textBytes - ENVELOPE));
+  const shown = fitting(listed, bytes - 2 * textBytes - ENVELOPE);
   if (shown.length === 0 && (listed.length > 0 || (isCut && most > 0))) {
     const mend = "ask for fewer columns";
     throw new ToolFailure(
       `Failed: one of the ${key} alone is larger than a result may be, which is ${bytes} bytes: ${mend} (result_too_large)`,
     );
   }
-  const isTruncated = isCut || shown.length < rows.length;
-  const read = shown.slice(0, countFitting(shown, textBytes));
-  const text =
-    read.length === 0 && shown.length > 0
-      ? textWithout(key)
-      : (await pageOf(key, read, isTruncated || read.length < shown.length, limits)).toString();
-  return { text, structured: await pageOf(key, shown, isTruncated, limits) };
+  const pageOf = async (page: readonly unknown[]): Promise<Content> => {
+    const truncated = isCut || page.length < elements.length;
+    return { [key]: page, truncated, ...(truncated ? await goOn?.(page) : {}), ...more };
+  };
+  const structured = await pageOf(shown);
+  const read = fitting(shown, textBytes);
+  if (read.length === 0 && shown.length > 0) {
+    const text = `The ${key} are in the structured content; to have them as text, ask for fewer columns.`;
+    return { text, structured };
+  }
+  return { text: JSON.stringify(await pageOf(read)), structured };
 }
 
 export interface QueryAnswer {
@@ -461,37 +334,76 @@ const LONGEST_FILTERS = 300;
 function narrowedIn({ filters = [] }: QueryAnswer): { readonly narrowed?: string } {
   if (filters.length === 0) return {};
   const words = filters.map((filter) => {
-    const { column, cmp, value } = parsedObject(Buffer.from(filter));
-    return `${column} ${cmp} ${Array.isArray(value) ? `(${value.join(", ")})` : value}`;
+    const { column, cmp, value } = contentOf(filter);
+    const text = (one: unknown) => (typeof one === "string" ? one : JSON.stringify(one));
+    return `${column} ${cmp} ${Array.isArray(value) ? `(${value.map(text).join(", ")})` : text(value)}`;
   });
   const text = [...new Set(words)].join(" and ");
   const isLong = text.length > LONGEST_FILTERS;
   return { narrowed: `only rows where ${isLong ? `${text.slice(0, LONGEST_FILTERS)}...` : text}` };
 }
 
-const LONGEST_MESSAGE = 16 * 1024;
+/** True if JSON readers may round the number or read it as infinite. */
+function isRounded(number: string): boolean {
+  const value = Number(number);
+  return /^-?\d+$/.test(number) ? !Number.isSafeInteger(value) : !Number.isFinite(value);
+}
 
-function messageIn(body: Buffer): { message?: string | undefined; code?: string | undefined } {
-  if (body.length > LONGEST_MESSAGE) return {};
+/** An integer beyond 2^53 - 1 becomes a string, and decimals keep their digits. */
+function keepDigits(key: string, value: unknown, context?: { readonly source?: string }): unknown {
+  const { source = "" } = context ?? {};
+  return typeof value === "number" && isRounded(source)
+    ? source
+    : keepSpelling(key, value, context);
+}
+
+/** The members of a JSON object. None if the text is anything else. */
+function contentOf(text: string): Content {
   try {
-    const members = runAtOnce(readMembers(body));
-    return { message: readText(members.get("message")), code: readText(members.get("code")) };
-  } catch (error) {
-    if (error instanceof JsonFault) return {};
-    throw error;
+    const value: unknown = JSON.parse(text, keepDigits);
+    return isContent(value) ? value : {};
+  } catch {
+    return {};
   }
 }
 
+/** Ends an answer that was cut off after its last whole row. */
+function closeAfterLastRow(text: string): string {
+  let depth = 0;
+  let end = 0;
+  for (const { 0: token, index } of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"?|[{}[\]]/gs)) {
+    if (token === "{" || token === "[") depth++;
+    if (token !== "}" && token !== "]") continue;
+    depth--;
+    if (depth === 2) end = index + 1;
+  }
+  return end === 0 ? '{"data":[]}' : `${text.slice(0, end)}]}`;
+}
+
+/** An answer that is not UTF-8 has no members. */
+function answered({ body, isCut }: QueryAnswer): Content {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(body, { stream: isCut });
+    return contentOf(isCut ? closeAfterLastRow(text) : text);
+  } catch {
+    return {};
+  }
+}
+
+const LONGEST_MESSAGE = 16 * 1024;
+
 function requireSuccess({ status, body }: QueryAnswer): void {
   if (status >= 200 && status < 300) return;
-  const { message = "The database gave no reason", code = `status ${status}` } = messageIn(body);
+  const said = body.length > LONGEST_MESSAGE ? {} : contentOf(body.toString("utf8"));
+  const message = typeof said.message === "string" ? said.message : "The database gave no reason";
+  const code = typeof said.code === "string" ? said.code : `status ${status}`;
   throw databaseFailure(status, message, code);
 }
 
-async function readRows(answer: QueryAnswer): Promise<Rows> {
+function rowsIn(answer: QueryAnswer): readonly unknown[] {
   requireSuccess(answer);
-  const rows = await runCooperatively(rowsIn(answer.body, answer.isCut));
-  if (rows !== undefined) return rows;
+  const { data } = answered(answer);
+  if (Array.isArray(data) && data.every(isContent)) return data;
   throw withoutRows();
 }
 
@@ -504,16 +416,16 @@ export async function rowsOf(
   answer: QueryAnswer,
   limits: PageLimits & { readonly isCapped: boolean },
 ): Promise<ToolResult> {
-  const { rows, isCut } = await readRows(answer);
+  const rows = rowsIn(answer);
   const mayBeMore = limits.isCapped && rows.length === limits.most;
   const more = narrowedIn(answer);
-  return listResult("rows", { rows, isCut: isCut || mayBeMore }, { ...limits, more });
+  return listResult("rows", rows, answer.isCut || mayBeMore, { ...limits, more });
 }
 
 /** @throws ToolFailure */
-export async function countResult(answer: QueryAnswer, name: string): Promise<ToolResult> {
-  const { rows } = await readRows(answer);
-  const count = rows[0] && parsedObject(rows[0])[name];
+export function countResult(answer: QueryAnswer, name: string): ToolResult {
+  const [row] = rowsIn(answer);
+  const count = isContent(row) ? row[name] : undefined;
   if (typeof count !== "number") throw withoutRows();
   return resultOf({ count, ...narrowedIn(answer) });
 }
@@ -521,36 +433,7 @@ export async function countResult(answer: QueryAnswer, name: string): Promise<To
 /** Row lists of a change's answer, and their names in the result. */
 const rowNames = { data: "rows", before: "before", after: "after" } as const;
 
-/**
- * As in rows of a select: an integer beyond 2^53 - 1 becomes a string, and decimals keep their
- * digits.
- */
-function keepDigits(key: string, value: unknown, context?: { readonly source?: string }): unknown {
-  const { source = "" } = context ?? {};
-  return typeof value === "number" && isRounded(source)
-    ? source
-    : keepSpelling(key, value, context);
-}
-
-function parsedObject(body: Buffer): Readonly<Record<string, unknown>> {
-  try {
-    const parsed: unknown = JSON.parse(body.toString("utf8"), keepDigits);
-    return typeof parsed === "object" && parsed !== null ? { ...parsed } : {};
-  } catch {
-    return {};
-  }
-}
-
 type Lists = Readonly<Record<string, readonly unknown[]>>;
-
-function fitting(elements: readonly unknown[], bytes: number): readonly unknown[] {
-  let left = bytes;
-  const past = elements.findIndex((element) => {
-    left -= Buffer.byteLength(JSON.stringify(element)) + 1;
-    return left < 0;
-  });
-  return past < 0 ? elements : elements.slice(0, past);
-}
 
 /** A result with complete lists. Its text holds them shortened if they are long. */
 function resultWith(said: object, lists: Lists, bytes: number): ToolResult {
@@ -585,9 +468,8 @@ function cutResult(answer: QueryAnswer, done: string): ToolResult {
  */
 export function changeOf(answer: QueryAnswer, bytes: number, done: string): ToolResult {
   requireSuccess(answer);
-  const { body, isCut } = answer;
-  if (isCut) return cutResult(answer, done);
-  const found = parsedObject(body);
+  if (answer.isCut) return cutResult(answer, done);
+  const found = answered(answer);
   const { message, affected } = found;
   const lists = Object.entries(rowNames).flatMap(([key, name]) => {
     const rows: unknown = found[key];
@@ -611,7 +493,7 @@ export function batchResult(
 ): ToolResult {
   requireSuccess(answer);
   if (answer.isCut) return cutResult(answer, "Done");
-  const { data } = parsedObject(answer.body);
+  const { data } = answered(answer);
   const elements: readonly unknown[] = Array.isArray(data) ? data : [];
   const isLong = (element: unknown) => Array.isArray(element) && element.length > most;
   const results = elements.map((element) =>
