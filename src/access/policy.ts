@@ -105,7 +105,7 @@ function decideAmong(
   return { allowed: true, reason: "allowed", role, entry: name };
 }
 
-export function mayUseOn(
+function mayUseOn(
   snapshot: Snapshot,
   subject: Subject,
   permission: PermissionClass,
@@ -248,23 +248,6 @@ export function decideWhole(
     (entry && asks(entry.grant) ? { entry } : undefined) ??
     (boundary && { boundary: boundaryName(boundary) });
   return narrowing === undefined ? granted(given) : unnarrowable(database, narrowing, entry);
-}
-
-/**
- * Decides whether a subject has rights on some tables, as far as that is possible without a query.
- */
-export function decideOnTables(
-  snapshot: Snapshot,
-  subject: Subject,
-  permissions: readonly PermissionClass[],
-  database: string,
-  tables: readonly string[],
-  origin: QueryOrigin,
-): Decision {
-  const wanted = tables.map((table) => ({ table, permissions }));
-  const context = { ...origin, now: Date.now() };
-  const given = judgeRights(snapshot, subject, database, wanted, context);
-  return "reason" in given ? given : granted(given);
 }
 
 function unnarrowable(

@@ -1,13 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { entriesIn, reachingEntries } from "../access/entries.ts";
 import type { Boundary, Grant } from "../access/grant.ts";
-import {
-  decideAll,
-  decideOnTables,
-  decideWhole,
-  mayUseAnywhere,
-  mayUseOn,
-} from "../access/policy.ts";
+import { decideWhole, mayUseAnywhere } from "../access/policy.ts";
 import { writtenBoundary, writtenEntry } from "../access/records.ts";
 import {
   boundariesFor,
@@ -17,14 +11,14 @@ import {
   mayBeNarrowed,
   type QueryOrigin,
 } from "../access/rights.ts";
-import { EVERY_DATABASE, roleAllows, type Subject } from "../access/roles.ts";
+import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
-import type { AskedRight, WhoAmI } from "../mcp/tools/tool.ts";
+import type { WhoAmI } from "../mcp/tools.ts";
 import type { ExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
@@ -34,13 +28,12 @@ import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
-import type { SchemaSource } from "../upstream/schema-source.ts";
 import { commonHeaders } from "./answer.ts";
 import { resourceOf } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openState } from "./open-state.ts";
-import { ask, countCall, isNarrowed, mayNeedApproval, originOf, requireAllowed } from "./query.ts";
+import { ask, countCall, mayNeedApproval, originOf, requireAllowed } from "./query.ts";
 
 const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
 
@@ -76,50 +69,6 @@ function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Principal):
         : decideNow(permission, database).allowed;
     },
   };
-}
-
-/**
- * A decision before the query is known, from the tool's arguments. Undefined if they do not name
- * enough.
- */
-function decideAhead(
-  gateway: Gateway,
-  exchange: Exchange,
-  subject: Subject,
-  { permissions, database, tables }: AskedRight,
-): Decision | undefined {
-  if (database === undefined) return undefined;
-  const { snapshot } = gateway.access;
-  if (!isNarrowed(gateway, exchange)) return decideAll(snapshot, subject, permissions, database);
-  if (tables.length === 0) return undefined;
-  return decideOnTables(snapshot, subject, permissions, database, tables, originOf(exchange));
-}
-
-/**
- * Checks the right that a call to the embedded server needs by what its arguments name, before they
- * are processed further.
- *
- * @throws Refusal with the rule that denies it, which is recorded
- */
-function requireRight(gateway: Gateway, exchange: Exchange, asked: AskedRight): void {
-  const { operation, permissions, database, tables } = asked;
-  const { configuration, access } = gateway;
-  const { subject } = exchange.authenticated;
-  if (!configuration.auth.enabled || subject === undefined) return;
-  // A narrowed caller is judged later, by the details of the query.
-  const decided = decideAhead(gateway, exchange, subject, asked);
-  const mayUse = (permission: PermissionClass) =>
-    database === undefined
-      ? mayUseAnywhere(access.snapshot, subject, permission)
-      : mayUseOn(access.snapshot, subject, permission, database);
-  const isAllowed = decided?.allowed ?? permissions.every(mayUse);
-  if (isAllowed) return;
-  const { reason = "no_grant", role, entry, message } = decided ?? {};
-  exchange.verdict.ask([{ operation, database: database ?? "", tables, role, entry }]);
-  const told = message === undefined ? {} : { message };
-  const refusal = new Refusal(reason === "allowed" ? "no_grant" : reason, told);
-  exchange.verdict.deny(refusal.code, refusal.status);
-  throw refusal;
 }
 
 /** The rights that a query may need. Users are managed elsewhere. */
@@ -231,21 +180,11 @@ function everybody(): Principal {
   };
 }
 
-interface Caller extends Principal {
-  readonly exchange: Exchange;
+function principalOf({ authenticated }: Exchange): Principal {
+  return authenticated.principal ?? everybody();
 }
 
-function askedBy(schema: SchemaSource<Exchange>): SchemaSource<Caller> {
-  return {
-    isOffered: ({ exchange }, signal) => schema.isOffered(exchange, signal),
-    listDatabases: ({ exchange }, signal) => schema.listDatabases(exchange, signal),
-    listTables: ({ exchange }, ...names) => schema.listTables(exchange, ...names),
-    describeTable: ({ exchange }, ...names) => schema.describeTable(exchange, ...names),
-    isUniqueOrder: ({ exchange }, ...names) => schema.isUniqueOrder(exchange, ...names),
-  };
-}
-
-type Handle = (exchange: Exchange, body: Buffer | undefined, principal: Principal) => Promise<void>;
+type Handle = (exchange: Exchange, body: Buffer | undefined) => Promise<void>;
 
 function whenAsked<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined;
@@ -277,8 +216,9 @@ async function openServer(gateway: Gateway, opened: AsyncDisposableStack): Promi
       streams: gateway.shared.streams,
     });
     opened.defer(() => proxy.close());
-    return async (exchange, body, principal) => {
+    return async (exchange, body) => {
       const { request, response, requestId, peer } = exchange;
+      const principal = principalOf(exchange);
       await proxy.handle(request, response, body, principal, {
         ...peer,
         rights: rightsOf(gateway, exchange, principal),
@@ -292,31 +232,32 @@ async function openServer(gateway: Gateway, opened: AsyncDisposableStack): Promi
   }
 
   const { createEmbeddedMcp } = await import("../mcp/embedded.ts");
-  const embedded = createEmbeddedMcp<Caller>({
+  const embedded = createEmbeddedMcp<Exchange>({
     get grammar() {
       return gateway.queries.grammar;
     },
-    requireRight: ({ exchange }, asked) => requireRight(gateway, exchange, asked),
-    ask: ({ exchange }, body, options) => ask(gateway, exchange, body, options),
-    schema: askedBy(gateway.schema),
+    ask: (exchange, body, options) => ask(gateway, exchange, body, options),
+    schema: gateway.schema,
     get rowLimit() {
       return gateway.configuration.mcp.row_limit;
     },
     get resultBytes() {
       return gateway.configuration.mcp.result_bytes;
     },
-    whoIs: (caller) => whoIs(gateway, caller),
-    mostRows: (caller, ...of) => mostRows(gateway, caller, ...of),
-    mayNeedApproval: ({ exchange }) => mayNeedApproval(gateway, exchange),
-    mayUse: (caller, permission) => rightsOf(gateway, caller.exchange, caller).mayUse(permission),
-    countCall: ({ exchange }) => countCall(gateway, exchange),
+    whoIs: (exchange) => whoIs(gateway, principalOf(exchange)),
+    mostRows: (exchange, ...of) => mostRows(gateway, principalOf(exchange), ...of),
+    mayNeedApproval: (exchange) => mayNeedApproval(gateway, exchange),
+    mayUse: (exchange, permission) =>
+      rightsOf(gateway, exchange, principalOf(exchange)).mayUse(permission),
+    countCall: (exchange) => countCall(gateway, exchange),
     serverVersion: version,
   });
   opened.defer(() => embedded.close());
-  return async (exchange, body, principal) => {
+  return async (exchange, body) => {
     const { request, response } = exchange;
-    const caller = { ...principal, exchange };
-    await embedded.handle(request, response, body ?? Buffer.alloc(0), caller, {
+    await embedded.handle(request, response, body ?? Buffer.alloc(0), {
+      caller: exchange,
+      principal: principalOf(exchange),
       answerHeaders: () => commonHeaders(exchange),
       onRefused: (reason) => {
         // Queries to the database have already been decided and recorded.
@@ -442,7 +383,7 @@ export async function openMcp(
     issuers: isOwn ? [gateway.publicUrl] : mcp.authorization_servers.map(({ issuer }) => issuer),
     async handle(exchange, body) {
       const serve = await server();
-      await serve(exchange, body, exchange.authenticated.principal ?? everybody());
+      await serve(exchange, body);
     },
   };
 }

@@ -28,8 +28,7 @@ import {
 } from "./json-rpc.ts";
 import { type McpMessage, readMessageInSlices } from "./message.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
-import { registerTool, type Taking, toolsOf, withApproval } from "./tools/register.ts";
-import type { Tool, ToolContext } from "./tools/tool.ts";
+import { registerTool, type Tool, type ToolContext, toolsOf, withApproval } from "./tools.ts";
 
 /** Tables listed in one response. Clients reach the others through the resource template. */
 const LARGEST_LIST = 1000;
@@ -44,12 +43,12 @@ interface TableResource {
 
 async function listTables<Caller>(
   schema: SchemaSource<Caller>,
-  principal: Caller,
+  caller: Caller,
   signal: AbortSignal,
 ): Promise<TableResource[]> {
   const found: TableResource[] = [];
-  for (const database of await schema.listDatabases(principal, signal)) {
-    for (const table of await schema.listTables(principal, database, signal)) {
+  for (const database of await schema.listDatabases(caller, signal)) {
+    for (const table of await schema.listTables(caller, database, signal)) {
       found.push({ uri: `${scheme}${database}/${table}`, name: `${database}/${table}`, mimeType });
       if (found.length === LARGEST_LIST) return found;
     }
@@ -65,7 +64,7 @@ function asProtocolError(error: unknown, uri: string): unknown {
 
 async function readTable<Caller>(
   schema: SchemaSource<Caller>,
-  principal: Caller,
+  caller: Caller,
   uri: string,
   signal: AbortSignal,
 ): Promise<ReadResourceResult> {
@@ -73,7 +72,7 @@ async function readTable<Caller>(
   const isTable = [database, table].every(isPlainName) && more.length === 0;
   try {
     if (!isTable) throw new Refusal("schema_not_found");
-    const description = await schema.describeTable(principal, database, table, signal);
+    const description = await schema.describeTable(caller, database, table, signal);
     const text = JSON.stringify({ database, table, ...description });
     return { contents: [{ uri, mimeType, text }] };
   } catch (error) {
@@ -84,17 +83,17 @@ async function readTable<Caller>(
 function registerResources<Caller>(
   server: McpServer,
   schema: SchemaSource<Caller>,
-  principal: Caller,
+  caller: Caller,
 ): void {
   const template = new ResourceTemplate(`${scheme}{database}/{table}`, {
     list: async ({ mcpReq }) => ({
-      resources: await listTables(schema, principal, mcpReq.signal),
+      resources: await listTables(schema, caller, mcpReq.signal),
     }),
   });
   const description = "The columns of a table with their declared types.";
   const settings = { title: "Table schema", description, mimeType };
   server.registerResource("table", template, settings, (uri, _names, { mcpReq }) =>
-    readTable(schema, principal, uri.href, mcpReq.signal),
+    readTable(schema, caller, uri.href, mcpReq.signal),
   );
 }
 
@@ -225,16 +224,20 @@ class ObservedServer extends McpServer {
   }
 }
 
-interface EmbeddedMcpOptions<Caller extends Principal> extends ToolContext<Caller> {
+interface EmbeddedMcpOptions<Caller> extends ToolContext<Caller> {
   readonly serverVersion: string;
   /** @throws Refusal `rate_limited` */
   countCall?(caller: Caller): Promise<void> | undefined;
 }
 
-interface Call<Caller> {
+interface McpCall<Caller> extends Answering {
+  readonly caller: Caller;
+  readonly principal: Principal;
+}
+
+/** What a request asks for, and the tools that are currently available. */
+interface Opened<Caller> {
   readonly message: McpMessage | undefined;
-  readonly principal: Caller;
-  readonly answering: Answering;
   readonly tools: readonly Tool<Caller>[];
   readonly hasSchema: boolean;
 }
@@ -268,7 +271,8 @@ const instructions =
  */
 function visibleTools<Caller>(
   { mayUse, mayNeedApproval }: ToolContext<Caller>,
-  { tools, message, principal }: Call<Caller>,
+  { tools, message }: Opened<Caller>,
+  caller: Caller,
 ): readonly Tool<Caller>[] {
   // Registering tools is expensive, so only those that the response needs are registered.
   if (message?.method === "tools/call") {
@@ -276,34 +280,33 @@ function visibleTools<Caller>(
   }
   if (message?.method !== "tools/list") return [];
   const visible = tools.filter(({ definition }) =>
-    definition.permissions.every((permission) => mayUse(principal, permission)),
+    definition.permissions.every((permission) => mayUse(caller, permission)),
   );
-  if (mayNeedApproval?.(principal) !== true) return visible;
+  if (mayNeedApproval?.(caller) !== true) return visible;
   return visible.map((tool) =>
     tool.takesApproval ? { ...tool, definition: withApproval(tool.definition) } : tool,
   );
 }
 
-function createServer<Caller extends Principal>(
+function createServer<Caller>(
   options: EmbeddedMcpOptions<Caller>,
-  call: Call<Caller>,
+  opened: Opened<Caller>,
+  { caller, principal, onRefused }: McpCall<Caller>,
 ): ObservedServer {
-  const { principal, message, answering } = call;
+  const { message, hasSchema } = opened;
   const server = new ObservedServer(
     { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
     { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
-    answering.onRefused,
+    onRefused,
   );
-  const args = message?.arguments ?? noArguments;
-  const { onRefused } = answering;
   const isCall = message !== undefined && isToolCall(message);
-  const taking: Taking = { onRefused, isCall };
-  for (const tool of visibleTools(options, call)) {
-    registerTool(server, tool, { principal, arguments: args }, taking);
+  const registration = { caller, principal, arguments: message?.arguments, onRefused };
+  for (const tool of visibleTools(options, opened, caller)) {
+    registerTool(server, tool, registration, isCall);
   }
-  if (call.hasSchema && !isCall) {
+  if (hasSchema && !isCall) {
     server.server.registerCapabilities({ resources: { listChanged: false } });
-    registerResources(server, options.schema, principal);
+    registerResources(server, options.schema, caller);
   }
   return server;
 }
@@ -370,7 +373,7 @@ function concernsSchema(
  * The gateway's own MCP server, which offers database operations as tools. It keeps no sessions:
  * each request is judged on its own, by the caller's current rights.
  */
-export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcpOptions<Caller>) {
+export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
   const toolsNow = toolsOf(options);
   const handler = createMcpHandler(({ requestInfo }) => {
     const server = requestInfo instanceof WebRequest ? requestInfo.createServer?.() : undefined;
@@ -378,19 +381,18 @@ export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcp
     return server;
   });
 
-  async function openCall(
+  async function open(
     message: McpMessage | undefined,
-    principal: Caller,
+    caller: Caller,
     signal: AbortSignal,
-  ): Promise<Omit<Call<Caller>, "answering">> {
+  ): Promise<Opened<Caller>> {
     const tools = toolsNow();
     // If availability is unknown, a later call for the schema fails with the reason.
     const hasSchema =
-      concernsSchema(tools, message) &&
-      (await options.schema.isOffered(principal, signal)) !== false;
+      concernsSchema(tools, message) && (await options.schema.isOffered(caller, signal)) !== false;
     const available = hasSchema ? tools : tools.filter(({ isOfSchema }) => !isOfSchema);
     if (message !== undefined) requireTool(available, message);
-    return { message, principal, tools: available, hasSchema };
+    return { message, tools: available, hasSchema };
   }
 
   return {
@@ -404,29 +406,29 @@ export function createEmbeddedMcp<Caller extends Principal>(options: EmbeddedMcp
       request: IncomingMessage,
       response: ServerResponse,
       body: Buffer,
-      principal: Caller,
-      answering: Answering,
+      exchange: McpCall<Caller>,
     ): Promise<void> {
+      const { caller, principal, answerHeaders, onRefused } = exchange;
       const webRequest = toWebRequest(request, response);
       let sent: Sent | undefined;
       try {
         sent = await readCall(request, body, principal);
-        if (sent !== undefined && isToolCall(sent.message)) await options.countCall?.(principal);
-        const call = await openCall(sent?.message, principal, webRequest.signal);
-        webRequest.createServer = () => createServer(options, { ...call, answering });
+        if (sent !== undefined && isToolCall(sent.message)) await options.countCall?.(caller);
+        const opened = await open(sent?.message, caller, webRequest.signal);
+        webRequest.createServer = () => createServer(options, opened, exchange);
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
-        sendMcpRefusal(response, error, answering);
+        sendMcpRefusal(response, error, exchange);
         return;
       }
       const parsed = sent === undefined ? {} : { parsedBody: sent.envelope };
       const answer = await handler.fetch(webRequest, parsed);
       // Requests that the library refuses before it creates a server carry only a status.
       const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
-      if (answer.status >= 400) answering.onRefused(reason);
+      if (answer.status >= 400) onRefused(reason);
       const isWhole = sent !== undefined && isToolCall(sent.message);
-      if (isWhole) await sendWhole(answer, response, answering.answerHeaders);
-      else await sendWebResponse(answer, response, answering.answerHeaders);
+      if (isWhole) await sendWhole(answer, response, answerHeaders);
+      else await sendWebResponse(answer, response, answerHeaders);
     },
     close: (): Promise<void> => handler.close(),
   };

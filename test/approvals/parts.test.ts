@@ -4,7 +4,6 @@ import path from "node:path";
 import t from "tap";
 import { mayApprove } from "../../src/approvals/approval.ts";
 import { openBodyKey } from "../../src/approvals/approval-file.ts";
-import { takeApproval } from "../../src/mcp/tools/register.ts";
 import { seal, unseal } from "../../src/sealed-bytes.ts";
 import { snapshotOf } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";
@@ -61,25 +60,4 @@ t.test("approvers are those who are named, else who may grant, never the asker",
     true,
   );
   t.end();
-});
-
-const texts: [args: string, rest: string, approval: string | undefined][] = [
-  ['{"a":1,"approval":"x"}', '{"a":1}', "x"],
-  ['{"approval":"x","a":1}', '{"a":1}', "x"],
-  ['{"a":1,"approval":"x","b":2}', '{"a":1,"b":2}', "x"],
-  ['{"a":1 , "approval" : "x" }', '{"a":1  }', "x"],
-  ['{"approval":"x"}', "{}", "x"],
-  ['{"a":"\\"approval\\":","approval":"\\u0078"}', '{"a":"\\"approval\\":"}', "x"],
-  ['{"a":{"approval":"y"}}', '{"a":{"approval":"y"}}', undefined],
-  ['{"a":{"approval":"y"},"approval":"x"}', '{"a":{"approval":"y"}}', "x"],
-  ['{"approval":7}', '{"approval":7}', undefined],
-  ['{"a":"é","approval":"x"}', '{"a":"é"}', "x"],
-  ['{"a":["approval"],"\\u0061pproval":"x"}', '{"a":["approval"],"\\u0061pproval":"x"}', undefined],
-];
-
-t.test("an approval is taken out of a call's arguments, and nothing else", async (t) => {
-  for (const [args, rest, approval] of texts) {
-    const taken = await takeApproval(Buffer.from(args));
-    t.strictSame([taken.arguments.toString(), taken.approval], [rest, approval], args);
-  }
 });

@@ -8,7 +8,7 @@ import {
   queryTools,
   schemaTools,
   whoAmITool,
-} from "../../src/mcp/tools/definitions.ts";
+} from "../../src/mcp/tool-definitions.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { operationNames } from "../../src/query/operations.ts";
 import { startGateway } from "../kit/gateway.ts";

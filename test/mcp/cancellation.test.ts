@@ -2,7 +2,7 @@ import t from "tap";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { grammar, listen, noSchema, plainAnswer, plainLimits, principalOf } from "./kit.ts";
+import { callOf, grammar, listen, noSchema, plainLimits, principalOf } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
 
 const params = { name: "select", arguments: { database: "main", from: "t", columns: ["*"] } };
@@ -28,7 +28,7 @@ t.test("a client that goes away takes its query along", async (t) => {
   });
   t.teardown(() => embedded.close());
   const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, principalOf("alice"), plainAnswer),
+    embedded.handle(request, response, body, callOf(principalOf("alice"))),
   );
   for (const [at, call] of [
     statelessCall("tools/call", params),
@@ -55,7 +55,7 @@ t.test("an error that nobody expected tells the model nothing of itself", async 
   });
   t.teardown(() => embedded.close());
   const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, principalOf("alice"), plainAnswer),
+    embedded.handle(request, response, body, callOf(principalOf("alice"))),
   );
   const text = (await ask(url, statelessCall("tools/call", params))).body.toString();
   t.match(text, "internal_error");
@@ -73,7 +73,7 @@ t.test("a stream of subscriptions, which could bring nothing, is over at once", 
   });
   t.teardown(() => embedded.close());
   const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, principalOf("alice"), plainAnswer),
+    embedded.handle(request, response, body, callOf(principalOf("alice"))),
   );
   const notifications = { toolsListChanged: true, resourcesListChanged: true };
   const stream = await ask(url, statelessCall("subscriptions/listen", { notifications }));

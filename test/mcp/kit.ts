@@ -4,15 +4,14 @@ import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import type { Test } from "tap";
 import { collectGrants, entriesIn } from "../../src/access/entries.ts";
-import { decide, decideAll, decideQuery } from "../../src/access/policy.ts";
+import { decide, decideQuery } from "../../src/access/policy.ts";
 import type { Decision } from "../../src/access/rights.ts";
 import { type Role, roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import type { Principal } from "../../src/mcp/authenticate.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
-import type { Answering } from "../../src/mcp/json-rpc.ts";
-import type { QueryAnswer } from "../../src/mcp/tools/result.ts";
-import type { AskedRight, WhoAmI } from "../../src/mcp/tools/tool.ts";
+import type { QueryAnswer } from "../../src/mcp/tool-results.ts";
+import type { WhoAmI } from "../../src/mcp/tools.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/server/protocol.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { Level } from "../../src/query/kind.ts";
@@ -68,8 +67,10 @@ export function principalOf(username: string, scopes: readonly McpScope[] = mcpS
   };
 }
 
-/** An answer to which nothing is added, and of which nobody is told. */
-export const plainAnswer: Answering = { answerHeaders: () => [], onRefused() {} };
+/** A call to whose answer nothing is added, and of which nobody is told. */
+export function callOf(principal: Principal) {
+  return { caller: principal, principal, answerHeaders: () => [], onRefused() {} };
+}
 
 /** True if one of the user's grants gives the right. */
 export function mayUseBy(snapshot: Snapshot) {
@@ -165,15 +166,6 @@ function deniedBy(decision: Decision | undefined): Refusal {
   return new Refusal(reason === "allowed" ? "no_grant" : reason);
 }
 
-/** Judges a right ahead of the arguments, where they name a database. */
-export function requireRightBy(snapshot: Snapshot) {
-  return ({ subject }: Principal, { database, permissions }: AskedRight): void => {
-    if (database === undefined) return;
-    const decision = decideAll(snapshot, subject, permissions, database);
-    if (!decision.allowed) throw deniedBy(decision);
-  };
-}
-
 /** Who calls, without any access. */
 function whoIs({ subject, scopes }: Principal): WhoAmI {
   const limits = { rows: 10, result_bytes: 1024 * 1024, message_bytes: 1024 * 1024, seconds: 30 };
@@ -184,7 +176,6 @@ function mostRows(): undefined {}
 
 /** What an embedded server of tests has that ask for nothing else. */
 export const plainLimits = {
-  requireRight() {},
   mostRows,
   whoIs,
   rowLimit: 10,
@@ -225,7 +216,6 @@ export async function openEmbedded(
   const snapshot = snapshotOf(grants);
   const embedded = createEmbeddedMcp({
     grammar: level === "full" ? grammar : createGrammar({ extraFields: [], operations: {}, level }),
-    requireRight: requireRightBy(snapshot),
     mostRows,
     whoIs,
     ask: askBy(snapshot, engine.address),
@@ -237,7 +227,7 @@ export async function openEmbedded(
   });
   t.teardown(() => embedded.close());
   const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, endpoint.principal, plainAnswer),
+    embedded.handle(request, response, body, callOf(endpoint.principal)),
   );
   const endpoint: Endpoint = { url, principal: principalOf("alice") };
   return { endpoint, ask };

@@ -3,11 +3,11 @@ import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import { ask } from "../kit/client.ts";
 import { connectEarlier, connectStateless } from "./clients.ts";
 import {
+  callOf,
   grammar,
   listen,
   noSchema,
   openEmbedded,
-  plainAnswer,
   plainLimits,
   principalOf,
 } from "./kit.ts";
@@ -107,7 +107,7 @@ t.test("an answer of any spelling is passed on, with every number's digits", asy
   });
   t.teardown(() => embedded.close());
   const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, principalOf("alice"), plainAnswer),
+    embedded.handle(request, response, body, callOf(principalOf("alice"))),
   );
   for (const connect of [connectStateless, connectEarlier]) {
     const mcp = await connect(t, url);

@@ -1,7 +1,7 @@
 import { Ajv2020 } from "ajv/dist/2020.js";
 import t from "tap";
 import { z } from "zod";
-import { toolNameOf } from "../../src/mcp/tools/definitions.ts";
+import { toolNameOf } from "../../src/mcp/tool-definitions.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { Level } from "../../src/query/kind.ts";
 import { definitions, operationNames } from "../../src/query/operations.ts";

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { ToolAnnotations } from "@modelcontextprotocol/server";
-import type { Grammar } from "../../query/grammar.ts";
+import type { Grammar } from "../query/grammar.ts";
 import {
   type Fields,
   fieldsAt,
@@ -9,8 +9,8 @@ import {
   objectSchema,
   type Reference,
   type Schema,
-} from "../../query/kind.ts";
-import type { OperationDraft } from "../../query/operation-draft.ts";
+} from "../query/kind.ts";
+import type { OperationDraft } from "../query/operation-draft.ts";
 import {
   configuredFields,
   definitions,
@@ -19,8 +19,8 @@ import {
   type OperationName,
   operations,
   permissionsOfAll,
-} from "../../query/operations.ts";
-import type { PermissionClass } from "../../query/query.ts";
+} from "../query/operations.ts";
+import type { PermissionClass } from "../query/query.ts";
 
 /**
  * Keywords left out to keep schemas short. The error message explains them to a caller who violates
@@ -358,7 +358,6 @@ export function queryTools({ operations, level }: Grammar): readonly QueryTool[]
 
 const { database: ofDatabase, from, where, join } = operations.Select.fields;
 const countFields = { database: ofDatabase, from, where, join };
-export const countFieldNames: readonly string[] = Object.keys(countFields);
 
 type Words = readonly [name: string, title: string, description: string];
 

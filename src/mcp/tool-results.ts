@@ -4,13 +4,12 @@ import {
   inputRequired,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { keepSpelling } from "../../json/document.ts";
-import { batchKey } from "../../query/grammar.ts";
-import type { Level } from "../../query/kind.ts";
-import { isOperationName } from "../../query/operations.ts";
-import { QueryRefused } from "../../query/refusal.ts";
-import { Refusal } from "../../refusal.ts";
-import { countIn } from "./tool.ts";
+import { keepSpelling } from "../json/document.ts";
+import { batchKey } from "../query/grammar.ts";
+import type { Level } from "../query/kind.ts";
+import { isOperationName } from "../query/operations.ts";
+import { QueryRefused } from "../query/refusal.ts";
+import { Refusal } from "../refusal.ts";
 
 /** A failed call, with a message for the model. */
 class ToolFailure extends Error {
@@ -149,17 +148,6 @@ export function failed(error: unknown, opensUrls: boolean): CallToolResult | Inp
   return { isError: true, content: [{ type: "text", text: failureText(error) }] };
 }
 
-/** The arguments of a select that determine its pages. */
-export const pageNames = [
-  "limit",
-  "offset",
-  "after",
-  "order_by",
-  "columns",
-  "distinct",
-  "aggregate",
-];
-
 type Content = Readonly<Record<string, unknown>>;
 
 function isContent(value: unknown): value is Content {
@@ -219,30 +207,37 @@ function cursorAt(row: unknown, names: readonly string[]): unknown[] | undefined
   return literals.safeParse(cursor).success ? cursor : undefined;
 }
 
+/** A row count among the arguments. Undefined if it is missing or the grammar will refuse it. */
+export function countIn(value: Buffer | undefined): number | undefined {
+  if (value === undefined || value.length > 16) return undefined;
+  const digits = value.toString("latin1");
+  return /^[0-9]+$/.test(digits) ? Number(digits) : undefined;
+}
+
 /**
  * Continues after the shown rows: by the `order_by` values of the last one, and by an offset unless
  * the call itself used `after`.
  *
- * @param found the `pageNames` among the arguments of a select that has run
+ * @param args the arguments of a select that has run
  * @param isUnique whether no two rows are equal in these columns. Called once, for the first page.
  */
 export function goOnBehind(
-  found: ReadonlyMap<string, Buffer>,
+  args: ReadonlyMap<string, Buffer>,
   level: Level,
   isUnique: (order: readonly string[]) => Promise<boolean>,
 ): GoOn {
-  const names = level === "full" ? orderedBy(found) : undefined;
+  const names = level === "full" ? orderedBy(args) : undefined;
   let isTaken: Promise<boolean> | undefined;
   return async (shown) => {
     let after = names && shown.length > 0 ? cursorAt(shown.at(-1), names) : undefined;
     if (names !== undefined && after !== undefined) {
-      isTaken ??= found.has("after") ? Promise.resolve(true) : isUnique(names);
+      isTaken ??= args.has("after") ? Promise.resolve(true) : isUnique(names);
       if (!(await isTaken)) after = undefined;
     }
-    const offset = countIn(found.get("offset")) ?? 0;
+    const offset = countIn(args.get("offset")) ?? 0;
     return {
       ...(after === undefined ? {} : { next_after: after }),
-      ...(found.has("after") ? {} : { next_offset: offset + shown.length }),
+      ...(args.has("after") ? {} : { next_offset: offset + shown.length }),
     };
   };
 }
