@@ -9,7 +9,7 @@ import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { nameOfUser, permissionProblem } from "../files/guarded.ts";
-import { addNote, changeNotesOf, describeChanges } from "../gateway/change-records.ts";
+import { changeNotesOf, describeChanges, recordCommand } from "../gateway/change-records.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import type { KeyStore } from "../identity/key-store.ts";
 import { revocationsIn } from "../identity/revocation-file.ts";
@@ -135,23 +135,19 @@ export function changeAccess(
 }
 
 /**
- * Leaves a note of a command's changes, which the gateway writes into its audit. If the note cannot
- * be written, the changes stay in force.
+ * Records a command's changes for the audit. If that fails, the changes stay in force.
  *
  * @param accessVersion the new version of the access file
  */
 export async function noteChanges(
-  { serviceDirectory }: LoadedConfiguration,
+  { configuration, serviceDirectory }: LoadedConfiguration,
   changes: readonly AuditedChange[],
   accessVersion?: string,
 ): Promise<void> {
   const author: Author = { kind: "cli", name: nameOfUser(process.getuid?.() ?? -1) };
   try {
-    await addNote(changeNotesOf(serviceDirectory), {
-      ...(accessVersion === undefined ? {} : { accessVersion }),
-      author,
-      changes: [...changes],
-    });
+    const files = { audit: configuration.audit.file, notes: changeNotesOf(serviceDirectory) };
+    await recordCommand(files, author, changes, accessVersion);
   } catch (error) {
     const reason = error instanceof Error ? error.message : "unknown error";
     warn(`the audit does not have this change: ${reason}`);

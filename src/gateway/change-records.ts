@@ -6,10 +6,11 @@ import type { ReloadEvent } from "../access/access-rules.ts";
 import type { AccessDiff } from "../access/diff.ts";
 import type { Grant } from "../access/grant.ts";
 import type { Change } from "../access/record-change.ts";
+import { isoTime } from "../clock.ts";
 import { giveToDirectoryOwner, ownerOf } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
 import { watchFile } from "../files/watch.ts";
-import type { Audit } from "../observe/audit.ts";
+import { type Audit, appendChange } from "../observe/audit.ts";
 import { type AuditedChange, type Author, auditedChange, author } from "../observe/audit-line.ts";
 import type { Log } from "../observe/log.ts";
 
@@ -81,11 +82,28 @@ export function describeDiff(diff: AccessDiff): AuditedChange[] {
   ];
 }
 
+const NAMED = 100;
+
+/** The fields of an audit line with the first changes. */
+function changeFields(
+  author: Author,
+  all: readonly AuditedChange[],
+  version?: string,
+  at?: string,
+) {
+  return {
+    ...(at === undefined ? {} : { at }),
+    author,
+    changes: all.slice(0, NAMED),
+    ...(all.length > NAMED ? { changeCount: all.length } : {}),
+    ...(version === undefined ? {} : { accessVersion: version }),
+  };
+}
+
 /**
- * Notes of changes that still have to reach the audit. Commands, which also work while no gateway
- * runs, and other gateway processes append each change to a file in the service directory. The
- * gateway's first process writes the notes to the audit. The notes also tell which versions of the
- * access file a program wrote; all others are manual edits.
+ * Notes for the gateway's first process, in a file of the service directory. They tell which
+ * versions of the access file a program wrote; all others are manual edits. A command whose audit is
+ * the gateway's standard output also leaves its changes here, which the gateway then writes.
  */
 
 const noteShape = z.object({
@@ -101,8 +119,25 @@ export function changeNotesOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "audit_pending");
 }
 
-/** @throws the error of the file system or of the lock */
-export async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void> {
+/**
+ * Records the changes of a command: in the audit file, or else in a note for the gateway.
+ *
+ * @param audit the audit file, if there is one
+ * @throws the error of the file system or of the lock
+ */
+export async function recordCommand(
+  { audit, notes }: { readonly audit: string | undefined; readonly notes: string },
+  author: Author,
+  changes: readonly AuditedChange[],
+  accessVersion?: string,
+): Promise<void> {
+  const version = accessVersion === undefined ? {} : { accessVersion };
+  if (audit === undefined) return addNote(notes, { ...version, author, changes: [...changes] });
+  appendChange(audit, changeFields(author, changes, accessVersion, isoTime()));
+  if (accessVersion !== undefined) await addNote(notes, version);
+}
+
+async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void> {
   const line = `${JSON.stringify({ at: new Date().toISOString(), ...note })}\n`;
   await withLock(file, async () => {
     await appendFile(file, line, { mode: 0o600 });
@@ -133,7 +168,6 @@ async function takeNotes(file: string): Promise<ChangeNote[]> {
   });
 }
 
-const NAMED = 100;
 /** A version of the access file that no program has noted within this time is a manual edit. */
 const NOTED_WITHIN_MS = 1500;
 const REMEMBERED = 1000;
@@ -172,14 +206,8 @@ export function openChangeJournal(options: JournalOptions): ChangeJournal {
     if (versions.size > REMEMBERED && oldest !== undefined) versions.delete(oldest);
   }
 
-  function write(author: Author, all: readonly AuditedChange[], version?: string, at?: string) {
-    audit.event("change", {
-      ...(at === undefined ? {} : { at }),
-      author,
-      changes: all.slice(0, NAMED),
-      ...(all.length > NAMED ? { changeCount: all.length } : {}),
-      ...(version === undefined ? {} : { accessVersion: version }),
-    });
+  function write(...change: Parameters<typeof changeFields>): void {
+    audit.event("change", changeFields(...change));
   }
 
   function take({ at, author, changes = [], accessVersion }: ChangeNote): void {

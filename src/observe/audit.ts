@@ -1,6 +1,7 @@
-import { closeSync, openSync } from "node:fs";
+import { appendFileSync, closeSync, existsSync, openSync } from "node:fs";
 import { pino } from "pino";
 import { isoTime } from "../clock.ts";
+import { giveToDirectoryOwner } from "../files/guarded.ts";
 import { memoize } from "../memoize.ts";
 import type { AuditedOperation, AuditRecord } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
@@ -65,6 +66,14 @@ function openAuditFile(file: string, log: Log) {
       else stream.flushNow();
     },
   };
+}
+
+/** Appends a change that a command has made. @throws the file system's error */
+export function appendChange(file: string, fields: object): void {
+  const isNew = !existsSync(file);
+  const line = { level: "info", time: isoTime(), ...fields, msg: "change" };
+  appendFileSync(file, `${JSON.stringify(line)}\n`, { mode: MODE });
+  if (isNew) giveToDirectoryOwner(file);
 }
 
 /** Writes one line for each decision, login, administrative change and reload. */
