@@ -26,7 +26,7 @@ import {
   mayApprove,
 } from "../approvals/approval.ts";
 import type { UpwardTrace } from "../observe/request-trace.ts";
-import { type Access, isReadOnly, type Query } from "../query/query.ts";
+import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
@@ -40,7 +40,7 @@ import {
   queryHeaders,
   traceHeaders,
 } from "../upstream/headers.ts";
-import type { QueryClient } from "../upstream/query-client.ts";
+import type { QueryClient, UpstreamQuery } from "../upstream/query-client.ts";
 import { toOpForm } from "../upstream/query-form.ts";
 import { commonHeaders, reject, sendSuccess } from "./answer.ts";
 import { requireStillGood } from "./authentication.ts";
@@ -52,6 +52,14 @@ import type { Endpoint } from "./route.ts";
 export interface Asked {
   readonly body: Buffer;
   readonly query: Query;
+}
+
+/** Continues with a value at once if it is there. Most queries take no promise on their way. */
+function after<Value, Next>(
+  value: Value | Promise<Value>,
+  next: (value: Value) => Next | Promise<Next>,
+): Next | Promise<Next> {
+  return value instanceof Promise ? value.then(next) : next(value);
 }
 
 /**
@@ -70,30 +78,17 @@ export function withFilters(
   if (additions.length === 0) return asked;
   const body = splice(asked.body, additions);
   if (body.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");
-  const isLong = body.length >= LONG_BODY;
-  if (!isLong) return { body, query: requireSamePlaces(scan(body, grammar), asked.query) };
-  return scanInSlices(body, grammar).then((query) => ({
-    body,
-    query: requireSamePlaces(query, asked.query),
-  }));
+  const scanned = body.length >= LONG_BODY ? scanInSlices(body, grammar) : scan(body, grammar);
+  return after(scanned, (query) => {
+    if (query === undefined || !isDeepStrictEqual(placesIn(query), placesIn(asked.query))) {
+      throw new Error("A query asks for other tables once filters are added");
+    }
+    return { body, query };
+  });
 }
 
-/** @throws Error if the two queries access different tables */
-function requireSamePlaces(query: Query | undefined, { accesses: others }: Query): Query {
-  const isSame =
-    query?.accesses.length === others.length &&
-    query.accesses.every((access, at) => isSamePlace(access, others[at]));
-  if (!isSame) throw new Error("A query asks for other tables once filters are added");
-  return query;
-}
-
-function isSamePlace({ operation, database, tables }: Access, other: Access | undefined): boolean {
-  return (
-    operation === other?.operation &&
-    database === other.database &&
-    tables.length === other.tables.length &&
-    tables.every((table, at) => table === other.tables[at])
-  );
+function placesIn({ accesses }: Query) {
+  return accesses.map(({ operation, database, tables }) => [operation, database, ...tables]);
 }
 
 const AUDITED_OPERATIONS = 16;
@@ -121,10 +116,6 @@ function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decis
  * on it.
  */
 function identityOf(username: string, query: Query, decisions: readonly Decision[]): Identity {
-  const [access, ...others] = query.accesses;
-  if (access !== undefined && others.length === 0) {
-    return { username, roles: [decisions[0]?.role ?? ""], databases: [access.database] };
-  }
   const roles = new Map<string, string>();
   for (const [at, { database }] of query.accesses.entries()) {
     roles.set(database, decisions[at]?.role ?? "");
@@ -178,6 +169,15 @@ interface Judged {
   readonly seesSchema: boolean;
 }
 
+/** For queries while authentication is off. */
+const unjudged: Judged = {
+  decisions: [],
+  identity: undefined,
+  limits: [],
+  approval: undefined,
+  seesSchema: true,
+};
+
 /** @throws Refusal with the rule that denies it and what the caller can do */
 export function requireAllowed({ reason, message }: Decision): void {
   if (reason !== "allowed") throw new Refusal(reason, message === undefined ? {} : { message });
@@ -207,13 +207,7 @@ function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): 
   const { subject } = exchange.authenticated;
   if (subject === undefined) {
     note(exchange, query, []);
-    return {
-      decisions: [],
-      identity: undefined,
-      limits: [],
-      approval: undefined,
-      seesSchema: true,
-    };
+    return unjudged;
   }
   const context = { ...originOf(exchange), now: Date.now(), isEngine: queries.isEngine };
   const decided = decideQuery(access.snapshot, subject, query, context);
@@ -239,9 +233,7 @@ const APPROVAL_HEADER = "x-gatehouse-approval";
 /** RFC 9562, section 4. */
 const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
 
-interface Needing {
-  readonly body: Buffer;
-  readonly query: Query;
+interface Needing extends Asked {
   readonly needed: NeededApproval;
 }
 
@@ -426,19 +418,9 @@ export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> |
   return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
 }
 
-interface UpwardRequest {
+interface PreparedQuery extends UpstreamQuery {
   readonly queries: QueryClient;
-  readonly path?: string;
-  readonly body: Buffer;
-  readonly fields: string;
-  readonly isRead: boolean;
   readonly trace: UpwardTrace | undefined;
-  /**
-   * Judges a query again after it has waited for a connection.
-   *
-   * @throws Refusal
-   */
-  readonly judgeAgain?: () => void;
 }
 
 /** Tells `gatehouse engine` the limits of a query. */
@@ -457,133 +439,131 @@ function headed(
   method: "GET" | "POST",
   own: OwnHeaders,
   identity: Identity | undefined,
-): Pick<UpwardRequest, "fields" | "trace"> {
+): Pick<PreparedQuery, "user" | "fields" | "trace"> {
   const { requestId, peer } = exchange;
   const { forwardedFor, proto, host } = peer;
   const trace = exchange.goUp({ method, headers: own, target: gateway.tracing?.upstream });
   const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
   // No name occurs in both. The configuration does not allow headers that the gateway sets.
-  return { fields: fieldLines(own) + fieldLines(added), trace };
+  return { user: payerOf(exchange), fields: fieldLines(own) + fieldLines(added), trace };
 }
 
-interface RoutedQuery {
-  readonly asked: Asked;
-  readonly queries: QueryClient;
-  readonly sent: Asked;
-  readonly judgeAgain: () => void;
+interface PrepareOptions {
+  readonly own: OwnHeaders;
+  /** The id of the approval that the caller presents. */
+  readonly approval: string | undefined;
+  /** False once no one waits for the response. */
+  readonly isWanted: () => boolean;
 }
 
-function requestFor(
+/**
+ * The single path from the bytes of a query to the request that goes upstream, for `POST /query`
+ * and for tools: read, count, judge, filter, approve.
+ *
+ * @returns undefined if no one waits for the response any longer
+ * @throws QueryRefused, or Refusal
+ */
+function prepare(
   gateway: Gateway,
   exchange: Exchange,
-  { asked, queries, sent, judgeAgain }: RoutedQuery,
-  { decisions, identity, limits, seesSchema }: Judged,
-  own: OwnHeaders,
-): UpwardRequest {
-  exchange.verdict.allow();
-  if (sent !== asked) {
-    exchange.verdict.filters = decisions.flatMap(({ additions = [] }) => additions);
-  }
-  if (limits.length > 0) own[LIMITS_HEADER] = limitsText(limits);
-  if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
-  const { fields, trace } = headed(gateway, exchange, "POST", own, identity);
-  const isOpForm = gateway.configuration.upstream.query_form === "op";
-  const body = isOpForm ? toOpForm(sent.body, sent.query) : sent.body;
-  return { queries, body, fields, isRead: isReadOnly(sent.query), trace, judgeAgain };
+  body: Buffer,
+  options: PrepareOptions,
+): PreparedQuery | undefined | Promise<PreparedQuery | undefined> {
+  return after(read(gateway, exchange, body, options.isWanted), (query) => {
+    if (query === undefined || !options.isWanted()) return undefined;
+    return after(countQuery(gateway, exchange, query), () =>
+      admit(gateway, exchange, { body, query }, options),
+    );
+  });
 }
 
 /**
- * The single path from query to response for `POST /query`, the tools of `/mcp` and `/schema`:
- * route to a database, judge, record, add headers and trace, and forward upstream.
+ * Parses a query, in full detail for narrowed callers and otherwise as far as the audit needs. A
+ * long one is parsed in slices, so that other requests are served in between.
  */
-
-/**
- * Parses a query, in full detail for narrowed callers and otherwise as far as the audit needs.
- *
- * @throws QueryRefused
- */
-function readQuery(gateway: Gateway, exchange: Exchange, body: Buffer): Query {
-  return scan(body, gateway.queries.grammar, isNarrowed(gateway, exchange) || "shape");
-}
-
-/**
- * Parses a long query in slices, so that other requests are served in between.
- *
- * @returns undefined if the client has left
- * @throws QueryRefused
- */
-function readLongQuery(
+function read(
   gateway: Gateway,
   exchange: Exchange,
   body: Buffer,
   isWanted: () => boolean,
-): Promise<Query | undefined> {
+): Query | Promise<Query | undefined> {
   const collects = isNarrowed(gateway, exchange) || "shape";
-  return scanInSlices(body, gateway.queries.grammar, isWanted, collects);
+  const { grammar } = gateway.queries;
+  const refuse = (error: unknown) => countUnread(gateway, exchange, error);
+  if (body.length < LONG_BODY) {
+    try {
+      return scan(body, grammar, collects);
+    } catch (error) {
+      return refuse(error);
+    }
+  }
+  return scanInSlices(body, grammar, isWanted, collects).then((query) => {
+    if (query !== undefined) requireStillGood(gateway, exchange);
+    return query;
+  }, refuse);
 }
 
 /**
- * Consumes the approval and builds the request. It is sent at most once.
+ * Counts a request whose query could not be parsed. A tool call has been counted already.
  *
- * @throws Refusal
+ * @throws `error`, or Refusal `rate_limited`
  */
-async function approvedRequest(
-  gateway: Gateway,
-  exchange: Exchange,
-  routed: RoutedQuery,
-  needed: NeededApproval,
-  { own, approval: id }: AdmitOptions,
-): Promise<UpwardRequest> {
-  const { asked } = routed;
-  const { touched } = await requireApproval(gateway, exchange, { ...asked, needed }, id);
+async function countUnread(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
   requireStillGood(gateway, exchange);
-  // Changes made since the request, including new row filters, were not approved.
-  const judged = judge(gateway, exchange, asked.query);
-  if (judged.approval?.basis !== needed.basis) throw new Refusal("approval_void");
-  const limits = touched === undefined ? judged.limits : [...judged.limits, { touched }];
-  const request = requestFor(gateway, exchange, routed, { ...judged, limits }, own);
-  return { ...request, isRead: false };
-}
-
-interface AdmitOptions {
-  readonly own: OwnHeaders;
-  readonly approval: string | undefined;
+  if (exchange.authenticated.principal === undefined) await countCall(gateway, exchange);
+  throw error;
 }
 
 /**
  * Judges a query, adds the caller's row filters and records it for the audit. A required approval
- * is looked up first.
+ * is looked up first, and consumed.
  *
  * @throws Refusal with the rule that denies it
  */
 function admit(
   gateway: Gateway,
   exchange: Exchange,
-  body: Buffer,
-  query: Query,
-  options: AdmitOptions,
-): UpwardRequest | Promise<UpwardRequest> {
-  const asked = { body, query };
+  asked: Asked,
+  { own, approval: id }: PrepareOptions,
+): PreparedQuery | Promise<PreparedQuery> {
   // A query without a target is refused before it is judged.
-  const queries = gateway.routing.queriesOf(query);
-  const judged = judge(gateway, exchange, query);
+  const queries = gateway.routing.queriesOf(asked.query);
+  const judged = judge(gateway, exchange, asked.query);
   const judgeAgain = () => {
     requireStillGood(gateway, exchange);
-    if (isDeepStrictEqual(judge(gateway, exchange, query), judged)) return;
+    if (isDeepStrictEqual(judge(gateway, exchange, asked.query), judged)) return;
     const detail = "the caller's rights changed while the query waited for a connection";
     throw new Refusal("busy", { detail, retryAfter: 1 });
   };
-  const send = (sent: Asked) => {
-    const routed = { asked, queries, sent, judgeAgain };
-    return judged.approval === undefined
-      ? requestFor(gateway, exchange, routed, judged, options.own)
-      : approvedRequest(gateway, exchange, routed, judged.approval, options);
+  const requestFor = (sent: Asked, { decisions, identity, limits, seesSchema }: Judged) => {
+    exchange.verdict.allow();
+    if (sent !== asked) {
+      exchange.verdict.filters = decisions.flatMap(({ additions = [] }) => additions);
+    }
+    if (limits.length > 0) own[LIMITS_HEADER] = limitsText(limits);
+    if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
+    const isOpForm = gateway.configuration.upstream.query_form === "op";
+    return {
+      ...headed(gateway, exchange, "POST", own, identity),
+      queries,
+      body: isOpForm ? toOpForm(sent.body, sent.query) : sent.body,
+      isRead: isReadOnly(sent.query),
+      judgeAgain,
+    };
   };
-  const sent = withFilters(gateway, asked, judged.decisions);
-  if (!(sent instanceof Promise)) return send(sent);
-  return sent.then((read) => {
-    requireStillGood(gateway, exchange);
-    return send(read);
+  return after(withFilters(gateway, asked, judged.decisions), (sent) => {
+    if (sent !== asked) requireStillGood(gateway, exchange);
+    const needed = judged.approval;
+    if (needed === undefined) return requestFor(sent, judged);
+    return requireApproval(gateway, exchange, { ...asked, needed }, id).then(({ touched }) => {
+      requireStillGood(gateway, exchange);
+      // Changes made since the request, including new row filters, were not approved.
+      const now = judge(gateway, exchange, asked.query);
+      if (now.approval?.basis !== needed.basis) throw new Refusal("approval_void");
+      const limits = touched === undefined ? now.limits : [...now.limits, { touched }];
+      // It is sent at most once.
+      return { ...requestFor(sent, { ...now, limits }), isRead: false };
+    });
   });
 }
 
@@ -617,13 +597,12 @@ function noteReport(
 async function hold(
   gateway: Gateway,
   exchange: Exchange,
-  { queries, trace, ...request }: UpwardRequest,
+  { queries, trace, ...request }: PreparedQuery,
   options: HoldOptions,
 ): Promise<QueryAnswer> {
   const answer = await queries.ask({
     ...request,
     ...options,
-    user: payerOf(exchange),
     hold: (bytes) => gateway.budget.take(exchange, bytes),
   });
   trace?.end(answer.status);
@@ -652,17 +631,12 @@ export async function ask(
   options: HoldOptions,
 ): Promise<QueryAnswer & { readonly filters: readonly string[] }> {
   try {
-    const isLong = body.length >= LONG_BODY;
-    const isWanted = () => !options.signal.aborted;
-    const query = isLong
-      ? await readLongQuery(gateway, exchange, body, isWanted)
-      : readQuery(gateway, exchange, body);
-    if (query === undefined || !isWanted()) throw givenUp();
-    await countQuery(gateway, exchange, query);
     const trace = traceHeaders(exchange.request.headers);
     const own = { "content-type": "application/json", ...trace, ...credentialOf(gateway) };
+    const isWanted = () => !options.signal.aborted;
     const { approval } = options;
-    const request = await admit(gateway, exchange, body, query, { own, approval });
+    const request = await prepare(gateway, exchange, body, { own, approval, isWanted });
+    if (request === undefined) throw givenUp();
     const answer = await hold(gateway, exchange, request, options);
     return { ...answer, filters: exchange.verdict.filters };
   } catch (error) {
@@ -693,67 +667,27 @@ export function askFor(
     ...traceHeaders(exchange.request.headers),
     ...credentialOf(gateway),
   };
-  const { fields, trace } = headed(gateway, exchange, "GET", own, identity);
-  const request = { queries, path, body: noBody, fields, isRead: true, trace };
+  const headers = headed(gateway, exchange, "GET", own, identity);
+  const request = { ...headers, queries, path, body: noBody, isRead: true };
   return hold(gateway, exchange, request, options);
 }
 
-function forward(gateway: Gateway, exchange: Exchange, request: UpwardRequest): void {
-  const sink = new ClientAnswer({
-    response: exchange.response,
-    answerHeaders: commonHeaders(exchange),
-    onHeaders: noteReport(gateway, exchange),
-    fail: (error) => reject(gateway, exchange, error),
-  });
-  request.queries.forward({ ...request, user: payerOf(exchange) }, sink);
-}
-
-function judgeAndForward(
-  gateway: Gateway,
-  exchange: Exchange,
-  body: Buffer,
-  query: Query,
-): Promise<void> | void {
-  const { headers } = exchange.request;
-  const approval = headers[APPROVAL_HEADER]?.toString();
-  const options = { own: queryHeaders(headers, gateway.headers), approval };
-  const admitted = admit(gateway, exchange, body, query, options);
-  if (!(admitted instanceof Promise)) return forward(gateway, exchange, admitted);
-  return admitted.then((request) => forward(gateway, exchange, request));
-}
-
-/**
- * Counts a request whose query could not be parsed.
- *
- * @throws `error`, or Refusal `rate_limited`
- */
-async function countUnread(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
-  requireStillGood(gateway, exchange);
-  await countCall(gateway, exchange);
-  throw error;
-}
-
-async function handleLong(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
-  const isWanted = () => !exchange.response.destroyed;
-  const reading = readLongQuery(gateway, exchange, body, isWanted);
-  const query = await reading.catch((error) => countUnread(gateway, exchange, error));
-  if (query === undefined || !isWanted()) return;
-  requireStillGood(gateway, exchange);
-  await countQuery(gateway, exchange, query);
-  await judgeAndForward(gateway, exchange, body, query);
-}
-
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
-  if (body.length >= LONG_BODY) return handleLong(gateway, exchange, body);
-  let query: Query;
-  try {
-    query = readQuery(gateway, exchange, body);
-  } catch (error) {
-    return countUnread(gateway, exchange, error);
-  }
-  const counting = countQuery(gateway, exchange, query);
-  if (counting === undefined) return judgeAndForward(gateway, exchange, body, query);
-  return counting.then(() => judgeAndForward(gateway, exchange, body, query));
+  const { request, response } = exchange;
+  const options = {
+    own: queryHeaders(request.headers, gateway.headers),
+    approval: request.headers[APPROVAL_HEADER]?.toString(),
+    isWanted: () => !response.destroyed,
+  };
+  return after(prepare(gateway, exchange, body, options), (prepared) => {
+    const sink = new ClientAnswer({
+      response,
+      answerHeaders: commonHeaders(exchange),
+      onHeaders: noteReport(gateway, exchange),
+      fail: (error) => reject(gateway, exchange, error),
+    });
+    prepared?.queries.forward(prepared, sink);
+  });
 }
 
 /** `POST /query`: parses and judges the query, then forwards it byte for byte. */
