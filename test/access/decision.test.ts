@@ -4,6 +4,7 @@ import t from "tap";
 import type { Grant } from "../../src/access/grant.ts";
 import { decideQuery } from "../../src/access/policy.ts";
 import { boundaryName, type Decision, type QueryDecision } from "../../src/access/rights.ts";
+import { caseCount } from "../kit/nightly.ts";
 import { type Choose, seeded } from "./decision-choices.ts";
 import { type Asked, askedOf, scanned } from "./decision-queries.ts";
 import { opinionsOn } from "./decision-reference.ts";
@@ -37,10 +38,13 @@ function disagreement(world: World, asked: Asked, decision: QueryDecision): stri
   return decision.reason === expected ? undefined : `${decision.reason}, not ${expected}`;
 }
 
-t.test("a second reading of the contract agrees on 100,000 cases", async (t) => {
+const CASES = caseCount(10_000, 100_000);
+const PROPERTY_RUNS = caseCount(1000, 8000);
+
+t.test(`a second reading of the contract agrees on ${CASES} cases`, async (t) => {
   const outcomes = new Map<string, number>();
   let judged = 0;
-  for (let seed = 0; judged < 100_000; seed++) {
+  for (let seed = 0; judged < CASES; seed++) {
     const choose = seeded(seed);
     const world = worldOf(choose);
     const snapshot = snapshotOf(world);
@@ -63,8 +67,8 @@ t.test("a second reading of the contract agrees on 100,000 cases", async (t) => 
     }
   }
   t.comment([...outcomes].map(([reason, count]) => `${reason} ${count}`).join(", "));
-  t.ok((outcomes.get("allowed") ?? 0) > 10_000, "many are allowed");
-  const met = [...outcomes.keys()].filter((reason) => (outcomes.get(reason) ?? 0) > 50);
+  t.ok((outcomes.get("allowed") ?? 0) > CASES / 10, "many are allowed");
+  const met = [...outcomes.keys()].filter((reason) => (outcomes.get(reason) ?? 0) > CASES / 2000);
   t.strictSame(met.sort(), [...reasons].sort(), "and every rule is met, again and again");
 });
 
@@ -130,7 +134,7 @@ t.test("narrowing an entry never allows more", async () => {
         if (after?.allowed !== false) throw new Error(`allowed by ${narrow}`);
       }
     }),
-    { numRuns: 8000 },
+    { numRuns: PROPERTY_RUNS },
   );
 });
 
@@ -143,7 +147,7 @@ t.test("adding a boundary never allows more", async () => {
       const after = decideOn({ ...world, boundaries: [boundary, ...world.boundaries] }, asked);
       if (after?.allowed !== false) throw new Error(`allowed by ${JSON.stringify(boundary)}`);
     }),
-    { numRuns: 8000 },
+    { numRuns: PROPERTY_RUNS },
   );
 });
 
@@ -158,7 +162,7 @@ t.test("the order of entries never matters", async () => {
       if (before === undefined || after === undefined) return;
       assert.deepEqual(gist(after), gist(before));
     }),
-    { numRuns: 8000 },
+    { numRuns: PROPERTY_RUNS },
   );
 });
 
@@ -205,6 +209,6 @@ t.test("each refusal names a rule without which it would be another decision", a
       if (message !== undefined)
         assert.match(message, /^[A-Z].{10,}/, "a sentence says what to do");
     }),
-    { numRuns: 8000 },
+    { numRuns: PROPERTY_RUNS },
   );
 });

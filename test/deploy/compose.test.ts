@@ -8,6 +8,7 @@ import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { temporaryHome } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { runCommand, Service } from "../kit/process.ts";
 import { makeRole, runSqlFile } from "../store/role.ts";
 import { deployed, deployedPath, fill } from "./programs.ts";
@@ -117,7 +118,7 @@ t.test("gateway and engine work together over PostgreSQL as they are told to", a
   t.pass("ready");
 });
 
-t.test("replicas work together over PostgreSQL as they are told to", async (t) => {
+t.test("replicas work together over PostgreSQL as they are told to", nightly, async (t) => {
   const { compose: replicas, text } = read("replicas/compose.yaml");
   const toml = deployed("replicas/gateway.toml");
   const balancer = deployed("replicas/haproxy.cfg");

@@ -9,6 +9,7 @@ import { startPostgres } from "../engine/postgres/server.ts";
 import { ask } from "../kit/client.ts";
 import { freePort } from "../kit/free-port.ts";
 import { temporaryHome } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { runCommand, Service } from "../kit/process.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -117,7 +118,7 @@ async function layOut(t: Test, upstream: string, http: number, metrics: number) 
   return { home, place };
 }
 
-t.test("a pod's commands serve what the manifests give them", async (t) => {
+t.test("a pod's commands serve what the manifests give them", nightly, async (t) => {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
   const [http, metrics] = [await freePort(), await freePort()];

@@ -1,4 +1,5 @@
 import t from "tap";
+import { nightly } from "../kit/nightly.ts";
 import { Fleet, SteadyLoad } from "./fleet.ts";
 import { findProgram } from "./programs.ts";
 
@@ -8,7 +9,7 @@ const ROUNDS = Number(process.env.ROUNDS ?? 1);
 const haproxy = findProgram("haproxy");
 
 if (haproxy !== undefined) {
-  t.test("replicas restarted one after the other fail no request", async (t) => {
+  t.test("replicas restarted one after the other fail no request", nightly, async (t) => {
     const fleet = await Fleet.start(t, haproxy);
     const load = new SteadyLoad(fleet.client);
     for (let round = 0; round < ROUNDS; round++) {

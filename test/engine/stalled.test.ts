@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
+import { nightly } from "../kit/nightly.ts";
 import { childrenOf } from "../kit/process-info.ts";
 import {
   createTable,
@@ -98,12 +99,16 @@ async function endHalfway(t: Test, limit: number): Promise<boolean> {
   return isWritten;
 }
 
-t.test("a Batch that is ended when half of it is on the disk leaves nothing of it", async (t) => {
-  let isWritten = false;
-  // On a slow machine the rows alone may take longer than the first of these.
-  for (const limit of [4000, 16_000, 48_000]) isWritten ||= await endHalfway(t, limit);
-  t.ok(isWritten, "both databases have a journal to play back");
-});
+t.test(
+  "a Batch that is ended when half of it is on the disk leaves nothing of it",
+  nightly,
+  async (t) => {
+    let isWritten = false;
+    // On a slow machine the rows alone may take longer than the first of these.
+    for (const limit of [4000, 16_000, 48_000]) isWritten ||= await endHalfway(t, limit);
+    t.ok(isWritten, "both databases have a journal to play back");
+  },
+);
 
 t.test("a database that was dropped and made again is new to every worker", async (t) => {
   const { ask } = await freshEngine(t);
@@ -121,24 +126,28 @@ t.test("a database that was dropped and made again is new to every worker", asyn
   for (const answer of await readTogether()) t.equal(answer.body.code, "table_not_found");
 });
 
-t.test("a SQLite process that hangs fails the health check and is replaced in time", async (t) => {
-  const { ask, engine } = await freshEngine(t);
-  await ask(createTable("rows", { id: "int" }));
-  const health = () => request(engine.address, { path: "/healthz" });
-  const [worker = 0] = childrenOf(process.pid);
-  const stoppedAt = performance.now();
-  process.kill(worker, "SIGSTOP");
-  const reading = ask(selectAll("rows"));
-  await eventually("it is told", async () => {
-    const { status, body } = await health();
-    return status === 503 && body.code === "database_unavailable";
-  });
-  t.match(await reading, { status: 502, body: { code: "upstream_broken" } });
-  t.ok(performance.now() - stoppedAt < 10_000, "within ten seconds");
-  t.match(await ask(selectAll("rows")), { status: 200 });
-  t.match(await health(), { status: 200 });
-  t.notOk(childrenOf(process.pid).includes(worker));
-});
+t.test(
+  "a SQLite process that hangs fails the health check and is replaced in time",
+  nightly,
+  async (t) => {
+    const { ask, engine } = await freshEngine(t);
+    await ask(createTable("rows", { id: "int" }));
+    const health = () => request(engine.address, { path: "/healthz" });
+    const [worker = 0] = childrenOf(process.pid);
+    const stoppedAt = performance.now();
+    process.kill(worker, "SIGSTOP");
+    const reading = ask(selectAll("rows"));
+    await eventually("it is told", async () => {
+      const { status, body } = await health();
+      return status === 503 && body.code === "database_unavailable";
+    });
+    t.match(await reading, { status: 502, body: { code: "upstream_broken" } });
+    t.ok(performance.now() - stoppedAt < 10_000, "within ten seconds");
+    t.match(await ask(selectAll("rows")), { status: 200 });
+    t.match(await health(), { status: 200 });
+    t.notOk(childrenOf(process.pid).includes(worker));
+  },
+);
 
 /** SQLite's "pending" byte, which a commit locks while it waits for readers. */
 const PENDING = 0x4000_0000;
@@ -179,7 +188,7 @@ t.test("the end of a SQLite process makes the outcome of a commit unknown", asyn
   }
 });
 
-t.test("a time limit that is reached in a commit of SQLite is told as such", async (t) => {
+t.test("a time limit that is reached in a commit of SQLite is told as such", nightly, async (t) => {
   const { ask, signalInCommit } = await heldCommits(t, 3000);
   const changing = ask(insert("b", [{ key: -1 }]));
   await signalInCommit("SIGSTOP");

@@ -3,6 +3,7 @@ import { deepStrictEqual } from "node:assert";
 import fc from "fast-check";
 import type { Test } from "tap";
 import type { Answer } from "../kit/gateway.ts";
+import { caseCount } from "../kit/nightly.ts";
 import { type Ask, entry, type Kind, overEachSite, type Site, type Sql } from "./kit.ts";
 import { DATABASE } from "./leak-conditions.ts";
 import { curiousQuery } from "./leak-queries.ts";
@@ -10,7 +11,11 @@ import { curiousQuery } from "./leak-queries.ts";
 const databases = ["db-a", "db-b"] as const;
 type Database = (typeof databases)[number];
 
-const runs: Record<Kind["name"], number> = { SQLite: 600, PostgreSQL: 150, MariaDB: 150 };
+const runs: Record<Kind["name"], number> = {
+  SQLite: caseCount(150, 600),
+  PostgreSQL: caseCount(50, 150),
+  MariaDB: caseCount(50, 150),
+};
 
 const id = { name: "id", type: "int", primary_key: true };
 const tenant = { name: "tenant", type: "text" };

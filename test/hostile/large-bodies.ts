@@ -2,6 +2,7 @@
 import type { Test } from "tap";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { longestTurn, measuredEnvironment } from "../kit/loop-time.ts";
+import { sampled } from "../kit/nightly.ts";
 import { postHeaders, statelessCall } from "../mcp/messages.ts";
 import { Witness } from "./witness.ts";
 
@@ -170,7 +171,7 @@ export async function checkEach(
 ): Promise<void> {
   await warmUp(gateway, token);
   const headers = { ...postHeaders, authorization: `Bearer ${token}` };
-  for (const { name, body } of bodies) {
+  for (const { name, body } of sampled(bodies)) {
     let turn = Number.POSITIVE_INFINITY;
     for (let tries = 0; turn >= LONGEST_TURN && tries < TRIES; tries++) {
       await longestTurn(gateway.home);

@@ -8,6 +8,7 @@ import { startService } from "../engine/postgres/service.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { fetchMetrics } from "../observe/exposition.ts";
 
 const select = { Select: { database: "main", from: "t", columns: ["*"] } };
@@ -70,7 +71,7 @@ t.test("readiness and metrics follow PostgreSQL behind the engine", async (t) =>
   await sees("it goes on", 200);
 });
 
-t.test("and MySQL", async (t) => {
+t.test("and MySQL", nightly, async (t) => {
   const server = await startMysql(t);
   const { address } = await startService(t, server.url);
   const { sees } = await scene(t, address);

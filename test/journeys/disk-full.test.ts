@@ -6,6 +6,7 @@ import t, { type Test } from "tap";
 import { checkRefusal } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 import { childrenOf } from "../kit/process-info.ts";
 import { obtainTokens } from "../oauth/flow.ts";
@@ -29,11 +30,13 @@ function fill({ service }: TestGateway, bytes: number | "unlimited" = 0): void {
   for (const pid of familyOf(service.child.pid ?? 0)) limitFiles(pid, bytes);
 }
 
-/** The content of every file under a directory but those that SQLite keeps for itself. */
+/** The content of every file under a directory, except SQLite's own and the one of last logins. */
 function contents(directory: string): Record<string, string> {
   const names = fs.readdirSync(directory, { recursive: true, encoding: "utf8" });
   const files = names.filter((name) => fs.statSync(path.join(directory, name)).isFile());
-  const kept = files.filter((name) => !/(\.sqlite|-journal|-wal|-shm|\.lock|\.db)/.test(name));
+  const kept = files.filter(
+    (name) => !/(\.sqlite|-journal|-wal|-shm|\.lock|\.db|activity\.)/.test(name),
+  );
   return Object.fromEntries(
     kept.map((name) => [name, fs.readFileSync(path.join(directory, name), "utf8")]),
   );
@@ -103,7 +106,7 @@ t.test("the embedded database refuses what it cannot store, and still reads", as
   t.equal((await gateway.query(insert, token)).status, 200, "with room it goes on");
 });
 
-t.test("the embedded engine starts on a full disk, and reads", async (t) => {
+t.test("the embedded engine starts on a full disk, and reads", nightly, async (t) => {
   const { gateway, token, root } = await scene(t);
   const columns = [{ name: "text", type: "text" }];
   const table = { database: "main", table: "notes" };
@@ -174,28 +177,34 @@ t.test("a revocation is refused whole, and the token goes on working", async (t)
   t.equal((await gateway.send("DELETE", "/api/users/alice/tokens", {}, root)).status, 200);
 });
 
-t.test("an audit that cannot be written goes to the log, and on in the file later", async (t) => {
-  const { gateway } = await scene(t, '[audit]\nfile = "audit.log"\n');
-  const file = path.join(gateway.home, "audit.log");
-  const holds = (route: string) => fs.readFileSync(file, "utf8").includes(route);
-  const isLogged = (route: string) => gateway.service.log.some((line) => line.path === route);
-  await gateway.request("/api/users");
-  await eventually("it is in the file", () => holds("/api/users"));
-  t.notOk(isLogged("/api/users"));
+t.test(
+  "an audit that cannot be written goes to the log, and on in the file later",
+  nightly,
+  async (t) => {
+    const { gateway } = await scene(t, '[audit]\nfile = "audit.log"\n');
+    const file = path.join(gateway.home, "audit.log");
+    const holds = (route: string) => fs.readFileSync(file, "utf8").includes(route);
+    const isLogged = (route: string) => gateway.service.log.some((line) => line.path === route);
+    await gateway.request("/api/users");
+    await eventually("it is in the file", () => holds("/api/users"));
+    t.notOk(isLogged("/api/users"));
 
-  fill(gateway);
-  t.equal((await gateway.request("/api/me")).status, 401);
-  await gateway.service.logged(({ msg }) => String(msg).startsWith("the audit cannot be written"));
-  t.equal((await gateway.request("/api/access")).status, 401);
-  await eventually("it is in the log", () => isLogged("/api/access"));
-  fill(gateway, "unlimited");
-  await gateway.request("/logout", { method: "POST" });
-  await eventually("the file goes on", () => holds("/logout"));
-  t.ok(holds("/api/me") && holds("/api/access"), "with what was kept meanwhile");
-  for (const line of fs.readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
-});
+    fill(gateway);
+    t.equal((await gateway.request("/api/me")).status, 401);
+    await gateway.service.logged(({ msg }) =>
+      String(msg).startsWith("the audit cannot be written"),
+    );
+    t.equal((await gateway.request("/api/access")).status, 401);
+    await eventually("it is in the log", () => isLogged("/api/access"));
+    fill(gateway, "unlimited");
+    await gateway.request("/logout", { method: "POST" });
+    await eventually("the file goes on", () => holds("/logout"));
+    t.ok(holds("/api/me") && holds("/api/access"), "with what was kept meanwhile");
+    for (const line of fs.readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
+  },
+);
 
-t.test("a full disk under the audit holds up neither requests nor the end", async (t) => {
+t.test("a full disk under the audit holds up neither requests nor the end", nightly, async (t) => {
   const { gateway, token } = await scene(t, '[audit]\nfile = "/dev/full"\n');
   const headers = { authorization: `Bearer ${token}` };
   for (let at = 0; at < 20; at++) {
@@ -204,7 +213,7 @@ t.test("a full disk under the audit holds up neither requests nor the end", asyn
   t.equal(await gateway.service.stop(), 0);
 });
 
-t.test("an audit file that cannot be opened stops the start in a sentence", async (t) => {
+t.test("an audit file that cannot be opened stops the start in a sentence", nightly, async (t) => {
   const home = temporaryHome(t);
   const config = path.join(home, "gateway.toml");
   fs.writeFileSync(config, '[audit]\nfile = "missing/audit.log"\n');
@@ -215,7 +224,7 @@ t.test("an audit file that cannot be opened stops the start in a sentence", asyn
   t.notMatch(stderr, /at .*\.ts:/, "without a stack");
 });
 
-t.test("commands say so, write nothing, and exit 1", async (t) => {
+t.test("commands say so, write nothing, and exit 1", nightly, async (t) => {
   const { gateway } = shared;
   const before = contents(gateway.home);
   const commands = [
@@ -234,14 +243,18 @@ t.test("commands say so, write nothing, and exit 1", async (t) => {
   t.strictSame(contents(gateway.home), before);
 });
 
-t.test("a first start that cannot write leaves nothing that a second one trips over", async (t) => {
-  const base = temporaryHome(t);
-  const home = path.join(base, "other");
-  const env = { GATEHOUSE_HOME: home, GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
-  const { code, stderr } = await runCommand(base, ["serve", "--port", "0"], { env, through });
-  t.equal(code, 1);
-  t.match(stderr, /^gatehouse: .+/);
-  t.notOk(fs.existsSync(path.join(home, "access_control.toml")));
-  const again = await startGateway(t, { home });
-  t.ok(await again.login());
-});
+t.test(
+  "a first start that cannot write leaves nothing that a second one trips over",
+  nightly,
+  async (t) => {
+    const base = temporaryHome(t);
+    const home = path.join(base, "other");
+    const env = { GATEHOUSE_HOME: home, GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
+    const { code, stderr } = await runCommand(base, ["serve", "--port", "0"], { env, through });
+    t.equal(code, 1);
+    t.match(stderr, /^gatehouse: .+/);
+    t.notOk(fs.existsSync(path.join(home, "access_control.toml")));
+    const again = await startGateway(t, { home });
+    t.ok(await again.login());
+  },
+);

@@ -5,6 +5,7 @@ import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway, TestGateway } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { Service } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { askUntilRefused } from "./load.ts";
@@ -39,27 +40,36 @@ async function untilHealthy({ url }: TestGateway): Promise<void> {
 }
 
 for (const count of [1, 4]) {
-  t.test(`SIGHUP during a start ends nothing and is obeyed, with ${count} to serve`, async (t) => {
-    const { gateway } = await scene(t, count);
-    const audit = path.join(gateway.home, "audit.log");
-    await untilHealthy(gateway);
-    renameSync(audit, `${audit}.1`);
-    gateway.service.child.kill("SIGHUP");
-    await gateway.service.logged(({ msg }) => String(msg).startsWith("listening on"));
-    await eventually("the audit goes on in a new file", () => existsSync(audit));
-    t.equal((await gateway.request("/healthz")).status, 200);
-    t.equal(await gateway.service.stop(), 0);
-  });
+  const options = count === 1 ? {} : nightly;
+  t.test(
+    `SIGHUP during a start ends nothing and is obeyed, with ${count} to serve`,
+    options,
+    async (t) => {
+      const { gateway } = await scene(t, count);
+      const audit = path.join(gateway.home, "audit.log");
+      await untilHealthy(gateway);
+      renameSync(audit, `${audit}.1`);
+      gateway.service.child.kill("SIGHUP");
+      await gateway.service.logged(({ msg }) => String(msg).startsWith("listening on"));
+      await eventually("the audit goes on in a new file", () => existsSync(audit));
+      t.equal((await gateway.request("/healthz")).status, 200);
+      t.equal(await gateway.service.stop(), 0);
+    },
+  );
 
-  t.test(`SIGTERM during a start drains once that is done, with ${count} to serve`, async (t) => {
-    const { gateway, token } = await scene(t, count);
-    await untilHealthy(gateway);
-    const clients = Array.from({ length: 8 }, () => askUntilRefused(gateway, token));
-    const before = upstream.received.length;
-    await eventually("they are at it", () => upstream.received.length > before);
-    t.equal(await gateway.service.stop(), 0);
-    t.strictSame((await Promise.all(clients)).flat(), [], "every query was answered");
-  });
+  t.test(
+    `SIGTERM during a start drains once that is done, with ${count} to serve`,
+    options,
+    async (t) => {
+      const { gateway, token } = await scene(t, count);
+      await untilHealthy(gateway);
+      const clients = Array.from({ length: 8 }, () => askUntilRefused(gateway, token));
+      const before = upstream.received.length;
+      await eventually("they are at it", () => upstream.received.length > before);
+      t.equal(await gateway.service.stop(), 0);
+      t.strictSame((await Promise.all(clients)).flat(), [], "every query was answered");
+    },
+  );
 }
 
 t.test("SIGHUP while the command is still being loaded ends nothing", async (t) => {
@@ -78,7 +88,7 @@ t.test("SIGHUP while the command is still being loaded ends nothing", async (t) 
   t.equal(await service.stop(), 0);
 });
 
-t.test("a signal to the whole group during a start ends nothing", async (t) => {
+t.test("a signal to the whole group during a start ends nothing", nightly, async (t) => {
   // The first three workers are hit before anything of theirs is loaded: two, and one in the place of one.
   const signalling = (home: string) => `import { mkdirSync } from "node:fs";
     for (let at = 1; at <= 3 && process.argv[1].includes("workers/program"); at++) {

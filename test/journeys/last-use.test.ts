@@ -4,6 +4,7 @@ import t from "tap";
 import { openSetting, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 
 /** What `user list` says of a user. */
@@ -16,7 +17,8 @@ async function listed(home: string, name: string): Promise<Record<string, unknow
 const isNow = (moment: unknown) => Math.abs(Date.parse(String(moment)) - Date.now()) < 60_000;
 
 for (const workers of [1, 2]) {
-  t.test(`user list says who was last there, with ${workers} workers`, async (t) => {
+  const options = workers === 1 ? nightly : {};
+  t.test(`user list says who was last there, with ${workers} workers`, options, async (t) => {
     const home = temporaryHome(t);
     const options = { home, config: `[server]\nworkers = ${workers}\n` };
     const { gateway } = await openSetting(t, options);

@@ -5,6 +5,7 @@ import { StreamableHTTPClientTransport as EarlierTransport } from "@modelcontext
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { REDIRECT } from "../oauth/kit.ts";
 import { Notebook } from "../oauth/notebook.ts";
@@ -63,7 +64,8 @@ function refreshesOf({ service }: TestGateway): number {
 }
 
 for (const workers of [1, 3]) {
-  t.test(`calls at one moment refresh each, over ${workers} workers`, async (t) => {
+  const options = workers === 1 ? {} : nightly;
+  t.test(`calls at one moment refresh each, over ${workers} workers`, options, async (t) => {
     const home = await staffedHome(t, ["root * Owner", "alice main ReadOnly"]);
     const gateway = await startGateway(t, { home, ...servedBy(workers) });
     for (const [name, connect] of Object.entries(clients)) {

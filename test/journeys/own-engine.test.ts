@@ -6,6 +6,7 @@ import { startMysql } from "../engine/mysql/server.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
 
@@ -69,7 +70,7 @@ t.test("a URL of PostgreSQL makes the gateway start the engine itself", async (t
   await live(t, `postgres://app:hunter2@127.0.0.1:${server.port}/postgres`, "hunter2");
 });
 
-t.test("and one of MySQL", async (t) => {
+t.test("and one of MySQL", nightly, async (t) => {
   const server = await startMysql(t);
   await server.sql("create user app identified by 'hunter2'", "grant all on *.* to app");
   const url = `mysql://app:hunter2@127.0.0.1:${server.port}/`;
@@ -126,7 +127,7 @@ t.test("a database that refuses the engine ends the start, and says why", async 
   t.notMatch(stdout + stderr, /wrong-one/);
 });
 
-t.test("a stopped engine is down at once, and replaced after a while", async (t) => {
+t.test("a stopped engine is down at once, and replaced after a while", nightly, async (t) => {
   const gateway = await startGateway(t);
   const token = await gateway.login();
   t.equal((await gateway.query({ CreateTable: { ...table, columns } }, token)).status, 200);
@@ -140,7 +141,7 @@ t.test("a stopped engine is down at once, and replaced after a while", async (t)
   t.notOk(isAlive(engine));
 });
 
-t.test("an engine whose socket is deleted listens anew", async (t) => {
+t.test("an engine whose socket is deleted listens anew", nightly, async (t) => {
   const gateway = await startGateway(t);
   const token = await gateway.login();
   t.equal((await gateway.query({ CreateTable: { ...table, columns } }, token)).status, 200);
@@ -155,6 +156,7 @@ t.test("an engine whose socket is deleted listens anew", async (t) => {
 
 t.test(
   "a configuration that is broken meanwhile keeps no engine from starting again",
+  nightly,
   async (t) => {
     const gateway = await startGateway(t);
     const token = await gateway.login();

@@ -4,6 +4,7 @@ import { grantOn, isAdministrator, type Snapshot } from "../../src/access/snapsh
 import { changeAccessFile } from "../../src/access/write.ts";
 import { accessFile, grant, refusedBy, user } from "../access/kit.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
+import { caseCount } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 import {
   insertRefusal,
@@ -41,7 +42,7 @@ function oust(way: number, gateway: TestGateway, token: string, name: string): P
 t.test("two administrators who oust each other leave one", async (t) => {
   const { gateway } = await openStaffed(t, ["ann * Owner", "ben * Owner"]);
   const text = textOf(gateway);
-  for (let round = 0; round < 20; round++) {
+  for (let round = 0; round < caseCount(4, 20); round++) {
     const [ann, ben] = [await tokenOf(gateway, "ann"), await tokenOf(gateway, "ben")];
     const answers = await Promise.all([
       oust(round, gateway, ann, "ben"),
@@ -58,7 +59,7 @@ t.test("two administrators who give up at one moment leave one", async (t) => {
   const { gateway } = await openStaffed(t, ["ann * Owner", "ben * Owner"]);
   const text = textOf(gateway);
   const [ann, ben] = [await tokenOf(gateway, "ann"), await tokenOf(gateway, "ben")];
-  for (let round = 0; round < 10; round++) {
+  for (let round = 0; round < caseCount(4, 10); round++) {
     const answers = await Promise.all([
       gateway.send("DELETE", "/api/access/ann/*", undefined, ann),
       gateway.send("DELETE", "/api/access/ben/*", undefined, ben),
@@ -149,7 +150,7 @@ t.test("a name made again at the moment of its removal has a new holder", async 
   const root = await tokenOf(gateway, "root");
   const account = { username: "bob", password: passwordOf("bob"), role: "ReadWrite" };
   const make = () => gateway.send("POST", "/api/users", account, root);
-  for (let round = 0; round < 8; round++) {
+  for (let round = 0; round < caseCount(3, 8); round++) {
     const earlier = await tokenOf(gateway, "bob");
     const [removed, made] = await Promise.all([
       gateway.send("DELETE", "/api/users/bob", undefined, root),

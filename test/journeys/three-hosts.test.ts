@@ -7,6 +7,7 @@ import { startPostgres } from "../engine/postgres/server.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { ADMIN_PASSWORD, temporaryHome, writeConfiguration } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { cleanEnvironment, gatehouseCommand, projectRoot } from "../kit/process.ts";
 import { isAlive } from "../kit/process-info.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
@@ -33,7 +34,7 @@ stop) kill "$(cat pid)"; while kill -0 "$(cat pid)" 2>/dev/null; do sleep 0.05; 
 esac`,
 };
 
-t.test("ten commands lead from one host to three, and nobody is logged out", async (t) => {
+t.test("ten commands lead from one host to three, and nobody is logged out", nightly, async (t) => {
   t.equal(commands.length, 10);
   const root = temporaryHome(t);
   const upstream = await new RecordingUpstream().listen();

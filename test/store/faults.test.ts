@@ -3,6 +3,7 @@ import { sharedServer } from "../engine/postgres/kit.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { Wire } from "./faults/wire.ts";
 import { insert, makeStore, type TestStore, untilDeciding } from "./kit.ts";
 
@@ -42,26 +43,30 @@ t.test("a replica that is cut off from the store decides nothing by an older sta
   t.equal((await far.query(insert, token)).status, 403);
 });
 
-t.test("a replica that was paused past its lease decides nothing by an older state", async (t) => {
-  const store = await makeStore(t, { maxStaleness }, await sharedServer());
-  const wire = await Wire.to(t, store.server.port);
-  const [one, two] = [await store.replica(), await store.replica(behind(wire, store))];
-  const admin = await one.login();
-  await one.send("POST", "/api/users", alice, admin);
-  const token = await two.login("alice", "alice password");
-  t.equal((await two.query(insert, token)).status, 200);
+t.test(
+  "a replica that was paused past its lease decides nothing by an older state",
+  nightly,
+  async (t) => {
+    const store = await makeStore(t, { maxStaleness }, await sharedServer());
+    const wire = await Wire.to(t, store.server.port);
+    const [one, two] = [await store.replica(), await store.replica(behind(wire, store))];
+    const admin = await one.login();
+    await one.send("POST", "/api/users", alice, admin);
+    const token = await two.login("alice", "alice password");
+    t.equal((await two.query(insert, token)).status, 200);
 
-  two.service.child.kill("SIGSTOP");
-  // When it wakes up it has nobody to ask, and no more than its clocks to tell that it slept.
-  wire.cut();
-  t.equal((await one.send("PUT", grant, { role: "ReadOnly" }, admin)).status, 200);
-  const asked = queryInsert(two, token);
-  two.service.child.kill("SIGCONT");
-  t.equal(await asked, 503);
-  wire.mend();
-  await untilDeciding(two);
-  t.equal(await queryInsert(two, token), 403);
-});
+    two.service.child.kill("SIGSTOP");
+    // When it wakes up it has nobody to ask, and no more than its clocks to tell that it slept.
+    wire.cut();
+    t.equal((await one.send("PUT", grant, { role: "ReadOnly" }, admin)).status, 200);
+    const asked = queryInsert(two, token);
+    two.service.child.kill("SIGCONT");
+    t.equal(await asked, 503);
+    wire.mend();
+    await untilDeciding(two);
+    t.equal(await queryInsert(two, token), 403);
+  },
+);
 
 /** Where a replica behind a wire finds the store. */
 function behind(wire: Wire, { url, server }: TestStore): string {
@@ -74,6 +79,7 @@ async function queryInsert(gateway: TestGateway, token: string): Promise<number>
 
 t.test(
   "without the store queries and logins go on for a while, changes are refused at once",
+  nightly,
   async (t) => {
     const server = await startPostgres(t);
     const store = await makeStore(t, { maxStaleness: 4 }, server);
@@ -115,6 +121,7 @@ t.test(
 
 t.test(
   "a store that has lost what was applied, or that is too new, counts as out of reach",
+  nightly,
   async (t) => {
     const store = await makeStore(t, { maxStaleness }, await sharedServer());
     const one = await store.replica();

@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { text } from "node:stream/consumers";
 import t from "tap";
+import { nightly } from "../kit/nightly.ts";
 import { nodeCommand } from "../kit/node.ts";
 
 /** Runs schedules of faults as an operator of `bench/` would, in a process of its own. */
@@ -15,6 +16,7 @@ async function runSchedules(flags: string[]): Promise<{ code: number | null; out
 
 t.test(
   "while replicas, networks and the store fail, one history explains all answers",
+  nightly,
   async (t) => {
     const flags = ["--schedules", "3", "--seed", "16"];
     const { code, output } = await runSchedules(flags);

@@ -12,13 +12,16 @@ import { sharedServer } from "../engine/postgres/kit.ts";
 import { send } from "../journeys/mcp.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
+import { caseCount } from "../kit/nightly.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { authorize, obtainTokens } from "../oauth/flow.ts";
 import { postForm } from "../oauth/kit.ts";
 import { openOperator } from "./own-replica.ts";
 import { addUser, openReplicated } from "./round-robin.ts";
 
-const { values } = parseArgs({ options: { times: { type: "string", default: "200" } } });
+const { values } = parseArgs({
+  options: { times: { type: "string", default: String(caseCount(24, 200)) } },
+});
 const times = Number(values.times);
 /** Races at one time. */
 const LANES = 16;

@@ -4,6 +4,7 @@ import { findProgram } from "../deploy/programs.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 import { makeStore, queryStatus } from "./kit.ts";
 import { makeLaterVersion } from "./versions.ts";
@@ -54,7 +55,7 @@ t.test("a replica that meets a form of the log beyond its own decides nothing mo
 const haproxy = findProgram("haproxy");
 
 if (haproxy !== undefined) {
-  t.test("replicas of two versions serve side by side while one takes over", async (t) => {
+  t.test("replicas of two versions serve side by side while one takes over", nightly, async (t) => {
     const fleet = await Fleet.start(t, haproxy);
     const { store, client } = fleet;
     const later = makeLaterVersion(t);

@@ -39,7 +39,9 @@ export async function killReplicas(
   const store = await makeStore(t, { maxStaleness: 2 });
   const replicas: TestGateway[] = [];
   for (let pair = 0; pair < PAIRS; pair++) {
-    replicas.push(await store.replica(), await store.replica());
+    for (let own = 0; own < 2; own++) {
+      replicas.push(await startedAtLast(() => store.replica()));
+    }
   }
   const [first] = replicas;
   if (first === undefined) throw new Error("no replica");
