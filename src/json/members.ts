@@ -1,11 +1,5 @@
 import type { Steps } from "../cooperative-scheduling.ts";
-import {
-  ObjectKeys,
-  type ReadMember,
-  requireEnd,
-  requireUtf8,
-  skipUniqueKeys,
-} from "./document.ts";
+import { ObjectKeys, requireEnd, requireUtf8, skipUniqueKeys } from "./document.ts";
 import { JsonFault } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
 
@@ -16,15 +10,9 @@ const BYTES_PER_STEP = 32 * 1024;
 
 export type VisitMember = (key: string, value: Buffer) => void;
 
-const skipJudged: ReadMember = (reader) => reader.skipValue();
-
-/** @param keys the keys of the object, or undefined if they were checked already */
-function* visitAll(
-  reader: JsonReader,
-  keys: ObjectKeys | undefined,
-  visit: VisitMember,
-  read: ReadMember,
-): Steps<void> {
+/** @param areJudged true if keys and values were checked already */
+function* visitAll(reader: JsonReader, visit: VisitMember, areJudged: boolean): Steps<void> {
+  const keys = areJudged ? undefined : new ObjectKeys(reader);
   for (let more = reader.openObject(); more; more = reader.nextMember()) {
     const keyStart = reader.position;
     const key = reader.readKey();
@@ -32,7 +20,7 @@ function* visitAll(
       throw new JsonFault("duplicate_key", "a key is given twice", keyStart);
     }
     const start = reader.position;
-    const rest = read(reader, key) ?? reader.pause();
+    const rest = (areJudged ? reader.skipValue() : skipUniqueKeys(reader)) ?? reader.pause();
     if (rest !== undefined) yield* rest;
     visit(key.toString(), reader.bytes.subarray(start, reader.position));
   }
@@ -50,29 +38,19 @@ function readerOf(bytes: Buffer): JsonReader {
  *
  * @throws JsonFault for invalid UTF-8, a byte-order mark, anything but one object, a duplicate key
  *   at any depth, a lone surrogate, and nesting over 64
- * @param read reads the values, and must be as strict
  */
-export function* visitMembers(
-  bytes: Buffer,
-  visit: VisitMember,
-  read: ReadMember = skipUniqueKeys,
-): Steps<void> {
+export function* visitMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
   requireUtf8(bytes);
   const reader = readerOf(bytes);
-  yield* visitObject(reader, visit, read);
+  yield* visitAll(reader, visit, false);
   requireEnd(reader);
-}
-
-/** As `visitMembers`, for the object at the reader's position. */
-export function visitObject(reader: JsonReader, visit: VisitMember, read: ReadMember): Steps<void> {
-  return visitAll(reader, new ObjectKeys(reader), visit, read);
 }
 
 /**
  * As `visitMembers` but faster, for an object inside one that `visitMembers` has already checked.
  */
 export function* visitJudgedMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
-  yield* visitAll(readerOf(bytes), undefined, visit, skipJudged);
+  yield* visitAll(readerOf(bytes), visit, true);
 }
 
 /** @throws JsonFault as `visitMembers` does */

@@ -4,7 +4,7 @@ import {
   inputRequired,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { keepSpelling } from "../json/document.ts";
+import { keepSpelling, parseExactly } from "../json/document.ts";
 import { batchKey } from "../query/grammar.ts";
 import type { Level } from "../query/kind.ts";
 import { isOperationName } from "../query/operations.ts";
@@ -355,7 +355,7 @@ function keepDigits(key: string, value: unknown, context?: { readonly source?: s
 /** The members of a JSON object. None if the text is anything else. */
 function contentOf(text: string): Content {
   try {
-    const value: unknown = JSON.parse(text, keepDigits);
+    const value = parseExactly(text, keepDigits);
     return isContent(value) ? value : {};
   } catch {
     return {};

@@ -1,10 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { runCooperatively, type Steps } from "../../cooperative-scheduling.ts";
-import { ByteText } from "../../json/bytes.ts";
-import { type ReadMember, skipArray, skipObject, skipUniqueKeys } from "../../json/document.ts";
-import { visitMembers, visitObject, writeMembers } from "../../json/members.ts";
-import type { JsonReader } from "../../json/reader.ts";
-import { andThen, type Rest } from "../../json/rest.ts";
+import { parseExactly, requireOneReading } from "../../json/document.ts";
 import { memoizeLast } from "../../memoize.ts";
 import type { UpwardRequest } from "../../observe/request-trace.ts";
 import { Refusal } from "../../refusal.ts";
@@ -33,85 +28,32 @@ const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
 const nothing = Buffer.alloc(0);
 
 /** Filtered lists: the member of the result, and the member that identifies an element. */
-const lists = [
-  { key: "tools", member: ByteText.from("name") },
-  { key: "tasks", member: ByteText.from("taskId") },
-] as const;
-type ListKey = (typeof lists)[number]["key"];
+const lists = { tools: "name", tasks: "taskId" } as const;
+const listKeys = ["tools", "tasks"] as const;
 
 /** True if the element with this name may be shown. */
-type ShowElement = Readonly<Record<ListKey, (name: string) => boolean | Promise<boolean>>>;
+type ShowElement = Readonly<
+  Record<keyof typeof lists, (name: string) => boolean | Promise<boolean>>
+>;
 
-interface Element {
-  readonly start: number;
-  readonly end: number;
-  readonly name: string | undefined;
+type Members = Readonly<Record<string, unknown>>;
+
+function isObject(value: unknown): value is Members {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-interface Listed {
-  readonly top: Map<string, Buffer>;
-  readonly result: Map<string, Buffer>;
-  readonly held: Map<ListKey, readonly Element[]>;
-}
-
-/** Reads the elements of a list. An element that is not an object with that member has no name. */
-function readList(reader: JsonReader, member: ByteText, elements: Element[]): Rest {
-  let name: string | undefined;
-  const readMember: ReadMember = (_, key) => {
-    if (!key.equals(member) || reader.kind() !== "a string") return skipUniqueKeys(reader);
-    name = reader.readString().toString();
-    return undefined;
-  };
-  return skipArray(reader, () => {
-    const start = reader.position;
-    name = undefined;
-    const isObject = reader.kind() === "an object";
-    const rest = isObject ? skipObject(reader, readMember) : skipUniqueKeys(reader);
-    const note = () => void elements.push({ start, end: reader.position, name });
-    if (rest !== undefined) return andThen(rest, note);
-    note();
-    return undefined;
-  });
-}
-
-/** @throws JsonFault for a message that two parsers could read differently */
-function* readListed(message: Buffer): Steps<Listed> {
-  const [top, result] = [new Map<string, Buffer>(), new Map<string, Buffer>()];
-  const held = new Map<ListKey, Element[]>();
-  const readOfResult: ReadMember = (reader, key) => {
-    const list = lists.find((one) => one.key === key.toString());
-    if (list === undefined) return skipUniqueKeys(reader);
-    const elements: Element[] = [];
-    held.set(list.key, elements);
-    return readList(reader, list.member, elements);
-  };
-  const read: ReadMember = (reader, key) => {
-    const isResult = key.toString() === "result" && reader.kind() === "an object";
-    if (!isResult) return skipUniqueKeys(reader);
-    return visitObject(reader, (name, value) => result.set(name, value), readOfResult);
-  };
-  yield* visitMembers(message, (name, value) => top.set(name, value), read);
-  return { top, result, held };
-}
-
-const [openBracket = 0, comma = 0, closeBracket = 0] = Buffer.from("[,]");
-
-async function filterList(
-  message: Buffer,
-  elements: readonly Element[],
-  show: ShowElement[ListKey],
-): Promise<Buffer> {
-  const [first, last] = [elements[0]?.start ?? 0, elements.at(-1)?.end ?? 0];
-  const list = Buffer.allocUnsafe(last - first + 2);
-  let length = list.writeUInt8(openBracket);
-  for (const { start, end, name } of elements) {
-    const shown = name !== undefined && show(name);
+/** @throws Error if it is no list */
+async function filterList(list: unknown, member: string, show: ShowElement[keyof ShowElement]) {
+  if (!Array.isArray(list)) throw new Error("not a list");
+  const shown: unknown[] = [];
+  for (const element of list) {
+    const name: unknown = isObject(element) ? element[member] : undefined;
+    if (typeof name !== "string") continue;
+    const isShown = show(name);
     // Avoids waiting: few are answered by another process.
-    if (shown === false || (shown !== true && !(await shown))) continue;
-    if (length > 1) length = list.writeUInt8(comma, length);
-    length += message.copy(list, length, start, end);
+    if (isShown === true || (isShown !== false && (await isShown))) shown.push(element);
   }
-  return list.subarray(0, list.writeUInt8(closeBracket, length));
+  return shown;
 }
 
 /**
@@ -120,58 +62,50 @@ async function filterList(
  */
 const cacheable = ["resultType", "ttlMs", "cacheScope"];
 
-/** The list belongs to one caller, whose grants may change at any time. */
-function forbidKeeping(result: Map<string, Buffer>): void {
-  if (!cacheable.some((key) => result.has(key))) return;
-  result.set("ttlMs", Buffer.from("0"));
-  result.set("cacheScope", Buffer.from('"private"'));
-}
-
 /**
- * Filters a JSON-RPC message if it is a list of tools or tasks. Sets the cache scope to private and
- * the lifetime to 0 (MCP 2026-07-28, Caching).
+ * Filters a JSON-RPC message if it is a list of tools or tasks. Such a list belongs to one caller,
+ * whose grants may change at any time, so caches must not keep it (MCP 2026-07-28, Caching).
  *
- * @returns the filtered message, or the same buffer if there is nothing to filter
- * @throws JsonFault for a message that two parsers could read differently
+ * @returns undefined if there is nothing to filter
+ * @throws Error for a message that two parsers could read differently
  */
-async function filterMessage(message: Buffer, show: ShowElement): Promise<Buffer> {
-  const { top, result, held } = await runCooperatively(readListed(message));
-  if (held.size === 0) return message;
-  for (const [key, elements] of held) {
-    result.set(key, await filterList(message, elements, show[key]));
+async function filterMessage(bytes: Buffer, show: ShowElement): Promise<string | undefined> {
+  requireOneReading(bytes);
+  const message = parseExactly(bytes.toString("utf8"));
+  if (!isObject(message)) throw new Error("not a message");
+  const { result } = message;
+  const keys = isObject(result) ? listKeys.filter((key) => Object.hasOwn(result, key)) : [];
+  if (!isObject(result) || keys.length === 0) return undefined;
+  const filtered: Record<string, unknown> = { ...result };
+  for (const key of keys) filtered[key] = await filterList(result[key], lists[key], show[key]);
+  if (cacheable.some((key) => Object.hasOwn(result, key))) {
+    Object.assign(filtered, { ttlMs: 0, cacheScope: "private" });
   }
-  forbidKeeping(result);
-  return writeMembers(top.set("result", writeMembers(result)));
+  return JSON.stringify({ ...message, result: filtered });
 }
 
 /** Filters a body that is one JSON message. Throws rather than pass an invalid one. */
 class MessageFilter implements BodyFilter {
   readonly #show: ShowElement;
-  #bytes: Buffer;
+  readonly #pieces: Buffer[] = [];
   #length = 0;
 
-  constructor(show: ShowElement, expected = 0) {
+  constructor(show: ShowElement) {
     this.#show = show;
-    this.#bytes = Buffer.allocUnsafe(Math.min(expected, LARGEST_MESSAGE_BYTES));
   }
 
   pass(piece: Buffer): Buffer {
-    const length = this.#length + piece.length;
-    if (length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
-    if (length > this.#bytes.length) {
-      const larger = Buffer.allocUnsafe(Math.max(length, 2 * this.#bytes.length));
-      this.#bytes.copy(larger, 0, 0, this.#length);
-      this.#bytes = larger;
-    }
-    piece.copy(this.#bytes, this.#length);
-    this.#length = length;
+    this.#length += piece.length;
+    if (this.#length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
+    this.#pieces.push(Buffer.from(piece));
     return nothing;
   }
 
-  end(): Buffer | Promise<Buffer> {
-    return this.#length === 0
-      ? nothing
-      : filterMessage(this.#bytes.subarray(0, this.#length), this.#show);
+  async end(): Promise<Buffer> {
+    const message = Buffer.concat(this.#pieces);
+    if (message.length === 0) return nothing;
+    const filtered = await filterMessage(message, this.#show);
+    return filtered === undefined ? message : Buffer.from(filtered);
   }
 }
 
@@ -193,13 +127,11 @@ async function filterEvent(event: string, show: ShowElement): Promise<string> {
   });
   const text = data.join("\n");
   if (text.trim() === "") return event;
-  const message = Buffer.from(text, "latin1");
-  const filtered = await filterMessage(message, show);
-  if (filtered === message) return event;
+  const filtered = await filterMessage(Buffer.from(text, "latin1"), show);
+  if (filtered === undefined) return event;
   const others = lines.filter((line) => line !== "" && !dataLine.test(line));
-  // Each JSON line becomes a data line of its own. Line breaks can only stand between tokens.
-  const written = filtered.toString("latin1").split(endOfLine);
-  return [...others, ...written.map((line) => `data: ${line}`), "", ""].join("\n");
+  const written = Buffer.from(filtered).toString("latin1");
+  return [...others, `data: ${written}`, "", ""].join("\n");
 }
 
 /** Filters an event stream, each event as soon as it is complete. */
@@ -289,7 +221,7 @@ function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefine
     throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
   }
   if (isEventStream(answer)) return new EventFilter(show);
-  if (isJson(answer)) return new MessageFilter(show, answer.length);
+  if (isJson(answer)) return new MessageFilter(show);
   if (!isSuccess(answer)) return undefined;
   throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
 }
