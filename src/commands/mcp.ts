@@ -69,8 +69,8 @@ async function run(options: McpOptions): Promise<void> {
   const url = findUrl(options);
   warnOfPlainText(url);
   // Loaded on demand, since the protocol library would slow down every other command.
-  const { allowSilence, isTokenRefused, rpcErrorOf } = await import("../mcp/stdio/gateway-http.ts");
-  const { StdioBridge } = await import("../mcp/stdio/bridge.ts");
+  const stdio = await import("../mcp/stdio.ts");
+  const { allowSilence, isTokenRefused, rpcErrorOf, StdioBridge } = stdio;
   allowSilence();
   const remedy = `put one that \`${invocation} token issue <username>\` prints into $GATEHOUSE_TOKEN`;
   const bridge = new StdioBridge({

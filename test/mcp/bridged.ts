@@ -1,5 +1,5 @@
 import type { Test } from "tap";
-import { StdioBridge } from "../../src/mcp/stdio/bridge.ts";
+import { StdioBridge } from "../../src/mcp/stdio.ts";
 import { eventually } from "../kit/eventually.ts";
 import { envelope } from "./messages.ts";
 

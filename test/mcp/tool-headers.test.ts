@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import { decodeHeaderValue, encodeHeaderValue } from "../../src/mcp/protocol-headers.ts";
-import { readHeaderDeclarations } from "../../src/mcp/stdio/bridge.ts";
+import { readHeaderDeclarations } from "../../src/mcp/stdio.ts";
 
 const region = { type: "string", "x-mcp-header": "Region" };
 

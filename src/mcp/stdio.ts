@@ -8,16 +8,15 @@ import {
   type JSONRPCMessage,
   type JSONRPCRequest,
   type JSONRPCResponse,
+  type JSONRPCResultResponse,
   StreamableHTTPClientTransport,
 } from "@modelcontextprotocol/client";
+import { Agent, setGlobalDispatcher } from "undici";
 import { z } from "zod";
-import { runAtOnce } from "../../cooperative-scheduling.ts";
-import { keepSpelling } from "../../json/document.ts";
-import { readMembers } from "../../json/members.ts";
-import { McpRefused, type MessageId } from "../json-rpc.ts";
-import { type McpMessage, readMessage } from "../message.ts";
-import { encodeHeaderValue } from "../protocol-headers.ts";
-import { fetchFromGateway, isHeaderMismatch, isSessionLost, rpcErrorOf } from "./gateway-http.ts";
+import { keepSpelling } from "../json/document.ts";
+import { errorCode, McpRefused, type MessageId } from "./json-rpc.ts";
+import { type McpMessage, readMessage } from "./message.ts";
+import { encodeHeaderValue } from "./protocol-headers.ts";
 
 /** A tool argument that the server also requires as a header. */
 interface HeaderDeclaration {
@@ -86,20 +85,10 @@ export function readHeaderDeclarations(inputSchema: unknown): readonly HeaderDec
   return declarations;
 }
 
-type SendRequest = (
-  request: JSONRPCRequest,
-  signal: AbortSignal,
-  headers?: Readonly<Record<string, string>>,
-) => Promise<JSONRPCResponse>;
-
-const MOST_PAGES = 64;
-
 const toolList = z.looseObject({
   tools: z.array(z.looseObject({ name: z.string(), inputSchema: z.unknown().optional() })),
   nextCursor: z.string().optional(),
 });
-
-type Result = Readonly<Record<string, unknown>>;
 
 function valueAt(value: unknown, path: readonly string[]): unknown {
   let found = value;
@@ -134,7 +123,7 @@ class ToolHeaders {
    *
    * @returns the result without the tools that cannot be called over HTTP
    */
-  learn(result: Result): Result {
+  learn(result: JSONRPCResultResponse["result"]): JSONRPCResultResponse["result"] {
     const { data } = toolList.safeParse(result);
     if (data === undefined) return result;
     const usable = data.tools.filter(({ name, inputSchema }) => this.#note(name, inputSchema));
@@ -143,35 +132,14 @@ class ToolHeaders {
 
   of({ method, name, protocolVersion, arguments: args }: McpMessage): Record<string, string> {
     const isCall = method === "tools/call" && protocolVersion !== undefined;
-    const declared = isCall ? this.#declarations.get(name ?? "") : undefined;
-    const given =
-      declared === undefined || args === undefined ? undefined : runAtOnce(readMembers(args));
-    const entries = (declared ?? []).flatMap(({ path: [first = "", ...rest], header }) => {
-      const bytes = given?.get(first);
-      const value: unknown = bytes === undefined ? undefined : JSON.parse(bytes.toString("utf8"));
-      const text = headerText(valueAt(value, rest));
+    const declared = isCall && args ? this.#declarations.get(name ?? "") : undefined;
+    if (args === undefined || declared === undefined) return {};
+    const values: unknown = JSON.parse(args.toString("utf8"));
+    const entries = declared.flatMap(({ path, header }) => {
+      const text = headerText(valueAt(values, path));
       return text === undefined ? [] : [[`Mcp-Param-${header}`, text] as const];
     });
     return Object.fromEntries(entries);
-  }
-
-  /**
-   * Requests the list of tools and learns from it.
-   *
-   * @param call the call that needs it. Its `_meta` (client and version) is sent again.
-   */
-  async relearn(send: SendRequest, { params }: JSONRPCRequest, signal: AbortSignal) {
-    const { progressToken: _, ..._meta } = params?._meta ?? {};
-    let cursor: string | undefined;
-    for (let page = 0; page < MOST_PAGES; page++) {
-      const place = cursor === undefined ? {} : { cursor };
-      const list = { jsonrpc: "2.0", id: randomUUID(), method: "tools/list" } as const;
-      const answer = await send({ ...list, params: { ...place, _meta } }, signal);
-      if (!isJSONRPCResultResponse(answer)) return;
-      this.learn(answer.result);
-      cursor = toolList.safeParse(answer.result).data?.nextCursor;
-      if (cursor === undefined) return;
-    }
   }
 
   #note(name: string, inputSchema: unknown): boolean {
@@ -190,122 +158,122 @@ class ToolHeaders {
   }
 }
 
-function isMendable(error: unknown): boolean {
-  return isSessionLost(error) || isHeaderMismatch(error);
+/** Error of a JSON-RPC response (JSON-RPC 2.0, section 5.1). */
+const rpcError = z.object({ code: z.int(), message: z.string(), data: z.unknown().optional() });
+type RpcError = z.infer<typeof rpcError>;
+
+class GatewayRefused extends Error {
+  override readonly name = "GatewayRefused";
+  readonly status: number;
+  readonly error: RpcError;
+
+  constructor(status: number, body: string) {
+    const error = readError(status, body);
+    super(error.message);
+    this.status = status;
+    this.error = error;
+  }
 }
 
-const unlimited = new AbortController().signal;
+/** A 404 means a lost session, unless its error says that the method is unknown. */
+function isSessionLost(error: unknown): boolean {
+  if (!(error instanceof GatewayRefused) || error.status !== 404) return false;
+  return error.error.code !== errorCode("methodNotFound");
+}
+
+export function isTokenRefused(error: unknown): boolean {
+  return error instanceof GatewayRefused && error.status === 401;
+}
+
+function isHeaderMismatch(error: unknown): boolean {
+  return error instanceof GatewayRefused && error.error.code === errorCode("headerMismatch");
+}
+
+const refusal = z.object({
+  message: z.string(),
+  code: z.string(),
+  request_id: z.string().optional(),
+});
+
+function parsed(body: string): unknown {
+  try {
+    return JSON.parse(body);
+  } catch {
+    return undefined;
+  }
+}
+
+function readError(status: number, body: string): RpcError {
+  const answer = parsed(body);
+  const inProtocol = z.object({ error: rpcError }).safeParse(answer);
+  if (inProtocol.success) return inProtocol.data.error;
+  const { data } = refusal.safeParse(answer);
+  if (data === undefined) {
+    const message = `The gateway answered with the HTTP status ${status}`;
+    return { code: errorCode("internalError"), message, data: { status } };
+  }
+  const { message, ...others } = data;
+  return { code: errorCode("internalError"), message, data: { status, ...others } };
+}
+
+function systemCode(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  return "code" in error ? String(error.code) : systemCode(error.cause);
+}
+
+/** Converts any failure of a request to `url` to a JSON-RPC error. */
+export function rpcErrorOf(error: unknown, url: URL): RpcError {
+  if (error instanceof GatewayRefused) return error.error;
+  const code = errorCode("internalError");
+  // fetch throws a TypeError if no response came. The cause holds the reason.
+  if (error instanceof TypeError) {
+    const reason = systemCode(error) ?? "no connection";
+    return { code, message: `${url} cannot be reached (${reason})` };
+  }
+  return { code, message: error instanceof Error ? error.message : "unknown error" };
+}
+
+const CONNECT_TIMEOUT_MS = 10_000;
 
 /**
- * Does what a Streamable HTTP client has to do and a stdio client cannot: matches responses to
- * requests, renews lost sessions, and sets the headers that tools declare.
+ * Removes the response timeouts of every `fetch` in this process. Calls may take any time and
+ * streams may be silent, because the client decides when to give up.
  */
-class GatewayClient {
-  readonly #transport: StreamableHTTPClientTransport;
-  readonly #toolHeaders: ToolHeaders;
-  readonly #waiting = new Map<MessageId, (answer: JSONRPCResponse) => void>();
-  #handshake: JSONRPCRequest | undefined;
-  #renewal: Promise<void> | undefined;
+export function allowSilence(): void {
+  const connect = { timeout: CONNECT_TIMEOUT_MS };
+  setGlobalDispatcher(new Agent({ connect, headersTimeout: 0, bodyTimeout: 0 }));
+}
 
-  constructor(transport: StreamableHTTPClientTransport, onError: (error: unknown) => void) {
-    this.#transport = transport;
-    this.#toolHeaders = new ToolHeaders(onError);
-  }
+/** True for a 405 to a GET or DELETE, which servers may leave unsupported. */
+function isOptional(status: number, method: string | undefined): boolean {
+  return status === 405 && method !== "POST";
+}
 
-  settle(message: JSONRPCMessage): boolean {
-    if (!isJSONRPCResponse(message) || message.id === undefined) return false;
-    const answer = this.#waiting.get(message.id);
-    answer?.(message);
-    return answer !== undefined;
-  }
+/**
+ * `fetch` for the library's transport, which would hide the text of an error.
+ *
+ * @throws GatewayRefused for every HTTP error except a 405 from a server without streams or
+ * sessions
+ * @throws TypeError if no response came
+ */
+async function fetchFromGateway(url: string | URL, init?: RequestInit): Promise<Response> {
+  const response = await fetch(url, init);
+  if (response.status < 400 || isOptional(response.status, init?.method)) return response;
+  throw new GatewayRefused(response.status, await response.text());
+}
 
-  /**
-   * Sends a request and returns its response. Retries once if the session was lost or headers were
-   * missing that only the tool list declares. In both cases the gateway has not executed the
-   * request.
-   *
-   * @param signal aborts the request, which cancels it from 2026-07-28 on
-   * @throws GatewayRefused for an HTTP error
-   * @throws Error if no response came, or an incomplete one
-   */
-  async request(
-    request: JSONRPCRequest,
-    read: McpMessage,
-    signal: AbortSignal,
-  ): Promise<JSONRPCResponse> {
-    const { sessionId } = this.#transport;
-    const send = async () => {
-      const answer = await this.#send(request, signal, this.#toolHeaders.of(read));
-      return this.#learn(request, read, answer);
-    };
-    try {
-      return await send();
-    } catch (error) {
-      if (isSessionLost(error) && sessionId !== undefined && read.method !== "initialize") {
-        await this.#renewSession(sessionId);
-      } else if (isHeaderMismatch(error) && read.method === "tools/call") {
-        await this.#toolHeaders.relearn(this.#send, request, signal);
-      } else {
-        throw error;
-      }
-      return await send();
-    }
-  }
-
-  readonly #send: SendRequest = async (request, signal, headers = {}) => {
-    const { promise, resolve, reject } = Promise.withResolvers<JSONRPCResponse>();
-    const giveUp = () => reject(new Error("The request was given up"));
-    const onRequestStreamEnd = () => reject(new Error("The answer broke off"));
-    signal.addEventListener("abort", giveUp, { once: true });
-    this.#waiting.set(request.id, resolve);
-    const options = { requestSignal: signal, onRequestStreamEnd, headers };
-    this.#transport.send(request, options).catch(reject);
-    try {
-      return await promise;
-    } finally {
-      signal.removeEventListener("abort", giveUp);
-      if (this.#waiting.get(request.id) === resolve) this.#waiting.delete(request.id);
-    }
-  };
-
-  #learn(request: JSONRPCRequest, read: McpMessage, answer: JSONRPCResponse): JSONRPCResponse {
-    if (!isJSONRPCResultResponse(answer)) return answer;
-    if (read.method === "initialize") {
-      const { protocolVersion } = answer.result;
-      if (typeof protocolVersion !== "string") return answer;
-      this.#handshake = request;
-      this.#transport.setProtocolVersion(protocolVersion);
-    }
-    const isToolList = read.method === "tools/list" && read.protocolVersion !== undefined;
-    return isToolList ? { ...answer, result: this.#toolHeaders.learn(answer.result) } : answer;
-  }
-
-  /**
-   * Replaces a lost session, once for all requests that lost it. A stdio client of a revision
-   * before 2026-07-28 does not know about sessions.
-   */
-  async #renewSession(lost: string): Promise<void> {
-    if (this.#transport.sessionId !== lost) return;
-    this.#renewal ??= this.#shakeHands().finally(() => {
-      this.#renewal = undefined;
-    });
-    await this.#renewal;
-  }
-
-  async #shakeHands(): Promise<void> {
-    if (this.#handshake === undefined) throw new Error("The session is lost");
-    const answer = await this.#send({ ...this.#handshake, id: randomUUID() }, unlimited);
-    if (!isJSONRPCResultResponse(answer)) throw new Error(answer.error.message);
-    const { protocolVersion } = answer.result;
-    if (typeof protocolVersion === "string") this.#transport.setProtocolVersion(protocolVersion);
-    await this.#transport.send({ jsonrpc: "2.0", method: "notifications/initialized" });
-  }
+function isMendable(error: unknown): boolean {
+  return isSessionLost(error) || isHeaderMismatch(error);
 }
 
 /** Milliseconds for ending the session, so that closing stays prompt. */
 const GOODBYE_MS = 1000;
 /** Milliseconds to wait for the last responses after the input ends. */
 const LAST_ANSWERS_MS = 5000;
+
+/** Pages of the list of tools that are read for their headers. */
+const MOST_PAGES = 64;
+const unlimited = new AbortController().signal;
 
 interface BridgeOptions {
   readonly url: URL;
@@ -328,8 +296,13 @@ interface Pending {
 export class StdioBridge {
   readonly #options: BridgeOptions;
   readonly #transport: StreamableHTTPClientTransport;
-  readonly #gateway: GatewayClient;
+  readonly #toolHeaders: ToolHeaders;
+  /** Requests that the client has not cancelled. */
   readonly #pending = new Map<MessageId, Pending>();
+  /** Requests to the gateway, the bridge's own included. */
+  readonly #waiting = new Map<MessageId, (answer: JSONRPCResponse) => void>();
+  #handshake: JSONRPCRequest | undefined;
+  #renewal: Promise<void> | undefined;
   /** Resolves when all messages that must keep their order were sent. */
   #sent = Promise.resolve();
   #answered = Promise.resolve();
@@ -340,9 +313,12 @@ export class StdioBridge {
       fetch: fetchFromGateway,
       requestInit: { headers: { Authorization: `Bearer ${options.token}` } },
     });
-    this.#gateway = new GatewayClient(this.#transport, options.onError);
+    this.#toolHeaders = new ToolHeaders(options.onError);
     this.#transport.onmessage = (message) => {
-      if (!this.#gateway.settle(message)) this.#write(message);
+      const isAnswer = isJSONRPCResponse(message);
+      const settle = isAnswer && message.id !== undefined && this.#waiting.get(message.id);
+      if (isAnswer && settle) settle(message);
+      else this.#write(message);
     };
     this.#transport.onerror = (error) => {
       // The request is retried after these errors. Only a failed retry is reported.
@@ -410,7 +386,7 @@ export class StdioBridge {
     this.#pending.set(id, pending);
     const isWanted = () => this.#pending.get(id) === pending;
     try {
-      const answer = await this.#gateway.request(request, read, pending.abort.signal);
+      const answer = await this.#request(request, read, pending.abort.signal);
       if (isWanted()) this.#write(answer);
     } catch (error) {
       if (!isWanted()) return;
@@ -419,6 +395,107 @@ export class StdioBridge {
     } finally {
       if (isWanted()) this.#pending.delete(id);
     }
+  }
+
+  /**
+   * Sends a request and returns its response. Retries once if the session was lost or headers were
+   * missing that only the tool list declares. In both cases the gateway has not executed the
+   * request.
+   *
+   * @param signal aborts the request, which cancels it from 2026-07-28 on
+   * @throws GatewayRefused for an HTTP error
+   * @throws Error if no response came, or an incomplete one
+   */
+  async #request(
+    request: JSONRPCRequest,
+    read: McpMessage,
+    signal: AbortSignal,
+  ): Promise<JSONRPCResponse> {
+    const { sessionId } = this.#transport;
+    const send = async () => {
+      const answer = await this.#send(request, signal, this.#toolHeaders.of(read));
+      return this.#learn(request, read, answer);
+    };
+    try {
+      return await send();
+    } catch (error) {
+      if (isSessionLost(error) && sessionId !== undefined && read.method !== "initialize") {
+        await this.#renewSession(sessionId);
+      } else if (isHeaderMismatch(error) && read.method === "tools/call") {
+        await this.#learnTools(request, signal);
+      } else {
+        throw error;
+      }
+      return await send();
+    }
+  }
+
+  async #send(
+    request: JSONRPCRequest,
+    signal: AbortSignal,
+    headers: Record<string, string> = {},
+  ): Promise<JSONRPCResponse> {
+    const { promise, resolve, reject } = Promise.withResolvers<JSONRPCResponse>();
+    const giveUp = () => reject(new Error("The request was given up"));
+    const onRequestStreamEnd = () => reject(new Error("The answer broke off"));
+    signal.addEventListener("abort", giveUp, { once: true });
+    this.#waiting.set(request.id, resolve);
+    const options = { requestSignal: signal, onRequestStreamEnd, headers };
+    this.#transport.send(request, options).catch(reject);
+    try {
+      return await promise;
+    } finally {
+      signal.removeEventListener("abort", giveUp);
+      if (this.#waiting.get(request.id) === resolve) this.#waiting.delete(request.id);
+    }
+  }
+
+  /** Learns from the list of tools, asked for with the `_meta` of a call: client and version. */
+  async #learnTools({ params }: JSONRPCRequest, signal: AbortSignal): Promise<void> {
+    const { progressToken: _, ..._meta } = params?._meta ?? {};
+    let place = {};
+    for (let page = 0; page < MOST_PAGES; page++) {
+      const list = { jsonrpc: "2.0", id: randomUUID(), method: "tools/list" } as const;
+      const answer = await this.#send({ ...list, params: { ...place, _meta } }, signal);
+      if (!isJSONRPCResultResponse(answer)) return;
+      this.#toolHeaders.learn(answer.result);
+      const cursor = toolList.safeParse(answer.result).data?.nextCursor;
+      if (cursor === undefined) return;
+      place = { cursor };
+    }
+  }
+
+  #learn(request: JSONRPCRequest, read: McpMessage, answer: JSONRPCResponse): JSONRPCResponse {
+    if (!isJSONRPCResultResponse(answer)) return answer;
+    if (read.method === "initialize") {
+      const { protocolVersion } = answer.result;
+      if (typeof protocolVersion !== "string") return answer;
+      this.#handshake = request;
+      this.#transport.setProtocolVersion(protocolVersion);
+    }
+    const isToolList = read.method === "tools/list" && read.protocolVersion !== undefined;
+    return isToolList ? { ...answer, result: this.#toolHeaders.learn(answer.result) } : answer;
+  }
+
+  /**
+   * Replaces a lost session, once for all requests that lost it. A stdio client of a revision
+   * before 2026-07-28 does not know about sessions.
+   */
+  async #renewSession(lost: string): Promise<void> {
+    if (this.#transport.sessionId !== lost) return;
+    this.#renewal ??= this.#shakeHands().finally(() => {
+      this.#renewal = undefined;
+    });
+    await this.#renewal;
+  }
+
+  async #shakeHands(): Promise<void> {
+    if (this.#handshake === undefined) throw new Error("The session is lost");
+    const answer = await this.#send({ ...this.#handshake, id: randomUUID() }, unlimited);
+    if (!isJSONRPCResultResponse(answer)) throw new Error(answer.error.message);
+    const { protocolVersion } = answer.result;
+    if (typeof protocolVersion === "string") this.#transport.setProtocolVersion(protocolVersion);
+    await this.#transport.send({ jsonrpc: "2.0", method: "notifications/initialized" });
   }
 
   async #tell(message: JSONRPCMessage): Promise<void> {
