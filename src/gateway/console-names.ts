@@ -34,10 +34,7 @@ export function namesOffered({ access, routing, headers }: Gateway) {
           hold: () => {},
         }),
     })),
-    maySee: mayOffer,
-    requireSeen(actor, database) {
-      if (!mayOffer(actor, database)) throw new Refusal("no_grant");
-    },
+    whyUnseen: (actor, database) => (mayOffer(actor, database) ? undefined : "no_grant"),
   });
 
   async function columnsOf(actor: Subject, database: string, table: string, signal: AbortSignal) {

@@ -12,6 +12,7 @@ import { askFor, isNarrowed, originOf } from "./query.ts";
 /** The maximum number of schema lookups per request in the audit. Further ones are only counted. */
 const NOTED_QUESTIONS = 16;
 const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;
+
 async function noted<Answer>(
   exchange: Exchange,
   operation: string,
@@ -38,12 +39,9 @@ async function noted<Answer>(
 export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   const { access } = gateway;
 
-  /** @throws Refusal if the caller may see nothing of the database */
-  function requireSeen(exchange: Exchange, database: string): void {
+  function whyHidden(exchange: Exchange, database: string) {
     const { subject } = exchange.authenticated;
-    if (subject === undefined) return;
-    const reason = whyUnseen(access.snapshot, subject, database, originOf(exchange));
-    if (reason !== undefined) throw new Refusal(reason);
+    return subject && whyUnseen(access.snapshot, subject, database, originOf(exchange));
   }
 
   /**
@@ -62,12 +60,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
       get: (exchange, path, signal) =>
         askFor(path, gateway, exchange, queries, { signal, largest: LARGEST_ANSWER_BYTES }),
     })),
-    requireSeen,
-    maySee(exchange, database) {
-      const { subject } = exchange.authenticated;
-      if (subject === undefined) return true;
-      return whyUnseen(access.snapshot, subject, database, originOf(exchange)) === undefined;
-    },
+    whyUnseen: whyHidden,
   });
 
   async function listTables(exchange: Exchange, database: string, signal: AbortSignal) {
@@ -83,7 +76,8 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   ): Promise<TableDescription> {
     const seen = look(exchange, database, table);
     if (typeof seen === "string") {
-      requireSeen(exchange, database);
+      const hidden = whyHidden(exchange, database);
+      if (hidden !== undefined) throw new Refusal(hidden);
       const message = `There is no grant for ${database}.${table}`;
       throw new Refusal(seen, seen === "no_grant" ? { message } : {});
     }

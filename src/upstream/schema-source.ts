@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Refusal } from "../refusal.ts";
+import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { QueryAnswer } from "./answer-stream.ts";
 
 /** An optional note on a table. Ignored if another engine writes it differently. */
@@ -80,44 +80,31 @@ export interface SchemaPlace<Caller> {
 
 export interface SchemaSourceOptions<Caller> {
   readonly places: readonly SchemaPlace<Caller>[];
-  readonly maySee: (caller: Caller, database: string) => boolean;
-  /** @throws Refusal with the reason why the caller may not read the database */
-  readonly requireSeen: (caller: Caller, database: string) => void;
+  /** Why the caller may see nothing of a database. Undefined if the caller may. */
+  readonly whyUnseen: (caller: Caller, database: string) => RefusalCode | undefined;
 }
 
 /** How long a check result stays valid. */
 const FRESH_MS = 5000;
 
 /** Whether the upstream describes its databases. Undefined if currently unknown. */
-export type Found = boolean | undefined;
+type Found = boolean | undefined;
 
 /**
- * Whether an upstream describes its databases. It is checked on demand and again after a few
- * seconds, to notice one that came up later or was replaced.
+ * Remembers for a few seconds whether an upstream describes its databases. It may come up later, or
+ * be replaced. While it is unreachable, the last result stays, and later requests report why.
  */
-class SchemaOffer<Caller> {
-  readonly #check: (caller: Caller, signal: AbortSignal) => Promise<Found>;
-  #known: Found;
-  #freshUntil = Number.NEGATIVE_INFINITY;
-
-  /** @param check throws a Refusal if the upstream is unreachable */
-  constructor(check: (caller: Caller, signal: AbortSignal) => Promise<Found>) {
-    this.#check = check;
-  }
-
-  /**
-   * While the upstream is unreachable, returns the last result, or undefined if there is none.
-   * Never rejects, because later requests report why it is unreachable.
-   */
-  async isMade(caller: Caller, signal: AbortSignal): Promise<Found> {
-    if (performance.now() < this.#freshUntil) return this.#known;
-    const found = await this.#check(caller, signal).catch(() => undefined);
-    if (found !== undefined) {
-      this.#known = found;
-      this.#freshUntil = performance.now() + FRESH_MS;
-    }
-    return this.#known;
-  }
+function offerAt<Caller>({ get }: SchemaPlace<Caller>) {
+  let known: Found;
+  let freshUntil = Number.NEGATIVE_INFINITY;
+  return async (caller: Caller, signal: AbortSignal): Promise<Found> => {
+    if (performance.now() < freshUntil) return known;
+    const found = await get(caller, "/schema", signal).then(isOffer, () => undefined);
+    if (found === undefined) return known;
+    known = found;
+    freshUntil = performance.now() + FRESH_MS;
+    return found;
+  };
 }
 
 function parse(body: Buffer): unknown {
@@ -151,17 +138,14 @@ function isOffer({ status, body }: QueryAnswer): Found {
 export function createSchemaSource<Caller>(
   options: SchemaSourceOptions<Caller>,
 ): SchemaSource<Caller> {
-  const { maySee, requireSeen } = options;
-  const places = options.places.map(({ holds, get }) => {
-    const check = async (caller: Caller, signal: AbortSignal) =>
-      isOffer(await get(caller, "/schema", signal));
-    return { holds, get, offer: new SchemaOffer<Caller>(check) };
-  });
+  const { whyUnseen } = options;
+  const places = options.places.map((place) => ({ ...place, isOffered: offerAt(place) }));
 
   async function ask(caller: Caller, signal: AbortSignal, database: string, ...table: string[]) {
-    requireSeen(caller, database);
+    const reason = whyUnseen(caller, database);
+    if (reason !== undefined) throw new Refusal(reason);
     const place = places.find(({ holds }) => holds(database));
-    const isOffered = await place?.offer.isMade(caller, signal);
+    const isOffered = await place?.isOffered(caller, signal);
     if (place === undefined || isOffered === false) throw new Refusal("schema_not_found");
     const names = [database, ...table].map(encodeURIComponent);
     return place.get(caller, `/schema/${names.join("/")}`, signal);
@@ -179,16 +163,17 @@ export function createSchemaSource<Caller>(
   return {
     describeTable,
     async isOffered(caller, signal) {
-      const made = await Promise.all(places.map(({ offer }) => offer.isMade(caller, signal)));
+      const made = await Promise.all(places.map(({ isOffered }) => isOffered(caller, signal)));
       if (made.includes(true)) return true;
       return made.includes(undefined) ? undefined : false;
     },
     async listDatabases(caller, signal) {
       const found: string[] = [];
-      for (const { offer, holds, get } of places) {
-        if ((await offer.isMade(caller, signal)) === false) continue;
+      for (const { isOffered, holds, get } of places) {
+        if ((await isOffered(caller, signal)) === false) continue;
         const { data } = read(databaseList, await get(caller, "/schema", signal));
-        found.push(...data.databases.filter((name) => holds(name) && maySee(caller, name)));
+        const isSeen = (name: string) => holds(name) && whyUnseen(caller, name) === undefined;
+        found.push(...data.databases.filter(isSeen));
       }
       return found.sort();
     },

@@ -147,10 +147,9 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
         },
       },
     ],
-    maySee: (principal, database) => reasonOf(principal, database) === "allowed",
-    requireSeen(principal, database) {
+    whyUnseen(principal, database) {
       const reason = reasonOf(principal, database);
-      if (reason !== "allowed") throw new Refusal(reason);
+      return reason === "allowed" ? undefined : reason;
     },
   });
 }
@@ -158,8 +157,7 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
 /** A database process that does not tell what it holds. */
 export const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
   places: [],
-  maySee: () => true,
-  requireSeen() {},
+  whyUnseen: () => undefined,
 });
 function deniedBy(decision: Decision | undefined): Refusal {
   const reason = decision?.reason ?? "no_grant";
