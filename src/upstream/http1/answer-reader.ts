@@ -1,3 +1,4 @@
+import { memoizeLast } from "../../memoize.ts";
 import type { Lease, Release } from "./connection.ts";
 
 /** A response that violates RFC 9112 or is ambiguous. */
@@ -26,39 +27,19 @@ const statusLine = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?\r\
 const fieldLines = /^(?:[\w!#$%&'*+.^`|~-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/;
 const digits = /^\d{1,15}$/;
 
-/** The framing fields as received, before they are checked. */
-class FramingFields {
-  length: string | undefined;
-  encoding: string | undefined;
-  connection = "";
-  keepAlive = "";
+/** The fields that frame a message, by lower-case name. */
+type FramingFields = ReadonlyMap<string, string>;
 
-  /**
-   * Records a field by its lower-case name.
-   *
-   * @throws BrokenAnswerError for a second length
-   */
-  note(name: string, value: string): void {
-    if (name === "content-length") {
-      if (this.length !== undefined) throw new BrokenAnswerError("several Content-Length");
-      this.length = value;
-    } else if (name === "transfer-encoding") {
-      if (this.encoding !== undefined) throw new BrokenAnswerError("several Transfer-Encoding");
-      this.encoding = value;
-    } else if (name === "connection") {
-      this.connection += `,${value.toLowerCase()}`;
-    } else if (name === "keep-alive") {
-      this.keepAlive = value;
-    }
-  }
-}
-
-/** Lengths of the shortest and longest names of framing fields, to skip others quickly. */
-const SHORTEST = "connection".length;
-const LONGEST = "transfer-encoding".length;
+const framingNames: ReadonlySet<string> = new Set([
+  "content-length",
+  "transfer-encoding",
+  "connection",
+  "keep-alive",
+]);
 
 function framingOf(fields: FramingFields, status: number, minor: string): Framing {
-  const { length, encoding } = fields;
+  const length = fields.get("content-length");
+  const encoding = fields.get("transfer-encoding");
   if (encoding !== undefined) {
     if (length !== undefined) throw new BrokenAnswerError("Content-Length and Transfer-Encoding");
     const isChunked = encoding.toLowerCase() === "chunked" && minor === "1";
@@ -67,28 +48,19 @@ function framingOf(fields: FramingFields, status: number, minor: string): Framin
   if (length !== undefined && !digits.test(length)) {
     throw new BrokenAnswerError("malformed Content-Length");
   }
-  if (isContradictory(status, fields)) throw new BrokenAnswerError(`content in a ${status}`);
+  if (isContradictory(status, { length, encoding })) {
+    throw new BrokenAnswerError(`content in a ${status}`);
+  }
   if (isBodiless(status)) return "none";
   if (encoding !== undefined) return "chunked";
   return length === undefined ? "close" : "length";
-}
-
-/** The previous head. Many heads are identical, and most have the same names. */
-let latest: { readonly text: string; readonly head: AnswerHead } | undefined;
-
-/**
- * The name of a field. If the previous head has the same name in this position, reuses its string,
- * which makes later lookups cheaper.
- */
-function nameIn(block: string, from: number, to: number, before: string | undefined): string {
-  if (before?.length === to - from && block.startsWith(before, from)) return before;
-  return block.slice(from, to);
 }
 
 function isSpace(code: number): boolean {
   return code === 0x20 || code === 0x09;
 }
 
+/** Unlike `trim`, removes nothing but spaces and tabs. */
 function valueIn(block: string, from: number, to: number): string {
   let start = from;
   let end = to;
@@ -98,62 +70,50 @@ function valueIn(block: string, from: number, to: number): string {
 }
 
 /**
- * Parses the head of a response.
+ * Parses the head of a response. Many heads are identical to the one before.
  *
  * @param text status line and fields in Latin-1, each with its CRLF, without the empty line
  * @throws BrokenAnswerError unless it follows RFC 9112 strictly
  */
-export function parseAnswerHead(text: string): AnswerHead {
-  if (latest?.text === text) return latest.head;
-  const head = parse(text, latest?.head.headers ?? []);
-  latest = { text, head };
-  return head;
-}
-
-/** @param before the headers of an earlier head */
-function parse(text: string, before: readonly string[]): AnswerHead {
+export const parseAnswerHead: (text: string) => AnswerHead = memoizeLast((text: string) => {
   const line = statusLine.exec(text);
   if (line === null) throw new BrokenAnswerError("malformed status line");
   const [whole, minor = "", code] = line;
   const block = text.slice(whole.length);
   if (!fieldLines.test(block)) throw new BrokenAnswerError("malformed field");
   const headers: string[] = [];
-  const fields = new FramingFields();
+  const fields = new Map<string, string>();
   for (let at = 0; at < block.length; ) {
     const colon = block.indexOf(":", at);
     const end = block.indexOf("\r\n", colon);
-    const name = nameIn(block, at, colon, before[headers.length]);
+    const name = block.slice(at, colon);
     const value = valueIn(block, colon + 1, end);
     headers.push(name, value);
-    const isAny = name.length >= SHORTEST && name.length <= LONGEST;
-    if (isAny) fields.note(name.toLowerCase(), value);
     at = end + 2;
+    const framing = name.toLowerCase();
+    if (!framingNames.has(framing)) continue;
+    const before = fields.get(framing);
+    if (before !== undefined && framing !== "connection" && framing !== "keep-alive") {
+      throw new BrokenAnswerError(`several ${name}`);
+    }
+    fields.set(framing, before === undefined ? value : `${before},${value}`);
   }
   const status = Number(code);
   const framing = framingOf(fields, status, minor);
+  const options = fields.get("connection")?.toLowerCase().split(",") ?? [];
+  const isClosing = options.some((option) => option.trim() === "close");
+  const keepAlive = /(?:^|[,;\s])timeout=(\d{1,6})/i.exec(fields.get("keep-alive") ?? "")?.[1];
   return {
     status,
     headers,
     framing,
-    length: framing === "length" ? Number(fields.length) : 0,
-    isKept: minor === "1" && framing !== "close" && !isClosing(fields),
-    keepSeconds: keepSecondsOf(fields.keepAlive),
+    length: framing === "length" ? Number(fields.get("content-length")) : 0,
+    isKept: minor === "1" && framing !== "close" && !isClosing,
+    keepSeconds: keepAlive === undefined ? undefined : Number(keepAlive),
   };
-}
-
-function isClosing({ connection }: FramingFields): boolean {
-  if (connection === "" || connection === ",keep-alive") return false;
-  return connection.split(",").some((option) => option.trim() === "close");
-}
-
-function keepSecondsOf(keepAlive: string): number | undefined {
-  if (keepAlive === "") return undefined;
-  const seconds = /(?:^|[,;\s])timeout=(\d{1,6})/i.exec(keepAlive)?.[1];
-  return seconds === undefined ? undefined : Number(seconds);
-}
+});
 
 /** Statuses without content (RFC 9110, sections 8.6 and 15). */
-
 const NO_CONTENT = 204;
 export const RESET_CONTENT = 205;
 export const NOT_MODIFIED = 304;
