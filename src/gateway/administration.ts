@@ -43,13 +43,13 @@ import { parseBody, SMALL_BODY_BYTES } from "./body.ts";
 import { describeChanges } from "./change-records.ts";
 import { type Exchange, nobody } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+import { loginOrigin } from "./origins.ts";
 import {
   databaseParameter,
   entryTableParameter,
   readPage,
   usernameParameter,
 } from "./parameters.ts";
-import { loginOrigin } from "./peer.ts";
 import type { Endpoint } from "./route.ts";
 
 interface ActingCaller {

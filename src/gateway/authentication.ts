@@ -5,8 +5,7 @@ import { mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { requireOwnHost, requireOwnOrigin } from "./origins.ts";
-import { isLoopbackAddress } from "./peer.ts";
+import { isLoopbackAddress, requireOwnHost, requireOwnOrigin } from "./origins.ts";
 import type { Endpoint } from "./route.ts";
 
 /** The path of the metadata of the protected resource `/mcp` (RFC 9728, section 3.1). */

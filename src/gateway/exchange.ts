@@ -7,7 +7,7 @@ import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/au
 import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
 import type { EngineReport } from "../upstream/headers.ts";
-import type { Peer } from "./peer.ts";
+import type { Peer } from "./origins.ts";
 
 /** The maximum number of headers. The parser limits their size. */
 const MAX_HEADERS = 128;

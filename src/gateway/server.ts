@@ -30,8 +30,15 @@ import {
 import { type BrokenRequest, BrokenRequests, Connections, refuseOddHead } from "./connections.ts";
 import { Exchange, hasBody, occurrences, pathOf, UNKNOWN_ROUTE } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { corsHeaders, isPreflight, requireLocal, sendPreflight } from "./origins.ts";
-import { addressOf, createPeerReader, loginOrigin } from "./peer.ts";
+import {
+  addressOf,
+  corsHeaders,
+  createPeerReader,
+  isPreflight,
+  loginOrigin,
+  requireLocal,
+  sendPreflight,
+} from "./origins.ts";
 import { home, isBrowserAtHome } from "./public-routes.ts";
 import {
   allowedMethods,

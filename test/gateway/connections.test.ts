@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import t from "tap";
 import { Connections } from "../../src/gateway/connections.ts";
 import { Exchange } from "../../src/gateway/exchange.ts";
-import { createPeerReader } from "../../src/gateway/peer.ts";
+import { createPeerReader } from "../../src/gateway/origins.ts";
 import { listening } from "../kit/listening.ts";
 import { sentBytes } from "../kit/process-info.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
