@@ -18,7 +18,6 @@ import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { Rights } from "../mcp/proxy/tool-policy.ts";
-import type { WhoAmI } from "../mcp/tools.ts";
 import type { ExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
@@ -95,7 +94,7 @@ function limitsOf(boundary: Boundary): object {
 }
 
 /** What the caller may do now, by grant. */
-function accessOf(gateway: Gateway, principal: Principal): WhoAmI["access"] {
+function accessOf(gateway: Gateway, principal: Principal): object[] {
   if (!gateway.configuration.auth.enabled) {
     return [{ database: EVERY_DATABASE, role: "Owner", rights }];
   }
@@ -128,7 +127,7 @@ function accessOf(gateway: Gateway, principal: Principal): WhoAmI["access"] {
 }
 
 /** The caller of `/mcp`, the caller's current rights, and the limits of one call. */
-function whoIs(gateway: Gateway, principal: Principal): WhoAmI {
+function whoIs(gateway: Gateway, principal: Principal): object {
   const { mcp, upstream } = gateway.configuration;
   const { subject, scopes, expiresAt } = principal;
   const isKnown = gateway.configuration.auth.enabled;

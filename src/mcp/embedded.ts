@@ -1,16 +1,13 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { Readable } from "node:stream";
-import { finished, pipeline } from "node:stream/promises";
+import { finished } from "node:stream/promises";
 import {
   createMcpHandler,
   type JSONRPCMessage,
+  type ListResourcesResult,
   McpServer,
   ProtocolError,
   ProtocolErrorCode,
-  type ReadResourceResult,
   ResourceTemplate,
-  type ServerOptions,
-  type Transport,
 } from "@modelcontextprotocol/server";
 import { quoteName } from "../json/fault.ts";
 import { isPlainName } from "../query/names.ts";
@@ -35,66 +32,41 @@ const LARGEST_LIST = 1000;
 const scheme = "gatehouse:///";
 const mimeType = "application/json";
 
-interface TableResource {
-  readonly uri: string;
-  readonly name: string;
-  readonly mimeType: string;
-}
-
-async function listTables<Caller>(
-  schema: SchemaSource<Caller>,
-  caller: Caller,
-  signal: AbortSignal,
-): Promise<TableResource[]> {
-  const found: TableResource[] = [];
-  for (const database of await schema.listDatabases(caller, signal)) {
-    for (const table of await schema.listTables(caller, database, signal)) {
-      found.push({ uri: `${scheme}${database}/${table}`, name: `${database}/${table}`, mimeType });
-      if (found.length === LARGEST_LIST) return found;
-    }
-  }
-  return found;
-}
-
-function asProtocolError(error: unknown, uri: string): unknown {
-  if (!(error instanceof Refusal)) return error;
-  const data = { uri, code: error.code };
-  return new ProtocolError(ProtocolErrorCode.InvalidParams, error.message, data);
-}
-
-async function readTable<Caller>(
-  schema: SchemaSource<Caller>,
-  caller: Caller,
-  uri: string,
-  signal: AbortSignal,
-): Promise<ReadResourceResult> {
-  const [database = "", table = "", ...more] = uri.slice(scheme.length).split("/");
-  const isTable = [database, table].every(isPlainName) && more.length === 0;
-  try {
-    if (!isTable) throw new Refusal("schema_not_found");
-    const description = await schema.describeTable(caller, database, table, signal);
-    const text = JSON.stringify({ database, table, ...description });
-    return { contents: [{ uri, mimeType, text }] };
-  } catch (error) {
-    throw asProtocolError(error, uri);
-  }
-}
-
 function registerResources<Caller>(
   server: McpServer,
   schema: SchemaSource<Caller>,
   caller: Caller,
 ): void {
   const template = new ResourceTemplate(`${scheme}{database}/{table}`, {
-    list: async ({ mcpReq }) => ({
-      resources: await listTables(schema, caller, mcpReq.signal),
-    }),
+    async list({ mcpReq: { signal } }) {
+      const resources: ListResourcesResult["resources"] = [];
+      for (const database of await schema.listDatabases(caller, signal)) {
+        for (const table of await schema.listTables(caller, database, signal)) {
+          const name = `${database}/${table}`;
+          resources.push({ uri: `${scheme}${name}`, name, mimeType });
+          if (resources.length === LARGEST_LIST) return { resources };
+        }
+      }
+      return { resources };
+    },
   });
   const description = "The columns of a table with their declared types.";
   const settings = { title: "Table schema", description, mimeType };
-  server.registerResource("table", template, settings, (uri, _names, { mcpReq }) =>
-    readTable(schema, caller, uri.href, mcpReq.signal),
-  );
+  server.registerResource("table", template, settings, async (url, _names, { mcpReq }) => {
+    const uri = url.href;
+    const [database = "", table = "", ...more] = uri.slice(scheme.length).split("/");
+    const isTable = [database, table].every(isPlainName) && more.length === 0;
+    try {
+      if (!isTable) throw new Refusal("schema_not_found");
+      const described = await schema.describeTable(caller, database, table, mcpReq.signal);
+      const text = JSON.stringify({ database, table, ...described });
+      return { contents: [{ uri, mimeType, text }] };
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      const { code, message } = error;
+      throw new ProtocolError(ProtocolErrorCode.InvalidParams, message, { uri, code });
+    }
+  });
 }
 
 /** Request headers that the protocol uses. Credentials are left out. */
@@ -130,50 +102,13 @@ export function toWebRequest(request: IncomingMessage, response: ServerResponse)
   return new WebRequest("http://localhost/mcp", { method, headers }, client.signal);
 }
 
-function writeHead(answer: Response, response: ServerResponse, added: readonly string[]): void {
-  for (const [name, value] of answer.headers) response.setHeader(name, value);
-  if (!response.hasHeader("cache-control")) response.setHeader("Cache-Control", "no-store");
-  response.setHeader("X-Content-Type-Options", "nosniff");
-  setHeaders(response, added);
-  response.writeHead(answer.status);
-}
-
 /**
- * Sends a Fetch API response with backpressure. The head is sent with the first part of the body,
- * because the decision is known only then. Resolves when the response is sent or aborted.
+ * Sends a Fetch API response. Resolves when it is sent or aborted.
  *
- * @param answerHeaders added headers: names and values in turn
+ * @param answerHeaders added headers: names and values in turn. The decision is known only once the
+ * library has answered.
  */
 async function sendWebResponse(
-  answer: Response,
-  response: ServerResponse,
-  answerHeaders: () => readonly string[],
-): Promise<void> {
-  if (response.destroyed) {
-    await answer.body?.cancel();
-    return;
-  }
-  if (answer.body === null) {
-    writeHead(answer, response, answerHeaders());
-    response.end();
-    return;
-  }
-  async function* headed(parts: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-    for await (const part of parts) {
-      if (!response.headersSent) writeHead(answer, response, answerHeaders());
-      yield part;
-    }
-    if (!response.headersSent) writeHead(answer, response, answerHeaders());
-  }
-  try {
-    await pipeline(Readable.fromWeb(answer.body), headed, response);
-  } catch {
-    // A partial response must not look complete. The pipeline has cut the connection.
-  }
-}
-
-/** Sends the response to a tool call. Resolves when it is sent or aborted. */
-async function sendWhole(
   answer: Response,
   response: ServerResponse,
   answerHeaders: () => readonly string[],
@@ -181,8 +116,12 @@ async function sendWhole(
   try {
     const body = Buffer.from(await answer.arrayBuffer());
     if (response.destroyed) return;
+    for (const [name, value] of answer.headers) response.setHeader(name, value);
+    if (!response.hasHeader("cache-control")) response.setHeader("Cache-Control", "no-store");
+    response.setHeader("X-Content-Type-Options", "nosniff");
     response.setHeader("Content-Length", body.length);
-    writeHead(answer, response, answerHeaders());
+    setHeaders(response, answerHeaders());
+    response.writeHead(answer.status);
     response.end(body);
     await finished(response);
   } catch {
@@ -191,8 +130,6 @@ async function sendWhole(
   }
 }
 
-type Implementation = ConstructorParameters<typeof McpServer>[0];
-
 /** The reason code of an error or a failed call, undefined for all other messages. */
 function failureIn(message: JSONRPCMessage): string | undefined {
   if ("error" in message) return reasonOf(message.error.code);
@@ -200,28 +137,18 @@ function failureIn(message: JSONRPCMessage): string | undefined {
   return isFailedCall ? reasonOf(errorCode("invalidParams")) : undefined;
 }
 
-/** Reports each error response before it is sent. */
-class ObservedServer extends McpServer {
-  readonly #onFailure: (reason: string) => void;
-
-  constructor(
-    implementation: Implementation,
-    options: ServerOptions,
-    onFailure: (reason: string) => void,
-  ) {
-    super(implementation, options);
-    this.#onFailure = onFailure;
-  }
-
-  override async connect(transport: Transport): Promise<void> {
+/** Reports each error response of a server before it is sent. */
+function reportFailures(server: McpServer, onFailure: (reason: string) => void): void {
+  const connect = server.connect.bind(server);
+  server.connect = (transport) => {
     const send = transport.send.bind(transport);
     transport.send = (message, options) => {
       const reason = failureIn(message);
-      if (reason !== undefined) this.#onFailure(reason);
+      if (reason !== undefined) onFailure(reason);
       return send(message, options);
     };
-    await super.connect(transport);
-  }
+    return connect(transport);
+  };
 }
 
 interface EmbeddedMcpOptions<Caller> extends ToolContext<Caller> {
@@ -265,6 +192,10 @@ const instructions =
   "depends on the caller's role on the database that it names; a denied call says which rule " +
   "denied it, and trying it again does not help.";
 
+function isNamed({ definition }: Pick<Tool<never>, "definition">, name: string | undefined) {
+  return definition.name === name;
+}
+
 /**
  * Lists show only tools that the caller may use. A call of another tool gets the reason for its
  * denial.
@@ -276,7 +207,7 @@ function visibleTools<Caller>(
 ): readonly Tool<Caller>[] {
   // Registering tools is expensive, so only those that the response needs are registered.
   if (message?.method === "tools/call") {
-    return tools.filter(({ definition }) => definition.name === message.name);
+    return tools.filter((tool) => isNamed(tool, message.name));
   }
   if (message?.method !== "tools/list") return [];
   const visible = tools.filter(({ definition }) =>
@@ -292,13 +223,13 @@ function createServer<Caller>(
   options: EmbeddedMcpOptions<Caller>,
   opened: Opened<Caller>,
   { caller, principal, onRefused }: McpCall<Caller>,
-): ObservedServer {
+): McpServer {
   const { message, hasSchema } = opened;
-  const server = new ObservedServer(
+  const server = new McpServer(
     { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
     { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
-    onRefused,
   );
+  reportFailures(server, onRefused);
   const isCall = message !== undefined && isToolCall(message);
   const registration = { caller, principal, arguments: message?.arguments, onRefused };
   for (const tool of visibleTools(options, opened, caller)) {
@@ -309,17 +240,6 @@ function createServer<Caller>(
     registerResources(server, options.schema, caller);
   }
   return server;
-}
-
-function requireTool(
-  tools: readonly Pick<Tool<never>, "definition" | "isOfSchema">[],
-  message: McpMessage,
-): void {
-  const { name, id } = message;
-  if (!isToolCall(message) || name === undefined) return;
-  if (tools.some(({ definition }) => definition.name === name)) return;
-  const options = { status: 200, reason: "unknown_tool", id };
-  throw new McpRefused("invalidParams", `Unknown tool: ${quoteName(name)}`, options);
 }
 
 function isToolCall({ kind, method }: McpMessage): boolean {
@@ -343,32 +263,6 @@ function envelopeOf(body: Buffer, message: McpMessage): unknown {
   throw new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id: message.id });
 }
 
-interface Sent {
-  readonly message: McpMessage;
-  readonly envelope: unknown;
-}
-
-/** @throws McpRefused, or Refusal `insufficient_scope` */
-async function readCall(
-  request: IncomingMessage,
-  body: Buffer,
-  principal: Principal,
-): Promise<Sent | undefined> {
-  if (request.method !== "POST") return undefined;
-  const message = await readMessageInSlices(body);
-  const era = judgeHeaders(request.headers, message);
-  requireMethod(message, principal, era);
-  return { message, envelope: envelopeOf(body, message) };
-}
-
-function concernsSchema(
-  tools: readonly Pick<Tool<never>, "definition" | "isOfSchema">[],
-  message: McpMessage | undefined,
-): boolean {
-  if (message?.method !== "tools/call") return message !== undefined;
-  return tools.some(({ definition, isOfSchema }) => isOfSchema && definition.name === message.name);
-}
-
 /**
  * The gateway's own MCP server, which offers database operations as tools. It keeps no sessions:
  * each request is judged on its own, by the caller's current rights.
@@ -381,17 +275,24 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
     return server;
   });
 
+  /** @throws McpRefused for a call of an unknown tool */
   async function open(
     message: McpMessage | undefined,
     caller: Caller,
     signal: AbortSignal,
   ): Promise<Opened<Caller>> {
     const tools = toolsNow();
+    const isCall = message !== undefined && isToolCall(message);
+    const called = isCall ? tools.find((tool) => isNamed(tool, message.name)) : undefined;
+    const concernsSchema = isCall ? called?.isOfSchema === true : message !== undefined;
     // If availability is unknown, a later call for the schema fails with the reason.
-    const hasSchema =
-      concernsSchema(tools, message) && (await options.schema.isOffered(caller, signal)) !== false;
+    const hasSchema = concernsSchema && (await options.schema.isOffered(caller, signal)) !== false;
+    const isKnown = called !== undefined && (hasSchema || called.isOfSchema !== true);
+    if (isCall && message.name !== undefined && !isKnown) {
+      const refusal = { status: 200, reason: "unknown_tool", id: message.id };
+      throw new McpRefused("invalidParams", `Unknown tool: ${quoteName(message.name)}`, refusal);
+    }
     const available = hasSchema ? tools : tools.filter(({ isOfSchema }) => !isOfSchema);
-    if (message !== undefined) requireTool(available, message);
     return { message, tools: available, hasSchema };
   }
 
@@ -410,25 +311,27 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
     ): Promise<void> {
       const { caller, principal, answerHeaders, onRefused } = exchange;
       const webRequest = toWebRequest(request, response);
-      let sent: Sent | undefined;
+      let parsed = {};
       try {
-        sent = await readCall(request, body, principal);
-        if (sent !== undefined && isToolCall(sent.message)) await options.countCall?.(caller);
-        const opened = await open(sent?.message, caller, webRequest.signal);
+        let message: McpMessage | undefined;
+        if (request.method === "POST") {
+          message = await readMessageInSlices(body);
+          requireMethod(message, principal, judgeHeaders(request.headers, message));
+          parsed = { parsedBody: envelopeOf(body, message) };
+          if (isToolCall(message)) await options.countCall?.(caller);
+        }
+        const opened = await open(message, caller, webRequest.signal);
         webRequest.createServer = () => createServer(options, opened, exchange);
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
         sendMcpRefusal(response, error, exchange);
         return;
       }
-      const parsed = sent === undefined ? {} : { parsedBody: sent.envelope };
       const answer = await handler.fetch(webRequest, parsed);
       // Requests that the library refuses before it creates a server carry only a status.
       const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
       if (answer.status >= 400) onRefused(reason);
-      const isWhole = sent !== undefined && isToolCall(sent.message);
-      if (isWhole) await sendWhole(answer, response, answerHeaders);
-      else await sendWebResponse(answer, response, answerHeaders);
+      await sendWebResponse(answer, response, answerHeaders);
     },
     close: (): Promise<void> => handler.close(),
   };

@@ -71,29 +71,9 @@ export interface ToolContext<Caller> {
   readonly mayNeedApproval?: (caller: Caller) => boolean;
   readonly rowLimit: number;
   readonly resultBytes: number;
-  readonly whoIs: (caller: Caller) => WhoAmI;
+  /** The caller, the current rights, and the limits of a call. */
+  readonly whoIs: (caller: Caller) => object;
   readonly mayUse: (caller: Caller, permission: PermissionClass) => boolean;
-}
-
-export interface WhoAmI {
-  /** Absent while authentication is off. */
-  readonly user?: string;
-  /** RFC 3339. */
-  readonly token_expires?: string;
-  readonly scopes: readonly string[];
-  /** One element per entry, with its limits. The database `*` stands for all others. */
-  readonly access: readonly {
-    readonly database: string;
-    readonly role: string;
-    readonly rights: readonly PermissionClass[];
-    readonly [narrowing: string]: unknown;
-  }[];
-  readonly limits: {
-    readonly rows: number;
-    readonly result_bytes: number;
-    readonly message_bytes: number;
-    readonly seconds: number;
-  };
 }
 
 interface ToolCall<Caller> {

@@ -11,7 +11,6 @@ import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import type { Principal } from "../../src/mcp/authenticate.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { QueryAnswer } from "../../src/mcp/tool-results.ts";
-import type { WhoAmI } from "../../src/mcp/tools.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/server/protocol.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { Level } from "../../src/query/kind.ts";
@@ -165,7 +164,7 @@ function deniedBy(decision: Decision | undefined): Refusal {
 }
 
 /** Who calls, without any access. */
-function whoIs({ subject, scopes }: Principal): WhoAmI {
+function whoIs({ subject, scopes }: Principal): object {
   const limits = { rows: 10, result_bytes: 1024 * 1024, message_bytes: 1024 * 1024, seconds: 30 };
   return { user: subject.username, scopes: [...scopes], access: [], limits };
 }
