@@ -1,5 +1,5 @@
 import { epochSeconds } from "../clock.ts";
-import { type authenticate, identify, type recognize } from "../identity/authenticate.ts";
+import { authenticate, identify } from "../identity/authenticate.ts";
 import { authenticatePrincipal } from "../mcp/authenticate.ts";
 import { mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
@@ -26,27 +26,23 @@ export function mcpChallenge({ publicUrl }: Gateway): ResourceChallenge {
 /**
  * Authenticates the caller by login token if the endpoint requires one.
  *
- * @returns false if the token still has to be verified
  * @throws Refusal if no caller can be authenticated
  */
 export function authenticateCaller(
   { configuration, tokens, access, revocations }: Gateway,
   { authentication }: Endpoint,
   exchange: Exchange,
-  callerOf: typeof authenticate | typeof recognize,
-): boolean {
-  if (authentication === "public") return true;
+): void {
+  if (authentication === "public") return;
   if (!configuration.auth.enabled) {
     if (authentication === "administration") throw new Refusal("administration_disabled");
-    return true;
+    return;
   }
   const { authorization } = exchange.request.headers;
-  const caller = callerOf(tokens, access.snapshot, revocations, authorization);
-  if (caller === undefined) return false;
+  const caller = authenticate(tokens, access.snapshot, revocations, authorization);
   const { username } = caller.user;
   const subject = { username, tokenDatabase: caller.token.database };
   exchange.authenticated = { username, subject, caller, principal: undefined };
-  return true;
 }
 
 /**

@@ -1,10 +1,8 @@
-import { AsyncLocalStorage } from "node:async_hooks";
 import { once } from "node:events";
 import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { EntryPoint } from "../access/grant.ts";
 import type { Configuration } from "../config/schema.ts";
-import { authenticate, recognize } from "../identity/authenticate.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { http } from "../node-http.ts";
 import type { AuditRecord } from "../observe/audit-line.ts";
@@ -51,31 +49,6 @@ import {
 import { routeTable } from "./routes.ts";
 import type { SecureServer } from "./secure-server.ts";
 import { limitConnections } from "./system-limits.ts";
-
-/**
- * Steps per batch, a few milliseconds of signature checks. Other events are handled between
- * batches.
- */
-const BATCH_SIZE = 64;
-
-/**
- * Defers slow steps, such as verifying a signature, until all pending input is read, then runs them
- * in a row. Interleaved with other work, each would evict the CPU caches and find them cold.
- * Batching makes a request with a signature one sixth cheaper.
- */
-export class Batch {
-  readonly #steps: (() => void)[] = [];
-
-  /** @param step must not throw */
-  add(step: () => void): void {
-    if (this.#steps.push(AsyncLocalStorage.bind(step)) === 1) setImmediate(this.#take);
-  }
-
-  readonly #take = (): void => {
-    for (const step of this.#steps.splice(0, BATCH_SIZE)) step();
-    if (this.#steps.length > 0) setImmediate(this.#take);
-  };
-}
 
 const LOGIN_PATH = "/login";
 /** The recorded status for a client that left before the response, as in nginx. */
@@ -240,18 +213,9 @@ function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<vo
   requireLocal(gateway, exchange);
   requireOneAuthorization(exchange);
   if (endpoint.authentication === "mcp") return enterMcp(gateway, endpoint, exchange);
-  if (authenticateCaller(gateway, endpoint, exchange, recognize)) {
-    readAndHandle(gateway, endpoint, exchange);
-    return;
-  }
-  const verify = () => {
-    authenticateCaller(gateway, endpoint, exchange, authenticate);
-    readAndHandle(gateway, endpoint, exchange);
-  };
-  signatures.add(() => attempt(gateway, exchange, verify));
+  authenticateCaller(gateway, endpoint, exchange);
+  readAndHandle(gateway, endpoint, exchange);
 }
-
-const signatures = new Batch();
 
 async function enterMcp(gateway: Gateway, endpoint: Endpoint, exchange: Exchange): Promise<void> {
   await authenticateMcp(gateway, exchange);

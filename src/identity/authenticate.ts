@@ -85,22 +85,6 @@ export function identify(
   return user;
 }
 
-/**
- * Authenticates a header whose token was verified before.
- *
- * @returns undefined if the token must be verified first
- * @throws Refusal with one of the 401 codes
- */
-export function recognize(
-  tokens: Pick<TokenAuthority, "recall">,
-  snapshot: Snapshot,
-  revocations: Pick<Revocations, "isRevoked">,
-  header: string | undefined,
-): Caller | undefined {
-  const token = tokens.recall(readBearerToken(header));
-  return token && { user: identify(snapshot, revocations, token), token };
-}
-
 /** @throws Refusal with one of the 401 codes */
 export function authenticate(
   tokens: Pick<TokenAuthority, "verify">,

@@ -183,7 +183,6 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
   const verified = new VerifiedTokens(pin, readClaims);
   return {
     issue: (request: TokenRequest) => issueToken(ring(), issuer, request),
-    recall: (token: string): TokenClaims | undefined => verified.recall(token),
     /** @throws Refusal `token_expired` or `token_invalid` */
     verify: (token: string): TokenClaims => verified.verify(token),
     metrics: verified.metrics,
