@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import { parse } from "content-type";
 import type * as z from "zod";
 import { keepDigits, requireOneReading } from "../json/document.ts";
@@ -123,7 +123,10 @@ function bodyTooLarge(limit: number): Refusal {
   });
 }
 
-/** The body limit of routes that the gateway answers itself. */
+/**
+ * The body limit of routes that the gateway answers itself. Unneeded bodies up to this size are read
+ * so that the connection can be kept.
+ */
 export const SMALL_BODY_BYTES = 16 * 1024;
 
 /** `application/json` with parameters (RFC 9110, section 8.3.1). */
@@ -218,14 +221,12 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   throw new Refusal("invalid_body", { message });
 }
 
-/** Unneeded bodies up to this size are read so that the connection can be kept. */
-const SMALL_BYTES = 16 * 1024;
 /** The limit for reading larger bodies, so that the sender gets to see the response. */
 const DROPPED_BYTES = 64 * 1024 * 1024;
 /** The limit for bodies that announce more than `DROPPED_BYTES`, whose end is never reached. */
 const BEGUN_BYTES = 1024 * 1024;
 const DROPPING_MS = 10_000;
-/** After this much silence, the sender is assumed to have the response. */
+/** How long a client has to read its last response. */
 const UNREAD_LINGER_MS = 1000;
 
 /**
@@ -239,7 +240,7 @@ export function leavesBodyUnread({ request, body }: Exchange): boolean {
   // A client that sent `Expect` may send the body or not, so the start of the next request is
   // unknown.
   if (headers.expect !== undefined && !body.isInvited) return true;
-  return !(Number(headers["content-length"]) <= SMALL_BYTES);
+  return !(Number(headers["content-length"]) <= SMALL_BODY_BYTES);
 }
 
 /**
@@ -293,7 +294,7 @@ export function endBeforeBody(exchange: Exchange, answer: string | Buffer | unde
 export function closeBehindAnswer({ request }: Exchange): void {
   const { complete, headers, socket } = request;
   if (complete || !hasBody(headers)) return;
-  if (Number(headers["content-length"]) <= SMALL_BYTES) {
+  if (Number(headers["content-length"]) <= SMALL_BODY_BYTES) {
     request.resume();
     return;
   }
@@ -302,8 +303,12 @@ export function closeBehindAnswer({ request }: Exchange): void {
 }
 
 /** Ends a connection. If the client does not close it too, it is destroyed after a short time. */
-export function endConnection(socket: Socket): void {
+export function endConnection(socket: Duplex): void {
   socket.end();
+  closeSoon(socket);
+}
+
+export function closeSoon(socket: Duplex): void {
   const timer = setTimeout(() => socket.destroy(), UNREAD_LINGER_MS);
   socket.once("close", () => clearTimeout(timer));
 }

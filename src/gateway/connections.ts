@@ -6,6 +6,7 @@ import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { Refusal } from "../refusal.ts";
 import { sendRejection } from "./answer.ts";
+import { closeSoon } from "./body.ts";
 import { type Exchange, requirePlainHead } from "./exchange.ts";
 
 /**
@@ -236,9 +237,6 @@ function isFarewell({ response }: Exchange): boolean {
   return response.headersSent && !response.shouldKeepAlive;
 }
 
-/** How long a client has to read the response to a broken request. */
-const UNREAD_LINGER_MS = 1000;
-
 /** Bytes on a connection that never became a request, and the response to them. */
 export interface BrokenRequest {
   readonly socket: Duplex;
@@ -273,11 +271,6 @@ function rawAnswer(requestId: string, { code, status, message }: Refusal): Buffe
     "Connection: close",
   ];
   return Buffer.from(`${head.join("\r\n")}\r\n\r\n${body}`);
-}
-
-function closeSoon(socket: Duplex): void {
-  const timer = setTimeout(() => socket.destroy(), UNREAD_LINGER_MS);
-  socket.once("close", () => clearTimeout(timer));
 }
 
 function canAnswer({ response }: Exchange, socket: Duplex): boolean {
