@@ -7,7 +7,8 @@ import { parseAccessFile } from "../../src/access/parse.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
 import { grant, user } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";
-import { type CommandResult, runCommand } from "../kit/process.ts";
+import type { CommandResult } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 
 /** How hints name the command outside the clone. */
 export const program = fileURLToPath(new URL("../../gatehouse", import.meta.url));
@@ -53,30 +54,15 @@ export class Installation {
   /** Runs `gatehouse <flags>`, the words of `command` first. */
   run(command: string, input?: string, ...more: string[]): Promise<CommandResult> {
     const flags = [...command.split(" "), ...more];
-    return runCommand(this.home, flags, input === undefined ? {} : { input });
+    return runWarm(this.home, flags, input);
   }
 
-  /** Runs commands that change nothing, some at a time; the results are in their order. */
-  runAll(commands: readonly string[]): Promise<CommandResult[]> {
-    return inParallel(commands, (command) => this.run(command));
+  /** Runs commands one after another; the results are in their order. */
+  async runAll(commands: readonly string[]): Promise<CommandResult[]> {
+    const results: CommandResult[] = [];
+    for (const command of commands) results.push(await this.run(command));
+    return results;
   }
-}
-
-/** Works on the items, three at a time; the results are in the items' order. */
-export async function inParallel<T, R>(
-  items: readonly T[],
-  work: (item: T) => Promise<R>,
-): Promise<R[]> {
-  const results: R[] = [];
-  const waiting = [...items.entries()];
-  const workOn = async () => {
-    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
-      const [index, item] = next;
-      results[index] = await work(item);
-    }
-  };
-  await Promise.all([workOn(), workOn(), workOn()]);
-  return results;
 }
 
 /** A service directory with `text` as its access file; without one if it is undefined. */

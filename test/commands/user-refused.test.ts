@@ -1,5 +1,6 @@
 import t from "tap";
-import { inParallel, install, people } from "./kit.ts";
+import type { CommandResult } from "../kit/process.ts";
+import { install, people } from "./kit.ts";
 
 const PASSWORD = "correct horse battery";
 
@@ -58,7 +59,8 @@ const refused: [flags: string, input: string | undefined, code: number, stderr: 
 ];
 t.test("what may not be is refused with a reason, and nothing is written", async (t) => {
   const gatehouse = install(t);
-  const results = await inParallel(refused, ([flags, input]) => gatehouse.run(flags, input));
+  const results: CommandResult[] = [];
+  for (const [flags, input] of refused) results.push(await gatehouse.run(flags, input));
   for (const [index, [flags, input, code, stderr]] of refused.entries()) {
     t.match(results[index], { code, stdout: "", stderr }, flags.slice(0, 60));
     const secret = input?.trim();
