@@ -1,4 +1,5 @@
 import { createHash, timingSafeEqual } from "node:crypto";
+import { createReadStream } from "node:fs";
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import { parse } from "content-type";
@@ -8,14 +9,13 @@ import { http } from "../node-http.ts";
 import { affectedHeader, deniedHeader, engineName, rowsHeader } from "../product.ts";
 import { createGrammar } from "../query/grammar.ts";
 import { isPlainName } from "../query/names.ts";
-import { isReadOnly, type Query } from "../query/query.ts";
+import { isReadOnly } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";
-import { STALLED_CLIENT_TIMEOUT_MS, StreamedAnswer } from "./answers.ts";
 import { limitsHeader, narrowedHeader, type QueryLimit } from "./limits.ts";
 import { callerLimits, EngineRefusal } from "./refusal.ts";
-import type { RowCounts, RowForm } from "./spool.ts";
-import type { Answer, SchemaPlace, Store } from "./store.ts";
+import type { Answer, RowForm, RowStream } from "./spool.ts";
+import type { SchemaPlace, Store } from "./store.ts";
 
 /** `localhost`, `127.0.0.1` or `[::1]`, with or without a port. */
 const loopbackHost = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
@@ -70,50 +70,20 @@ const grammar = createGrammar({ extraFields: [], operations: {} });
 /** @throws EngineRefusal `body_too_large` as soon as the body is known to exceed the limit */
 export function readBody(request: IncomingMessage): Promise<Buffer> {
   return new Promise((resolve, reject) => {
-    let room: Buffer = Buffer.alloc(0);
+    const chunks: Buffer[] = [];
     let length = 0;
     // The connection stays open, so that the answer can still be sent.
-    const refuse = () => reject(tooLarge());
+    const refuse = (): void =>
+      reject(new EngineRefusal("body_too_large", `A query has at most ${BODY_LIMIT} bytes`));
     if (Number(request.headers["content-length"] ?? 0) > BODY_LIMIT) return refuse();
     request.on("data", (chunk: Buffer) => {
-      const end = length + chunk.length;
-      if (end > BODY_LIMIT) return refuse();
-      // Most bodies are one chunk, which is not copied.
-      if (length === 0) room = chunk;
-      else {
-        if (end > room.length) room = enlarge(room, end);
-        chunk.copy(room, length);
-      }
-      length = end;
+      length += chunk.length;
+      if (length > BODY_LIMIT) refuse();
+      else chunks.push(chunk);
     });
-    request.once("end", () => resolve(room.subarray(0, length)));
+    request.once("end", () => resolve(Buffer.concat(chunks)));
     request.once("error", reject);
   });
-}
-
-/**
- * At least doubles the buffer, so that a body is copied only a few times, however small its chunks
- * are.
- */
-function enlarge(room: Buffer, needed: number): Buffer {
-  const larger = Buffer.allocUnsafe(Math.min(BODY_LIMIT, Math.max(2 * room.length, needed)));
-  room.copy(larger);
-  return larger;
-}
-
-/** @throws QueryRefused for a body outside the grammar */
-function scanBody(body: Buffer): Query {
-  return scan(body, grammar);
-}
-
-function tooLarge(): EngineRefusal {
-  return new EngineRefusal("body_too_large", `A query has at most ${BODY_LIMIT} bytes`);
-}
-
-const root = "/schema";
-
-function isSchemaPath(path: string): boolean {
-  return path === root || path.startsWith(`${root}/`);
 }
 
 /**
@@ -148,32 +118,22 @@ interface Range {
  * named type wins over a wildcard. JSON if no form is acceptable.
  */
 export function formOf(accept: string | undefined): RowForm {
-  if (accept === undefined) return "json";
-  const ranges = accept.split(",").flatMap(rangeOf);
-  let best: { form: RowForm; quality: number; precision: number } | undefined;
-  for (const { form, type } of offers) {
-    const found = matchOf(type, ranges);
-    if (found === undefined || found.quality === 0) continue;
-    const isBetter =
-      best === undefined ||
-      found.quality > best.quality ||
-      (found.quality === best.quality && found.precision > best.precision);
-    if (isBetter) best = { form, ...found };
-  }
+  const ranges = (accept ?? "*/*").split(",").flatMap(rangeOf);
+  const rated = offers.map(({ form, type }) => ({ form, ...matchOf(type, ranges) }));
+  const [best] = rated
+    .filter(({ quality }) => quality > 0)
+    .sort((one, other) => other.quality - one.quality || other.precision - one.precision);
   return best?.form ?? "json";
 }
 
-/** The most specific range for a media type. */
-function matchOf(
-  type: string,
-  ranges: readonly Range[],
-): { readonly quality: number; readonly precision: number } | undefined {
+/** The most specific range for a media type; its precision is 2 for a named type. */
+function matchOf(type: string, ranges: readonly Range[]): { quality: number; precision: number } {
   const patterns = ["*/*", `${type.slice(0, type.indexOf("/"))}/*`, type];
   for (const precision of [2, 1, 0]) {
     const range = ranges.find((one) => one.type === patterns[precision]);
     if (range !== undefined) return { quality: range.quality, precision };
   }
-  return undefined;
+  return { quality: 0, precision: 0 };
 }
 
 /** Empty for an invalid media range, and for one with a parameter that no offer has. */
@@ -286,7 +246,7 @@ async function answer(
   const header = request.headers[limitsHeader];
   const limits = header === undefined ? [] : await limitsOf(header);
   const body = await readBody(request);
-  const query = scanBody(body);
+  const query = scan(body, grammar);
   const asked = { body, query, limits };
   const form = !query.batch && isReadOnly(query) ? formOf(request.headers.accept) : "json";
   if (form === "json") return await send(response, await store.execute(asked, client));
@@ -306,7 +266,7 @@ async function limitsOf(header: string | string[]): Promise<readonly QueryLimit[
  */
 function route(request: IncomingMessage, response: ServerResponse): string {
   const url = request.url ?? "";
-  const path = isSchemaPath(url) ? "/schema" : url;
+  const path = /^\/schema(\/|$)/.test(url) ? "/schema" : url;
   const method = Object.hasOwn(routes, path) ? routes[path] : undefined;
   if (method === undefined) throw new EngineRefusal("not_found", "The engine has no such route");
   if (request.method === method) return path;
@@ -314,32 +274,20 @@ function route(request: IncomingMessage, response: ServerResponse): string {
   throw new EngineRefusal("method_not_allowed", `This route takes ${method} only`);
 }
 
-/** Row counts for the gateway's audit. */
-function countHeaders({ affected, rows }: RowCounts = {}): Record<string, number> {
-  return {
+/** Sends a whole answer; rejects if the client disconnects or accepts nothing for too long. */
+async function send(response: ServerResponse, { counts, byteLength, body }: Answer): Promise<void> {
+  const { affected, rows } = counts;
+  response.writeHead(200, {
+    "Content-Type": "application/json",
+    "Content-Length": byteLength,
+    // For the gateway's audit.
     ...(affected === undefined ? {} : { [affectedHeader]: affected }),
     ...(rows === undefined ? {} : { [rowsHeader]: rows }),
-  };
-}
-
-/** Sends a whole answer; rejects if the client disconnects or accepts nothing for too long. */
-async function send(response: ServerResponse, answer: Answer): Promise<void> {
-  try {
-    response.writeHead(200, {
-      "Content-Type": "application/json",
-      "Content-Length": answer.byteLength,
-      ...countHeaders(answer.counts),
-    });
-    const body = answer.read();
-    if (Buffer.isBuffer(body)) {
-      endWith(response, body);
-    } else {
-      endIfStalled(response);
-      await pipeline(body, response);
-    }
-  } finally {
-    answer.dispose();
-  }
+  });
+  if (typeof body !== "number")
+    return endWith(response, Buffer.from(body.buffer, body.byteOffset, body.byteLength));
+  endIfStalled(response);
+  await pipeline(createReadStream("", { fd: body, start: 0 }), response);
 }
 
 /**
@@ -401,4 +349,114 @@ function sendJson(response: ServerResponse, status: number, body: object): void 
     "Content-Length": bytes.length,
   });
   response.end(bytes);
+}
+
+/** Characters gathered before a chunk is sent, approximately. */
+const CHUNK_LENGTH = 64 * 1024;
+
+/** Bytes that a client may lag behind before the database waits for it. */
+const MOST_BEHIND = 256 * 1024;
+
+/** A client that accepts none of its answer for this long is disconnected. */
+const STALLED_CLIENT_TIMEOUT_MS = 60_000;
+
+const mediaTypes: Readonly<Record<RowForm, string>> = {
+  json: "application/json",
+  ndjson: "application/x-ndjson",
+  csv: "text/csv; charset=utf-8; header=present",
+};
+
+/**
+ * An answer sent while its rows are still being read. Its head is sent with the first row, so that
+ * earlier failures are answered as errors. Later failures have to cut the connection.
+ */
+class StreamedAnswer implements RowStream {
+  readonly form: RowForm;
+  readonly #response: ServerResponse;
+  #pending = "";
+  #soon: NodeJS.Immediate | undefined;
+  #backlog: Promise<void> | undefined;
+  #hasMoved = false;
+
+  constructor(response: ServerResponse, form: RowForm) {
+    this.#response = response;
+    this.form = form;
+  }
+
+  get hasBegun(): boolean {
+    return this.#response.headersSent;
+  }
+
+  get backlog(): Promise<void> | undefined {
+    return this.#backlog;
+  }
+
+  hasMoved(): boolean {
+    const hasMoved = this.#hasMoved || this.#backlog !== undefined;
+    this.#hasMoved = false;
+    return hasMoved;
+  }
+
+  reset(): void {
+    this.#take();
+  }
+
+  write(text: string): void {
+    this.#pending += text;
+    if (this.#pending.length >= CHUNK_LENGTH) this.#flush();
+    else this.#soon ??= setImmediate(() => this.#flush());
+  }
+
+  writeBytes(bytes: Buffer, release?: () => void): void {
+    this.#flush();
+    this.#send(bytes, release);
+  }
+
+  /** The head has been sent by then, so the count cannot be reported. */
+  countRows(): void {}
+
+  end(): void {
+    const last = Buffer.from(this.#take());
+    if (!this.hasBegun) {
+      const length = { "Content-Length": last.length };
+      this.#response.writeHead(200, { "Content-Type": mediaTypes[this.form], ...length });
+    }
+    this.#response.end(last);
+  }
+
+  #take(): string {
+    clearImmediate(this.#soon);
+    this.#soon = undefined;
+    const text = this.#pending;
+    this.#pending = "";
+    return text;
+  }
+
+  #flush(): void {
+    const text = this.#take();
+    if (text !== "") this.#send(Buffer.from(text));
+  }
+
+  #send(bytes: Buffer, release: () => void = () => {}): void {
+    const response = this.#response;
+    if (response.destroyed) {
+      release();
+      return;
+    }
+    if (!this.hasBegun) response.writeHead(200, { "Content-Type": mediaTypes[this.form] });
+    this.#hasMoved = true;
+    const isTaken = response.write(bytes, release);
+    if (!isTaken && response.writableLength > MOST_BEHIND) this.#backlog ??= this.#untilTaken();
+  }
+
+  async #untilTaken(): Promise<void> {
+    const response = this.#response;
+    response.setTimeout(STALLED_CLIENT_TIMEOUT_MS, () => response.destroy());
+    const { promise, resolve } = Promise.withResolvers<void>();
+    response.once("drain", resolve).once("close", resolve);
+    await promise;
+    response.off("drain", resolve).off("close", resolve);
+    response.setTimeout(0);
+    this.#backlog = undefined;
+  }
 }

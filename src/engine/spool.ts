@@ -1,4 +1,7 @@
-import { closeSync, writeSync } from "node:fs";
+import { randomUUID } from "node:crypto";
+import { closeSync, openSync, rmSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 
 /** The format of rows: a JSON answer, lines of JSON objects, or CSV (RFC 4180). */
 export type RowForm = "json" | "ndjson" | "csv";
@@ -36,10 +39,18 @@ export interface RowCounts {
   readonly rows?: number | undefined;
 }
 
-export type SpooledAnswer = { readonly counts: RowCounts } & (
-  | { readonly kind: "memory"; readonly bytes: Uint8Array }
-  | { readonly kind: "file"; readonly byteLength: number }
-);
+/** A JSON answer that is complete before its first byte is sent. */
+export interface Answer {
+  readonly counts: RowCounts;
+  readonly byteLength: number;
+  /** The bytes, or the descriptor of a file with them. Whoever sends the answer closes the file. */
+  readonly body: Uint8Array | number;
+}
+
+export function jsonAnswer(value: object): Answer {
+  const body = Buffer.from(JSON.stringify(value));
+  return { counts: {}, byteLength: body.length, body };
+}
 
 /** Options for an answer that is read from the file while rows are still being written. */
 interface SpoolStream {
@@ -67,11 +78,12 @@ export class Spool implements RowOutput {
   #rows: number | undefined;
 
   /**
-   * @param openFile opens an empty file, once the answer is known to be long
+   * @param openFile opens an empty file, once the answer is known to be long; by default one without
+   * a name
    * @param stream makes an answer of more than one chunk count as long, and receives the length of
    * the file after each write
    */
-  constructor(openFile: () => number, stream?: SpoolStream) {
+  constructor(openFile: () => number = openUnnamedFile, stream?: SpoolStream) {
     this.#openFile = openFile;
     this.form = stream?.form ?? "json";
     this.#onSpilled = stream?.onSpilled;
@@ -112,24 +124,16 @@ export class Spool implements RowOutput {
     if (this.#file !== undefined || this.#byteLength > limit) this.#spill();
   }
 
-  /** Returns the whole answer; nothing may be written afterwards. */
-  finish(): SpooledAnswer {
+  /** Returns the whole answer and hands over its file. Nothing may be written afterwards. */
+  finish(): Answer {
     this.flush();
-    const counts = { affected: this.#affected, rows: this.#rows };
-    if (this.#file !== undefined) return { kind: "file", byteLength: this.#byteLength, counts };
-    const [only = Buffer.alloc(0), ...others] = this.#chunks;
-    const bytes = others.length === 0 ? only : Buffer.concat(this.#chunks, this.#byteLength);
-    return { kind: "memory", bytes, counts };
-  }
-
-  /** Hands the file of a finished answer to the caller; undefined if there is none. */
-  takeFile(): number | undefined {
-    const file = this.#file;
+    const body = this.#file ?? Buffer.concat(this.#chunks);
     this.#file = undefined;
-    return file;
+    const counts = { affected: this.#affected, rows: this.#rows };
+    return { counts, byteLength: this.#byteLength, body };
   }
 
-  /** Closes the file; must always be called at the end. */
+  /** Closes the file, unless it was handed over; must always be called at the end. */
   close(): void {
     if (this.#file !== undefined) closeSync(this.#file);
     this.#file = undefined;
@@ -141,6 +145,17 @@ export class Spool implements RowOutput {
     this.#chunks.length = 0;
     this.#onSpilled?.(this.#byteLength);
   }
+}
+
+/**
+ * Opens an empty file that no other process can open, since its name is removed at once. The system
+ * frees it when its descriptor is closed.
+ */
+function openUnnamedFile(): number {
+  const path = join(tmpdir(), `.gatehouse-answer-${randomUUID()}`);
+  const file = openSync(path, "wx+", 0o600);
+  rmSync(path);
+  return file;
 }
 
 function writeFully(file: number, bytes: Buffer): void {

@@ -1,7 +1,6 @@
-import type { Readable } from "node:stream";
 import type { Query } from "../query/query.ts";
 import type { QueryLimit } from "./limits.ts";
-import type { RowCounts, RowStream } from "./spool.ts";
+import type { Answer, RowStream } from "./spool.ts";
 
 export interface QueryRequest {
   readonly body: Buffer;
@@ -13,16 +12,6 @@ export interface SchemaPlace {
   readonly database?: string | undefined;
   /** Only together with a database. */
   readonly table?: string | undefined;
-}
-
-/** A JSON answer that is complete before its first byte is sent. */
-export interface Answer {
-  readonly byteLength: number;
-  readonly counts?: RowCounts;
-  /** The bytes, or a stream of them that can be taken once. */
-  read(): Buffer | Readable;
-  /** Releases the file of an unread answer; must always be called at the end. */
-  dispose(): void;
 }
 
 /** The interface that a new kind of database implements. */

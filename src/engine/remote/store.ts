@@ -3,11 +3,10 @@ import { sql } from "kysely";
 import type { Logger } from "pino";
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
-import { jsonAnswer, openUnnamedFile, takeAnswer } from "../answers.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBodyExactly } from "../parse.ts";
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
-import { type RowOutput, type RowStream, Spool } from "../spool.ts";
+import { type Answer, jsonAnswer, type RowOutput, type RowStream, Spool } from "../spool.ts";
 import {
   changeTexts,
   countChanged,
@@ -22,7 +21,7 @@ import {
 } from "../sql/answers.ts";
 import { requireSameRows } from "../sql/preview.ts";
 import type { Changed } from "../sql/target.ts";
-import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
+import type { QueryRequest, SchemaPlace, Store } from "../store.ts";
 import {
   ConnectionLost,
   type Dialect,
@@ -469,14 +468,14 @@ class RemoteStore<Leased extends Session> implements Store {
       const whole = await this.#transactions.run(conditions, query, async (session) => {
         // Discards what an earlier attempt has written.
         spool?.close();
-        spool = new Spool(openUnnamedFile);
+        spool = new Spool();
         await work(session, spool);
         // Reserves disk space before the commit, so that a full disk never reports a committed
         // query as failed.
         spool.flush();
         return spool;
       });
-      return takeAnswer(whole);
+      return whole.finish();
     } finally {
       spool?.close();
     }

@@ -1,7 +1,7 @@
 import type { Call, ErrorCodec } from "../../ipc/channel.ts";
 import type { QueryLimit } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { RowForm, SpooledAnswer } from "../spool.ts";
+import type { Answer, RowForm } from "../spool.ts";
 import type { SchemaPlace } from "../store.ts";
 
 /**
@@ -24,7 +24,8 @@ export interface Task {
 }
 
 export type EngineCalls = {
-  readonly run: Call<Task, SpooledAnswer>;
+  /** The descriptor of a file means the one at the task's path. */
+  readonly run: Call<Task, Answer>;
   readonly forget: Call<string, undefined>;
 };
 

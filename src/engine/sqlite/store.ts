@@ -1,15 +1,15 @@
 import { randomUUID } from "node:crypto";
-import { readdirSync, rmSync } from "node:fs";
+import { openSync, readdirSync, rmSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "pino";
 import { ChannelClosedError } from "../../ipc/channel.ts";
 import { ChildProgram, howEnded, siblingModule } from "../../ipc/child-program.ts";
 import { isReadOnly } from "../../query/query.ts";
-import { jsonAnswer, openAnswer } from "../answers.ts";
 import { EngineRefusal, tooSlow, UnknownOutcome } from "../refusal.ts";
-import type { RowStream, SpooledAnswer } from "../spool.ts";
-import type { Answer, QueryRequest, SchemaPlace, Store } from "../store.ts";
+import { ConcurrencyLimiter } from "../remote/pool.ts";
+import { type Answer, jsonAnswer, type RowStream } from "../spool.ts";
+import type { QueryRequest, SchemaPlace, Store } from "../store.ts";
 import { refusing } from "./failures.ts";
 import { DatabaseFiles, defaultDatabase, lockDirectory } from "./files.ts";
 import {
@@ -36,20 +36,16 @@ const WORKER_LIMIT = 6;
  */
 class WorkerPool {
   readonly #directory: string;
-  readonly #timeLimit: number;
+  readonly #timeLimitMs: number;
   readonly #log: Logger;
   readonly #workers = new Set<WorkerProcess>();
   readonly #idle: WorkerProcess[] = [];
-  readonly #waiting: ((worker: WorkerProcess) => void)[] = [];
+  readonly #slots = new ConcurrencyLimiter(WORKER_LIMIT);
 
-  /**
-   * Starts the first worker.
-   *
-   * @param timeLimit limit for one task, in milliseconds
-   */
-  constructor(directory: string, timeLimit: number, log: Logger) {
+  /** Starts the first worker. */
+  constructor(directory: string, timeLimitMs: number, log: Logger) {
     this.#directory = directory;
-    this.#timeLimit = timeLimit;
+    this.#timeLimitMs = timeLimitMs;
     this.#log = log;
     this.#idle.push(this.#start());
   }
@@ -58,19 +54,25 @@ class WorkerPool {
    * Runs a task as soon as a worker is free. `onSpilled` receives the number of bytes of streamed
    * rows that are in the file.
    */
-  async run(
+  run(
     task: Task,
     signal: AbortSignal,
     onSpilled: (byteLength: number) => void = () => {},
-  ): Promise<SpooledAnswer> {
-    const worker = await this.#take();
-    try {
-      signal.throwIfAborted();
+  ): Promise<Answer> {
+    return this.#slots.hold(signal, async () => {
+      // Prefers the worker used last: its files are open and its memory is warm.
+      const worker = this.#idle.pop() ?? this.#start();
+      clearTimeout(worker.idling);
       worker.onSpilled = onSpilled;
-      return await worker.run(task, this.#timeLimit, signal);
-    } finally {
-      this.#giveBack(worker);
-    }
+      try {
+        return await worker.run(task, this.#timeLimitMs, signal);
+      } finally {
+        if (worker.isUsable) {
+          this.#idle.push(worker);
+          worker.idling = setTimeout(() => this.#endIdle(worker), IDLE_MS).unref();
+        }
+      }
+    });
   }
 
   get isStuck(): boolean {
@@ -89,24 +91,6 @@ class WorkerPool {
       return worker.close(CLOSE_TIME_MS);
     });
     await Promise.all(closing);
-  }
-
-  /** Prefers the worker used last: its files are open and its memory is warm. */
-  async #take(): Promise<WorkerProcess> {
-    const idle = this.#idle.pop();
-    clearTimeout(idle?.idling);
-    if (idle !== undefined) return idle;
-    if (this.#workers.size < WORKER_LIMIT) return this.#start();
-    return new Promise((resolve) => this.#waiting.push(resolve));
-  }
-
-  #giveBack(worker: WorkerProcess): void {
-    const next = this.#waiting.shift();
-    if (next !== undefined) next(worker.isUsable ? worker : this.#start());
-    else if (worker.isUsable) {
-      this.#idle.push(worker);
-      worker.idling = setTimeout(() => this.#endIdle(worker), IDLE_MS).unref();
-    }
   }
 
   #endIdle(worker: WorkerProcess): void {
@@ -200,7 +184,7 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
    * @throws EngineRefusal, including `query_timeout`, `outcome_unknown` and `upstream_broken`, the
    * reason of `signal` once it is aborted, or the error of the task
    */
-  async run(task: Task, timeLimit: number, signal: AbortSignal): Promise<SpooledAnswer> {
+  async run(task: Task, timeLimit: number, signal: AbortSignal): Promise<Answer> {
     let abandoned: NodeJS.Timeout | undefined;
     const abandon = (): void => {
       abandoned = setTimeout(() => void this.kill(signal.reason), ABANDONED_TIME_MS);
@@ -237,99 +221,66 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
 /** Leaves some workers for other databases. */
 const READERS_PER_DATABASE = 3;
 
-/**
- * One lock per database in use, so that queries do not block other databases. With these locks,
- * queries never meet SQLite's own. They wait in order and without occupying a worker.
- */
-export class DatabaseLocks {
-  readonly #locks = new Map<string, ReadWriteLock>();
-
-  shared<T>(name: string, work: () => Promise<T>): Promise<T> {
-    return this.#use(name, (lock) => lock.shared(work));
-  }
-
-  exclusive<T>(names: Iterable<string>, work: () => Promise<T>): Promise<T> {
-    // A common order prevents deadlocks.
-    return this.#lockAll([...new Set(names)].sort(), work);
-  }
-
-  #lockAll<T>([first, ...others]: readonly string[], work: () => Promise<T>): Promise<T> {
-    if (first === undefined) return work();
-    return this.#use(first, (lock) => lock.exclusive(() => this.#lockAll(others, work)));
-  }
-
-  async #use<T>(name: string, hold: (lock: ReadWriteLock) => Promise<T>): Promise<T> {
-    const lock = this.#locks.get(name) ?? new ReadWriteLock(READERS_PER_DATABASE);
-    this.#locks.set(name, lock);
-    try {
-      return await hold(lock);
-    } finally {
-      if (lock.isFree) this.#locks.delete(name);
-    }
-  }
-}
-
-type Mode = "shared" | "exclusive";
-
-interface Waiter {
-  readonly mode: Mode;
+interface LockRequest {
+  readonly names: readonly string[];
+  /** How many readers' places it takes in each database. */
+  readonly places: number;
   readonly grant: () => void;
 }
 
 /**
- * A lock for several readers or one writer, granted in the order of requests, so that a stream of
- * readers never starves a writer.
+ * Locks of databases, for several readers or one writer each, granted in the order of requests.
+ * With these locks, queries never meet SQLite's own, and they wait without occupying a worker.
  */
-export class ReadWriteLock {
-  readonly #waiters: Waiter[] = [];
-  readonly #readerLimit: number;
-  #readers = 0;
-  #written = false;
+export class DatabaseLocks {
+  readonly #taken = new Map<string, number>();
+  readonly #waiting = new Set<LockRequest>();
 
-  /** @param readerLimit maximum number of concurrent readers */
-  constructor(readerLimit = Number.POSITIVE_INFINITY) {
-    this.#readerLimit = readerLimit;
+  shared<T>(name: string, work: () => Promise<T>): Promise<T> {
+    return this.#hold([name], 1, work);
   }
 
-  get isFree(): boolean {
-    return this.#readers === 0 && !this.#written && this.#waiters.length === 0;
+  /** A writer takes the places of all readers. */
+  exclusive<T>(names: Iterable<string>, work: () => Promise<T>): Promise<T> {
+    return this.#hold([...new Set(names)], READERS_PER_DATABASE, work);
   }
 
-  shared<T>(work: () => Promise<T>): Promise<T> {
-    return this.#hold("shared", work);
-  }
-
-  exclusive<T>(work: () => Promise<T>): Promise<T> {
-    return this.#hold("exclusive", work);
-  }
-
-  async #hold<T>(mode: Mode, work: () => Promise<T>): Promise<T> {
+  async #hold<T>(names: readonly string[], places: number, work: () => Promise<T>): Promise<T> {
     await new Promise<void>((grant) => {
-      this.#waiters.push({ mode, grant });
+      this.#waiting.add({ names, places, grant });
       this.#advance();
     });
     try {
       return await work();
     } finally {
-      if (mode === "shared") this.#readers -= 1;
-      else this.#written = false;
+      this.#take(names, -places);
       this.#advance();
     }
   }
 
   #advance(): void {
-    for (let next = this.#waiters[0]; next !== undefined; next = this.#waiters[0]) {
-      if (!this.#admits(next.mode)) return;
-      this.#waiters.shift();
-      if (next.mode === "shared") this.#readers += 1;
-      else this.#written = true;
-      next.grant();
+    // Nobody overtakes a request for the same database, so that readers never starve a writer.
+    const claimed = new Set<string>();
+    for (const request of this.#waiting) {
+      const { names, places, grant } = request;
+      const isFree = (name: string): boolean =>
+        !claimed.has(name) && (this.#taken.get(name) ?? 0) + places <= READERS_PER_DATABASE;
+      if (names.every(isFree)) {
+        this.#waiting.delete(request);
+        this.#take(names, places);
+        grant();
+      } else {
+        for (const name of names) claimed.add(name);
+      }
     }
   }
 
-  #admits(mode: Mode): boolean {
-    if (this.#written) return false;
-    return mode === "shared" ? this.#readers < this.#readerLimit : this.#readers === 0;
+  #take(names: readonly string[], places: number): void {
+    for (const name of names) {
+      const taken = (this.#taken.get(name) ?? 0) + places;
+      if (taken === 0) this.#taken.delete(name);
+      else this.#taken.set(name, taken);
+    }
   }
 }
 
@@ -360,6 +311,8 @@ export async function openSqliteStore(
     throw error;
   }
 }
+
+const PIECE_LENGTH = 64 * 1024;
 
 /** This process never runs SQLite. The store creates and deletes files, and workers use them. */
 class SqliteStore implements Store {
@@ -392,23 +345,49 @@ class SqliteStore implements Store {
     }
   }
 
+  /**
+   * Sends rows from the file to which a worker writes them. The worker does not wait for the
+   * client: SQLite blocks writers while it reads, so a slow client would hold them up.
+   */
   async stream(
     { body, query, limits }: QueryRequest,
     stream: RowStream,
     { signal }: AbortController,
   ): Promise<void> {
     const [name = ""] = query.accesses.map((access) => access.database);
-    const spoolPath = this.#newSpoolPath();
-    const rows = new SpooledRows(spoolPath, stream, signal);
     const work = { kind: "rows", body, form: stream.form, limits } as const;
-    try {
-      const spooled = await this.#locks.shared(name, async () => {
+    const spoolPath = this.#newSpoolPath();
+    let file: FileHandle | undefined;
+    let [known, sent] = [0, 0];
+    const sendKnown = async (): Promise<void> => {
+      file ??= await open(spoolPath);
+      while (sent < known) {
         signal.throwIfAborted();
-        return this.#pool.run({ work, spoolPath }, signal, rows.onSpilled);
+        const piece = Buffer.allocUnsafe(Math.min(PIECE_LENGTH, known - sent));
+        const { bytesRead } = await file.read(piece, 0, piece.length, sent);
+        if (bytesRead === 0) throw new Error("The file of an answer is shorter than was told");
+        sent += bytesRead;
+        stream.writeBytes(piece.subarray(0, bytesRead));
+        await stream.backlog;
+      }
+    };
+    let sending = Promise.resolve();
+    const onSpilled = (byteLength: number): void => {
+      known = byteLength;
+      sending = sending.then(sendKnown);
+      sending.catch(() => {});
+    };
+    try {
+      const { body, byteLength } = await this.#locks.shared(name, async () => {
+        signal.throwIfAborted();
+        return this.#pool.run({ work, spoolPath }, signal, onSpilled);
       });
-      await rows.finish(spooled);
+      if (typeof body !== "number") stream.writeBytes(Buffer.from(body));
+      else onSpilled(byteLength);
+      await sending;
     } finally {
-      await rows.close();
+      await sending.catch(() => {});
+      await file?.close();
       rmSync(spoolPath, { force: true });
     }
   }
@@ -463,7 +442,10 @@ class SqliteStore implements Store {
     signal.throwIfAborted();
     const spoolPath = this.#newSpoolPath();
     try {
-      return openAnswer(await this.#pool.run({ work, spoolPath }, signal), spoolPath);
+      const answer = await this.#pool.run({ work, spoolPath }, signal);
+      return typeof answer.body === "number"
+        ? { ...answer, body: openSync(spoolPath, "r") }
+        : answer;
     } finally {
       rmSync(spoolPath, { force: true });
     }
@@ -477,70 +459,5 @@ class SqliteStore implements Store {
 function removeSpoolFiles(directory: string): void {
   for (const entry of readdirSync(directory)) {
     if (entry.startsWith(spoolFilePrefix)) rmSync(join(directory, entry), { force: true });
-  }
-}
-
-const PIECE_LENGTH = 64 * 1024;
-
-/**
- * Sends rows from the file to which a worker writes them. The worker does not wait for the client:
- * SQLite blocks writers while it reads, so a slow client would hold them up.
- */
-class SpooledRows {
-  readonly #path: string;
-  readonly #stream: RowStream;
-  readonly #signal: AbortSignal;
-  #file: FileHandle | undefined;
-  /** Bytes that are in the file, and how many of them were sent. */
-  #known = 0;
-  #sent = 0;
-  #sending: Promise<void> | undefined;
-  #failure: unknown;
-
-  constructor(path: string, stream: RowStream, signal: AbortSignal) {
-    this.#path = path;
-    this.#stream = stream;
-    this.#signal = signal;
-  }
-
-  readonly onSpilled = (byteLength: number): void => {
-    this.#known = byteLength;
-    this.#sending ??= this.#send().catch((error: unknown) => {
-      this.#failure = error;
-    });
-  };
-
-  /**
-   * Sends the rest of a complete answer.
-   *
-   * @throws what the file system throws, and the signal's reason
-   */
-  async finish(spooled: SpooledAnswer): Promise<void> {
-    if (spooled.kind === "memory") {
-      this.#stream.writeBytes(Buffer.from(spooled.bytes));
-      return;
-    }
-    this.onSpilled(spooled.byteLength);
-    await this.#sending;
-    if (this.#failure !== undefined) throw this.#failure;
-  }
-
-  async close(): Promise<void> {
-    await this.#sending;
-    await this.#file?.close();
-  }
-
-  async #send(): Promise<void> {
-    this.#file ??= await open(this.#path);
-    while (this.#sent < this.#known) {
-      this.#signal.throwIfAborted();
-      const piece = Buffer.allocUnsafe(Math.min(PIECE_LENGTH, this.#known - this.#sent));
-      const { bytesRead } = await this.#file.read(piece, 0, piece.length, this.#sent);
-      if (bytesRead === 0) throw new Error("The file of an answer is shorter than was told");
-      this.#sent += bytesRead;
-      this.#stream.writeBytes(piece.subarray(0, bytesRead));
-      await this.#stream.backlog;
-    }
-    this.#sending = undefined;
   }
 }

@@ -1,4 +1,4 @@
-import { openSync } from "node:fs";
+import { closeSync, openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
 import { leaveSignalsToParent, openParentChannel } from "../../ipc/channel.ts";
 import { siblingModule } from "../../ipc/child-program.ts";
@@ -6,7 +6,7 @@ import type { TableOperation } from "../../query/operation-types.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBody } from "../parse.ts";
 import { performAll, performPreview, read } from "../remote/store.ts";
-import { Spool, type SpooledAnswer } from "../spool.ts";
+import { type Answer, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedIn } from "../sql/answers.ts";
 import type { SchemaPlace } from "../store.ts";
 import { Databases } from "./databases.ts";
@@ -37,14 +37,16 @@ new Worker(siblingModule(import.meta.url, "watchdog")).unref();
 
 const databases = new Databases(directory);
 
-async function run({ work, spoolPath }: Task): Promise<SpooledAnswer> {
+async function run({ work, spoolPath }: Task): Promise<Answer> {
   const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillTeller() } : undefined;
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600), stream);
   try {
     if (work.kind === "query") await executeQuery(work, spool);
     else if (work.kind === "rows") await executeSelect(work, spool);
     else await executeSchema(work.place, spool);
-    return spool.finish();
+    const answer = spool.finish();
+    if (typeof answer.body === "number") closeSync(answer.body);
+    return answer;
   } catch (error) {
     const refusal = refusalOf(error);
     throw (work.kind === "query" ? refusal?.quote(Buffer.from(work.body)) : refusal) ?? error;
