@@ -50,9 +50,7 @@ export class LimitCounter {
     return this.#bytewise.find((one) => one.database === database && one.table === table);
   }
 
-  /**
-   * Counts the effect of one element. @throws EngineRefusal `too_many_changes` or `too_many_rows`
-   */
+  /** Counts the effect of one element. */
   count(element: number, changes: number, rows: number): void {
     for (const tally of this.#limits) {
       const { limit } = tally;

@@ -13,9 +13,6 @@ export interface ParsedQuery {
 /**
  * Parses a scanned body. Integers that a double cannot hold become BigInt, so that every 64-bit
  * integer arrives as written.
- *
- * @throws EngineRefusal `number_out_of_range` for a number that neither a 64-bit integer nor a
- * double can hold
  */
 export function parseBody(body: Buffer): ParsedQuery {
   return parsed(JSON.parse(body.toString("utf8"), reviveNumber));

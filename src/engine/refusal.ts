@@ -68,7 +68,10 @@ interface RefusalOptions extends ErrorOptions {
   readonly quoting?: Quoting;
 }
 
-/** The engine refuses a request; the message is written for the client. */
+/**
+ * The engine refuses a request; the message is written for the client. Everything that reads a query
+ * or runs it may throw one.
+ */
 export class EngineRefusal extends Error {
   readonly code: RefusalCode;
   /**

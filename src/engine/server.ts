@@ -23,19 +23,13 @@ const loopbackHost = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
 /**
  * Refuses a request whose `Host` is not a loopback name. This stops pages that make a browser
  * resolve their own name to 127.0.0.1 (DNS rebinding).
- *
- * @throws EngineRefusal `host_not_allowed`
  */
 function requireLoopbackHost(request: IncomingMessage): void {
   if (loopbackHost.test(request.headers.host ?? "")) return;
   throw new EngineRefusal("host_not_allowed", "The Host header must name the loopback interface");
 }
 
-/**
- * Refuses a request without the shared secret in its `Authorization` header.
- *
- * @throws EngineRefusal `unauthorized`
- */
+/** Refuses a request without the shared secret in its `Authorization` header. */
 function requireAuthorization(request: IncomingMessage, authorization: string): void {
   if (timingSafeEqual(digest(request.headers.authorization ?? ""), digest(authorization))) return;
   throw new EngineRefusal("unauthorized", "The Authorization header is not the engine's");
@@ -46,8 +40,6 @@ const isJson = memoize((contentType) => parse(contentType).type === "application
 /**
  * Refuses a body that is not plain JSON. For this content type, a browser asks before it sends a
  * cross-origin request, and the engine never agrees.
- *
- * @throws EngineRefusal `unsupported_media_type`
  */
 function requireJson(request: IncomingMessage): void {
   const encoding = request.headers["content-encoding"] ?? "identity";
@@ -67,7 +59,6 @@ export const BODY_LIMIT = 64 * 1024 * 1024;
 
 const grammar = createGrammar({ extraFields: [], operations: {} });
 
-/** @throws EngineRefusal `body_too_large` as soon as the body is known to exceed the limit */
 export function readBody(request: IncomingMessage): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
@@ -86,11 +77,7 @@ export function readBody(request: IncomingMessage): Promise<Buffer> {
   });
 }
 
-/**
- * Parses `/schema`, `/schema/<database>` or `/schema/<database>/<table>`.
- *
- * @throws EngineRefusal `not_found` for a path with more names or with other than plain ones
- */
+/** Parses `/schema`, `/schema/<database>` or `/schema/<database>/<table>`. */
 function readSchemaPath(path: string): SchemaPlace {
   const names = path.split("/").slice(2);
   if (names.length > 2 || !names.every(isPlainName)) {

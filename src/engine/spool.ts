@@ -89,7 +89,7 @@ export class Spool implements RowOutput {
     this.#onSpilled = stream?.onSpilled;
   }
 
-  /** Adds text to the answer. @throws the error of the file system, for example on a full disk */
+  /** Adds text to the answer. */
   write(text: string): void {
     this.#pending += text;
     if (this.#pending.length >= CHUNK_LENGTH) this.flush();
@@ -103,7 +103,7 @@ export class Spool implements RowOutput {
     this.#affected = (this.#affected ?? 0) + count;
   }
 
-  /** Flushes the buffer to memory or to the spool file. @throws the error of the file system */
+  /** Flushes the buffer to memory or to the spool file. */
   flush(): void {
     if (this.#pending === "") return;
     const chunk = Buffer.from(this.#pending);

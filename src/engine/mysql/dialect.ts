@@ -8,7 +8,7 @@ import type {
 } from "../../query/operation-types.ts";
 import type { ColumnDefinition, Row } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { boundAgain, changesOfRows, insertRows, takeIn, withKeys } from "../remote/change.ts";
+import { boundAgain, changesOfRows, insertRows, planIn, takeIn } from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
 import { isNoTable, refused } from "../remote/failures.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
@@ -17,14 +17,7 @@ import { readByKeys } from "../sql/changes.ts";
 import type { Fragment, Steps } from "../sql/fragment.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { cellIn } from "../sql/scope.ts";
-import {
-  type AggregateDialect,
-  planSelect,
-  type SelectDialect,
-  type SelectedTable,
-  type SelectPlan,
-  tablesOf,
-} from "../sql/select.ts";
+import type { AggregateDialect, SelectDialect, SelectPlan } from "../sql/select.ts";
 import {
   type Changed,
   type Conflict,
@@ -74,7 +67,6 @@ import {
   visibleDatabase,
 } from "./tables.ts";
 
-/** @throws EngineRefusal `database_not_found` */
 async function listTables({ session, schema }: MysqlPlace): Promise<string[]> {
   await requireDatabase(session, schema);
   const found = await session.rows(
@@ -86,7 +78,6 @@ async function listTables({ session, schema }: MysqlPlace): Promise<string[]> {
     .sort();
 }
 
-/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 async function describeTable(place: MysqlPlace, name: string): Promise<TableDescription> {
   const { session, schema } = place;
   const { columns } = await readTable(place, name);
@@ -136,10 +127,6 @@ const options = {
   nextNumber: sql`null`,
 };
 
-/**
- * @throws EngineRefusal `database_not_found`, `table_not_found`, or `permission_denied` for a table
- * whose storage engine cannot roll back
- */
 async function targetOf(place: MysqlPlace, name: string): Promise<Target<Raw>> {
   const { session, schema } = place;
   const table = await readChangedTable(place, name);
@@ -251,7 +238,6 @@ async function createTable(place: MysqlPlace, query: CreateTable): Promise<Chang
   return {};
 }
 
-/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 async function dropTable(place: MysqlPlace, { table }: DropTable): Promise<Changed> {
   const { session, schema } = place;
   const found = await session.rows(sql`select table_name, table_type
@@ -368,11 +354,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
   };
 }
 
-/**
- * Streams the rows of a Select to an output, so that few are in memory at a time.
- *
- * @throws EngineRefusal for unknown tables and columns and for unfit values
- */
+/** Streams the rows of a Select to an output, so that few are in memory at a time. */
 async function select(place: MysqlPlace, query: Select, output: RowOutput): Promise<void> {
   const { columns, statements } = await planOf(place, query);
   const rows = new RowWriter(columns, output);
@@ -385,15 +367,8 @@ async function select(place: MysqlPlace, query: Select, output: RowOutput): Prom
   rows.end();
 }
 
-/** @throws EngineRefusal for unknown tables and columns and for unfit values */
-export async function planOf(place: MysqlPlace, query: Select): Promise<SelectPlan<MysqlKind>> {
-  const tables: SelectedTable<MysqlKind>[] = [];
-  for (const name of tablesOf(query)) {
-    const { bytewise } = place.counter?.bytewiseIn(place.database, name) ?? {};
-    const table = { ...(await readTable(place, name)), ...(bytewise && { bytewise }) };
-    tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
-  }
-  return planSelect(place.schema, tables, query, dialectOf(place.session.server.collation));
+export function planOf(place: MysqlPlace, query: Select): Promise<SelectPlan<MysqlKind>> {
+  return planIn(place, query, readTable, keysSql, dialectOf(place.session.server.collation));
 }
 
 function countOf(count: number | bigint): unknown {
@@ -447,8 +422,6 @@ async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Prom
 /**
  * Refuses a Batch that creates or drops a table and does something else too. MySQL commits what
  * precedes a definition, so it could not be rolled back.
- *
- * @throws EngineRefusal `batch_not_atomic`
  */
 function requireAtomic(operations: readonly TableOperation[]): void {
   const index = operations.findIndex(({ name }) => name === "CreateTable" || name === "DropTable");

@@ -196,48 +196,7 @@ export function unsigned(integer: bigint): TypedParameterValue {
 
 const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-/** Codec of a type that is sent as text. Values of an unknown type can only be read. */
-function textCodecOf({ dataType, columnType, mark, length }: TypeDescription): Codec {
-  switch (dataType) {
-    case "char":
-      if (mark === "uuid") return uuids;
-      // The server strips trailing spaces.
-      return strings((text) => !text.endsWith(" ") && lengthOf(text) <= length);
-    case "varchar":
-      // The server silently strips spaces beyond the length.
-      return strings((text) => lengthOf(text) <= length);
-    case "tinytext":
-    case "text":
-    case "mediumtext":
-    case "longtext":
-      return mark === "json" ? documents : strings();
-    case "enum": {
-      // The server would take a member's number for the member.
-      const members = membersOf(columnType);
-      return strings((text) => members.includes(text));
-    }
-    case "set": {
-      const members = membersOf(columnType);
-      return strings((text) => membersIn(members, text) === text);
-    }
-    case "uuid":
-      return uuids;
-    case "inet4":
-    case "inet6":
-      return strings();
-    default:
-      return unknown;
-  }
-}
-
 const uuids = formed((text) => (uuidForm.test(text) ? text.toLowerCase() : undefined), undefined);
-
-/** Counts code points, as MySQL does. */
-function lengthOf(text: string): number {
-  let length = 0;
-  for (const _ of text) length += 1;
-  return length;
-}
 
 /** Parses `enum('a','it''s')`. */
 function membersOf(columnType: string): string[] {
@@ -345,9 +304,6 @@ function doubleOf(value: PresentValue): number | undefined {
   return text === undefined ? undefined : finite(text);
 }
 
-/**
- * @throws EngineRefusal `number_out_of_range` for a number that overflows or underflows a double
- */
 function finite(text: string): number {
   const double = Number(text);
   const isLost = double === 0 && /[1-9]/.test(text.replace(/e.*$/i, ""));
@@ -441,30 +397,21 @@ export interface MysqlKind extends ColumnKind {
   encode(raw: Raw): string;
 }
 
-const plainCodecs: ReadonlyMap<string, Codec> = new Map([
-  ["float", floats],
-  ["double", doubles],
-  ["bit", bits],
-  ["year", years],
-  ["json", nativeDocuments],
-  ["varbinary", bytes()],
-  ["tinyblob", bytes()],
-  ["blob", bytes()],
-  ["mediumblob", bytes()],
-  ["longblob", bytes()],
-]);
-
 /** Returns the kind of a column. Values of an unknown type are MySQL's own text. */
 export function kindOf(type: TypeDescription): MysqlKind {
+  const { dataType, mark } = type;
   const codec = codecOf(type);
+  const isText = /^(var)?char$|text$/.test(dataType);
+  const isNumber = /int$|^(decimal|double|float)$/.test(dataType) && codec !== booleans;
   return {
     store: codec.store,
     compare: codec.compare ?? codec.store,
     encode: codec.encode,
-    like: isText(type.dataType) ? likeText : like,
-    exact: /^(enum|set)$/.test(type.dataType) || isText(type.dataType) ? exactText : undefined,
-    measure: isMeasured(codec, type) ? measures.get(type.dataType) : undefined,
-    ...(isNumber(type.dataType) && codec !== booleans ? { sum } : {}),
+    like: isText ? likeText : like,
+    exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
+    // MySQL stores booleans as numbers and JSON as text.
+    measure: codec === booleans || mark === "json" ? undefined : measureOf(dataType),
+    ...(isNumber ? { sum } : {}),
   };
 }
 
@@ -474,26 +421,13 @@ const exactText: ExactComparison = {
   value: (compared) => (typeof compared === "string" ? Buffer.from(compared) : compared),
 };
 
-/** Booleans and JSON have no measure, although MySQL stores them as numbers and text. */
-function isMeasured(codec: Codec, { mark }: TypeDescription): boolean {
-  return codec !== booleans && mark !== "json";
-}
-
 /** `char` and similar types include marked ones, such as UUIDs. */
-const measures: ReadonlyMap<string, Measure> = new Map([
-  ...["tinyint", "smallint", "mediumint", "int", "bigint", "year"].map(
-    (name) => [name, "integer"] as const,
-  ),
-  ["decimal", "decimal"],
-  ...["float", "double"].map((name) => [name, "double"] as const),
-  ...["date", "time", "datetime", "timestamp"].map((name) => [name, "moment"] as const),
-  ...["char", "varchar", "tinytext", "text", "mediumtext", "longtext"].map(
-    (name) => [name, "text"] as const,
-  ),
-]);
-
-function isNumber(dataType: string): boolean {
-  return /int$|^(decimal|double|float)$/.test(dataType);
+function measureOf(dataType: string): Measure | undefined {
+  if (/int$|^year$/.test(dataType)) return "integer";
+  if (dataType === "decimal") return "decimal";
+  if (/^(float|double)$/.test(dataType)) return "double";
+  if (/^(date|time|datetime|timestamp)$/.test(dataType)) return "moment";
+  return /^(var)?char$|text$/.test(dataType) ? "text" : undefined;
 }
 
 function sum(column: Fragment, amount: unknown): Fragment {
@@ -517,12 +451,8 @@ function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment
   return likeBackslash(folded, foldCase(pattern));
 }
 
-function isText(dataType: string): boolean {
-  return /^(var)?char$|text$/.test(dataType);
-}
-
 function codecOf(type: TypeDescription): Codec {
-  const { dataType, columnType, mark, precision } = type;
+  const { dataType, columnType, mark, length, precision } = type;
   const moments = sql`datetime(6)`;
   switch (dataType) {
     case "tinyint":
@@ -534,21 +464,62 @@ function codecOf(type: TypeDescription): Codec {
       return integers(/unsigned/.test(columnType));
     case "decimal":
       return decimals(type.scale, mark === "numeric");
+    case "float":
+      return floats;
+    case "double":
+      return doubles;
+    case "bit":
+      return bits;
+    case "year":
+      return years;
     case "date":
       return formed(readDay, sql`date`);
     case "time":
       return formed((text) => readSpan(text, precision), sql`time(6)`, writeTime);
     case "timestamp":
-      return formed((text) => readInstant(text, precision), moments, writeInstant);
     case "datetime":
-      if (mark === "timestamp") {
-        return formed((text) => readInstant(text, precision), moments, writeInstant);
-      }
-      return formed((text) => readLocal(text, precision), moments, writeTime);
+      return dataType === "timestamp" || mark === "timestamp"
+        ? formed((text) => readInstant(text, precision), moments, writeInstant)
+        : formed((text) => readLocal(text, precision), moments, writeTime);
+    case "json":
+      return nativeDocuments;
     case "binary":
-      return bytes(type.length);
+      return bytes(length);
+    case "varbinary":
+    case "tinyblob":
+    case "blob":
+    case "mediumblob":
+    case "longblob":
+      return bytes();
+    // Lengths count code points, as MySQL does.
+    case "char":
+      if (mark === "uuid") return uuids;
+      // The server strips trailing spaces.
+      return strings((text) => !text.endsWith(" ") && [...text].length <= length);
+    case "varchar":
+      // The server silently strips spaces beyond the length.
+      return strings((text) => [...text].length <= length);
+    case "tinytext":
+    case "text":
+    case "mediumtext":
+    case "longtext":
+      return mark === "json" ? documents : strings();
+    case "enum": {
+      // The server would take a member's number for the member.
+      const members = membersOf(columnType);
+      return strings((text) => members.includes(text));
+    }
+    case "set": {
+      const members = membersOf(columnType);
+      return strings((text) => membersIn(members, text) === text);
+    }
+    case "uuid":
+      return uuids;
+    case "inet4":
+    case "inet6":
+      return strings();
     default:
-      return plainCodecs.get(dataType) ?? textCodecOf(type);
+      return unknown;
   }
 }
 

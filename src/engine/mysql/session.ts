@@ -2,7 +2,6 @@ import { DummyDriver, Kysely, MysqlAdapter, MysqlIntrospector, MysqlQueryCompile
 import type {
   Connection,
   ExecuteValues,
-  Query,
   ResultSetHeader,
   RowDataPacket,
   TypedParameterValue,
@@ -135,7 +134,6 @@ export class MysqlSession implements Session {
     return found;
   }
 
-  /** @throws EngineRefusal `invalid_value` if the server changed a value to store it */
   async run(fragment: Fragment): Promise<number> {
     const { sql, values } = compile(fragment, this.server.largestPacket);
     const result = await answered<ResultSetHeader>((done) =>
@@ -162,10 +160,6 @@ export class MysqlSession implements Session {
     this.#timeLimit = timeLimit;
   }
 
-  async ask(words: string): Promise<RawRow[]> {
-    return answered<RowDataPacket[][]>((done) => this.#connection.query(words, done));
-  }
-
   /**
    * Runs a definition, which commits by itself.
    *
@@ -183,38 +177,27 @@ export class MysqlSession implements Session {
   /** Streams rows. Nothing else runs before all of them have been read. */
   async *stream(fragment: Fragment): AsyncGenerator<RawRow> {
     const { sql, values } = compile(fragment, this.server.largestPacket);
-    const stream = this.#execute(sql, values).stream({ highWaterMark: ROWS_AHEAD });
-    // A statement without a callback is not notified of a broken connection.
-    const onError = (error: Error): void => void stream.destroy(error);
-    this.#connection.on("error", onError);
+    let onError: ((error: Error) => void) | undefined;
     try {
-      for await (const row of readRows(stream)) yield row;
-    } finally {
-      this.#connection.off("error", onError);
-    }
-  }
-
-  #execute(sql: string, values: ExecuteValues[]): Query {
-    try {
-      return this.#connection.execute(sql, values);
+      const stream = this.#connection.execute(sql, values).stream({ highWaterMark: ROWS_AHEAD });
+      // A statement without a callback is not notified of a broken connection.
+      onError = (error) => void stream.destroy(error);
+      this.#connection.on("error", onError);
+      yield* stream;
     } catch (error) {
       throw readError(error);
+    } finally {
+      if (onError !== undefined) this.#connection.off("error", onError);
     }
   }
 
   async #requireUnchanged(): Promise<void> {
-    const warnings = await this.ask("show warnings");
+    const warnings = await answered<RowDataPacket[][]>((done) =>
+      this.#connection.query("show warnings", done),
+    );
     if (warnings.some(([, number]) => silentChanges.has(Number(number)))) {
       throw new EngineRefusal(...refused.unfit);
     }
-  }
-}
-
-async function* readRows(stream: AsyncIterable<RawRow>): AsyncGenerator<RawRow> {
-  try {
-    yield* stream;
-  } catch (error) {
-    throw readError(error);
   }
 }
 
@@ -229,11 +212,6 @@ const PACKET_MARGIN = 1024 * 1024;
 /** A value bound to a statement, with the type that the server takes it for. */
 export type Bound = string | number | Buffer | TypedParameterValue | null;
 
-interface Statement {
-  readonly sql: string;
-  readonly values: ExecuteValues[];
-}
-
 const builder = new Kysely<Record<string, never>>({
   dialect: {
     createAdapter: () => new MysqlAdapter(),
@@ -243,11 +221,11 @@ const builder = new Kysely<Record<string, never>>({
   },
 });
 
-/**
- * @param largestPacket what the server accepts at a time, in bytes
- * @throws EngineRefusal `query_too_complex` for more values or bytes than a statement can carry
- */
-function compile(fragment: Fragment, largestPacket: number): Statement {
+/** @param largestPacket what the server accepts at a time, in bytes */
+function compile(
+  fragment: Fragment,
+  largestPacket: number,
+): { readonly sql: string; readonly values: ExecuteValues[] } {
   const { sql, parameters } = fragment.compile(builder);
   if (parameters.length > PARAMETER_LIMIT) {
     throw tooComplex(`more than ${PARAMETER_LIMIT} values in one statement`);

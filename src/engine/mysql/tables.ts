@@ -19,8 +19,6 @@ export type MysqlTable = Table<MysqlColumn>;
 /**
  * Reads a table from the catalog. Names are compared exactly, so that only one spelling reaches a
  * table. Invisible columns are left out.
- *
- * @throws EngineRefusal `database_not_found` or `table_not_found`
  */
 export async function readTable(place: MysqlPlace, name: string): Promise<MysqlTable> {
   const { session, schema } = place;
@@ -40,11 +38,7 @@ export async function readTable(place: MysqlPlace, name: string): Promise<MysqlT
   return { name, columns: new Map(columns.map((column) => [column.name, column])) };
 }
 
-/**
- * Returns the refusal for a missing table.
- *
- * @throws EngineRefusal `database_not_found` if its database is missing
- */
+/** Returns the refusal for a missing table. */
 export async function tableMissing(
   { session, schema }: MysqlPlace,
   name: string,
@@ -62,8 +56,6 @@ export async function tableMissing(
 /**
  * Reads a table that is to be changed. Refuses a storage engine that cannot roll back, because half
  * of a query could remain.
- *
- * @throws EngineRefusal `permission_denied` for a table of such an engine
  */
 export async function readChangedTable(place: MysqlPlace, name: string): Promise<MysqlTable> {
   const { session, schema } = place;
@@ -126,7 +118,6 @@ export function keysSql(schema: string, name: string): Fragment {
 
 const reserved = ["mysql", "information_schema", "performance_schema", "sys", "ndbinfo"];
 
-/** @throws EngineRefusal `database_not_found` for one of the server's own databases */
 export function visibleDatabase(database: string): string {
   if (isReserved(database)) throw databaseNotFound(database);
   return database;
@@ -140,7 +131,6 @@ export async function listDatabases(session: MysqlSession): Promise<string[]> {
     .sort();
 }
 
-/** @throws EngineRefusal `database_not_found` unless a database has exactly this spelling */
 export async function requireDatabase(session: MysqlSession, database: string): Promise<void> {
   const found = await session.rows(
     sql`select schema_name from information_schema.schemata where schema_name = ${database}`,
@@ -148,7 +138,6 @@ export async function requireDatabase(session: MysqlSession, database: string): 
   if (!found.some(([name]) => name === database)) throw databaseNotFound(database);
 }
 
-/** @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createDatabase(session: MysqlSession, database: string): Promise<void> {
   if (isReserved(database)) {
     throw new EngineRefusal("invalid_name", `MySQL keeps the name ${database} for itself`);
@@ -168,8 +157,6 @@ export async function createDatabase(session: MysqlSession, database: string): P
 /**
  * Drops a database with its tables. Refuses one with views, routines or events, which queries could
  * not create again, and one that rows of another database refer to.
- *
- * @throws EngineRefusal `database_not_found` or `constraint_violation`
  */
 export async function dropDatabase(session: MysqlSession, database: string): Promise<void> {
   visibleDatabase(database);
@@ -186,11 +173,7 @@ export async function dropDatabase(session: MysqlSession, database: string): Pro
   await session.define(sql`drop database ${sql.id(database)}`);
 }
 
-/**
- * Refuses a new name that the server would store in lower case.
- *
- * @throws EngineRefusal `invalid_name`
- */
+/** Refuses a new name that the server would store in lower case. */
 export function requireKeptName({ server }: MysqlSession, name: string): void {
   if (!server.foldsNames || foldCase(name) === name) return;
   throw new EngineRefusal(

@@ -15,8 +15,8 @@ import {
   type Destination,
   type InsertOptions,
   insertRows,
+  planIn,
   takeIn,
-  withKeys,
 } from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
 import { databaseNotFound, isNoTable, refused } from "../remote/failures.ts";
@@ -26,14 +26,7 @@ import type { RowOutput } from "../spool.ts";
 import { ByShape, type Fragment, type ResultRow, rows, type Steps } from "../sql/fragment.ts";
 import { type Declaration, newTableSql, readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
-import {
-  type AggregateDialect,
-  planSelect,
-  type SelectDialect,
-  type SelectedTable,
-  type SelectPlan,
-  tablesOf,
-} from "../sql/select.ts";
+import type { AggregateDialect, SelectDialect, SelectPlan } from "../sql/select.ts";
 import {
   type Changed,
   type Conflict,
@@ -487,21 +480,8 @@ async function select(place: PostgresPlace, query: Select, output: RowOutput): P
   rows.end();
 }
 
-/** @throws EngineRefusal for unknown tables and columns and for unfit values */
-export async function planOf(
-  place: PostgresPlace,
-  query: Select,
-): Promise<SelectPlan<PostgresKind>> {
-  const tables: SelectedTable<PostgresKind>[] = [];
-  for (const name of tablesOf(query)) {
-    const found = knownTable(place, name);
-    const known = found instanceof Promise ? await found : found;
-    const { bytewise } = place.counter?.bytewiseIn(place.database, name) ?? {};
-    const table = bytewise === undefined ? known : { ...known, bytewise };
-    if (query.after === undefined) tables.push(table);
-    else tables.push(await withKeys(place.session, table, query, keysSql(place.schema, name)));
-  }
-  return planSelect(place.schema, tables, query, dialect);
+export function planOf(place: PostgresPlace, query: Select): Promise<SelectPlan<PostgresKind>> {
+  return planIn(place, query, knownTable, keysSql, dialect);
 }
 
 function limitSql(limit: number | undefined): Fragment {

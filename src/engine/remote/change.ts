@@ -24,7 +24,14 @@ import {
   resolveColumn,
   type Table,
 } from "../sql/scope.ts";
-import { type SelectedTable, tableKeysOf } from "../sql/select.ts";
+import {
+  planSelect,
+  type SelectDialect,
+  type SelectedTable,
+  type SelectPlan,
+  tableKeysOf,
+  tablesOf,
+} from "../sql/select.ts";
 import {
   type Changed,
   encodeRows,
@@ -108,13 +115,34 @@ export function boundAgain<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
   return comparedValue(column, parseCell(column.kind.encode(raw)));
 }
 
+/** Plans a Select on the tables that `readTable` finds. `keysSql` selects their unique keys. */
+export async function planIn<Leased extends Answering<Raw>, Raw, Kind extends ColumnKind>(
+  place: Place<Leased>,
+  query: Select,
+  readTable: (place: Place<Leased>, name: string) => KnownTable<Kind> | Promise<KnownTable<Kind>>,
+  keysSql: (schema: string, name: string) => Fragment,
+  dialect: SelectDialect<Kind>,
+): Promise<SelectPlan<Kind>> {
+  const { session, database, schema, counter } = place;
+  const tables: SelectedTable<Kind>[] = [];
+  for (const name of tablesOf(query)) {
+    const known = await readTable(place, name);
+    const { bytewise } = counter?.bytewiseIn(database, name) ?? {};
+    const table = bytewise === undefined ? known : { ...known, bytewise };
+    tables.push(await withKeys(session, table, query, keysSql(schema, name)));
+  }
+  return planSelect(schema, tables, query, dialect);
+}
+
+type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;
+
 /**
  * Adds the columns that tell rows apart to a table that is read page by page. `keys` selects its
  * unique keys and runs only if the order does not include the whole primary key.
  */
-export async function withKeys<Raw, Kind extends ColumnKind>(
+async function withKeys<Raw, Kind extends ColumnKind>(
   session: Answering<Raw>,
-  table: Table<RemoteColumn & Column<Kind>>,
+  table: KnownTable<Kind>,
   { after, order_by = [] }: Select,
   keys: Fragment,
 ): Promise<SelectedTable<Kind>> {

@@ -47,7 +47,6 @@ export interface PlaceInQuery {
   readonly element?: number;
 }
 
-/** @throws EngineRefusal `too_many_changes` or `too_many_rows` */
 export function countChanged(
   { affected, data }: Changed,
   { counter, element }: PlaceInQuery,
@@ -58,7 +57,6 @@ export function countChanged(
   if (data !== undefined) spool.countRows(data.length);
 }
 
-/** @throws EngineRefusal `too_many_changes` or `too_many_rows` */
 export function countPreviewed(
   { affected, before, after }: Previewed,
   counter: LimitCounter,

@@ -28,9 +28,6 @@ interface Assignment {
   readonly value: unknown;
 }
 
-/**
- * @throws EngineRefusal for an unknown column, for one that is given twice, and for invalid values
- */
 function assignmentsOf(table: Table, { set, add }: Pick<Update, "set" | "add">): Assignment[] {
   const changes = entriesOf(table, set);
   const additions = entriesOf(table, add);
@@ -148,11 +145,7 @@ export function keyCondition(key: readonly { name: string }[], cells: KeyCells):
   return sql`(${sql.join(parts, sql` and `)})`;
 }
 
-/**
- * Inserts rows in order; an omitted column takes its default.
- *
- * @throws EngineRefusal for unknown columns and invalid values, like the other changes
- */
+/** Inserts rows in order; an omitted column takes its default. */
 export function* insert<Raw>(
   target: Target<Raw>,
   { values, returning }: Insert,
@@ -166,7 +159,7 @@ function answeredOf({ data, ...changed }: Changed, returning: readonly string[] 
   return data === undefined || returning === undefined ? changed : { ...changed, data };
 }
 
-/** Changes the rows that match the condition. @throws EngineRefusal `not_supported` too */
+/** Changes the rows that match the condition. */
 export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed, Raw> {
   const condition = whereSql([target.table], query.where);
   const change = updateSql(target, query);
@@ -220,11 +213,7 @@ export function* deleteRows<Raw>(
   return { affected: yield* run(change), data };
 }
 
-/**
- * Inserts rows in order, and changes or keeps existing ones.
- *
- * @throws EngineRefusal `no_unique_key` and `not_supported` too
- */
+/** Inserts rows in order, and changes or keeps existing ones. */
 export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed, Raw> {
   const conflict = yield* conflictOf(target, query);
   return yield* target.insert(query.values, {
@@ -233,10 +222,7 @@ export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed,
   });
 }
 
-/**
- * Decides what an Upsert does with existing rows. @throws EngineRefusal `no_unique_key` or
- * `not_supported`
- */
+/** Decides what an Upsert does with existing rows. */
 export function* conflictOf<Raw>(
   { table, keys: keysSql, takesAnyKey }: Target<Raw>,
   { on_conflict, update: updated, values }: Upsert,

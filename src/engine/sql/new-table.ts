@@ -30,11 +30,7 @@ export interface NewTableDialect {
   readonly typeWords: readonly string[];
   /** Refuses the name of a column that the database cannot keep. */
   requireName?(name: string): void;
-  /**
-   * Returns the name of an existing table that differs at most in case.
-   *
-   * @throws EngineRefusal `database_not_found`, or `invalid_name` for the new table
-   */
+  /** Returns the name of an existing table that differs at most in case. */
   findTaken(): unknown;
   /** Returns undefined for an unknown type. */
   declare(column: ColumnDefinition, key: readonly ColumnDefinition[]): Declaration | undefined;
@@ -43,12 +39,7 @@ export interface NewTableDialect {
   nameOf(table: string): Fragment;
 }
 
-/**
- * Writes the columns and constraints of a new table.
- *
- * @throws EngineRefusal `database_not_found`, `table_exists`, `invalid_name`, `invalid_type`,
- * `duplicate_column`, `unknown_column` or `no_unique_key`
- */
+/** Writes the columns and constraints of a new table. */
 export async function newTableSql(query: CreateTable, dialect: NewTableDialect): Promise<Fragment> {
   const { database, table, columns } = query;
   requireNames(columns, dialect);

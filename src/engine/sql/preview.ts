@@ -43,8 +43,6 @@ export interface Previewed {
 /**
  * Runs a change in a transaction that is rolled back. Returns the affected rows with the columns of
  * `returning`. An approver (`touched`) sees all columns, since the requester chooses `returning`.
- *
- * @throws what the change throws, and EngineRefusal `not_supported` if nothing can be shown
  */
 export function* preview<Raw>(
   target: Target<Raw>,
@@ -160,8 +158,6 @@ function sha256(text: string | Buffer): Buffer {
 /**
  * SHA-256 over all rows that a change would affect, in hexadecimal, regardless of their order.
  * Added rows do not count.
- *
- * @throws EngineRefusal `too_many_rows`
  */
 export function* digestTouched<Raw>(
   target: Target<Raw>,
@@ -176,7 +172,6 @@ export function* digestTouched<Raw>(
   return sha256(Buffer.concat(digests)).toString("hex");
 }
 
-/** @throws EngineRefusal `approval_stale` unless the digest is the one reported before */
 export function requireSameRows(found: string, expected: string): void {
   if (found === expected) return;
   const problem = "The rows that this would touch are not those that were approved";

@@ -63,7 +63,6 @@ export interface ColumnReference<Found extends Column = Column> {
   readonly expression?: Fragment;
 }
 
-/** @throws EngineRefusal `unknown_column` or `ambiguous_column` */
 export type Resolve<Found extends Column = Column> = (name: string) => ColumnReference<Found>;
 
 export function columnsOf<Found extends Column>(scope: Scope<Found>): Resolve<Found> {
@@ -73,8 +72,6 @@ export function columnsOf<Found extends Column>(scope: Scope<Found>): Resolve<Fo
 /**
  * Resolves `column` or `table.column`. Only declared columns get into a statement, not even names
  * that the database itself would accept, such as `rowid`.
- *
- * @throws EngineRefusal `unknown_column` or `ambiguous_column`
  */
 export function resolveColumn<Found extends Column>(
   scope: Scope<Found>,
@@ -118,11 +115,7 @@ function nearest(scopes: readonly Scope[], name: string, isQualified: boolean): 
   return undefined;
 }
 
-/**
- * The selected columns without repeats; `*` means all.
- *
- * @throws EngineRefusal `unknown_column` or `ambiguous_column`
- */
+/** The selected columns without repeats; `*` means all. */
 export function selectedColumns<Found extends Column>(
   scope: Scope<Found>,
   names: readonly string[],
@@ -148,10 +141,7 @@ export function columnSql({ table, column, expression }: ColumnReference): Fragm
   return name;
 }
 
-/**
- * Refuses a column that is named twice, with and without its table. @throws EngineRefusal
- * `duplicate_column`
- */
+/** Refuses a column that is named twice, with and without its table. */
 export function requireDistinct(columns: readonly Column[]): void {
   const twice = columns.find((column, index) => columns.indexOf(column) !== index);
   if (twice === undefined) return;

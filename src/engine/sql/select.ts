@@ -50,8 +50,6 @@ export function tableKeysOf(
 
 /**
  * Refuses an order in which two rows may be equal: a page that ends between them would lose one.
- *
- * @throws EngineRefusal `order_not_unique`
  */
 function requireUniqueOrder(
   terms: readonly OrderTerm[],
@@ -88,8 +86,6 @@ interface PageDialect {
 /**
  * The conditions for rows after the one with these values; null is the smallest value. Each
  * condition is a range of an index on the columns, and the ranges are in order.
- *
- * @throws EngineRefusal `invalid_value` for a value that does not fit its column
  */
 function rangesAfter(
   terms: readonly OrderTerm[],
@@ -166,13 +162,7 @@ export interface AggregateDialect<Kind extends ColumnKind> {
 
 type Aliases<Kind extends ColumnKind> = ReadonlyMap<string, ColumnReference<Column<Kind>>>;
 
-/**
- * Resolves the aggregates of a Select.
- *
- * @throws EngineRefusal `duplicate_column` for an alias that is a column of a table,
- * `invalid_value` for a column that cannot be aggregated this way, `unknown_column` or
- * `ambiguous_column`
- */
+/** Resolves the aggregates of a Select. */
 function aliasesOf<Kind extends ColumnKind>(
   aggregates: readonly Aggregate[],
   scope: Scope<Column<Kind>>,
@@ -224,7 +214,6 @@ function compute<Kind extends ColumnKind>(
   return { expression: dialect.average(sum.expression, count), kind: dialect.double };
 }
 
-/** @throws EngineRefusal `invalid_value` for a column that this function cannot aggregate */
 function requireMeasure(fn: Aggregate["fn"], { name, type, kind }: Column): Measure {
   const { measure } = kind;
   const addsUp = fn === "sum" || fn === "avg";
@@ -245,14 +234,12 @@ function joinsOf({ join }: Select): readonly Join[] {
   return [join ?? []].flat();
 }
 
-/** @throws EngineRefusal `self_join` for a table that is joined with itself */
 export function tablesOf(query: Select): string[] {
   const tables = [query.from, ...joinsOf(query).map(({ table }) => table)];
   if (new Set(tables).size === tables.length) return tables;
   throw new EngineRefusal("self_join", "A table cannot be joined with itself");
 }
 
-/** @throws EngineRefusal for an unknown column */
 function joinSql(schema: string, scope: Scope, join: Join): Fragment {
   const [, left, right] = /^([^.]+\.[^.]+) = ([^.]+\.[^.]+)$/.exec(join.on) ?? [];
   if (left === undefined || right === undefined) {
@@ -302,12 +289,7 @@ export interface SelectPlan<Kind extends ColumnKind> {
 
 const space = sql` `;
 
-/**
- * Plans a Select on tables in `schema`.
- *
- * @throws EngineRefusal for unknown columns, invalid values and an order in which pages would lose
- * rows
- */
+/** Plans a Select on tables in `schema`. */
 export function planSelect<Kind extends ColumnKind>(
   schema: string,
   tables: readonly SelectedTable<Kind>[],
@@ -342,7 +324,6 @@ function knownFrame<Kind extends ColumnKind>(
   return dialect.frames.find(table, shape, make);
 }
 
-/** @throws EngineRefusal for unknown columns */
 function frameOf<Kind extends ColumnKind>(
   schema: string,
   tables: readonly SelectedTable<Kind>[],
@@ -418,10 +399,6 @@ function orderTerms<Kind extends ColumnKind>(
 
 type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
 
-/**
- * @throws EngineRefusal `invalid_value` for an order by columns that a `distinct` Select does not
- * return
- */
 function requireSelected(terms: readonly OrderTerm[], columns: readonly ColumnReference[]): void {
   const selected = new Set(columns.map(({ column }) => column));
   const other = terms.find(({ reference }) => !selected.has(reference.column));

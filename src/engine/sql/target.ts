@@ -98,9 +98,7 @@ export function describeKeys(keys: readonly UniqueKey[]): string {
   return `it has ${known.map(({ columns }) => `(${columns.join(", ")})`).join(", ")}`;
 }
 
-/**
- * The columns of `returning` without repeats; `*` means all. @throws EngineRefusal `unknown_column`
- */
+/** The columns of `returning` without repeats; `*` means all. */
 export function returnedColumns<Raw>(
   { table }: Target<Raw>,
   names: readonly string[],
@@ -108,10 +106,7 @@ export function returnedColumns<Raw>(
   return selectedColumns([table], names).map(({ column }) => column);
 }
 
-/**
- * Formats rows as JSON texts. @throws EngineRefusal `row_denied` for a written row outside the row
- * filter
- */
+/** Formats rows as JSON texts. */
 export function encodeRows<Raw>(
   { table }: Pick<Target<Raw>, "table">,
   columns: readonly TargetColumn<Raw>[],

@@ -283,10 +283,7 @@ interface Storing<Stored> {
   readonly kind: Pick<ColumnKind, "labels"> & { store(value: PresentValue): Stored | undefined };
 }
 
-/**
- * Converts a cell to the stored value. @throws EngineRefusal `invalid_value` or
- * `number_out_of_range` if the column does not accept it
- */
+/** Converts a cell to the stored value. */
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
   if (value === null) return null;
   const stored = column.kind.store(value) ?? ofDigits(value, column.kind.store);
@@ -298,10 +295,7 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
   );
 }
 
-/**
- * Converts a value for a comparison. @throws EngineRefusal `invalid_value` if the column does not
- * accept it
- */
+/** Converts a value for a comparison. */
 export function comparedValue(column: Column, value: CellValue): unknown {
   const { compare } = column.kind;
   const compared = value === null ? undefined : (compare(value) ?? ofDigits(value, compare));

@@ -18,7 +18,6 @@ import { storedValue } from "../sql/values.ts";
 import { prepare, type ResultRow, rows, type SqlitePlace } from "./statements.ts";
 import { keysSql, readTable, type SqliteColumn, type SqliteTable } from "./tables.ts";
 
-/** @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name */
 export function targetOf(place: SqlitePlace, name: string): Target<SQLOutputValue> {
   const { schema } = place;
   const table = readTable(place, name);
@@ -94,8 +93,6 @@ interface Destination {
 /**
  * Inserts rows one by one, which avoids SQLite's limit on parameters. A column that a row omits
  * gets its default or null.
- *
- * @throws EngineRefusal for an unknown table or column and for unfit values
  */
 function insertRows(
   place: SqlitePlace,

@@ -17,16 +17,11 @@ export class Databases {
     this.#files = new DatabaseFiles(directory);
   }
 
-  /** @throws EngineRefusal `database_not_found` unless a database has exactly this name */
   requireExisting(name: string): void {
     if (!this.#open.has(name)) this.#files.requireExisting(name);
   }
 
-  /**
-   * Opens a database on its own connection, which stays open.
-   *
-   * @throws EngineRefusal `database_not_found`
-   */
+  /** Opens a database on its own connection, which stays open. */
   open(name: string): SqliteSession {
     const known = this.#open.get(name);
     if (known !== undefined) return known;
@@ -40,8 +35,6 @@ export class Databases {
   /**
    * Opens several databases on one new connection, so that SQLite commits them together. The caller
    * closes it.
-   *
-   * @throws EngineRefusal `too_many_databases` or `database_not_found`
    */
   openTogether(names: readonly string[]): SqliteSession {
     if (names.length > SESSION_LIMIT) {

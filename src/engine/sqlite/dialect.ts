@@ -5,7 +5,7 @@ import type { CreateTable, DropTable, Operation, Select } from "../../query/oper
 import type { ColumnDefinition } from "../../query/values.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { changesOfRows, takeIn, withKeys } from "../remote/change.ts";
+import { changesOfRows, planIn, takeIn } from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
@@ -13,14 +13,7 @@ import { brokenKey } from "../sql/answers.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import type { RowChangeName } from "../sql/preview.ts";
-import {
-  type AggregateDialect,
-  planSelect,
-  type SelectDialect,
-  type SelectedTable,
-  type SelectPlan,
-  tablesOf,
-} from "../sql/select.ts";
+import type { AggregateDialect, SelectDialect, SelectPlan } from "../sql/select.ts";
 import { type Changed, describe, readKeys, type TableDescription } from "../sql/target.ts";
 import { RowWriter, storedValue } from "../sql/values.ts";
 import { findBrokenKey, targetOf } from "./change.ts";
@@ -196,16 +189,8 @@ async function select(place: SqlitePlace, query: Select, output: RowOutput): Pro
   writer.end();
 }
 
-/** @throws EngineRefusal for unknown tables and columns and for unfit values */
-export async function planOf(place: SqlitePlace, query: Select): Promise<SelectPlan<SqliteKind>> {
-  const { session, schema } = place;
-  const tables: SelectedTable<SqliteKind>[] = [];
-  for (const name of tablesOf(query)) {
-    const { bytewise } = place.counter?.bytewiseIn(place.database, name) ?? {};
-    const table = { ...readTable(place, name), ...(bytewise && { bytewise }) };
-    tables.push(await withKeys(session, table, query, keysSql(schema, name)));
-  }
-  return planSelect(schema, tables, query, dialect);
+export function planOf(place: SqlitePlace, query: Select): Promise<SelectPlan<SqliteKind>> {
+  return planIn(place, query, readTable, keysSql, dialect);
 }
 
 /** Adds the broken foreign key to an error, because SQLite does not name it. */

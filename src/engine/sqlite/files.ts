@@ -47,27 +47,18 @@ export class DatabaseFiles {
     return join(this.directory, name + suffix);
   }
 
-  /** @throws EngineRefusal `database_not_found` unless a database has exactly this name */
   requireExisting(name: string): void {
     if (this.#found().includes(name)) return;
     throw new EngineRefusal("database_not_found", `There is no database ${name}`);
   }
 
-  /**
-   * @throws EngineRefusal `database_not_found`, or `database_protected` for the default database
-   */
   requireDroppable(name: string): void {
     this.requireExisting(name);
     if (name !== defaultDatabase) return;
     throw new EngineRefusal("database_protected", `Database ${name} cannot be dropped`);
   }
 
-  /**
-   * Creates an empty database.
-   *
-   * @throws EngineRefusal `database_exists`, also if an existing name differs only in case, because
-   * both would be one file on a file system that folds case
-   */
+  /** Creates an empty database. */
   create(name: string): void {
     const taken = this.#found().find((other) => foldCase(other) === foldCase(name));
     if (taken !== undefined) {

@@ -180,9 +180,6 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
   /**
    * Runs one task within `timeLimit` milliseconds. When it rejects, the worker is idle again or
    * gone.
-   *
-   * @throws EngineRefusal, including `query_timeout`, `outcome_unknown` and `upstream_broken`, the
-   * reason of `signal` once it is aborted, or the error of the task
    */
   async run(task: Task, timeLimit: number, signal: AbortSignal): Promise<Answer> {
     let abandoned: NodeJS.Timeout | undefined;

@@ -18,8 +18,6 @@ export type SqliteTable = Table<SqliteColumn>;
 /**
  * Reads a table from the schema. Names are compared exactly, so that only one spelling reaches a
  * table.
- *
- * @throws EngineRefusal `table_not_found`, and `invalid_name` for a reserved name
  */
 export function readTable(place: SqlitePlace, name: string): SqliteTable {
   requireClientTable(name);
@@ -95,7 +93,6 @@ export function isClientTable(name: string): boolean {
   return !reservedPrefixes.some((reserved) => folded.startsWith(reserved));
 }
 
-/** @throws EngineRefusal `invalid_name` */
 export function requireClientTable(name: string): void {
   const folded = foldCase(name);
   const prefix = reservedPrefixes.find((reserved) => folded.startsWith(reserved));
