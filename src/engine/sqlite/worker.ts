@@ -5,7 +5,7 @@ import { siblingModule } from "../../ipc/child-program.ts";
 import type { TableOperation } from "../../query/operation-types.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBody } from "../parse.ts";
-import { performAll, performPreview, read } from "../remote/store.ts";
+import { performAll, performPreview, placeOf, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedIn } from "../sql/answers.ts";
 import type { SchemaPlace } from "../store.ts";
@@ -131,17 +131,22 @@ async function transaction(
 async function executeSelect({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
   const [operation] = parseBody(Buffer.from(body)).operations.filter(isReading);
   if (operation === undefined) throw new Error("A worker was asked for the rows of no Select");
-  const session = databases.open(operation.fields.database);
-  await read(operationsIn(session), session, operation, spool, new LimitCounter(limits));
+  const { database } = operation.fields;
+  const session = databases.open(database);
+  const operations = operationsIn(session);
+  const place = placeOf(operations, session, database, new LimitCounter(limits));
+  await read(operations, place, operation, spool);
 }
 
 /** Writes a database's tables or a table's columns to the spool, as a JSON answer. */
 async function executeSchema({ database = "", table }: SchemaPlace, spool: Spool): Promise<void> {
   const session = databases.open(database);
-  const { visibleSchema, listTables, describeTable } = operationsIn(session);
-  const place = { session, database, schema: visibleSchema(database) };
+  const operations = operationsIn(session);
+  const place = placeOf(operations, session, database);
   const data =
-    table === undefined ? { tables: await listTables(place) } : await describeTable(place, table);
+    table === undefined
+      ? { tables: await operations.listTables(place) }
+      : await operations.describeTable(place, table);
   spool.write(JSON.stringify({ status: "success", data }));
 }
 
