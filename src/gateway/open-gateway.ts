@@ -8,6 +8,7 @@ import { storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { watchFile } from "../files/watch.ts";
+import type { OpenCounts } from "../identity/counts.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
@@ -42,7 +43,7 @@ import { openGrammar } from "./query-grammar.ts";
 import { reportReload, warnOfOddities } from "./reload-report.ts";
 import { openSchema } from "./schema.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
-import { type Counts, createShared, type Membership, type Shared } from "./shared.ts";
+import { createShared, type Membership, type Shared } from "./shared.ts";
 import { bodyBytesLimit } from "./system-limits.ts";
 
 interface Fellows {
@@ -286,7 +287,7 @@ export async function openSharedCounts(
   configuration: Configuration,
   known: Store | undefined,
   opened: AsyncDisposableStack,
-): Promise<Counts | undefined> {
+): Promise<OpenCounts | undefined> {
   if (configuration.store.url === undefined) return undefined;
   const { openStore } = await import("../store/open.ts");
   const { openCounts } = await import("../store/shared-counts.ts");

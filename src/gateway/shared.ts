@@ -1,41 +1,20 @@
 import { mkdirSync } from "node:fs";
 import path from "node:path";
-import RateLimiterMemory from "rate-limiter-flexible/lib/RateLimiterMemory.js";
-import RateLimiterRes from "rate-limiter-flexible/lib/RateLimiterRes.js";
 import type { CountRequests } from "../access/rights.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
+import { MemoryCounts, type OpenCounts, requestCounter } from "../identity/counts.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { type Hashing, type HashingHere, openHashing, RecentLogins } from "../identity/hashing.ts";
 import {
   createLoginThrottle,
   type LoginThrottle,
-  type OpenFailureCounts,
   type ThrottleBounds,
 } from "../identity/throttle.ts";
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/judged-request.ts";
 import { SessionFile, type SessionRegister, Sessions, usualLimits } from "../mcp/proxy/sessions.ts";
 import { ownersOf } from "../mcp/proxy/task-notes.ts";
 import type { Log } from "../observe/log.ts";
-
-/** Counts in memory, in fixed windows that start with their first request. */
-export function createRequestCounts(): CountRequests {
-  const limiters = new Map<string, RateLimiterMemory>();
-  return async ({ key, limit: { count, windowMs }, points }) => {
-    const name = `${count}/${windowMs}`;
-    const limiter =
-      limiters.get(name) ?? new RateLimiterMemory({ points: count, duration: windowMs / 1000 });
-    limiters.set(name, limiter);
-    try {
-      const { consumedPoints: counted } = await limiter.consume(key, points);
-      return { counted, retryAfter: 0 };
-    } catch (error) {
-      if (!(error instanceof RateLimiterRes)) throw error;
-      const { consumedPoints: counted, msBeforeNext } = error;
-      return { counted, retryAfter: Math.max(1, Math.ceil(msBeforeNext / 1000)) };
-    }
-  };
-}
 
 /**
  * State that exists once per gateway, even with several processes: counters over all requests and
@@ -58,11 +37,6 @@ export interface Condition {
   readonly configurationFailure: string | undefined;
   /** True from `server.shutdown_delay` before the gateway stops accepting connections. */
   readonly isEnding: boolean;
-}
-
-export interface Counts {
-  readonly openFailureCounts: OpenFailureCounts;
-  readonly countRequests: CountRequests;
 }
 
 export interface SharedHere extends Shared {
@@ -106,13 +80,13 @@ function openSessions(
 /**
  * Creates all of it in this process. The stack closes it.
  *
- * @param counts in memory by default
+ * @param openCounts in memory by default
  */
 export function createShared(
   loaded: LoadedConfiguration,
   log: Log,
   opened: AsyncDisposableStack,
-  counts?: Counts,
+  openCounts: OpenCounts = () => new MemoryCounts(),
 ): SharedHere {
   const { configuration } = loaded;
   let condition: Condition = { configurationFailure: undefined, isEnding: false };
@@ -123,11 +97,7 @@ export function createShared(
     recent,
   );
   opened.defer(() => hashing.close());
-  const throttle = createLoginThrottle(
-    throttleBounds(configuration),
-    recent,
-    counts?.openFailureCounts,
-  );
+  const throttle = createLoginThrottle(throttleBounds(configuration), recent, openCounts);
   return {
     throttle,
     hashing,
@@ -136,7 +106,7 @@ export function createShared(
       openSessions("mcp_tasks", loaded, log, opened),
     ),
     streams: new OpenStreams(),
-    countRequests: counts?.countRequests ?? createRequestCounts(),
+    countRequests: requestCounter(openCounts("requests")),
     configure: (next) => throttle.change(throttleBounds(next)),
     condition: async () => condition,
     note(change) {

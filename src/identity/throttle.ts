@@ -1,7 +1,7 @@
 import ipaddr from "ipaddr.js";
-import RateLimiterMemory from "rate-limiter-flexible/lib/RateLimiterMemory.js";
 import { isUsername } from "../access/roles.ts";
 import { Refusal } from "../refusal.ts";
+import { type KeyCounts, MemoryCounts, type OpenCounts, secondsLeft } from "./counts.ts";
 import { RecentLogins } from "./hashing.ts";
 
 export interface ThrottleBounds {
@@ -32,21 +32,6 @@ export interface LoginThrottle {
   begin(username: string, origin: LoginOrigin): Promise<Attempt>;
 }
 
-/**
- * Counts failures by key, for example in memory. Calls run one at a time and should be fast,
- * because all attempts wait for them.
- */
-export interface FailureCounts {
-  /** Seconds from a key's first failure until its failures are forgotten. */
-  window: number;
-  find(key: string): Promise<{ readonly count: number; readonly msLeft: number } | undefined>;
-  add(key: string): Promise<void>;
-  forget(key: string): Promise<void>;
-}
-
-/** Opens named counts. All processes that throttle the same logins share them. */
-export type OpenFailureCounts = (name: string, window: number) => FailureCounts;
-
 /** The unit that is blocked: an IPv4 address, or a /64 of IPv6, which one subscriber has. */
 export function addressKey(address: string): string {
   // A closed connection has no address any more.
@@ -71,20 +56,23 @@ interface UnderWay {
  * addresses therefore use no memory.
  */
 export class FailureLimit {
-  readonly #counts: FailureCounts;
+  readonly #counts: KeyCounts;
   #failures: number;
+  #windowMs: number;
   readonly #underWay = new Map<string, UnderWay>();
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(failures: number, counts: FailureCounts) {
+  /** @param window seconds from a key's first failure until its failures are forgotten */
+  constructor(failures: number, window: number, counts: KeyCounts) {
     this.#counts = counts;
     this.#failures = failures;
+    this.#windowMs = window * 1000;
   }
 
   /** Changes the limits. Existing counts keep their expiry. */
   change(failures: number, window: number): void {
     this.#failures = failures;
-    this.#counts.window = window;
+    this.#windowMs = window * 1000;
   }
 
   get size(): number {
@@ -109,7 +97,7 @@ export class FailureLimit {
   async leave(key: string, outcome: Outcome): Promise<void> {
     await this.#inTurn(async () => {
       try {
-        if (outcome === "failed") await this.#counts.add(key);
+        if (outcome === "failed") await this.#counts.add(key, 1, this.#windowMs);
       } finally {
         this.#end(key);
       }
@@ -123,16 +111,15 @@ export class FailureLimit {
 
   /** Returns undefined if it took a place, otherwise the event to wait for. */
   async #take(key: string): Promise<PromiseWithResolvers<void> | undefined> {
-    const { count = 0, msLeft = 0 } = (await this.#counts.find(key)) ?? {};
+    const failed = await this.#counts.add(key, 0, this.#windowMs);
     const underWay = this.#underWay.get(key);
-    if (count + (underWay?.count ?? 0) < this.#failures) {
+    if (failed.count + (underWay?.count ?? 0) < this.#failures) {
       if (underWay !== undefined) underWay.count++;
       else this.#underWay.set(key, { count: 1, next: Promise.withResolvers() });
       return undefined;
     }
     if (underWay !== undefined) return underWay.next;
-    const retryAfter = Math.max(1, Math.ceil(msLeft / 1000));
-    throw new Refusal("too_many_attempts", { retryAfter });
+    throw new Refusal("too_many_attempts", { retryAfter: secondsLeft(failed) });
   }
 
   #end(key: string): void {
@@ -152,55 +139,6 @@ export class FailureLimit {
     const turn = this.#turn.then(task);
     this.#turn = turn.catch(() => undefined);
     return turn;
-  }
-}
-
-/** Keys with failures. When full, the key with the oldest first failure is dropped. */
-const CAPACITY = 100_000;
-
-export class MemoryFailureCounts implements FailureCounts {
-  readonly #limiter: RateLimiterMemory;
-  readonly #capacity: number;
-  readonly #known = new Set<string>();
-
-  constructor(window: number, capacity = CAPACITY) {
-    // Only the counting is used. The caller decides, so `points` has no effect.
-    this.#limiter = new RateLimiterMemory({ points: 1, duration: window });
-    this.#capacity = capacity;
-  }
-
-  get window(): number {
-    return this.#limiter.duration;
-  }
-
-  set window(seconds: number) {
-    this.#limiter.duration = seconds;
-  }
-
-  get size(): number {
-    return this.#known.size;
-  }
-
-  async find(key: string) {
-    const failed = await this.#limiter.get(key);
-    if (failed !== null && failed.msBeforeNext > 0) {
-      return { count: failed.consumedPoints, msLeft: failed.msBeforeNext };
-    }
-    this.#known.delete(key);
-    return undefined;
-  }
-
-  async add(key: string): Promise<void> {
-    const { isFirstInDuration } = await this.#limiter.penalty(key);
-    if (isFirstInDuration) this.#known.delete(key);
-    this.#known.add(key);
-    const [oldest] = this.#known;
-    if (this.#known.size > this.#capacity && oldest !== undefined) await this.forget(oldest);
-  }
-
-  async forget(key: string): Promise<void> {
-    this.#known.delete(key);
-    await this.#limiter.delete(key);
   }
 }
 
@@ -242,11 +180,11 @@ interface LoginThrottleHere extends LoginThrottle {
 export function createLoginThrottle(
   bounds: ThrottleBounds,
   recent = new RecentLogins(),
-  openCounts: OpenFailureCounts = (_name, window) => new MemoryFailureCounts(window),
+  openCounts: OpenCounts = () => new MemoryCounts(),
 ): LoginThrottleHere {
   const { perUserAndAddress, perAddress, window } = bounds;
-  const pairs = new FailureLimit(perUserAndAddress, openCounts("user and address", window));
-  const addresses = new FailureLimit(perAddress, openCounts("address", window));
+  const pairs = new FailureLimit(perUserAndAddress, window, openCounts("user and address"));
+  const addresses = new FailureLimit(perAddress, window, openCounts("address"));
   const waiting = new Places();
 
   async function enter(

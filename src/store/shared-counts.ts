@@ -1,7 +1,6 @@
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
-import type { CountedWindow, RequestCount } from "../access/rights.ts";
-import type { FailureCounts } from "../identity/throttle.ts";
+import type { OpenCounts, WindowCount } from "../identity/counts.ts";
 import type { Database } from "./database.ts";
 import type { Store } from "./open.ts";
 
@@ -103,21 +102,14 @@ export class SharedCounters {
     this.#database = database;
   }
 
-  /** The last known count, if its window has not ended. */
-  recall(name: string, key: string): Count | undefined {
-    const known = this.#known.get(idOf({ name, key }));
-    return known !== undefined && known.ends > performance.now() ? known : undefined;
-  }
-
   /** Adds points, of which the first begin a window. Resolves to the total; 0 points only read. */
-  async add(name: string, key: string, points: number, windowMs: number): Promise<Count> {
+  async add(name: string, key: string, points: number, windowMs: number): Promise<WindowCount> {
     const id = idOf({ name, key });
-    const { count, ends } = this.recall(name, key) ?? {
-      count: 0,
-      ends: performance.now() + windowMs,
-    };
-    const local = { count: count + points, ends };
-    this.#known.set(id, local);
+    const now = performance.now();
+    const known = this.#known.get(id);
+    const isOpen = known !== undefined && known.ends > now;
+    const { count, ends } = isOpen ? known : { count: 0, ends: now + windowMs };
+    this.#known.set(id, { count: count + points, ends });
     const pending = this.#pending.get(id) ?? {
       ...{ name, key, ends, windowMs, points: 0, added: 0, isReset: false },
     };
@@ -129,8 +121,12 @@ export class SharedCounters {
     const added = pending.added;
     if (!this.#isAway) await this.#exchange();
     const { total } = pending;
+    if (total === undefined) return { count: count + points, msLeft: ends - now };
     // Later calls of the same statement come after this one.
-    return total ? { ...total, count: total.count - (pending.added - added) } : local;
+    return {
+      count: total.count - (pending.added - added),
+      msLeft: total.ends - performance.now(),
+    };
   }
 
   /** Resets a count, including what other replicas have counted. */
@@ -207,34 +203,12 @@ export class SharedCounters {
   }
 }
 
-function secondsUntil(ends: number): number {
-  return Math.max(1, Math.ceil((ends - performance.now()) / 1000));
-}
-
 /** Counts failed logins and requests across all replicas. Counting ends with the stack. */
-export function openCounts({ database }: Store, opened: AsyncDisposableStack) {
+export function openCounts({ database }: Store, opened: AsyncDisposableStack): OpenCounts {
   const counters = new SharedCounters(database);
   opened.defer(() => counters.close());
-  return {
-    openFailureCounts: (name: string, seconds: number): FailureCounts => ({
-      window: seconds,
-      async find(key) {
-        const { count, ends } = await counters.add(name, key, 0, this.window * 1000);
-        return count === 0 ? undefined : { count, msLeft: ends - performance.now() };
-      },
-      async add(key) {
-        await counters.add(name, key, 1, this.window * 1000);
-      },
-      forget: (key) => counters.forget(name, key),
-    }),
-    async countRequests({ key, points, limit }: CountedWindow): Promise<RequestCount> {
-      const known = counters.recall("requests", key);
-      // A full window refuses, however often it is checked.
-      if (known !== undefined && known.count >= limit.count) {
-        return { counted: known.count, retryAfter: secondsUntil(known.ends) };
-      }
-      const { count, ends } = await counters.add("requests", key, points, limit.windowMs);
-      return { counted: count, retryAfter: count <= limit.count ? 0 : secondsUntil(ends) };
-    },
-  };
+  return (name) => ({
+    add: (key, points, windowMs) => counters.add(name, key, points, windowMs),
+    forget: (key) => counters.forget(name, key),
+  });
 }

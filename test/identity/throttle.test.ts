@@ -1,11 +1,7 @@
 import { mock } from "node:test";
 import t from "tap";
-import {
-  addressKey,
-  createLoginThrottle,
-  FailureLimit,
-  MemoryFailureCounts,
-} from "../../src/identity/throttle.ts";
+import { MemoryCounts } from "../../src/identity/counts.ts";
+import { addressKey, createLoginThrottle, FailureLimit } from "../../src/identity/throttle.ts";
 import { Refusal } from "../../src/refusal.ts";
 
 const bounds = { perUserAndAddress: 3, perAddress: 5, window: 60 };
@@ -96,7 +92,7 @@ t.test("an attempt that was not judged counts neither way", async (t) => {
 });
 
 t.test("guesses at one moment are no more than guesses in a row", async (t) => {
-  const limit = new FailureLimit(10, new MemoryFailureCounts(60));
+  const limit = new FailureLimit(10, 60, new MemoryCounts());
   let judged = 0;
   const guess = async () => {
     await limit.enter("key");
@@ -114,7 +110,7 @@ t.test("guesses at one moment are no more than guesses in a row", async (t) => {
 });
 
 t.test("good attempts at one moment all pass, a few at a time", async (t) => {
-  const limit = new FailureLimit(4, new MemoryFailureCounts(60));
+  const limit = new FailureLimit(4, 60, new MemoryCounts());
   let underWay = 0;
   let most = 0;
   const attempt = async () => {
@@ -164,7 +160,7 @@ t.test("other spellings of a name are no further tries at it", async (t) => {
 t.test("a good attempt that outlasts the window leaves no place behind", async (t) => {
   mock.timers.enable({ apis: ["Date", "setTimeout"] });
   t.teardown(() => mock.timers.reset());
-  const limit = new FailureLimit(2, new MemoryFailureCounts(1));
+  const limit = new FailureLimit(2, 1, new MemoryCounts());
   await limit.enter("key");
   await limit.leave("key", "failed");
   await limit.enter("key");
@@ -178,8 +174,8 @@ t.test("a good attempt that outlasts the window leaves no place behind", async (
 });
 
 t.test("made-up names and addresses fill no memory", async (t) => {
-  const counts = new MemoryFailureCounts(60, 1000);
-  const limit = new FailureLimit(3, counts);
+  const counts = new MemoryCounts(1000);
+  const limit = new FailureLimit(3, 60, counts);
   for (let at = 0; at < 5000; at++) {
     await limit.enter(`turned away ${at}`);
     await limit.leave(`turned away ${at}`, "unjudged");
@@ -211,12 +207,13 @@ t.test("one address does not take every place for waiting", async (t) => {
 });
 
 t.test("a failure that cannot be counted leaves no place behind", async (t) => {
-  class OutOfReach extends MemoryFailureCounts {
-    override async add(): Promise<void> {
-      throw new Error("out of reach");
+  class OutOfReach extends MemoryCounts {
+    override async add(key: string, points: number, windowMs: number) {
+      if (points > 0) throw new Error("out of reach");
+      return super.add(key, points, windowMs);
     }
   }
-  const limit = new FailureLimit(1, new OutOfReach(60));
+  const limit = new FailureLimit(1, 60, new OutOfReach());
   await limit.enter("key");
   const waiting = limit.enter("key");
   await t.rejects(limit.leave("key", "failed"), { message: "out of reach" });
@@ -224,7 +221,7 @@ t.test("a failure that cannot be counted leaves no place behind", async (t) => {
 });
 
 t.test("a client that has gone takes no place", async (t) => {
-  const limit = new FailureLimit(1, new MemoryFailureCounts(60));
+  const limit = new FailureLimit(1, 60, new MemoryCounts());
   const gone = new AbortController();
   await limit.enter("key");
   const waiting = t.rejects(limit.enter("key", gone.signal), { code: "login_busy" });

@@ -5,7 +5,7 @@ import { pino } from "pino";
 import type { Test } from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
-import { createRequestCounts } from "../../src/gateway/shared.ts";
+import { MemoryCounts, requestCounter } from "../../src/identity/counts.ts";
 import { openHashing } from "../../src/identity/hashing.ts";
 import { checkPassword } from "../../src/identity/login.ts";
 import { hashPassword } from "../../src/identity/password.ts";
@@ -123,7 +123,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
       tokenLifetime: options.tokenLifetime ?? 600,
       checkPassword: (username, password, origin) =>
         checkPassword(login, username, password, origin),
-      countRequests: createRequestCounts(),
+      countRequests: requestCounter(new MemoryCounts()),
       originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
       snapshot: () => snapshot,
       revocations,
