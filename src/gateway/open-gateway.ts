@@ -431,8 +431,8 @@ async function prepareFirstStart(
 
 async function openMetrics({ metrics }: Configuration): Promise<Metrics | undefined> {
   if (metrics.listen === undefined) return undefined;
-  const { createMetrics } = await import("../observe/metrics.ts");
-  return createMetrics();
+  const { Metrics } = await import("../observe/metrics.ts");
+  return new Metrics();
 }
 
 /** The global under which the OpenTelemetry API (all 1.x versions) keeps a registered SDK. */

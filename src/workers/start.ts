@@ -11,7 +11,7 @@ import { requireFree } from "../gateway/system-limits.ts";
 import { ChannelClosedError } from "../ipc/channel.ts";
 import { ChildProgram, type Ending, siblingModule } from "../ipc/child-program.ts";
 import type { Log } from "../observe/log.ts";
-import { createHashMetrics, MetricsAggregation, serveMetrics } from "../observe/metrics.ts";
+import { HashingMetrics, MetricsAggregation, serveMetrics } from "../observe/metrics.ts";
 import {
   type CommonCalls,
   type MainCalls,
@@ -334,7 +334,8 @@ async function listenForMetrics(
   gathered: MetricsAggregation,
   { hashing }: SharedHere,
 ): Promise<{ close(): void }> {
-  const own = createHashMetrics(hashing.metrics);
+  const own = new HashingMetrics();
+  own.showHashing(hashing.metrics);
   return serveMetrics(address, async () => {
     const answers = Array.from(supervisor.serving, async (worker) => {
       gathered.note(worker.number, await worker.ask("metrics", undefined));

@@ -4,8 +4,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import {
   type CountedRequest,
-  createMetrics,
-  type Metrics,
+  Metrics,
   NAMED_USERS,
   OTHER_USERS,
 } from "../../src/observe/metrics.ts";
@@ -31,7 +30,7 @@ async function serve(t: Test, metrics: Metrics): Promise<string> {
 }
 
 t.test("metrics are served in Prometheus's form on a listener of their own", async (t) => {
-  const metrics = createMetrics();
+  const metrics = new Metrics();
   metrics.request(denied);
   metrics.reloaded("abc");
   const address = await serve(t, metrics);
@@ -53,7 +52,7 @@ t.test("metrics are served in Prometheus's form on a listener of their own", asy
 });
 
 t.test("counts go on from one look to the next", async (t) => {
-  const metrics = createMetrics();
+  const metrics = new Metrics();
   const address = await serve(t, metrics);
   for (const count of [1, 2]) {
     metrics.request(denied);
@@ -68,7 +67,7 @@ t.test("counts go on from one look to the next", async (t) => {
 });
 
 t.test("however many users there are, a bounded number is named", async (t) => {
-  const metrics = createMetrics();
+  const metrics = new Metrics();
   const address = await serve(t, metrics);
   const count = NAMED_USERS + 50;
   for (let at = 0; at < count; at++) metrics.request({ ...denied, user: `user${at}` });

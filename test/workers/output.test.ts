@@ -1,7 +1,7 @@
 import { PassThrough } from "node:stream";
 import { finished } from "node:stream/promises";
 import t from "tap";
-import { createMetrics, MetricsAggregation } from "../../src/observe/metrics.ts";
+import { Metrics, MetricsAggregation } from "../../src/observe/metrics.ts";
 import { passLinesOn } from "../../src/workers/start.ts";
 
 t.test("lines of a log are passed on whole, however they come", async (t) => {
@@ -16,7 +16,7 @@ t.test("lines of a log are passed on whole, however they come", async (t) => {
 });
 
 t.test("metrics of several processes are added up, and counts outlive their process", async (t) => {
-  const [one, other] = [createMetrics(), createMetrics()];
+  const [one, other] = [new Metrics(), new Metrics()];
   const request = {
     ...{ route: "/query", status: 200, reason: "allowed", decision: "allow" as const },
     ...{ operation: "Select", user: "ann", seconds: 0.1, gatewaySeconds: 0.1 },
@@ -37,7 +37,7 @@ t.test("metrics of several processes are added up, and counts outlive their proc
   t.match(text, 'gatehouse_access_file_info{version="abc"} 1');
 
   await gathered.retire(2);
-  const fresh = createMetrics();
+  const fresh = new Metrics();
   fresh.reloaded("abc");
   fresh.request(request);
   gathered.note(2, await fresh.values());
