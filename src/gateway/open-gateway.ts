@@ -296,17 +296,17 @@ export async function openSharedCounts(
   return openCounts(store, opened);
 }
 
-interface Upstream {
-  readonly routing: DatabaseRouting;
-  readonly metrics: QueryMetrics;
-  readonly dataDirectory: string | undefined;
-}
-
-function groupOptions(
-  { configuration: { upstream } }: LoadedConfiguration,
-  log: Log,
-): BackendOptions {
-  return {
+/**
+ * Opens the configured upstreams, or an embedded engine as the first one. The stack closes them.
+ */
+async function openUpstream(
+  loaded: LoadedConfiguration,
+  { log, engine }: MemberOptions,
+  metrics: Metrics | undefined,
+  opened: AsyncDisposableStack,
+): Promise<DatabaseRouting> {
+  const { upstream } = loaded.configuration;
+  const options: BackendOptions = {
     connections: upstream.connections,
     connectTimeout: upstream.connect_timeout * 1000,
     responseTimeout: upstream.response_timeout * 1000,
@@ -319,34 +319,10 @@ function groupOptions(
       else log.warn({ target }, "an upstream failed and takes no queries until a check passes");
     },
   };
-}
-
-/**
- * Opens the configured upstreams, or an embedded engine as the first one. The stack closes them.
- *
- * @param engine resolves with the engine's address
- */
-async function openUpstream(
-  loaded: LoadedConfiguration,
-  engine: EngineTarget,
-  log: Log,
-  opened: AsyncDisposableStack,
-): Promise<Upstream> {
-  const { upstream } = loaded.configuration;
-  const options = groupOptions(loaded, log);
-  function openGroup(targets: readonly UpstreamTarget[], own = options): BackendGroup {
-    const group = new BackendGroup(targets, own);
-    opened.defer(() => group.close());
-    return group;
-  }
-
-  const targetsOf = ({
-    url,
-    urls = [],
-  }: {
-    url?: string | undefined;
-    urls?: readonly string[] | undefined;
-  }) => (url === undefined ? urls : [url]).map(parseTarget);
+  const openGroup = (targets: readonly UpstreamTarget[], own = options): BackendGroup =>
+    opened.adopt(new BackendGroup(targets, own), (group) => group.close());
+  const targetsOf = ({ url, urls = [] }: Pick<typeof upstream, "url" | "urls">) =>
+    (url === undefined ? urls : [url]).map(parseTarget);
   // The configured path belongs to the operator's servers, not to the engine.
   const home = hasOwnEngine(loaded)
     ? openGroup([await engine()], { ...options, healthPath: "/healthz" })
@@ -357,7 +333,9 @@ async function openUpstream(
     for (const database of databases) elsewhere.set(database, group);
   }
   const routing = new DatabaseRouting(home, elsewhere);
-  return { routing, metrics: options.metrics, dataDirectory: dataDirectoryOf(loaded) };
+  metrics?.showUpstream(options.metrics, () => routing.isUp());
+  metrics?.showTargets(routing.targets);
+  return routing;
 }
 
 export interface StartOptions {
@@ -441,28 +419,15 @@ const registered = Symbol.for("opentelemetry.js.api.1");
 /**
  * Traces requests if an OpenTelemetry SDK is registered in this process. Otherwise loads nothing.
  */
-async function openTracing(targets: readonly string[], log: Log): Promise<Tracing | undefined> {
+async function openTraces(
+  routing: DatabaseRouting,
+  log: Log,
+  opened: AsyncDisposableStack,
+): Promise<Tracing | undefined> {
   if (!(registered in globalThis)) return undefined;
   const { openTracing } = await import("../observe/tracing.ts");
-  return openTracing({ version, targets, log });
-}
-
-async function openDatabases(
-  loaded: LoadedConfiguration,
-  { log, engine }: MemberOptions,
-  metrics: Metrics | undefined,
-  opened: AsyncDisposableStack,
-) {
-  const upstream = await openUpstream(loaded, engine, log, opened);
-  const { routing, dataDirectory } = upstream;
-  metrics?.showUpstream(upstream.metrics, () => routing.isUp());
-  metrics?.showTargets(routing.targets);
-  const tracing = await openTracing(
-    routing.targets.map(({ name }) => name),
-    log,
-  );
-  if (tracing !== undefined) opened.defer(() => tracing.flush());
-  return { routing, dataDirectory, tracing };
+  const targets = routing.targets.map(({ name }) => name);
+  return opened.adopt(openTracing({ version, targets, log }), (tracing) => tracing?.flush());
 }
 
 /** The console's URL for browsers, as far as it is known before it listens. */
@@ -518,7 +483,8 @@ export async function openGateway(
   const base = { access, changes, shared, store, log, metrics, member };
   const identity = await openIdentity(loaded, base, opened);
   metrics?.showTokens(identity.tokens.metrics);
-  const { dataDirectory, ...databases } = await openDatabases(loaded, options, metrics, opened);
+  const routing = await openUpstream(loaded, options, metrics, opened);
+  const tracing = await openTraces(routing, log, opened);
   const approvals = await openApprovals(loaded, { audit, log, store }, opened);
   metrics?.showApprovals(() => approvals.counts());
   const mcp = Promise.withResolvers<McpEndpoint>();
@@ -532,7 +498,8 @@ export async function openGateway(
     replica: store?.replica,
     authorization: store?.authorization,
     ...identity,
-    ...databases,
+    routing,
+    tracing,
     passwordRule,
     get schema() {
       return schema;
@@ -550,5 +517,5 @@ export async function openGateway(
     metrics,
   };
   const schema: Gateway["schema"] = openSchema(gateway);
-  return { gateway, mcp, store, firstPassword, dataDirectory };
+  return { gateway, mcp, store, firstPassword, dataDirectory: dataDirectoryOf(loaded) };
 }
