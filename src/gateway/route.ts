@@ -70,15 +70,9 @@ export function createRouter(routes: readonly Route[]): Router {
   const others = routes
     .filter((route) => !isFixed(route))
     .map((route) => ({ route, segments: route.pattern.split("/") }));
-  let latest: (RouteMatch & { readonly path: string }) | undefined;
   return (path) => {
-    // Most requests repeat the last path, but in a new string that a map would have to hash again.
-    if (path === latest?.path) return latest;
     const match = fixed.get(path);
-    if (match !== undefined) {
-      latest = { path, ...match };
-      return latest;
-    }
+    if (match !== undefined) return match;
     const segments = path.split("/");
     for (const { route, segments: pattern } of others) {
       const parameters = matchSegments(pattern, segments);

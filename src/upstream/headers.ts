@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader, hopByHop } from "../config/kinds.ts";
-import { memoize } from "../memoize.ts";
+import { memoize, memoizeLast } from "../memoize.ts";
 import { affectedHeader, deniedHeader, rowsHeader } from "../product.ts";
 
 /** Trace headers (W3C Trace Context and Baggage). */
@@ -32,16 +32,12 @@ function isGatewayOwn(folded: string): boolean {
 
 const connectionOptions: ReadonlySet<string> = new Set(["", "close", ...hopByHop]);
 
-const readConnection = memoize<ReadonlySet<string>>((connection) => {
-  const named = connection.split(",").map((name) => name.trim().toLowerCase());
-  const others = named.filter((name) => !connectionOptions.has(name));
-  return others.length === 0 ? hopByHop : new Set([...hopByHop, ...others]);
-});
-
 /** The headers that `Connection` removes from the message (RFC 9110, section 7.6.1). */
 function namedInConnection(connection: string | undefined): ReadonlySet<string> {
   if (connection === undefined || connection === "keep-alive") return hopByHop;
-  return readConnection(connection);
+  const named = connection.split(",").map((name) => name.trim().toLowerCase());
+  const others = named.filter((name) => !connectionOptions.has(name));
+  return others.length === 0 ? hopByHop : new Set([...hopByHop, ...others]);
 }
 
 /** The gateway's statements about a request for the upstream. */
@@ -215,16 +211,11 @@ export function engineReportOf(raw: readonly string[]): EngineReport {
   return { affected, rows, denied };
 }
 
-let latest: { readonly raw: readonly string[]; readonly kept: readonly string[] } | undefined;
-
-/** The upstream's response headers that may reach the client, as alternating names and values. */
-export function answerHeaders(raw: readonly string[]): readonly string[] {
-  // The parser returns the same list for an identical head.
-  if (latest?.raw !== raw) latest = { raw, kept: keptOf(raw) };
-  return latest.kept;
-}
-
-function keptOf(raw: readonly string[]): string[] {
+/**
+ * The upstream's response headers that may reach the client, as alternating names and values. The
+ * parser returns the same list for an identical head.
+ */
+export const answerHeaders = memoizeLast((raw: readonly string[]): readonly string[] => {
   const dropped = namedInConnection(connectionOf(raw));
   const kept: string[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
@@ -234,7 +225,7 @@ function keptOf(raw: readonly string[]): string[] {
     kept.push(name, raw[at + 1] ?? "");
   }
   return kept;
-}
+});
 
 const TAB = 0x09;
 const DELETE = 0x7f;
