@@ -2,7 +2,7 @@
 import type { Test } from "tap";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { type Answer, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 
 /** An entry under which `bot` has to ask before it deletes. */
 export function careful(more = "", username = "bot"): string {
@@ -45,7 +45,7 @@ export async function carefulOn(gateway: TestGateway): Promise<Careful> {
       return gateway.request("/query", { method: "POST", headers, body });
     },
     async run(...flags) {
-      const result = await runCommand(gateway.home, ["approvals", ...flags, "--json"]);
+      const result = await runWarm(gateway.home, ["approvals", ...flags, "--json"]);
       if (result.code !== 0) throw new Error(result.stderr);
       return JSON.parse(result.stdout);
     },
@@ -99,5 +99,5 @@ export function stepsOf({ service }: TestGateway, id: string): unknown[] {
 /** The approvals that `gatehouse approvals list --all` names. */
 export async function listed({ gateway }: Careful): Promise<Record<string, unknown>[]> {
   const flags = ["approvals", "list", "--all", "--json"];
-  return JSON.parse((await runCommand(gateway.home, flags)).stdout);
+  return JSON.parse((await runWarm(gateway.home, flags)).stdout);
 }

@@ -1,7 +1,7 @@
 /** A model asks by the official clients; an operator decides at the command line. */
 import t from "tap";
 import { tokenOf } from "../journeys/staff.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { type AnyClient, connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { careful, openCareful, orders } from "./kit.ts";
 
@@ -38,7 +38,7 @@ t.test("a model deletes the rows that an operator has seen, and no others", asyn
     structured: { status: "pending", code: "approval_required", approval: { expires: /Z$/ } },
   });
   const id = await idFrom(mcp, "delete", old);
-  const seen = await runCommand(gateway.home, ["approvals", "show", id]);
+  const seen = await runWarm(gateway.home, ["approvals", "show", id]);
   t.match(seen.stdout, /Preview: 12 rows\./);
   t.equal(seen.stdout.match(/\n {2}\{"id":\d+,"state":"old"\}/g)?.length, 12);
   await run("approve", id);

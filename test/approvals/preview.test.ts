@@ -1,7 +1,7 @@
 /** What an approver is shown, and that nothing else is changed. */
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { connectStateless } from "../mcp/clients.ts";
 import { careful, idIn, openCareful, orders, removal } from "./kit.ts";
 
@@ -20,7 +20,7 @@ t.test("the rows are shown, and nothing of that stays", async (t) => {
     preview: { affected: 12, before: { length: 12, 0: { id: 0, state: "old" } }, after: [] },
   });
   t.equal(await count(), 15);
-  const { stdout, code } = await runCommand(gateway.home, ["approvals", "show", id]);
+  const { stdout, code } = await runWarm(gateway.home, ["approvals", "show", id]);
   t.equal(code, 0);
   t.match(
     stdout,
@@ -98,7 +98,7 @@ t.test("`audit --denied` finds what the engine denied by a limit of the caller",
   t.match(await ask(bot, remove, id), stale);
   let found: unknown[] = [];
   await eventually("all denials are written", async () => {
-    const { stdout } = await runCommand(gateway.home, ["audit", "--denied", "--json"]);
+    const { stdout } = await runWarm(gateway.home, ["audit", "--denied", "--json"]);
     found = stdout
       .split("\n")
       .filter(Boolean)

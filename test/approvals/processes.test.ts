@@ -8,7 +8,7 @@ import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
 import { connectToEach, servedBy } from "../journeys/supervised.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { carefulOn, idIn, listed, openCareful, orders, removal, step } from "./kit.ts";
 
 const removeOne = (value: number) => ({
@@ -69,7 +69,7 @@ t.test("what nobody decides, and what nobody uses, expires", async (t) => {
   t.match(await step(gateway, id, "approval_expired"), { user: "bot" });
   t.match(await ask(bot, removal, id), { status: 409, body: { code: "approval_expired" } });
   await t.rejects(run("approve", id), /is expired already/);
-  const { stdout } = await runCommand(gateway.home, ["approvals", "show", id]);
+  const { stdout } = await runWarm(gateway.home, ["approvals", "show", id]);
   t.match(stdout, /The query is deleted/);
 
   await gateway.service.stop();
@@ -116,7 +116,7 @@ t.test("what was decided can be reviewed for as many days as the operator keeps 
   t.notOk((await readFile(file)).includes('"where"'), "the queries are encrypted");
   edit(`UPDATE approvals SET decided = decided - 30 * 86400000 WHERE id != '${used}'`);
   await eventually("they are forgotten", async () => {
-    const { stdout } = await runCommand(gateway.home, ["approvals", "list", "--all", "--json"]);
+    const { stdout } = await runWarm(gateway.home, ["approvals", "list", "--all", "--json"]);
     return !stdout.includes(denied) && !stdout.includes(unused) && stdout.includes(used);
   });
 });
@@ -132,7 +132,7 @@ t.test("with keep = 0 a query is deleted when it is decided", async (t) => {
 
 t.test("commands say what is not there", async (t) => {
   const { gateway, ask, bot } = await openCareful(t);
-  const say = (...flags: string[]) => runCommand(gateway.home, ["approvals", ...flags]);
+  const say = (...flags: string[]) => runWarm(gateway.home, ["approvals", ...flags]);
   t.match(await say("list"), { code: 0, stdout: /^ID +STATE +USER/ });
   for (const command of ["show", "approve", "deny"]) {
     const { code, stderr } = await say(command, "0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43");

@@ -6,8 +6,8 @@ import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
 import { openSetting } from "../gateway/kit.ts";
 import { openStaffed } from "../journeys/staff.ts";
 import { freePort } from "../kit/free-port.ts";
-import { runCommand } from "../kit/process.ts";
 import type { RecordingUpstream } from "../kit/upstream.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { carefulOn, careful as entry, idIn } from "./kit.ts";
 
 const port = await freePort();
@@ -82,7 +82,7 @@ t.test("with a key that others may read nothing is shown and nothing is run", as
   idIn(await (await carefulOn(first)).ask((await carefulOn(first)).bot, remove));
   await first.service.stop();
   chmodSync(path.join(first.home, "approvals.key"), 0o644);
-  const { stderr, code } = await runCommand(first.home, ["approvals", "list"]);
+  const { stderr, code } = await runWarm(first.home, ["approvals", "list"]);
   t.equal(code, 1);
   t.match(stderr, /approvals.key: .*chmod/);
   const second = await openSetting(t, { home: first.home });

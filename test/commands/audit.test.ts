@@ -4,7 +4,7 @@ import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -56,7 +56,7 @@ function auditHome(t: Test, files: Record<string, string | Buffer>, access = "")
 }
 
 const asked = async (home: string, ...flags: string[]) => {
-  const result = await runCommand(home, ["audit", "--json", ...flags]);
+  const result = await runWarm(home, ["audit", "--json", ...flags]);
   if (result.code !== 0) throw new Error(result.stderr);
   return result.stdout
     .split("\n")
@@ -109,10 +109,10 @@ t.test("people get a short line, and markup of terminals is no markup", async (t
         more: { operations: [], path: "/api/access/z/main", method: "PUT", ...change },
       }),
   });
-  const { stdout } = await runCommand(home, ["audit"]);
+  const { stdout } = await runWarm(home, ["audit"]);
   t.match(stdout, /^\S+Z {2}rita {2}.*Delete main\.x {2}allow {2}200 {2}affected 12 {2}by main$/m);
   t.notMatch(stdout, "\u001b");
-  const about = await runCommand(home, ["audit", "--user", "z"]);
+  const about = await runWarm(home, ["audit", "--user", "z"]);
   t.match(
     about.stdout,
     /admin {2}PUT \/api\/access\/z\/main {2}allow .*grant added z main ReadOnly/,
@@ -121,10 +121,10 @@ t.test("people get a short line, and markup of terminals is no markup", async (t
 
 t.test("a question says what it needs, and what is allowed", async (t) => {
   const home = temporaryHome(t);
-  const none = await runCommand(home, ["audit"]);
+  const none = await runWarm(home, ["audit"]);
   t.equal(none.code, 1);
   t.match(none.stderr, '[audit] file = "audit.log"');
-  const wrong = await runCommand(home, ["audit", "--since", "lately"]);
+  const wrong = await runWarm(home, ["audit", "--since", "lately"]);
   t.equal(wrong.code, 2);
   t.match(wrong.stderr, /allowed: such as 24h/);
 });
@@ -191,20 +191,14 @@ t.test("entries that nobody has used are listed", async (t) => {
       line({ user: "boss", more: { operations: [], path: "/api/users", method: "POST" } }),
   };
   const home = auditHome(t, files, access);
-  const { stdout, stderr } = await runCommand(home, [
-    "audit",
-    "unused",
-    "--since",
-    "30d",
-    "--json",
-  ]);
+  const { stdout, stderr } = await runWarm(home, ["audit", "unused", "--since", "30d", "--json"]);
   t.strictSame(JSON.parse(stdout), [
     { username: "rita", entry: "main", role: "ReadOnly" },
     { username: "rita", entry: "other", role: "ReadOnly" },
     { username: "max", entry: "main", role: "ReadOnly" },
   ]);
   t.equal(stderr, "");
-  const further = await runCommand(home, ["audit", "unused", "--since", "90d"]);
+  const further = await runWarm(home, ["audit", "unused", "--since", "90d"]);
   t.match(further.stderr, /warning: the audit begins \d{4}-/);
   t.notMatch(further.stdout, "max");
 });
@@ -222,12 +216,12 @@ t.test("a gateway's own file answers", async (t) => {
   writeFileSync(gateway.accessFile, "[[users]]\nname = 1\n");
   await eventually("that is written", () => /refused/.test(readFileSync(file, "utf8")));
   renameSync(file, `${file}.1`);
-  const refused = await runCommand(gateway.home, ["audit"]);
+  const refused = await runWarm(gateway.home, ["audit"]);
   t.match(refused.stdout, /Z {2}access file refused {2}\S+access_control\.toml:\d+ {2}"/);
   const flags = ["audit", "--operation", "Delete", "--table", "t"];
-  const { stdout } = await runCommand(gateway.home, flags);
+  const { stdout } = await runWarm(gateway.home, flags);
   t.match(stdout, /admin {2}Delete main\.t {2}allow {2}200 {2}affected 2 {2}by \*\n$/);
-  const none = await runCommand(gateway.home, ["audit", "--operation", "Delte"]);
+  const none = await runWarm(gateway.home, ["audit", "--operation", "Delte"]);
   t.match(none, {
     code: 0,
     stdout: "",

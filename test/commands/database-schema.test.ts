@@ -7,7 +7,7 @@ import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { install } from "./kit.ts";
 
 const products = {
@@ -23,7 +23,7 @@ const products = {
 /** Runs a command until it says all of this: on a busy machine the database may answer too late. */
 async function untilSaid(home: string, flags: string[], ...words: string[]): Promise<void> {
   await eventually(words.join(), async () => {
-    const { code, stdout, stderr } = await runCommand(home, flags);
+    const { code, stdout, stderr } = await runWarm(home, flags);
     if (code !== 0) throw new Error(stderr);
     return words.every((word) => (stdout + stderr).includes(word));
   });
@@ -36,7 +36,7 @@ t.test("a grant warns of names that the running database does not have", async (
   await gateway.addUser("alice", "ReadOnly");
   const grant = ["access", "grant", "alice"];
   const right = [...grant, "main.products", "ReadOnly", "--row-filter", "tenant = acme"];
-  t.equal((await runCommand(gateway.home, right)).stderr, "");
+  t.equal((await runWarm(gateway.home, right)).stderr, "");
   const wrong: [flags: string[], words: string][] = [
     [["main.product", "ReadOnly"], "main has no table product (did you mean products?)"],
     [["mian", "ReadOnly"], "there is no database mian (did you mean main?)"],
@@ -69,14 +69,14 @@ t.test("PostgreSQL is asked without a running gateway, and hints name its databa
   let count = 0;
   await eventually("the hint names public", async () => {
     count += 1;
-    const { stdout } = await runCommand(home, ["user", "add", `u${count}`, "--no-password"]);
+    const { stdout } = await runWarm(home, ["user", "add", `u${count}`, "--no-password"]);
     return stdout.includes(`access grant u${count} public ReadOnly`);
   });
   const missing = "public has no table product (did you mean products?)";
   await untilSaid(home, ["access", "grant", "alice", "public.product", "ReadOnly"], missing);
   await untilSaid(home, ["config", "check"], "there is no database main (there are: public)");
   const right = ["access", "grant", "alice", "public.products", "ReadOnly"];
-  t.match(await runCommand(home, right), { code: 0, stderr: /^$/ });
+  t.match(await runWarm(home, right), { code: 0, stderr: /^$/ });
 });
 
 t.test("a database that does not answer keeps no grant waiting", async (t) => {
