@@ -1,7 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import type { Steps } from "../cooperative-scheduling.ts";
 import type { ByteText } from "./bytes.ts";
-import { DistinctKeys, hashKey, LONGEST_HASHED } from "./distinct-keys.ts";
 import { JsonFault, quoteName } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
 import { type Rest, repeat } from "./rest.ts";
@@ -39,36 +38,22 @@ export function requireOneReading(bytes: Buffer): void {
 
 /** Keys compared with each other without a set. Most objects have no more. */
 const FEW = 16;
-/** Keys kept as text. A larger set blocks the event loop when it grows. */
-const MOST_TEXTS = 1024;
 
+/** The keys of one object, to find one that is given twice. */
 export class ObjectKeys {
-  readonly #reader: JsonReader;
   readonly #few: ByteText[] = [];
-  /** All keys as text, once there are more than a few. */
-  #texts: Set<string> | undefined = undefined;
-  #others: DistinctKeys | undefined = undefined;
+  /** All keys, once there are more than a few. */
+  #all: Set<string> | undefined = undefined;
 
-  constructor(reader: JsonReader) {
-    this.#reader = reader;
-  }
-
-  /** Adds the key whose string token begins at `start`. False if it is there already. */
-  add(key: ByteText, start: number): boolean {
-    if (this.#texts === undefined) {
+  /** False if the key is there already. */
+  add(key: ByteText): boolean {
+    if (this.#all === undefined) {
       for (const other of this.#few) if (key.equals(other)) return false;
-      if (this.#few.push(key) > FEW) this.#texts = new Set(this.#few.map(String));
+      if (this.#few.push(key) > FEW) this.#all = new Set(this.#few.map(String));
       return true;
     }
-    const text = key.toString();
-    if (this.#texts.has(text)) return false;
-    // Keys longer than the hash covers are few in a body of any size.
-    if (this.#texts.size < MOST_TEXTS || key.end - key.start > LONGEST_HASHED) {
-      this.#texts.add(text);
-      return true;
-    }
-    this.#others ??= new DistinctKeys(this.#reader);
-    return this.#others.add(start, hashKey(key));
+    const { size } = this.#all;
+    return this.#all.add(key.toString()).size > size;
   }
 }
 
@@ -89,7 +74,7 @@ export type ReadMember = (reader: JsonReader, key: ByteText) => Rest;
 /** Reads an object with unique keys, each value by `read`. @throws JsonFault */
 export function skipObject(reader: JsonReader, read: ReadMember): Rest {
   if (!reader.openObject()) return undefined;
-  const keys = new ObjectKeys(reader);
+  const keys = new ObjectKeys();
   do {
     const rest = readMember(reader, keys, read);
     if (rest !== undefined) return restOfObject(rest, reader, keys, read);
@@ -100,7 +85,7 @@ export function skipObject(reader: JsonReader, read: ReadMember): Rest {
 function readMember(reader: JsonReader, keys: ObjectKeys, read: ReadMember): Rest {
   const start = reader.position;
   const key = reader.readKey();
-  if (!keys.add(key, start)) {
+  if (!keys.add(key)) {
     const problem = `the key ${quoteName(key.toString())} is given twice; each may stand once`;
     throw new JsonFault("duplicate_key", problem, start);
   }

@@ -12,11 +12,11 @@ export type VisitMember = (key: string, value: Buffer) => void;
 
 /** @param areJudged true if keys and values were checked already */
 function* visitAll(reader: JsonReader, visit: VisitMember, areJudged: boolean): Steps<void> {
-  const keys = areJudged ? undefined : new ObjectKeys(reader);
+  const keys = areJudged ? undefined : new ObjectKeys();
   for (let more = reader.openObject(); more; more = reader.nextMember()) {
     const keyStart = reader.position;
     const key = reader.readKey();
-    if (keys?.add(key, keyStart) === false) {
+    if (keys?.add(key) === false) {
       throw new JsonFault("duplicate_key", "a key is given twice", keyStart);
     }
     const start = reader.position;

@@ -1,12 +1,7 @@
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ByteText, beginsNumber, byteTable, characterTable, LongRuns } from "./bytes.ts";
+import { ByteText, beginsNumber, byteTable, characterTable } from "./bytes.ts";
 import { JsonFault } from "./fault.ts";
 import type { Rest } from "./rest.ts";
-
-interface Body {
-  readonly bytes: Buffer;
-  runs(): LongRuns;
-}
 
 const BACKSLASH = 0x5c;
 const BLANK = 0x20;
@@ -25,11 +20,10 @@ const POINT = 0x2e;
 const QUOTE = 0x22;
 const ZERO = 0x30;
 
-/** A string longer than this is expected to be long. */
-const LONG_RUN = 32;
-
-const plainInString = byteTable((byte) => byte >= BLANK && byte !== QUOTE && byte !== BACKSLASH);
-const digit = characterTable("0123456789");
+export const plainInString = byteTable(
+  (byte) => byte >= BLANK && byte !== QUOTE && byte !== BACKSLASH,
+);
+export const digit = characterTable("0123456789");
 const simpleEscape = characterTable('"\\/bfnrt');
 
 /** -1 for all other bytes. */
@@ -38,12 +32,10 @@ const hexadecimal = Int8Array.from({ length: 256 }, (_, byte) =>
 );
 
 /** The offset of the first byte that needs special treatment in a string. */
-function plainEnd(body: Body, start: number): number {
-  const { bytes } = body;
+function plainEnd(bytes: Buffer, start: number): number {
   let position = start;
-  const long = position + LONG_RUN;
-  while (position < long && plainInString[bytes[position] ?? 0] === 1) position++;
-  return position === long ? body.runs().end(position) : position;
+  while (plainInString[bytes[position] ?? 0] === 1) position++;
+  return position;
 }
 
 /** The offset after an escape, given its backslash. @throws JsonFault */
@@ -151,34 +143,46 @@ function isLowSurrogate(unit: number): boolean {
 /** Maximum bytes of a string that is unescaped without a pause. */
 const LONGEST_ESCAPED = 64 * 1024;
 
-/** White space longer than this is expected to be long. */
-const LONG_SPACE = 16;
 const space = characterTable(" \t\n\r");
 
-/** A cursor over valid UTF-8 that can pause. Its methods throw `JsonFault`. */
-class JsonCursor {
+const CLOSE_BRACE = 0x7d;
+const CLOSE_BRACKET = 0x5d;
+const COMMA = 0x2c;
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
+
+/** The body's own object is at depth 1. */
+export const DEEPEST_NESTING = 64;
+
+const COLON = 0x3a;
+
+export type ValueKind = "an object" | "an array" | "a string" | "a number" | "a boolean" | "null";
+
+/**
+ * Reads JSON values (RFC 8259) strictly from valid UTF-8. Methods that read a value start at its
+ * first byte. All throw `JsonFault`.
+ *
+ * An object is read by `for (let more = reader.openObject(); more; more = reader.nextMember()) {
+ * key, then value }`, an array likewise.
+ */
+export class JsonReader {
   readonly bytes: Buffer;
   position = 0;
+  /** Number of open arrays and objects. */
+  depth = 0;
+  /** The number of elements of the last array that `skipValue` skipped. */
+  elements = 0;
   /** Byte offset from which a pause is due. */
   pauseAt: number;
   /** True while a pause interrupts a string. */
-  isInString = false;
+  #isInString = false;
   #pauseLength = 0;
-  #longRuns: LongRuns | undefined = undefined;
+  /** By depth, for the containers of a value that is skipped. */
+  readonly #isObject: boolean[] = [];
 
   constructor(bytes: Buffer) {
     this.bytes = bytes;
     this.pauseAt = bytes.length + 1;
-  }
-
-  /** Created when first needed. */
-  runs(): LongRuns {
-    this.#longRuns ??= new LongRuns(this.bytes);
-    return this.#longRuns;
-  }
-
-  get words(): DataView {
-    return this.runs().words;
   }
 
   /** Makes `pause` and `skipValue` pause after every `bytes` bytes. By default they never do. */
@@ -211,21 +215,8 @@ class JsonCursor {
     return ByteText.from(text);
   }
 
-  /** Whether two strings that were read before have the same text, in any spelling. */
-  sameStrings(one: number, other: number): boolean {
-    return this.#stringAt(one).equals(this.#stringAt(other));
-  }
-
-  #stringAt(start: number): ByteText {
-    const { position } = this;
-    this.position = start;
-    const text = this.readString();
-    this.position = position;
-    return text;
-  }
-
   /** Returns true if the string has escapes. */
-  protected skipString(): boolean {
+  skipString(): boolean {
     this.position++;
     return this.#finishString(Number.POSITIVE_INFINITY) === "escaped";
   }
@@ -239,7 +230,7 @@ class JsonCursor {
     let position = this.position;
     let escaped = false;
     while (true) {
-      position = plainEnd(this, position);
+      position = plainEnd(bytes, position);
       const byte = bytes[position] ?? 0;
       if (byte === QUOTE) break;
       if (byte !== BACKSLASH) throw stringFault(bytes, position);
@@ -255,14 +246,14 @@ class JsonCursor {
   }
 
   /** Continues a string that a pause interrupted. True if it is interrupted again. */
-  stayInString(): boolean {
-    this.isInString = this.#finishString(this.pauseAt) === "unfinished";
-    return this.isInString;
+  #stayInString(): boolean {
+    this.#isInString = this.#finishString(this.pauseAt) === "unfinished";
+    return this.#isInString;
   }
 
-  protected *finishInSteps(): Steps<void> {
+  *#finishInSteps(): Steps<void> {
     do yield* this.rest();
-    while (this.stayInString());
+    while (this.#stayInString());
   }
 
   /** Skips a string if it is spelled as these bytes, quotes included. */
@@ -296,141 +287,9 @@ class JsonCursor {
   #skipSpaces(): void {
     const { bytes } = this;
     let position = this.position;
-    const long = position + LONG_SPACE;
-    while (position < long && space[bytes[position] ?? 0] === 1) position++;
-    if (position === long) {
-      position = this.runs().repetitionEnd(position - 4);
-      while (space[bytes[position] ?? 0] === 1) position++;
-    }
+    while (space[bytes[position] ?? 0] === 1) position++;
     this.position = position;
   }
-}
-
-const CLOSE_BRACE = 0x7d;
-const CLOSE_BRACKET = 0x5d;
-const COMMA = 0x2c;
-const OPEN_BRACE = 0x7b;
-const OPEN_BRACKET = 0x5b;
-
-/** The body's own object is at depth 1. */
-export const DEEPEST_NESTING = 64;
-
-const scalarStart = characterTable('"-0123456789tfn');
-
-/** The methods for arrays and objects. */
-interface ContainerReader extends JsonCursor {
-  /** Number of open arrays and objects. */
-  readonly depth: number;
-  open(close: number): boolean;
-  next(close: number): boolean;
-  skipKey(): void;
-  skipScalar(first: number): void;
-}
-
-/**
- * Skips arrays and objects of any depth without recursion. Checks their syntax, but not their keys.
- */
-class ContainerSkipper {
-  elements = 0;
-  readonly #reader: ContainerReader;
-  /** For each depth, 1 if it is an object. */
-  readonly #objects = new Uint8Array(DEEPEST_NESTING + 1);
-
-  constructor(reader: ContainerReader) {
-    this.#reader = reader;
-  }
-
-  skip(): Rest {
-    const outside = this.#reader.depth;
-    this.elements = 0;
-    return this.#skipWithin(outside) ? undefined : this.#skipInSteps(outside);
-  }
-
-  *#skipInSteps(outside: number): Steps<void> {
-    do yield* this.#reader.rest();
-    while (!this.#skipWithin(outside));
-  }
-
-  /**
-   * Reads values until the containers opened since `outside` are closed. False if it paused before.
-   */
-  #skipWithin(outside: number): boolean {
-    const reader = this.#reader;
-    const objects = this.#objects;
-    if (reader.isInString) {
-      if (reader.stayInString()) return false;
-      if (!this.#skipToNext(outside)) return true;
-    }
-    do {
-      const byte = reader.bytes[reader.position] ?? 0;
-      if (byte === OPEN_BRACE) {
-        if (reader.open(CLOSE_BRACE)) {
-          objects[reader.depth] = 1;
-          reader.skipKey();
-          continue;
-        }
-      } else if (byte === OPEN_BRACKET) {
-        if (reader.open(CLOSE_BRACKET)) {
-          objects[reader.depth] = 0;
-          if (reader.depth === outside + 1) this.elements = 1;
-          continue;
-        }
-      } else if (objects[reader.depth] === 1) {
-        reader.skipScalar(byte);
-      } else {
-        const count = this.#skipScalars(byte);
-        if (reader.depth === outside + 1) this.elements += count - 1;
-      }
-      if (reader.isInString) return false;
-      if (!this.#skipToNext(outside)) return true;
-    } while (reader.position < reader.pauseAt);
-    return false;
-  }
-
-  /** Skips elements separated by commas only, and returns their number. */
-  #skipScalars(first: number): number {
-    const reader = this.#reader;
-    const { bytes } = reader;
-    reader.skipScalar(first);
-    let count = 1;
-    while (bytes[reader.position] === COMMA && reader.position < reader.pauseAt) {
-      const byte = bytes[reader.position + 1] ?? 0;
-      if (scalarStart[byte] !== 1) break;
-      reader.position++;
-      reader.skipScalar(byte);
-      count++;
-    }
-    return count;
-  }
-
-  /** Moves to the next value in the containers opened since `outside`. False if they are closed. */
-  #skipToNext(outside: number): boolean {
-    const reader = this.#reader;
-    while (reader.depth > outside) {
-      const inObject = this.#objects[reader.depth] === 1;
-      if (!reader.next(inObject ? CLOSE_BRACE : CLOSE_BRACKET)) continue;
-      if (inObject) reader.skipKey();
-      else if (reader.depth === outside + 1) this.elements++;
-      return true;
-    }
-    return false;
-  }
-}
-
-const COLON = 0x3a;
-
-export type ValueKind = "an object" | "an array" | "a string" | "a number" | "a boolean" | "null";
-
-/**
- * Reads JSON values (RFC 8259) strictly from valid UTF-8. Methods that read a value start at its
- * first byte. All throw `JsonFault`.
- *
- * An object is read by `for (let more = reader.openObject(); more; more = reader.nextMember()) {
- * key, then value }`, an array likewise.
- */
-export class JsonReader extends JsonCursor {
-  depth = 0;
-  #containers: ContainerSkipper | undefined = undefined;
 
   /**
    * Reads again what was read before at an offset, without a pause. The position is unchanged
@@ -445,11 +304,6 @@ export class JsonReader extends JsonCursor {
     this.depth = depth;
     this.pauseAt = pauseAt;
     return result;
-  }
-
-  /** The number of elements of the last array that `skipValue` skipped. */
-  get elements(): number {
-    return this.#containers?.elements ?? 0;
   }
 
   kind(): ValueKind {
@@ -472,27 +326,27 @@ export class JsonReader extends JsonCursor {
   /** True if the object has a member. */
   openObject(): boolean {
     if (this.bytes[this.position] !== OPEN_BRACE) this.expect("an object");
-    return this.open(CLOSE_BRACE);
+    return this.#open(CLOSE_BRACE);
   }
 
   /** True if another member follows, false after the end of the object. */
   nextMember(): boolean {
-    return this.next(CLOSE_BRACE);
+    return this.#next(CLOSE_BRACE);
   }
 
   /** True if the array has an element. */
   openArray(): boolean {
     if (this.bytes[this.position] !== OPEN_BRACKET) this.expect("an array");
-    return this.open(CLOSE_BRACKET);
+    return this.#open(CLOSE_BRACKET);
   }
 
   /** True if another element follows, false after the end of the array. */
   nextElement(): boolean {
-    return this.next(CLOSE_BRACKET);
+    return this.#next(CLOSE_BRACKET);
   }
 
   /** Enters an array or object that ends with `close`. True if it is not empty. */
-  open(close: number): boolean {
+  #open(close: number): boolean {
     if (this.depth === DEEPEST_NESTING) {
       const problem = `arrays and objects are nested more than ${DEEPEST_NESTING} deep`;
       throw new JsonFault("nesting_too_deep", problem, this.position);
@@ -504,7 +358,7 @@ export class JsonReader extends JsonCursor {
   }
 
   /** True if another value follows, false after the end of the array or object. */
-  next(close: number): boolean {
+  #next(close: number): boolean {
     this.skipSpace();
     const byte = this.bytes[this.position] ?? 0;
     if (byte === COMMA) {
@@ -576,21 +430,68 @@ export class JsonReader extends JsonCursor {
   skipValue(): Rest {
     const byte = this.bytes[this.position] ?? 0;
     if (byte === OPEN_BRACKET || byte === OPEN_BRACE) {
-      this.#containers ??= new ContainerSkipper(this);
-      return this.#containers.skip();
+      const outside = this.depth;
+      this.elements = 0;
+      return this.#skipWithin(outside) ? undefined : this.#skipInSteps(outside);
     }
-    this.skipScalar(byte);
-    return this.isInString ? this.finishInSteps() : undefined;
+    this.#skipScalar(byte);
+    return this.#isInString ? this.#finishInSteps() : undefined;
+  }
+
+  *#skipInSteps(outside: number): Steps<void> {
+    do yield* this.rest();
+    while (!this.#skipWithin(outside));
+  }
+
+  /**
+   * Reads values until the containers opened since `outside` are closed. False if it paused before.
+   */
+  #skipWithin(outside: number): boolean {
+    if (this.#isInString) {
+      if (this.#stayInString()) return false;
+      if (!this.#skipToNext(outside)) return true;
+    }
+    do {
+      const byte = this.bytes[this.position] ?? 0;
+      if (byte === OPEN_BRACE) {
+        if (this.#open(CLOSE_BRACE)) {
+          this.#isObject[this.depth] = true;
+          this.skipKey();
+          continue;
+        }
+      } else if (byte === OPEN_BRACKET) {
+        if (this.#open(CLOSE_BRACKET)) {
+          this.#isObject[this.depth] = false;
+          if (this.depth === outside + 1) this.elements = 1;
+          continue;
+        }
+      } else this.#skipScalar(byte);
+      if (this.#isInString) return false;
+      if (!this.#skipToNext(outside)) return true;
+    } while (this.position < this.pauseAt);
+    return false;
+  }
+
+  /** Moves to the next value in the containers opened since `outside`. False if they are closed. */
+  #skipToNext(outside: number): boolean {
+    while (this.depth > outside) {
+      const inObject = this.#isObject[this.depth] === true;
+      if (!this.#next(inObject ? CLOSE_BRACE : CLOSE_BRACKET)) continue;
+      if (inObject) this.skipKey();
+      else if (this.depth === outside + 1) this.elements++;
+      return true;
+    }
+    return false;
   }
 
   /**
    * Skips a value that is neither array nor object, given its first byte. May leave a long string
-   * of escapes unfinished (`isInString`).
+   * of escapes unfinished (`#isInString`).
    */
-  skipScalar(byte: number): void {
+  #skipScalar(byte: number): void {
     if (byte === QUOTE) {
       this.position++;
-      this.stayInString();
+      this.#stayInString();
     } else if (beginsNumber(byte)) this.skipNumber();
     else if (byte === LETTER_T || byte === LETTER_F || byte === LETTER_N) {
       this.position = literalEnd(this.bytes, this.position);

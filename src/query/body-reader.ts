@@ -17,14 +17,9 @@ export class BodyReader extends JsonReader {
     this.isFull = isFull;
   }
 
-  /** Adds to the array index at the end of the path. */
-  moveIndexOn(elements: number): void {
-    if (elements > 0) this.path.push(this.leaveElement() + elements - 1);
-  }
-
-  /** @returns the index of the next element */
-  leaveElement(): number {
-    return Number(this.path.pop()) + 1;
+  /** Adds one to the array index at the end of the path. */
+  moveIndexOn(): void {
+    this.path.push(Number(this.path.pop()) + 1);
   }
 
   /** A refusal with the current path, and the current offset by default. */

@@ -64,38 +64,3 @@ function isC1Control(second: number): boolean {
 function isContinuation(byte: number): boolean {
   return (byte & 0xc0) === 0x80;
 }
-
-const CACHED_NAMES = 64;
-
-/**
- * Avoids a new string for each name in a body, since a gateway sees the same few names all day. A
- * small table holds the last name of each slot, so memory stays bounded.
- */
-export class NameCache {
-  readonly #names: string[] = new Array(CACHED_NAMES).fill("");
-
-  take(text: ByteText): string {
-    const place = placeOf(text);
-    const kept = this.#names[place] ?? "";
-    if (isWritten(kept, text)) return kept;
-    const name = text.toString();
-    this.#names[place] = name;
-    return name;
-  }
-}
-
-function placeOf({ bytes, start, end }: ByteText): number {
-  let sum = 0;
-  for (let position = start; position < end; position++) {
-    sum = (Math.imul(sum, 31) + (bytes[position] ?? 0)) | 0;
-  }
-  return sum & (CACHED_NAMES - 1);
-}
-
-function isWritten(name: string, { bytes, start, end }: ByteText): boolean {
-  if (name.length !== end - start) return false;
-  for (let index = 0; index < name.length; index++) {
-    if (name.charCodeAt(index) !== bytes[start + index]) return false;
-  }
-  return true;
-}

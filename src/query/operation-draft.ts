@@ -107,8 +107,6 @@ export class OperationDraft {
   previewedEnd = 0;
   readonly #body: RowsOfBody;
   #references: TableReference[] | undefined = undefined;
-  #columnStart = 0;
-  #columnEnd = 0;
 
   constructor(body: RowsOfBody, collects: Collects) {
     this.#body = body;
@@ -126,11 +124,6 @@ export class OperationDraft {
   get tables(): string[] {
     if (this.table === undefined) return [];
     return this.joined === undefined ? [this.table] : [this.table, ...this.joined];
-  }
-
-  enter(position: Position): void {
-    this.position = position;
-    this.#columnEnd = 0;
   }
 
   /** Records the use of a column, if columns are collected. */
@@ -172,17 +165,6 @@ export class OperationDraft {
   summarize(): Summary {
     this.summary ??= { groups: [], aliases: [], conditions: new Set() };
     return this.summary;
-  }
-
-  /** Remembers the string token of a valid column. */
-  noteColumn(start: number, end: number): void {
-    this.#columnStart = start;
-    this.#columnEnd = end;
-  }
-
-  /** Skips a column that repeats the last one, as is common in conditions. False if it does not. */
-  repeatsColumn(reader: BodyReader): boolean {
-    return this.#columnEnd > 0 && reader.skipRepeated(this.#columnStart, this.#columnEnd);
   }
 
   /** Records a table named by a column, for `judgeReferences`. */

@@ -189,7 +189,7 @@ function ordersAt(reader: BodyReader, offset: number): string[] {
 function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
   return {
     read(reader, draft) {
-      draft.enter(position);
+      draft.position = position;
       return kind.read(reader, draft);
     },
     schema: kind.schema,

@@ -1,6 +1,6 @@
 import type { Steps } from "../cooperative-scheduling.ts";
 import { ByteText, tokenOf } from "../json/bytes.ts";
-import { DistinctKeys, hashKey } from "../json/distinct-keys.ts";
+import { ObjectKeys } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
 import { type Rest, repeat } from "../json/rest.ts";
 import { askWhether } from "../suggestion.ts";
@@ -24,7 +24,6 @@ import {
   isPlainText,
   joinSidePattern,
   LONGEST_COLUMN_BYTES,
-  NameCache,
   plainNamePattern,
   plainNameRule,
   qualifiedColumnPattern,
@@ -36,8 +35,6 @@ import { meantWord } from "./synonyms.ts";
 
 const NINE = 0x39;
 const ZERO = 0x30;
-
-const plainNames = new NameCache();
 
 /** The name of a database or table. `note` receives it. */
 export function plainName<Draft>(note: (draft: Draft, name: string) => void): Kind<string, Draft> {
@@ -58,7 +55,7 @@ function readPlainName(reader: BodyReader): string {
     const problem = `${quoteName(text.toString())} is no plain name; allowed: ${plainNameRule}`;
     throw reader.refusal("invalid_name", problem, start);
   }
-  return plainNames.take(text);
+  return text.toString();
 }
 
 type MeantWord = (found: string, words: readonly string[]) => string | undefined;
@@ -247,7 +244,7 @@ export function readElements(reader: BodyReader, readElement: () => Rest): Rest 
     path.push(index);
     const rest = readElement() ?? reader.pause();
     if (rest !== undefined) return readElementsAfter(rest, reader, readElement);
-    index = reader.leaveElement();
+    index = Number(path.pop()) + 1;
   } while (reader.nextElement());
   return undefined;
 }
@@ -257,9 +254,10 @@ function* readElementsAfter(
   reader: BodyReader,
   readElement: () => Rest,
 ): Steps<void> {
+  const { path } = reader;
   yield* begun;
-  for (let index = reader.leaveElement(); reader.nextElement(); index = reader.leaveElement()) {
-    reader.path.push(index);
+  for (let index = Number(path.pop()) + 1; reader.nextElement(); index = Number(path.pop()) + 1) {
+    path.push(index);
     const rest = readElement() ?? reader.pause();
     if (rest !== undefined) yield* rest;
   }
@@ -319,10 +317,8 @@ export const joinColumns: Kind<string> = {
 
 function readColumn(reader: BodyReader, draft: OperationDraft): undefined {
   const start = reader.position;
-  if (draft.repeatsColumn(reader)) return;
   reader.expect("a string");
   noteColumn(reader.readString(), reader, draft, start);
-  draft.noteColumn(start, reader.position);
 }
 
 function readSelectedColumn(reader: BodyReader, draft: OperationDraft): undefined {
@@ -464,9 +460,9 @@ export const additions: Kind<Record<string, number | bigint>> = {
   read(reader, draft) {
     const start = reader.position;
     draft.changesColumns = true;
-    draft.enter("add");
+    draft.position = "add";
     if (!reader.openObject()) throw emptyObject(reader, start);
-    const columns = new DistinctKeys(reader);
+    const columns = new ObjectKeys();
     return repeat(
       () => readAddition(reader, draft, columns),
       () => reader.nextMember(),
@@ -480,10 +476,10 @@ export const additions: Kind<Record<string, number | bigint>> = {
   }),
 };
 
-function readAddition(reader: BodyReader, draft: OperationDraft, columns: DistinctKeys): Rest {
+function readAddition(reader: BodyReader, draft: OperationDraft, columns: ObjectKeys): Rest {
   const start = reader.position;
   const column = readColumnName(reader);
-  if (!columns.add(start, hashKey(column))) {
+  if (!columns.add(column)) {
     const problem = `the column ${quoteName(column.toString())} is given twice; each may stand once`;
     throw reader.refusal("duplicate_key", problem, start);
   }
@@ -496,10 +492,7 @@ function readAddition(reader: BodyReader, draft: OperationDraft, columns: Distin
 
 interface TableColumns {
   readonly operation: OperationDraft;
-  readonly names: DistinctKeys;
-  /** Byte offsets of the last type, since columns tend to repeat it. */
-  typeStart: number;
-  typeEnd: number;
+  readonly names: ObjectKeys;
 }
 
 const newColumn: Kind<string, TableColumns> = { read: readNewColumnName, schema: newColumnSchema };
@@ -521,7 +514,7 @@ const definitionFields = {
   references: extra<string, TableColumns>(
     {
       read(reader, { operation }) {
-        operation.enter("references");
+        operation.position = "references";
         return readForeignColumn(reader, operation);
       },
       schema: () => ({ type: "string", pattern: `^${qualifiedColumnPattern}$` }),
@@ -540,20 +533,14 @@ const definitions = list<ColumnDefinition, TableColumns>({
 
 /** The `columns` of a CreateTable, with unique names. */
 export const columnDefinitions: Kind<ColumnDefinition[]> = {
-  read: (reader, operation) =>
-    definitions.read(reader, {
-      operation,
-      names: new DistinctKeys(reader),
-      typeStart: 0,
-      typeEnd: 0,
-    }),
+  read: (reader, operation) => definitions.read(reader, { operation, names: new ObjectKeys() }),
   schema: definitions.schema,
 };
 
 function readNewColumnName(reader: BodyReader, { names }: TableColumns): undefined {
   const start = reader.position;
   const name = readColumnName(reader);
-  if (!names.add(start, hashKey(name))) {
+  if (!names.add(name)) {
     const problem = `the table has a column ${quoteName(name.toString())} already; each name may stand once`;
     throw reader.refusal("invalid_column", problem, start);
   }
@@ -561,9 +548,7 @@ function readNewColumnName(reader: BodyReader, { names }: TableColumns): undefin
 
 const LONGEST_TYPE = 63 + "(123456789,123456789)".length;
 
-function readColumnType(reader: BodyReader, columns: TableColumns): undefined {
-  const { typeStart, typeEnd } = columns;
-  if (typeEnd > 0 && reader.skipRepeated(typeStart, typeEnd)) return;
+function readColumnType(reader: BodyReader): undefined {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
@@ -573,6 +558,4 @@ function readColumnType(reader: BodyReader, columns: TableColumns): undefined {
     const problem = `${quoteName(text.toString())} is no column type; allowed: ${allowed}`;
     throw reader.refusal("invalid_type", problem, start);
   }
-  columns.typeStart = start;
-  columns.typeEnd = reader.position;
 }
