@@ -5,7 +5,6 @@ import type { EntryPoint } from "../access/grant.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { http } from "../node-http.ts";
-import type { AuditRecord } from "../observe/audit-line.ts";
 import type { RequestTrace } from "../observe/request-trace.ts";
 import { traceIdOf } from "../observe/trace-parent.ts";
 import type { Tracing } from "../observe/tracing.ts";
@@ -155,18 +154,6 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   });
 }
 
-const nothing: Omit<
-  AuditRecord,
-  "requestId" | "address" | "reason" | "accessVersion" | "status" | "bytes"
-> = {
-  ...{ traceId: undefined, path: undefined, user: undefined, tokenId: undefined },
-  ...{ via: undefined, client: undefined, narrowed: undefined, affected: undefined },
-  ...{ rows: undefined, author: undefined, changes: undefined, approval: undefined },
-  ...{ rates: undefined, issuer: undefined, detail: undefined },
-  ...{ method: "", operations: [], operationCount: 0, ms: 0 },
-  decision: "deny",
-};
-
 function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
   const { socket, requestId, refusal, bytes } = broken;
   const { status, code: reason } = refusal;
@@ -175,13 +162,11 @@ function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
     ...{ user: undefined, seconds: 0, gatewaySeconds: 0 },
   });
   gateway.audit.request({
-    ...nothing,
     requestId,
     address: addressOf(socket),
-    reason,
+    ...{ method: "", operations: [], operationCount: 0, decision: "deny", reason },
     accessVersion: gateway.access.version,
-    status,
-    bytes,
+    ...{ status, ms: 0, bytes },
   });
 }
 

@@ -228,7 +228,7 @@ export const auditLines = {
   "console_*": consoleLine,
 } as const;
 
-export type AuditRecord = Required<Omit<z.infer<typeof requestLine>, "level" | "time" | "msg">>;
+export type AuditRecord = Omit<z.infer<typeof requestLine>, "level" | "time" | "msg">;
 export type AuditedOperation = z.infer<typeof operation>;
 export type AuditedChange = z.infer<typeof auditedChange>;
 export type Author = z.infer<typeof author>;
