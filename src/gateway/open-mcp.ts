@@ -17,7 +17,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/authenticate.ts";
-import type { Rights } from "../mcp/proxy/tool-policy.ts";
+import type { Rights } from "../mcp/proxy/judged-request.ts";
 import type { ExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";

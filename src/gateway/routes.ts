@@ -1,5 +1,5 @@
 import type { Configuration } from "../config/schema.ts";
-import { setHeaders } from "../mcp/json-rpc.ts";
+import { setHeaders } from "../mcp/message.ts";
 import { metadataPaths } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 import {

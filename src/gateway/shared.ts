@@ -12,8 +12,13 @@ import {
   type ThrottleBounds,
 } from "../identity/throttle.ts";
 import { OpenStreams, type StreamRegister } from "../mcp/proxy/judged-request.ts";
-import { SessionFile, type SessionRegister, Sessions, usualLimits } from "../mcp/proxy/sessions.ts";
-import { ownersOf } from "../mcp/proxy/task-notes.ts";
+import {
+  ownersOf,
+  SessionFile,
+  type SessionRegister,
+  Sessions,
+  usualLimits,
+} from "../mcp/proxy/sessions.ts";
 import type { Log } from "../observe/log.ts";
 
 /**

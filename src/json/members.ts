@@ -53,13 +53,6 @@ export function* visitJudgedMembers(bytes: Buffer, visit: VisitMember): Steps<vo
   yield* visitAll(readerOf(bytes), visit, true);
 }
 
-/** @throws JsonFault as `visitMembers` does */
-export function* readMembers(bytes: Buffer): Steps<Map<string, Buffer>> {
-  const members = new Map<string, Buffer>();
-  yield* visitMembers(bytes, (key, value) => members.set(key, value));
-  return members;
-}
-
 export function writeMembers(members: Members): Buffer {
   const pieces = Array.from(members, ([key, value], at) => [
     Buffer.from(`${at === 0 ? "" : ","}${JSON.stringify(key)}:`),

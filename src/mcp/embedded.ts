@@ -17,13 +17,14 @@ import type { Principal } from "./authenticate.ts";
 import {
   type Answering,
   errorCode,
+  type McpMessage,
   McpRefused,
+  readMessageInSlices,
   reasonOf,
   requireMethod,
   sendMcpRefusal,
   setHeaders,
-} from "./json-rpc.ts";
-import { type McpMessage, readMessageInSlices } from "./message.ts";
+} from "./message.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
 import { registerTool, type Tool, type ToolContext, toolsOf, withApproval } from "./tools.ts";
 

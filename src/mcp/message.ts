@@ -1,9 +1,120 @@
+import type { ServerResponse } from "node:http";
 import { runAtOnce, runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { JsonFault } from "../json/fault.ts";
 import { beginsWith, readText, visitJudgedMembers, visitMembers } from "../json/members.ts";
 import { memoize } from "../memoize.ts";
+import type { McpScope } from "../oauth/server/protocol.ts";
 import { isPlainName } from "../query/names.ts";
-import { McpRefused, type MessageId } from "./json-rpc.ts";
+import { Refusal } from "../refusal.ts";
+import type { Principal } from "./authenticate.ts";
+import type { Era } from "./protocol-headers.ts";
+
+/** Error codes, each with its audit reason. */
+const errors = {
+  // JSON-RPC 2.0, section 5.1
+  parseError: [-32700, "parse_error"],
+  invalidRequest: [-32600, "invalid_request"],
+  methodNotFound: [-32601, "method_not_found"],
+  invalidParams: [-32602, "invalid_params"],
+  internalError: [-32603, "internal_error"],
+  /** The session is unknown, has ended, or belongs to another user. */
+  sessionNotFound: [-32001, "session_not_found"],
+  /** Gatehouse only: the caller lacks the right. */
+  denied: [-32010, "denied"],
+  /** Gatehouse only: the user has too many open streams. */
+  tooManyStreams: [-32011, "too_many_streams"],
+  // MCP 2026-07-28
+  headerMismatch: [-32020, "header_mismatch"],
+  unsupportedVersion: [-32022, "unsupported_version"],
+} as const satisfies Record<string, readonly [code: number, reason: string]>;
+
+type ErrorName = keyof typeof errors;
+
+const reasons: ReadonlyMap<number, string> = new Map(Object.values(errors));
+
+export function errorCode(name: ErrorName): number {
+  return errors[name][0];
+}
+
+/** The stable audit code of an error number, `bad_request` for numbers not defined here. */
+export function reasonOf(code: number): string {
+  return reasons.get(code) ?? "bad_request";
+}
+
+/** Numbers are integers up to 2^53 - 1. */
+export type MessageId = string | number;
+
+interface McpRefusedOptions {
+  readonly status?: number;
+  /** Stable code of the rule that refuses. Default: that of the error. */
+  readonly reason?: string;
+  /** Additional members of the error, safe to show to the client. */
+  readonly data?: Readonly<Record<string, unknown>>;
+  readonly id?: MessageId | undefined;
+}
+
+/** A refused message, which is answered with a JSON-RPC error. */
+export class McpRefused extends Error {
+  override readonly name = "McpRefused";
+  readonly code: number;
+  readonly reason: string;
+  readonly status: number;
+  readonly data: Readonly<Record<string, unknown>> | undefined;
+  readonly id: MessageId | undefined;
+
+  constructor(error: ErrorName, message: string, options: McpRefusedOptions = {}) {
+    super(message);
+    this.code = errors[error][0];
+    this.reason = options.reason ?? errors[error][1];
+    this.status = options.status ?? 400;
+    this.data = options.data;
+    this.id = options.id;
+  }
+}
+
+export interface Answering {
+  /**
+   * Added headers, names and values in turn. Call this only when the response begins, because the
+   * headers report the decision.
+   */
+  readonly answerHeaders: () => readonly string[];
+  /** Called with a stable code before the response to a refused request begins. */
+  readonly onRefused: (reason: string) => void;
+}
+
+/** @param headers names and values in turn */
+export function setHeaders(response: ServerResponse, headers: readonly string[]): void {
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    response.setHeader(headers[at] ?? "", headers[at + 1] ?? "");
+  }
+}
+
+/** Status of an accepted notification. It has no response body, not even for a refusal. */
+const ACCEPTED = 202;
+
+/**
+ * Sends a refusal as a JSON-RPC error. The id is null if the request's id could not be read
+ * (JSON-RPC 2.0, section 5).
+ */
+export function sendMcpRefusal(
+  response: ServerResponse,
+  refused: McpRefused,
+  { answerHeaders, onRefused }: Answering,
+): void {
+  onRefused(refused.reason);
+  if (response.headersSent || response.destroyed) return;
+  const { id = null, code, message, data, status } = refused;
+  const error = data === undefined ? { code, message } : { code, message, data };
+  const isAnswered = status !== ACCEPTED;
+  const bytes = Buffer.from(isAnswered ? JSON.stringify({ jsonrpc: "2.0", id, error }) : "");
+  setHeaders(response, answerHeaders());
+  if (isAnswered) response.setHeader("Content-Type", "application/json");
+  response.setHeader("Content-Length", bytes.length);
+  response.setHeader("Cache-Control", "no-store");
+  response.setHeader("X-Content-Type-Options", "nosniff");
+  response.writeHead(status);
+  response.end(bytes);
+}
 
 /** Member of `params._meta` with the protocol version, in 2026-07-28 and later. */
 const versionKey = "io.modelcontextprotocol/protocolVersion";
@@ -49,15 +160,6 @@ const fold = memoize((key) => key.toUpperCase().toLowerCase());
 const LONGEST_KEY = 256;
 
 /**
- * True for a key that equals a known key except for case. The caller has excluded exact matches.
- */
-function isMisspelt(key: string, known: readonly string[]): boolean {
-  if (key.length > LONGEST_KEY) return false;
-  const folded = fold(key);
-  return known.some((one) => fold(one) === folded);
-}
-
-/**
  * Reads only the known members of an object.
  *
  * @throws McpRefused for a key that differs from a known one only by case: a server that ignores
@@ -71,7 +173,7 @@ export function* readKnownMembers(
   const members = new Map<string, Buffer>();
   yield* visitJudgedMembers(value, (key, member) => {
     if (known.includes(key)) members.set(key, member);
-    else if (isMisspelt(key, known)) {
+    else if (key.length <= LONGEST_KEY && known.some((one) => fold(one) === fold(key))) {
       throw invalid("a member differs only by case from one of the protocol", id);
     }
   });
@@ -139,28 +241,6 @@ export function plainNameIn(value: Buffer | undefined): string | undefined {
   return name !== undefined && isPlainName(name) ? name : undefined;
 }
 
-type Params = Pick<McpMessage, "name" | "protocolVersion" | "arguments">;
-const noParams: Params = { name: undefined, protocolVersion: undefined, arguments: undefined };
-
-function* readParams(
-  top: ReadonlyMap<string, Buffer>,
-  method: string,
-  id: MessageId | undefined,
-): Steps<Params> {
-  const value = readObject(top, "params", id);
-  if (value === undefined) return noParams;
-  const params = yield* readKnownMembers(value, guardedParams, id);
-  const metaValue = readObject(params, "_meta", id);
-  const meta =
-    metaValue === undefined ? undefined : yield* readKnownMembers(metaValue, [versionKey], id);
-  const nameMember = nameMembers.get(method);
-  return {
-    name: nameMember === undefined ? undefined : readString(params, nameMember, id),
-    protocolVersion: meta === undefined ? undefined : readString(meta, versionKey, id),
-    arguments: readObject(params, "arguments", id),
-  };
-}
-
 function* messageIn(body: Buffer): Steps<McpMessage> {
   const top = yield* readTop(body);
   const id = readId(top.get("id"));
@@ -168,8 +248,8 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
   requireShort("jsonrpc", jsonrpc, id);
   requireShort("the method", methodValue, id);
   if (readText(jsonrpc) !== "2.0") throw invalid('jsonrpc is not "2.0"', id);
-  const isAnswer = top.has("result") || top.has("error");
-  if (isAnswer) {
+  const noParams = { name: undefined, protocolVersion: undefined, arguments: undefined };
+  if (top.has("result") || top.has("error")) {
     if (top.has("method") || top.has("params") || (top.has("result") && top.has("error"))) {
       throw invalid("it is a request and a response at once", id);
     }
@@ -178,7 +258,18 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
   const method = readText(methodValue);
   if (method === undefined) throw invalid("the method is missing or no string", id);
   const kind = top.has("id") ? "request" : "notification";
-  return { kind, id, method, ...(yield* readParams(top, method, id)) };
+  const value = readObject(top, "params", id);
+  if (value === undefined) return { kind, id, method, ...noParams };
+  const params = yield* readKnownMembers(value, guardedParams, id);
+  const metaValue = readObject(params, "_meta", id) ?? Buffer.from("{}");
+  const meta = yield* readKnownMembers(metaValue, [versionKey], id);
+  const nameMember = nameMembers.get(method);
+  return {
+    ...{ kind, id, method },
+    name: nameMember === undefined ? undefined : readString(params, nameMember, id),
+    protocolVersion: readString(meta, versionKey, id),
+    arguments: readObject(params, "arguments", id),
+  };
 }
 
 /**
@@ -197,4 +288,58 @@ export function readMessage(body: Buffer): McpMessage {
  */
 export function readMessageInSlices(body: Buffer): Promise<McpMessage> {
   return runCooperatively(messageIn(body));
+}
+
+/**
+ * Methods of all protocol revisions with the scope that each needs. Other methods are
+ * server-specific with unknown effects, so they are refused.
+ */
+const scopes: ReadonlyMap<string, McpScope | undefined> = new Map([
+  ...needing(undefined, "initialize", "ping", "server/discover", "logging/setLevel"),
+  ...needing(undefined, "subscriptions/listen"),
+  ...needing("mcp:tools", "tools/list", "tools/call", "tasks/get", "tasks/list", "tasks/result"),
+  ...needing("mcp:tools", "tasks/update", "tasks/cancel"),
+  ...needing("mcp:resources", "prompts/list", "prompts/get", "completion/complete"),
+  ...needing("mcp:resources", "resources/list", "resources/templates/list", "resources/read"),
+  ...needing("mcp:resources", "resources/subscribe", "resources/unsubscribe"),
+]);
+
+function needing(scope: McpScope | undefined, ...methods: readonly string[]) {
+  return methods.map((method) => [method, scope] as const);
+}
+
+const notifications: ReadonlySet<string> = new Set([
+  "notifications/initialized",
+  "notifications/cancelled",
+  "notifications/progress",
+  "notifications/roots/list_changed",
+  "notifications/tasks/status",
+]);
+
+/**
+ * The status for an unknown method. In revisions with sessions, 404 means a lost session, so only
+ * the error reports the problem. Notifications are accepted without an answer.
+ */
+function statusOfUnknown({ kind }: McpMessage, era: Era): number {
+  if (era === "stateless") return 404;
+  return kind === "notification" ? 202 : 200;
+}
+
+/**
+ * Checks a message's method against the token's scopes.
+ *
+ * @throws McpRefused `methodNotFound`
+ * @throws Refusal `insufficient_scope`, which names the missing scope
+ */
+export function requireMethod(message: McpMessage, principal: Principal, era: Era): void {
+  const { kind, method, id } = message;
+  if (kind === "response") return;
+  const isKnown = kind === "request" ? scopes.has(method) : notifications.has(method);
+  if (!isKnown) {
+    const options = { status: statusOfUnknown(message, era), id };
+    throw new McpRefused("methodNotFound", "Method not found", options);
+  }
+  const scope = scopes.get(method);
+  if (scope === undefined || principal.scopes.has(scope)) return;
+  throw new Refusal("insufficient_scope", { scope });
 }

@@ -1,8 +1,8 @@
 import { isUtf8 } from "node:buffer";
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader } from "../config/kinds.ts";
-import { McpRefused } from "./json-rpc.ts";
 import type { McpMessage } from "./message.ts";
+import { McpRefused } from "./message.ts";
 
 /** Supported protocol revisions, newest first. */
 const protocolVersions = [

@@ -14,8 +14,7 @@ import {
 import { Agent, setGlobalDispatcher } from "undici";
 import { z } from "zod";
 import { keepSpelling } from "../json/document.ts";
-import { errorCode, McpRefused, type MessageId } from "./json-rpc.ts";
-import { type McpMessage, readMessage } from "./message.ts";
+import { errorCode, type McpMessage, McpRefused, type MessageId, readMessage } from "./message.ts";
 import { encodeHeaderValue } from "./protocol-headers.ts";
 
 /** A tool argument that the server also requires as a header. */

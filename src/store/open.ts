@@ -12,8 +12,7 @@ import {
   type RevocationStore,
   revocationOfUser,
 } from "../identity/revocations.ts";
-import { type SessionRegister, usualLimits } from "../mcp/proxy/sessions.ts";
-import { ownersOf } from "../mcp/proxy/task-notes.ts";
+import { ownersOf, type SessionRegister, usualLimits } from "../mcp/proxy/sessions.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";

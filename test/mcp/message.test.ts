@@ -1,6 +1,5 @@
 import t from "tap";
-import { errorCode, McpRefused } from "../../src/mcp/json-rpc.ts";
-import { readMessage } from "../../src/mcp/message.ts";
+import { errorCode, McpRefused, readMessage } from "../../src/mcp/message.ts";
 
 function refusalOf(body: string | Buffer): number | undefined {
   try {

@@ -1,6 +1,5 @@
 import t from "tap";
-import { Sessions } from "../../src/mcp/proxy/sessions.ts";
-import { taskKey } from "../../src/mcp/proxy/task-notes.ts";
+import { Sessions, taskKey } from "../../src/mcp/proxy/sessions.ts";
 import { ask, open } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { connectEarlier, connectStateless } from "./clients.ts";

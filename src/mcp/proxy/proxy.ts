@@ -8,7 +8,7 @@ import type { HeaderPolicy } from "../../upstream/headers.ts";
 import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-reader.ts";
 import { PooledProxy } from "../../upstream/pooled-proxy.ts";
 import type { Principal } from "../authenticate.ts";
-import { type Answering, McpRefused, sendMcpRefusal } from "../json-rpc.ts";
+import { type Answering, McpRefused, sendMcpRefusal } from "../message.ts";
 import {
   isSubscription,
   type Judged,
@@ -16,12 +16,13 @@ import {
   mayList,
   OpenStreams,
   type Origin,
+  type Rights,
   type StreamRegister,
+  ToolPolicy,
+  type ToolRule,
   upwardHeaders,
 } from "./judged-request.ts";
-import { type SessionRegister, Sessions, usualLimits } from "./sessions.ts";
-import { TaskNotes, taskKey } from "./task-notes.ts";
-import { type Rights, ToolPolicy, type ToolRule } from "./tool-policy.ts";
+import { type SessionRegister, Sessions, TaskNotes, taskKey, usualLimits } from "./sessions.ts";
 
 /** Bytes of one message that are buffered for filtering. */
 const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
