@@ -19,7 +19,11 @@ export interface AccessFileOptions extends ReadOptions {
   readonly isReadOnly?: boolean;
   /** Makes the other processes reload the file, and resolves when they have. */
   readonly tellOthers?: () => Promise<void>;
+  readonly warn?: (reason: string) => void;
 }
+
+const LARGE_BYTES = 4 * 1024 * 1024;
+const LARGE = "the access file is larger than 4 MiB: [store] is for installations of this size";
 
 function asFailure(file: string, error: unknown): ReloadEvent {
   const failed = (problems: readonly AccessProblem[]): ReloadEvent => ({
@@ -44,6 +48,7 @@ export async function openAccessFile(
   options: AccessFileOptions,
 ): Promise<AccessRules> {
   let parsed: ParsedAccess | undefined;
+  let isLarge = false;
   let snapshot = emptySnapshot;
   let stale = false;
   let waiting: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
@@ -53,14 +58,21 @@ export async function openAccessFile(
     for (const listener of listeners) listener(event);
   }
 
+  function take(next: ParsedAccess): void {
+    const wasLarge = isLarge;
+    isLarge = next.bytes.length > LARGE_BYTES;
+    if (isLarge && !wasLarge) options.warn?.(LARGE);
+    parsed = next;
+    snapshot = next.snapshot;
+  }
+
   async function reloadNow(expected: ParsedAccess | undefined): Promise<void> {
     try {
       const next = await readAccessFile(file, options, expected ?? parsed);
       if (next.snapshot.version === snapshot.version && !stale) return;
       const diff = await runCooperatively(diffSteps(snapshot, next.snapshot));
       const previous = snapshot;
-      parsed = next;
-      snapshot = next.snapshot;
+      take(next);
       stale = false;
       tell({ kind: "loaded", previous, snapshot, diff });
     } catch (error) {
@@ -87,10 +99,7 @@ export async function openAccessFile(
 
   // Watch before the first read, so that no change between the two is missed.
   const watch = watchFile(file, () => void reload());
-  const opening = readAccessFile(file, options).then((first) => {
-    parsed = first;
-    snapshot = first.snapshot;
-  });
+  const opening = readAccessFile(file, options).then(take);
   let reloading = opening.catch(() => undefined);
   try {
     await opening;

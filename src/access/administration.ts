@@ -26,9 +26,9 @@ import {
 } from "./roles.ts";
 import {
   blankUser,
+  differingNames,
   grantsOf,
   isAdministrator,
-  LayeredMap,
   requireNoConflict,
   type Snapshot,
   type UserView,
@@ -494,10 +494,7 @@ function* lossAmong(before: Snapshot, after: Snapshot, among: (of: Snapshot) => 
  * @throws Refusal `last_owner` or `last_administrator`
  */
 export function* requireRemainingOwners(before: Snapshot, after: Snapshot): Steps<void> {
-  const changed = new Set([
-    ...LayeredMap.differing(before.users, after.users),
-    ...LayeredMap.differing(before.grants, after.grants),
-  ]);
+  const changed = yield* differingNames(before, after);
   // All other users need to be searched only if the changed users lost something.
   if ((yield* lossAmong(before, after, () => changed)) === undefined) return;
   const lost = yield* lossAmong(before, after, ({ grants }) => grants.keys());

@@ -6,7 +6,7 @@ import { viewEntry } from "./entry-view.ts";
 import { type Grant, placeOf } from "./grant.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, obstacleOf, outranks, roleAllows } from "./roles.ts";
-import { grantsOf, LayeredMap, type Snapshot, type User } from "./snapshot.ts";
+import { differingKeys, differingNames, grantsOf, type Snapshot, type User } from "./snapshot.ts";
 
 /** The deciding entry for a place in one state. Nothing applies if `entry` is undefined. */
 interface Standing {
@@ -115,10 +115,7 @@ export function effectDiff(
   after: Snapshot,
   now: number,
 ): Generator<EffectChange, undefined> {
-  const names = new Set([
-    ...LayeredMap.differing(after.users, before.users),
-    ...LayeredMap.differing(after.grants, before.grants),
-  ]);
+  const names = runAtOnce(differingNames(before, after));
   return effectsOn(names, before, after, now);
 }
 
@@ -151,12 +148,10 @@ function isSameRecord(one: User, other: User): boolean {
 }
 
 function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
-  yield* visitEach(LayeredMap.differing(after.users, before.users), (name) => {
+  yield* visitEach(yield* differingKeys(before.users, after.users), (name) => {
     const [old, user] = [before.users.get(name), after.users.get(name)];
-    if (user === undefined) {
-      // A name removed in an earlier state can be listed as differing although neither map has it.
-      if (old !== undefined) diff.usersRemoved.push(name);
-    } else if (old === undefined) diff.usersAdded.push(name);
+    if (user === undefined) diff.usersRemoved.push(name);
+    else if (old === undefined) diff.usersAdded.push(name);
     else if (!isSameRecord(old, user)) diff.usersChanged.push(name);
   });
 }
@@ -170,8 +165,7 @@ function placesOf(snapshot: Snapshot, username: string): Map<string, Grant> {
 }
 
 function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
-  yield* visitEach(LayeredMap.differing(after.grants, before.grants), (name) => {
-    if (before.grants.get(name) === after.grants.get(name)) return;
+  yield* visitEach(yield* differingKeys(before.grants, after.grants), (name) => {
     const [old, current] = [placesOf(before, name), placesOf(after, name)];
     for (const [place, grant] of current) {
       const was = old.get(place);
@@ -188,7 +182,6 @@ function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): St
 }
 
 function boundariesMissing(from: Snapshot, { boundaries }: Snapshot): string[] {
-  if (from.boundaries === boundaries) return [];
   const known = new Set(from.boundaries.map((boundary) => JSON.stringify(boundary)));
   return boundaries.filter((one) => !known.has(JSON.stringify(one))).map(boundaryName);
 }

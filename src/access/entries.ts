@@ -89,44 +89,22 @@ export function prefixOf(table: string): string | undefined {
 class Patterns {
   readonly places = new Map<string, Place>();
   readonly folded = new FoldedNames(this.places);
-  /** The distinct lengths of the prefixes. */
-  #lengths: readonly number[] = [];
-  /**
-   * Longer prefixes, cut to these lengths. Created when first needed, since most users have none.
-   */
-  #beginnings: Set<string> | undefined = undefined;
 
   fitting(name: string): string | undefined {
-    for (const length of this.#lengths) {
+    for (let length = 0; length <= name.length && this.places.size > 0; length++) {
       const prefix = name.slice(0, length);
-      if (prefix.length === length && this.places.has(prefix)) return prefix;
+      if (this.places.has(prefix)) return prefix;
     }
     return undefined;
   }
 
   /** Returns false if another pattern matches some of the same names. */
   add(prefix: string): boolean {
-    this.#noteLength(prefix.length);
-    if (this.#beginnings?.has(prefix) === true || this.fitting(prefix) !== undefined) return false;
-    for (const length of this.#lengths) {
-      if (length < prefix.length) this.#noteBeginning(prefix.slice(0, length));
-    }
+    const isShorter = (known: string) => known.startsWith(prefix);
+    if (this.fitting(prefix) !== undefined || this.places.keys().some(isShorter)) return false;
     this.places.set(prefix, emptyPlace());
     this.folded.add(prefix);
     return true;
-  }
-
-  #noteLength(length: number): void {
-    if (this.#lengths.includes(length)) return;
-    this.#lengths = [...this.#lengths, length];
-    for (const known of this.places.keys()) {
-      if (known.length > length) this.#noteBeginning(known.slice(0, length));
-    }
-  }
-
-  #noteBeginning(beginning: string): void {
-    this.#beginnings ??= new Set();
-    this.#beginnings.add(beginning);
   }
 }
 
@@ -225,80 +203,27 @@ export class DatabaseGrants {
 
 type Held = Grant | DatabaseGrants;
 
-/**
- * The entries of one user by database (or `*`). Most users have one permanent entry for a whole
- * database.
- */
-export interface UserGrants {
-  readonly size: number;
+/** The entries of one user by database (or `*`). */
+export interface UserGrants extends ReadonlyMap<string, Held> {
   /** True if any entry narrows. Then queries are judged by more than roles. */
   readonly isNarrowed: boolean;
-  get(database: string): Held | undefined;
-  has(database: string): boolean;
-  keys(): IteratorObject<string>;
-  values(): IteratorObject<Held>;
 }
 
-/**
- * Up to this many databases a list is searched. A map for each of very many users would take 200
- * bytes.
- */
-const FEW = 8;
-const none: readonly Held[] = [];
-
-export class GrantCollection implements UserGrants {
+export class GrantCollection extends Map<string, Held> implements UserGrants {
   isNarrowed = false;
-  #few = none;
-  #many: Map<string, Held> | undefined = undefined;
-
-  get size(): number {
-    return this.#many?.size ?? this.#few.length;
-  }
-
-  get(database: string): Held | undefined {
-    if (this.#many !== undefined) return this.#many.get(database);
-    for (const held of this.#few) if (held.database === database) return held;
-    return undefined;
-  }
-
-  has(database: string): boolean {
-    return this.get(database) !== undefined;
-  }
-
-  keys(): IteratorObject<string> {
-    return this.values().map(({ database }) => database);
-  }
-
-  values(): IteratorObject<Held> {
-    return (this.#many ?? this.#few).values();
-  }
-
-  #set(held: Held): void {
-    const { database } = held;
-    if (this.#many !== undefined) {
-      this.#many.set(database, held);
-      return;
-    }
-    const at = this.#few.findIndex((known) => known.database === database);
-    // Copied, since a list that grows reserves room for many.
-    this.#few = at === -1 ? this.#few.concat(held) : this.#few.with(at, held);
-    if (this.#few.length <= FEW) return;
-    this.#many = new Map(this.#few.map((known) => [known.database, known]));
-    this.#few = none;
-  }
 
   add(grant: Grant): GrantConflict | undefined {
     const { database } = grant;
     const known = this.get(database);
     this.isNarrowed ||= isNarrowing(grant);
     if (known === undefined && grant.tables === undefined && grant.expires === undefined) {
-      this.#set(grant);
+      this.set(database, grant);
       return undefined;
     }
     if (known instanceof DatabaseGrants) return known.add(grant);
     const grants = new DatabaseGrants(database);
     if (known !== undefined) grants.add(known);
-    this.#set(grants);
+    this.set(database, grants);
     return grants.add(grant);
   }
 }
@@ -352,19 +277,6 @@ export function entriesAt(
 /** True for an entry with limits or an expiry beyond its role. */
 export function saysMore({ tables: _, ...grant }: Grant): boolean {
   return grant.expires !== undefined || (grant.role !== "None" && isNarrowing(grant));
-}
-
-/** The entries with `grant` added, or put in place of the one it replaces. */
-export function withGrant(grants: UserGrants, grant: Grant): UserGrants {
-  const changed = new GrantCollection();
-  let isPlaced = false;
-  for (const own of entriesIn(grants)) {
-    const isReplaced = isSamePlace(own, grant);
-    changed.add(isReplaced ? grant : own);
-    isPlaced ||= isReplaced;
-  }
-  if (!isPlaced) changed.add(grant);
-  return changed;
 }
 
 export function lastingGrant(grants: UserGrants, database: string): Grant | undefined {

@@ -1,14 +1,13 @@
-import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
-import { entriesIn, isSamePlace, type UserGrants, withGrant } from "./entries.ts";
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { entriesIn, GrantCollection, isSamePlace } from "./entries.ts";
 import { type Boundary, type Grant, type User, type UserUpdate, updatedUser } from "./grant.ts";
-import { type AccessRecord, type AccessRecords, RecordsError } from "./records.ts";
-import { EVERY_DATABASE } from "./roles.ts";
+import { type AccessRecords, RecordsError, type TableName } from "./records.ts";
 import {
-  type AccessIndex,
-  changeIndex,
+  addDatabase,
+  caseConflict,
+  conflicts,
   grantsOf,
   indexRecords,
-  LayeredMap,
   type Snapshot,
 } from "./snapshot.ts";
 
@@ -58,20 +57,20 @@ function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefin
  * The records after the changes, which the edited text is verified against. No change may refer to
  * a record that another one adds.
  */
-export function* applyChanges(
+export function applyChanges(
   { users, grants, boundaries }: AccessRecords,
   changes: readonly Change[],
-): Steps<AccessRecords> {
+): AccessRecords {
   const about = Map.groupBy(changes, usernameOf);
   const after = { users: [] as User[], grants: [] as Grant[], boundaries };
-  yield* visitEach(users, (user) => {
+  for (const user of users) {
     const changed = changedUser(user, about.get(user.username) ?? []);
     if (changed !== undefined) after.users.push(changed);
-  });
-  yield* visitEach(grants, (grant) => {
+  }
+  for (const grant of grants) {
     const changed = changedGrant(grant, about.get(grant.username) ?? []);
     if (changed !== undefined) after.grants.push(changed);
-  });
+  }
   for (const change of changes) {
     if (change.kind === "add-user") after.users.push(change.user);
     else if (change.kind === "add-grant") after.grants.push(change.grant);
@@ -79,56 +78,7 @@ export function* applyChanges(
   return after;
 }
 
-/** A change after which the next one can be judged without reading the file again. */
-type DraftedChange = Exclude<Change, { kind: "remove-user" | "remove-grant" }>;
-
-/** False for a change that removes a record. */
-export function isDrafted(change: Change): change is DraftedChange {
-  return change.kind !== "remove-user" && change.kind !== "remove-grant";
-}
-
-/** The state after changes that are not written yet. */
-export class Draft {
-  readonly #users = new Map<string, User>();
-  readonly #grants = new Map<string, UserGrants>();
-  readonly #databases = new Map<string, string>();
-  /** The future state, with the version of the current file. */
-  readonly snapshot: Snapshot;
-
-  constructor({ version, users, grants, databases, boundaries }: Snapshot) {
-    this.snapshot = {
-      version,
-      users: new LayeredMap(users, this.#users),
-      grants: new LayeredMap(grants, this.#grants),
-      databases: new LayeredMap(databases, this.#databases),
-      boundaries,
-    };
-  }
-
-  #give(grant: Grant): void {
-    const { username, database } = grant;
-    this.#grants.set(username, withGrant(grantsOf(this.snapshot, username), grant));
-    if (database !== EVERY_DATABASE) this.#databases.set(database.toLowerCase(), database);
-  }
-
-  make(change: DraftedChange): void {
-    switch (change.kind) {
-      case "add-user":
-        this.#users.set(change.user.username, change.user);
-        break;
-      case "update-user": {
-        const user = this.snapshot.users.get(change.username);
-        if (user !== undefined) this.#users.set(change.username, updatedUser(user, change.update));
-        break;
-      }
-      case "add-grant":
-      case "set-grant":
-        this.#give(change.grant);
-        break;
-    }
-  }
-}
-
+/** The records of one user. */
 export interface UserRecords {
   readonly user: User | undefined;
   readonly grants: readonly Grant[];
@@ -153,7 +103,7 @@ export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): R
   const names = new Set(changes.map(usernameOf));
   const touched = Array.from(names, (name) => recordsOf(snapshot, name));
   const before = allOf(touched, snapshot.boundaries);
-  const after = runAtOnce(applyChanges(before, changes));
+  const after = applyChanges(before, changes);
   const users = after.users.map((user): [string, User] => [user.username, user]);
   const byName = new Map(users);
   const grants = Map.groupBy(after.grants, ({ username }) => username);
@@ -176,20 +126,8 @@ function allOf(
   return all;
 }
 
-function listed({ users, grants, boundaries }: AccessRecords): AccessRecord[] {
-  return [...users, ...grants, ...boundaries];
-}
-
 export function namesIn({ users, grants }: Snapshot): Set<string> {
   return new Set([...users.keys(), ...grants.keys()]);
-}
-
-/** @throws RecordsError if records conflict */
-function* indexAnew(records: AccessRecords, version: string): Steps<AccessIndex> {
-  const index = yield* indexRecords(records, version, (problem) => {
-    throw new RecordsError([problem]);
-  });
-  return index;
 }
 
 /** Indexes the records of each name. @throws RecordsError if records conflict */
@@ -197,33 +135,43 @@ export function indexOf(
   users: Iterable<UserRecords>,
   boundaries: readonly Boundary[],
   version: string,
-): Steps<AccessIndex> {
-  return indexAnew(allOf(users, boundaries), version);
+): Steps<Snapshot> {
+  return indexRecords(allOf(users, boundaries), version, (problem) => {
+    throw new RecordsError([problem]);
+  });
 }
 
-/**
- * The index with records replaced. It shares everything unchanged with the earlier index.
- *
- * @throws RecordsError if records conflict
- */
+/** The snapshot with the records of some users replaced. @throws RecordsError if records conflict */
 export function* replaceRecords(
-  index: AccessIndex,
-  { users, boundaries: given }: Replacement,
+  snapshot: Snapshot,
+  { users: replaced, boundaries = snapshot.boundaries }: Replacement,
   version: string,
-): Steps<AccessIndex> {
-  const { snapshot } = index;
-  const boundaries = given ?? snapshot.boundaries;
-  const known = Array.from(users.keys(), (name) => recordsOf(snapshot, name));
-  const added = allOf(users.values(), boundaries);
-  const changes = {
-    removed: listed(allOf(known, snapshot.boundaries)),
-    added: listed(added),
+): Steps<Snapshot> {
+  const fail = (table: TableName, reason: string) => {
+    throw new RecordsError([{ table, index: 0, key: undefined, reason }]);
   };
-  const changed = yield* changeIndex(index, changes, added, version);
-  if (changed !== undefined) return changed;
-  const all = Array.from(
-    namesIn(snapshot).union(new Set(users.keys())),
-    (name) => users.get(name) ?? recordsOf(snapshot, name),
-  );
-  return yield* indexAnew(allOf(all, boundaries), version);
+  const users = new Map(snapshot.users);
+  yield;
+  const grants = new Map(snapshot.grants);
+  yield;
+  for (const [name, records] of replaced) {
+    if (records.user === undefined) users.delete(name);
+    else users.set(name, records.user);
+    const own = new GrantCollection();
+    for (const grant of records.grants) {
+      const conflict = own.add(grant);
+      if (conflict !== undefined) fail("acl", conflicts[conflict]);
+    }
+    if (own.size === 0) grants.delete(name);
+    else grants.set(name, own);
+    yield;
+  }
+  const databases = new Map<string, string>();
+  yield* visitEach(grants.values(), (own) => {
+    for (const name of own.keys()) if (!addDatabase(databases, name)) fail("acl", caseConflict);
+  });
+  for (const { database } of boundaries) {
+    if (!addDatabase(databases, database)) fail("boundaries", caseConflict);
+  }
+  return { version, users, databases, grants, boundaries };
 }

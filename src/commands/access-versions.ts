@@ -5,9 +5,8 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { diffSnapshots } from "../access/diff.ts";
-import { parseSteps } from "../access/parse.ts";
+import { parseAccess } from "../access/parse.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { runCooperatively } from "../cooperative-scheduling.ts";
 import { describeDiff } from "../gateway/change-records.ts";
 import { invocation } from "../product.ts";
 import { previewAccess, type ReplacementPlan, replaceAccess } from "../store/access-store.ts";
@@ -82,7 +81,7 @@ async function applyFile(loaded: LoadedConfiguration, file: string, flags: Chang
       `${file} does not begin with the version that it was made of: begin with \`${invocation} access export\``,
     );
   }
-  const { records } = await runCooperatively(parseSteps(bytes, file));
+  const { records } = await parseAccess(bytes, file);
   await withStore(loaded, async (store) =>
     carryOut(await operateStore(store, warn), planApply(records, version), flags),
   );

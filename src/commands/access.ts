@@ -7,7 +7,7 @@ import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts"
 import { entriesIn } from "../access/entries.ts";
 import { limitsInWords, viewEntry } from "../access/entry-view.ts";
 import type { EntryPoint } from "../access/grant.ts";
-import { parseSteps } from "../access/parse.ts";
+import { parseAccess } from "../access/parse.ts";
 import { decidePlace, type PlaceDecision, waysTo } from "../access/policy.ts";
 import { entryRoles } from "../access/records.ts";
 import type { Decision } from "../access/rights.ts";
@@ -15,7 +15,6 @@ import { obstacleOf } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
-import { runCooperatively } from "../cooperative-scheduling.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
 import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/document.ts";
@@ -189,7 +188,7 @@ async function snapshotFor(loaded: LoadedConfiguration, { file }: FileOption): P
 
 /** Reads an access file without checking its permissions, for example one in a repository. */
 async function readNamedAccess(file: string): Promise<Snapshot> {
-  return (await runCooperatively(parseSteps(await readFile(file), file))).snapshot;
+  return (await parseAccess(await readFile(file), file)).snapshot;
 }
 
 function viewDecisions({ query, decided }: Outcome): object[] {

@@ -188,7 +188,7 @@ export async function importFile(
 ): Promise<void> {
   const loaded = loadFor(options);
   const { check_permissions: checkRead } = loaded.configuration.auth;
-  const { records } = await readAccessFile(file, { checkRead });
+  const { records } = await readAccessFile(file, { checkRead, isImport: true });
   await withStore(loaded, async (store) => {
     const operator = await operateStore(store, warn);
     const snapshot = await replaceAccess(operator, (current) => replacementBy(current, records), {

@@ -2,7 +2,6 @@ import { chownSync, constants, readFileSync, realpathSync, type Stats, statSync 
 import { type FileHandle, open } from "node:fs/promises";
 import { userInfo } from "node:os";
 import path from "node:path";
-import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
 
 const WRITABLE_BY_GROUP_OR_OTHERS = 0o022;
 const WRITABLE_BY_OTHERS = 0o002;
@@ -155,30 +154,20 @@ export class UnsafeFileError extends Error {
   }
 }
 
-const DECODED_PER_STEP = 1 << 21;
-
-/** Decodes the bytes in steps. @throws UnsafeFileError if they are not UTF-8 */
-export function* decodeSteps(file: string, bytes: Buffer): Steps<string> {
-  // Keep a byte-order mark, so that the text equals the file to the last byte.
-  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-  const parts: string[] = [];
+/** Keeps a byte-order mark. @throws UnsafeFileError if the bytes are not UTF-8 */
+export function decodeUtf8(file: string, bytes: Uint8Array): string {
   try {
-    for (let at = 0; at < bytes.length; at += DECODED_PER_STEP) {
-      parts.push(decoder.decode(bytes.subarray(at, at + DECODED_PER_STEP), { stream: true }));
-      yield;
-    }
-    parts.push(decoder.decode());
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     throw new UnsafeFileError(file, "is not valid UTF-8");
   }
-  return parts.join("");
 }
 
 interface GuardedOptions {
   /** Also refuse a file that others may read. */
   readonly checkRead: boolean;
-  /** Refuse a larger file; a whole number of MiB. */
-  readonly maxBytes?: number;
+  /** Refuse a larger file, with this reason. */
+  readonly most?: { readonly bytes: number; readonly reason: string };
 }
 
 /**
@@ -188,10 +177,7 @@ interface GuardedOptions {
  * @throws UnsafeFileError if it is not a regular file, is too large, or has too wide permissions,
  * and the error of the file system if it cannot be read
  */
-async function openGuarded(
-  file: string,
-  { checkRead, maxBytes = Number.POSITIVE_INFINITY }: GuardedOptions,
-): Promise<{ handle: FileHandle; size: number }> {
+async function openGuarded(file: string, { checkRead, most }: GuardedOptions): Promise<FileHandle> {
   // Without O_NONBLOCK, opening a FIFO in place of the file would block forever.
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
@@ -201,10 +187,8 @@ async function openGuarded(
     if (problem !== undefined) {
       throw new UnsafeFileError(file, `${problem.reason}; mend it with: ${problem.remedy}`);
     }
-    if (stat.size > maxBytes) {
-      throw new UnsafeFileError(file, `is larger than ${maxBytes / 1024 / 1024} MiB`);
-    }
-    return { handle, size: stat.size };
+    if (most !== undefined && stat.size > most.bytes) throw new UnsafeFileError(file, most.reason);
+    return handle;
   } catch (error) {
     await handle.close();
     throw error;
@@ -213,36 +197,11 @@ async function openGuarded(
 
 /** Reads a whole file that holds secrets or decides access. @throws as `openGuarded` */
 export async function readGuardedBytes(file: string, options: GuardedOptions): Promise<Buffer> {
-  const { handle } = await openGuarded(file, options);
-  await using _ = handle;
+  await using handle = await openGuarded(file, options);
   return await handle.readFile();
-}
-
-const COMPARED = 1 << 20;
-
-/**
- * True if such a file contains exactly `bytes`. Reads in pieces into one buffer, to save memory.
- *
- * @throws as `openGuarded`
- */
-export async function holdsBytes(
-  file: string,
-  bytes: Buffer,
-  options: GuardedOptions,
-): Promise<boolean> {
-  const { handle, size } = await openGuarded(file, options);
-  await using _ = handle;
-  if (size !== bytes.length) return false;
-  const piece = Buffer.allocUnsafe(Math.min(COMPARED, size + 1));
-  for (let at = 0; ; ) {
-    const { bytesRead } = await handle.read(piece, 0, piece.length, at);
-    if (bytesRead === 0) return at === size;
-    if (!piece.subarray(0, bytesRead).equals(bytes.subarray(at, at + bytesRead))) return false;
-    at += bytesRead;
-  }
 }
 
 /** Reads such a file as text. @throws UnsafeFileError also if it is not UTF-8 */
 export async function readGuarded(file: string, options: GuardedOptions): Promise<string> {
-  return runAtOnce(decodeSteps(file, await readGuardedBytes(file, options)));
+  return decodeUtf8(file, await readGuardedBytes(file, options));
 }

@@ -140,8 +140,8 @@ async function stateOf(
 async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
   const { versionsBack } = await import("../store/access-versions.ts");
   const last: LoadedVersion[] = [];
-  const { access, position } = replica.state;
-  const versions = versionsBack(store.database.query, { access, position });
+  const { snapshot, position } = replica.state;
+  const versions = versionsBack(store.database.query, { snapshot, position });
   for await (const { at, version: number, author, before, after } of versions) {
     const version = { at: Math.floor(at.getTime() / 1000), version: String(number), author };
     const diff = diffSnapshots(before, after);

@@ -55,9 +55,12 @@ interface Fellows {
 async function openRules(
   { configuration: { auth, store: settings } }: LoadedConfiguration,
   { member, store }: Fellows,
+  log: Log,
 ): Promise<AccessRules> {
   if (store !== undefined && settings.access === "store") return store.access;
-  return openAccessFile(auth.access_control_file, {
+  const file = auth.access_control_file;
+  return openAccessFile(file, {
+    warn: (reason) => log.warn({ file }, reason),
     checkRead: auth.check_permissions,
     // With several replicas, each would change its own copy. The file must be changed at its
     // source.
@@ -74,7 +77,7 @@ async function openAccess(
   opened: AsyncDisposableStack,
 ): Promise<AccessRules> {
   const records = { ...observers, databases: () => knownDatabases(loaded) };
-  const access = await openRules(loaded, fellows);
+  const access = await openRules(loaded, fellows, observers.log);
   access.subscribe((event) => reportReload(records, event));
   opened.defer(() => access.close());
   records.metrics?.reloaded(access.version);

@@ -7,7 +7,7 @@ import { forgettableBefore, steadySeconds } from "../clock.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
-import { decodeSteps, giveToDirectoryOwner, readGuardedBytes } from "../files/guarded.ts";
+import { decodeUtf8, giveToDirectoryOwner, readGuardedBytes } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
 import { watchFile } from "../files/watch.ts";
 import { Refusal } from "../refusal.ts";
@@ -60,7 +60,7 @@ function* wholeLines(text: string): Generator<string, void, void> {
 }
 
 function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
-  const text = yield* decodeSteps(file, bytes);
+  const text = decodeUtf8(file, bytes);
   const revocations: Revocation[] = [];
   yield* visitEach(wholeLines(text), (line, index) => {
     if (line.trim() === "") return;

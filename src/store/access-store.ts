@@ -62,14 +62,14 @@ function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Rep
  * other
  */
 export async function previewAccess(
-  { access }: SharedState,
+  { snapshot: before }: SharedState,
   replacement: Replacement,
   version: number,
   force = false,
 ): Promise<Snapshot> {
-  const { snapshot } = await runCooperatively(replaceRecords(access, replacement, String(version)));
-  if (!force) await runCooperatively(requireRemainingOwners(access.snapshot, snapshot));
-  return snapshot;
+  const after = await runCooperatively(replaceRecords(before, replacement, String(version)));
+  if (!force) await runCooperatively(requireRemainingOwners(before, after));
+  return after;
 }
 
 /**

@@ -29,16 +29,16 @@ const PAGE = 100;
 async function* versionsUpTo(query: Query, upTo: number): AsyncGenerator<AccessVersion, undefined> {
   const sql = `select ${entryColumns} from gatehouse.log
     where kind = 'access' and version > $1 and version <= $2 order by version limit ${PAGE}`;
-  let index = await runCooperatively(indexOf([], [], "0"));
+  let after = await runCooperatively(indexOf([], [], "0"));
   for (let last = 0; ; ) {
     const rows = await query(sql, [last, upTo]);
     for (const row of rows) {
       const { version, at, author, change } = parseEntry(row);
       last = version;
       if (change.kind !== "access") continue;
-      const before = index.snapshot;
-      index = await runCooperatively(replaceRecords(index, change.replacement, String(version)));
-      yield { version, at, author, before, after: index.snapshot };
+      const before = after;
+      after = await runCooperatively(replaceRecords(before, change.replacement, String(version)));
+      yield { version, at, author, before, after };
     }
     if (rows.length < PAGE) return;
   }
@@ -60,9 +60,9 @@ const backShape = z.object({
  */
 export async function* versionsBack(
   query: Query,
-  { access, position }: Pick<SharedState, "access" | "position">,
+  { snapshot, position }: Pick<SharedState, "snapshot" | "position">,
 ): AsyncGenerator<AccessVersion, undefined> {
-  let index = access;
+  let after = snapshot;
   for (let next = position.version; next > 0; ) {
     const rows = await query(backSql, [next]);
     for (const row of rows) {
@@ -72,10 +72,10 @@ export async function* versionsBack(
         yield* (await Array.fromAsync(versionsUpTo(query, version))).reverse();
         return;
       }
-      const after = index.snapshot;
-      const earlier = replaceRecords(index, parseReplacement(before), String(previous));
-      index = await runCooperatively(earlier);
-      yield { version, at, author, before: index.snapshot, after };
+      const earlier = replaceRecords(after, parseReplacement(before), String(previous));
+      const held = await runCooperatively(earlier);
+      yield { version, at, author, before: held, after };
+      after = held;
       next = previous;
     }
     if (rows.length < PAGE) return;
@@ -84,10 +84,10 @@ export async function* versionsBack(
 
 export async function accessAt(
   query: Query,
-  state: Pick<SharedState, "access" | "position">,
+  state: Pick<SharedState, "snapshot" | "position">,
   version: number,
 ): Promise<Snapshot> {
-  let { snapshot } = state.access;
+  let { snapshot } = state;
   for await (const one of versionsBack(query, state)) {
     if (one.version <= version) break;
     snapshot = one.before;

@@ -1,7 +1,7 @@
 import type { Author } from "../access/access-rules.ts";
 import { type AccessDiff, diffSteps } from "../access/diff.ts";
 import { indexOf, replaceRecords } from "../access/record-change.ts";
-import type { AccessIndex, Snapshot } from "../access/snapshot.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { lineShape } from "../identity/revocation-file.ts";
 import { indexSteps, type RevocationIndex } from "../identity/revocations.ts";
@@ -37,7 +37,7 @@ export function requireReadable({ form }: Pick<Head, "form">): void {
 /** The shared state in memory, as of one version of the log. */
 export class SharedState {
   position: Pick<Head, "version" | "id">;
-  access: AccessIndex;
+  snapshot: Snapshot;
   readonly revocations: RevocationIndex;
   readonly listeners: StateListener[] = [];
   /** Entries that this process has written but not applied yet. */
@@ -45,9 +45,9 @@ export class SharedState {
   #revokedUsers: ReadonlyMap<string, number> | undefined;
   #applying: Promise<void> = Promise.resolve();
 
-  private constructor(head: Head, access: AccessIndex, revocations: RevocationIndex) {
+  private constructor(head: Head, snapshot: Snapshot, revocations: RevocationIndex) {
     this.position = head;
-    this.access = access;
+    this.snapshot = snapshot;
     this.revocations = revocations;
   }
 
@@ -76,10 +76,6 @@ export class SharedState {
     );
   }
 
-  get snapshot(): Snapshot {
-    return this.access.snapshot;
-  }
-
   /** Earliest valid issue time of every user with a revocation. Each change makes a new map. */
   get revokedUsers(): ReadonlyMap<string, number> {
     this.#revokedUsers ??= new Map(this.revocations.users);
@@ -99,11 +95,10 @@ export class SharedState {
     const isOwn = this.own.delete(id);
     if (change.kind === "access") {
       const previous = this.snapshot;
-      const replaced = replaceRecords(this.access, change.replacement, String(version));
-      const access = await runCooperatively(replaced);
-      const { snapshot } = access;
+      const replaced = replaceRecords(previous, change.replacement, String(version));
+      const snapshot = await runCooperatively(replaced);
       const diff = await runCooperatively(diffSteps(previous, snapshot));
-      this.access = access;
+      this.snapshot = snapshot;
       for (const listener of this.listeners) {
         listener.accessChanged?.({ previous, snapshot, diff, author, isOwn });
       }

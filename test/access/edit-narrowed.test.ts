@@ -1,6 +1,6 @@
 import t from "tap";
+import { editText } from "../../src/access/edit.ts";
 import type { Change } from "../../src/access/record-change.ts";
-import { editText } from "../../src/access/write.ts";
 import { parseRecords } from "./kit.ts";
 
 function edit(text: string, ...changes: Change[]): string {

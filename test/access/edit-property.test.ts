@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
+import { editText } from "../../src/access/edit.ts";
 import type { Change } from "../../src/access/record-change.ts";
-import { editText } from "../../src/access/write.ts";
 import { documents, type Model, role, type UserFields, userFields } from "./documents.ts";
 import { parseRecords } from "./kit.ts";
 import { contentLines, ownedLines } from "./lines.ts";

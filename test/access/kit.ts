@@ -3,10 +3,9 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { Test } from "tap";
-import { parseAccessFile, parseSteps } from "../../src/access/parse.ts";
+import { parseAccessFile, readRecordsOf } from "../../src/access/parse.ts";
 import type { AccessRecords } from "../../src/access/records.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { Refusal } from "../../src/refusal.ts";
 
 /** Sixteen bytes of salt and thirty-two of hash, as they stand in a hash. */
@@ -30,7 +29,7 @@ export function grant(username: string, database: string, role: string): string 
 
 /** The records of an access file in their order. @throws AccessFileError */
 export function parseRecords(text: string, file: string): AccessRecords {
-  return runAtOnce(parseSteps(Buffer.from(text), file)).records;
+  return readRecordsOf(Buffer.from(text), file);
 }
 
 /** A snapshot of grants that are written `user database role`, each user with a record. */
@@ -40,18 +39,6 @@ export function snapshotOf(...grants: string[]): Snapshot {
   const users = [...names].map((name) => user(name));
   const acl = entries.map(([name = "", database = "", role = ""]) => grant(name, database, role));
   return parseAccessFile([...users, ...acl].join(""), "access.toml");
-}
-
-/** The same state in maps of its own, to be compared with another one. */
-export function plainSnapshot(snapshot: Snapshot): Snapshot {
-  const { version, users, grants, databases, boundaries } = snapshot;
-  return {
-    version,
-    users: new Map(users),
-    grants: new Map(grants),
-    databases: new Map(databases),
-    boundaries,
-  };
 }
 
 /** The code of the refusal that `act` throws; undefined if it throws nothing. */

@@ -26,11 +26,10 @@ function adding(username: string, actor: Actor = "operator", database = "main"):
     planAddUser(current, actor, { username, ...fields }, { database, role: "ReadOnly" });
 }
 
-t.test("writers of one process are served in order, and share a write", async (t) => {
+t.test("writers of one process are served in order", async (t) => {
   const file = accessFile(t, text);
   const names = Array.from({ length: 20 }, (_, n) => `new${n}`);
-  const written = await Promise.all(names.map((name) => changeAccessFile(file, adding(name))));
-  t.ok(new Set(written).size <= 2, "not one write each");
+  await Promise.all(names.map((name) => changeAccessFile(file, adding(name))));
   const snapshot = parseAccessFile(await readFile(file, "utf8"), file);
   t.strictSame([...snapshot.users.keys()], ["root", "alice", ...names]);
   for (const name of names) t.equal(grantOn(snapshot, name, "main")?.role, "ReadOnly");

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { chmod, mkdir, symlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { holdsBytes, readGuarded, UnsafeFileError } from "../../src/files/guarded.ts";
+import { readGuarded, UnsafeFileError } from "../../src/files/guarded.ts";
 import { temporaryDirectory } from "../config/support.ts";
 
 async function fileWith(t: Test, content: string | Buffer, mode = 0o600): Promise<string> {
@@ -28,24 +28,6 @@ t.test("a private file is read to the last byte, also through a symlink", async 
   t.equal(await readGuarded(file, { checkRead: true }), text);
   await symlink("file", `${file}.link`);
   t.equal(await readGuarded(`${file}.link`, { checkRead: true }), text);
-});
-
-t.test("a file is known to hold what it held, whatever has changed of it", async (t) => {
-  const megabyte = 1 << 20;
-  for (const size of [0, 1, megabyte - 1, megabyte, 2 * megabyte + 3]) {
-    const bytes = Buffer.alloc(size, "a line of an access file\n");
-    const holds = (content: Buffer) =>
-      fileWith(t, content).then((file) => holdsBytes(file, bytes, { checkRead: true }));
-    t.ok(await holds(bytes), `${size} bytes`);
-    t.notOk(await holds(Buffer.concat([bytes, Buffer.from("x")])), "one more");
-    if (size === 0) continue;
-    t.notOk(await holds(bytes.subarray(0, -1)), "one less");
-    for (const at of [0, size - 1]) {
-      t.notOk(await holds(Buffer.from(bytes.with(at, 0x78))), `byte ${at}`);
-    }
-  }
-  const open = await fileWith(t, "secret", 0o644);
-  await t.rejects(holdsBytes(open, Buffer.from("secret"), { checkRead: true }), UnsafeFileError);
 });
 
 t.test("a file that others may write is refused with the command that mends it", async (t) => {

@@ -1,0 +1,252 @@
+/** Edits of the access file that touch only the lines they concern. */
+import { isDeepStrictEqual } from "node:util";
+import { decodeUtf8 } from "../files/guarded.ts";
+import { type KeyStatement, outline, type Statement } from "../toml/outline.ts";
+import { renderValue, type Writable } from "../toml/values.ts";
+import { isSamePlace } from "./entries.ts";
+import { type Grant, type UserUpdate, updatedUser, writtenUser } from "./grant.ts";
+import { MAX_ACCESS_FILE_BYTES, readRecordsOf, TOO_LARGE, UneditableError } from "./parse.ts";
+import { applyChanges, type Change } from "./record-change.ts";
+import { type AccessRecords, isTableName, type TableName, writtenEntry } from "./records.ts";
+
+/** The statements of one table. */
+interface Table {
+  readonly header: Statement;
+  /** All statements under the header, including subtables such as `[users.attributes]`. */
+  readonly statements: Statement[];
+}
+
+interface Splice {
+  readonly start: number;
+  readonly end: number;
+  readonly text: string;
+}
+
+/**
+ * Edits the text of an access file. The operator's comments, order, spacing and line ends stay.
+ * Edits are collected and made at once by `finish`.
+ */
+class TextEditor {
+  readonly #text: string;
+  readonly #lineEnd: string;
+  readonly #tables: Record<TableName, Table[]> = { users: [], acl: [], boundaries: [] };
+  readonly #splices: Splice[] = [];
+  /** The removed tables, with the blank line that was removed after each. */
+  readonly #removed = new Map<Table, string>();
+
+  /** @throws UneditableError if the file is not written as tables */
+  constructor(text: string) {
+    this.#text = text;
+    this.#lineEnd = text.includes("\r\n") ? "\r\n" : "\n";
+    let statements: Statement[] | undefined;
+    for (const statement of outline(text)) {
+      const [table] = statement.path;
+      // A `[users.attributes]` belongs to the record before it.
+      if (statement.kind !== "key" && statement.path.length === 1 && isTableName(table)) {
+        statements = [];
+        this.#tables[table].push({ header: statement, statements });
+      } else if (statements === undefined) {
+        throw new UneditableError(
+          "it is written as arrays; write it as [[users]] and [[acl]] tables",
+        );
+      } else statements.push(statement);
+    }
+  }
+
+  #table(table: TableName, index: number): Table {
+    const found = this.#tables[table][index];
+    if (found === undefined) throw new UneditableError("the record to change is not in the file");
+    return found;
+  }
+
+  #lines({ start, end }: Statement): { start: number; end: number } {
+    const lineEnd = this.#text.indexOf("\n", end);
+    return {
+      start: start === 0 ? 0 : this.#text.lastIndexOf("\n", start - 1) + 1,
+      end: lineEnd === -1 ? this.#text.length : lineEnd + 1,
+    };
+  }
+
+  #isUnfinished(at: number): boolean {
+    return at > 0 && this.#text[at - 1] !== "\n";
+  }
+
+  /**
+   * Adds a table after the last one of its kind, in its place if that was removed, or at the end.
+   */
+  append(table: TableName, fields: Record<string, Writable>): void {
+    const last = this.#tables[table].at(-1);
+    const at = last ? this.#lines(last.statements.at(-1) ?? last.header).end : this.#text.length;
+    const body = Object.entries(fields).map(([key, value]) => `${key} = ${renderValue(value)}`);
+    const lines = [`[[${table}]]`, ...body].map((line) => line + this.#lineEnd).join("");
+    const blank = last && this.#removed.get(last);
+    const isApart = blank === undefined && at > 0;
+    const gap = (this.#isUnfinished(at) ? this.#lineEnd : "") + (isApart ? this.#lineEnd : "");
+    this.#splices.push({ start: at, end: at, text: gap + lines + (blank ?? "") });
+  }
+
+  /**
+   * Sets a key of a table, or removes it if `value` is undefined.
+   *
+   * @throws UneditableError if the value is written as a table of its own
+   */
+  set(table: TableName, index: number, key: string, value: Writable | undefined): void {
+    const { header, statements } = this.#table(table, index);
+    const inner = statements.findIndex(({ kind }) => kind !== "key");
+    const keys = inner === -1 ? statements : statements.slice(0, inner);
+    const statement = keys.find(
+      (one): one is KeyStatement =>
+        one.kind === "key" && one.path.length === 2 && one.path[1] === key,
+    );
+    if (statement === undefined) {
+      if (statements.some(({ path }) => path[1] === key)) {
+        throw new UneditableError(`${key} is a table of its own there; change it by hand`);
+      }
+      if (value !== undefined) {
+        this.#insert(keys.at(-1) ?? header, `${key} = ${renderValue(value)}`);
+      }
+    } else if (value === undefined) {
+      this.#remove(statement);
+    } else {
+      const { valueStart: start, valueEnd: end } = statement;
+      this.#splices.push({ start, end, text: renderValue(value) });
+    }
+  }
+
+  #insert(after: Statement, line: string): void {
+    const { start, end } = this.#lines(after);
+    const indented = this.#text.slice(start, after.start) + line;
+    const text = this.#isUnfinished(end) ? this.#lineEnd + indented : indented + this.#lineEnd;
+    this.#splices.push({ start: end, end, text });
+  }
+
+  /** Removes a statement, but keeps a comment after it. */
+  #remove(statement: Statement): void {
+    const { start, end } = this.#lines(statement);
+    this.#splices.push({ start, end, text: this.#text.slice(statement.end, end).trimStart() });
+  }
+
+  /** Removes a table and one of the blank lines around it. Comments stay. */
+  removeTable(name: TableName, index: number): void {
+    const table = this.#table(name, index);
+    for (const statement of [table.header, ...table.statements]) this.#remove(statement);
+    const { end: after } = this.#lines(table.statements.at(-1) ?? table.header);
+    const lineEnd = this.#text.indexOf("\n", after) + 1;
+    const next = this.#text.slice(after, lineEnd);
+    const blank = next.trim() === "" ? next : "";
+    if (blank !== "") this.#splices.push({ start: after, end: lineEnd, text: "" });
+    this.#removed.set(table, blank);
+  }
+
+  finish(): string {
+    const ordered = this.#splices.toSorted((a, b) => a.start - b.start || a.end - b.end);
+    let result = "";
+    let done = 0;
+    for (const { start, end, text } of ordered) {
+      if (start < done) throw new UneditableError("two changes meet in one place");
+      result += this.#text.slice(done, start) + text;
+      done = end;
+    }
+    return result + this.#text.slice(done);
+  }
+}
+
+/** The record to change. It always exists, since the change was judged against these records. */
+function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => boolean) {
+  const index = records.findIndex(isMeant);
+  const record = records[index];
+  if (record === undefined) throw new UneditableError("the record to change is not in the file");
+  return { index, record };
+}
+
+function editKeys(
+  editor: TextEditor,
+  table: TableName,
+  index: number,
+  { old, wanted }: Record<"old" | "wanted", Record<string, Writable>>,
+): void {
+  for (const key of new Set([...Object.keys(old), ...Object.keys(wanted)])) {
+    if (!isDeepStrictEqual(old[key], wanted[key])) editor.set(table, index, key, wanted[key]);
+  }
+}
+
+function editUser(
+  editor: TextEditor,
+  { users }: AccessRecords,
+  name: string,
+  update: UserUpdate,
+): void {
+  const { index, record } = placeOf(users, ({ username }) => username === name);
+  const wanted = writtenUser(updatedUser(record, update));
+  editKeys(editor, "users", index, { old: writtenUser(record), wanted });
+}
+
+function editGrant(editor: TextEditor, { grants }: AccessRecords, grant: Grant): void {
+  const { index, record } = placeOf(grants, (known) => isSamePlace(known, grant));
+  editKeys(editor, "acl", index, { old: writtenEntry(record), wanted: writtenEntry(grant) });
+}
+
+function removeUser(editor: TextEditor, { users, grants }: AccessRecords, name: string): void {
+  for (const [index, { username }] of users.entries()) {
+    if (username === name) editor.removeTable("users", index);
+  }
+  for (const [index, { username }] of grants.entries()) {
+    if (username === name) editor.removeTable("acl", index);
+  }
+}
+
+function edit(editor: TextEditor, records: AccessRecords, change: Change): void {
+  switch (change.kind) {
+    case "add-user":
+      editor.append("users", writtenUser(change.user));
+      break;
+    case "update-user":
+      editUser(editor, records, change.username, change.update);
+      break;
+    case "remove-user":
+      removeUser(editor, records, change.username);
+      break;
+    case "add-grant":
+      editor.append("acl", writtenEntry(change.grant));
+      break;
+    case "set-grant":
+      editGrant(editor, records, change.grant);
+      break;
+    case "remove-grant": {
+      const isMeant = (known: Grant) => isSamePlace(known, change.grant);
+      editor.removeTable("acl", placeOf(records.grants, isMeant).index);
+      break;
+    }
+  }
+}
+
+/**
+ * The text with `changes` made. `records` must be those of the text.
+ *
+ * @throws UneditableError if the file is not written as tables
+ */
+export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
+  const editor = new TextEditor(text);
+  for (const change of changes) edit(editor, records, change);
+  return editor.finish();
+}
+
+/**
+ * Edits the file, and verifies that the result holds the old records plus exactly these changes.
+ *
+ * @throws UneditableError
+ */
+export function editAccess(
+  bytes: Uint8Array,
+  records: AccessRecords,
+  changes: readonly Change[],
+  file: string,
+): { records: AccessRecords; edited: Uint8Array } {
+  const edited = Buffer.from(editText(decodeUtf8(file, bytes), records, changes));
+  if (edited.length > MAX_ACCESS_FILE_BYTES) {
+    throw new UneditableError(TOO_LARGE.replace("is", "it would be"));
+  }
+  const after = readRecordsOf(edited, file);
+  if (isDeepStrictEqual(after, applyChanges(records, changes))) return { records: after, edited };
+  throw new UneditableError("the edit would change more than it means to");
+}
