@@ -6,7 +6,7 @@ import {
   type SchemaTable,
   schemaTables,
 } from "../src/config/issues.ts";
-import { renderValue } from "../src/toml/values.ts";
+import { renderValue } from "../src/toml/toml.ts";
 
 /**
  * Writes what is generated from the schema: gateway.toml.example, and the keys in

@@ -1,8 +1,13 @@
 /** Edits of the access file that touch only the lines they concern. */
 import { isDeepStrictEqual } from "node:util";
 import { decodeUtf8 } from "../files/guarded.ts";
-import { type KeyStatement, outline, type Statement } from "../toml/outline.ts";
-import { renderValue, type Writable } from "../toml/values.ts";
+import {
+  type KeyStatement,
+  outline,
+  renderValue,
+  type Statement,
+  type Writable,
+} from "../toml/toml.ts";
 import { isSamePlace } from "./entries.ts";
 import { type Grant, type UserUpdate, updatedUser, writtenUser } from "./grant.ts";
 import { MAX_ACCESS_FILE_BYTES, readRecordsOf, TOO_LARGE, UneditableError } from "./parse.ts";

@@ -1,5 +1,5 @@
 import type { PermissionClass } from "../query/query.ts";
-import type { Writable } from "../toml/values.ts";
+import type { Writable } from "../toml/toml.ts";
 import type { EntryRole } from "./roles.ts";
 
 /**

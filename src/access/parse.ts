@@ -5,8 +5,7 @@ import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperati
 import { decodeUtf8, readGuardedBytes, UnsafeFileError } from "../files/guarded.ts";
 import { siblingModule } from "../ipc/child-program.ts";
 import { invocation } from "../product.ts";
-import { outline, type Statement } from "../toml/outline.ts";
-import { parseToml, TomlSyntaxError } from "../toml/values.ts";
+import { outline, parseToml, type Statement, TomlSyntaxError } from "../toml/toml.ts";
 import type { Change } from "./record-change.ts";
 import { type AccessRecords, type RecordProblem, RecordsError, readRecords } from "./records.ts";
 import { isExternalUsername } from "./roles.ts";

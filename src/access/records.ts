@@ -2,7 +2,7 @@ import { quoteName } from "../json/fault.ts";
 import { columnNamePattern, plainNamePattern } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { askWhether, didYouMean, suggestion } from "../suggestion.ts";
-import type { Writable } from "../toml/values.ts";
+import type { Writable } from "../toml/toml.ts";
 import {
   type AttributeValue,
   type Boundary,

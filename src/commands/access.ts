@@ -22,8 +22,7 @@ import { batchKey } from "../query/grammar.ts";
 import { definitions, permissionsOfAll } from "../query/operations.ts";
 import { isPermissionClass, type PermissionClass, permissionClasses } from "../query/query.ts";
 import { counted, didYouMean } from "../suggestion.ts";
-import { lineLocator } from "../toml/outline.ts";
-import { parseToml } from "../toml/values.ts";
+import { lineLocator, parseToml } from "../toml/toml.ts";
 import {
   grantAccess,
   listAccess,

@@ -28,7 +28,7 @@ import { describeChanges } from "../gateway/change-records.ts";
 import { dataDirectoryOf } from "../gateway/own-engine.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
-import { renderValue } from "../toml/values.ts";
+import { renderValue } from "../toml/toml.ts";
 import { readNames } from "./access-entries.ts";
 import { listDatabases } from "./database-schema.ts";
 import { loadFor } from "./load.ts";

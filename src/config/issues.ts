@@ -1,7 +1,6 @@
 import { z } from "zod";
 import { didYouMean, suggestion } from "../suggestion.ts";
-import { type ValuePath, valueAt } from "../toml/outline.ts";
-import { renderName, renderValue } from "../toml/values.ts";
+import { renderName, renderValue, type ValuePath, valueAt } from "../toml/toml.ts";
 import type { Problem } from "./problem.ts";
 import { configurationSchema } from "./schema.ts";
 

@@ -11,8 +11,7 @@ import {
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { isOwn, onlyOwnerWrites, permissionProblem, shellQuoted } from "../files/guarded.ts";
-import { lineLocator } from "../toml/outline.ts";
-import { parseToml, type TomlDocument, TomlSyntaxError } from "../toml/values.ts";
+import { lineLocator, parseToml, type TomlDocument, TomlSyntaxError } from "../toml/toml.ts";
 import { holdsPassword } from "./addresses.ts";
 import { type Checked, problemsOf } from "./issues.ts";
 import { ConfigurationError } from "./problem.ts";

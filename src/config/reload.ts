@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { watchFile } from "../files/watch.ts";
-import { type ValuePath, valueAt } from "../toml/outline.ts";
-import { renderValue } from "../toml/values.ts";
+import { renderValue, type ValuePath, valueAt } from "../toml/toml.ts";
 import { isLive, type SchemaNode, type SchemaTable, schemaTables } from "./issues.ts";
 import {
   deepFrozen,

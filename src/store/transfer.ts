@@ -7,7 +7,7 @@ import {
   writtenEntry,
 } from "../access/records.ts";
 import type { Snapshot } from "../access/snapshot.ts";
-import { renderName, renderValue } from "../toml/values.ts";
+import { renderName, renderValue } from "../toml/toml.ts";
 import { writeExact } from "./log.ts";
 import { writtenRecords } from "./records.ts";
 

@@ -2,7 +2,7 @@
 
 import { type Change, usernameOf } from "../../src/access/record-change.ts";
 import type { AccessRecords } from "../../src/access/records.ts";
-import { outline } from "../../src/toml/outline.ts";
+import { outline } from "../../src/toml/toml.ts";
 import { parseRecords } from "./kit.ts";
 
 /** The lines of `text` without their line ends. */

@@ -4,7 +4,7 @@ import t from "tap";
 import { exampleFile, withReference } from "../../generate/configuration.ts";
 import { schemaTables } from "../../src/config/issues.ts";
 import { loadConfiguration } from "../../src/config/load.ts";
-import { renderValue } from "../../src/toml/values.ts";
+import { renderValue } from "../../src/toml/toml.ts";
 import { load, temporaryDirectory } from "./support.ts";
 
 const committed = {

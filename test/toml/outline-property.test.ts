@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { parse } from "smol-toml";
 import t from "tap";
-import { outline } from "../../src/toml/outline.ts";
+import { outline } from "../../src/toml/toml.ts";
 import { basic, documents } from "./documents.ts";
 
 function written(path: readonly string[]): string {

@@ -1,5 +1,5 @@
 import t from "tap";
-import { type KeyStatement, outline, type Statement } from "../../src/toml/outline.ts";
+import { type KeyStatement, outline, type Statement } from "../../src/toml/toml.ts";
 
 /** A statement as `kind line path = text`, which is what the tests below compare. */
 function described(text: string): string[] {

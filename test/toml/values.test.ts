@@ -1,5 +1,5 @@
 import t from "tap";
-import { parseToml, TomlSyntaxError } from "../../src/toml/values.ts";
+import { parseToml, TomlSyntaxError } from "../../src/toml/toml.ts";
 
 function failureOf(text: string): TomlSyntaxError {
   try {
