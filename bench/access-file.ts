@@ -1,6 +1,6 @@
 /**
  * Measures the access file at scale: start-up, memory, and what a reload and a write cost while
- * queries are served. `node bench/access-file.ts [--users 100000] [--edits 5] [--workers 1] [--narrowed]
+ * queries are served. `node bench/access-file.ts [--users 5000] [--edits 5] [--workers 1] [--narrowed]
  * [--quiet] [--json]`; as many edits are made by hand as by the API; with `--narrowed` half of the
  * entries are for tables, with columns, row filters and limits; with `--quiet` nothing is asked meanwhile.
  */
@@ -21,7 +21,7 @@ import { summarize } from "./rig/statistics.ts";
 
 const { values: flags } = parseArgs({
   options: {
-    users: { type: "string", default: "100000" },
+    users: { type: "string", default: "5000" },
     edits: { type: "string", default: "5" },
     workers: { type: "string", default: "1" },
     narrowed: { type: "boolean" },

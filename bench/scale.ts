@@ -2,7 +2,7 @@
  * What a request costs as users, tokens, connections, rules, processes and replicas grow; with the users also memory,
  * the time of a start and of a change.
  *
- * `node bench/scale.ts [--only users,tokens,connections,rules,workers,replicas] [--at 1000,100000] [--rounds 3]
+ * `node bench/scale.ts [--only users,tokens,connections,rules,workers,replicas] [--at 1000,10000] [--rounds 3]
  * [--seconds 2] [--json FILE] [--plot FILE]`; `--at` runs these sizes alone. With `--json` the results are added to those
  * in the file, and drawn with them, so that a run can be made in parts. `--only ''` draws alone.
  */

@@ -36,7 +36,7 @@ function openFilesLimit(): number {
 const mostConnections = Math.min(10_000, Math.floor((openFilesLimit() - OTHER_FILES) / 2));
 
 export const sizes: readonly Size[] = [
-  ...[50, 1000, 10_000, 100_000, 1_000_000].map((users) => ({
+  ...[50, 1000, 10_000, 30_000].map((users) => ({
     ...{ section: "users", at: users, name: `${text(users)} users`, gateway: { users } },
   })),
   ...[1, 50, 1000, 10_000, 30_000, 100_000].map((tokens) => ({
