@@ -1,8 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader } from "../config/kinds.ts";
-import type { McpMessage } from "./message.ts";
-import { McpRefused } from "./message.ts";
+import { type McpMessage, McpRefused } from "./message.ts";
 
 /** Supported protocol revisions, newest first. */
 const protocolVersions = [

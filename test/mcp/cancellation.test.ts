@@ -1,8 +1,7 @@
 import t from "tap";
-import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { callOf, grammar, listen, noSchema, plainLimits, principalOf } from "./kit.ts";
+import { openAnswering } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
 
 const params = { name: "select", arguments: { database: "main", from: "t", columns: ["*"] } };
@@ -10,26 +9,15 @@ const params = { name: "select", arguments: { database: "main", from: "t", colum
 t.test("a client that goes away takes its query along", async (t) => {
   let asked = 0;
   let aborted = 0;
-  const embedded = createEmbeddedMcp({
-    grammar,
-    ask: (_principal, _query, { signal }) => {
-      asked++;
-      const { promise, reject } = Promise.withResolvers<never>();
-      signal.addEventListener("abort", () => {
-        aborted++;
-        reject(new Error("gone"));
-      });
-      return promise;
-    },
-    schema: noSchema,
-    ...plainLimits,
-    mayUse: () => true,
-    serverVersion: "1.0.0",
+  const url = await openAnswering(t, (_principal, _query, { signal }) => {
+    asked++;
+    const { promise, reject } = Promise.withResolvers<never>();
+    signal.addEventListener("abort", () => {
+      aborted++;
+      reject(new Error("gone"));
+    });
+    return promise;
   });
-  t.teardown(() => embedded.close());
-  const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, callOf(principalOf("alice"))),
-  );
   for (const [at, call] of [
     statelessCall("tools/call", params),
     handshakeCall("tools/call", params),
@@ -45,36 +33,14 @@ t.test("a client that goes away takes its query along", async (t) => {
 });
 
 t.test("an error that nobody expected tells the model nothing of itself", async (t) => {
-  const embedded = createEmbeddedMcp({
-    grammar,
-    ask: () => Promise.reject(new Error("/secret/path")),
-    schema: noSchema,
-    ...plainLimits,
-    mayUse: () => true,
-    serverVersion: "1.0.0",
-  });
-  t.teardown(() => embedded.close());
-  const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, callOf(principalOf("alice"))),
-  );
+  const url = await openAnswering(t, () => Promise.reject(new Error("/secret/path")));
   const text = (await ask(url, statelessCall("tools/call", params))).body.toString();
   t.match(text, "internal_error");
   t.notMatch(text, "secret");
 });
 
 t.test("a stream of subscriptions, which could bring nothing, is over at once", async (t) => {
-  const embedded = createEmbeddedMcp({
-    grammar,
-    ask: () => Promise.reject(new Error("not asked")),
-    schema: noSchema,
-    ...plainLimits,
-    mayUse: () => true,
-    serverVersion: "1.0.0",
-  });
-  t.teardown(() => embedded.close());
-  const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, callOf(principalOf("alice"))),
-  );
+  const url = await openAnswering(t, () => Promise.reject(new Error("not asked")));
   const notifications = { toolsListChanged: true, resourcesListChanged: true };
   const stream = await ask(url, statelessCall("subscriptions/listen", { notifications }));
   t.match(stream.headers, { "content-type": "text/event-stream" });

@@ -11,6 +11,7 @@ import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import type { Principal } from "../../src/mcp/authenticate.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { QueryAnswer } from "../../src/mcp/tool-results.ts";
+import type { ToolContext } from "../../src/mcp/tools.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/server/protocol.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { Level } from "../../src/query/kind.ts";
@@ -67,7 +68,7 @@ export function principalOf(username: string, scopes: readonly McpScope[] = mcpS
 }
 
 /** A call to whose answer nothing is added, and of which nobody is told. */
-export function callOf(principal: Principal) {
+function callOf(principal: Principal) {
   return { caller: principal, principal, answerHeaders: () => [], onRefused() {} };
 }
 
@@ -154,7 +155,7 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
 }
 
 /** A database process that does not tell what it holds. */
-export const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
+const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
   places: [],
   whyUnseen: () => undefined,
 });
@@ -171,13 +172,17 @@ function whoIs({ subject, scopes }: Principal): object {
 
 function mostRows(): undefined {}
 
-/** What an embedded server of tests has that ask for nothing else. */
-export const plainLimits = {
-  mostRows,
-  whoIs,
-  rowLimit: 10,
-  resultBytes: 1024 * 1024,
-};
+/** The URL of an embedded server over a database that answers queries by `ask`. */
+export async function openAnswering(t: Test, ask: ToolContext<Principal>["ask"]): Promise<string> {
+  const embedded = createEmbeddedMcp<Principal>({
+    ...{ grammar, ask, schema: noSchema, mostRows, whoIs, mayUse: () => true },
+    ...{ rowLimit: 10, resultBytes: 1024 * 1024, serverVersion: "1.0.0" },
+  });
+  t.teardown(() => embedded.close());
+  return listen(t, (request, response, body) =>
+    embedded.handle(request, response, body, callOf(principalOf("alice"))),
+  );
+}
 
 export interface EmbeddedSetting {
   readonly endpoint: Endpoint;

@@ -1,16 +1,7 @@
 import t from "tap";
-import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import { ask } from "../kit/client.ts";
 import { connectEarlier, connectStateless } from "./clients.ts";
-import {
-  callOf,
-  grammar,
-  listen,
-  noSchema,
-  openEmbedded,
-  plainLimits,
-  principalOf,
-} from "./kit.ts";
+import { openAnswering, openEmbedded } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
 
 const owner = { alice: { "*": "Owner" } } as const;
@@ -97,18 +88,11 @@ t.test("an answer of any spelling is passed on, with every number's digits", asy
     '"BIG"',
     "-1e400",
   );
-  const embedded = createEmbeddedMcp({
-    grammar,
-    ask: async () => ({ status: 200, body: Buffer.from(body), isCut: false }),
-    schema: noSchema,
-    ...plainLimits,
-    mayUse: () => true,
-    serverVersion: "1.0.0",
-  });
-  t.teardown(() => embedded.close());
-  const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, callOf(principalOf("alice"))),
-  );
+  const url = await openAnswering(t, async () => ({
+    status: 200,
+    body: Buffer.from(body),
+    isCut: false,
+  }));
   for (const connect of [connectStateless, connectEarlier]) {
     const mcp = await connect(t, url);
     const { structured } = await mcp.call("select", select);

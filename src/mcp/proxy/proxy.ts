@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { parseExactly, requireOneReading } from "../../json/document.ts";
-import { memoizeLast } from "../../memoize.ts";
 import type { UpwardRequest } from "../../observe/request-trace.ts";
 import { Refusal } from "../../refusal.ts";
 import type { BodyFilter, Reception } from "../../upstream/answer-stream.ts";
@@ -50,9 +49,7 @@ async function filterList(list: unknown, member: string, show: ShowElement[keyof
   for (const element of list) {
     const name: unknown = isObject(element) ? element[member] : undefined;
     if (typeof name !== "string") continue;
-    const isShown = show(name);
-    // Avoids waiting: few are answered by another process.
-    if (isShown === true || (isShown !== false && (await isShown))) shown.push(element);
+    if (await show(name)) shown.push(element);
   }
   return shown;
 }
@@ -191,9 +188,6 @@ const ofWholeBody: ReadonlySet<string> = new Set([
   ...["accept-ranges", "last-modified", "cache-control", "expires", "age"],
 ]);
 
-/** Memoized because most responses have the same headers as the previous one. */
-const passing = memoizeLast((raw: readonly string[]): readonly string[] => without(raw, dropped));
-
 function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
   return raw.filter((_, at) => !names.has((raw[at - (at % 2)] ?? "").toLowerCase()));
 }
@@ -201,10 +195,6 @@ function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
 /** Lenient, because clients look for the type anywhere in the header. */
 function isEventStream(answer: AnswerHead): boolean {
   return /text\/event-stream/i.test(fieldIn(answer, "content-type") ?? "");
-}
-
-function isJson(answer: AnswerHead): boolean {
-  return /json/i.test(fieldIn(answer, "content-type") ?? "");
 }
 
 function isSuccess({ status }: AnswerHead): boolean {
@@ -222,15 +212,10 @@ function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefine
     throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
   }
   if (isEventStream(answer)) return new EventFilter(show);
-  if (isJson(answer)) return new MessageFilter(show);
+  const type = fieldIn(answer, "content-type") ?? "";
+  if (/json/i.test(type)) return new MessageFilter(show);
   if (!isSuccess(answer)) return undefined;
   throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
-}
-
-interface ReceptionOptions {
-  readonly show: ShowElement | undefined;
-  readonly sessionId: string | undefined;
-  readonly notes: BodyFilter | undefined;
 }
 
 /**
@@ -239,14 +224,19 @@ interface ReceptionOptions {
  * @throws Refusal `upstream_broken` for a redirect, which would lead the client past the gateway,
  * or a 401, which concerns a credential that is not the client's
  */
-function receive(answer: AnswerHead, { show, sessionId, notes }: ReceptionOptions): Reception {
+function receive(
+  answer: AnswerHead,
+  show: ShowElement | undefined,
+  sessionId: string | undefined,
+  notes: BodyFilter | undefined,
+): Reception {
   const { status } = answer;
   if (status === 401 || (status >= 300 && status < 400)) {
     throw new Refusal("upstream_broken", { detail: `the MCP server answered ${status}` });
   }
   const isStream = isEventStream(answer);
   const filter = show === undefined ? undefined : filterFor(answer, show);
-  let rawHeaders = passing(answer.headers);
+  let rawHeaders = without(answer.headers, dropped);
   if (sessionId !== undefined) rawHeaders = [...rawHeaders, "Mcp-Session-Id", sessionId];
   if (isStream && fieldIn(answer, "x-accel-buffering") === undefined) {
     rawHeaders = [...rawHeaders, "X-Accel-Buffering", "no"];
@@ -256,37 +246,28 @@ function receive(answer: AnswerHead, { show, sessionId, notes }: ReceptionOption
   return { rawHeaders: ofFiltered, filter, isStream };
 }
 
-/** Assigns a new session to the caller. @throws Error if it belongs to another user */
-async function beginSession(
-  sessions: SessionRegister,
-  id: string,
-  { identity }: Judged,
-): Promise<string> {
-  if (await sessions.open(id, identity.username)) return id;
-  throw new Error("the MCP server has given one session to two users");
-}
-
 /**
  * Assigns a session that begins to the caller, and forgets one that has ended.
  *
  * @returns the session id for the client
+ * @throws Error for a new session that belongs to another user
  */
-function noteSession(
+async function noteSession(
   sessions: SessionRegister,
   method: string,
   answer: AnswerHead,
-  judged: Judged,
-): undefined | string | Promise<string> {
-  const { message, era, sessionId } = judged;
+  { message, era, sessionId, identity }: Judged,
+): Promise<string | undefined> {
   if (era === "stateless") return undefined;
-  const { status } = answer;
-  const isSuccess = status >= 200 && status < 300;
-  const isOver = status === 404 || (isSuccess && method === "DELETE");
+  const isOver = answer.status === 404 || (isSuccess(answer) && method === "DELETE");
   if (sessionId !== undefined && isOver) sessions.end(sessionId);
   const told = fieldIn(answer, "mcp-session-id");
   if (told === undefined) return undefined;
-  if (message?.method === "initialize" && isSuccess) return beginSession(sessions, told, judged);
-  return told === sessionId ? told : undefined;
+  if (message?.method !== "initialize" || !isSuccess(answer)) {
+    return told === sessionId ? told : undefined;
+  }
+  if (await sessions.open(told, identity.username)) return told;
+  throw new Error("the MCP server has given one session to two users");
 }
 
 /** Marks a session as used every `interval` milliseconds while a response in it is open. */
@@ -386,10 +367,9 @@ export function createMcpProxy(options: McpProxyOptions) {
         ...{ method, headers, body, response, answerHeaders: exchange.answerHeaders() },
         // The outcome of a call is unknown after its connection breaks.
         isRepeatable: !isCall,
-        receive: (answer) => {
-          const noted = noteSession(sessions, method, answer, judged);
-          const receiveIn = (sessionId?: string) => receive(answer, { show, sessionId, notes });
-          return noted instanceof Promise ? noted.then(receiveIn) : receiveIn(noted);
+        receive: async (answer) => {
+          const sessionId = await noteSession(sessions, method, answer, judged);
+          return receive(answer, show, sessionId, notes);
         },
       });
     },
