@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
 import { grantOn } from "../../src/access/snapshot.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { noel, staff } from "./administration.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
 
@@ -197,14 +197,14 @@ t.test("the last Owner and the last administrator stay, unless the operator insi
     "user disable root",
   ];
   for (const command of commands) {
-    const { code, stderr } = await runCommand(gateway.home, command.split(" "));
+    const { code, stderr } = await runWarm(gateway.home, command.split(" "));
     t.equal(code, 1, command);
     t.match(stderr, /^gatehouse: The last (Owner|administrator)/);
   }
   t.equal(textOf(gateway), text, "nothing was written");
   t.equal((await act(gateway, "DELETE machine", root)).status, 200, "nor was a token revoked");
   for (const command of ["user disable root", "access revoke solo side"]) {
-    const { code } = await runCommand(gateway.home, [...command.split(" "), "--force"]);
+    const { code } = await runWarm(gateway.home, [...command.split(" "), "--force"]);
     t.equal(code, 0, command);
   }
 });

@@ -7,7 +7,7 @@ import { openSetting } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 
 const self = userInfo().username;
 type Line = Record<string, unknown>;
@@ -27,7 +27,7 @@ const audited = ({ service }: TestGateway) =>
   changesIn(service.log.filter(({ audit }) => audit === true));
 
 const run = async (home: string, ...flags: string[]) => {
-  const { code, stderr, stdout } = await runCommand(home, flags);
+  const { code, stderr, stdout } = await runWarm(home, flags);
   if (code !== 0) throw new Error(stderr);
   return stdout;
 };

@@ -4,7 +4,7 @@ import t from "tap";
 import { openSetting } from "../gateway/kit.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { obtainTokens, refresh } from "../oauth/flow.ts";
@@ -20,7 +20,7 @@ const people = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
 const home = await staffedHome(t, people);
 const { gateway } = await openSetting(t, { home, ...servedBy(2) });
 const clientId = await registered(gateway);
-const run = (...flags: string[]) => runCommand(gateway.home, ["token", ...flags]);
+const run = (...flags: string[]) => runWarm(gateway.home, ["token", ...flags]);
 const tokensOf = (username: string, client = clientId) =>
   obtainTokens(gateway, {
     ...{ clientId: client, username, password: passwordOf(username) },
@@ -110,5 +110,5 @@ t.test("users of one gateway end their apps at its page, whichever worker is ask
 
 t.test("the list is empty where no app was ever let in", async (t) => {
   const empty = await staffedHome(t, people);
-  t.match(await runCommand(empty, ["token", "list", "--json"]), { code: 0, stdout: "[]\n" });
+  t.match(await runWarm(empty, ["token", "list", "--json"]), { code: 0, stdout: "[]\n" });
 });

@@ -5,13 +5,13 @@ import { openSetting } from "../gateway/kit.ts";
 import { decodePart, readKey, readKeys } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { insertRefusal, openStaffed, soon, tokenOf } from "./staff.ts";
 
 const grants = ["root * Owner", "bob main ReadWrite"];
 
 async function gatehouse(gateway: TestGateway, flags: string): Promise<string> {
-  const { code, stdout, stderr } = await runCommand(gateway.home, flags.split(" "));
+  const { code, stdout, stderr } = await runWarm(gateway.home, flags.split(" "));
   if (code !== 0) throw new Error(`${flags}: ${stderr}`);
   return stdout.trim();
 }

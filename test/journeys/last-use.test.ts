@@ -5,11 +5,11 @@ import { openSetting, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 
 /** What `user list` says of a user. */
 async function listed(home: string, name: string): Promise<Record<string, unknown>> {
-  const { stdout } = await runCommand(home, ["user", "list", "--json"]);
+  const { stdout } = await runWarm(home, ["user", "list", "--json"]);
   const users: Record<string, unknown>[] = JSON.parse(stdout);
   return users.find(({ username }) => username === name) ?? {};
 }
@@ -50,7 +50,7 @@ for (const workers of [1, 2]) {
       { last_login: login, last_use: use },
       "a restart forgets nothing",
     );
-    const { stdout } = await runCommand(home, ["user", "list"]);
+    const { stdout } = await runWarm(home, ["user", "list"]);
     t.match(stdout, /USERNAME +EMAIL +STATE +LAST LOGIN +LAST USE +ATTRIBUTES +ACCESS/);
   });
 }

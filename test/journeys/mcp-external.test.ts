@@ -7,7 +7,7 @@ import { grant, user } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
@@ -47,7 +47,7 @@ async function open(
 
 /** Runs a command that must succeed. */
 async function run({ home }: TestGateway, words: string): Promise<string> {
-  const { code, stdout, stderr } = await runCommand(home, words.split(" "));
+  const { code, stdout, stderr } = await runWarm(home, words.split(" "));
   if (code !== 0) throw new Error(stderr);
   return stdout;
 }
@@ -218,7 +218,7 @@ t.test("external users without a record are disabled, given attributes and liste
   t.match(users.at(-1), { username: "staff:carl", attributes: { tenant: "acme" } });
   for (const name of ["stuff:bob", "bob"]) {
     t.equal((await patch(name, true)).body.code, "user_not_found", `${name} is nobody's user`);
-    const { code, stderr } = await runCommand(gateway.home, ["user", "disable", name]);
+    const { code, stderr } = await runWarm(gateway.home, ["user", "disable", name]);
     t.match({ code, stderr }, { code: 1, stderr: `User not found: ${name}` });
   }
 
@@ -227,10 +227,10 @@ t.test("external users without a record are disabled, given attributes and liste
   t.match(password, { status: 400, body: { code: "external_user" } });
   const reason = "Users of an identity provider have no password here";
   for (const words of ["password staff:bob", "password staff:nobody"]) {
-    const { code, stderr } = await runCommand(gateway.home, ["user", ...words.split(" ")]);
+    const { code, stderr } = await runWarm(gateway.home, ["user", ...words.split(" ")]);
     t.match({ code, stderr }, { code: 1, stderr: reason }, "nothing is asked for");
   }
-  const added = await runCommand(gateway.home, ["user", "add", "staff:eve"]);
+  const added = await runWarm(gateway.home, ["user", "add", "staff:eve"]);
   t.match(added, { code: 1, stderr: "add it with --no-password" });
 });
 
@@ -248,7 +248,7 @@ t.test("token revoke takes every id of an external token that the audit shows", 
   }
   const other = await issuer.sign(resource, { claims: { jti: "another" } });
   t.equal(refusalOf(await send(gateway, list, other)), undefined);
-  const { code, stderr } = await runCommand(gateway.home, ["token", "revoke", other]);
+  const { code, stderr } = await runWarm(gateway.home, ["token", "revoke", other]);
   t.match({ code, stderr }, { code: 2, stderr: "that is a whole token" });
 });
 

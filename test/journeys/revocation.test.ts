@@ -3,8 +3,8 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { openSetting } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
-import { runCommand } from "../kit/process.ts";
 import { insert, queryHeaders } from "../kit/queries.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { KeptConnection } from "./kept-connection.ts";
 import { type Loss, type Way, ways } from "./losses.ts";
@@ -64,7 +64,7 @@ t.test("a user removed and made again has none of its earlier tokens", async (t)
   const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
   const root = await tokenOf(gateway, "root");
   const run = async (flags: string) => {
-    const { code, stdout, stderr } = await runCommand(gateway.home, flags.split(" "));
+    const { code, stdout, stderr } = await runWarm(gateway.home, flags.split(" "));
     if (code !== 0) throw new Error(`${flags}: ${stderr}`);
     return stdout.trim();
   };

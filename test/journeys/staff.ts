@@ -10,8 +10,8 @@ import { openSetting, type Setting } from "../gateway/kit.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type RunOptions, type TestGateway, temporaryHome } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
 import { insert, queryHeaders } from "../kit/queries.ts";
+import { runWarm } from "../kit/warm-command.ts";
 
 const costs = { memory: 64, time: 1, parallelism: 1 };
 
@@ -96,7 +96,7 @@ export async function openBriefly<Opened>(
 ): Promise<{ opened: Opened; exp: number }> {
   for (let seconds = 6; ; seconds *= 2) {
     const flags = ["token", "issue", "bob", "--expires", `${seconds}s`];
-    const token = (await runCommand(gateway.home, flags)).stdout.trim();
+    const token = (await runWarm(gateway.home, flags)).stdout.trim();
     const { exp } = JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString());
     try {
       return { opened: await open(token), exp };
