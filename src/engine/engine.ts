@@ -5,6 +5,7 @@ import { connect } from "node:net";
 import { dirname, resolve } from "node:path";
 import type { Logger } from "pino";
 import type { PostgresDatabases } from "./postgres/dialect.ts";
+import type { RemoteOptions } from "./remote/store.ts";
 import { createEngineServer } from "./server.ts";
 import type { Store } from "./store.ts";
 
@@ -46,7 +47,13 @@ export async function listen(server: Server, endpoint: Endpoint): Promise<string
     const port = typeof address === "object" && address !== null ? address.port : endpoint.port;
     return `http://${endpoint.host}:${port}`;
   }
-  requireDirectoryOf(endpoint.path);
+  const directory = dirname(endpoint.path);
+  // Without this check, the system's error for a missing directory looks like a denied permission.
+  if (!existsSync(directory)) {
+    throw new Error(
+      `There is no directory ${directory} for the socket: make it with mkdir -m 700.`,
+    );
+  }
   await removeStaleSocket(endpoint.path);
   listenOwnerOnly(server, endpoint.path);
   await once(server, "listening");
@@ -83,15 +90,6 @@ function keepListening(server: Server, endpoint: Endpoint, log: Logger): () => v
   return () => clearInterval(timer);
 }
 
-/**
- * Without this check, the system's error for a missing directory looks like a denied permission.
- */
-function requireDirectoryOf(path: string): void {
-  const directory = dirname(path);
-  if (existsSync(directory)) return;
-  throw new Error(`There is no directory ${directory} for the socket: make it with mkdir -m 700.`);
-}
-
 /** The socket is bound before `listen` returns, so the narrow umask affects nothing else. */
 function listenOwnerOnly(server: Server, path: string): void {
   const umask = process.umask(0o177);
@@ -123,9 +121,6 @@ async function answers(path: string): Promise<boolean> {
     socket.destroy();
   }
 }
-
-const DEFAULT_QUERY_TIME_LIMIT_MS = 30_000;
-const DEFAULT_POOL_SIZE = 16;
 
 export interface EngineOptions {
   /** `sqlite:DIRECTORY`, `postgres://user@host:port/database` or `mysql://user@host:port/`. */
@@ -159,18 +154,17 @@ export interface Engine {
 export async function startEngine(options: EngineOptions): Promise<Engine> {
   const endpoint = parseEndpoint(options.listen);
   if (options.authorization === "") throw new Error("The engine's authorization is empty.");
-  const timeLimit = options.queryTimeLimit ?? DEFAULT_QUERY_TIME_LIMIT_MS;
-  const { url, log, databases = "schemas", poolSize = DEFAULT_POOL_SIZE } = options;
-  const store = await openStore(url, { timeLimit, log, databases, poolSize });
+  const { url, log, databases = "schemas", queryTimeLimit = 30_000, poolSize = 16 } = options;
+  const store = await openStore(url, { timeLimit: queryTimeLimit, log, databases, poolSize });
   const { server, drain } = createEngineServer({
     store,
-    log: options.log,
+    log,
     loopbackHostOnly: endpoint.kind === "port",
     authorization: options.authorization,
   });
   try {
     const address = await listen(server, endpoint);
-    options.log.info({ address }, "engine listening");
+    log.info({ address }, "engine listening");
     const stopLooking = keepListening(server, endpoint, log);
     return {
       address,
@@ -186,27 +180,26 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   }
 }
 
-export interface StoreOptions {
-  readonly timeLimit: number;
-  readonly log: Logger;
-  readonly poolSize: number;
-  /** What the databases of queries are on PostgreSQL; other databases leave no choice. */
-  readonly databases: PostgresDatabases;
-}
-
 /**
  * Opens the database of a URL: `sqlite:DIRECTORY`, `postgres://host/database` or `mysql://host/`.
  *
  * @throws Error that says what is wrong with the URL, the directory or the server, and
  * DirectoryInUseError
  */
-async function openStore(url: string, options: StoreOptions): Promise<Store> {
+async function openStore(
+  url: string,
+  options: RemoteOptions & { readonly databases: PostgresDatabases },
+): Promise<Store> {
   const scheme = url.slice(0, url.indexOf(":") + 1);
   // Drivers are loaded on demand, since the others would only delay the start.
   switch (scheme) {
     case "sqlite:": {
+      const directory = url.replace(/^sqlite:(\/\/(?=\/))?/, "");
+      if (directory === "") {
+        throw new Error("The engine's URL names no directory: sqlite:DIRECTORY.");
+      }
       const { openSqliteStore } = await import("./sqlite/store.ts");
-      return openSqliteStore(sqliteDirectory(url), options.timeLimit, options.log);
+      return openSqliteStore(directory, options.timeLimit, options.log);
     }
     case "postgres:":
     case "postgresql:": {
@@ -223,10 +216,4 @@ async function openStore(url: string, options: StoreOptions): Promise<Store> {
         `The engine cannot open a database of the kind "${scheme || url}": it speaks sqlite (sqlite:DIRECTORY), PostgreSQL (postgres://user@host:port/database) and MySQL (mysql://user@host:port/).`,
       );
   }
-}
-
-function sqliteDirectory(url: string): string {
-  const directory = url.replace(/^sqlite:(\/\/(?=\/))?/, "");
-  if (directory === "") throw new Error("The engine's URL names no directory: sqlite:DIRECTORY.");
-  return directory;
 }

@@ -31,6 +31,8 @@ function requireLoopbackHost(request: IncomingMessage): void {
 
 /** Refuses a request without the shared secret in its `Authorization` header. */
 function requireAuthorization(request: IncomingMessage, authorization: string): void {
+  // The comparison needs equal lengths.
+  const digest = (text: string) => createHash("sha256").update(text).digest();
   if (timingSafeEqual(digest(request.headers.authorization ?? ""), digest(authorization))) return;
   throw new EngineRefusal("unauthorized", "The Authorization header is not the engine's");
 }
@@ -48,11 +50,6 @@ function requireJson(request: IncomingMessage): void {
     "unsupported_media_type",
     "A query is sent as application/json without a content encoding",
   );
-}
-
-/** Hashes a secret of any length, since the comparison needs equal lengths. */
-function digest(text: string): Buffer {
-  return createHash("sha256").update(text).digest();
 }
 
 export const BODY_LIMIT = 64 * 1024 * 1024;
@@ -152,13 +149,11 @@ interface ServerOptions {
   readonly authorization: string | undefined;
 }
 
-interface EngineServer {
+/** `drain` refuses new requests, waits for those in flight, then closes every connection. */
+export function createEngineServer(options: ServerOptions): {
   readonly server: Server;
-  /** Refuses new requests, waits for those in flight, then closes every connection. */
   drain(): Promise<void>;
-}
-
-export function createEngineServer(options: ServerOptions): EngineServer {
+} {
   let underWay = 0;
   let closing = false;
   let onIdle: (() => void) | undefined;
@@ -182,7 +177,12 @@ export function createEngineServer(options: ServerOptions): EngineServer {
         if (!response.writableFinished) client.abort();
         end();
       });
-      void handle(request, response, options, client).then(end);
+      answer(request, response, options, client)
+        .catch((error: unknown) => {
+          const isPlain = request.headers[narrowedHeader] !== undefined;
+          answerError(response, error, options.log, isPlain);
+        })
+        .then(end);
     },
   );
 
@@ -197,28 +197,15 @@ export function createEngineServer(options: ServerOptions): EngineServer {
   return { server, drain };
 }
 
-/** Answers one request, or abandons it when the client is gone; never rejects. */
-async function handle(
-  request: IncomingMessage,
-  response: ServerResponse,
-  options: ServerOptions,
-  client: AbortController,
-): Promise<void> {
-  try {
-    if (options.loopbackHostOnly) requireLoopbackHost(request);
-    if (options.authorization !== undefined) requireAuthorization(request, options.authorization);
-    await answer(request, response, options.store, client);
-  } catch (error) {
-    answerError(response, error, options.log, request.headers[narrowedHeader] !== undefined);
-  }
-}
-
+/** Answers one request, or rejects; abandons it when the client is gone. */
 async function answer(
   request: IncomingMessage,
   response: ServerResponse,
-  store: Store,
+  { store, loopbackHostOnly, authorization }: ServerOptions,
   client: AbortController,
 ): Promise<void> {
+  if (loopbackHostOnly) requireLoopbackHost(request);
+  if (authorization !== undefined) requireAuthorization(request, authorization);
   const path = route(request, response);
   if (path === "/healthz") {
     response.setHeader("Server", engineName);
@@ -306,27 +293,21 @@ function answerError(response: ServerResponse, error: unknown, log: Logger, isPl
     response.destroy();
     return;
   }
-  const { status, code, message, members } = describe(error, log, isPlain);
-  if (callerLimits.has(code)) response.setHeader(deniedHeader, code);
-  if (code === "body_too_large") response.setHeader("Connection", "close");
-  sendJson(response, status, { status: "error", message, code, ...members });
-}
-
-function describe(
-  error: unknown,
-  log: Logger,
-  isPlain: boolean,
-): { status: number; code: string; message: string; members?: EngineRefusal["members"] } {
+  const refused = (status: number, code: string, message: string, members = {}): void => {
+    if (callerLimits.has(code)) response.setHeader(deniedHeader, code);
+    if (code === "body_too_large") response.setHeader("Connection", "close");
+    sendJson(response, status, { status: "error", message, code, ...members });
+  };
   if (error instanceof EngineRefusal) {
-    if (error.code === "storage_failed") log.error({ code: error.code }, error.message);
     const { status, code, message, plain, members } = error;
-    return { status, code, message: isPlain ? plain : message, members };
+    if (code === "storage_failed") log.error({ code }, message);
+    refused(status, code, isPlain ? plain : message, members);
+  } else if (error instanceof QueryRefused) {
+    refused(400, error.code, error.message);
+  } else {
+    log.error({ err: error }, "a query failed");
+    refused(500, "internal_error", "The engine failed on this query");
   }
-  if (error instanceof QueryRefused) {
-    return { status: 400, code: error.code, message: error.message };
-  }
-  log.error({ err: error }, "a query failed");
-  return { status: 500, code: "internal_error", message: "The engine failed on this query" };
 }
 
 function sendJson(response: ServerResponse, status: number, body: object): void {

@@ -172,35 +172,8 @@ export function conflictSql(conflict: Conflict | undefined): Fragment {
   return sql` on conflict (${namesSql(key)}) do update set ${sql.join(sets)}`;
 }
 
-/** A column described for authors of queries; facts that do not apply are omitted. */
-interface ColumnDescription {
-  readonly name: string;
-  /** As declared, or in the server's words. */
-  readonly type: string;
-  readonly primary_key: boolean;
-  readonly nullable: boolean;
-  /** True if no two rows hold the same value, except null. */
-  readonly unique?: true;
-  /** True if an omitted value becomes the next number. */
-  readonly serial?: true;
-  /** The value of an omitted column, in the database's words. */
-  readonly default?: string;
-  /** The referenced `table.column` in the same database. */
-  readonly references?: string;
-  readonly comment?: string;
-}
-
-export interface TableDescription {
-  readonly columns: readonly ColumnDescription[];
-  /** Unique combinations of columns, primary key first. */
-  readonly keys: readonly (readonly string[])[];
-  /** Estimated number of rows; absent if the database has no estimate. */
-  readonly rows?: number;
-  readonly comment?: string;
-}
-
 /** Catalog data of a column; empty or null where unknown. */
-export interface ColumnFacts {
+interface ColumnFacts {
   readonly name: string;
   readonly type: string;
   readonly isKey: boolean;
@@ -213,23 +186,19 @@ export interface ColumnFacts {
 
 /** Catalog data of a table; empty or null where unknown. */
 interface TableFacts {
+  /** An estimate. */
   readonly rows?: number | null | undefined;
   readonly comment?: string | null | undefined;
 }
 
-function said<Name extends string>(
-  name: Name,
-  text: string | null | undefined,
-): Partial<Record<Name, string>>;
-function said(name: string, text: string | null | undefined): Record<string, string> {
-  return text == null || text === "" ? {} : { [name]: text };
-}
+export type TableDescription = ReturnType<typeof describe>;
 
+/** Describes a table for authors of queries; facts that do not apply are omitted. */
 export function describe(
   columns: readonly ColumnFacts[],
   keys: readonly UniqueKey[],
   { rows, comment }: TableFacts,
-): TableDescription {
+) {
   const known = keys.map((key) => key.columns).filter((names) => names.length > 0);
   const isAlone = (name: string) => known.some((names) => names.length === 1 && names[0] === name);
   return {
@@ -238,14 +207,14 @@ export function describe(
       type,
       primary_key: isKey,
       nullable: isNullable,
-      ...(isAlone(name) && !isKey ? { unique: true } : {}),
-      ...(isSerial ? { serial: true } : {}),
-      ...said("default", isSerial ? null : facts.default),
-      ...said("references", facts.references),
-      ...said("comment", facts.comment),
+      ...(isAlone(name) && !isKey && { unique: true }),
+      ...(isSerial && { serial: true }),
+      ...(facts.default && !isSerial && { default: facts.default }),
+      ...(facts.references && { references: facts.references }),
+      ...(facts.comment && { comment: facts.comment }),
     })),
     keys: known,
-    ...(rows == null || rows < 0 ? {} : { rows }),
-    ...said("comment", comment),
+    ...(rows != null && rows >= 0 && { rows }),
+    ...(comment && { comment }),
   };
 }

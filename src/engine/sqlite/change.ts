@@ -1,6 +1,6 @@
-import type { SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
+import type { SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import type { CellValue, Operation, Row } from "../../query/operation-types.ts";
+import type { Operation, Row } from "../../query/operation-types.ts";
 import type { BrokenKey } from "../sql/answers.ts";
 import { whereSql } from "../sql/conditions.ts";
 import { type Fragment, rows as rowsOf, type Steps } from "../sql/fragment.ts";
@@ -16,7 +16,7 @@ import {
 } from "../sql/target.ts";
 import { storedValue } from "../sql/values.ts";
 import { prepare, type ResultRow, rows, type SqlitePlace } from "./statements.ts";
-import { keysSql, readTable, type SqliteColumn, type SqliteTable } from "./tables.ts";
+import { keysSql, readTable, type SqliteTable } from "./tables.ts";
 
 export function targetOf(place: SqlitePlace, name: string): Target<SQLOutputValue> {
   const { schema } = place;
@@ -77,22 +77,10 @@ function rankOf(value: SQLOutputValue): number {
   return typeof value === "string" ? 2 : 3;
 }
 
-/** One prepared statement serves all rows that name the same columns in the same order. */
-interface RowInsert {
-  readonly columns: readonly SqliteColumn[];
-  readonly statement: StatementSync;
-  readonly rest: readonly SQLInputValue[];
-}
-
-interface Destination {
-  readonly place: SqlitePlace;
-  readonly table: SqliteTable;
-  readonly tail: Fragment;
-}
-
 /**
  * Inserts rows one by one, which avoids SQLite's limit on parameters. A column that a row omits
- * gets its default or null.
+ * gets its default or null. One prepared statement serves all rows that name the same columns in
+ * the same order.
  */
 function insertRows(
   place: SqlitePlace,
@@ -101,8 +89,8 @@ function insertRows(
   { conflict, returning }: Insertion<SQLOutputValue>,
 ): Changed {
   const answered = returning === undefined ? sql`` : sql` returning ${namesSql(returning)}`;
-  const destination = { place, table, tail: sql`${conflictSql(conflict)}${answered}` };
-  const prepared = new Map<string, RowInsert>();
+  const tail = sql`${conflictSql(conflict)}${answered}`;
+  const prepared = new Map<string, ReturnType<typeof prepareRow>>();
   const found: ResultRow[] = [];
   let affected = 0;
   for (const [index, row] of values.entries()) {
@@ -111,11 +99,13 @@ function insertRows(
     inRow(
       () => index,
       () => {
-        const rowInsert = prepared.get(shape) ?? prepareRow(destination, keys);
-        prepared.set(shape, rowInsert);
-        const bound = [...boundValues(rowInsert.columns, Object.values(row)), ...rowInsert.rest];
-        if (returning === undefined) affected += Number(rowInsert.statement.run(...bound).changes);
-        else found.push(...rowInsert.statement.iterate(...bound));
+        const { columns, statement, rest } =
+          prepared.get(shape) ?? prepareRow(place, table, keys, tail);
+        prepared.set(shape, { columns, statement, rest });
+        const given = Object.values(row);
+        const cells = columns.map((column, at) => storedValue(column, given[at] ?? null));
+        if (returning === undefined) affected += Number(statement.run(...cells, ...rest).changes);
+        else found.push(...statement.iterate(...cells, ...rest));
       },
     );
   }
@@ -123,24 +113,23 @@ function insertRows(
   return { affected: found.length, data: encodeRows({ table }, returning, found) };
 }
 
-function prepareRow({ place, table, tail }: Destination, keys: readonly string[]): RowInsert {
+/** `rest` are the values that follow those of the row. */
+function prepareRow(
+  { session, schema }: SqlitePlace,
+  table: SqliteTable,
+  keys: readonly string[],
+  tail: Fragment,
+) {
   const columns = keys.map((key) => resolveColumn([table], key).column);
   requireDistinct(columns);
-  const target = sql.id(place.schema, table.name);
+  const target = sql.id(schema, table.name);
   const values = sql.join(columns.map(() => null));
   const fragment =
     columns.length === 0
       ? sql`insert into ${target} default values${tail}`
       : sql`insert into ${target} (${namesSql(columns)}) values (${values})${tail}`;
-  const { statement, values: bound } = prepare(place.session.connection, fragment);
+  const { statement, values: bound } = prepare(session.connection, fragment);
   return { columns, statement, rest: bound.slice(columns.length) };
-}
-
-function boundValues(
-  columns: readonly SqliteColumn[],
-  values: readonly CellValue[],
-): SQLInputValue[] {
-  return columns.map((column, index) => storedValue(column, values[index] ?? null));
 }
 
 /** A foreign key of one column: `table.column` refers to `other.key`. */

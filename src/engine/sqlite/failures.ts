@@ -1,19 +1,6 @@
-import { EngineRefusal } from "../refusal.ts";
+import { EngineRefusal, type RefusalCode } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
 import { violations } from "../sql/answers.ts";
-
-/** SQLite's primary result codes (https://sqlite.org/rescode.html). */
-const resultCodes = {
-  error: 1,
-  busy: 5,
-  locked: 6,
-  readOnly: 8,
-  inputOutput: 10,
-  full: 13,
-  cannotOpen: 14,
-  tooBig: 18,
-  constraint: 19,
-};
 
 const limitMessage = /too (many|large|complex|big|much)/i;
 
@@ -21,28 +8,28 @@ const limitMessage = /too (many|large|complex|big|much)/i;
 export function refusalOf(error: unknown): EngineRefusal | undefined {
   if (error instanceof EngineRefusal) return error;
   if (!(error instanceof Error)) return undefined;
-  if (isStorageError(error)) return storageFailed(error);
+  const storage = "The database cannot be written: its disk is full or fails";
+  const limits = `The database refuses it: ${error.message}`;
+  const refusal = (code: RefusalCode, message: string) =>
+    new EngineRefusal(code, message, { cause: error });
+  if (isStorageError(error)) return refusal("storage_failed", storage);
   if (!("errcode" in error)) return undefined;
-  // The low byte is the primary code. The rest distinguishes its variants.
+  // The low byte is the primary code (https://sqlite.org/rescode.html).
   switch (Number(error.errcode) & 0xff) {
-    case resultCodes.constraint:
-      return new EngineRefusal("constraint_violation", violationOf(error.message), {
-        cause: error,
-      });
-    case resultCodes.busy:
-    case resultCodes.locked:
-      return new EngineRefusal("busy", "The database is in use by another process", {
-        cause: error,
-      });
-    case resultCodes.readOnly:
-    case resultCodes.inputOutput:
-    case resultCodes.full:
-    case resultCodes.cannotOpen:
-      return storageFailed(error);
-    case resultCodes.tooBig:
-      return tooComplex(error);
-    case resultCodes.error:
-      return limitMessage.test(error.message) ? tooComplex(error) : undefined;
+    case 1: // SQLITE_ERROR
+      return limitMessage.test(error.message) ? refusal("query_too_complex", limits) : undefined;
+    case 5: // SQLITE_BUSY
+    case 6: // SQLITE_LOCKED
+      return refusal("busy", "The database is in use by another process");
+    case 8: // SQLITE_READONLY
+    case 10: // SQLITE_IOERR
+    case 13: // SQLITE_FULL
+    case 14: // SQLITE_CANTOPEN
+      return refusal("storage_failed", storage);
+    case 18: // SQLITE_TOOBIG
+      return refusal("query_too_complex", limits);
+    case 19: // SQLITE_CONSTRAINT
+      return refusal("constraint_violation", violationOf(error.message));
     default:
       return undefined;
   }
@@ -77,20 +64,4 @@ function violationOf(words: string): string {
     default:
       return words;
   }
-}
-
-function storageFailed(cause: Error): EngineRefusal {
-  return new EngineRefusal(
-    "storage_failed",
-    "The database cannot be written: its disk is full or fails",
-    {
-      cause,
-    },
-  );
-}
-
-function tooComplex(cause: Error): EngineRefusal {
-  return new EngineRefusal("query_too_complex", `The database refuses it: ${cause.message}`, {
-    cause,
-  });
 }
