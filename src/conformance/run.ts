@@ -97,32 +97,28 @@ function differs(expected: Json, got: Json | undefined, path: string): string | 
   if (got === undefined) return `${path} is missing`;
   if (Array.isArray(expected) && Array.isArray(got)) {
     if (got.length !== expected.length) return lengths(expected, got, path);
-    return first(
-      expected.map((value, index) => () => differs(value, got[index], `${path}[${index}]`)),
-    );
+    for (const [index, value] of expected.entries()) {
+      const found = differs(value, got[index], `${path}[${index}]`);
+      if (found !== undefined) return found;
+    }
+    return undefined;
   }
   if (isObject(expected) && isObject(got)) {
     const [names, others] = [Object.keys(expected), Object.keys(got)];
     if (names.join("\0") !== others.join("\0")) {
       return `${path} has the keys ${others.join(", ")}, not ${names.join(", ")}`;
     }
-    return first(
-      names.map((name) => () => differs(expected[name] ?? null, got[name], `${path}.${name}`)),
-    );
+    for (const [name, value] of Object.entries(expected)) {
+      const found = differs(value, got[name], `${path}.${name}`);
+      if (found !== undefined) return found;
+    }
+    return undefined;
   }
   const isSame =
     expected instanceof JsonNumber && got instanceof JsonNumber
       ? isSameNumber(expected, got)
       : expected === got;
   return isSame ? undefined : `${path} is ${writeJson(got)}, not ${writeJson(expected)}`;
-}
-
-function first(comparisons: readonly (() => string | undefined)[]): string | undefined {
-  for (const compare of comparisons) {
-    const found = compare();
-    if (found !== undefined) return found;
-  }
-  return undefined;
 }
 
 /** Sends the cases to a database section by section, each with its own databases. */

@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import { counted } from "../suggestion.ts";
 import type { bytewiseShape, limitShape } from "./limits-header.ts";
-import { EngineRefusal } from "./refusal.ts";
+import { EngineRefusal, type RefusalCode } from "./refusal.ts";
 
 /** The header with the gateway's limits for a query. */
 export const limitsHeader = "x-gatehouse-limits";
@@ -57,14 +57,19 @@ export class LimitCounter {
       if (limit.elements?.includes(element) === false) continue;
       tally.changes += changes;
       tally.rows += rows;
-      if (tally.changes > (limit.changes ?? Number.POSITIVE_INFINITY)) {
-        const problem = `More than ${counted(limit.changes ?? 0, "row")} would be changed, which is the most here`;
-        throw new EngineRefusal("too_many_changes", `${problem}; nothing was changed`);
-      }
-      if (tally.rows > (limit.rows ?? Number.POSITIVE_INFINITY)) {
-        const problem = `More than ${counted(limit.rows ?? 0, "row")} would be answered, which is the most here`;
-        throw new EngineRefusal("too_many_rows", `${problem}; nothing was changed`);
-      }
+      requireAtMost(tally.changes, limit.changes, "too_many_changes", "changed");
+      requireAtMost(tally.rows, limit.rows, "too_many_rows", "answered");
     }
   }
+}
+
+function requireAtMost(
+  count: number,
+  most: number | undefined,
+  code: RefusalCode,
+  done: string,
+): void {
+  if (most === undefined || count <= most) return;
+  const problem = `More than ${counted(most, "row")} would be ${done}, which is the most here`;
+  throw new EngineRefusal(code, `${problem}; nothing was changed`);
 }

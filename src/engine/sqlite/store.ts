@@ -332,14 +332,18 @@ class SqliteStore implements Store {
     const [name = ""] = names;
     const work = (): Promise<Answer> => this.#inWorker({ kind: "query", body, limits }, signal);
     if (!query.batch && isReadOnly(query)) return this.#locks.shared(name, work);
-    switch (query.accesses[0]?.operation) {
-      case "CreateDatabase":
-        return this.#locks.exclusive(names, async () => refusing(() => this.#create(name, signal)));
-      case "DropDatabase":
-        return this.#locks.exclusive(names, async () => refusing(() => this.#drop(name, signal)));
-      default:
-        return this.#locks.exclusive(names, work);
+    const operation = query.accesses[0]?.operation;
+    if (operation !== "CreateDatabase" && operation !== "DropDatabase") {
+      return this.#locks.exclusive(names, work);
     }
+    return this.#locks.exclusive(names, async () => {
+      signal.throwIfAborted();
+      refusing(() =>
+        operation === "CreateDatabase" ? this.#files.create(name) : this.#drop(name),
+      );
+      const done = operation === "CreateDatabase" ? "created" : "dropped";
+      return jsonAnswer({ status: "success", message: `Database ${name} ${done}` });
+    });
   }
 
   /**
@@ -417,18 +421,10 @@ class SqliteStore implements Store {
     await this.#unlock();
   }
 
-  #create(name: string, signal: AbortSignal): Answer {
-    signal.throwIfAborted();
-    this.#files.create(name);
-    return jsonAnswer({ status: "success", message: `Database ${name} created` });
-  }
-
-  #drop(name: string, signal: AbortSignal): Answer {
-    signal.throwIfAborted();
+  #drop(name: string): void {
     this.#files.requireDroppable(name);
     this.#pool.forget(name);
     this.#files.remove(name);
-    return jsonAnswer({ status: "success", message: `Database ${name} dropped` });
   }
 
   /**
