@@ -15,7 +15,7 @@ import { configuredCosts, costsOnFile } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { ensureSigner } from "../identity/key-store.ts";
 import { hashPassword, openPasswordRule, verifyPassword } from "../identity/password.ts";
-import { readRevocations } from "../identity/revocation-file.ts";
+import { readRevocations } from "../identity/revocations.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { copyStateIn } from "../oauth/server/state-store.ts";
 import { Refusal } from "../refusal.ts";
@@ -29,11 +29,11 @@ import {
   connectStore,
   openStore,
   operateStore,
+  readStatus,
   type StoreOperator,
   withStore,
 } from "../store/open.ts";
 import { makeSecretLine, StoreKeyError } from "../store/secrets.ts";
-import { readStatus } from "../store/status.ts";
 import { renderAccess, replacementBy } from "../store/transfer.ts";
 import { counted } from "../suggestion.ts";
 import { loadFor } from "./load.ts";

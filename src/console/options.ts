@@ -18,7 +18,7 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 import type { Log } from "../observe/log.ts";
 import type { Access } from "../query/query.ts";
-import type { StoreStatus } from "../store/status.ts";
+import type { StoreStatus } from "../store/open.ts";
 import type { LoadedVersion } from "./access-history.ts";
 import type { HeldSessions } from "./sessions.ts";
 

@@ -4,7 +4,7 @@ import type { Subject } from "../access/roles.ts";
 import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
-import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/request-trace.ts";
+import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/tracing.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
 import type { EngineReport } from "../upstream/headers.ts";
 import type { Peer } from "./origins.ts";

@@ -98,7 +98,7 @@ interface ShownGateway {
 async function storeStateOf({ store, replica }: StoreReplica): Promise<StoreState> {
   const { name: own, isReached, lag } = replica;
   // Loaded on demand, because a gateway without a store does not need it.
-  const { readStatus } = await import("../store/status.ts");
+  const { readStatus } = await import("../store/open.ts");
   try {
     return { own, isReached, lag, status: await readStatus(store.database) };
   } catch (error) {

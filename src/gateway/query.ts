@@ -25,7 +25,7 @@ import {
   MOST_PENDING,
   mayApprove,
 } from "../approvals/approval.ts";
-import type { UpwardTrace } from "../observe/request-trace.ts";
+import type { UpwardTrace } from "../observe/tracing.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";

@@ -5,9 +5,8 @@ import type { EntryPoint } from "../access/grant.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { http } from "../node-http.ts";
-import type { RequestTrace } from "../observe/request-trace.ts";
 import { traceIdOf } from "../observe/trace-parent.ts";
-import type { Tracing } from "../observe/tracing.ts";
+import type { RequestTrace, Tracing } from "../observe/tracing.ts";
 import { Refusal } from "../refusal.ts";
 import { reject } from "./answer.ts";
 import {

@@ -1,12 +1,13 @@
 import { setTimeout as delay } from "node:timers/promises";
+import * as z from "zod";
 import type { AccessRules, Author } from "../access/access-rules.ts";
 import { epochSeconds } from "../clock.ts";
 import { storeName } from "../config/addresses.ts";
 import type { Configuration } from "../config/schema.ts";
 import { systemUser } from "../files/guarded.ts";
 import type { KeyStore } from "../identity/key-store.ts";
-import { endOf } from "../identity/revocation-file.ts";
 import {
+  endOf,
   type LiveRevocations,
   type Revocation,
   type RevocationStore,
@@ -20,6 +21,7 @@ import { openAccessStore, type StoreAccess } from "./access-store.ts";
 import { stateInStore } from "./authorization-state.ts";
 import { type Database, openDatabase, type Query, type Row } from "./database.ts";
 import { keysInStore } from "./key-table.ts";
+import { FORM, readHead } from "./log.ts";
 import { MIGRATIONS, readMigrations } from "./migrations.ts";
 import { CLOCK_TOLERANCE_MS, Replica } from "./replica.ts";
 import { keyOf, readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
@@ -317,5 +319,33 @@ export async function operateStore(
     revocations: revocationsInStore(shared),
     authorization: authorizationOf(shared, store),
     keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
+  };
+}
+
+const leaseShape = z.object({
+  name: z.string(),
+  since: z.coerce.date(),
+  applied: z.int(),
+  form: z.int(),
+  /** Seconds; negative after expiry. */
+  rest: z.number(),
+});
+
+/** Leases that expired long ago belong to replicas that no longer exist. */
+const leasesSql = `select name, since, applied, form,
+    extract(epoch from expires - clock_timestamp())::float8 as rest
+  from gatehouse.leases where expires > clock_timestamp() - interval '1 hour' order by name`;
+
+export type StoreStatus = Awaited<ReturnType<typeof readStatus>>;
+
+/** @throws Refusal `store_unreachable` */
+export async function readStatus(database: Database) {
+  const { version, accessVersion, form } = await readHead(database.query);
+  const leases = await database.query(leasesSql);
+  return {
+    ...{ version, accessVersion },
+    ...{ form, readableForm: FORM },
+    ...{ migrations: await readMigrations(database.query), knownMigrations: MIGRATIONS },
+    replicas: leases.map((lease) => leaseShape.parse(lease)),
   };
 }

@@ -3,11 +3,17 @@ import { type AccessDiff, diffSteps } from "../access/diff.ts";
 import { indexOf, replaceRecords } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
-import { lineShape } from "../identity/revocation-file.ts";
-import { indexSteps, type RevocationIndex } from "../identity/revocations.ts";
+import { indexSteps, lineShape, type RevocationIndex } from "../identity/revocations.ts";
 import type { Database } from "./database.ts";
-import { FORM, type Head, type LogEntry, readHead } from "./log.ts";
-import { parseBoundaries, parseRecords, StoreContentError } from "./records.ts";
+import {
+  FORM,
+  type Head,
+  type LogEntry,
+  parseBoundaries,
+  parseRecords,
+  readHead,
+  StoreContentError,
+} from "./log.ts";
 
 interface AccessChanged {
   readonly previous: Snapshot;

@@ -8,8 +8,7 @@ import {
 } from "../access/records.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { renderName, renderValue } from "../toml/toml.ts";
-import { writeExact } from "./log.ts";
-import { writtenRecords } from "./records.ts";
+import { writeExact, writtenRecords } from "./log.ts";
 
 /** The first line of an export: this text, followed by the version. */
 const versionMark = "# access version ";

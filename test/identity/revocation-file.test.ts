@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { openRevocations } from "../../src/identity/revocation-file.ts";
+import { openRevocations } from "../../src/identity/revocations.ts";
 import { temporaryDirectory } from "../access/kit.ts";
 
 const later = Math.floor(Date.now() / 1000) + 3600;

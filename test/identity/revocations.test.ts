@@ -10,7 +10,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { readRevocations } from "../../src/identity/revocation-file.ts";
+import { readRevocations } from "../../src/identity/revocations.ts";
 import { openSetting } from "../gateway/kit.ts";
 import { insertRefusal, openStaffed, soon, succeed, textOf, tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { parseExactly, requireOneReading } from "../../json/document.ts";
-import type { UpwardRequest } from "../../observe/request-trace.ts";
+import type { UpwardRequest } from "../../observe/tracing.ts";
 import { Refusal } from "../../refusal.ts";
 import type { BodyFilter, Reception } from "../../upstream/answer-stream.ts";
 import type { HeaderPolicy } from "../../upstream/headers.ts";
