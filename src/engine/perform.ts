@@ -51,7 +51,7 @@ const MOST_TOGETHER = 100;
 
 /**
  * Runs the elements of a Batch. Without limits to count, changes do not wait for the replies to
- * earlier ones: their statements are sent together.
+ * earlier ones.
  */
 async function performBatch<Leased extends Session>(
   dialect: Operations<Leased>,
@@ -61,20 +61,8 @@ async function performBatch<Leased extends Session>(
 ): Promise<void> {
   const { refusalOf, concernsStatement } = dialect.failures;
   const counter = new LimitCounter(limits);
-  const pipeline = limits.length === 0 ? session.pipeline : undefined;
   let answers: Promise<Iterable<string>>[] = [];
   let separator = "";
-  async function writeAnswers(isEnd: boolean): Promise<void> {
-    const [sent, ...settled] = await Promise.allSettled([pipeline?.send(isEnd), ...answers]);
-    for (const answer of settled) {
-      if (answer.status === "rejected") throw answer.reason;
-      spool.write(separator);
-      for (const text of answer.value) spool.write(text);
-      separator = ",";
-    }
-    if (sent.status === "rejected") throw sent.reason;
-    answers = [];
-  }
   async function performElement(operation: TableOperation, element: number) {
     try {
       return await perform(dialect, session, operation, spool, { counter, element });
@@ -82,26 +70,32 @@ async function performBatch<Leased extends Session>(
       throw concernsStatement(error) ? (refusalOf(error)?.inElement(element) ?? error) : error;
     }
   }
+  /** @throws the error of the first element that failed */
+  async function writeAnswers(): Promise<void> {
+    for (const answer of await Promise.allSettled(answers)) {
+      if (answer.status === "rejected") throw answer.reason;
+      spool.write(separator);
+      for (const text of answer.value) spool.write(text);
+      separator = ",";
+    }
+    answers = [];
+  }
   for (const [index, operation] of operations.entries()) {
     if (isReading(operation)) {
       // Its rows are written as they arrive.
-      await writeAnswers(false);
+      await writeAnswers();
       spool.write(separator);
       await performElement(operation, index);
       separator = ",";
       continue;
     }
-    const queued = pipeline?.queued();
+    const sent = limits.length === 0 ? session.lastSent?.() : undefined;
     const answer = performElement(operation, index);
     answers.push(answer);
-    const isDone = answer.then(
-      () => false,
-      () => false,
-    );
-    const isQueued = await Promise.race([isDone, queued ?? isDone]);
-    if (!isQueued || answers.length === MOST_TOGETHER) await writeAnswers(false);
+    await Promise.race([sent ?? answer, answer]).catch(writeAnswers);
+    if (answers.length === MOST_TOGETHER) await writeAnswers();
   }
-  await writeAnswers(true);
+  await writeAnswers();
 }
 
 /** @throws EngineRefusal `database_not_found` for a database that no query can name */

@@ -375,9 +375,9 @@ class StreamedAnswer implements RowStream {
     else this.#soon ??= setImmediate(() => this.#flush());
   }
 
-  writeBytes(bytes: Buffer, release?: () => void): void {
+  writeBytes(bytes: Buffer): void {
     this.#flush();
-    this.#send(bytes, release);
+    this.#send(bytes);
   }
 
   /** The head has been sent by then, so the count cannot be reported. */
@@ -405,15 +405,12 @@ class StreamedAnswer implements RowStream {
     if (text !== "") this.#send(Buffer.from(text));
   }
 
-  #send(bytes: Buffer, release: () => void = () => {}): void {
+  #send(bytes: Buffer): void {
     const response = this.#response;
-    if (response.destroyed) {
-      release();
-      return;
-    }
+    if (response.destroyed) return;
     if (!this.hasBegun) response.writeHead(200, { "Content-Type": mediaTypes[this.form] });
     this.#hasMoved = true;
-    const isTaken = response.write(bytes, release);
+    const isTaken = response.write(bytes);
     if (!isTaken && response.writableLength > MOST_BEHIND) this.#backlog ??= this.#untilTaken();
   }
 

@@ -10,8 +10,6 @@ export type RowForm = "json" | "ndjson" | "csv";
 export interface RowOutput {
   readonly form: RowForm;
   write(text: string): void;
-  /** Writes UTF-8 text. The bytes must not change until `release` is called. */
-  writeBytes(bytes: Buffer, release?: () => void): void;
   /** Called after the last row with the number of rows. */
   countRows(count: number): void;
   /** Set while the reader lags behind; resolves when it has caught up or is gone. */
@@ -20,6 +18,8 @@ export interface RowOutput {
 
 /** An output that sends rows while others are still being read. */
 export interface RowStream extends RowOutput {
+  /** Writes UTF-8 text. */
+  writeBytes(bytes: Buffer): void;
   /** True once something has been sent, which cannot be undone. */
   readonly hasBegun: boolean;
   /** Discards what was written; none of it has been sent. */
@@ -108,16 +108,6 @@ export class Spool implements RowOutput {
     if (this.#pending === "") return;
     const chunk = Buffer.from(this.#pending);
     this.#pending = "";
-    this.#add(chunk);
-  }
-
-  writeBytes(bytes: Buffer, release?: () => void): void {
-    this.flush();
-    this.#add(Buffer.from(bytes));
-    release?.();
-  }
-
-  #add(chunk: Buffer): void {
     this.#byteLength += chunk.length;
     this.#chunks.push(chunk);
     const limit = this.#onSpilled === undefined ? MEMORY_LIMIT : CHUNK_LENGTH - 1;

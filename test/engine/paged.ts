@@ -114,11 +114,10 @@ export async function fillPostgres(
     database,
   );
   await server.sql("vacuum analyze main.items", database);
-  const connection = await PostgresConnection.open(
-    parsePostgres(server.url(database)),
-    database,
-    new KnownTables(),
-  );
+  const connection = await PostgresConnection.open(parsePostgres(server.url(database)), database, {
+    tables: new KnownTables(),
+    timeLimit: 30_000,
+  });
   test.teardown(() => connection.end());
   const { session } = connection;
   return async (query, counter) => {

@@ -18,14 +18,25 @@ const CONNECT_TIMEOUT_MS = 5000;
 
 const END_TIMEOUT_MS = 1000;
 
+interface SessionOptions {
+  readonly tables: KnownTables<PostgresTable>;
+  /** In milliseconds per statement. */
+  readonly timeLimit: number;
+}
+
+/** The driver keeps values as text, so that no digit is lost. */
+function asText(value: string): string {
+  return value;
+}
+
 export class PostgresConnection implements Connection<PostgresSession> {
   readonly session: PostgresSession;
   readonly #address: ServerAddress;
   readonly #client: Client;
   #isBroken = false;
 
-  private constructor(address: ServerAddress, client: Client, tables: KnownTables<PostgresTable>) {
-    this.session = new PostgresSession(client, tables);
+  private constructor(address: ServerAddress, client: Client, session: PostgresSession) {
+    this.session = session;
     this.#address = address;
     this.#client = client;
     client.on("error", this.#onBreak);
@@ -36,7 +47,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
   static async open(
     address: ServerAddress,
     database: string,
-    tables: KnownTables<PostgresTable>,
+    { tables, timeLimit }: SessionOptions,
   ): Promise<PostgresConnection> {
     const { host, port, user, ssl, connectTimeout = CONNECT_TIMEOUT_MS } = address;
     const socket = new Socket();
@@ -52,13 +63,16 @@ export class PostgresConnection implements Connection<PostgresSession> {
       application_name: address.applicationName,
       fallback_application_name: "gatehouse",
       stream: () => socket,
+      pipeline: true,
+      types: { getTypeParser: () => asText },
     });
-    const connection = new PostgresConnection(address, client, tables);
+    const session = new PostgresSession(client, tables, timeLimit);
+    const connection = new PostgresConnection(address, client, session);
     let timer: NodeJS.Timeout | undefined;
     try {
       await client.connect();
       timer = setTimeout(() => socket.destroy(), connectTimeout);
-      await connection.session.prepareIfDirect();
+      await session.open();
       return connection;
     } catch (error) {
       // `pg` leaves the socket open when it did not get the password.
@@ -71,7 +85,8 @@ export class PostgresConnection implements Connection<PostgresSession> {
   }
 
   get isUsable(): boolean {
-    return !this.#isBroken;
+    const { stream } = this.#client.connection;
+    return !this.#isBroken && stream.writable && !this.session.isWornOut;
   }
 
   readonly #onBreak = (): void => {
@@ -83,8 +98,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
   }
 
   cut(): void {
-    // `end` destroys a socket with a query in progress, and otherwise closes it gracefully.
-    void this.#client.end();
+    this.#client.connection.stream.destroy();
   }
 
   async end(): Promise<void> {
@@ -188,10 +202,10 @@ export function publicSchemaOf(database: string): string {
 export async function openDatabase(
   address: ServerAddress,
   database: string,
-  tables: KnownTables<PostgresTable>,
+  options: SessionOptions,
 ): Promise<PostgresConnection> {
   try {
-    return await PostgresConnection.open(address, database, tables);
+    return await PostgresConnection.open(address, database, options);
   } catch (error) {
     if (database === address.database || !(error instanceof DatabaseError)) throw error;
     if (error.code === "3D000" || error.code === notAccepting) throw databaseNotFound(database);

@@ -1,5 +1,4 @@
 import { sql } from "kysely";
-import { memoizeLast } from "../../memoize.ts";
 import { isPlainName } from "../../query/names.ts";
 import type {
   CreateTable,
@@ -18,9 +17,9 @@ import {
   planIn,
   takeIn,
 } from "../remote/change.ts";
-import type { Dialect, Mode } from "../remote/dialect.ts";
+import type { Dialect } from "../remote/dialect.ts";
 import { databaseNotFound, isNoTable, refused } from "../remote/failures.ts";
-import { KnownTables } from "../remote/known-tables.ts";
+import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { ByShape, type Fragment, type ResultRow, rows, type Steps } from "../sql/fragment.ts";
@@ -38,7 +37,7 @@ import {
   type TableDescription,
   type Target,
 } from "../sql/target.ts";
-import { has64Bits, storedValue } from "../sql/values.ts";
+import { has64Bits, RowWriter, storedValue } from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
 import {
@@ -57,8 +56,7 @@ import {
 } from "./databases.ts";
 import { failures } from "./failures.ts";
 import { kindOf, type PostgresKind, type TypeDescription } from "./kinds.ts";
-import { RowBytes } from "./row-bytes.ts";
-import type { Beginning, PostgresPlace, PostgresSession } from "./session.ts";
+import type { PostgresPlace, PostgresSession } from "./session.ts";
 import {
   flatten,
   keysSql,
@@ -129,19 +127,13 @@ async function describeTable(place: PostgresPlace, name: string): Promise<TableD
 const VALUES_PER_STATEMENT = 20_000;
 
 /** @throws EngineRefusal `database_not_found` or `table_not_found` */
-function targetOf(
+async function targetOf(
   place: PostgresPlace,
   name: string,
   isRead: boolean,
-): Target<string> | Promise<Target<string>> {
-  const found = isRead ? readTable(place, name) : knownTable(place, name);
+): Promise<Target<string>> {
   const { schema } = place;
-  return found instanceof Promise
-    ? found.then((table) => toTarget(schema, table))
-    : toTarget(schema, found);
-}
-
-function toTarget(schema: string, table: PostgresTable): Target<string> {
+  const table = await (isRead ? readTable(place, name) : knownTable(place, name));
   const destination = { table, name: sql.id(schema, table.name), flatten };
   return {
     table,
@@ -425,7 +417,6 @@ const numeric = kindOf({ id: 1700, elementId: 0, sqlName: "numeric", scale: unde
 /** PostgreSQL adds integers without bounds, so the sum is checked for 64 bits here. */
 const total: PostgresKind = {
   ...numeric,
-  bytes: undefined,
   encode(text) {
     if (has64Bits(BigInt(text))) return text;
     throw new EngineRefusal(...refused.outOfRange);
@@ -473,9 +464,16 @@ const dialect: SelectDialect<PostgresKind> = {
  */
 async function select(place: PostgresPlace, query: Select, output: RowOutput): Promise<void> {
   const { columns, statements } = await planOf(place, query);
-  const rows = new RowBytes(columns, output);
+  const rows = new RowWriter<string>(columns, output);
   for (const statement of statements(() => rows.count)) {
-    await place.session.stream(statement, rows, output);
+    let areKnown = false;
+    await place.session.stream(statement, output, (row, types) => {
+      areKnown ||= columns.every(({ column: { kind } }, index) =>
+        kind.isWrittenAs(types[index]?.dataTypeID ?? 0),
+      );
+      if (!areKnown) throw new OutdatedTable();
+      rows.write(row);
+    });
   }
   rows.end();
 }
@@ -498,7 +496,9 @@ const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 export const ofSchemas: Dialect<PostgresSession> = {
   name: "PostgreSQL",
   failures,
-  begin,
+  async begin(session, mode, timeLimit, changes) {
+    session.begin(mode, timeLimit, changes);
+  },
   visibleSchema,
   listDatabases: listSchemas,
   createDatabase: createSchema,
@@ -529,63 +529,6 @@ export const ofDatabases: Dialect<PostgresSession> = {
   dropDatabase,
   requireDroppable,
 };
-
-const beginnings: Record<Mode, (timeLimit: number) => Beginning> = {
-  // No `begin`: each statement is a transaction by itself.
-  "read only": beginningBy({}),
-  "read committed": beginningBy({
-    words: "begin isolation level read committed",
-    mayBeImplicit: true,
-  }),
-  "snapshot, read only": beginningBy({
-    words: "begin isolation level repeatable read, read only",
-  }),
-  serializable: beginningBy({ words: "begin isolation level serializable" }),
-};
-
-/** The server ends the session if a transaction is idle for this long. */
-const IDLE_LIMIT_MS = 60_000;
-
-/**
- * Lets a transaction begin with its first statement and, with `endsWithLast`, end with its last.
- * `timeLimit` is in milliseconds per statement, 0 for none.
- */
-export function begin(
-  session: PostgresSession,
-  mode: Mode,
-  timeLimit: number,
-  endsWithLast: boolean,
-): undefined {
-  session.begin(beginnings[mode](timeLimit), endsWithLast);
-}
-
-function beginningBy(how: Omit<Beginning, "settings">): (timeLimit: number) => Beginning {
-  return memoizeLast((timeLimit) => ({
-    ...how,
-    settings: settingsSql(timeLimit, how.words === undefined),
-  }));
-}
-
-/**
- * Set in each transaction instead of per connection, because a pooler may use another server
- * process each time.
- */
-function settingsSql(timeLimit: number, isReading: boolean): string {
-  const settings = {
-    statement_timeout: timeLimit,
-    idle_in_transaction_session_timeout: IDLE_LIMIT_MS,
-    timezone: "UTC",
-    datestyle: "ISO, YMD",
-    bytea_output: "hex",
-    extra_float_digits: 3,
-    ...(isReading ? { transaction_read_only: "on" } : {}),
-  };
-  const calls = Object.entries(settings).map(
-    ([name, value]) => `pg_catalog.set_config('${name}', '${value}', true) is null`,
-  );
-  // No call returns null, so each one runs and the statement returns no row.
-  return `select 1 where ${calls.join(" or ")}`;
-}
 
 /**
  * Refuses a Batch over several databases. PostgreSQL commits in each separately, so one could not
@@ -619,18 +562,19 @@ export interface PostgresOptions extends RemoteOptions {
 export async function openPostgresStore(url: string, options: PostgresOptions): Promise<Store> {
   const address = parseAddress(url);
   const { host, port, database: home } = address;
+  const { timeLimit } = options;
   const tables = new KnownTables<PostgresTable>();
   const server = { host, port, wanted: home };
   if (options.databases === "schemas") {
     const connections = {
       targetOf: () => home,
-      open: () => PostgresConnection.open(address, home, tables),
+      open: () => PostgresConnection.open(address, home, { tables, timeLimit }),
     };
     return openRemoteStore({ ...server, dialect: ofSchemas, connections }, options);
   }
   const connections = {
     targetOf: (database?: string) => (database === undefined ? home : visibleDatabase(database)),
-    open: (target: string) => openDatabase(address, target, tables),
+    open: (target: string) => openDatabase(address, target, { tables, timeLimit }),
   };
   return openRemoteStore({ ...server, dialect: ofDatabases, connections }, options);
 }

@@ -13,15 +13,12 @@ import {
   placesOf,
   withoutSpace,
 } from "../sql/values.ts";
-import type { ByteForm } from "./row-bytes.ts";
 
 /** Converts the values of a type between JSON and PostgreSQL's text format. */
 interface Codec {
   /** Returns undefined for a value that the type does not take. */
   write(value: PresentValue): string | undefined;
   read(text: string): string;
-  /** Converts without a string per value, if the type allows it. */
-  readonly bytes?: ByteForm;
 }
 
 /** PostgreSQL numbers that JSON has no numbers for. They are sent as strings. */
@@ -30,24 +27,21 @@ const notNumbers = new Set(["NaN", "Infinity", "-Infinity"]);
 const integers: Codec = {
   write: (value) => integerOf(value)?.toString(),
   read: (text) => text,
-  bytes: "integer",
 };
 
-const decimals: Codec = { write: writeNumber, read: readNumber, bytes: "decimal" };
+const decimals: Codec = { write: writeNumber, read: readNumber };
 
 /** Refuses an integer that a double would round. */
 const doubles: Codec = {
   write: (value) => (isRoundedInteger(value) ? undefined : writeNumber(value)),
   // Formatted as JSON writers format doubles, so that every database gives the same digits.
   read: (text) => (notNumbers.has(text) ? JSON.stringify(text) : String(Number(text))),
-  bytes: "double",
 };
 
 /** PostgreSQL has no character U+0000. */
 const strings: Codec = {
   write: (value) => (typeof value === "string" && !value.includes("\0") ? value : undefined),
   read: (text) => JSON.stringify(text),
-  bytes: "text",
 };
 
 /** Takes strings of one form only, because PostgreSQL would reinterpret others. */
@@ -55,7 +49,6 @@ function stringsLike(form: RegExp): Codec {
   return {
     write: (value) => (typeof value === "string" && form.test(value) ? value : undefined),
     read: strings.read,
-    bytes: "text",
   };
 }
 
@@ -65,7 +58,6 @@ const booleans: Codec = {
     return value === false || value === 0 ? "false" : undefined;
   },
   read: (text) => String(text === "t" || text === "true"),
-  bytes: "boolean",
 };
 
 /** Base64 text (RFC 4648, section 4). */
@@ -105,14 +97,12 @@ const times = stringsLike(new RegExp(`^${clock}$`));
 const instants: Codec = {
   write: stringsLike(new RegExp(`^(${day}([T ]${clock}${zone}?)?( BC)?|-?infinity)$`)).write,
   read: (text) => strings.read(text.replace(" ", "T").replace(/\+00(?::00)?(?= BC$|$)/, "Z")),
-  bytes: "instant",
 };
 
 /** Dates with a time of day but no zone: `2026-01-02T03:04:05`. An offset is refused. */
 const localTimes: Codec = {
   write: stringsLike(new RegExp(`^(${day}([T ]${clock})?( BC)?|-?infinity)$`)).write,
   read: (text) => strings.read(text.replace(" ", "T")),
-  bytes: "local",
 };
 
 function arraysOf(element: Codec): Codec {
@@ -162,8 +152,6 @@ export interface PostgresKind extends ColumnKind {
   encode(text: string): string;
   /** True if the text of the type with this OID is read in the same way. */
   isWrittenAs(type: number): boolean;
-  /** How the bytes of that text are converted without a string, if the type allows it. */
-  readonly bytes?: ByteForm | undefined;
 }
 
 export interface TypeDescription {
@@ -211,10 +199,10 @@ export function kindOf(type: TypeDescription): PostgresKind {
   const sqlType = sql.raw(type.sqlName);
   const plain = (value: PresentValue): Fragment | undefined => castOf(codec.write(value), sqlType);
   const measure = measureOf(codec, type);
-  const { read: encode, bytes } = codec;
+  const { read: encode } = codec;
   const isWrittenAs = (id: number) =>
     id === type.id || codecs.get(id) === codec || (codec === strings && !codecs.has(id));
-  const values = { store: plain, compare: plain, encode, bytes, isWrittenAs };
+  const values = { store: plain, compare: plain, encode, isWrittenAs };
   const kind: PostgresKind = { ...values, like, measure };
   const { labels } = type;
   if (labels !== undefined) {

@@ -13,7 +13,7 @@ import { databaseNotFound } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
-import type { PostgresPlace, Statement } from "./session.ts";
+import type { PostgresPlace } from "./session.ts";
 
 export interface PostgresColumn extends RemoteColumn, InsertColumn {
   readonly kind: PostgresKind;
@@ -25,14 +25,9 @@ export interface PostgresTable extends Table<PostgresColumn> {
 }
 
 /** Returns the cached table, or reads it like `readTable`. */
-export function knownTable(
-  place: PostgresPlace,
-  name: string,
-): PostgresTable | Promise<PostgresTable> {
-  return place.session.knownTable(place.database, name) ?? readAndKeep(place, name);
-}
-
-async function readAndKeep(place: PostgresPlace, name: string): Promise<PostgresTable> {
+export async function knownTable(place: PostgresPlace, name: string): Promise<PostgresTable> {
+  const known = place.session.knownTable(place.database, name);
+  if (known !== undefined) return known;
   const table = await readTable(place, name);
   place.session.tables.keep(place.database, name, table);
   return table;
@@ -144,6 +139,12 @@ const builder = new Kysely<Record<string, never>>({
     createQueryCompiler: () => new PostgresQueryCompiler(),
   },
 });
+
+/** A statement for the driver, with values in PostgreSQL's text format. */
+interface Statement {
+  readonly text: string;
+  readonly values: (string | null)[];
+}
 
 /** @throws EngineRefusal `query_too_complex` for more values than a statement can carry */
 export function compile(fragment: Fragment): Statement {

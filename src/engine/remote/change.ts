@@ -65,17 +65,15 @@ type TargetOf<Leased extends Session, Raw> = (
 export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
 ): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestTouched"> {
-  function take<Result>(
+  async function take<Result>(
     place: Place<Leased>,
     { table, returning }: Pick<OperationFields["Insert"], "table" | "returning">,
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
     isRead = returning !== undefined,
   ): Promise<Result> {
-    const found = targetOf(place, table, isRead);
+    const target = await targetOf(place, table, isRead);
     const bytewise = place.counter?.bytewiseIn(place.database, table);
-    const takeOn = (target: Target<Raw>) =>
-      takeIn(place.session, stepsOf(narrowed(target, bytewise)));
-    return found instanceof Promise ? found.then(takeOn) : takeOn(found);
+    return takeIn(place.session, stepsOf(narrowed(target, bytewise)));
   }
   return {
     Insert: (place, fields) => take(place, fields, (target) => insert(target, fields)),

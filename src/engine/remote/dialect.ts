@@ -14,37 +14,25 @@ import type { Changed, TableDescription } from "../sql/target.ts";
  */
 export interface Session {
   /**
-   * Runs a fragment and returns how many rows it changed. With `isLast`, the transaction may be
-   * committed together with it.
+   * Runs a fragment and returns how many rows it changed. `isLast` marks the last statement of a
+   * change.
    */
   run(fragment: Fragment, isLast?: boolean): Promise<number>;
-  /** Returns undefined if the transaction has already ended. */
-  end(words: "commit" | "rollback"): Promise<void> | undefined;
+  end(words: "commit" | "rollback"): Promise<void>;
   /** True while none of the transaction's work can have reached the server. */
   readonly isUntouched: boolean;
-  readonly pipeline?: Pipeline;
+  /**
+   * Resolves once the last statement of the change that starts now has been sent, without waiting
+   * for the reply. Absent if a connection takes one statement at a time.
+   */
+  lastSent?(): Promise<void>;
   /** Forgets the cached tables. Returns true if the transaction relied on any of them. */
   forgetTables?(): boolean;
 }
 
-/**
- * Collects the last statements of a Batch's operations to send them together. Nothing of an
- * operation follows its last statement, so the next one need not wait for the reply.
- */
-export interface Pipeline {
-  /** Resolves once the last statement of the operation that starts now is waiting to be sent. */
-  queued(): Promise<true>;
-  /**
-   * Sends the waiting statements. The server skips those that follow a failed one. With `isEnd`,
-   * the transaction may be committed with them. Rejects if that fails, after all statements have
-   * been answered.
-   */
-  send(isEnd: boolean): Promise<void>;
-}
-
 export interface Connection<Leased> {
   readonly session: Leased;
-  /** False once the server or the network has closed it. */
+  /** False once the server or the network has closed it, or if it should be replaced. */
   readonly isUsable: boolean;
   /** Asks the server, over another connection, to cancel the running statement. Never rejects. */
   cancel(): Promise<void>;
@@ -104,16 +92,10 @@ export interface Dialect<Leased extends Session> extends Operations<Leased> {
   readonly failures: Failures;
 
   /**
-   * Begins a transaction. `timeLimit` is in milliseconds per statement, 0 for none. With
-   * `endsWithLast`, the statement known to be the last may commit it. Returns undefined if the
-   * beginning is sent with the first statement.
+   * Begins a transaction. `timeLimit` is in milliseconds per statement, 0 for none. The last
+   * statement of so many `changes` may also commit it; 0 leaves that to `end`.
    */
-  begin(
-    session: Leased,
-    mode: Mode,
-    timeLimit: number,
-    endsWithLast: boolean,
-  ): Promise<void> | undefined;
+  begin(session: Leased, mode: Mode, timeLimit: number, changes: number): Promise<void>;
   /** Refuses a Batch that cannot be one transaction, before any of it runs. */
   requireAtomic?(operations: readonly TableOperation[]): void;
 

@@ -24,7 +24,8 @@ export class OutdatedTable extends EngineRefusal {
  * it.
  */
 export class KnownTables<Table> {
-  #outdated = 0;
+  /** Counts how often prepared statements were found to be outdated. */
+  plans = 0;
   readonly #tables = new Map<string, { readonly table: Table; readonly readAt: number }>();
 
   find(database: string, name: string): Table | undefined {
@@ -45,17 +46,7 @@ export class KnownTables<Table> {
   /** Drops all tables, and the statements that were prepared for them. */
   outdatePlans(): void {
     this.forget();
-    this.#outdated += 1;
-  }
-
-  /** Returns a function that tells whether plans were outdated since its last call. */
-  watchPlans(): () => boolean {
-    let seen = this.#outdated;
-    return () => {
-      const isOutdated = seen !== this.#outdated;
-      seen = this.#outdated;
-      return isOutdated;
-    };
+    this.plans += 1;
   }
 }
 

@@ -44,11 +44,11 @@ export class ConnectionPool<Leased> {
     for (let at = this.#idle.length - 1; at >= 0; at -= 1) {
       const connection = this.#idle[at];
       if (connection === undefined) continue;
-      const { isUsable } = connection;
-      if (isUsable && !this.#leadsTo(connection, target)) continue;
-      this.#idle.splice(at, 1);
-      if (isUsable) return connection;
-      this.#forget(connection);
+      if (!connection.isUsable) void this.#end(connection);
+      else if (this.#leadsTo(connection, target)) {
+        this.#idle.splice(at, 1);
+        return connection;
+      }
     }
     return undefined;
   }
@@ -69,9 +69,10 @@ export class ConnectionPool<Leased> {
   }
 
   release(connection: Connection<Leased>, isBroken: boolean): void {
-    if (isBroken || !connection.isUsable) this.#forget(connection);
-    else this.#keep(connection);
-    if (isBroken) connection.cut();
+    if (isBroken) {
+      this.#forget(connection);
+      connection.cut();
+    } else this.#keep(connection);
   }
 
   /**
@@ -114,7 +115,8 @@ export class ConnectionPool<Leased> {
     const { target = "", timer } = this.#members.get(connection) ?? {};
     timer?.refresh();
     this.#idle.push(connection);
-    if (this.#isClosed || this.#unwanted.has(target)) void this.#end(connection);
+    const isUnwanted = this.#isClosed || this.#unwanted.has(target);
+    if (isUnwanted || !connection.isUsable) void this.#end(connection);
   }
 
   #forget(connection: Connection<Leased>): void {
@@ -147,21 +149,14 @@ export class ConcurrencyLimiter {
    * @throws the reason of `signal` if it aborts during the wait
    */
   async hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
-    const turn = this.take(signal);
-    if (turn !== undefined) await turn;
+    signal.throwIfAborted();
+    if (this.#free > 0) this.#free -= 1;
+    else await this.#wait(signal);
     try {
       return await work();
     } finally {
-      this.giveBack();
+      this.#release();
     }
-  }
-
-  /** Takes a slot, which the caller must give back. Returns undefined if one is free at once. */
-  take(signal: AbortSignal): Promise<void> | undefined {
-    signal.throwIfAborted();
-    if (this.#free === 0) return this.#wait(signal);
-    this.#free -= 1;
-    return undefined;
   }
 
   async #wait(signal: AbortSignal): Promise<void> {
@@ -179,7 +174,7 @@ export class ConcurrencyLimiter {
     }
   }
 
-  giveBack(): void {
+  #release(): void {
     const [next] = this.#waiting;
     if (next === undefined) {
       this.#free += 1;

@@ -215,10 +215,8 @@ class RemoteStore<Leased extends Session> implements Store {
 
   /** Runs `work` in a slot. Only refusals and errors that may be logged leave this method. */
   async #hold<Result>({ signal }: AbortController, work: () => Promise<Result>): Promise<Result> {
-    const turn = this.#slots.take(signal);
-    if (turn !== undefined) await turn;
     try {
-      const answer = await work();
+      const answer = await this.#slots.hold(signal, work);
       this.#reachability.noteSuccess();
       return answer;
     } catch (error) {
@@ -230,8 +228,6 @@ class RemoteStore<Leased extends Session> implements Store {
         this.#reachability.noteFailure(failure);
       }
       throw refusalOf(error) ?? withoutWords(error);
-    } finally {
-      this.#slots.giveBack();
     }
   }
 
@@ -310,7 +306,8 @@ class RemoteStore<Leased extends Session> implements Store {
       const isShort = !operations.some(
         (operation) => isReading(operation) || returnsRows(operation),
       );
-      return { mode, database, endsWithLast: isShort && limits.length === 0 };
+      const changes = isShort && limits.length === 0 ? operations.length : 0;
+      return { mode, database, changes };
     }
     if (first !== undefined && isReading(first)) return { mode: modeOf(first), database };
     const isChecked = limits.some((limit) => "written" in limit);
@@ -319,7 +316,7 @@ class RemoteStore<Leased extends Session> implements Store {
     const isCompared = limits.some((limit) => "touched" in limit);
     const mode = readsBehind || isCompared ? "serializable" : "read committed";
     // A change that exceeds a limit must still be rolled back.
-    return { mode, database, endsWithLast: limits.length === 0 };
+    return { mode, database, changes: limits.length === 0 ? 1 : 0 };
   }
 
   async #describe(session: Leased, { database, table }: SchemaPlace): Promise<object> {

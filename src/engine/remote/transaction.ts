@@ -45,8 +45,7 @@ async function withLease<Leased, Result>(
     throw signal.aborted && !(error instanceof EngineRefusal) ? signal.reason : error;
   } finally {
     signal.removeEventListener("abort", lease.interrupt);
-    const ending = lease.cancelling;
-    if (ending !== undefined) await ending;
+    await lease.cancelling;
     pool.release(connection, lease.end());
   }
 }
@@ -99,8 +98,8 @@ export interface Conditions {
   readonly database?: string | undefined;
   /** Defaults to a commit. */
   readonly end?: "commit" | "rollback";
-  /** True if the statement known to be the last may commit the transaction. */
-  readonly endsWithLast?: boolean;
+  /** The last statement of so many changes may commit the transaction. Defaults to 0: none. */
+  readonly changes?: number;
   /**
    * Receives rows while others are still to come. The transaction may then run as long as rows
    * move, and is not retried once any has been sent.
@@ -212,14 +211,13 @@ export class Transactions<Leased extends Session> {
 
   async #workIn<Result>(
     session: Leased,
-    { mode, end = "commit", endsWithLast = false, stream }: Conditions,
+    { mode, end = "commit", changes = 0, stream }: Conditions,
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
     const { isSettled, concernsStatement, isTransient } = this.#dialect.failures;
     // The server would count the time during which the client does not read.
     const timeLimit = stream === undefined ? this.#timeLimit : 0;
-    const begun = this.#dialect.begin(session, mode, timeLimit, endsWithLast);
-    if (begun !== undefined) await begun;
+    await this.#dialect.begin(session, mode, timeLimit, changes);
     let result: Result;
     try {
       result = await work(session);
@@ -228,8 +226,7 @@ export class Transactions<Leased extends Session> {
       throw error;
     }
     try {
-      const ended = session.end(end);
-      if (ended !== undefined) await ended;
+      await session.end(end);
     } catch (error) {
       const isAnswer = concernsStatement(error) || isTransient(error);
       const changesNothing = end === "rollback" || mode.endsWith("read only");

@@ -2,36 +2,27 @@ import t from "tap";
 import { insert, query, selectAll } from "../kit.ts";
 import { freshPostgres, sharedServer, startOn } from "./kit.ts";
 
-/** What a change finds set where it is carried out, and what the session has prepared to begin one. */
+/** A table whose defaults show the settings that a change runs with. */
 const tables = `
   create table main.found (id int primary key,
     isolation text default current_setting('transaction_isolation'),
     zone text default current_setting('timezone'),
-    time_limit text default current_setting('statement_timeout'));
-  create view main.begun as select count(*) from pg_catalog.pg_prepared_statements
-    where statement like 'begin%'`;
+    time_limit text default current_setting('statement_timeout'))`;
 
-for (const { own, begun } of [
-  { own: "read committed", begun: 0 },
-  { own: "serializable", begun: 1 },
-]) {
+for (const own of ["read committed", "serializable"]) {
   t.test(`a single change finds the same settings on a server that is ${own}`, async (t) => {
     const { ask, database } = await freshPostgres(t);
     const server = await sharedServer();
     await server.sql(tables, database);
     await server.sql(`alter database ${database} set default_transaction_isolation = '${own}'`);
     await server.sql(`alter database ${database} set timezone = 'Asia/Tokyo'`);
-    const all = [];
-    // A second goes by where the machine is busy, and the catalog is read in front of the change.
-    for (let id = 1; id <= 5; id += 1) {
-      const { address } = await startOn(t, server.url(database), { queryTimeLimit: 7000 });
-      await query(address, selectAll("found"));
+    const { address } = await startOn(t, server.url(database), { queryTimeLimit: 7000 });
+    const ids = [1, 2];
+    for (const id of ids) {
       t.match(await query(address, insert("found", [{ id }])), { status: 200 });
-      all.push(Number(/"count":(\d+)/.exec((await query(address, selectAll("begun"))).text)?.[1]));
     }
-    t.equal(Math.min(...all), begun);
     const found = { isolation: "read committed", zone: "UTC", time_limit: "7s" };
-    const rows = [1, 2, 3, 4, 5].map((id) => ({ id, ...found }));
+    const rows = ids.map((id) => ({ id, ...found }));
     t.same((await ask(selectAll("found", { order_by: { column: "id" } }))).body.data, rows);
   });
 }
