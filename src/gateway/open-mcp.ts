@@ -9,7 +9,6 @@ import {
   type Decision,
   decidingEntry,
   mayBeNarrowed,
-  type QueryOrigin,
 } from "../access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
@@ -20,7 +19,7 @@ import type { Principal } from "../mcp/authenticate.ts";
 import type { Rights } from "../mcp/proxy/judged-request.ts";
 import type { ExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
-import { lifetimes, type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
+import { lifetimes, mcpScopes } from "../oauth/server/protocol.ts";
 import { openSigningKeys } from "../oauth/server/tokens.ts";
 import type { AuditLevel } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
@@ -36,7 +35,8 @@ import { ask, countCall, mayNeedApproval, originOf, requireAllowed } from "./que
 
 const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
 
-function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Principal): Rights {
+function rightsOf(gateway: Gateway, exchange: Exchange): Rights {
+  const { subject } = principalOf(exchange);
   const { auth } = gateway.configuration;
   const { verdict } = exchange;
   const decideNow = (permission: PermissionClass, database: string) =>
@@ -73,10 +73,6 @@ function rightsOf(gateway: Gateway, exchange: Exchange, { subject }: Principal):
 /** The rights that a query may need. Users are managed elsewhere. */
 const rights = permissionClasses.filter((permission) => permission !== "GRANT");
 
-function mcpOriginOf({ clientId }: Principal): QueryOrigin {
-  return { via: "mcp", client: clientId };
-}
-
 function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
   const grants = grantsOf(gateway.access.snapshot, subject.username);
   const { tokenDatabase } = subject;
@@ -94,13 +90,14 @@ function limitsOf(boundary: Boundary): object {
 }
 
 /** What the caller may do now, by grant. */
-function accessOf(gateway: Gateway, principal: Principal): object[] {
+function accessOf(gateway: Gateway, exchange: Exchange): object[] {
   if (!gateway.configuration.auth.enabled) {
     return [{ database: EVERY_DATABASE, role: "Owner", rights }];
   }
+  const principal = principalOf(exchange);
   const { subject } = principal;
   const { snapshot } = gateway.access;
-  const origin = mcpOriginOf(principal);
+  const origin = originOf(exchange);
   const boundariesOn = (database: string) =>
     boundariesFor(snapshot, subject.username, database, origin);
   return entriesOf(gateway, principal).map((grant) => {
@@ -127,15 +124,15 @@ function accessOf(gateway: Gateway, principal: Principal): object[] {
 }
 
 /** The caller of `/mcp`, the caller's current rights, and the limits of one call. */
-function whoIs(gateway: Gateway, principal: Principal): object {
+function whoIs(gateway: Gateway, exchange: Exchange): object {
   const { mcp, upstream } = gateway.configuration;
-  const { subject, scopes, expiresAt } = principal;
+  const { subject, scopes, expiresAt } = principalOf(exchange);
   const isKnown = gateway.configuration.auth.enabled;
   return {
     ...(isKnown ? { user: subject.username } : {}),
     ...(isKnown ? { token_expires: new Date(expiresAt * 1000).toISOString() } : {}),
     scopes: [...scopes],
-    access: accessOf(gateway, principal),
+    access: accessOf(gateway, exchange),
     limits: {
       rows: mcp.row_limit,
       result_bytes: mcp.result_bytes,
@@ -148,13 +145,13 @@ function whoIs(gateway: Gateway, principal: Principal): object {
 /** The row limit for answers about tables, by the caller's grants. Undefined if unlimited. */
 function mostRows(
   gateway: Gateway,
-  principal: Principal,
+  exchange: Exchange,
   database: string,
   tables: readonly string[],
 ): number | undefined {
   const { snapshot } = gateway.access;
-  const { username } = principal.subject;
-  const origin = mcpOriginOf(principal);
+  const { username } = principalOf(exchange).subject;
+  const origin = originOf(exchange);
   const isKnown = gateway.configuration.auth.enabled;
   if (!isKnown || !mayBeNarrowed(snapshot, username, origin)) return undefined;
   const now = Date.now();
@@ -166,21 +163,17 @@ function mostRows(
   return most.length === 0 ? undefined : Math.min(...most);
 }
 
-const everyScope: ReadonlySet<McpScope> = new Set(mcpScopes);
-
 /** The principal of all callers while authentication is off. */
-function everybody(): Principal {
-  return {
-    subject: { username: "", tokenDatabase: "*" },
-    scopes: everyScope,
-    tokenId: "",
-    expiresAt: Number.POSITIVE_INFINITY,
-    requireStillGood() {},
-  };
-}
+const everybody: Principal = {
+  subject: { username: "", tokenDatabase: "*" },
+  scopes: new Set(mcpScopes),
+  tokenId: "",
+  expiresAt: Number.POSITIVE_INFINITY,
+  requireStillGood() {},
+};
 
 function principalOf({ authenticated }: Exchange): Principal {
-  return authenticated.principal ?? everybody();
+  return authenticated.principal ?? everybody;
 }
 
 type Handle = (exchange: Exchange, body: Buffer | undefined) => Promise<void>;
@@ -217,10 +210,9 @@ async function openServer(gateway: Gateway, opened: AsyncDisposableStack): Promi
     opened.defer(() => proxy.close());
     return async (exchange, body) => {
       const { request, response, requestId, peer } = exchange;
-      const principal = principalOf(exchange);
-      await proxy.handle(request, response, body, principal, {
+      await proxy.handle(request, response, body, principalOf(exchange), {
         ...peer,
-        rights: rightsOf(gateway, exchange, principal),
+        rights: rightsOf(gateway, exchange),
         requestId,
         isAuthenticated: auth.enabled,
         goUp: (upward) => exchange.goUp(upward),
@@ -243,11 +235,10 @@ async function openServer(gateway: Gateway, opened: AsyncDisposableStack): Promi
     get resultBytes() {
       return gateway.configuration.mcp.result_bytes;
     },
-    whoIs: (exchange) => whoIs(gateway, principalOf(exchange)),
-    mostRows: (exchange, ...of) => mostRows(gateway, principalOf(exchange), ...of),
+    whoIs: (exchange) => whoIs(gateway, exchange),
+    mostRows: (exchange, ...of) => mostRows(gateway, exchange, ...of),
     mayNeedApproval: (exchange) => mayNeedApproval(gateway, exchange),
-    mayUse: (exchange, permission) =>
-      rightsOf(gateway, exchange, principalOf(exchange)).mayUse(permission),
+    mayUse: (exchange, permission) => rightsOf(gateway, exchange).mayUse(permission),
     countCall: (exchange) => countCall(gateway, exchange),
     serverVersion: version,
   });

@@ -1,5 +1,4 @@
 import { isUtf8 } from "node:buffer";
-import type { Steps } from "../cooperative-scheduling.ts";
 import type { ByteText } from "./bytes.ts";
 import { JsonFault, quoteName } from "./fault.ts";
 import { JsonReader } from "./reader.ts";
@@ -64,54 +63,30 @@ export class ObjectKeys {
  */
 export function skipUniqueKeys(reader: JsonReader): Rest {
   const kind = reader.kind();
-  if (kind === "an object") return skipObject(reader, skipUniqueKeys);
-  if (kind === "an array") return skipArray(reader, skipUniqueKeys);
-  return reader.skipValue();
-}
-
-export type ReadMember = (reader: JsonReader, key: ByteText) => Rest;
-
-/** Reads an object with unique keys, each value by `read`. @throws JsonFault */
-export function skipObject(reader: JsonReader, read: ReadMember): Rest {
+  if (kind === "an array") {
+    if (!reader.openArray()) return undefined;
+    return repeat(
+      () => skipUniqueKeys(reader) ?? reader.pause(),
+      () => reader.nextElement(),
+    );
+  }
+  if (kind !== "an object") return reader.skipValue();
   if (!reader.openObject()) return undefined;
   const keys = new ObjectKeys();
-  do {
-    const rest = readMember(reader, keys, read);
-    if (rest !== undefined) return restOfObject(rest, reader, keys, read);
-  } while (reader.nextMember());
-  return undefined;
+  return repeat(
+    () => skipMember(reader, keys),
+    () => reader.nextMember(),
+  );
 }
 
-function readMember(reader: JsonReader, keys: ObjectKeys, read: ReadMember): Rest {
+function skipMember(reader: JsonReader, keys: ObjectKeys): Rest {
   const start = reader.position;
   const key = reader.readKey();
   if (!keys.add(key)) {
     const problem = `the key ${quoteName(key.toString())} is given twice; each may stand once`;
     throw new JsonFault("duplicate_key", problem, start);
   }
-  return read(reader, key) ?? reader.pause();
-}
-
-function* restOfObject(
-  rest: Steps<void>,
-  reader: JsonReader,
-  keys: ObjectKeys,
-  read: ReadMember,
-): Steps<void> {
-  yield* rest;
-  while (reader.nextMember()) {
-    const more = readMember(reader, keys, read);
-    if (more !== undefined) yield* more;
-  }
-}
-
-/** @throws JsonFault */
-export function skipArray(reader: JsonReader, read: (reader: JsonReader) => Rest): Rest {
-  if (!reader.openArray()) return undefined;
-  return repeat(
-    () => read(reader) ?? reader.pause(),
-    () => reader.nextElement(),
-  );
+  return skipUniqueKeys(reader) ?? reader.pause();
 }
 
 declare global {

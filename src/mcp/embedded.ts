@@ -26,7 +26,8 @@ import {
   setHeaders,
 } from "./message.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
-import { registerTool, type Tool, type ToolContext, toolsOf, withApproval } from "./tools.ts";
+import { withApproval } from "./tool-definitions.ts";
+import { registerTool, type Tool, type ToolContext, toolsOf } from "./tools.ts";
 
 /** Tables listed in one response. Clients reach the others through the resource template. */
 const LARGEST_LIST = 1000;

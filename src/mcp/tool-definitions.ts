@@ -426,3 +426,19 @@ export const schemaTools = {
     inputSchema({ database, table }, "core"),
   ),
 } as const;
+
+export const approvalField = "approval";
+
+/** The tool for a caller who may need approvals: its result can also say that one is pending. */
+export function withApproval(definition: ToolDefinition): ToolDefinition {
+  const { inputSchema, outputSchema } = definition;
+  const description = "The id of an approval of this very call, once it was given.";
+  const approval = { type: "string", description };
+  const properties = { ...propertiesOf(inputSchema), [approvalField]: approval };
+  const { required: _, ...open } = outputSchema ?? {};
+  return {
+    ...definition,
+    inputSchema: { ...inputSchema, properties },
+    outputSchema: outputSchema && open,
+  };
+}

@@ -20,6 +20,7 @@ import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { Principal } from "./authenticate.ts";
 import { plainNameIn } from "./message.ts";
 import {
+  approvalField,
   batchField,
   batchTool,
   countTool,
@@ -114,26 +115,6 @@ async function readArguments(args: Buffer): Promise<Map<string, Buffer>> {
 
 function queryOf(operation: OperationName | typeof batchKey, content: Buffer): Buffer {
   return writeMembers(new Map([[operation, content]]));
-}
-
-const approvalField = "approval";
-
-function propertiesOf({ properties }: Schema): object {
-  return typeof properties === "object" && properties !== null ? properties : {};
-}
-
-/** The tool for a caller who may need approvals: its result can also say that one is pending. */
-export function withApproval<Tool extends ToolDefinition>(definition: Tool): Tool {
-  const { inputSchema, outputSchema } = definition;
-  const description = "The id of an approval of this very call, once it was given.";
-  const approval = { type: "string", description };
-  const properties = { ...propertiesOf(inputSchema), [approvalField]: approval };
-  const { required: _, ...open } = outputSchema ?? {};
-  return {
-    ...definition,
-    inputSchema: { ...inputSchema, properties },
-    outputSchema: outputSchema && open,
-  };
 }
 
 const joined = z.object({ table: z.string() });
