@@ -252,20 +252,6 @@ export function isTableName(name: string | undefined): name is TableName {
   return name !== undefined && Object.hasOwn(tables, name);
 }
 
-export type AccessRecord = User | Grant | Boundary;
-
-export function isUser(record: AccessRecord): record is User {
-  return "tokensValidAfter" in record;
-}
-
-export function isBoundary(record: AccessRecord): record is Boundary {
-  return "via" in record;
-}
-
-export function tableOf(record: AccessRecord): TableName {
-  return isUser(record) ? "users" : isBoundary(record) ? "boundaries" : "acl";
-}
-
 const noAttributes: ReadonlyMap<string, AttributeValue> = new Map();
 
 export interface AccessRecords {
@@ -274,7 +260,7 @@ export interface AccessRecords {
   readonly boundaries: readonly Boundary[];
 }
 
-/** A problem in a record. Its line is looked up only when needed. */
+/** A problem in a record. */
 export interface RecordProblem {
   readonly table: TableName;
   /** Index among the table's records, or -1 for something that is not allowed in the file. */
@@ -453,7 +439,7 @@ type RecordOf<Name extends TableName> = { users: User; acl: Grant; boundaries: B
 /** Returns undefined if a problem was reported that makes the record unusable. */
 type ReadRecord<Read> = (value: unknown, index: number, report: Report) => Read | undefined;
 
-export const readers: { [Name in TableName]: ReadRecord<RecordOf<Name>> } = {
+const readers: { [Name in TableName]: ReadRecord<RecordOf<Name>> } = {
   users: readUser,
   acl: readGrant,
   boundaries: readBoundary,

@@ -62,7 +62,7 @@ t.test("all mistakes of a file are told at once, in its order", (t) => {
   t.end();
 });
 
-t.test("mistakes of a large file are found without reading it whole, and counted", (t) => {
+t.test("mistakes of a large file are found with their lines, and counted", (t) => {
   const good = Array.from({ length: 5000 }, (_, at) => user(`user${at}`)).join("");
   const bad = Array.from({ length: 60 }, () => grant(SECRET, "main", "Writer")).join("");
   const problems = errorOf(good + bad)?.problems ?? [];
