@@ -1,7 +1,7 @@
 /** The ways in which a token or a grant is lost, each by API, command line or by hand. */
 import { decodePart } from "../identity/forge.ts";
 import type { TestGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { cheapHash, passwordOf, succeed } from "./staff.ts";
 
 /** What a way of losing a token or a grant is given. */
@@ -23,8 +23,7 @@ export interface Way {
 
 /** Runs a command that must succeed. */
 async function gatehouse({ gateway }: Loss, flags: string, input?: string): Promise<void> {
-  const options = input === undefined ? {} : { input };
-  const { code, stderr } = await runCommand(gateway.home, flags.split(" "), options);
+  const { code, stderr } = await runWarm(gateway.home, flags.split(" "), input);
   if (code !== 0) throw new Error(`${flags}: ${stderr}`);
 }
 
