@@ -1,13 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { EngineRefusal, tooSlow, UnknownOutcome } from "../refusal.ts";
 import type { RowStream } from "../spool.ts";
-import {
-  type Connection,
-  ConnectionLost,
-  type Dialect,
-  type Mode,
-  type Session,
-} from "./dialect.ts";
+import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
 import { OutdatedTable } from "./known-tables.ts";
 import { ConcurrencyLimiter, type ConnectionPool } from "./pool.ts";
 
@@ -35,51 +29,30 @@ async function withLease<Leased, Result>(
 ): Promise<Result> {
   const idle = isFresh ? undefined : pool.takeIdle(database);
   const connection = idle ?? (await pool.open(database));
-  const lease = new Lease(connection);
-  signal.addEventListener("abort", lease.interrupt);
+  let isBroken = false;
+  /** Awaited before release, because a cancel request must not hit another query. */
+  let canceling: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  // A request that arrives between two statements has no effect, so it is repeated.
+  const interrupt = (): void => {
+    isBroken = true;
+    canceling = connection.cancel();
+    timer = setTimeout(() => {
+      canceling = connection.cancel().finally(() => connection.cut());
+    }, CANCEL_TIME_MS);
+  };
+  signal.addEventListener("abort", interrupt);
   try {
     signal.throwIfAborted();
     return await work(connection.session);
   } catch (error) {
-    if (!isSettled(error)) lease.giveUp();
+    if (!isSettled(error)) isBroken = true;
     throw signal.aborted && !(error instanceof EngineRefusal) ? signal.reason : error;
   } finally {
-    signal.removeEventListener("abort", lease.interrupt);
-    await lease.cancelling;
-    pool.release(connection, lease.end());
-  }
-}
-
-class Lease {
-  readonly #connection: Connection<unknown>;
-  /** A pending cancel request. Awaited before release, because it must not hit another query. */
-  cancelling: Promise<void> | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #isBroken = false;
-
-  constructor(connection: Connection<unknown>) {
-    this.#connection = connection;
-  }
-
-  /**
-   * Cancels the running statement. If the request arrived between two statements, it had no effect,
-   * so it is repeated and the connection is cut.
-   */
-  readonly interrupt = (): void => {
-    this.#isBroken = true;
-    this.cancelling = this.#connection.cancel();
-    this.#timer = setTimeout(() => {
-      this.cancelling = this.#connection.cancel().finally(() => this.#connection.cut());
-    }, CANCEL_TIME_MS);
-  };
-
-  giveUp(): void {
-    this.#isBroken = true;
-  }
-
-  end(): boolean {
-    clearTimeout(this.#timer);
-    return this.#isBroken;
+    signal.removeEventListener("abort", interrupt);
+    await canceling;
+    clearTimeout(timer);
+    pool.release(connection, isBroken);
   }
 }
 
