@@ -195,7 +195,11 @@ async function startAs(
   const engine = await openEngine(loaded, options.log, opened);
   const gateway =
     count === 1
-      ? await (await import("../gateway/start.ts")).startGateway(loaded, { ...options, engine })
+      ? await (await import("../gateway/start.ts")).startGateway(loaded, {
+          ...options,
+          engine,
+          loadConsole: () => import("../console/app.ts"),
+        })
       : await (await import("../workers/start.ts")).startWorkers(loaded, {
           ...options,
           engine,

@@ -14,6 +14,7 @@ import {
   type Subject,
 } from "../access/roles.ts";
 import { blankUser, type Snapshot } from "../access/snapshot.ts";
+import { issuerPrefixes } from "../config/schema.ts";
 import { hashClientOf } from "../identity/login.ts";
 import { hashPassword } from "../identity/password.ts";
 import { html, nothing } from "../pages/html.ts";
@@ -121,11 +122,11 @@ export function showAct(c: ConsoleRequest): Response {
 
 /** Hashes the password from a form. @throws Refusal if the password is unacceptable */
 async function newHash(c: ConsoleRequest): Promise<string> {
-  const { options, form } = c.var;
+  const { gateway, listener, form } = c.var;
   const password = form.get("new_password") ?? "";
-  options.passwordRule(password);
-  const { hashing, costs } = options.login;
-  const client = hashClientOf(options.originOf(c.env.incoming), c.var.session?.username);
+  gateway.passwordRule(password);
+  const { hashing, costs } = gateway.login;
+  const client = hashClientOf(listener.originOf(c.env.incoming), c.var.session?.username);
   return hashing.run([costs], client, (derive) => hashPassword(password, costs, { derive }));
 }
 
@@ -142,7 +143,13 @@ async function changeOf(c: ConsoleRequest, action: Action, username: string): Pr
     return {
       username,
       plan: (current, actor) =>
-        planPatchUser(current, actor, username, { disabled }, c.var.options.issuerPrefixes),
+        planPatchUser(
+          current,
+          actor,
+          username,
+          { disabled },
+          issuerPrefixes(c.var.gateway.configuration),
+        ),
       endsTokens: true,
     };
   }
@@ -182,7 +189,7 @@ export function showNew(c: ConsoleRequest): Response {
   return showNewForm(c, new Map([["role", "ReadOnly"]]));
 }
 
-function newUserOf({ options, form }: ConsoleRequest["var"]) {
+function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
   const at = (name: string) => (form.get(name) ?? "").trim();
   const [username, email, role, database] = [at("user"), at("email"), at("role"), at("database")];
   const wrong = new Map<string, string>();
@@ -194,7 +201,7 @@ function newUserOf({ options, form }: ConsoleRequest["var"]) {
   check("role", isRole(role), "invalid_role");
   check("database", isDatabaseOrEvery(database), "invalid_database");
   try {
-    options.passwordRule(form.get("new_password") ?? "");
+    gateway.passwordRule(form.get("new_password") ?? "");
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     wrong.set("new_password", error.message);

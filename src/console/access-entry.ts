@@ -32,7 +32,7 @@ import {
   pathOf,
   seenList,
 } from "./frame.ts";
-import type { SchemaNames } from "./options.ts";
+import type { SchemaNames } from "./names.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 interface EntryForm extends ChangingForm {
@@ -191,7 +191,7 @@ function heldAt(snapshot: Snapshot, place: Fields): readonly Grant[] {
 async function showForm(c: ConsoleRequest, fields: Fields, failure?: Failure): Promise<Response> {
   const visitor = visitorOf(c);
   const [database = "", table = ""] = ["database", "table"].map((name) => fields.get(name)?.trim());
-  const names = await c.var.options.names(visitor.actor, database, table);
+  const names = await c.var.namesOffered(visitor.actor, database, table);
   const page = entryPage({ ...changingForm(visitor, fields, failure), names });
   return sendPage(c, visitor, page, failure?.status);
 }

@@ -1,8 +1,9 @@
 import type { AccessRules, Author, ReloadEvent } from "../access/access-rules.ts";
-import { type AccessDiff, type EffectChange, effectsOn } from "../access/diff.ts";
+import { type AccessDiff, diffSnapshots, type EffectChange, effectsOn } from "../access/diff.ts";
 import type { AccessProblem } from "../access/parse.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
+import type { StoreReplica } from "../store/open.ts";
 
 export interface LoadedVersion {
   readonly kind: "loaded";
@@ -39,7 +40,7 @@ type FoundVersion = Pick<LoadedVersion, "at" | "version" | "author"> & {
   readonly after: Snapshot;
 };
 
-export const REMEMBERED = 50;
+const REMEMBERED = 50;
 /** Most users compared, and most differences kept, per version. */
 const USERS = 20;
 const EFFECTS = 50;
@@ -64,7 +65,7 @@ function firstUsersIn(diff: AccessDiff): string[] {
   return [...users];
 }
 
-export function describeVersion(found: FoundVersion): LoadedVersion {
+function describeVersion(found: FoundVersion): LoadedVersion {
   const { before, after, diff, ...version } = found;
   const users = firstUsersIn(diff);
   const effects = effectsOn(users.slice(0, USERS), before, after, found.at * 1000);
@@ -88,19 +89,31 @@ function eventOf(event: ReloadEvent): AccessEvent {
   return describeVersion({ at, version: after.version, author, diff, before, after });
 }
 
+async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
+  const { versionsBack } = await import("../store/access-versions.ts");
+  const last: LoadedVersion[] = [];
+  const { snapshot, position } = replica.state;
+  const versions = versionsBack(store.database.query, { snapshot, position });
+  for await (const { at, version, author, before, after } of versions) {
+    const found = { at: Math.floor(at.getTime() / 1000), version: String(version), author };
+    const diff = diffSnapshots(before, after);
+    if (last.push(describeVersion({ ...found, before, after, diff })) === REMEMBERED) break;
+  }
+  return last;
+}
+
+/** The last versions of users and grants. */
 export class AccessHistory {
   #events: readonly AccessEvent[] = [];
   #earlier: Promise<readonly AccessEvent[]> | undefined;
-  readonly #readEarlier: () => Promise<readonly AccessEvent[]>;
-  /** Epoch seconds since when changes are known, unless a log has earlier ones. */
-  readonly since: number = epochSeconds();
+  readonly #log: StoreReplica | undefined;
+  /** Epoch seconds since when changes are known; undefined if a log has earlier ones. */
+  readonly since: number | undefined;
 
-  /** @param readEarlier reads older versions from a log, newest first */
-  constructor(
-    access: Pick<AccessRules, "subscribe">,
-    readEarlier: () => Promise<readonly AccessEvent[]>,
-  ) {
-    this.#readEarlier = readEarlier;
+  /** @param log the store that keeps earlier versions */
+  constructor(access: AccessRules, log: StoreReplica | undefined) {
+    this.#log = log;
+    this.since = log === undefined ? epochSeconds() : undefined;
     access.subscribe((event) => {
       this.#events = [eventOf(event), ...this.#events].slice(0, REMEMBERED);
     });
@@ -108,7 +121,8 @@ export class AccessHistory {
 
   /** @throws any error of the log that holds earlier versions */
   async events(): Promise<readonly AccessEvent[]> {
-    this.#earlier ??= this.#readEarlier();
+    if (this.#log === undefined) return this.#events;
+    this.#earlier ??= readVersions(this.#log);
     const reading = this.#earlier;
     // After a failure the next caller reads again.
     reading.catch(() => {

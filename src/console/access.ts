@@ -5,6 +5,7 @@ import { decidingEntry } from "../access/rights.ts";
 import { type EntryRole, EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import { firstNames } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
+import { type Outcome, outcomeOf } from "../gateway/query-outcome.ts";
 import { type Html, html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, placeOf, requireManageable, visibleEntries } from "./changes.ts";
@@ -24,7 +25,6 @@ import {
   table,
   until,
 } from "./frame.ts";
-import type { Explanation } from "./options.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 interface UserRow {
@@ -183,11 +183,11 @@ ${isAdministrator ? manage(view) : nothing}`,
 interface CheckView {
   readonly fields: Fields;
   readonly csrf: string;
-  readonly explanation?: Explanation;
+  readonly explanation?: Outcome;
   readonly failure?: Failure;
 }
 
-function decisions({ query, decided }: Explanation): Html {
+function decisions({ query, decided }: Outcome): Html {
   const rows = (decided?.decisions ?? []).map(
     ({ role, entry, boundary, reason, additions = [] }, at) => {
       const { operation = "", database = "", tables = [] } = query?.accesses[at] ?? {};
@@ -210,7 +210,7 @@ function decisions({ query, decided }: Explanation): Html {
   );
 }
 
-function answer(explanation: Explanation | undefined): Html {
+function answer(explanation: Outcome | undefined): Html {
   if (explanation === undefined) return nothing;
   const { allowed, code, message, body } = explanation;
   const why = message === undefined ? nothing : html`<p>${message}</p>`;
@@ -339,7 +339,7 @@ export function showUser(c: ConsoleRequest): Response {
 function show(
   c: ConsoleRequest,
   fields: Fields,
-  result: { explanation?: Explanation; failure?: Failure },
+  result: { explanation?: Outcome; failure?: Failure },
 ): Response {
   const visitor = visitorOf(c);
   manageableBy(visitor.snapshot, visitor.actor);
@@ -365,13 +365,17 @@ export function check(c: ConsoleRequest): Response {
 }
 
 /** @throws Refusal for a user or a database that the visitor may not see */
-function explain(c: ConsoleRequest): Explanation {
-  const { options, form } = c.var;
+function explain(c: ConsoleRequest): Outcome {
+  const { gateway, form } = c.var;
   const { snapshot, actor } = visitorOf(c);
   const username = form.get("user") ?? "";
   requireManageable(snapshot, actor, username);
   const via = form.get("via") === "mcp" ? "mcp" : "query";
-  const found = options.explain(username, via, Buffer.from(form.get("query") ?? ""));
+  const { queries, configuration } = gateway;
+  const found = outcomeOf(snapshot, { user: username, via }, Buffer.from(form.get("query") ?? ""), {
+    queries,
+    form: configuration.upstream.query_form,
+  });
   const { isVisible } = manageableBy(snapshot, actor);
   const isSeen = (found.query?.accesses ?? []).every(({ database }) => isVisible(database));
   if (!isSeen) throw new Refusal("role_insufficient");

@@ -4,6 +4,10 @@ import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
+import { parseListenAddress } from "../config/addresses.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { openState } from "../gateway/open-state.ts";
+import type { OpenConsole, OpenedListener } from "../gateway/start.ts";
 import { checkPassword } from "../identity/login.ts";
 import { createFormGuard, explainLogin, html, loginError, loginFields } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
@@ -14,7 +18,7 @@ import { AccessHistory } from "./access-history.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
 import { type ConsolePage, hidden, renderConsolePage } from "./frame.ts";
-import type { ConsoleOptions } from "./options.ts";
+import { namesOffered } from "./names.ts";
 import { showOverview } from "./overview.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
 import { Sessions } from "./sessions.ts";
@@ -50,7 +54,7 @@ interface Attempt {
 }
 
 function showSignIn(c: ConsoleRequest, { username, next, refusal }: Attempt): Response {
-  const { guard, options } = c.var;
+  const { guard, gateway } = c.var;
   const browser = browserCookie.read(c) || randomBytes(32).toString("base64url");
   browserCookie.keep(c, browser);
   const error = refusal && explainLogin(refusal);
@@ -65,7 +69,7 @@ ${hidden("csrf", csrf)}${hidden("next", next)}
 ${loginFields(username, error)}
 <div class="actions"><button class="primary">Sign in</button></div>
 </form>
-<p class="quiet after">This is the console of the gateway at <bdi>${options.gatewayUrl}</bdi>. Whoever has a password there sees and ends their own sessions and apps here; administrators and owners also see who may do what.</p>
+<p class="quiet after">This is the console of the gateway at <bdi>${gateway.publicUrl}</bdi>. Whoever has a password there sees and ends their own sessions and apps here; administrators and owners also see who may do what.</p>
 <details class="quiet"><summary>Cannot sign in?</summary>
 <ul>
 <li>The first start of a gateway makes the administrator <code>admin</code>, and prints its password or leaves it in the file <code>initial_admin_password</code>.</li>
@@ -89,34 +93,34 @@ function getSignIn(c: ConsoleRequest): Response {
 
 /** `POST /sign-in`: logs in through the gateway and replaces the browser's old session. */
 async function postSignIn(c: ConsoleRequest): Promise<Response> {
-  const { options, sessions, form, session: old } = c.var;
+  const { gateway, listener, sessions, form, session: old } = c.var;
   const [username = "", password = ""] = [form.get("username"), form.get("password")];
   const next = nextOf(form.get("next"));
-  const origin = options.originOf(c.env.incoming);
+  const origin = listener.originOf(c.env.incoming);
   // An unknown username may be a password typed into the wrong field.
-  const known = options.access.snapshot.users.has(username) ? username : undefined;
+  const known = gateway.access.snapshot.users.has(username) ? username : undefined;
   const event = { user: known, address: origin.address };
   try {
-    const user = await checkPassword(options.login, username, password, origin);
-    options.onEvent("console_login", { ...event, outcome: "allowed" }, "info");
+    const user = await checkPassword(gateway.login, username, password, origin);
+    gateway.audit.event("console_login", { ...event, outcome: "allowed" }, "info");
     if (old !== undefined) await sessions.end(old.tokenId);
     const userAgent = (c.req.header("user-agent") ?? "").slice(0, 256);
     sessionCookie.keep(c, await sessions.open(user, { address: origin.address, userAgent }));
     return c.redirect(next, 303);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    options.onEvent("console_login", { ...event, outcome: error.code }, "warn");
+    gateway.audit.event("console_login", { ...event, outcome: error.code }, "warn");
     return showSignIn(c, { username, next, refusal: error });
   }
 }
 
 /** `POST /sign-out`: ends the session, even if the browser keeps the cookie. */
 async function postSignOut(c: ConsoleRequest): Promise<Response> {
-  const { sessions, options, session } = c.var;
+  const { gateway, listener, sessions, session } = c.var;
   if (session !== undefined) {
     await sessions.end(session.tokenId);
-    const { address } = options.originOf(c.env.incoming);
-    options.onEvent("console_logout", { user: session.username, address }, "info");
+    const { address } = listener.originOf(c.env.incoming);
+    gateway.audit.event("console_logout", { user: session.username, address }, "info");
   }
   sessionCookie.drop(c);
   return c.redirect("/sign-in", 303);
@@ -173,7 +177,7 @@ function showError(error: unknown, c: ConsoleRequest): Response {
   const { status, message, retryAfter } = refusal;
   if (status === 500) {
     const reason = error instanceof Error ? error.message : "unknown";
-    c.var.options.log.error({ path: c.req.path, reason }, "a page of the console failed");
+    c.var.gateway.log.error({ path: c.req.path, reason }, "a page of the console failed");
   }
   const page = errorPage(
     status === 404 ? "There is no such page" : "That did not work",
@@ -190,7 +194,12 @@ function showError(error: unknown, c: ConsoleRequest): Response {
 function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
   const app = new Hono<ConsoleEnv>({ strict: true });
   app.use((c, next) => {
-    c.set("options", console.options);
+    c.set("gateway", console.gateway);
+    c.set("loaded", console.loaded);
+    c.set("listener", console.listener);
+    c.set("store", console.store);
+    c.set("applications", console.applications);
+    c.set("namesOffered", console.namesOffered);
     c.set("sessions", console.sessions);
     c.set("guard", console.guard);
     c.set("history", console.history);
@@ -250,40 +259,71 @@ function createApp(console: Console, port: () => number): Hono<ConsoleEnv> {
   return app;
 }
 
-interface RunningConsole {
-  readonly url: string;
-  close(): Promise<void>;
+/** State of the embedded authorization server, if there is one. */
+async function openApplications(
+  { gateway }: OpenedListener,
+  { serviceDirectory }: LoadedConfiguration,
+  opened: AsyncDisposableStack,
+) {
+  const { mcp } = gateway.configuration;
+  if (!mcp.enabled || mcp.authorization_servers.length > 0) return undefined;
+  return (await openState(gateway, serviceDirectory, opened)).store;
 }
 
-/** @throws the system's error if it cannot listen */
-export async function openConsole(options: ConsoleOptions): Promise<RunningConsole> {
-  const { access, revocations, listen, publicUrl } = options;
+/**
+ * Replicas share sessions and the secret of forms, so that each can continue what another has
+ * begun.
+ */
+async function openSessions({ gateway, store }: OpenedListener) {
+  const { access, revocations } = gateway;
   const context = { snapshot: () => access.snapshot, revocations };
-  const sessions = new Sessions(context, () => performance.now(), options.shared?.sessions);
-  const guard = createFormGuard(options.shared?.formSecret ?? randomBytes(32));
-  const history = new AccessHistory(access, options.earlierVersions ?? (async () => []));
+  const now = () => performance.now();
+  if (store === undefined) {
+    return { sessions: new Sessions(context, now), guard: createFormGuard(randomBytes(32)) };
+  }
+  const { sessionsInStore } = await import("./store-sessions.ts");
+  const held = sessionsInStore(store.store.database, store.replica);
+  const secret = await store.authorization.store.secret("console forms", randomBytes(32));
+  return { sessions: new Sessions(context, now, held), guard: createFormGuard(secret) };
+}
+
+/** Opens the console if one is configured. The stack closes it. */
+export const openConsole: OpenConsole = async (front, loaded, opened) => {
+  const { gateway, listener, store } = front;
+  const { console, server, store: settings } = gateway.configuration;
+  const listen = console.listen === undefined ? undefined : parseListenAddress(console.listen);
+  if (listen === undefined) return undefined;
+  const log = settings.access === "store" ? store : undefined;
   let port = listen.port;
-  const app = createApp({ options, sessions, guard, history }, () => port);
-  const server = createServer(
-    { requestTimeout: options.requestTimeout, headersTimeout: options.requestTimeout },
+  const app = createApp(
+    {
+      ...{ gateway, loaded, listener, store },
+      ...(await openSessions(front)),
+      history: new AccessHistory(gateway.access, log),
+      applications: await openApplications(front, loaded, opened),
+      namesOffered: namesOffered(gateway),
+    },
+    () => port,
+  );
+  const timeout = server.request_timeout * 1000;
+  const http = createServer(
+    { requestTimeout: timeout, headersTimeout: timeout },
     // By default the library replaces Node's global Request and Response.
     getRequestListener(app.fetch, { overrideGlobalObjects: false }),
   );
-  server.listen(listen);
-  await once(server, "listening");
-  const address = server.address();
+  http.listen(listen);
+  await once(http, "listening");
+  const address = http.address();
   if (address !== null && typeof address === "object") port = address.port;
+  opened.defer(async () => {
+    const closed = once(http, "close");
+    http.close();
+    http.closeAllConnections();
+    await closed;
+  });
   const host = listen.host.includes(":") ? `[${listen.host}]` : listen.host;
-  return {
-    url: publicUrl || `http://${host}:${port}`,
-    async close() {
-      const closed = once(server, "close");
-      server.close();
-      server.closeAllConnections();
-      await closed;
-    },
-  };
-}
+  return console.public_url || `http://${host}:${port}`;
+};
 
 function errorPage(heading: string, sentence: string): ConsolePage {
   return {

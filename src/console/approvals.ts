@@ -1,21 +1,33 @@
 import { once } from "node:events";
 import { maySeeGrants } from "../access/administration.ts";
+import { limitsText } from "../access/query-limits.ts";
 import type { ApprovalRule } from "../access/rights.ts";
 import {
   type Approval,
   type ApprovalDecision,
   type ApprovalState,
+  type ApprovalStore,
   type Author,
   approversOf,
   mayApprove,
   summaryOf,
 } from "../approvals/approval.ts";
-import { type NoPreview, type ShownRows, visibleJson } from "../approvals/preview.ts";
+import {
+  type NoPreview,
+  previewQuery,
+  readShownRows,
+  type ShownRows,
+  visibleJson,
+  whyUnseen,
+} from "../approvals/preview.ts";
+import type { Gateway } from "../gateway/gateway.ts";
+import { credentialOf, LIMITS_HEADER } from "../gateway/query.ts";
 import { identify } from "../identity/authenticate.ts";
 import { keepSpelling } from "../json/document.ts";
 import { dateOf, type Html, html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
+import { fieldLines } from "../upstream/headers.ts";
 import { type Failure, failureOf, requirePassword } from "./changes.ts";
 import {
   type Column,
@@ -377,6 +389,51 @@ ${rowTables(shown, operation === "Update")}
 
 const SHOWN = 100;
 const LONGEST_REASON = 500;
+const PREVIEW_TIMEOUT_MS = 60_000;
+/** Enough for a hundred rows before and after. */
+const LARGEST_PREVIEW_BYTES = 4 * 1024 * 1024;
+
+/** Returns undefined if no approval was ever requested: viewing approvals creates no store. */
+async function useApprovals<Result>(
+  c: ConsoleRequest,
+  work: (store: ApprovalStore) => Promise<Result>,
+): Promise<Result | undefined> {
+  const { approvals } = c.var.gateway;
+  return (await approvals.counts()) === undefined ? undefined : approvals.use(work);
+}
+
+/** The rows that a pending query would change, as far as the approver may see them. */
+async function rowsFor(
+  gateway: Gateway,
+  approver: string,
+  approval: Approval,
+  query: Buffer,
+): Promise<ShownRows | NoPreview> {
+  const { queries, access, log, routing } = gateway;
+  if (!queries.isEngine) return { reason: "no gatehouse engine answers behind the gateway" };
+  const preview = previewQuery(access.snapshot, queries.grammar, approval, query);
+  if ("reason" in preview) return preview;
+  const unseen = whyUnseen(access.snapshot, queries.grammar, approver, approval);
+  if (unseen !== undefined) return { reason: unseen };
+  try {
+    const answer = await routing.queriesOf(preview.query).ask({
+      ...{ user: approver, body: preview.body, isRead: true, largest: LARGEST_PREVIEW_BYTES },
+      fields: fieldLines({
+        "content-type": "application/json",
+        [LIMITS_HEADER]: limitsText(preview.limits),
+        ...credentialOf(gateway),
+      }),
+      hold: () => {},
+      signal: AbortSignal.timeout(PREVIEW_TIMEOUT_MS),
+    });
+    if (answer.isCut) return { reason: "the rows are too long to be shown" };
+    return readShownRows(answer.status, answer.body.toString("utf8"));
+  } catch (error) {
+    if (error instanceof Refusal) return { reason: error.message };
+    log.error({ err: error }, "the rows of an approval cannot be shown");
+    return { reason: "the engine's answer cannot be read" };
+  }
+}
 
 function authorOf({ actor }: Visitor): Author {
   return { kind: "console", name: actor.username };
@@ -409,7 +466,7 @@ function maySeeQuery(visitor: Visitor, approval: Approval, standing: Standing): 
 
 /** The approvals that a visitor may see, grouped by what the visitor can do. */
 export async function groupsOf(c: ConsoleRequest, visitor: Visitor) {
-  const all = (await c.var.options.approvals.use((store) => store.list())) ?? [];
+  const all = (await useApprovals(c, (store) => store.list())) ?? [];
   const known = all.flatMap((approval) => {
     const standing = standingOf(visitor, approval);
     return standing === undefined ? [] : [{ approval, standing }];
@@ -438,7 +495,7 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
       if (query !== undefined) queries.set(approval.id, query);
     } catch (error) {
       const reason = error instanceof Error ? error.message : "unknown";
-      c.var.options.log.warn({ id: approval.id, reason }, "a pending query cannot be shown");
+      c.var.gateway.log.warn({ id: approval.id, reason }, "a pending query cannot be shown");
     }
   });
   // Counts that are not ready in time are omitted.
@@ -462,17 +519,16 @@ async function describePending(
   approval: Approval,
   standing: Standing,
 ): Promise<PendingQuery | undefined> {
-  const { approvals } = c.var.options;
-  const body = await approvals.use((store) => store.readBody(approval.id));
+  const body = await useApprovals(c, (store) => store.readBody(approval.id));
   if (body === undefined) return undefined;
   const words = queryInWords(body);
   if (standing !== "approver") return { words, rows: undefined };
   const key = `${approval.id} ${actor.username}`;
   const known = rowCounts.get(key);
   if (known !== undefined) return { words, rows: await known };
-  const counting = approvals
-    .rowsFor(actor.username, approval, body)
-    .then((rows) => ("affected" in rows ? rows.affected : undefined));
+  const counting = rowsFor(c.var.gateway, actor.username, approval, body).then((rows) =>
+    "affected" in rows ? rows.affected : undefined,
+  );
   rowCounts.set(key, counting);
   const [oldest = ""] = rowCounts.keys();
   if (rowCounts.size > MOST_COUNTED) rowCounts.delete(oldest);
@@ -487,7 +543,7 @@ async function find(
   visitor: Visitor,
   id: string,
 ): Promise<{ approval: Approval; body: Buffer | undefined; standing: Standing }> {
-  const found = await c.var.options.approvals.use(async (store) => {
+  const found = await useApprovals(c, async (store) => {
     const approval = await store.find(id);
     return approval && { approval, body: await store.readBody(id) };
   });
@@ -505,7 +561,7 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
     query: body?.toString("utf8"),
     isHidden: !maySeeQuery(visitor, approval, standing),
     rows: isAsked
-      ? await c.var.options.approvals.rowsFor(visitor.actor.username, approval, body)
+      ? await rowsFor(c.var.gateway, visitor.actor.username, approval, body)
       : undefined,
     shownBefore: failure && c.var.form.get("touched"),
   };
@@ -533,7 +589,7 @@ function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
 /** @throws Refusal `role_insufficient` unless the visitor may decide on it now */
 function requireApprover(c: ConsoleRequest, approval: Approval): Author {
   const visitor = visitorOf(c);
-  identify(visitor.snapshot, c.var.options.revocations, visitor.session);
+  identify(visitor.snapshot, c.var.gateway.revocations, visitor.session);
   if (standingOf(visitor, approval) !== "approver") throw new Refusal("role_insufficient");
   return authorOf(visitor);
 }
@@ -551,7 +607,6 @@ function tooLate(approval: Approval): Failure {
 /** `POST /approvals/<id>`: approves the query, which needs the password again, or denies it. */
 export async function decideApproval(c: ConsoleRequest): Promise<Response> {
   const id = c.req.param("id") ?? "";
-  const { approvals } = c.var.options;
   const { approval } = await find(c, visitorOf(c), id);
   requireApprover(c, approval);
   const state = decisionOf(c.var);
@@ -560,9 +615,10 @@ export async function decideApproval(c: ConsoleRequest): Promise<Response> {
     if (state === "approved") await requirePassword(c);
     const author = requireApprover(c, approval);
     const touched = c.var.form.get("touched") ?? "";
-    const late = await approvals.use(async (store) => {
+    const wait = c.var.gateway.configuration.approvals.wait * 1000;
+    const late = await useApprovals(c, async (store) => {
       if (state === "approved" && touched !== "") await store.noteShown(id, author, touched);
-      const isDone = await store.decide(id, { state, author, reason, wait: approvals.wait });
+      const isDone = await store.decide(id, { state, author, reason, wait });
       return isDone ? undefined : ((await store.find(id)) ?? approval);
     });
     if (late !== undefined) return await showApproval(c, tooLate(late));

@@ -335,7 +335,7 @@ async function ask(
   } catch (error) {
     if (error instanceof Refusal) throw error;
     const reason = error instanceof Error ? error.message : "unknown";
-    c.var.options.log.warn({ file, reason }, "the audit cannot be read");
+    c.var.gateway.log.warn({ file, reason }, "the audit cannot be read");
     throw new Refusal("busy", { message: "The audit's files cannot be read just now" });
   }
 }
@@ -345,17 +345,17 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot, actor } = visitor;
   manageableBy(snapshot, actor);
-  const { auditFile } = c.var.options;
+  const { file } = c.var.gateway.configuration.audit;
   const fields = fieldsOf(c);
   let failure: Failure | undefined;
   let answer: AuditAnswer | undefined;
   try {
-    if (auditFile !== undefined) answer = await ask(c, visitor, auditFile, fields);
+    if (file !== undefined) answer = await ask(c, visitor, file, fields);
   } catch (error) {
     failure = failureOf(error);
   }
   const page = auditPage({
-    ...{ fields, hasFile: auditFile !== undefined, isAdministrator: visitor.isAdministrator },
+    ...{ fields, hasFile: file !== undefined, isAdministrator: visitor.isAdministrator },
     ...{ isLater: c.req.query("from") !== undefined, answer, failure },
     draft: (line) =>
       mayGrantTo(snapshot, actor, line.user ?? "") ? draftGrant(snapshot, line) : undefined,

@@ -4,8 +4,10 @@ import { limitsInWords } from "../access/entry-view.ts";
 import type { Change } from "../access/record-change.ts";
 import { isExternalUsername, type Subject } from "../access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { changeAs } from "../gateway/administration.ts";
 import { identify } from "../identity/authenticate.ts";
 import { checkPassword } from "../identity/login.ts";
+import type { AuditedChange } from "../observe/audit-line.ts";
 import { explainLogin } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { type ConsoleRequest, type Visitor, visitorOf } from "./visit.ts";
@@ -72,10 +74,10 @@ function readLines(text: string | undefined): string[] {
 
 /** @throws Refusal unless the form has the visitor's password */
 export async function requirePassword(c: ConsoleRequest): Promise<void> {
-  const { options, session, form } = c.var;
-  const origin = options.originOf(c.env.incoming);
+  const { gateway, listener, session, form } = c.var;
+  const origin = listener.originOf(c.env.incoming);
   try {
-    await checkPassword(options.login, session?.username ?? "", form.get("password") ?? "", origin);
+    await checkPassword(gateway.login, session?.username ?? "", form.get("password") ?? "", origin);
   } catch (error) {
     const isWrong = error instanceof Refusal && error.code === "credentials_invalid";
     throw isWrong ? new Refusal(error.code, { message: "That is not your password" }) : error;
@@ -85,6 +87,7 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
 export interface AskedChange {
   readonly username: string;
   readonly plan: (current: Snapshot, actor: Subject) => readonly Change[];
+  /** True if the change may end the tokens of the user. */
   readonly endsTokens?: boolean;
 }
 
@@ -98,17 +101,26 @@ export async function makeChange(
   c: ConsoleRequest,
   { username, plan, endsTokens = false }: AskedChange,
 ): Promise<void> {
-  const { options, form } = c.var;
+  const { gateway, form } = c.var;
   const { actor, session } = visitorOf(c);
   await requirePassword(c);
   const before = readLines(form.get("seen"));
   const judged = (current: Snapshot) => {
-    identify(current, options.revocations, session);
+    identify(current, gateway.revocations, session);
     const now = seenOf(current, actor, username);
     if (before.join("\n") !== now.join("\n")) throw new ChangedMeanwhile(before, now);
     return plan(current, actor);
   };
-  await options.change(actor.username, judged, endsTokens ? username : undefined);
+  const author = { kind: "console", name: actor.username } as const;
+  const endsTokensOf = endsTokens ? username : undefined;
+  const { written, audited } = await changeAs(gateway, author, judged, endsTokensOf);
+  gateway.changes.write(author, audited, written.version);
+}
+
+/** Writes a change by the visitor to the audit. */
+export function noteChange(c: ConsoleRequest, change: AuditedChange): void {
+  const { username: name } = visitorOf(c).actor;
+  c.var.gateway.changes.write({ kind: "console", name }, [change]);
 }
 
 export function changingForm(

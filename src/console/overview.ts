@@ -263,7 +263,8 @@ async function askSummary(
   visitor: Visitor,
   since: number,
 ): Promise<AuditSummary | undefined> {
-  const { auditFile: file, log } = c.var.options;
+  const { configuration, log } = c.var.gateway;
+  const { file } = configuration.audit;
   if (file === undefined) return undefined;
   const bounds = { since, hours: HOURS, top: SHOWN, patience: PATIENCE_MS };
   const question: SummaryQuestion = { file, shown: shownTo(visitor), ...bounds };
@@ -328,14 +329,14 @@ export async function showOverview(c: ConsoleRequest): Promise<Response> {
     ...{ now, since, isManager, shown: SHOWN, ending: ending.slice(0, SHOWN) },
     endingCount: ending.length,
     state: isAdministrator ? await stateViewOf(c) : undefined,
-    hasFile: c.var.options.auditFile !== undefined,
+    hasFile: c.var.gateway.configuration.audit.file !== undefined,
     summary: isManager ? await askSummary(c, visitor, since) : undefined,
     draft: (line) =>
       mayGrantTo(snapshot, actor, line.user ?? "") ? draftGrant(snapshot, line) : undefined,
     waiting: (groups.get("waiting") ?? []).map(({ approval }) => approval),
     others: (groups.get("others") ?? []).map(({ approval }) => approval),
     changes: await lastChanges(c, visitor),
-    historySince: c.var.options.earlierVersions === undefined ? c.var.history.since : undefined,
+    historySince: c.var.history.since,
   });
   return sendPage(c, visitor, page);
 }

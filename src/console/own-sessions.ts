@@ -6,6 +6,7 @@ import { identityOf, type KnownClient, permission } from "../oauth/server/pages/
 import { lifetimes } from "../oauth/server/protocol.ts";
 import { dateOf, type Html, html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
+import { noteChange } from "./changes.ts";
 import { type ConsolePage, heading, hidden, table } from "./frame.ts";
 import type { Session } from "./sessions.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
@@ -179,8 +180,9 @@ const SHOWN = 200;
 
 /** The apps with access, authorized by one user or by any. */
 async function connectedTo(c: ConsoleRequest, username: string | undefined): Promise<Connection[]> {
-  const { access, revocations, applications: store } = c.var.options;
+  const { gateway, applications: store } = c.var;
   if (store === undefined) return [];
+  const { access, revocations } = gateway;
   const context = { snapshot: () => access.snapshot, revocations };
   return (await connectionsOf(store, username)).filter((one) => isConnected(context, one));
 }
@@ -188,7 +190,7 @@ async function connectedTo(c: ConsoleRequest, username: string | undefined): Pro
 function applicationRow(c: ConsoleRequest, one: Connection): ApplicationRow {
   return {
     ...one,
-    ...describeClient(c.var.options, one.clientId, one.appName),
+    ...describeClient(c.var.gateway.configuration.mcp, one.clientId, one.appName),
     endsAt: one.allowedAt + lifetimes.grant,
   };
 }
@@ -224,7 +226,7 @@ export async function showSessions(c: ConsoleRequest): Promise<Response> {
     sessions: sessions.slice(0, SHOWN).map((one) => sessionRow(c, one, visitor.session)),
     applications: connections.slice(0, SHOWN).map((one) => applicationRow(c, one)),
     more: Math.max(0, sessions.length - SHOWN) + Math.max(0, connections.length - SHOWN),
-    hasApplications: c.var.options.applications !== undefined,
+    hasApplications: c.var.applications !== undefined,
   });
   return sendPage(c, visitor, page);
 }
@@ -238,7 +240,7 @@ export async function endSession(c: ConsoleRequest): Promise<Response> {
     requireSelfOrAdministrator(snapshot, actor, session.username);
     await c.var.sessions.end(session.tokenId);
     const change = { change: "session ended", user: session.username };
-    c.var.options.noteChange(actor.username, change);
+    noteChange(c, change);
   }
   return c.redirect("/sessions", 303);
 }
@@ -250,9 +252,9 @@ export async function endApplication(c: ConsoleRequest): Promise<Response> {
   const found = all.find(({ grantId }) => grantId === id);
   if (found !== undefined) {
     requireSelfOrAdministrator(snapshot, actor, found.username);
-    await c.var.options.applications?.endGrant(found.grantId);
+    await c.var.applications?.endGrant(found.grantId);
     const { username: user, clientId: client } = found;
-    c.var.options.noteChange(actor.username, { change: "application ended", user, client });
+    noteChange(c, { change: "application ended", user, client });
   }
   return c.redirect("/sessions", 303);
 }
@@ -264,8 +266,8 @@ export async function endAll(c: ConsoleRequest): Promise<Response> {
   requireSelfOrAdministrator(snapshot, actor, username);
   const isKnown = snapshot.users.has(username) || isExternalUsername(username);
   if (!isKnown) throw new Refusal("user_not_found");
-  await c.var.options.revocations.revokeUser(username);
+  await c.var.gateway.revocations.revokeUser(username);
   const change = { change: "tokens revoked", user: username };
-  c.var.options.noteChange(actor.username, change);
+  noteChange(c, change);
   return c.redirect("/sessions", 303);
 }

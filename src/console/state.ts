@@ -2,20 +2,17 @@ import { requireAdministrator } from "../access/administration.ts";
 import type { EffectChange } from "../access/diff.ts";
 import { isAdministrator } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
+import { withoutPassword } from "../config/addresses.ts";
+import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
+import type { Listener } from "../gateway/server.ts";
 import { dateOf, type Html, html, nothing } from "../pages/html.ts";
+import { version } from "../product.ts";
+import { Refusal } from "../refusal.ts";
+import type { StoreReplica } from "../store/open.ts";
 import { counted } from "../suggestion.ts";
 import type { AccessEvent, ChangedNames, FailedReload, LoadedVersion } from "./access-history.ts";
-import {
-  type ConsolePage,
-  heading,
-  pathOf,
-  type Refreshing,
-  refreshNote,
-  roleBadge,
-  table,
-} from "./frame.ts";
-import type { CertificateState, GatewayState, StoreState, UpstreamState } from "./options.ts";
-import { type ConsoleRequest, refreshingOf, sendPage, visitorOf } from "./visit.ts";
+import { type ConsolePage, heading, pathOf, refreshNote, roleBadge, table } from "./frame.ts";
+import { type Console, type ConsoleRequest, refreshingOf, sendPage, visitorOf } from "./visit.ts";
 
 const labels: Readonly<Record<ChangedNames["kind"], string>> = {
   usersAdded: "added",
@@ -111,20 +108,7 @@ export function versionList(events: readonly AccessEvent[], since: number | unde
   return html`${table("Versions of users and grants", head, rows)}<p class="quiet">${before}</p>`;
 }
 
-/** Times in epoch seconds. */
-export interface StateView extends GatewayState {
-  readonly gatewayUrl: string;
-  readonly accessVersion: string;
-  readonly accessStale: boolean;
-  readonly revocationsStale: boolean;
-  readonly revocationsFailure: string | undefined;
-  readonly users: number;
-  readonly administrators: readonly string[];
-  readonly events: readonly AccessEvent[];
-  /** Since when changes are known; undefined if a log has all. */
-  readonly since: number | undefined;
-  readonly refreshing: Refreshing;
-}
+export type StateView = Awaited<ReturnType<typeof stateViewOf>>;
 
 const DAY = 86_400;
 /** Seconds before a certificate's expiry from which the page warns. */
@@ -147,7 +131,7 @@ function spanOf(seconds: number): string {
   return counted(Math.floor(seconds / size), name);
 }
 
-function upstreams(list: readonly UpstreamState[]): Html {
+function upstreams({ upstreams: list }: StateView): Html {
   return table(
     "Databases behind the gateway",
     ["Where", "Databases", "State", "Circuit", ["Queries now", "number"], ["Waiting", "number"]],
@@ -175,7 +159,7 @@ function keyTable({ algorithm, keys }: StateView, now: number): Html {
   );
 }
 
-function replicas({ own, lag, status }: StoreState): Html {
+function replicas({ own, lag, status }: NonNullable<StateView["store"]>): Html {
   if (status === undefined)
     return html`<p class="sheet empty">The store does not answer: what replicas there are is not known. This one is <code>${own}</code>.</p>`;
   const { version, form, readableForm } = status;
@@ -196,7 +180,8 @@ function troubles(view: StateView, now: number): string[] {
   const { accessStale, revocationsStale, revocationsFailure, keysFailure, certificate } = view;
   const { configurationFailure } = view;
   const reason = revocationsFailure === undefined ? "" : `: ${revocationsFailure}`;
-  const left = certificate === undefined ? SOON : certificate.expires.getTime() / 1000 - now;
+  const expires = certificate?.certificate.expires;
+  const left = expires === undefined ? SOON : expires.getTime() / 1000 - now;
   const found = [
     configurationFailure !== undefined &&
       `The configuration was refused: ${configurationFailure}. The last good one is in force.`,
@@ -226,14 +211,17 @@ export function summary(view: StateView, now: number): Html {
   return html`<div class="note error"><p><strong>This needs your attention:</strong></p><ul>${found.map((one) => html`<li>${one}</li>`)}</ul></div>`;
 }
 
-function certificateFact({ names, expires, failure }: CertificateState): Html {
+function certificateFact({
+  certificate: { names, expires },
+  failure,
+}: NonNullable<Listener["secure"]>): Html {
   return html`<dt>Certificate</dt><dd>${names}, until ${dateOf(Math.floor(expires.getTime() / 1000))} ${mark(failure === undefined, "In force", "Other than on disk")}</dd>`;
 }
 
 function facts(view: StateView): Html {
   const { administrators, certificate } = view;
   return html`<dl class="sheet">
-<dt>Gateway</dt><dd><bdi>${view.gatewayUrl}</bdi>, version ${view.version}</dd>
+<dt>Gateway</dt><dd><bdi>${view.gatewayUrl}</bdi>, version ${version}</dd>
 <dt>Access version</dt><dd><code>${view.accessVersion}</code> ${mark(!view.accessStale, "In force", "An older state than on disk")}</dd>
 <dt>Users</dt><dd>${String(view.users)}</dd>
 <dt>Administrators</dt><dd>${administrators.length === 0 ? "none" : html`<bdi>${administrators.join(", ")}</bdi>`}</dd>
@@ -257,7 +245,7 @@ ${summary(view, now)}
 <h2>In force</h2>
 ${facts(view)}
 <h2>Databases</h2>
-${upstreams(view.upstreams)}
+${upstreams(view)}
 ${shared}
 <h2>Signing keys</h2>
 ${keyTable(view, now)}
@@ -268,13 +256,43 @@ ${versionList(view.events, view.since)}`,
 
 const NAMED = 8;
 
-export async function stateViewOf(c: ConsoleRequest): Promise<StateView> {
-  const { options, history } = c.var;
-  const { access, revocations, gatewayUrl } = options;
+async function upstreamStates({ gateway: { routing }, loaded }: Console) {
+  const states = routing.targets.map(async (target) => {
+    const { busy, waiting, isLive } = target;
+    const databases = routing.databasesAt(target);
+    // The embedded engine listens on a private socket whose name means nothing to users.
+    const isOwnEngine = databases === undefined && hasOwnEngine(loaded);
+    const name = isOwnEngine ? withoutPassword(ownDatabaseUrl(loaded)) : target.name;
+    return { name, databases, busy, waiting, isLive, isUp: await target.isUp() };
+  });
+  return Promise.all(states);
+}
+
+async function storeState({ store, replica }: StoreReplica) {
+  const { name: own, isReached, lag } = replica;
+  // Loaded on demand, because a gateway without a store does not need it.
+  const { readStatus } = await import("../store/open.ts");
+  try {
+    return { own, isReached, lag, status: await readStatus(store.database) };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return { own, isReached: false, lag, status: undefined };
+  }
+}
+
+export async function stateViewOf(c: ConsoleRequest) {
+  const { gateway, listener, store, history } = c.var;
+  const { access, revocations, keys, publicUrl } = gateway;
   const { snapshot } = access;
   return {
-    ...(await options.state()),
-    gatewayUrl,
+    configurationFailure: (await gateway.shared.condition()).configurationFailure,
+    upstreams: await upstreamStates(c.var),
+    algorithm: keys.ring.algorithm,
+    keys: keys.ring.keys,
+    keysFailure: keys.failure,
+    certificate: listener.secure,
+    store: store && (await storeState(store)),
+    gatewayUrl: publicUrl,
     accessVersion: snapshot.version,
     accessStale: access.stale,
     revocationsStale: revocations.stale,
@@ -286,7 +304,7 @@ export async function stateViewOf(c: ConsoleRequest): Promise<StateView> {
       .take(NAMED)
       .toArray(),
     events: await history.events(),
-    since: options.earlierVersions === undefined ? history.since : undefined,
+    since: history.since,
     refreshing: refreshingOf(c),
   };
 }

@@ -7,16 +7,28 @@ import { mayUseAnywhere } from "../access/policy.ts";
 import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
 import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
 import { isLoopback } from "../config/addresses.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import type { Gateway } from "../gateway/gateway.ts";
+import type { Listener } from "../gateway/server.ts";
+import type { StateStore } from "../oauth/server/state-store.ts";
 import type { FormGuard } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
+import type { StoreReplica } from "../store/open.ts";
 import type { AccessHistory } from "./access-history.ts";
 import { type ConsolePage, type Refreshing, renderConsolePage } from "./frame.ts";
-import type { ConsoleOptions } from "./options.ts";
+import type { namesOffered } from "./names.ts";
 import type { Session, Sessions } from "./sessions.ts";
 
 /** What pages share for the lifetime of the console. */
 export interface Console {
-  readonly options: ConsoleOptions;
+  readonly gateway: Gateway;
+  readonly loaded: LoadedConfiguration;
+  readonly listener: Pick<Listener, "secure" | "originOf">;
+  /** Undefined if all state is in files. */
+  readonly store: StoreReplica | undefined;
+  /** State of the embedded authorization server; undefined if there is none. */
+  readonly applications: StateStore | undefined;
+  readonly namesOffered: ReturnType<typeof namesOffered>;
   readonly sessions: Sessions;
   readonly guard: FormGuard;
   readonly history: AccessHistory;
@@ -52,9 +64,9 @@ export function formNameOf({ tokenId }: Session): string {
 
 /** @throws Refusal `unauthenticated` if no one is signed in, which the middleware rules out */
 export function visitorOf(c: ConsoleRequest): Visitor {
-  const { options, guard, session } = c.var;
+  const { gateway, guard, session } = c.var;
   if (session === undefined) throw new Refusal("unauthenticated");
-  const { snapshot } = options.access;
+  const { snapshot } = gateway.access;
   const actor: Subject = { username: session.username, tokenDatabase: EVERY_DATABASE };
   return {
     session,
@@ -151,7 +163,7 @@ export const uncached: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
 export function knownHost(port: () => number): MiddlewareHandler<ConsoleEnv> {
   return async (c, next) => {
     const { headers, socket } = c.env.incoming;
-    const names = { publicUrl: c.var.options.publicUrl, port: port() };
+    const names = { publicUrl: c.var.gateway.configuration.console.public_url, port: port() };
     const arrival = arrivalOf(names, headers.host, socket.remoteAddress ?? "");
     if (arrival === undefined) throw new Refusal("host_not_allowed");
     c.set("arrival", arrival);

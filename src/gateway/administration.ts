@@ -1,4 +1,5 @@
 import * as z from "zod";
+import type { Author, Plan } from "../access/access-rules.ts";
 import {
   manageableBy,
   maySeeGrants,
@@ -36,6 +37,7 @@ import { runCooperatively } from "../cooperative-scheduling.ts";
 import { type Caller, credentialOf, identify } from "../identity/authenticate.ts";
 import { checkPassword, hashClientOf, logIn } from "../identity/login.ts";
 import { hashPassword } from "../identity/password.ts";
+import type { AuditedChange } from "../observe/audit-line.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { sendList, sendSuccess } from "./answer.ts";
@@ -65,6 +67,38 @@ function requireCaller({ authenticated }: Exchange): ActingCaller {
 }
 
 /**
+ * Changes users and grants, and ends the tokens of a user if the change calls for it.
+ *
+ * @returns the state as written, and the changes for the audit
+ * @throws Refusal from `plan`, or if the change or the revocation cannot be written
+ */
+export async function changeAs(
+  { access, changes: journal, revocations }: Gateway,
+  author: Author,
+  plan: Plan,
+  endsTokensOf?: string,
+): Promise<{ written: Snapshot; audited: AuditedChange[] }> {
+  let changes: readonly Change[] = [];
+  const beforeWrite = async () => {
+    if (endsTokensOf !== undefined && endsTokens(changes))
+      await revocations.revokeUser(endsTokensOf);
+  };
+  const written = await access.change(
+    (current) => {
+      changes = plan(current);
+      return changes;
+    },
+    // Changes that run something before the write are not written together with others.
+    endsTokensOf === undefined ? { author } : { author, beforeWrite },
+  );
+  journal.noteVersion(written.version);
+  const audited = describeChanges(changes);
+  if (endsTokensOf !== undefined && endsTokens(changes))
+    audited.push({ change: "tokens revoked", user: endsTokensOf });
+  return { written, audited };
+}
+
+/**
  * Changes the access file on behalf of the caller. The caller is looked up again in the file read
  * under the lock, so a caller who has just lost their rights changes nothing. Resolves when the new
  * state is in force.
@@ -81,30 +115,14 @@ async function changeAccess(
   endsTokensOf?: string,
 ): Promise<Snapshot> {
   const { caller, actor } = requireCaller(exchange);
-  let changes: readonly Change[] = [];
   const planAsCaller = (current: Snapshot) => {
     identify(current, gateway.revocations, caller.token);
-    changes = plan(current, actor);
-    return changes;
+    return plan(current, actor);
   };
-  const written = await gateway.access.change(planAsCaller, {
-    author: { kind: "api", name: actor.username },
-    ...(endsTokensOf === undefined
-      ? {}
-      : {
-          async beforeWrite() {
-            if (endsTokens(changes)) await gateway.revocations.revokeUser(endsTokensOf);
-          },
-        }),
-  });
+  const author = { kind: "api", name: actor.username } as const;
+  const { written, audited } = await changeAs(gateway, author, planAsCaller, endsTokensOf);
   exchange.verdict.allow();
-  gateway.changes.noteVersion(written.version);
-  exchange.verdict.changes = [
-    ...describeChanges(changes),
-    ...(endsTokensOf === undefined || !endsTokens(changes)
-      ? []
-      : [{ change: "tokens revoked", user: endsTokensOf }]),
-  ];
+  exchange.verdict.changes = audited;
   return written;
 }
 

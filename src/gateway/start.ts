@@ -64,6 +64,22 @@ export interface RunningMember extends RunningGateway {
   stopListening(): Promise<void>;
 }
 
+export type OpenedListener = Pick<OpenedGateway, "gateway" | "store"> & {
+  readonly listener: Listener;
+};
+
+/** @returns the URL for browsers, or undefined if no console is configured */
+export type OpenConsole = (
+  opened: OpenedListener,
+  loaded: LoadedConfiguration,
+  stack: AsyncDisposableStack,
+) => Promise<string | undefined>;
+
+export interface StartGatewayOptions extends MemberOptions {
+  /** The console uses the gateway, so the gateway is given it and loads it on demand. */
+  readonly loadConsole: () => Promise<{ readonly openConsole: OpenConsole }>;
+}
+
 function displayHost(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
@@ -72,7 +88,7 @@ function displayHost(host: string): string {
 async function listen(
   { gateway, mcp, store }: OpenedGateway,
   loaded: LoadedConfiguration,
-  { member }: MemberOptions,
+  { member, loadConsole }: StartGatewayOptions,
   opened: AsyncDisposableStack,
 ): Promise<{ listener: Listener; url: string }> {
   const { server, mcp: mcpSettings, metrics } = gateway.configuration;
@@ -99,8 +115,8 @@ async function listen(
   }
   // Several processes share the gateway's port, but only one of them holds console sessions.
   if (gateway.configuration.console.listen !== undefined && (member?.number ?? 1) === 1) {
-    const { openConsoleOf } = await import("./open-console.ts");
-    gateway.consoleUrl = await openConsoleOf({ gateway, listener, store }, loaded, behindListener);
+    const { openConsole } = await loadConsole();
+    gateway.consoleUrl = await openConsole({ gateway, listener, store }, loaded, behindListener);
   }
   return { listener, url };
 }
@@ -117,7 +133,7 @@ async function warnIfDown({ routing, log }: Gateway, loaded: LoadedConfiguration
 
 async function open(
   loaded: LoadedConfiguration,
-  options: MemberOptions,
+  options: StartGatewayOptions,
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningMember, "close">> {
   const openedGateway = await openGateway(loaded, options, opened);
@@ -159,7 +175,7 @@ async function open(
  */
 export async function startGateway(
   loaded: LoadedConfiguration,
-  options: MemberOptions,
+  options: StartGatewayOptions,
 ): Promise<RunningMember> {
   await using opened = new AsyncDisposableStack();
   const running = await open(loaded, options, opened);

@@ -103,7 +103,10 @@ async function start(settings: WorkerSettings) {
   const log = createLog({ isTerminal }, stream).child({ worker: number });
   const member = memberOf(settings);
   const engine = () => main.ask("engine", undefined);
-  const gateway = await startGateway(loaded, { log, chosenPassword, hasTerminal, engine, member });
+  const gateway = await startGateway(loaded, {
+    ...{ log, chosenPassword, hasTerminal, engine, member },
+    loadConsole: () => import("../console/app.ts"),
+  });
   outliveErrors(log);
   running.resolve(gateway);
   return gateway.facts;

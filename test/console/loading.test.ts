@@ -23,8 +23,7 @@ async function loadedWith(t: Test, config: string): Promise<string[]> {
     loaded.some((url) => url.endsWith("/src/gateway/start.ts")),
     "modules are written down",
   );
-  const ofConsole =
-    /\/src\/console\/|\/open-console\.ts$|\/console-state\.ts$|\/node_modules\/(?:@hono\/node-server|hono)\//;
+  const ofConsole = /\/src\/console\/|\/node_modules\/(?:@hono\/node-server|hono)\//;
   return loaded.filter((url) => ofConsole.test(url));
 }
 

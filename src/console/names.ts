@@ -1,12 +1,11 @@
 import { maySeeGrants } from "../access/administration.ts";
 import { seeTable, whyUnseen } from "../access/policy.ts";
 import type { Subject } from "../access/roles.ts";
-import type { SchemaNames } from "../console/options.ts";
+import type { Gateway } from "../gateway/gateway.ts";
+import { credentialOf } from "../gateway/query.ts";
 import { Refusal } from "../refusal.ts";
 import { fieldLines } from "../upstream/headers.ts";
 import { createSchemaSource } from "../upstream/schema-source.ts";
-import type { Gateway } from "./gateway.ts";
-import { credentialOf } from "./query.ts";
 
 const TIMEOUT_MS = 2000;
 const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;
@@ -14,6 +13,15 @@ const OFFERED = 200;
 const DESCRIBED = 5;
 
 const origin = { via: "query" } as const;
+
+/** Schema names that a form suggests; empty lists if the upstream does not tell. */
+export interface SchemaNames {
+  readonly databases: readonly string[];
+  /** Tables of the database that the form names. */
+  readonly tables: readonly string[];
+  /** Columns of the table, or of the tables that match the pattern. */
+  readonly columns: readonly string[];
+}
 
 /**
  * Suggests databases, tables and columns on which a console user may grant. Names that the upstream
