@@ -21,7 +21,7 @@ import {
 } from "../store/access-versions.ts";
 import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { renderAccess, versionOf } from "../store/transfer.ts";
-import { printDifference } from "./access.ts";
+import { printDifference } from "./access-questions.ts";
 import { loadFor } from "./load.ts";
 import type { CommonOptions } from "./options.ts";
 import { plainly, print, printList, UsageError, warn } from "./output.ts";

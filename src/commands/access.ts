@@ -1,389 +1,134 @@
-import { readFile } from "node:fs/promises";
-import { buffer } from "node:stream/consumers";
-import { isDeepStrictEqual } from "node:util";
-import { Argument, type Command, Option } from "commander";
-import * as z from "zod";
-import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts";
-import { entriesIn } from "../access/entries.ts";
-import { limitsInWords, viewEntry } from "../access/entry-view.ts";
-import type { EntryPoint } from "../access/grant.ts";
-import { parseAccess } from "../access/parse.ts";
-import { decidePlace, type PlaceDecision, waysTo } from "../access/policy.ts";
-import { entryRoles } from "../access/records.ts";
-import type { Decision } from "../access/rights.ts";
-import { obstacleOf } from "../access/roles.ts";
-import { grantsOf, type Snapshot } from "../access/snapshot.ts";
-import type { LoadedConfiguration } from "../config/load.ts";
-import type { Configuration } from "../config/schema.ts";
-import { openGrammar } from "../gateway/query-grammar.ts";
-import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/query-outcome.ts";
-import { keepSpelling } from "../json/document.ts";
-import { batchKey } from "../query/grammar.ts";
-import { definitions, permissionsOfAll } from "../query/operations.ts";
-import { isPermissionClass, type PermissionClass, permissionClasses } from "../query/query.ts";
-import { counted, didYouMean } from "../suggestion.ts";
-import { lineLocator, parseToml } from "../toml/toml.ts";
+/** `gatehouse access`: grant, revoke and list entries; the other subcommands are loaded on demand. */
+import { Argument, type Command, InvalidArgumentError, Option } from "commander";
+import type { Plan } from "../access/access-rules.ts";
+import { planGrant, planRevoke } from "../access/administration.ts";
+import { entriesIn, prefixOf } from "../access/entries.ts";
+import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
+import type { Grant } from "../access/grant.ts";
+import { entryOddities } from "../access/oddities.ts";
+import { entryKeys, entryRoles } from "../access/records.ts";
+import type { EntryRole } from "../access/roles.ts";
+import { grantsOf } from "../access/snapshot.ts";
+import { didYouMean } from "../suggestion.ts";
+import { missingNames } from "./database-schema.ts";
+import { loadFor } from "./load.ts";
+import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
 import {
-  grantAccess,
-  listAccess,
-  type Place,
+  type CommonOptions,
+  commandGroup,
   readCount,
-  readFilter,
+  readExpiry,
   readNames,
   readPlace,
-  readRights,
-  readRole,
-  revokeAccess,
-} from "./access-entries.ts";
-import { loadFor } from "./load.ts";
-import { readAccess } from "./operator.ts";
-import { type CommonOptions, commandGroup, readExpiry, subcommand } from "./options.ts";
-import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
+  subcommand,
+} from "./options.ts";
+import { print, printJson, printList, UsageError, warn } from "./output.ts";
 
-/** `gatehouse access check | who`: what users may do, without sending a query. */
-
-/** The rights that an operation needs. `operation` is its key in a query or the name of a right. */
-function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
-  const known = new Map<string, readonly PermissionClass[]>();
-  for (const [name, own] of Object.entries(definitions)) known.set(name, permissionsOfAll(own));
-  for (const [name, right] of Object.entries(query.operations)) known.set(name, [right]);
-  const wanted = operation.toLowerCase();
-  if (wanted === batchKey.toLowerCase()) {
-    throw new UsageError(`a ${batchKey} needs what its elements need; ask for each of them`);
-  }
-  const key = [...known.keys()].find((name) => name.toLowerCase() === wanted);
-  const permissions = known.get(key ?? "");
-  if (permissions !== undefined) return permissions;
-  const permission = operation.toUpperCase();
-  if (isPermissionClass(permission)) return [permission];
-  const all = [...known.keys(), ...permissionClasses];
-  const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${all.join(", ")}`;
-  throw new UsageError(problem + didYouMean(operation, all));
+/** @throws InvalidArgumentError that lists the roles and suggests the closest one */
+function readRole(text: string): EntryRole {
+  const role = entryRoles.find((known) => known === text);
+  if (role !== undefined) return role;
+  const message = `Allowed: ${entryRoles.join(", ")}${didYouMean(text, entryRoles)}.`;
+  throw new InvalidArgumentError(message);
 }
 
-type Answer = Decision["reason"] | "user_not_found" | "user_disabled";
-
-const explanations: Partial<Record<Answer, string>> = {
-  no_grant: "there is no entry for this database, and none for *",
-  role_insufficient: "the role is not enough",
-  database_case_mismatch: "the file names this database in another case",
-  grant_expired: "the entry has expired",
-  token_database: "the token is for another database",
-  token_read_only: "the token is for reading",
-  user_not_found: "there is no such user",
-  user_disabled: "the user is disabled",
-};
-
-function explain(answer: Answer, decided: PlaceDecision): string {
-  const { role, entry, boundary, message = answer, grant } = decided;
-  const deciding = `${role} by the entry for ${entry}`;
-  if (answer === "allowed") {
-    const limits = grant === undefined ? "" : limitsInWords(grant);
-    return limits === "" ? deciding : `${deciding}; ${limits}`;
-  }
-  if (boundary !== undefined) return `${message} (a boundary)`;
-  const explanation = explanations[answer] ?? message;
-  return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
+function readRights(text: string): string[] {
+  return readNames(text.toUpperCase());
 }
 
-/**
- * Suggests a better question if a user only has entries for tables of the database; otherwise
- * empty.
- */
-function hintFor(snapshot: Snapshot, username: string, { database, table }: Place): string {
-  const named = entriesIn(grantsOf(snapshot, username))
-    .filter((grant) => table === undefined && grant.database === database)
-    .flatMap(({ tables = [] }) => tables)
-    .map((name) => `${database}.${name}`)
-    .toArray();
-  return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
+function readFilter(text: string, earlier: readonly object[] = []): readonly object[] {
+  const condition = readCondition(text);
+  if (condition !== undefined) return [...earlier, condition];
+  throw new InvalidArgumentError(
+    "allowed: one condition, such as 'tenant = @tenant', 'size < 5' or 'region IN (eu, us)'; a further one takes a --row-filter of its own, and text that is not one word stands in quotes",
+  );
 }
 
-function viewLimits({ grant, approvals }: PlaceDecision): object {
-  if (grant === undefined) return {};
-  const { database: _, role: __, ...limits } = viewEntry(grant);
-  return { ...limits, ...(approvals === undefined ? {} : { approvals }) };
+type EntryField = (typeof entryKeys)[keyof typeof entryKeys]["field"];
+
+interface GrantOptions extends CommonOptions, Partial<Record<EntryField, unknown>> {
+  readonly beside?: true;
+  readonly force?: true;
 }
 
-interface QuestionOptions extends CommonOptions {
-  readonly via: EntryPoint;
-  readonly client?: string;
+function keysOf(role: string, options: GrantOptions): Record<string, unknown> {
+  const keys = Object.entries(entryKeys).map(([key, { field }]) => [key, options[field]]);
+  return { role, ...Object.fromEntries(keys.filter(([, value]) => value !== undefined)) };
 }
 
-async function readQuestion(operation: string, where: string, options: QuestionOptions) {
+async function grantAccess(
+  username: string,
+  where: string,
+  role: EntryRole,
+  options: GrantOptions,
+): Promise<void> {
   const loaded = loadFor(options);
   const place = readPlace(where);
-  const question = { permissions: permissionsOf(operation, loaded.configuration), ...place };
-  const snapshot = await readAccess(loaded);
-  const { via, client } = options;
-  return { question, snapshot, context: { via, client, now: Date.now() } };
+  const isBeside = options.beside === true;
+  if (isBeside && options.expires === undefined) {
+    throw new UsageError("--beside leaves the lasting entry: say by --expires when this one ends");
+  }
+  const grant = readEntry({ username, ...place }, keysOf(role, options));
+  const plan: Plan = (current) => planGrant(current, "operator", grant, { isBeside });
+  const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
+  const limits = limitsInWords(grant);
+  for (const odd of entryOddities(snapshot, grant, Date.now())) {
+    warn(odd);
+  }
+  print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
+  const about = `the entry of ${username} for ${where}`;
+  for (const missing of await missingNames(loaded, [[about, grant]])) warn(missing);
 }
 
-async function checkAccess(
+async function revokeAccess(
   username: string,
-  operation: string,
   where: string,
-  options: QuestionOptions,
+  options: CommonOptions & { force?: true },
 ): Promise<void> {
-  const { question: asked, snapshot, context } = await readQuestion(operation, where, options);
-  const { permissions, database, table } = asked;
-  const permission = permissions.join(" and ");
-  const decided = decidePlace(snapshot, username, asked, context);
-  const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
-  const allowed = reason === "allowed";
-  const hint = reason === "no_grant" ? hintFor(snapshot, username, asked) : "";
-  const explanation = explain(reason, decided) + hint;
-  if (options.json) {
-    const { grant: _, approvals: __, ...decision } = decided;
-    const question = { username, permission, database, ...(table === undefined ? {} : { table }) };
-    const limits = allowed ? viewLimits(decided) : {};
-    printJson({ ...question, ...decision, allowed, reason, ...limits, explanation });
-  } else {
-    const outcome = allowed ? "allowed" : "denied";
-    print(`${outcome}: ${username} ${permission} on ${where}: ${explanation}`);
-  }
-  if (!allowed) process.exitCode = FAILURE;
+  const loaded = loadFor(options);
+  const { database, table } = readPlace(where);
+  const plan: Plan = (current) => planRevoke(current, "operator", username, database, table);
+  const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
+  const left = entriesInWords(snapshot, username);
+  print(`${username} has no entry for ${where} any more; what is left: ${left}`);
 }
 
-/** `access who`: everyone who may do something, by which entry and within which limits. */
-async function whoMay(operation: string, where: string, options: QuestionOptions): Promise<void> {
-  const { question, snapshot, context } = await readQuestion(operation, where, options);
-  const found = snapshot.grants
-    .keys()
-    .filter((username) => obstacleOf(snapshot, username) === undefined)
-    .flatMap((username) =>
-      waysTo(snapshot, username, question, context).map((way) => ({ username, way })),
-    )
-    .toArray();
+/** True for an entry that names the table or the same pattern, or has a pattern that matches it. */
+function concernsTable({ tables = [] }: Grant, table: string): boolean {
+  return tables.some((known) => {
+    const prefix = prefixOf(known);
+    return known === table || (prefix !== undefined && table.startsWith(prefix));
+  });
+}
+
+interface ListOptions extends CommonOptions {
+  readonly user?: string;
+  readonly database?: string;
+  readonly table?: string;
+}
+
+/** `access list`: all entries, or those of a user, a database or a table. */
+async function listAccess(options: ListOptions): Promise<void> {
+  const { user, database, table } = options;
+  const snapshot = await readAccess(loadFor(options));
+  const [name, place = database] = table?.split(".", 2).reverse() ?? [];
+  const isMeant = (grant: Grant) =>
+    [database, place].every((one) => one === undefined || grant.database === one) &&
+    (name === undefined || concernsTable(grant, name));
+  const names = user === undefined ? snapshot.grants.keys() : [user].values();
+  const entries = [...names.flatMap((name) => entriesIn(grantsOf(snapshot, name)).filter(isMeant))];
   if (options.json) {
-    return printJson(
-      found.map(({ username, way }) => {
-        const { role, entry } = way;
-        return { username, role, entry, ...viewLimits(way) };
-      }),
-    );
+    return printJson(entries.map((grant) => ({ username: grant.username, ...viewEntry(grant) })));
   }
-  const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
-  printList(found, {}, head, ({ username, way: { role, entry, grant } }) => [
-    ...[username, String(role), String(entry)],
-    (grant && limitsInWords(grant)) || "-",
+  const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
+  const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
+  printList(entries, {}, head, (grant) => [
+    ...[grant.username, grant.database, grant.role],
+    ...(isPlain ? [] : [grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"]),
   ]);
 }
 
-async function settingOf(loaded: LoadedConfiguration): Promise<Setting> {
-  const queries = openGrammar(loaded);
-  await queries.known;
-  return { queries, form: loaded.configuration.upstream.query_form };
-}
-
-/** An access file other than the gateway's own, not in force anywhere yet. */
-interface FileOption {
-  readonly file?: string;
-}
-
-async function snapshotFor(loaded: LoadedConfiguration, { file }: FileOption): Promise<Snapshot> {
-  return file === undefined ? readAccess(loaded) : readNamedAccess(file);
-}
-
-/** Reads an access file without checking its permissions, for example one in a repository. */
-async function readNamedAccess(file: string): Promise<Snapshot> {
-  return (await parseAccess(await readFile(file), file)).snapshot;
-}
-
-function viewDecisions({ query, decided }: Outcome): object[] {
-  return (decided?.decisions ?? []).map(({ filters, additions, ...decision }, at) => {
-    const { operation, database, tables } = query?.accesses[at] ?? {};
-    const conditions = (texts: readonly string[]) =>
-      texts.map((text) => JSON.parse(text, keepSpelling));
-    return {
-      operation,
-      database,
-      tables,
-      ...decision,
-      ...(filters === undefined ? {} : { filters: conditions(filters) }),
-      ...(additions === undefined ? {} : { added: conditions(additions) }),
-    };
-  });
-}
-
-function viewOutcome(asker: Asker, outcome: Outcome): object {
-  const { query: _, decided, body, ...rest } = outcome;
-  return {
-    ...asker,
-    ...rest,
-    decisions: viewDecisions(outcome),
-    limits: decided?.limits ?? [],
-    approvals: decided?.approvals ?? [],
-    ...(body === undefined ? {} : { body: body.toString() }),
-  };
-}
-
-function printOutcome({ user }: Asker, outcome: Outcome): void {
-  const { allowed, code, message, element, reason, query, decided, body } = outcome;
-  const where = element === undefined ? "" : ` (element ${element}: ${reason})`;
-  const why = message === undefined ? "" : `: ${message}`;
-  print(allowed ? `allowed: ${user}` : `denied: ${user}: ${code}${where}${why}`);
-  for (const [at, { role, entry, boundary, additions = [] }] of (
-    decided?.decisions ?? []
-  ).entries()) {
-    const { operation, database, tables = [] } = query?.accesses[at] ?? {};
-    const place = tables.length === 0 ? database : `${database}.${tables.join(", ")}`;
-    const by = entry === undefined ? "no entry" : `${role} by the entry for ${entry}`;
-    const within = boundary === undefined ? "" : `, within the boundary ${boundary}`;
-    const added = additions.length === 0 ? "" : `; added: ${additions.join(", ")}`;
-    print(`${operation} on ${place}: ${by}${within}${added}`);
-  }
-  for (const { elements, changes, rows } of decided?.limits ?? []) {
-    const what = changes === undefined ? "answered" : "changed";
-    const most = `${counted(changes ?? rows ?? 0, "row")} ${what}`;
-    print(`the database keeps: at most ${most} by element ${elements.join(", ")}`);
-  }
-  for (const { permissions, approvers, entry, boundary } of decided?.approvals ?? []) {
-    const by = approvers?.join(" or ") ?? "whoever may grant there";
-    print(`${permissions.join(", ")} needs approval by ${by} (${entry ?? boundary})`);
-  }
-  if (body !== undefined) print(`\n${body.toString()}`);
-}
-
-/**
- * `access explain`: the decision on the query from standard input, and the bytes that would be
- * forwarded.
- */
-async function explainQuery(user: string, options: QuestionOptions & FileOption): Promise<void> {
-  const loaded = loadFor(options);
-  const snapshot = await snapshotFor(loaded, options);
-  const setting = await settingOf(loaded);
-  const asker = { user, via: options.via, client: options.client };
-  const outcome = outcomeOf(snapshot, asker, await buffer(process.stdin), setting);
-  if (options.json) printJson(viewOutcome(asker, outcome));
-  else printOutcome(asker, outcome);
-  if (!outcome.allowed) process.exitCode = FAILURE;
-}
-
-const expectationShape = z.strictObject({
-  user: z.string(),
-  via: z.enum(["query", "mcp"]).default("query"),
-  client: z.string().optional(),
-  query: z.string(),
-  allowed: z.boolean(),
-  code: z.string().optional(),
-});
-const expectations = z.strictObject({ expect: z.array(expectationShape).min(1) });
-type Expectation = z.output<typeof expectationShape>;
-
-interface PlacedExpectation extends Expectation {
-  readonly line: number;
-}
-
-function reasonOf(issue: z.core.$ZodIssue | undefined): string {
-  if (issue?.code === "unrecognized_keys") {
-    const [key = ""] = issue.keys;
-    const allowed = Object.keys(expectationShape.shape);
-    return `unknown key \`${key}\`; allowed: ${allowed.join(", ")}${didYouMean(key, allowed)}`;
-  }
-  const key = issue?.path.slice(2).join(".");
-  return key ? `\`${key}\`: ${issue?.message}` : `${issue?.message}`;
-}
-
-/** @throws Error that names the file and the line */
-async function readExpectations(file: string): Promise<PlacedExpectation[]> {
-  const { text, values } = parseToml(await readFile(file, "utf8"), file);
-  const lineOf = lineLocator(text);
-  const parsed = expectations.safeParse(values);
-  if (parsed.success) {
-    return parsed.data.expect.map((one, at) => ({ ...one, line: lineOf(["expect", at]) ?? 1 }));
-  }
-  const { issues } = parsed.error;
-  const issue = issues.find(({ code }) => code === "unrecognized_keys") ?? issues[0];
-  const [, at] = issue?.path ?? [];
-  const where = typeof at === "number" ? `${file}:${lineOf(["expect", at])}` : file;
-  throw new Error(`${where}: [[expect]]: ${reasonOf(issue)}`);
-}
-
-/** True if the outcome matches. For a Batch, the expected code may also be that of the element. */
-function isAsExpected({ allowed, code }: Expectation, outcome: Outcome): boolean {
-  if (allowed !== outcome.allowed) return false;
-  return code === undefined || code === outcome.code || code === outcome.reason;
-}
-
-function inWords(allowed: boolean, code: string | undefined): string {
-  if (allowed) return "allowed";
-  return code === undefined ? "denied" : `denied with ${code}`;
-}
-
-/** `access test`: compares the access file with the expectations in a file. */
-async function testAccess(file: string, options: CommonOptions & FileOption): Promise<void> {
-  const loaded = loadFor(options);
-  const expected = await readExpectations(file);
-  const snapshot = await snapshotFor(loaded, options);
-  const setting = await settingOf(loaded);
-  const differing = expected.flatMap((expectation) => {
-    const outcome = outcomeOf(snapshot, expectation, Buffer.from(expectation.query), setting);
-    return isAsExpected(expectation, outcome) ? [] : [{ expectation, outcome }];
-  });
-  if (options.json) {
-    printJson(
-      differing.map(({ expectation: { line, ...wanted }, outcome }) => ({
-        line,
-        expected: wanted,
-        found: viewOutcome(wanted, outcome),
-      })),
-    );
-  } else {
-    for (const { expectation, outcome } of differing) {
-      const { line, user, allowed, code } = expectation;
-      const found = inWords(outcome.allowed, outcome.reason ?? outcome.code);
-      const why = outcome.message === undefined ? "" : `: ${outcome.message}`;
-      print(`${file}:${line}: ${user}: expected ${inWords(allowed, code)}, found ${found}${why}`);
-    }
-    print(`${expected.length} expectations, ${differing.length} differ`);
-  }
-  if (differing.length > 0) process.exitCode = FAILURE;
-}
-
-function written(value: unknown): string {
-  return value === undefined ? "none" : JSON.stringify(value);
-}
-
-function linesOf({ username, place, gains, loses, limits, before, after }: EffectChange): string[] {
-  const by = `${before.role} to ${after.role}`;
-  const lines: string[] = [];
-  if (gains.length > 0) lines.push(`${username} gains ${gains.join(", ")} on ${place} (${by})`);
-  if (loses.length > 0) lines.push(`${username} loses ${loses.join(", ")} on ${place} (${by})`);
-  for (const key of gains.length > 0 ? Object.keys(after.limits) : limits) {
-    if (isDeepStrictEqual(before.limits[key], after.limits[key])) continue;
-    const values = `${written(before.limits[key])} to ${written(after.limits[key])}`;
-    lines.push(`${username} on ${place}: ${key} ${values}`);
-  }
-  return lines;
-}
-
-export function printDifference(before: Snapshot, after: Snapshot, json?: true): void {
-  const access = [...effectDiff(before, after, Date.now())];
-  const { usersChanged, boundariesAdded, boundariesRemoved } = diffSnapshots(before, after);
-  const attributesOf = ({ users }: Snapshot, name: string) => users.get(name)?.attributes;
-  const attributesChanged = usersChanged.filter(
-    (name) => !isDeepStrictEqual(attributesOf(before, name), attributesOf(after, name)),
-  );
-  if (json) {
-    printJson({ access, attributesChanged, boundariesAdded, boundariesRemoved });
-    return;
-  }
-  const lines = [
-    ...access.flatMap(linesOf),
-    ...attributesChanged.map((name) => `${name}: other attributes, which row filters may refer to`),
-    ...boundariesRemoved.map((name) => `boundary removed: ${name}`),
-    ...boundariesAdded.map((name) => `boundary added: ${name}`),
-  ];
-  print(lines.length === 0 ? "nobody gains or loses anything" : lines.join("\n"));
-}
-
-async function compareAccess(old: string, current: string, { json }: CommonOptions) {
-  const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
-  printDifference(before, after, json);
-}
-
-/** Loaded on demand, since the other commands need no store. */
+const questions = () => import("./access-questions.ts");
 const versions = () => import("./access-versions.ts");
 
 const place = "<database>[.<table>]; * for every database, * at the end of a name for many tables";
@@ -461,7 +206,9 @@ function addQuestions(access: Command): void {
     .addOption(viaOption())
     .option(...clientOption)
     .option("--json", "as JSON")
-    .action(checkAccess);
+    .action(async (username, operation, place, options) =>
+      (await questions()).checkAccess(username, operation, place, options),
+    );
   subcommand(
     access,
     "who",
@@ -472,7 +219,9 @@ function addQuestions(access: Command): void {
     .addOption(viaOption())
     .option(...clientOption)
     .option("--json", "as JSON")
-    .action(whoMay);
+    .action(async (operation, place, options) =>
+      (await questions()).whoMay(operation, place, options),
+    );
 }
 
 function addPolicyCommands(access: Command): void {
@@ -487,17 +236,19 @@ function addPolicyCommands(access: Command): void {
     .option(...clientOption)
     .option(...file)
     .option("--json", "as JSON")
-    .action(explainQuery);
+    .action(async (username, options) => (await questions()).explainQuery(username, options));
   subcommand(access, "diff", "say who gains and loses what from one access file to another")
     .argument("<old>", "an access file")
     .argument("<new>", "another one")
     .option("--json", "as JSON")
-    .action(compareAccess);
+    .action(async (old, current, options) =>
+      (await questions()).compareAccess(old, current, options),
+    );
   subcommand(access, "test", "hold the access file against what a file expects of it, for CI")
     .argument("<file>", "TOML with [[expect]]: user, via, client, query (JSON), allowed, code")
     .option(...file)
     .option("--json", "as JSON")
-    .action(testAccess);
+    .action(async (file, options) => (await questions()).testAccess(file, options));
 }
 
 function addVersionCommands(access: Command): void {

@@ -1,4 +1,7 @@
-/** Operator access to the state of a gateway, which need not be running. */
+/**
+ * Operator access to the state of a gateway, which need not be running. What few commands need is
+ * loaded on demand.
+ */
 import { statSync } from "node:fs";
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
 import { entriesIn } from "../access/entries.ts";
@@ -10,10 +13,9 @@ import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { nameOfUser, permissionProblem } from "../files/guarded.ts";
 import { changeNotesOf, describeChanges, recordCommand } from "../gateway/change-records.ts";
-import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import type { KeyStore } from "../identity/key-store.ts";
-import { type RevocationStore, revocationsIn } from "../identity/revocations.ts";
-import { activityIn, type KnownActivity } from "../observe/activity.ts";
+import type { RevocationStore } from "../identity/revocations.ts";
+import type { KnownActivity } from "../observe/activity.ts";
 import type { AuditedChange, Author } from "../observe/audit-line.ts";
 import { invocation } from "../product.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
@@ -179,25 +181,28 @@ export async function readAccess(
 
 export async function revocationsOf(loaded: LoadedConfiguration): Promise<RevocationStore> {
   const { auth } = loaded.configuration;
-  return (
-    (await storeOf(loaded))?.revocations ??
-    revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions })
-  );
+  const store = await storeOf(loaded);
+  if (store !== undefined) return store.revocations;
+  const { revocationsIn } = await import("../identity/revocations.ts");
+  return revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions });
 }
 
 export async function keysOf(loaded: LoadedConfiguration): Promise<KeyStore> {
   const { configuration, serviceDirectory } = loaded;
   const { auth } = configuration;
-  return (
-    (await storeOf(loaded))?.keys ??
-    keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions })
-  );
+  const store = await storeOf(loaded);
+  if (store !== undefined) return store.keys;
+  const { keyFilesIn, keysDirectoryOf } = await import("../identity/key-file.ts");
+  return keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
 }
 
 /** The last login and the last allowed request of users and their applications. */
 export async function activityOf(loaded: LoadedConfiguration): Promise<KnownActivity> {
   const { configuration, serviceDirectory } = loaded;
-  if (configuration.store.url === undefined) return activityIn(serviceDirectory);
+  if (configuration.store.url === undefined) {
+    const { activityIn } = await import("../observe/activity.ts");
+    return activityIn(serviceDirectory);
+  }
   const { readActivity } = await import("../store/activity-table.ts");
   const { withStore } = await import("../store/open.ts");
   return withStore(loaded, ({ database }) => readActivity(database));

@@ -1,6 +1,9 @@
 import { Command, Help, InvalidArgumentError } from "commander";
+import { tablePattern } from "../access/records.ts";
+import { isDatabaseOrEvery } from "../access/roles.ts";
 import { readMoment } from "../clock.ts";
 import { invocation } from "../product.ts";
+import { Refusal } from "../refusal.ts";
 import { failureLabel } from "./output.ts";
 
 const plainHelp = new Help();
@@ -38,6 +41,35 @@ export function commandGroup(name: string, description: string): Command {
 
 export function subcommand(group: Command, name: string, description: string): Command {
   return withCommonOptions(group.command(name)).description(description);
+}
+
+/** A database (or `*`), optionally with a table or a table pattern. */
+export interface Place {
+  readonly database: string;
+  readonly table?: string;
+}
+
+/**
+ * Parses `main`, `main.tickets` or `*.customer_*`. @throws Refusal `invalid_database`,
+ * `invalid_table`
+ */
+export function readPlace(text: string): Place {
+  const dot = text.indexOf(".");
+  const database = dot === -1 ? text : text.slice(0, dot);
+  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
+  if (dot === -1) return { database };
+  const table = text.slice(dot + 1);
+  if (!tablePattern.test(table)) throw new Refusal("invalid_table");
+  return { database, table };
+}
+
+export function readNames(text: string): string[] {
+  return text.trim() === "" ? [] : text.split(",").map((name) => name.trim());
+}
+
+export function readCount(text: string): number {
+  if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError("allowed: a whole number from 1");
 }
 
 const secondsIn = new Map([

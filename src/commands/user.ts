@@ -29,7 +29,6 @@ import { dataDirectoryOf } from "../gateway/own-engine.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { renderValue } from "../toml/toml.ts";
-import { readNames } from "./access-entries.ts";
 import { listDatabases } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import {
@@ -42,7 +41,7 @@ import {
   refusalOf,
   revocationsOf,
 } from "./operator.ts";
-import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, readNames, subcommand } from "./options.ts";
 import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 import { readNewHash } from "./password.ts";
 

@@ -1,0 +1,376 @@
+/** `gatehouse access check | who | explain | diff | test`: what users may do, without a query. */
+import { readFile } from "node:fs/promises";
+import { buffer } from "node:stream/consumers";
+import { isDeepStrictEqual } from "node:util";
+import * as z from "zod";
+import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts";
+import { entriesIn } from "../access/entries.ts";
+import { limitsInWords, viewEntry } from "../access/entry-view.ts";
+import type { EntryPoint } from "../access/grant.ts";
+import { parseAccess } from "../access/parse.ts";
+import { decidePlace, type PlaceDecision, waysTo } from "../access/policy.ts";
+import type { Decision } from "../access/rights.ts";
+import { obstacleOf } from "../access/roles.ts";
+import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import type { Configuration } from "../config/schema.ts";
+import { openGrammar } from "../gateway/query-grammar.ts";
+import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/query-outcome.ts";
+import { keepSpelling } from "../json/document.ts";
+import { batchKey } from "../query/grammar.ts";
+import { definitions, permissionsOfAll } from "../query/operations.ts";
+import { isPermissionClass, type PermissionClass, permissionClasses } from "../query/query.ts";
+import { counted, didYouMean } from "../suggestion.ts";
+import { lineLocator, parseToml } from "../toml/toml.ts";
+import { loadFor } from "./load.ts";
+import { readAccess } from "./operator.ts";
+import { type CommonOptions, type Place, readPlace } from "./options.ts";
+import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
+
+/** The rights that an operation needs. `operation` is its key in a query or the name of a right. */
+function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
+  const known = new Map<string, readonly PermissionClass[]>();
+  for (const [name, own] of Object.entries(definitions)) known.set(name, permissionsOfAll(own));
+  for (const [name, right] of Object.entries(query.operations)) known.set(name, [right]);
+  const wanted = operation.toLowerCase();
+  if (wanted === batchKey.toLowerCase()) {
+    throw new UsageError(`a ${batchKey} needs what its elements need; ask for each of them`);
+  }
+  const key = [...known.keys()].find((name) => name.toLowerCase() === wanted);
+  const permissions = known.get(key ?? "");
+  if (permissions !== undefined) return permissions;
+  const permission = operation.toUpperCase();
+  if (isPermissionClass(permission)) return [permission];
+  const all = [...known.keys(), ...permissionClasses];
+  const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${all.join(", ")}`;
+  throw new UsageError(problem + didYouMean(operation, all));
+}
+
+type Answer = Decision["reason"] | "user_not_found" | "user_disabled";
+
+const explanations: Partial<Record<Answer, string>> = {
+  no_grant: "there is no entry for this database, and none for *",
+  role_insufficient: "the role is not enough",
+  database_case_mismatch: "the file names this database in another case",
+  grant_expired: "the entry has expired",
+  token_database: "the token is for another database",
+  token_read_only: "the token is for reading",
+  user_not_found: "there is no such user",
+  user_disabled: "the user is disabled",
+};
+
+function explain(answer: Answer, decided: PlaceDecision): string {
+  const { role, entry, boundary, message = answer, grant } = decided;
+  const deciding = `${role} by the entry for ${entry}`;
+  if (answer === "allowed") {
+    const limits = grant === undefined ? "" : limitsInWords(grant);
+    return limits === "" ? deciding : `${deciding}; ${limits}`;
+  }
+  if (boundary !== undefined) return `${message} (a boundary)`;
+  const explanation = explanations[answer] ?? message;
+  return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
+}
+
+/**
+ * Suggests a better question if a user only has entries for tables of the database; otherwise
+ * empty.
+ */
+function hintFor(snapshot: Snapshot, username: string, { database, table }: Place): string {
+  const named = entriesIn(grantsOf(snapshot, username))
+    .filter((grant) => table === undefined && grant.database === database)
+    .flatMap(({ tables = [] }) => tables)
+    .map((name) => `${database}.${name}`)
+    .toArray();
+  return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
+}
+
+function viewLimits({ grant, approvals }: PlaceDecision): object {
+  if (grant === undefined) return {};
+  const { database: _, role: __, ...limits } = viewEntry(grant);
+  return { ...limits, ...(approvals === undefined ? {} : { approvals }) };
+}
+
+interface QuestionOptions extends CommonOptions {
+  readonly via: EntryPoint;
+  readonly client?: string;
+}
+
+async function readQuestion(operation: string, where: string, options: QuestionOptions) {
+  const loaded = loadFor(options);
+  const place = readPlace(where);
+  const question = { permissions: permissionsOf(operation, loaded.configuration), ...place };
+  const snapshot = await readAccess(loaded);
+  const { via, client } = options;
+  return { question, snapshot, context: { via, client, now: Date.now() } };
+}
+
+export async function checkAccess(
+  username: string,
+  operation: string,
+  where: string,
+  options: QuestionOptions,
+): Promise<void> {
+  const { question: asked, snapshot, context } = await readQuestion(operation, where, options);
+  const { permissions, database, table } = asked;
+  const permission = permissions.join(" and ");
+  const decided = decidePlace(snapshot, username, asked, context);
+  const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
+  const allowed = reason === "allowed";
+  const hint = reason === "no_grant" ? hintFor(snapshot, username, asked) : "";
+  const explanation = explain(reason, decided) + hint;
+  if (options.json) {
+    const { grant: _, approvals: __, ...decision } = decided;
+    const question = { username, permission, database, ...(table === undefined ? {} : { table }) };
+    const limits = allowed ? viewLimits(decided) : {};
+    printJson({ ...question, ...decision, allowed, reason, ...limits, explanation });
+  } else {
+    const outcome = allowed ? "allowed" : "denied";
+    print(`${outcome}: ${username} ${permission} on ${where}: ${explanation}`);
+  }
+  if (!allowed) process.exitCode = FAILURE;
+}
+
+/** `access who`: everyone who may do something, by which entry and within which limits. */
+export async function whoMay(
+  operation: string,
+  where: string,
+  options: QuestionOptions,
+): Promise<void> {
+  const { question, snapshot, context } = await readQuestion(operation, where, options);
+  const found = snapshot.grants
+    .keys()
+    .filter((username) => obstacleOf(snapshot, username) === undefined)
+    .flatMap((username) =>
+      waysTo(snapshot, username, question, context).map((way) => ({ username, way })),
+    )
+    .toArray();
+  if (options.json) {
+    return printJson(
+      found.map(({ username, way }) => {
+        const { role, entry } = way;
+        return { username, role, entry, ...viewLimits(way) };
+      }),
+    );
+  }
+  const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
+  printList(found, {}, head, ({ username, way: { role, entry, grant } }) => [
+    ...[username, String(role), String(entry)],
+    (grant && limitsInWords(grant)) || "-",
+  ]);
+}
+
+async function settingOf(loaded: LoadedConfiguration): Promise<Setting> {
+  const queries = openGrammar(loaded);
+  await queries.known;
+  return { queries, form: loaded.configuration.upstream.query_form };
+}
+
+/** An access file other than the gateway's own, not in force anywhere yet. */
+interface FileOption {
+  readonly file?: string;
+}
+
+async function snapshotFor(loaded: LoadedConfiguration, { file }: FileOption): Promise<Snapshot> {
+  return file === undefined ? readAccess(loaded) : readNamedAccess(file);
+}
+
+/** Reads an access file without checking its permissions, for example one in a repository. */
+async function readNamedAccess(file: string): Promise<Snapshot> {
+  return (await parseAccess(await readFile(file), file)).snapshot;
+}
+
+function viewDecisions({ query, decided }: Outcome): object[] {
+  return (decided?.decisions ?? []).map(({ filters, additions, ...decision }, at) => {
+    const { operation, database, tables } = query?.accesses[at] ?? {};
+    const conditions = (texts: readonly string[]) =>
+      texts.map((text) => JSON.parse(text, keepSpelling));
+    return {
+      operation,
+      database,
+      tables,
+      ...decision,
+      ...(filters === undefined ? {} : { filters: conditions(filters) }),
+      ...(additions === undefined ? {} : { added: conditions(additions) }),
+    };
+  });
+}
+
+function viewOutcome(asker: Asker, outcome: Outcome): object {
+  const { query: _, decided, body, ...rest } = outcome;
+  return {
+    ...asker,
+    ...rest,
+    decisions: viewDecisions(outcome),
+    limits: decided?.limits ?? [],
+    approvals: decided?.approvals ?? [],
+    ...(body === undefined ? {} : { body: body.toString() }),
+  };
+}
+
+function printOutcome({ user }: Asker, outcome: Outcome): void {
+  const { allowed, code, message, element, reason, query, decided, body } = outcome;
+  const where = element === undefined ? "" : ` (element ${element}: ${reason})`;
+  const why = message === undefined ? "" : `: ${message}`;
+  print(allowed ? `allowed: ${user}` : `denied: ${user}: ${code}${where}${why}`);
+  for (const [at, { role, entry, boundary, additions = [] }] of (
+    decided?.decisions ?? []
+  ).entries()) {
+    const { operation, database, tables = [] } = query?.accesses[at] ?? {};
+    const place = tables.length === 0 ? database : `${database}.${tables.join(", ")}`;
+    const by = entry === undefined ? "no entry" : `${role} by the entry for ${entry}`;
+    const within = boundary === undefined ? "" : `, within the boundary ${boundary}`;
+    const added = additions.length === 0 ? "" : `; added: ${additions.join(", ")}`;
+    print(`${operation} on ${place}: ${by}${within}${added}`);
+  }
+  for (const { elements, changes, rows } of decided?.limits ?? []) {
+    const what = changes === undefined ? "answered" : "changed";
+    const most = `${counted(changes ?? rows ?? 0, "row")} ${what}`;
+    print(`the database keeps: at most ${most} by element ${elements.join(", ")}`);
+  }
+  for (const { permissions, approvers, entry, boundary } of decided?.approvals ?? []) {
+    const by = approvers?.join(" or ") ?? "whoever may grant there";
+    print(`${permissions.join(", ")} needs approval by ${by} (${entry ?? boundary})`);
+  }
+  if (body !== undefined) print(`\n${body.toString()}`);
+}
+
+/**
+ * `access explain`: the decision on the query from standard input, and the bytes that would be
+ * forwarded.
+ */
+export async function explainQuery(
+  user: string,
+  options: QuestionOptions & FileOption,
+): Promise<void> {
+  const loaded = loadFor(options);
+  const snapshot = await snapshotFor(loaded, options);
+  const setting = await settingOf(loaded);
+  const asker = { user, via: options.via, client: options.client };
+  const outcome = outcomeOf(snapshot, asker, await buffer(process.stdin), setting);
+  if (options.json) printJson(viewOutcome(asker, outcome));
+  else printOutcome(asker, outcome);
+  if (!outcome.allowed) process.exitCode = FAILURE;
+}
+
+const expectationShape = z.strictObject({
+  user: z.string(),
+  via: z.enum(["query", "mcp"]).default("query"),
+  client: z.string().optional(),
+  query: z.string(),
+  allowed: z.boolean(),
+  code: z.string().optional(),
+});
+const expectations = z.strictObject({ expect: z.array(expectationShape).min(1) });
+type Expectation = z.output<typeof expectationShape>;
+
+interface PlacedExpectation extends Expectation {
+  readonly line: number;
+}
+
+function reasonOf(issue: z.core.$ZodIssue | undefined): string {
+  if (issue?.code === "unrecognized_keys") {
+    const [key = ""] = issue.keys;
+    const allowed = Object.keys(expectationShape.shape);
+    return `unknown key \`${key}\`; allowed: ${allowed.join(", ")}${didYouMean(key, allowed)}`;
+  }
+  const key = issue?.path.slice(2).join(".");
+  return key ? `\`${key}\`: ${issue?.message}` : `${issue?.message}`;
+}
+
+/** @throws Error that names the file and the line */
+async function readExpectations(file: string): Promise<PlacedExpectation[]> {
+  const { text, values } = parseToml(await readFile(file, "utf8"), file);
+  const lineOf = lineLocator(text);
+  const parsed = expectations.safeParse(values);
+  if (parsed.success) {
+    return parsed.data.expect.map((one, at) => ({ ...one, line: lineOf(["expect", at]) ?? 1 }));
+  }
+  const { issues } = parsed.error;
+  const issue = issues.find(({ code }) => code === "unrecognized_keys") ?? issues[0];
+  const [, at] = issue?.path ?? [];
+  const where = typeof at === "number" ? `${file}:${lineOf(["expect", at])}` : file;
+  throw new Error(`${where}: [[expect]]: ${reasonOf(issue)}`);
+}
+
+/** True if the outcome matches. For a Batch, the expected code may also be that of the element. */
+function isAsExpected({ allowed, code }: Expectation, outcome: Outcome): boolean {
+  if (allowed !== outcome.allowed) return false;
+  return code === undefined || code === outcome.code || code === outcome.reason;
+}
+
+function inWords(allowed: boolean, code: string | undefined): string {
+  if (allowed) return "allowed";
+  return code === undefined ? "denied" : `denied with ${code}`;
+}
+
+/** `access test`: compares the access file with the expectations in a file. */
+export async function testAccess(file: string, options: CommonOptions & FileOption): Promise<void> {
+  const loaded = loadFor(options);
+  const expected = await readExpectations(file);
+  const snapshot = await snapshotFor(loaded, options);
+  const setting = await settingOf(loaded);
+  const differing = expected.flatMap((expectation) => {
+    const outcome = outcomeOf(snapshot, expectation, Buffer.from(expectation.query), setting);
+    return isAsExpected(expectation, outcome) ? [] : [{ expectation, outcome }];
+  });
+  if (options.json) {
+    printJson(
+      differing.map(({ expectation: { line, ...wanted }, outcome }) => ({
+        line,
+        expected: wanted,
+        found: viewOutcome(wanted, outcome),
+      })),
+    );
+  } else {
+    for (const { expectation, outcome } of differing) {
+      const { line, user, allowed, code } = expectation;
+      const found = inWords(outcome.allowed, outcome.reason ?? outcome.code);
+      const why = outcome.message === undefined ? "" : `: ${outcome.message}`;
+      print(`${file}:${line}: ${user}: expected ${inWords(allowed, code)}, found ${found}${why}`);
+    }
+    print(`${expected.length} expectations, ${differing.length} differ`);
+  }
+  if (differing.length > 0) process.exitCode = FAILURE;
+}
+
+function written(value: unknown): string {
+  return value === undefined ? "none" : JSON.stringify(value);
+}
+
+function linesOf({ username, place, gains, loses, limits, before, after }: EffectChange): string[] {
+  const by = `${before.role} to ${after.role}`;
+  const lines: string[] = [];
+  if (gains.length > 0) lines.push(`${username} gains ${gains.join(", ")} on ${place} (${by})`);
+  if (loses.length > 0) lines.push(`${username} loses ${loses.join(", ")} on ${place} (${by})`);
+  for (const key of gains.length > 0 ? Object.keys(after.limits) : limits) {
+    if (isDeepStrictEqual(before.limits[key], after.limits[key])) continue;
+    const values = `${written(before.limits[key])} to ${written(after.limits[key])}`;
+    lines.push(`${username} on ${place}: ${key} ${values}`);
+  }
+  return lines;
+}
+
+export function printDifference(before: Snapshot, after: Snapshot, json?: true): void {
+  const access = [...effectDiff(before, after, Date.now())];
+  const { usersChanged, boundariesAdded, boundariesRemoved } = diffSnapshots(before, after);
+  const attributesOf = ({ users }: Snapshot, name: string) => users.get(name)?.attributes;
+  const attributesChanged = usersChanged.filter(
+    (name) => !isDeepStrictEqual(attributesOf(before, name), attributesOf(after, name)),
+  );
+  if (json) {
+    printJson({ access, attributesChanged, boundariesAdded, boundariesRemoved });
+    return;
+  }
+  const lines = [
+    ...access.flatMap(linesOf),
+    ...attributesChanged.map((name) => `${name}: other attributes, which row filters may refer to`),
+    ...boundariesRemoved.map((name) => `boundary removed: ${name}`),
+    ...boundariesAdded.map((name) => `boundary added: ${name}`),
+  ];
+  print(lines.length === 0 ? "nobody gains or loses anything" : lines.join("\n"));
+}
+
+export async function compareAccess(old: string, current: string, { json }: CommonOptions) {
+  const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
+  printDifference(before, after, json);
+}
