@@ -1,7 +1,6 @@
 /** `gatehouse access`: grant, revoke and list entries; the other subcommands are loaded on demand. */
 import { Argument, type Command, InvalidArgumentError, Option } from "commander";
 import type { Plan } from "../access/access-rules.ts";
-import { planGrant, planRevoke } from "../access/administration.ts";
 import { entriesIn, prefixOf } from "../access/entries.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
 import type { Grant } from "../access/grant.ts";
@@ -9,6 +8,7 @@ import { entryOddities } from "../access/oddities.ts";
 import { entryKeys, entryRoles } from "../access/records.ts";
 import type { EntryRole } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
+import { actions } from "../administration/actions.ts";
 import { didYouMean } from "../suggestion.ts";
 import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
@@ -69,7 +69,8 @@ async function grantAccess(
     throw new UsageError("--beside leaves the lasting entry: say by --expires when this one ends");
   }
   const grant = readEntry({ username, ...place }, keysOf(role, options));
-  const plan: Plan = (current) => planGrant(current, "operator", grant, { isBeside });
+  const plan: Plan = (current) =>
+    actions.grant.plan(current, "operator", { username, grant, isBeside }, loaded.configuration);
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
   const limits = limitsInWords(grant);
   for (const odd of entryOddities(snapshot, grant, Date.now())) {
@@ -86,8 +87,9 @@ async function revokeAccess(
   options: CommonOptions & { force?: true },
 ): Promise<void> {
   const loaded = loadFor(options);
-  const { database, table } = readPlace(where);
-  const plan: Plan = (current) => planRevoke(current, "operator", username, database, table);
+  const place = { username, ...readPlace(where) };
+  const plan: Plan = (current) =>
+    actions.revoke.plan(current, "operator", place, loaded.configuration);
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
   const left = entriesInWords(snapshot, username);
   print(`${username} has no entry for ${where} any more; what is left: ${left}`);

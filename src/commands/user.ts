@@ -2,13 +2,7 @@ import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import type { Plan } from "../access/access-rules.ts";
-import {
-  administratorGrant,
-  planAddUser,
-  planPatchUser,
-  planRemoveUser,
-  planSetPassword,
-} from "../access/administration.ts";
+import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { readAttribute, viewAttributes } from "../access/entry-view.ts";
 import { type Attributes, type User, updatedUser } from "../access/grant.ts";
 import { isEmail, isExternalUsername, isUsername } from "../access/roles.ts";
@@ -20,9 +14,9 @@ import {
   viewUser,
 } from "../access/snapshot.ts";
 import { createAccessFile } from "../access/write.ts";
+import { type AccountAction, accountActions, actions } from "../administration/actions.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { issuerPrefixes } from "../config/schema.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import { describeChanges } from "../gateway/change-records.ts";
 import { dataDirectoryOf } from "../gateway/own-engine.ts";
@@ -144,7 +138,7 @@ async function addUser(username: string, options: AddOptions): Promise<void> {
   // name.
   const tokensValidAfter = options.password ? 0 : epochSeconds();
   const { email, attribute: attributes = new Map() } = options;
-  const plain = { username, email, passwordHash, disabled: false, tokensValidAfter };
+  const plain = { ...blankUser(username), email, passwordHash, tokensValidAfter };
   const user = updatedUser(plain, { attributes });
   await addToFile(loaded, user, options.admin ?? false);
   print(`Added ${username}${options.admin ? ", an administrator" : ""}.`);
@@ -180,31 +174,44 @@ async function list(options: CommonOptions): Promise<void> {
   ]);
 }
 
-/** Permanently ends a user's current tokens, even if an older access file is restored. */
-function endingTokens(loaded: LoadedConfiguration, username: string) {
-  return { beforeWrite: async () => (await revocationsOf(loaded)).revokeUser(username) };
+interface AccountOptions extends CommonOptions {
+  readonly force?: true;
+  readonly passwordStdin?: true;
 }
 
-async function setPassword(
+/** Carries out an action of the table. */
+async function act(
+  { plan, needsPassword, command }: AccountAction,
   username: string,
-  options: CommonOptions & { passwordStdin?: true },
+  options: AccountOptions,
 ): Promise<void> {
   const loaded = loadFor(options);
-  const snapshot = await readAccess(loaded);
-  await naming({ username, snapshot }, () => planSetPassword(snapshot, username, ""));
-  const question = `Password for ${username}:`;
-  const passwordHash = await readNewHash(question, options, loaded.configuration);
-  const plan: Plan = (current) => planSetPassword(current, username, passwordHash);
-  await changeAccess(loaded, { username }, plan, endingTokens(loaded, username));
-  print(`Set a new password for ${username}; every token of the old one has stopped working.`);
+  const { configuration } = loaded;
+  const planWith = (input: { passwordHash?: string }) => (current: Snapshot) =>
+    plan(current, "operator", { username, ...input }, configuration);
+  let input = {};
+  if (needsPassword) {
+    const snapshot = await readAccess(loaded);
+    await naming({ username, snapshot }, () => planWith(input)(snapshot));
+    const question = `Password for ${username}:`;
+    input = { passwordHash: await readNewHash(question, options, configuration) };
+  }
+  const { force } = options;
+  await changeAccess(loaded, { username }, planWith(input), {
+    ...(force === undefined ? {} : { force }),
+    // Ends the tokens that there are, even if an older access file is restored.
+    beforeWrite: async () => (await revocationsOf(loaded)).revokeUser(username),
+  });
+  print(command.done(username));
 }
 
-async function remove(username: string, options: CommonOptions & { force?: true }): Promise<void> {
-  const loaded = loadFor(options);
-  const plan: Plan = (current) => planRemoveUser(current, "operator", username);
-  const change = { ...options, ...endingTokens(loaded, username) };
-  await changeAccess(loaded, { username }, plan, change);
-  print(`Removed ${username} and all its grants.`);
+function addAction(user: Command, name: string, action: AccountAction): void {
+  const { description, force } = action.command;
+  const command = subcommand(user, name, description).argument("<username>", "the user");
+  if (action.needsPassword)
+    command.option("--password-stdin", "read the password from standard input");
+  if (force !== undefined) command.option("--force", force);
+  command.action((username: string, options: AccountOptions) => act(action, username, options));
 }
 
 function readAttributeOption(text: string, earlier: Attributes = new Map()): Attributes {
@@ -262,12 +269,12 @@ async function set(username: string, options: SetOptions): Promise<void> {
   let isChanged = false;
   const plan: Plan = (current) => {
     const patch = patchOf(current.users.get(username));
-    const changes = planPatchUser(
+    const { configuration } = loaded;
+    const changes = actions.patchUser.plan(
       current,
       "operator",
-      username,
-      patch,
-      issuerPrefixes(loaded.configuration),
+      { username, ...patch },
+      configuration,
     );
     isChanged = changes.length > 0;
     return changes;
@@ -278,29 +285,6 @@ async function set(username: string, options: SetOptions): Promise<void> {
   const attributes = known === undefined ? "no attributes" : `attributes ${known}`;
   const has = `${username} has ${user?.email ?? "no email"} and ${attributes}`;
   print(isChanged ? `${has}.` : `${has} already: nothing was changed.`);
-}
-
-async function setDisabled(
-  username: string,
-  disabled: boolean,
-  options: CommonOptions & { force?: true },
-): Promise<void> {
-  const loaded = loadFor(options);
-  const plan: Plan = (current) =>
-    planPatchUser(
-      current,
-      "operator",
-      username,
-      { disabled },
-      issuerPrefixes(loaded.configuration),
-    );
-  const change = { ...options, ...endingTokens(loaded, username) };
-  await changeAccess(loaded, { username }, plan, change);
-  print(
-    disabled
-      ? `Disabled ${username}: no login, and no token of it is accepted.`
-      : `Enabled ${username}: its password works again. Its earlier tokens and sessions do not.`,
-  );
 }
 
 export function userCommand(): Command {
@@ -323,10 +307,8 @@ export function userCommand(): Command {
   subcommand(user, "list", "list the users and what they may do")
     .option("--json", "as JSON")
     .action(list);
-  subcommand(user, "password", "set a user's password")
-    .argument("<username>", "the user")
-    .option("--password-stdin", "read the password from standard input")
-    .action(setPassword);
+  const { password, ...others } = accountActions;
+  addAction(user, "password", password);
   subcommand(user, "set", "set a user's email, and the attributes that row filters refer to")
     .argument("<username>", "the user")
     .option("--email <email>", "its email address")
@@ -334,16 +316,6 @@ export function userCommand(): Command {
     .option(...attributeOption)
     .option("--remove-attribute <names>", "take attributes out, such as tenant,level", readNames)
     .action(set);
-  subcommand(user, "remove", "remove a user with all its grants")
-    .argument("<username>", "the user")
-    .option("--force", "also the last administrator or the last Owner of a database")
-    .action(remove);
-  subcommand(user, "disable", "let a user neither log in nor use its tokens")
-    .argument("<username>", "the user")
-    .option("--force", "also the last administrator or the last Owner of a database")
-    .action((username, options) => setDisabled(username, true, options));
-  subcommand(user, "enable", "let a disabled user log in again; its earlier tokens stay revoked")
-    .argument("<username>", "the user")
-    .action((username, options) => setDisabled(username, false, options));
+  for (const [name, action] of Object.entries(others)) addAction(user, name, action);
   return user;
 }

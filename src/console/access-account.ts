@@ -1,26 +1,17 @@
+import { requireAdministrator } from "../access/administration.ts";
+import { roles } from "../access/roles.ts";
 import {
-  planAddUser,
-  planPatchUser,
-  planRemoveUser,
-  planSetPassword,
-  requireAdministrator,
-} from "../access/administration.ts";
-import {
-  isDatabaseOrEvery,
-  isEmail,
-  isRole,
-  isUsername,
-  roles,
-  type Subject,
-} from "../access/roles.ts";
-import { blankUser, type Snapshot } from "../access/snapshot.ts";
-import { issuerPrefixes } from "../config/schema.ts";
+  type AccountAction,
+  type AccountActionName,
+  accountActions,
+  actions,
+  bodies,
+} from "../administration/actions.ts";
 import { hashClientOf } from "../identity/login.ts";
 import { hashPassword } from "../identity/password.ts";
 import { html, nothing } from "../pages/html.ts";
-import { Refusal, type RefusalCode } from "../refusal.ts";
+import { Refusal } from "../refusal.ts";
 import {
-  type AskedChange,
   changingForm,
   type Failure,
   failureOf,
@@ -42,43 +33,16 @@ import {
 } from "./frame.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
-const actions = ["password", "disable", "enable", "remove"] as const;
-type Action = (typeof actions)[number];
-
-const words: Readonly<Record<Action, readonly [title: string, sentence: string, button: string]>> =
-  {
-    password: [
-      "Set a new password for",
-      "Every token, app and session of the old password ends at once.",
-      "Set this password",
-    ],
-    disable: [
-      "Disable",
-      "Every token, app and session ends for good. Nobody logs in as this user until it is enabled again. Grants stay.",
-      "Disable",
-    ],
-    enable: [
-      "Enable",
-      "The user may log in again. Tokens, apps and sessions from before stay ended.",
-      "Enable",
-    ],
-    remove: [
-      "Remove",
-      "The record goes, and all its grants, for good. Every token ends.",
-      "Remove for good",
-    ],
-  };
-
-function actPage(view: ChangingForm, username: string, action: Action): ConsolePage {
-  const [title, sentence, button] = words[action];
-  const isSafe = action === "enable" || action === "password";
+function actPage(view: ChangingForm, username: string, name: AccountActionName): ConsolePage {
+  const { form, needsPassword }: AccountAction = accountActions[name];
+  const { title, sentence, button, isDangerous } = form;
   return changingPage(view, {
     ...{ username, sentence, title: `${title} ${username}`, action: "/access/act" },
     heading: html`${title} <bdi>${username}</bdi>`,
-    form: html`${hidden("user", username)}${hidden("action", action)}
+    form: html`${hidden("user", username)}${hidden("action", name)}
 ${seenList(username, view.seen)}
-${action === "password" ? newPassword(view, "New password") : nothing}`,
-    button: html`<button class="${isSafe ? "primary" : "danger"}">${button}</button>`,
+${needsPassword ? newPassword(view, "New password") : nothing}`,
+    button: html`<button class="${isDangerous ? "danger" : "primary"}">${button}</button>`,
   });
 }
 
@@ -96,16 +60,19 @@ ${newPassword(view, "First password")}`,
   });
 }
 
-function actionOf(text: string | undefined): Action {
-  const action = actions.find((known) => known === text);
-  if (action === undefined) throw new Refusal("not_found");
-  return action;
+function isAction(text: string): text is AccountActionName {
+  return Object.hasOwn(accountActions, text);
+}
+
+function actionOf(text = ""): AccountActionName {
+  if (!isAction(text)) throw new Refusal("not_found");
+  return text;
 }
 
 function showForm(
   c: ConsoleRequest,
   username: string,
-  action: Action,
+  action: AccountActionName,
   failure?: Failure,
 ): Response {
   const visitor = visitorOf(c);
@@ -130,47 +97,21 @@ async function newHash(c: ConsoleRequest): Promise<string> {
   return hashing.run([costs], client, (derive) => hashPassword(password, costs, { derive }));
 }
 
-async function changeOf(c: ConsoleRequest, action: Action, username: string): Promise<AskedChange> {
-  if (action === "remove") {
-    return {
-      username,
-      plan: (current, actor) => planRemoveUser(current, actor, username),
-      endsTokens: true,
-    };
-  }
-  if (action !== "password") {
-    const disabled = action === "disable";
-    return {
-      username,
-      plan: (current, actor) =>
-        planPatchUser(
-          current,
-          actor,
-          username,
-          { disabled },
-          issuerPrefixes(c.var.gateway.configuration),
-        ),
-      endsTokens: true,
-    };
-  }
-  const { snapshot, actor } = visitorOf(c);
-  // Checked before hashing, so that a visitor without the right cannot cause that work.
-  requireAdministrator(snapshot, actor);
-  planSetPassword(snapshot, username, "");
-  const hash = await newHash(c);
-  const plan = (current: Snapshot, subject: Subject) => {
-    requireAdministrator(current, subject);
-    return planSetPassword(current, username, hash);
-  };
-  return { username, plan, endsTokens: true };
-}
-
 export async function act(c: ConsoleRequest): Promise<Response> {
-  const { form } = c.var;
+  const { form, gateway } = c.var;
   const action = actionOf(form.get("action"));
+  const { plan, endsTokens, needsPassword }: AccountAction = accountActions[action];
   const username = form.get("user") ?? "";
+  // Users change their own password elsewhere, with the old one.
+  const judged: typeof plan = (current, actor, ...given) => {
+    requireAdministrator(current, actor);
+    return plan(current, actor, ...given);
+  };
   try {
-    await makeChange(c, await changeOf(c, action, username));
+    const { snapshot, actor } = visitorOf(c);
+    if (needsPassword) judged(snapshot, actor, { username }, gateway.configuration);
+    const input = { username, ...(needsPassword ? { passwordHash: await newHash(c) } : {}) };
+    await makeChange(c, { plan: judged, endsTokens }, input);
   } catch (error) {
     return showForm(c, username, action, failureOf(error));
   }
@@ -189,42 +130,39 @@ export function showNew(c: ConsoleRequest): Response {
   return showNewForm(c, new Map([["role", "ReadOnly"]]));
 }
 
+/** @throws InvalidFields */
 function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
   const at = (name: string) => (form.get(name) ?? "").trim();
-  const [username, email, role, database] = [at("user"), at("email"), at("role"), at("database")];
-  const wrong = new Map<string, string>();
-  const check = (name: string, isGood: boolean, code: RefusalCode) => {
-    if (!isGood) wrong.set(name, new Refusal(code).message);
-  };
-  check("user", isUsername(username), "invalid_username");
-  check("email", email === "" || isEmail(email), "invalid_email");
-  check("role", isRole(role), "invalid_role");
-  check("database", isDatabaseOrEvery(database), "invalid_database");
+  const password = form.get("new_password") ?? "";
+  const { data, error } = bodies.addUser.safeParse({
+    ...{ username: at("user"), email: at("email") || undefined, password },
+    ...{ role: at("role"), database: at("database") },
+  });
+  const wrong = new Map(
+    error?.issues.map(({ path: [name], message }) => [
+      name === "username" ? "user" : String(name),
+      message,
+    ]),
+  );
   try {
-    gateway.passwordRule(form.get("new_password") ?? "");
+    gateway.passwordRule(password);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     wrong.set("new_password", error.message);
   }
-  if (wrong.size > 0 || !isRole(role)) throw new InvalidFields(wrong);
-  const record = { ...blankUser(username), email: email === "" ? undefined : email };
-  return { record, grant: { database, role } };
+  if (wrong.size > 0 || data === undefined) throw new InvalidFields(wrong);
+  const { username, email, role, database = "" } = data;
+  return { username, email: email ?? undefined, grant: { database, role } };
 }
 
 export async function addUser(c: ConsoleRequest): Promise<Response> {
-  const { form } = c.var;
+  const { form, gateway } = c.var;
   try {
-    const { record, grant } = newUserOf(c.var);
-    const { username } = record;
+    const user = newUserOf(c.var);
     const { snapshot, actor } = visitorOf(c);
-    // Checked before hashing, so that a visitor without the right cannot cause that work.
-    planAddUser(snapshot, actor, record, grant);
-    const user = { ...record, passwordHash: await newHash(c) };
-    await makeChange(c, {
-      username,
-      plan: (current, subject) => planAddUser(current, subject, user, grant),
-    });
-    return c.redirect(pathOf("/access/user", { user: username }), 303);
+    actions.addUser.plan(snapshot, actor, user, gateway.configuration);
+    await makeChange(c, actions.addUser, { ...user, passwordHash: await newHash(c) });
+    return c.redirect(pathOf("/access/user", { user: user.username }), 303);
   } catch (error) {
     return showNewForm(c, form, failureOf(error));
   }

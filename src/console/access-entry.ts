@@ -1,10 +1,11 @@
-import { manageableBy, planGrant, planRevoke } from "../access/administration.ts";
+import { manageableBy } from "../access/administration.ts";
 import { entriesAt } from "../access/entries.ts";
 import { readCondition, viewEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
 import type { Grant } from "../access/grant.ts";
 import { entryRoles, type Report, readGrant } from "../access/records.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { actions } from "../administration/actions.ts";
 import { html, nothing } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import {
@@ -224,11 +225,8 @@ export async function putEntry(c: ConsoleRequest): Promise<Response> {
   if (form.get("look") === "yes") return showForm(c, form);
   try {
     const grant = entryOf(form);
-    const options = { isWhole: true, isBeside: form.get("beside") === "yes" };
-    await makeChange(c, {
-      username,
-      plan: (current, actor) => planGrant(current, actor, grant, options),
-    });
+    const isBeside = form.get("beside") === "yes";
+    await makeChange(c, actions.grant, { username, grant, isWhole: true, isBeside });
   } catch (error) {
     return showForm(c, form, failureOf(error));
   }
@@ -249,10 +247,7 @@ export async function endEntry(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor: caller } = visitorOf(c);
   requireManageable(snapshot, caller, username);
   try {
-    await makeChange(c, {
-      username,
-      plan: (current, actor) => planRevoke(current, actor, username, database, table),
-    });
+    await makeChange(c, actions.revoke, { username, database, table });
   } catch (error) {
     return showEndForm(c, form, failureOf(error));
   }

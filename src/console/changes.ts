@@ -1,9 +1,9 @@
 import { manageableBy } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { limitsInWords } from "../access/entry-view.ts";
-import type { Change } from "../access/record-change.ts";
 import { isExternalUsername, type Subject } from "../access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
+import type { Action } from "../administration/actions.ts";
 import { changeAs } from "../gateway/administration.ts";
 import { identify } from "../identity/authenticate.ts";
 import { checkPassword } from "../identity/login.ts";
@@ -84,22 +84,16 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
   }
 }
 
-export interface AskedChange {
-  readonly username: string;
-  readonly plan: (current: Snapshot, actor: Subject) => readonly Change[];
-  /** True if the change may end the tokens of the user. */
-  readonly endsTokens?: boolean;
-}
-
 /**
  * Makes a change for a visitor who has entered the password again, unless the data shown by the
  * form has changed. Everything is judged again on the state read under the lock.
  *
  * @throws ChangedMeanwhile, or Refusal why not
  */
-export async function makeChange(
+export async function makeChange<Input extends { readonly username: string }>(
   c: ConsoleRequest,
-  { username, plan, endsTokens = false }: AskedChange,
+  { plan, endsTokens = false }: Action<Input>,
+  input: Input,
 ): Promise<void> {
   const { gateway, form } = c.var;
   const { actor, session } = visitorOf(c);
@@ -107,12 +101,12 @@ export async function makeChange(
   const before = readLines(form.get("seen"));
   const judged = (current: Snapshot) => {
     identify(current, gateway.revocations, session);
-    const now = seenOf(current, actor, username);
+    const now = seenOf(current, actor, input.username);
     if (before.join("\n") !== now.join("\n")) throw new ChangedMeanwhile(before, now);
-    return plan(current, actor);
+    return plan(current, actor, input, gateway.configuration);
   };
   const author = { kind: "console", name: actor.username } as const;
-  const endsTokensOf = endsTokens ? username : undefined;
+  const endsTokensOf = endsTokens ? input.username : undefined;
   const { written, audited } = await changeAs(gateway, author, judged, endsTokensOf);
   gateway.changes.write(author, audited, written.version);
 }

@@ -1,11 +1,10 @@
 import { requireSelfOrAdministrator } from "../access/administration.ts";
-import { isExternalUsername } from "../access/roles.ts";
+import { revokeTokensOf } from "../gateway/administration.ts";
 import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
 import { describeClient } from "../oauth/server/login.ts";
 import { identityOf, type KnownClient, permission } from "../oauth/server/pages/page.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
 import { dateOf, type Html, html, nothing } from "../pages/html.ts";
-import { Refusal } from "../refusal.ts";
 import { noteChange } from "./changes.ts";
 import { type ConsolePage, heading, hidden, table } from "./frame.ts";
 import type { Session } from "./sessions.ts";
@@ -261,13 +260,8 @@ export async function endApplication(c: ConsoleRequest): Promise<Response> {
 
 /** `POST /sessions/end-all`: ends every current token, app and session of a user. */
 export async function endAll(c: ConsoleRequest): Promise<Response> {
-  const { snapshot, actor } = visitorOf(c);
+  const { actor } = visitorOf(c);
   const username = c.var.form.get("user") ?? "";
-  requireSelfOrAdministrator(snapshot, actor, username);
-  const isKnown = snapshot.users.has(username) || isExternalUsername(username);
-  if (!isKnown) throw new Refusal("user_not_found");
-  await c.var.gateway.revocations.revokeUser(username);
-  const change = { change: "tokens revoked", user: username };
-  noteChange(c, change);
+  noteChange(c, await revokeTokensOf(c.var.gateway, actor, username));
   return c.redirect("/sessions", 303);
 }

@@ -3,27 +3,12 @@ import type { Author, Plan } from "../access/access-rules.ts";
 import {
   manageableBy,
   maySeeGrants,
-  planAddUser,
-  planGrant,
-  planPatchUser,
-  planRemoveUser,
-  planRevoke,
-  planSetPassword,
   requireManager,
   requireSelfOrAdministrator,
 } from "../access/administration.ts";
 import { type EntryPlace, readEntry, viewEntry } from "../access/entry-view.ts";
 import { type Change, endsTokens } from "../access/record-change.ts";
-import { entryKeys } from "../access/records.ts";
-import {
-  EVERY_DATABASE,
-  isDatabaseOrEvery,
-  isEmail,
-  isExternalUsername,
-  isRole,
-  isUsername,
-  type Subject,
-} from "../access/roles.ts";
+import { EVERY_DATABASE, isExternalUsername, type Subject } from "../access/roles.ts";
 import {
   accessList,
   blankUser,
@@ -32,7 +17,7 @@ import {
   unrecordedUsers,
   viewUser,
 } from "../access/snapshot.ts";
-import { issuerPrefixes } from "../config/schema.ts";
+import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { type Caller, credentialOf, identify } from "../identity/authenticate.ts";
 import { checkPassword, hashClientOf, logIn } from "../identity/login.ts";
@@ -126,53 +111,66 @@ async function changeAccess(
   return written;
 }
 
-const newUser = z.strictObject({
-  username: z.string(),
-  email: z.string().nullish(),
-  password: z.string(),
-  role: z.string(),
-  database: z.string().optional(),
-});
-
-const patch = z
-  .strictObject({ email: z.string().nullish(), disabled: z.boolean().optional() })
-  .refine((fields) => Object.keys(fields).length > 0, "email or disabled must be given");
-
-function readUser({ configuration, passwordRule }: Gateway, body: Buffer) {
-  const { default_database: defaultDatabase } = configuration.auth;
-  const { username, email, password, role, database = defaultDatabase } = parseBody(body, newUser);
-  if (!isUsername(username)) throw new Refusal("invalid_username");
-  if (email != null && !isEmail(email)) throw new Refusal("invalid_email");
-  if (!isRole(role)) throw new Refusal("invalid_role");
-  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
-  passwordRule(password);
-  return { username, email: email ?? undefined, password, grant: { database, role } };
+/** Hashes a password for the caller. */
+function newHash({ login }: Gateway, exchange: Exchange, password: string): Promise<string> {
+  const origin = loginOrigin(exchange.peer, exchange.request);
+  const client = hashClientOf(origin, exchange.authenticated.username);
+  const { hashing, costs } = login;
+  return hashing.run([costs], client, (derive) => hashPassword(password, costs, { derive }));
 }
 
+interface Changing<Input> {
+  /** Reads the input from the path and the body. */
+  readonly read: (exchange: Exchange, body: Buffer, gateway: Gateway) => Input;
+  /** The fields of the answer. */
+  readonly view?: (written: Snapshot, input: Input) => object;
+  readonly hasBody?: boolean;
+}
+
+/** Makes an endpoint of an action of the table. */
+function changing<Input extends { readonly username: string }>(
+  { plan, endsTokens = false }: Action<Input>,
+  { read, view = () => ({}), hasBody = false }: Changing<Input>,
+): Endpoint {
+  return {
+    authentication: "administration",
+    ...(hasBody ? { bodyLimit: SMALL_BODY_BYTES } : {}),
+    async handle(gateway, exchange, body) {
+      const input = read(exchange, body, gateway);
+      const written = await changeAccess(
+        gateway,
+        exchange,
+        (current, actor) => plan(current, actor, input, gateway.configuration),
+        endsTokens ? input.username : undefined,
+      );
+      sendSuccess(exchange, 200, view(written, input));
+    },
+  };
+}
+
+/** `POST /api/users`: adds a user with a first grant. */
 export const createUser: Endpoint = {
   authentication: "administration",
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
-    const { username, email, password, grant } = readUser(gateway, body);
-    const record = { ...blankUser(username), email };
-    // Authorized before the password is hashed, so that unauthorized callers cannot cause that
-    // work.
-    planAddUser(gateway.access.snapshot, requireCaller(exchange).actor, record, grant);
-    const { hashing, costs } = gateway.login;
-    const client = hashClientOf(
-      loginOrigin(exchange.peer, exchange.request),
-      exchange.authenticated.username,
+    const { password, role, ...fields } = parseBody(body, bodies.addUser);
+    const { database = gateway.configuration.auth.default_database, username } = fields;
+    gateway.passwordRule(password);
+    const user = { username, email: fields.email ?? undefined, grant: { database, role } };
+    const { plan } = actions.addUser;
+    const { actor } = requireCaller(exchange);
+    plan(gateway.access.snapshot, actor, user, gateway.configuration);
+    const passwordHash = await newHash(gateway, exchange, password);
+    const written = await changeAccess(gateway, exchange, (current, subject) =>
+      plan(current, subject, { ...user, passwordHash }, gateway.configuration),
     );
-    const passwordHash = await hashing.run([costs], client, (derive) =>
-      hashPassword(password, costs, { derive }),
-    );
-    const user = { ...record, passwordHash };
-    const snapshot = await changeAccess(gateway, exchange, (current, actor) =>
-      planAddUser(current, actor, user, grant),
-    );
-    sendSuccess(exchange, 201, { user: viewUser(snapshot, user) });
+    sendSuccess(exchange, 201, { user: viewUserOf(written, user) });
   },
 };
+
+function viewUserOf(snapshot: Snapshot, { username }: { readonly username: string }) {
+  return viewUser(snapshot, snapshot.users.get(username) ?? blankUser(username));
+}
 
 export const listUsers: Endpoint = {
   authentication: "administration",
@@ -196,47 +194,18 @@ export const listUsers: Endpoint = {
   },
 };
 
-export const patchUser: Endpoint = {
-  authentication: "administration",
-  bodyLimit: SMALL_BODY_BYTES,
-  async handle(gateway, exchange, body) {
-    const username = usernameParameter(exchange);
-    const fields = parseBody(body, patch);
-    if (fields.email != null && !isEmail(fields.email)) throw new Refusal("invalid_email");
-    const snapshot = await changeAccess(
-      gateway,
-      exchange,
-      (current, actor) =>
-        planPatchUser(current, actor, username, fields, issuerPrefixes(gateway.configuration)),
-      fields.disabled === undefined ? undefined : username,
-    );
-    const user = snapshot.users.get(username) ?? blankUser(username);
-    sendSuccess(exchange, 200, { user: viewUser(snapshot, user) });
-  },
-};
+export const patchUser = changing(actions.patchUser, {
+  hasBody: true,
+  read: (exchange, body) => ({
+    username: usernameParameter(exchange),
+    ...parseBody(body, bodies.patchUser),
+  }),
+  view: (written, input) => ({ user: viewUserOf(written, input) }),
+});
 
 /** `DELETE /api/users/<u>`: removes the user with all grants and revokes the user's tokens. */
-export const deleteUser: Endpoint = {
-  authentication: "administration",
-  async handle(gateway, exchange) {
-    const username = usernameParameter(exchange);
-    await changeAccess(
-      gateway,
-      exchange,
-      (current, actor) => planRemoveUser(current, actor, username),
-      username,
-    );
-    sendSuccess(exchange, 200, {});
-  },
-};
-
-const shape = z.strictObject({
-  role: z.string(),
-  ...Object.fromEntries(
-    Object.keys(entryKeys)
-      .filter((key) => key !== "tables")
-      .map((key) => [key, z.unknown().optional()]),
-  ),
+export const deleteUser = changing(accountActions.remove, {
+  read: (exchange) => ({ username: usernameParameter(exchange) }),
 });
 
 function placeOf(exchange: Exchange): EntryPlace {
@@ -270,28 +239,17 @@ export const listAccess: Endpoint = {
 };
 
 /** `PUT /api/access/<u>/<database>[/<table or pattern>]`: creates or replaces a grant. */
-export const putAccess: Endpoint = {
-  authentication: "administration",
-  bodyLimit: SMALL_BODY_BYTES,
-  async handle(gateway, exchange, body) {
+export const putAccess = changing(actions.grant, {
+  hasBody: true,
+  read(exchange, body) {
     const place = placeOf(exchange);
-    const grant = readEntry(place, parseBody(body, shape));
-    await changeAccess(gateway, exchange, (current, actor) => planGrant(current, actor, grant));
-    sendSuccess(exchange, 200, { access: [{ username: place.username, ...viewEntry(grant) }] });
+    return { username: place.username, grant: readEntry(place, parseBody(body, bodies.grant)) };
   },
-};
+  view: (_, { username, grant }) => ({ access: [{ username, ...viewEntry(grant) }] }),
+});
 
 /** `DELETE` of the same paths: removes the grant, whatever its content. */
-export const deleteAccess: Endpoint = {
-  authentication: "administration",
-  async handle(gateway, exchange) {
-    const { username, database, table } = placeOf(exchange);
-    await changeAccess(gateway, exchange, (current, actor) =>
-      planRevoke(current, actor, username, database, table),
-    );
-    sendSuccess(exchange, 200, {});
-  },
-};
+export const deleteAccess = changing(actions.revoke, { read: placeOf });
 
 const credentials = z.strictObject({
   username: z.string(),
@@ -363,11 +321,23 @@ export const logout: Endpoint = {
   },
 };
 
-function requireMayRevokeTokens(snapshot: Snapshot, actor: Subject, username: string): void {
+/**
+ * Revokes all tokens that a user has now, and returns the change for the audit.
+ *
+ * @throws Refusal unless the actor is the user or an administrator, or `user_not_found`
+ */
+export async function revokeTokensOf(
+  { access, revocations }: Gateway,
+  actor: Subject,
+  username: string,
+): Promise<AuditedChange> {
+  const { snapshot } = access;
   requireSelfOrAdministrator(snapshot, actor, username);
   // External users can have tokens without a record.
   const isKnown = snapshot.users.has(username) || isExternalUsername(username);
   if (!isKnown) throw new Refusal("user_not_found");
+  await revocations.revokeUser(username);
+  return { change: "tokens revoked", user: username };
 }
 
 /** `DELETE /api/users/<u>/tokens`: revokes all tokens that the user has now. */
@@ -375,24 +345,12 @@ export const revokeTokens: Endpoint = {
   authentication: "administration",
   async handle(gateway, exchange) {
     const username = usernameParameter(exchange);
-    const { actor } = requireCaller(exchange);
-    requireMayRevokeTokens(gateway.access.snapshot, actor, username);
-    await gateway.revocations.revokeUser(username);
+    const change = await revokeTokensOf(gateway, requireCaller(exchange).actor, username);
     exchange.verdict.allow();
-    exchange.verdict.changes = [{ change: "tokens revoked", user: username }];
+    exchange.verdict.changes = [change];
     sendSuccess(exchange, 200, {});
   },
 };
-
-const passwords = z.strictObject({
-  old_password: z.string().optional(),
-  new_password: z.string(),
-});
-
-function requireMayChange(snapshot: Snapshot, actor: Subject, username: string): void {
-  requireSelfOrAdministrator(snapshot, actor, username);
-  planSetPassword(snapshot, username, "");
-}
 
 /** `PUT /api/users/<u>/password`: also revokes all tokens issued with the old password. */
 export const changePassword: Endpoint = {
@@ -400,39 +358,36 @@ export const changePassword: Endpoint = {
   bodyLimit: SMALL_BODY_BYTES,
   async handle(gateway, exchange, body) {
     const username = usernameParameter(exchange);
-    const { old_password: oldPassword, new_password: newPassword } = parseBody(body, passwords);
+    const { old_password: oldPassword, new_password: newPassword } = parseBody(
+      body,
+      bodies.setPassword,
+    );
     gateway.passwordRule(newPassword);
     const { actor } = requireCaller(exchange);
-    const isOwn = username === actor.username;
-    if (isOwn && oldPassword === undefined) {
+    if (username === actor.username && oldPassword === undefined) {
       throw new Refusal("invalid_body", {
         message: "Invalid request body: old_password is missing",
       });
     }
-    requireMayChange(gateway.access.snapshot, actor, username);
-
-    const origin = loginOrigin(exchange.peer, exchange.request);
+    const { plan } = accountActions.password;
+    plan(gateway.access.snapshot, actor, { username });
     let verified: string | undefined;
     if (oldPassword !== undefined) {
+      const origin = loginOrigin(exchange.peer, exchange.request);
       const user = await checkPassword(gateway.login, username, oldPassword, origin);
       verified = credentialOf(user);
     }
-    const { hashing, costs } = gateway.login;
-    const passwordHash = await hashing.run(
-      [costs],
-      hashClientOf(origin, exchange.authenticated.username),
-      (derive) => hashPassword(newPassword, costs, { derive }),
-    );
-    const plan = (current: Snapshot, subject: Subject) => {
-      requireMayChange(current, subject, username);
+    const passwordHash = await newHash(gateway, exchange, newPassword);
+    const planVerified = (current: Snapshot, subject: Subject) => {
+      const changes = plan(current, subject, { username, passwordHash });
       // The verified password must still be the one on file. Its hash may have been upgraded to a
       // higher cost.
       const user = current.users.get(username);
       const isStale = verified !== undefined && (!user || credentialOf(user) !== verified);
       if (isStale) throw new Refusal("credentials_invalid");
-      return planSetPassword(current, username, passwordHash);
+      return changes;
     };
-    await changeAccess(gateway, exchange, plan, username);
+    await changeAccess(gateway, exchange, planVerified, username);
     sendSuccess(exchange, 200, {});
   },
 };

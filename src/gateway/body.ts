@@ -2,6 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { parse } from "content-type";
 import type * as z from "zod";
+import { refusalCodeOf } from "../administration/actions.ts";
 import { keepDigits, requireOneReading } from "../json/document.ts";
 import { JsonFault } from "../json/fault.ts";
 import { Refusal } from "../refusal.ts";
@@ -217,7 +218,12 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   }
   const parsed = shape.safeParse(JSON.parse(body.toString(), keepDigits), { reportInput: true });
   if (parsed.success) return parsed.data;
-  const message = `Invalid request body: ${describe(parsed.error.issues)}`;
+  const { issues } = parsed.error;
+  const refused = issues.map(refusalCodeOf);
+  // A field of the wrong type is named before any whose text does not fit.
+  if (refused[0] !== undefined && !refused.includes(undefined)) throw new Refusal(refused[0]);
+  const others = issues.filter((_, at) => refused[at] === undefined);
+  const message = `Invalid request body: ${describe(others)}`;
   throw new Refusal("invalid_body", { message });
 }
 

@@ -1,0 +1,220 @@
+import * as z from "zod";
+import {
+  type Actor,
+  planAddUser,
+  planGrant,
+  planPatchUser,
+  planRemoveUser,
+  planRevoke,
+  planSetPassword,
+  requireSelfOrAdministrator,
+} from "../access/administration.ts";
+import type { EntryPlace } from "../access/entry-view.ts";
+import type { Grant, User } from "../access/grant.ts";
+import type { Change } from "../access/record-change.ts";
+import { entryKeys } from "../access/records.ts";
+import { isDatabaseOrEvery, isEmail, isRole, isUsername, type Role } from "../access/roles.ts";
+import { blankUser, type Snapshot } from "../access/snapshot.ts";
+import { type Configuration, issuerPrefixes } from "../config/schema.ts";
+import { Refusal, type RefusalCode } from "../refusal.ts";
+
+/** A text that must fit; any other is refused with `code`. */
+function text<Text extends string>(fits: (text: unknown) => text is Text, code: RefusalCode) {
+  return z.string().transform((given, { issues }): Text => {
+    if (fits(given)) return given;
+    const { message } = new Refusal(code);
+    issues.push({ code: "custom", params: { code }, message, input: given });
+    return z.NEVER;
+  });
+}
+
+/** The code of the refusal for a text that does not fit; undefined for other issues. */
+export function refusalCodeOf(issue: z.core.$ZodIssue): RefusalCode | undefined {
+  return issue.code === "custom" ? issue.params?.code : undefined;
+}
+
+const email = text(isEmail, "invalid_email");
+
+/** The JSON body of each action over HTTP. A console form uses the same checks. */
+export const bodies = {
+  addUser: z.strictObject({
+    username: text(isUsername, "invalid_username"),
+    email: email.nullish(),
+    password: z.string(),
+    role: text(isRole, "invalid_role"),
+    database: text(isDatabaseOrEvery, "invalid_database").optional(),
+  }),
+  patchUser: z
+    .strictObject({ email: email.nullish(), disabled: z.boolean().optional() })
+    .refine((fields) => Object.keys(fields).length > 0, "email or disabled must be given"),
+  setPassword: z.strictObject({ old_password: z.string().optional(), new_password: z.string() }),
+  grant: z.strictObject({
+    role: z.string(),
+    ...Object.fromEntries(
+      Object.keys(entryKeys)
+        .filter((key) => key !== "tables")
+        .map((key) => [key, z.unknown().optional()]),
+    ),
+  }),
+};
+
+interface Named {
+  readonly username: string;
+}
+
+export interface Action<Input extends Named> {
+  /**
+   * Judges the change against the current state. Called before a password is hashed, so that
+   * unauthorized callers cannot cause that work, and again under the lock.
+   *
+   * @throws Refusal why the actor may not make it
+   */
+  plan(
+    current: Snapshot,
+    actor: Actor,
+    input: Input,
+    configuration: Configuration,
+  ): readonly Change[];
+  /** True if the change may end every token of the user. */
+  readonly endsTokens?: boolean;
+}
+
+function action<Input extends Named>(defined: Action<Input>): Action<Input> {
+  return defined;
+}
+
+/** An action on a user that takes no input but, at most, a new password. */
+export interface AccountAction extends Action<Named & { readonly passwordHash?: string }> {
+  readonly needsPassword?: boolean;
+  readonly command: {
+    readonly description: string;
+    /** The description of `--force`, for actions that may need it. */
+    readonly force?: string;
+    readonly done: (username: string) => string;
+  };
+  readonly form: {
+    readonly title: string;
+    readonly sentence: string;
+    readonly button: string;
+    readonly isDangerous?: boolean;
+  };
+}
+
+const force = "also the last administrator or the last Owner of a database";
+
+function setDisabled(disabled: boolean): AccountAction["plan"] {
+  return (current, actor, { username }, configuration) =>
+    planPatchUser(current, actor, username, { disabled }, issuerPrefixes(configuration));
+}
+
+/**
+ * The actions on an account by their names: `gatehouse user <name>`, and the buttons of a user's
+ * page in the console.
+ */
+export const accountActions = {
+  password: {
+    plan(current, actor, { username, passwordHash = "" }) {
+      requireSelfOrAdministrator(current, actor, username);
+      return planSetPassword(current, username, passwordHash);
+    },
+    endsTokens: true,
+    needsPassword: true,
+    command: {
+      description: "set a user's password",
+      done: (username) =>
+        `Set a new password for ${username}; every token of the old one has stopped working.`,
+    },
+    form: {
+      title: "Set a new password for",
+      sentence: "Every token, app and session of the old password ends at once.",
+      button: "Set this password",
+    },
+  },
+  remove: {
+    plan: (current, actor, { username }) => planRemoveUser(current, actor, username),
+    endsTokens: true,
+    command: {
+      description: "remove a user with all its grants",
+      force,
+      done: (username) => `Removed ${username} and all its grants.`,
+    },
+    form: {
+      title: "Remove",
+      sentence: "The record goes, and all its grants, for good. Every token ends.",
+      button: "Remove for good",
+      isDangerous: true,
+    },
+  },
+  disable: {
+    plan: setDisabled(true),
+    endsTokens: true,
+    command: {
+      description: "let a user neither log in nor use its tokens",
+      force,
+      done: (username) => `Disabled ${username}: no login, and no token of it is accepted.`,
+    },
+    form: {
+      title: "Disable",
+      sentence:
+        "Every token, app and session ends for good. Nobody logs in as this user until it is enabled again. Grants stay.",
+      button: "Disable",
+      isDangerous: true,
+    },
+  },
+  enable: {
+    plan: setDisabled(false),
+    endsTokens: true,
+    command: {
+      description: "let a disabled user log in again; its earlier tokens stay revoked",
+      done: (username) =>
+        `Enabled ${username}: its password works again. Its earlier tokens and sessions do not.`,
+    },
+    form: {
+      title: "Enable",
+      sentence: "The user may log in again. Tokens, apps and sessions from before stay ended.",
+      button: "Enable",
+    },
+  },
+} as const satisfies Record<string, AccountAction>;
+
+export type AccountActionName = keyof typeof accountActions;
+
+interface NewUser extends Partial<Omit<User, "username">>, Named {
+  readonly grant?: { readonly database: string; readonly role: Role } | undefined;
+}
+
+interface UserPatch extends Named {
+  /** Null removes it. */
+  readonly email?: string | null | undefined;
+  readonly disabled?: boolean | undefined;
+  /** Replaces all attributes. An empty map removes them. */
+  readonly attributes?: User["attributes"] | undefined;
+}
+
+interface GivenEntry extends Named {
+  readonly grant: Grant;
+  /** Keeps a temporary entry when a permanent one is given, and the other way round. */
+  readonly isBeside?: boolean;
+  /** The caller has seen all that is held, so a bare role may replace entries with limits. */
+  readonly isWhole?: boolean;
+}
+
+/** The other actions on users and grants. HTTP, command line and console pass them their input. */
+export const actions = {
+  addUser: action<NewUser>({
+    plan: (current, actor, { grant, ...fields }) =>
+      planAddUser(current, actor, { ...blankUser(fields.username), ...fields }, grant),
+  }),
+  patchUser: action<UserPatch>({
+    plan: (current, actor, { username, ...patch }, configuration) =>
+      planPatchUser(current, actor, username, patch, issuerPrefixes(configuration)),
+    endsTokens: true,
+  }),
+  grant: action<GivenEntry>({
+    plan: (current, actor, { grant, ...options }) => planGrant(current, actor, grant, options),
+  }),
+  revoke: action<EntryPlace>({
+    plan: (current, actor, { username, database, table }) =>
+      planRevoke(current, actor, username, database, table),
+  }),
+};
