@@ -246,12 +246,13 @@ export function editAccess(
   records: AccessRecords,
   changes: readonly Change[],
   file: string,
-): { records: AccessRecords; edited: Uint8Array } {
+): { bytes: Uint8Array; records: AccessRecords } {
   const edited = Buffer.from(editText(decodeUtf8(file, bytes), records, changes));
   if (edited.length > MAX_ACCESS_FILE_BYTES) {
     throw new UneditableError(TOO_LARGE.replace("is", "it would be"));
   }
   const after = readRecordsOf(edited, file);
-  if (isDeepStrictEqual(after, applyChanges(records, changes))) return { records: after, edited };
+  if (isDeepStrictEqual(after, applyChanges(records, changes)))
+    return { bytes: edited, records: after };
   throw new UneditableError("the edit would change more than it means to");
 }

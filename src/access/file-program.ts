@@ -1,5 +1,5 @@
 /** The thread that reads and edits large access files. */
-import { parentPort, workerData } from "node:worker_threads";
+import { parentPort } from "node:worker_threads";
 import { editAccess } from "./edit.ts";
 import {
   AccessFileError,
@@ -8,11 +8,17 @@ import {
   readRecordsOf,
   UneditableError,
 } from "./parse.ts";
+import type { AccessRecords } from "./records.ts";
+
+/** The last content, because the next edit usually starts from it. */
+let last: { readonly bytes: Uint8Array; readonly records: AccessRecords } | undefined;
 
 function perform({ bytes, file, changes }: FileWork): FileOutcome {
   try {
-    const records = readRecordsOf(bytes, file);
-    return changes === undefined ? { records } : editAccess(bytes, records, changes, file);
+    const isLast = last !== undefined && Buffer.compare(last.bytes, bytes) === 0;
+    const records = last !== undefined && isLast ? last.records : readRecordsOf(bytes, file);
+    last = changes === undefined ? { bytes, records } : editAccess(bytes, records, changes, file);
+    return last;
   } catch (error) {
     if (error instanceof AccessFileError) return { problems: error.problems };
     if (error instanceof UneditableError) return { uneditable: error.message };
@@ -20,4 +26,4 @@ function perform({ bytes, file, changes }: FileWork): FileOutcome {
   }
 }
 
-parentPort?.postMessage(perform(workerData));
+parentPort?.on("message", (work: FileWork) => parentPort?.postMessage(perform(work)));

@@ -111,14 +111,42 @@ export interface FileWork {
   readonly changes?: readonly Change[];
 }
 
-/** What came of such work. `edited` is the new content. */
+/** The content of the file, after the changes if there were any, or why it could not be used. */
 export type FileOutcome =
-  | { readonly records: AccessRecords; readonly edited?: Uint8Array }
+  | { readonly bytes: Uint8Array; readonly records: AccessRecords }
   | { readonly problems: readonly AccessProblem[] }
   | { readonly uneditable: string };
 
 /** Up to this size, a file is read and edited at once, which takes at most some 20 ms. */
 export const SMALL_BYTES = 64 * 1024;
+
+/** The thread ends when it has had no work for this long. */
+const IDLE_MS = 5000;
+let thread: Worker | undefined;
+let idle: NodeJS.Timeout | undefined;
+let lastWork: Promise<unknown> = Promise.resolve();
+
+async function askThread(work: FileWork): Promise<FileOutcome> {
+  clearTimeout(idle);
+  thread ??= new Worker(siblingModule(import.meta.url, "file-program"));
+  const worker = thread;
+  const { promise, resolve, reject } = Promise.withResolvers<FileOutcome>();
+  const onExit = () => reject(new Error("the thread that reads the access file has ended"));
+  worker.once("message", resolve).once("error", reject).once("exit", onExit).ref();
+  worker.postMessage(work);
+  try {
+    return await promise;
+  } catch (error) {
+    thread = undefined;
+    throw error;
+  } finally {
+    worker.off("message", resolve).off("error", reject).off("exit", onExit).unref();
+    idle = setTimeout(() => {
+      thread = undefined;
+      void worker.terminate();
+    }, IDLE_MS).unref();
+  }
+}
 
 /**
  * Does the work in a thread, so that requests are served in the meantime.
@@ -126,11 +154,9 @@ export const SMALL_BYTES = 64 * 1024;
  * @throws AccessFileError or UneditableError
  */
 export async function workInThread(work: FileWork) {
-  const worker = new Worker(siblingModule(import.meta.url, "file-program"), { workerData: work });
-  const { promise, resolve, reject } = Promise.withResolvers<FileOutcome>();
-  worker.once("message", resolve).once("error", reject);
-  worker.once("exit", () => reject(new Error("the thread that reads the access file has ended")));
-  const outcome = await promise;
+  const asked = lastWork.then(() => askThread(work));
+  lastWork = asked.catch(() => undefined);
+  const outcome = await asked;
   // Receiving the records has taken a while: requests are served before the next step.
   await setImmediate();
   if ("problems" in outcome) throw new AccessFileError(work.file, outcome.problems);

@@ -78,7 +78,7 @@ async function edited(
     bytes.length > SMALL_BYTES
       ? await workInThread({ bytes, file, changes })
       : editAccess(bytes, records, changes, file);
-  return indexAccess(Buffer.from(next.edited ?? bytes), next.records);
+  return indexAccess(Buffer.from(next.bytes), next.records);
 }
 
 function isEmptied(records: AccessRecords, changes: readonly Change[]): boolean {
