@@ -106,12 +106,14 @@ export class RowWriter<Raw> {
 
 /**
  * A CSV cell (RFC 4180) for a value's JSON text: the content of a string, anything else unchanged.
+ * Null is an empty cell; the empty text is quoted to tell them apart.
  */
 function csvCell(json: string): string {
-  if (!json.startsWith('"')) return csvText(json);
-  const text: string = json.includes("\\") ? JSON.parse(json) : json.slice(1, -1);
-  // Null is an empty cell; the empty text is quoted to tell them apart.
-  return text === "" ? '""' : csvText(text);
+  if (!json.startsWith('"'))
+    return json.startsWith("[") || json.startsWith("{") ? csvText(json) : json;
+  if (json.includes("\\")) return csvText(JSON.parse(json));
+  // Without escapes, the quoted text is a cell already. Most need no quotes.
+  return json.length === 2 || json.includes(",") ? json : json.slice(1, -1);
 }
 
 function csvText(text: string): string {
