@@ -149,9 +149,11 @@ export function findBrokenKey(
   fields: Operation<RowChangeName>["fields"],
   isDelete: boolean,
 ): BrokenKey | undefined {
-  const { session, schema } = place;
+  const { session, database, schema, counter } = place;
   const { connection } = session;
-  const changedTable = readTable(place, fields.table);
+  // Only rows within the caller's row filters may be told of.
+  const { bytewise } = counter?.bytewiseIn(database, fields.table) ?? {};
+  const changedTable = { ...readTable(place, fields.table), ...(bytewise && { bytewise }) };
   const { columns, name: changed } = changedTable;
   const first = (fragment: Fragment) => [...rows(connection, fragment)][0]?.[0];
   const written = "values" in fields ? fields.values : "set" in fields ? [fields.set ?? {}] : [];
