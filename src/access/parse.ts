@@ -126,9 +126,17 @@ let thread: Worker | undefined;
 let idle: NodeJS.Timeout | undefined;
 let lastWork: Promise<unknown> = Promise.resolve();
 
+function openThread(): Worker {
+  const worker = new Worker(siblingModule(import.meta.url, "file-program"));
+  const onEnd = () => {
+    if (thread === worker) thread = undefined;
+  };
+  return worker.on("error", onEnd).on("exit", onEnd);
+}
+
 async function askThread(work: FileWork): Promise<FileOutcome> {
   clearTimeout(idle);
-  thread ??= new Worker(siblingModule(import.meta.url, "file-program"));
+  thread ??= openThread();
   const worker = thread;
   const { promise, resolve, reject } = Promise.withResolvers<FileOutcome>();
   const onExit = () => reject(new Error("the thread that reads the access file has ended"));
@@ -136,9 +144,6 @@ async function askThread(work: FileWork): Promise<FileOutcome> {
   worker.postMessage(work);
   try {
     return await promise;
-  } catch (error) {
-    thread = undefined;
-    throw error;
   } finally {
     worker.off("message", resolve).off("error", reject).off("exit", onExit).unref();
     idle = setTimeout(() => {

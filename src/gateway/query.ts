@@ -366,10 +366,12 @@ function requireApproval(
  * @throws Refusal `rate_limited`
  */
 async function countIn(
-  { shared }: Gateway,
-  { verdict }: Exchange,
+  gateway: Gateway,
+  exchange: Exchange,
   windows: readonly RateWindow[],
 ): Promise<void> {
+  const { shared } = gateway;
+  const { verdict } = exchange;
   const counts = await Promise.all(windows.map((window) => shared.countRequests(window)));
   const rates = windows.map(({ boundary, limit }, at) => ({
     boundary,
@@ -379,6 +381,8 @@ async function countIn(
   verdict.rates = [...(verdict.rates ?? []), ...rates];
   const retryAfter = Math.max(...counts.map((count) => count.retryAfter));
   if (retryAfter > 0) throw new Refusal("rate_limited", { retryAfter });
+  // Counting may have waited for the store, and the token been revoked in the meantime.
+  requireStillGood(gateway, exchange);
 }
 
 function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly string[]) {

@@ -124,18 +124,27 @@ export class HashQueue {
   #join({ name, rank }: Pick<Line, "name" | "rank">, waiter: Waiter): Line {
     const line = this.#lines.get(name) ?? { name, rank, waiters: [] };
     // A task that can start at once needs no place, so a queue without places still works.
-    if (this.waiting >= this.#bounds.waiting && !this.#hasRoom(waiter)) this.#makeRoom(line);
+    const places = this.#bounds.waiting;
+    if (this.#waitingOf(rank) >= places && !this.#hasRoom(waiter)) this.#makeRoom(line);
     this.#lines.set(name, line);
     line.waiters.push(waiter);
     return line;
   }
 
-  /** @throws Refusal if no other line should lose a task to this one */
+  #waitingOf(rank: number): number {
+    const lines = [...this.#lines.values()].filter((line) => line.rank === rank);
+    return lines.reduce((total, { waiters }) => total + waiters.length, 0);
+  }
+
+  /**
+   * Takes a place of the same rank, so that a flood of one kind leaves the others theirs.
+   *
+   * @throws Refusal if no other line should lose a task to this one
+   */
   #makeRoom({ rank, waiters }: Line): void {
     const [longest] = [...this.#lines.values()]
-      .filter((line) => line.rank < rank || line.waiters.length > waiters.length + 1)
-      .filter((line) => line.rank <= rank)
-      .sort((a, b) => a.rank - b.rank || b.waiters.length - a.waiters.length);
+      .filter((line) => line.rank === rank && line.waiters.length > waiters.length + 1)
+      .sort((a, b) => b.waiters.length - a.waiters.length);
     const last = longest?.waiters.at(-1);
     if (longest === undefined || last === undefined) throw busy();
     this.#drop(longest, last);

@@ -173,7 +173,7 @@ function wrongBatchSize(place: BodyLocation): QueryRefused {
 /** Bodies from this size take a few milliseconds and should be scanned in slices. */
 export const LONG_BODY = 512 * 1024;
 
-const STEP_BYTES = 32 * 1024;
+const STEP_BYTES = 16 * 1024;
 
 /**
  * Reads a query body in one pass, without building its rows, and returns the databases and tables

@@ -5,6 +5,8 @@ import type { Database } from "./database.ts";
 import type { Store } from "./open.ts";
 
 const BATCH = 1000;
+/** Twice as many still fit into the column. No limit is as high. */
+const MOST_POINTS = 1_000_000_000;
 
 /**
  * Adds points to counts and returns the totals. Rows are locked in key order, so that two replicas
@@ -20,9 +22,9 @@ const countSql = `
     select name, key, points, clock_timestamp() + ms * interval '1 ms', clock_timestamp()
       from given where points > 0 or is_reset order by name, key
     on conflict (name, key) do update set
-      count = excluded.count + case when c.ends <= clock_timestamp() or (
+      count = least(${MOST_POINTS}, excluded.count + case when c.ends <= clock_timestamp() or (
         select is_reset from given g where (g.name, g.key) = (c.name, c.key)
-      ) then 0 else c.count end,
+      ) then 0 else c.count end),
       ends = case when c.ends > clock_timestamp() then c.ends else excluded.ends end,
       changed = clock_timestamp()
     returning name, key, count, ends
@@ -117,7 +119,7 @@ export class SharedCounters {
     pending.added += points;
     // The window in the store may have expired, so that these points begin another one.
     pending.windowMs = windowMs;
-    this.#pending.set(id, pending);
+    if (points > 0 || !this.#isAway) this.#pending.set(id, pending);
     const added = pending.added;
     if (!this.#isAway) await this.#exchange();
     const { total } = pending;
@@ -156,7 +158,13 @@ export class SharedCounters {
 
   async #sendAll(): Promise<void> {
     try {
-      while (this.#pending.size > 0) await this.#send(this.#pending.values().take(BATCH).toArray());
+      // What is added in the meantime waits for the next exchange. Otherwise steady calls would keep
+      // this one from ending, and each call waits for its end.
+      const all = [...this.#pending.values()];
+      for (let at = 0; at < all.length; at += BATCH) {
+        const batch = all.slice(at, at + BATCH);
+        await this.#send(batch.filter((one) => this.#pending.get(idOf(one)) === one));
+      }
       this.#isAway = false;
       if (performance.now() - this.#swept < SWEEP_MS) return;
       this.#swept = performance.now();
@@ -174,7 +182,10 @@ export class SharedCounters {
     try {
       const columns = [
         ...[sent.map(({ name }) => name), sent.map(({ key }) => key)],
-        ...[sent.map(({ points }) => points), sent.map(({ windowMs }) => windowMs)],
+        ...[
+          sent.map(({ points }) => Math.min(points, MOST_POINTS)),
+          sent.map(({ windowMs }) => windowMs),
+        ],
         sent.map(({ isReset }) => isReset),
       ];
       const rows = await this.#database.query(countSql, columns, TIMEOUT_MS);
