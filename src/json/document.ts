@@ -1,8 +1,6 @@
 import { isUtf8 } from "node:buffer";
-import type { ByteText } from "./bytes.ts";
 import { JsonFault, quoteName } from "./fault.ts";
-import { JsonReader } from "./reader.ts";
-import { type Rest, repeat } from "./rest.ts";
+import { type ByteText, JsonReader, type Rest, repeat } from "./reader.ts";
 
 /** Refuses invalid UTF-8 and a byte-order mark. @throws JsonFault */
 export function requireUtf8(bytes: Buffer): void {

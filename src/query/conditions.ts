@@ -1,6 +1,4 @@
-import { ByteText, tokenOf } from "../json/bytes.ts";
-import type { ValueKind } from "../json/reader.ts";
-import { andThen, type Rest } from "../json/rest.ts";
+import { andThen, ByteText, type Rest, tokenOf, type ValueKind } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
   type Kind,

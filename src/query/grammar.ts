@@ -1,6 +1,6 @@
-import { tokenOf } from "../json/bytes.ts";
 import { skipUniqueKeys } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
+import { tokenOf } from "../json/reader.ts";
 import { type Fields, type Kind, type Level, optional } from "./kind.ts";
 import { isPlainName, plainNameRule } from "./names.ts";
 import { ObjectShape } from "./object-shape.ts";

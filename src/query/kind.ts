@@ -1,6 +1,6 @@
 /** What a field of the grammar holds: its reader, its schema and its type. */
 
-import type { Rest } from "../json/rest.ts";
+import type { Rest } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 

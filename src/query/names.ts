@@ -1,4 +1,4 @@
-import { type ByteText, byteTable, characterTable } from "../json/bytes.ts";
+import { type ByteText, byteTable, characterTable } from "../json/reader.ts";
 
 export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";
 

@@ -1,7 +1,6 @@
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ByteText, tokenOf } from "../json/bytes.ts";
 import { quoteName } from "../json/fault.ts";
-import type { Rest } from "../json/rest.ts";
+import { ByteText, type Rest, tokenOf } from "../json/reader.ts";
 import { askWhether } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {

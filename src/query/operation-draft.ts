@@ -1,5 +1,5 @@
-import type { ByteText } from "../json/bytes.ts";
 import { quoteName } from "../json/fault.ts";
+import type { ByteText } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import type { RowReader } from "./row-reader.ts";

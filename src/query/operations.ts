@@ -1,5 +1,5 @@
 import { quoteName } from "../json/fault.ts";
-import { andThen, type Rest } from "../json/rest.ts";
+import { andThen, type Rest } from "../json/reader.ts";
 import { counted, didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { where } from "./conditions.ts";

@@ -1,8 +1,6 @@
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ByteText } from "../json/bytes.ts";
 import { quoteName } from "../json/fault.ts";
-import { digit, plainInString } from "../json/reader.ts";
-import type { Rest } from "../json/rest.ts";
+import { ByteText, digit, plainInString, type Rest } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import type { QueryRefused } from "./refusal.ts";

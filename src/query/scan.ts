@@ -1,7 +1,7 @@
 import { runCooperatively, type Steps, whileWanted } from "../cooperative-scheduling.ts";
 import { requireEnd, requireUtf8 } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
-import { andThen, type Rest } from "../json/rest.ts";
+import { andThen, type Rest } from "../json/reader.ts";
 import { askWhether } from "../suggestion.ts";
 import { BodyReader } from "./body-reader.ts";
 import {

@@ -1,8 +1,7 @@
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ByteText, tokenOf } from "../json/bytes.ts";
 import { ObjectKeys } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
-import { type Rest, repeat } from "../json/rest.ts";
+import { ByteText, type Rest, repeat, tokenOf } from "../json/reader.ts";
 import { askWhether } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
