@@ -111,7 +111,8 @@ export class SharedCounters {
     const known = this.#known.get(id);
     const isOpen = known !== undefined && known.ends > now;
     const { count, ends } = isOpen ? known : { count: 0, ends: now + windowMs };
-    this.#known.set(id, { count: count + points, ends });
+    // Reading counts that nobody has does not push out the others.
+    if (points > 0 || isOpen) this.#known.set(id, { count: count + points, ends });
     const pending = this.#pending.get(id) ?? {
       ...{ name, key, ends, windowMs, points: 0, added: 0, isReset: false },
     };
@@ -195,7 +196,8 @@ export class SharedCounters {
         const total = totals.get(id) ?? { count: 0, ends: one.ends };
         one.total = total;
         const more = this.#pending.get(id)?.points ?? 0;
-        this.#known.set(id, { ...total, count: total.count + more });
+        if (total.count + more > 0) this.#known.set(id, { ...total, count: total.count + more });
+        else this.#known.delete(id);
       }
     } catch (error) {
       for (const one of sent) this.#takeBack(one);
@@ -206,6 +208,7 @@ export class SharedCounters {
   #takeBack(one: Pending): void {
     const newer = this.#pending.get(idOf(one));
     if (newer?.isReset || one.ends <= performance.now()) return;
+    if (one.points === 0 && !one.isReset) return;
     if (newer === undefined) this.#pending.set(idOf(one), one);
     else {
       newer.points += one.points;

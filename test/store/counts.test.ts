@@ -162,6 +162,31 @@ t.test("what comes when a window is over in the store begins a whole one there",
   t.match(found, { count: 2, is_whole: true });
 });
 
+t.test("a count is answered while others keep coming", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  const database = openDatabase(store.url);
+  t.teardown(() => database.close());
+  const counters = new SharedCounters(database);
+  let answered = 0;
+  let asked = 0;
+  const steady = setInterval(() => {
+    for (let more = 0; more < 4; more++) {
+      void counters.add("requests", `key ${asked++ % 100}`, 1, 60_000).then(() => answered++);
+    }
+  }, 1);
+  t.teardown(() => clearInterval(steady));
+  await eventually("some are answered while more come", () => answered > 100);
+  t.match(await counters.add("requests", "huge", 2_147_483_647, 60_000), { count: 1e9 });
+  t.match(await counters.add("requests", "huge", 2_147_483_647, 60_000), { count: 1e9 });
+  clearInterval(steady);
+  await eventually("all are answered", () => answered === asked);
+  await counters.close();
+  const [total] = await store.sql(
+    "select sum(count)::int as sum from gatehouse.counters where key <> 'huge'",
+  );
+  t.match(total, { sum: asked });
+});
+
 t.test("a replica that is cut off goes on counting, and tells the others later", async (t) => {
   const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
   await store.good(["user", "add", "alice", "--password-stdin"], "alice password\n");

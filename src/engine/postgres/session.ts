@@ -75,6 +75,8 @@ export class PostgresSession implements Session {
   #ended: Promise<unknown> | undefined;
   #changesToCome = 0;
   #isAnswered = false;
+  /** True after a failed statement, whose consequences tell nothing of outdated plans. */
+  #hasFailed = false;
   #reliesOnKnown = false;
   #onLastSent: (() => void) | undefined;
 
@@ -118,6 +120,7 @@ export class PostgresSession implements Session {
     this.#ended = undefined;
     this.#changesToCome = changes;
     this.#isAnswered = false;
+    this.#hasFailed = false;
     this.isUntouched = false;
     this.tables = this.#shared;
     this.#reliesOnKnown = false;
@@ -189,7 +192,8 @@ export class PostgresSession implements Session {
     // The connection may change data from now on, so it is not used again.
     this.#isOutdated = true;
     try {
-      if (this.#isDirect) await this.#client.query("reset default_transaction_read_only");
+      const reset = "reset default_transaction_read_only";
+      if (this.#isDirect) await this.#answerOf(this.#client.query(reset));
       await this.run(fragment);
     } catch (error) {
       throw error instanceof ConnectionLost ? new UnknownOutcome(error) : error;
@@ -299,7 +303,11 @@ export class PostgresSession implements Session {
   }
 
   #failureOf(error: unknown): Error {
-    if (error instanceof DatabaseError) return this.#isOfPlan(error) ? this.#outdate() : error;
+    if (error instanceof DatabaseError) {
+      const isOfPlan = !this.#hasFailed && this.#isOfPlan(error);
+      this.#hasFailed = true;
+      return isOfPlan ? this.#outdate() : error;
+    }
     const isRefused = error instanceof Error && "code" in error && error.code === "EPIPE";
     this.isUntouched = isRefused && !this.#isAnswered;
     const lost = new ConnectionLost(error);
