@@ -1,3 +1,5 @@
+import { ClientError } from "./client-error.ts";
+
 /**
  * Every refusal in one table: its stable code, its HTTP status and its public message. Further
  * details go only into the log, as `detail`.
@@ -160,9 +162,8 @@ export interface RefusalOptions {
 }
 
 /** Thrown wherever a rule refuses a caller; rendered in one place at the edge. */
-export class Refusal extends Error {
+export class Refusal extends ClientError {
   readonly code: RefusalCode;
-  readonly detail: string | undefined;
   readonly token: RefusedToken | undefined;
   readonly members: Members | undefined;
   readonly retryAfter: number | undefined;
@@ -170,10 +171,8 @@ export class Refusal extends Error {
   readonly scope: string | undefined;
 
   constructor(code: RefusalCode, options: RefusalOptions = {}) {
-    super(options.message ?? table[code][1], { cause: options.cause });
-    this.name = "Refusal";
+    super(options.message ?? table[code][1], options);
     this.code = code;
-    this.detail = options.detail;
     this.token = options.token;
     this.members = options.members;
     this.retryAfter = options.retryAfter;

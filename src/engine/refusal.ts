@@ -1,3 +1,5 @@
+import { ClientError } from "../client-error.ts";
+
 /** The engine's refusals: one stable code and one HTTP status per rule. */
 
 /** The engine's own codes with their HTTP status. The query grammar adds its own, all with 400. */
@@ -72,7 +74,7 @@ interface RefusalOptions extends ErrorOptions {
  * The engine refuses a request; the message is written for the client. Everything that reads a query
  * or runs it may throw one.
  */
-export class EngineRefusal extends Error {
+export class EngineRefusal extends ClientError {
   readonly code: RefusalCode;
   /**
    * The message for callers who may not see the whole schema. It names only what the query names.
@@ -84,7 +86,6 @@ export class EngineRefusal extends Error {
   constructor(code: RefusalCode, message: string, options?: RefusalOptions) {
     super(message, options);
     this.members = options?.members ?? {};
-    this.name = "EngineRefusal";
     this.code = code;
     this.#quoting = options?.quoting;
     this.plain = options?.plain ?? (code === "constraint_violation" ? ofConstraint : message);

@@ -4,13 +4,13 @@ import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import { parse } from "content-type";
 import type { Logger } from "pino";
+import { ClientError } from "../client-error.ts";
 import { memoize } from "../memoize.ts";
 import { http } from "../node-http.ts";
 import { affectedHeader, deniedHeader, engineName, rowsHeader } from "../product.ts";
 import { createGrammar } from "../query/grammar.ts";
 import { isPlainName } from "../query/names.ts";
 import { isReadOnly } from "../query/query.ts";
-import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";
 import { limitsHeader, narrowedHeader, type QueryLimit } from "./limits.ts";
 import { callerLimits, EngineRefusal } from "./refusal.ts";
@@ -302,8 +302,8 @@ function answerError(response: ServerResponse, error: unknown, log: Logger, isPl
     const { status, code, message, plain, members } = error;
     if (code === "storage_failed") log.error({ code }, message);
     refused(status, code, isPlain ? plain : message, members);
-  } else if (error instanceof QueryRefused) {
-    refused(400, error.code, error.message);
+  } else if (error instanceof ClientError) {
+    refused(error.status, error.code, error.message);
   } else {
     log.error({ err: error }, "a query failed");
     refused(500, "internal_error", "The engine failed on this query");

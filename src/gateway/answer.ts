@@ -1,7 +1,7 @@
 import type { ServerResponse } from "node:http";
+import { ClientError } from "../client-error.ts";
 import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { JsonFault } from "../json/fault.ts";
-import { QueryRefused } from "../query/refusal.ts";
 import { type Members, Refusal, type RefusalCode } from "../refusal.ts";
 import { endBeforeBody, leavesBodyUnread } from "./body.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
@@ -210,9 +210,7 @@ function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Reje
     }
     return error;
   }
-  if (error instanceof QueryRefused) {
-    return { code: error.code, status: 400, message: error.message };
-  }
+  if (error instanceof ClientError) return error;
   if (error instanceof JsonFault) {
     return { code: error.code, status: 400, message: `Invalid request body: ${error.message}` };
   }

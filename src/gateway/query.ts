@@ -25,9 +25,9 @@ import {
   MOST_PENDING,
   mayApprove,
 } from "../approvals/approval.ts";
+import { ClientError } from "../client-error.ts";
 import type { UpwardTrace } from "../observe/tracing.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
-import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
@@ -644,8 +644,7 @@ export async function ask(
     const answer = await hold(gateway, exchange, request, options);
     return { ...answer, filters: exchange.verdict.filters };
   } catch (error) {
-    if (error instanceof Refusal) exchange.verdict.deny(error.code, error.status);
-    if (error instanceof QueryRefused) exchange.verdict.deny(error.code, 400);
+    if (error instanceof ClientError) exchange.verdict.deny(error.code, error.status);
     throw error;
   }
 }

@@ -291,7 +291,7 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
     const hasSchema = concernsSchema && (await options.schema.isOffered(caller, signal)) !== false;
     const isKnown = called !== undefined && (hasSchema || called.isOfSchema !== true);
     if (isCall && message.name !== undefined && !isKnown) {
-      const refusal = { status: 200, reason: "unknown_tool", id: message.id };
+      const refusal = { status: 200, code: "unknown_tool", id: message.id };
       throw new McpRefused("invalidParams", `Unknown tool: ${quoteName(message.name)}`, refusal);
     }
     const available = hasSchema ? tools : tools.filter(({ isOfSchema }) => !isOfSchema);

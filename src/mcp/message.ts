@@ -1,4 +1,5 @@
 import type { ServerResponse } from "node:http";
+import { ClientError } from "../client-error.ts";
 import { runAtOnce, runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { JsonFault } from "../json/fault.ts";
 import { beginsWith, readText, visitJudgedMembers, visitMembers } from "../json/members.ts";
@@ -47,25 +48,24 @@ export type MessageId = string | number;
 interface McpRefusedOptions {
   readonly status?: number;
   /** Stable code of the rule that refuses. Default: that of the error. */
-  readonly reason?: string;
+  readonly code?: string;
   /** Additional members of the error, safe to show to the client. */
   readonly data?: Readonly<Record<string, unknown>>;
   readonly id?: MessageId | undefined;
 }
 
 /** A refused message, which is answered with a JSON-RPC error. */
-export class McpRefused extends Error {
-  override readonly name = "McpRefused";
-  readonly code: number;
-  readonly reason: string;
+export class McpRefused extends ClientError {
+  readonly code: string;
   readonly status: number;
+  readonly rpcCode: number;
   readonly data: Readonly<Record<string, unknown>> | undefined;
   readonly id: MessageId | undefined;
 
   constructor(error: ErrorName, message: string, options: McpRefusedOptions = {}) {
     super(message);
-    this.code = errors[error][0];
-    this.reason = options.reason ?? errors[error][1];
+    this.rpcCode = errors[error][0];
+    this.code = options.code ?? errors[error][1];
     this.status = options.status ?? 400;
     this.data = options.data;
     this.id = options.id;
@@ -101,10 +101,10 @@ export function sendMcpRefusal(
   refused: McpRefused,
   { answerHeaders, onRefused }: Answering,
 ): void {
-  onRefused(refused.reason);
+  onRefused(refused.code);
   if (response.headersSent || response.destroyed) return;
-  const { id = null, code, message, data, status } = refused;
-  const error = data === undefined ? { code, message } : { code, message, data };
+  const { id = null, rpcCode: code, message, data, status } = refused;
+  const error = { code, message, data };
   const isAnswered = status !== ACCEPTED;
   const bytes = Buffer.from(isAnswered ? JSON.stringify({ jsonrpc: "2.0", id, error }) : "");
   setHeaders(response, answerHeaders());

@@ -1,3 +1,4 @@
+import { ClientError } from "../client-error.ts";
 import { jsonFaults } from "../json/fault.ts";
 
 /** Every refusal code, with its meaning. */
@@ -33,8 +34,8 @@ export interface BodyLocation {
  * A query body that breaks the grammar. The message is safe for the client and contains no cell
  * value.
  */
-export class QueryRefused extends Error {
-  override readonly name = "QueryRefused";
+export class QueryRefused extends ClientError {
+  readonly status = 400;
   readonly code: QueryRefusalCode;
   /** What is wrong and what is allowed, without the place. */
   readonly problem: string;

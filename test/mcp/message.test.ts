@@ -6,7 +6,7 @@ function refusalOf(body: string | Buffer): number | undefined {
     readMessage(Buffer.from(body));
     return undefined;
   } catch (error) {
-    if (error instanceof McpRefused) return error.code;
+    if (error instanceof McpRefused) return error.rpcCode;
     throw error;
   }
 }

@@ -45,7 +45,7 @@ interface CallDecision {
 
 function denied(message: McpMessage, code: string): McpRefused {
   const text = `Denied: this tool may not be called (${code})`;
-  const options = { status: 200, reason: code, id: message.id, data: { code } };
+  const options = { status: 200, code, id: message.id, data: { code } };
   return new McpRefused("denied", text, options);
 }
 

@@ -1,9 +1,10 @@
 import { IncomingMessage, type ServerResponse } from "node:http";
+import { ClientError } from "../../client-error.ts";
 import { requireOneReading } from "../../json/document.ts";
 import { JsonFault } from "../../json/fault.ts";
 
 /** An OAuth error answer (RFC 6749, section 5.2). */
-export class OAuthProblem extends Error {
+export class OAuthProblem extends ClientError {
   readonly status: number;
   readonly code: string;
   readonly headers: Readonly<Record<string, string>>;
@@ -15,7 +16,6 @@ export class OAuthProblem extends Error {
     headers: Readonly<Record<string, string>> = {},
   ) {
     super(description);
-    this.name = "OAuthProblem";
     this.status = status;
     this.code = code;
     this.headers = headers;

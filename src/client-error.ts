@@ -1,0 +1,18 @@
+/**
+ * An error that the client may see. Each protocol renders it in one place: `gateway/answer.ts` as
+ * the gateway's JSON, `mcp/message.ts` as JSON-RPC, `oauth/server/http.ts` as OAuth.
+ */
+export abstract class ClientError extends Error {
+  /** Stable; clients may branch on it. */
+  abstract readonly code: string;
+  /** HTTP status. */
+  abstract readonly status: number;
+  /** For the log only; never sent to the client. */
+  readonly detail: string | undefined;
+
+  constructor(message: string, { detail, ...options }: ErrorOptions & { detail?: string } = {}) {
+    super(message, options);
+    this.name = new.target.name;
+    this.detail = detail;
+  }
+}
