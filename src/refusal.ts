@@ -126,7 +126,6 @@ const table = {
   upstream_timeout: [504, "The database took too long to answer"],
 } as const satisfies Record<string, readonly [status: number, message: string]>;
 
-/** The stable code of a refusal; clients may branch on it. */
 export type RefusalCode = keyof typeof table;
 
 export const refusals: Readonly<Record<RefusalCode, readonly [status: number, message: string]>> =
@@ -147,7 +146,6 @@ export interface RefusedToken {
 export interface RefusalOptions {
   /** Replaces the table's message by a more specific one. */
   message?: string;
-  /** For the log only; never sent to the caller. */
   detail?: string;
   /** The refused external token; the audit then shows `detail` too. */
   token?: RefusedToken;

@@ -1,6 +1,5 @@
 import { createCipheriv, createDecipheriv, randomBytes } from "node:crypto";
 
-/** AES-256-GCM (NIST SP 800-38D). Sizes of key, nonce and tag are those of the standard. */
 const ALGORITHM = "aes-256-gcm";
 export const KEY_BYTES = 32;
 /** Section 8.2.2: a random nonce of 96 bits per message, for a small number of messages. */

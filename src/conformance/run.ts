@@ -14,8 +14,6 @@ import {
   writeJson,
 } from "./cases.ts";
 
-/** Compares an answer with the expected one. */
-
 interface Received extends WholeAnswer {
   /** Undefined if the body is not JSON. */
   readonly body: Json | undefined;
@@ -24,7 +22,6 @@ interface Received extends WholeAnswer {
 /** Members that an answer may always have; their content is up to the database. */
 const free: ReadonlySet<string> = new Set(["message", "affected", "request_id"]);
 
-/** Describes the first difference from the expected answer; undefined if there is none. */
 function differenceOf(expected: Case, { status, type, body }: Received): string | undefined {
   if (status !== expected.status) return `the status is ${status}, not ${expected.status}`;
   if (!/^application\/json\s*(?:;|$)/i.test(type)) {
@@ -196,7 +193,6 @@ async function runCase(
   return { section, name: one.name, sent, expected, got, difference };
 }
 
-/** Renames the databases in a body. */
 function placed(body: JsonObject, nameOf: (database: string) => string): JsonObject {
   const [[key, value = null] = ["", null]] = Object.entries(body);
   if (key === batchKey && Array.isArray(value)) {

@@ -139,9 +139,7 @@ export interface EngineOptions {
 }
 
 export interface Engine {
-  /** `unix:/path` or `http://host:port`. */
   readonly address: string;
-  /** Finishes requests in flight, then closes the listener and the databases. */
   close(): Promise<void>;
 }
 

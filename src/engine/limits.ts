@@ -29,7 +29,6 @@ function isBytewise(limit: QueryLimit): limit is BytewiseColumns {
   return "bytewise" in limit;
 }
 
-/** Counts what a query does while its transaction can still be rolled back. */
 export class LimitCounter {
   readonly touched: CountedLimit["touched"];
   readonly #limits: { readonly limit: CountedLimit; changes: number; rows: number }[];
@@ -50,7 +49,6 @@ export class LimitCounter {
     return this.#bytewise.find((one) => one.database === database && one.table === table);
   }
 
-  /** Counts the effect of one element. */
   count(element: number, changes: number, rows: number): void {
     for (const tally of this.#limits) {
       const { limit } = tally;

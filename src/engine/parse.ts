@@ -81,7 +81,6 @@ function isInteger(source: string): boolean {
   return /^-?\d+$/.test(source);
 }
 
-/** @param key the number's key, or its index in an array */
 function outOfRange(what: string, key: string): EngineRefusal {
   const place = /^\d+$/.test(key) ? "" : ` under ${quoteName(key)}`;
   return new EngineRefusal(

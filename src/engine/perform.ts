@@ -70,7 +70,6 @@ async function performBatch<Leased extends Session>(
       throw concernsStatement(error) ? (refusalOf(error)?.inElement(element) ?? error) : error;
     }
   }
-  /** @throws the error of the first element that failed */
   async function writeAnswers(): Promise<void> {
     for (const answer of await Promise.allSettled(answers)) {
       if (answer.status === "rejected") throw answer.reason;
@@ -82,7 +81,6 @@ async function performBatch<Leased extends Session>(
   }
   for (const [index, operation] of operations.entries()) {
     if (isReading(operation)) {
-      // Its rows are written as they arrive.
       await writeAnswers();
       spool.write(separator);
       await performElement(operation, index);
@@ -108,7 +106,6 @@ export function placeOf<Leased extends Session>(
   return { session, database, schema: dialect.visibleSchema(database), counter };
 }
 
-/** Writes the rows of a read as they arrive. For a change, returns the texts of its answer. */
 async function perform<Leased extends Session>(
   dialect: Operations<Leased>,
   session: Leased,
@@ -155,7 +152,6 @@ function change<Leased extends Session, Name extends ChangeName>(
   return changes[name](place, fields);
 }
 
-/** Writes the rows of a read as they arrive. */
 export function read<Leased extends Session, Name extends ReadingName>(
   { reads }: Operations<Leased>,
   place: Place<Leased>,

@@ -1,7 +1,5 @@
 import { ClientError } from "../client-error.ts";
 
-/** The engine's refusals: one stable code and one HTTP status per rule. */
-
 /** The engine's own codes with their HTTP status. The query grammar adds its own, all with 400. */
 export const refusalStatuses = {
   ambiguous_column: 400,
@@ -106,7 +104,6 @@ export class EngineRefusal extends ClientError {
     return new EngineRefusal("batch_member_denied", message, { plain, members, cause: this });
   }
 
-  /** The same refusal, prefixed with the position in the body. */
   at(place: string): EngineRefusal {
     const plain = `${place}: ${this.plain}`;
     const quoting = this.#quoting && {
@@ -135,7 +132,6 @@ export class EngineRefusal extends ClientError {
   }
 }
 
-/** A change failed during its commit. */
 export class UnknownOutcome extends EngineRefusal {
   constructor(cause: unknown, why = "The connection to the database was lost") {
     super(

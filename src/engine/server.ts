@@ -29,7 +29,6 @@ function requireLoopbackHost(request: IncomingMessage): void {
   throw new EngineRefusal("host_not_allowed", "The Host header must name the loopback interface");
 }
 
-/** Refuses a request without the shared secret in its `Authorization` header. */
 function requireAuthorization(request: IncomingMessage, authorization: string): void {
   // The comparison needs equal lengths.
   const digest = (text: string) => createHash("sha256").update(text).digest();
@@ -74,7 +73,6 @@ export function readBody(request: IncomingMessage): Promise<Buffer> {
   });
 }
 
-/** Parses `/schema`, `/schema/<database>` or `/schema/<database>/<table>`. */
 function readSchemaPath(path: string): SchemaPlace {
   const names = path.split("/").slice(2);
   if (names.length > 2 || !names.every(isPlainName)) {
@@ -84,7 +82,6 @@ function readSchemaPath(path: string): SchemaPlace {
   return { database, table };
 }
 
-/** The offered media types of rows; the first wins among equal preferences. */
 const offers: readonly { readonly form: RowForm; readonly type: string }[] = [
   { form: "json", type: "application/json" },
   { form: "ndjson", type: "application/x-ndjson" },
@@ -143,7 +140,6 @@ const routes: Record<string, string> = { "/query": "POST", "/healthz": "GET", "/
 interface ServerOptions {
   readonly store: Store;
   readonly log: Logger;
-  /** Accept only loopback `Host` headers, for a port; on a socket any is accepted. */
   readonly loopbackHostOnly: boolean;
   /** The `Authorization` header that every request must carry, if any. */
   readonly authorization: string | undefined;
@@ -197,7 +193,6 @@ export function createEngineServer(options: ServerOptions): {
   return { server, drain };
 }
 
-/** Answers one request, or rejects; abandons it when the client is gone. */
 async function answer(
   request: IncomingMessage,
   response: ServerResponse,
@@ -235,9 +230,6 @@ async function limitsOf(header: string | string[]): Promise<readonly QueryLimit[
   return readLimits(header);
 }
 
-/**
- * Returns the path of a known route; throws `EngineRefusal` for an unknown one or a wrong method.
- */
 function route(request: IncomingMessage, response: ServerResponse): string {
   const url = request.url ?? "";
   const path = /^\/schema(\/|$)/.test(url) ? "/schema" : url;

@@ -6,7 +6,6 @@ import { join } from "node:path";
 /** The format of rows: a JSON answer, lines of JSON objects, or CSV (RFC 4180). */
 export type RowForm = "json" | "ndjson" | "csv";
 
-/** Receives the rows of a Select as they are read. */
 export interface RowOutput {
   readonly form: RowForm;
   write(text: string): void;
@@ -16,9 +15,7 @@ export interface RowOutput {
   readonly backlog: Promise<void> | undefined;
 }
 
-/** An output that sends rows while others are still being read. */
 export interface RowStream extends RowOutput {
-  /** Writes UTF-8 text. */
   writeBytes(bytes: Buffer): void;
   /** True once something has been sent, which cannot be undone. */
   readonly hasBegun: boolean;
@@ -52,7 +49,6 @@ export function jsonAnswer(value: object): Answer {
   return { counts: {}, byteLength: body.length, body };
 }
 
-/** Options for an answer that is read from the file while rows are still being written. */
 interface SpoolStream {
   readonly form: RowForm;
   readonly onSpilled: (byteLength: number) => void;
@@ -89,7 +85,6 @@ export class Spool implements RowOutput {
     this.#onSpilled = stream?.onSpilled;
   }
 
-  /** Adds text to the answer. */
   write(text: string): void {
     this.#pending += text;
     if (this.#pending.length >= CHUNK_LENGTH) this.flush();
@@ -103,7 +98,6 @@ export class Spool implements RowOutput {
     this.#affected = (this.#affected ?? 0) + count;
   }
 
-  /** Flushes the buffer to memory or to the spool file. */
   flush(): void {
     if (this.#pending === "") return;
     const chunk = Buffer.from(this.#pending);

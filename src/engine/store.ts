@@ -33,6 +33,5 @@ export interface Store {
   readSchema(place: SchemaPlace, query: AbortController): Promise<Answer>;
   /** Resolves if the database answers. @throws EngineRefusal `database_unavailable` */
   check(): Promise<void>;
-  /** Waits for queries in flight and closes the database. */
   close(): Promise<void>;
 }

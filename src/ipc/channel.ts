@@ -1,7 +1,6 @@
 import { EventEmitter } from "node:events";
 import { answerHeartbeat, isHeartbeat } from "./heartbeat.ts";
 
-/** A remote procedure: the types of its argument and its result. */
 export interface Call<Ask, Answer> {
   readonly ask: Ask;
   readonly answer: Answer;
@@ -9,7 +8,6 @@ export interface Call<Ask, Answer> {
 
 export type Calls = Readonly<Record<string, Call<unknown, unknown>>>;
 
-/** For a side that answers no calls. */
 export type NoCalls = Record<never, never>;
 
 /** `signal` is aborted when the caller no longer waits for the answer. */
@@ -26,7 +24,6 @@ export interface ErrorCodec<Failure> {
   decode(failure: Failure): Error;
 }
 
-/** Keeps only the message. */
 export const messageCodec: ErrorCodec<string> = {
   encode: (error) => (error instanceof Error ? error.message : "unknown error"),
   decode: (message) => new Error(message),

@@ -39,10 +39,8 @@ const FEW = 16;
 /** The keys of one object, to find one that is given twice. */
 export class ObjectKeys {
   readonly #few: ByteText[] = [];
-  /** All keys, once there are more than a few. */
   #all: Set<string> | undefined = undefined;
 
-  /** False if the key is there already. */
   add(key: ByteText): boolean {
     if (this.#all === undefined) {
       for (const other of this.#few) if (key.equals(other)) return false;

@@ -192,7 +192,6 @@ function numberEnd(bytes: Buffer, start: number): number {
   return digitsEnd(bytes, position + (sign === PLUS || sign === MINUS ? 2 : 1));
 }
 
-/** The offset after one or more digits. */
 function digitsEnd(bytes: Buffer, start: number): number {
   let position = start;
   while (digit[bytes[position] ?? 0] === 1) position++;
@@ -283,13 +282,11 @@ export class JsonReader {
     return this.position < this.pauseAt ? undefined : this.rest();
   }
 
-  /** Pauses, due or not. */
   *rest(): Steps<void> {
     yield;
     this.pauseAt = this.position + this.#pauseLength;
   }
 
-  /** Returns the text, unescaped. */
   readString(): ByteText {
     const start = this.position;
     if (!this.skipString()) return new ByteText(this.bytes, start + 1, this.position - 1);

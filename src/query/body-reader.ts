@@ -17,7 +17,6 @@ export class BodyReader extends JsonReader {
     this.isFull = isFull;
   }
 
-  /** Adds one to the array index at the end of the path. */
   moveIndexOn(): void {
     this.path.push(Number(this.path.pop()) + 1);
   }

@@ -75,7 +75,6 @@ function demandOf(comparison: Comparison): Demand | undefined {
 
 const columnToken = tokenOf("column");
 
-/** A comparison while it is read. Its value may precede the operator that restricts it. */
 interface ComparisonDraft {
   readonly operation: OperationDraft;
   comparison: Comparison | undefined;

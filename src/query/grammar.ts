@@ -34,7 +34,6 @@ export interface Operation {
   readonly judge: OperationDefinition["judge"];
 }
 
-/** What the scanner accepts. Created by `createGrammar`, once per configuration. */
 export interface Grammar {
   readonly level: Level;
   readonly operations: ReadonlyMap<string, Operation>;
@@ -42,7 +41,6 @@ export interface Grammar {
   readonly inOrder: readonly Operation[];
 }
 
-/** The key of a list of operations that run together. */
 export const batchKey = "Batch";
 export const LARGEST_BATCH = 1000;
 /**

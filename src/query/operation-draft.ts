@@ -120,7 +120,6 @@ export class OperationDraft {
     return this.#body.rows;
   }
 
-  /** The tables known so far, `from` before the joined ones. */
   get tables(): string[] {
     if (this.table === undefined) return [];
     return this.joined === undefined ? [this.table] : [this.table, ...this.joined];
@@ -177,7 +176,6 @@ export class OperationDraft {
     this.#references.push({ table, location: reader.location(offset) });
   }
 
-  /** Refuses a column of a foreign table. Must be called at the end of the operation. */
   judgeReferences(): void {
     if (this.#references === undefined) return;
     const { tables } = this;

@@ -169,7 +169,6 @@ function namesAt(reader: BodyReader, offset: number, most: number): string[] {
   });
 }
 
-/** The columns of an `order_by` that was read before. */
 function ordersAt(reader: BodyReader, offset: number): string[] {
   return reader.reread(offset, () => {
     const names: string[] = [];
@@ -280,7 +279,6 @@ const groupBy: Kind<string[]> = at(
 
 const functions = ["count", "sum", "min", "max", "avg"] as const;
 
-/** An aggregate while it is read. */
 interface AggregateDraft {
   readonly operation: OperationDraft;
   fn: (typeof functions)[number] | undefined;
@@ -401,7 +399,6 @@ const tableName = plainName((draft: OperationDraft, name) => {
 });
 /** The database that access control checks. */
 const database = required(databaseName, "Name of the database.");
-/** The field `table`. */
 const table = required(tableName, "Name of the table.");
 const whereField = spanning(at("where", where), (draft, start, end) => {
   draft.whereStart = start;

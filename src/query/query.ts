@@ -29,7 +29,6 @@ export interface Access {
   readonly tables: readonly string[];
   /** Byte offset of the operation's inner object (`{...}` after its key). */
   readonly start: number;
-  /** Byte offset after the inner object. */
   readonly end: number;
   /** Present if the scan collected details. */
   readonly detail?: OperationDetail;

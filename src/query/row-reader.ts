@@ -5,7 +5,6 @@ import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import type { QueryRefused } from "./refusal.ts";
 
-/** Receives the columns of rows. */
 interface ColumnListener {
   use(column: ByteText): void;
 }
@@ -59,7 +58,6 @@ export class RowReader {
     this.#reader = reader;
   }
 
-  /** True if the last row has no cell. */
   get isEmpty(): boolean {
     return this.#previous === this.#origin;
   }

@@ -132,7 +132,6 @@ export const flag: Kind<boolean, unknown> = {
   schema: () => ({ type: "boolean" }),
 };
 
-/** A number of rows: an integer from 0 to 2^53 - 1, in digits only. */
 export const count: Kind<number, unknown> = {
   read: readCount,
   schema: () => ({ type: "integer", minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
@@ -198,7 +197,6 @@ export function oneOrMany<Value, Draft>(
   };
 }
 
-/** A value that is neither an array nor an object. */
 export const literal: Kind<Literal, unknown> = {
   read(reader) {
     const kind = reader.kind();
@@ -409,7 +407,6 @@ function readJoinColumns(reader: BodyReader, draft: OperationDraft): undefined {
   draft.joinedBy(left.toString(), right.toString());
 }
 
-/** A parsed cell: any JSON. Integers beyond a double's range are bigint. */
 export type CellValue =
   | null
   | boolean
@@ -442,7 +439,6 @@ const row: Kind<Row> = {
 
 export const rows: Kind<Row[]> = list(row);
 
-/** The changes of an Update: a row with at least one column. */
 export const changes: Kind<Row> = {
   read(reader, draft) {
     const start = reader.position;

@@ -123,7 +123,6 @@ interface Started {
   readonly facts: GatewayFacts;
 }
 
-/** Supervises the workers of a gateway and restarts each one that dies. */
 class Supervisor {
   readonly #options: SupervisorOptions;
   readonly #workers = new Map<number, Worker>();
@@ -250,7 +249,6 @@ class Supervisor {
     }
   }
 
-  /** Restarts a worker for as long as it is needed. */
   async #keep(worker: Worker): Promise<void> {
     const { log } = this.#options;
     const { number } = worker;
@@ -320,7 +318,6 @@ class SharedPort {
     return this.#port;
   }
 
-  /** Called when the first worker listens. */
   takenAt(url: string): void {
     this.#isTaken = true;
     const { port, protocol } = new URL(url);

@@ -59,7 +59,6 @@ export function parseAddress(url: string): ServerAddress {
   };
 }
 
-/** Converts seconds, as in MySQL's own clients, to milliseconds. */
 function readTimeout(text: string | null): number | undefined {
   if (text === null) return undefined;
   if (/^[1-9]\d{0,3}$/.test(text)) return Number(text) * 1000;

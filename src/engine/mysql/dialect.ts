@@ -354,7 +354,6 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
   };
 }
 
-/** Streams the rows of a Select to an output, so that few are in memory at a time. */
 async function select(place: MysqlPlace, query: Select, output: RowOutput): Promise<void> {
   const { columns, statements } = await planOf(place, query);
   const rows = new RowWriter(columns, output);
@@ -377,7 +376,6 @@ function countOf(count: number | bigint): unknown {
 
 const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 
-/** Dialect of MySQL and MariaDB, whose databases are those of queries. */
 export const mysql: Dialect<MysqlSession> = {
   name: "MySQL",
   failures,
@@ -411,7 +409,6 @@ const beginnings: Record<Mode, readonly string[]> = {
   serializable: ["set transaction isolation level serializable", "start transaction"],
 };
 
-/** @param timeLimit limit per statement, in milliseconds, 0 for none */
 async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Promise<void> {
   session.isUntouched = true;
   await session.limitTime(timeLimit);

@@ -164,7 +164,6 @@ export function readError(error: unknown): ServerError | ConnectionLost {
   return new ServerError(number, error.message, error);
 }
 
-/** @throws ServerError or ConnectionLost */
 export function answered<Result>(
   ask: (done: (error: Error | null, result: Result) => void) => unknown,
 ): Promise<Result> {

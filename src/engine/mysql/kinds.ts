@@ -72,7 +72,6 @@ export function newType(type: string): NewType | undefined {
   return found === decimal ? { name: `decimal${size}` } : found;
 }
 
-/** Describes the type as the catalog will. */
 export function descriptionOf({ name, mark }: NewType): TypeDescription {
   const columnType = name === "boolean" ? "tinyint(1)" : name;
   const [, dataType = "", first, scale] = /^(\w+)(?:\((\d+)(?:,(\d+))?\))?$/.exec(columnType) ?? [];
@@ -167,13 +166,11 @@ const nativeDocuments: Codec = {
   compare: (value) => sql`cast(${cellText(value)} as json)`,
 };
 
-/** Values that can only be read. */
 const unknown: Codec = {
   store: () => undefined,
   encode: (raw) => JSON.stringify(Buffer.isBuffer(raw) ? raw.toString("base64") : raw),
 };
 
-/** Binds the values of a type to statements, and converts results to JSON. */
 interface Codec {
   /** Returns undefined for a value that the type does not take. */
   store(value: PresentValue): Bound | Fragment | undefined;
@@ -198,14 +195,12 @@ const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 const uuids = formed((text) => (uuidForm.test(text) ? text.toLowerCase() : undefined), undefined);
 
-/** Parses `enum('a','it''s')`. */
 function membersOf(columnType: string): string[] {
   return Array.from(columnType.matchAll(/'((?:[^']|'')*)'/g), ([, member = ""]) =>
     member.replaceAll("''", "'"),
   );
 }
 
-/** Returns the members that a set's text names, once each and in the declared order. */
 function membersIn(members: readonly string[], text: string): string {
   const named = new Set(text.split(","));
   return members.filter((member) => named.has(member)).join(",");
@@ -397,7 +392,6 @@ export interface MysqlKind extends ColumnKind {
   encode(raw: Raw): string;
 }
 
-/** Returns the kind of a column. Values of an unknown type are MySQL's own text. */
 export function kindOf(type: TypeDescription): MysqlKind {
   const { dataType, mark } = type;
   const codec = codecOf(type);

@@ -123,7 +123,6 @@ export class MysqlSession implements Session {
     this.server = server;
   }
 
-  /** Runs a fragment and returns its rows. Checks an insert as `run` does. */
   async rows(fragment: Fragment): Promise<RawRow[]> {
     const { sql, values } = compile(fragment, this.server.largestPacket);
     const found = await answered<RowDataPacket[][]>((done) =>
@@ -152,7 +151,6 @@ export class MysqlSession implements Session {
     await answered((done) => this.#connection.query(words, done));
   }
 
-  /** Limits statements to so many milliseconds, 0 for no limit. */
   async limitTime(timeLimit: number): Promise<void> {
     if (this.#timeLimit === timeLimit) return;
     this.#timeLimit = undefined;
@@ -174,7 +172,6 @@ export class MysqlSession implements Session {
     }
   }
 
-  /** Streams rows. Nothing else runs before all of them have been read. */
   async *stream(fragment: Fragment): AsyncGenerator<RawRow> {
     const { sql, values } = compile(fragment, this.server.largestPacket);
     let onError: ((error: Error) => void) | undefined;

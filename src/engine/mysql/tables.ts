@@ -38,7 +38,6 @@ export async function readTable(place: MysqlPlace, name: string): Promise<MysqlT
   return { name, columns: new Map(columns.map((column) => [column.name, column])) };
 }
 
-/** Returns the refusal for a missing table. */
 export async function tableMissing(
   { session, schema }: MysqlPlace,
   name: string,
@@ -107,7 +106,6 @@ function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
   };
 }
 
-/** Selects the unique keys of a table in the form that `Target` expects. */
 export function keysSql(schema: string, name: string): Fragment {
   return sql`select index_name, case when index_name = 'PRIMARY' then 1 else 0 end,
       case when sub_part is null then column_name end

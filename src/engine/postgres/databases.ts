@@ -13,7 +13,6 @@ import { PasswordMissing, type ServerAddress } from "./address.ts";
 import { PostgresSession, type Row } from "./session.ts";
 import type { PostgresTable } from "./tables.ts";
 
-/** Used unless the URL sets `connect_timeout`. */
 const CONNECT_TIMEOUT_MS = 5000;
 
 const END_TIMEOUT_MS = 1000;
@@ -180,13 +179,11 @@ const storeSchema = "gatehouse";
 const notAccepting = "55000";
 const inUse = "55006";
 
-/** @throws EngineRefusal `database_not_found` for one of the server's own databases */
 export function visibleDatabase(database: string): string {
   if (isServersDatabase(database)) throw databaseNotFound(database);
   return database;
 }
 
-/** @throws EngineRefusal `database_not_found` for one of the server's own databases */
 export function publicSchemaOf(database: string): string {
   visibleDatabase(database);
   return publicSchema;
@@ -221,7 +218,6 @@ export async function listDatabases(session: PostgresSession): Promise<string[]>
   return clientNames(found, isServersDatabase);
 }
 
-/** @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createDatabase(session: PostgresSession, database: string): Promise<void> {
   if (isServersDatabase(database)) throw keptName(database);
   const [[taken] = []] = await session.rows(sql`select datname from pg_catalog.pg_database
@@ -250,10 +246,6 @@ export async function requireDroppable(session: PostgresSession): Promise<void> 
   if (others.length > 0) throw new EngineRefusal(...refused.depended);
 }
 
-/**
- * @throws EngineRefusal `database_not_found`, `database_in_use`, or `database_protected` for
- * templates and the engine's own database
- */
 export async function dropDatabase(session: PostgresSession, database: string): Promise<void> {
   visibleDatabase(database);
   const [[use] = []] = await session.rows(sql`
@@ -272,7 +264,6 @@ export async function dropDatabase(session: PostgresSession, database: string): 
   }
 }
 
-/** @throws EngineRefusal `database_not_found` for one of the server's own schemas */
 export function visibleSchema(database: string): string {
   if (isKeptSchema(database)) throw databaseNotFound(database);
   return database;
@@ -283,7 +274,6 @@ export async function listSchemas(session: PostgresSession): Promise<string[]> {
   return clientNames(found, isKeptSchema);
 }
 
-/** @throws EngineRefusal `database_exists` or `invalid_name` */
 export async function createSchema(session: PostgresSession, database: string): Promise<void> {
   if (isKeptSchema(database)) throw keptName(database);
   const [[taken] = []] = await session.rows(

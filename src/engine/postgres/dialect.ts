@@ -66,7 +66,6 @@ import {
   readTable,
 } from "./tables.ts";
 
-/** @throws EngineRefusal `database_not_found` */
 async function listTables({ session, database, schema }: PostgresPlace): Promise<string[]> {
   const found = await session.rows(sql`
     select class.relname from pg_catalog.pg_namespace as namespace
@@ -80,7 +79,6 @@ async function listTables({ session, database, schema }: PostgresPlace): Promise
     .sort();
 }
 
-/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 async function describeTable(place: PostgresPlace, name: string): Promise<TableDescription> {
   const { session, schema } = place;
   const { columns } = await readTable(place, name);
@@ -126,7 +124,6 @@ async function describeTable(place: PostgresPlace, name: string): Promise<TableD
 /** Well below the protocol's limit of 65,535. */
 const VALUES_PER_STATEMENT = 20_000;
 
-/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 async function targetOf(
   place: PostgresPlace,
   name: string,
@@ -375,7 +372,6 @@ function declare(
   };
 }
 
-/** @throws EngineRefusal `database_not_found` or `table_not_found` */
 async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<Changed> {
   const { isTable } = await readTable(place, table);
   if (!isTable) throw isNoTable(table, place.database);
@@ -457,11 +453,6 @@ const dialect: SelectDialect<PostgresKind> = {
   flatten,
 };
 
-/**
- * Streams the rows of a Select to an output, so that few are in memory at a time.
- *
- * @throws EngineRefusal for unknown tables and columns and for unfit values
- */
 async function select(place: PostgresPlace, query: Select, output: RowOutput): Promise<void> {
   const { columns, statements } = await planOf(place, query);
   const rows = new RowWriter<string>(columns, output);

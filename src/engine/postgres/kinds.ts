@@ -14,7 +14,6 @@ import {
   withoutSpace,
 } from "../sql/values.ts";
 
-/** Converts the values of a type between JSON and PostgreSQL's text format. */
 interface Codec {
   /** Returns undefined for a value that the type does not take. */
   write(value: PresentValue): string | undefined;
@@ -148,7 +147,6 @@ function readArray(element: Codec, text: string): string {
 export interface PostgresKind extends ColumnKind {
   store(value: PresentValue): Fragment | undefined;
   compare(value: PresentValue): Fragment | undefined;
-  /** Converts PostgreSQL's text of a non-null value to JSON text. */
   encode(text: string): string;
   /** True if the text of the type with this OID is read in the same way. */
   isWrittenAs(type: number): boolean;
@@ -193,7 +191,6 @@ const moments: ReadonlySet<Codec> = new Set([dates, times, localTimes, instants]
 /** `name`, `text`, `char` and `varchar`, which are matched with a pattern without a cast. */
 const textTypes = new Set([19, 25, 1042, 1043]);
 
-/** Returns the kind of a column. Values of an unknown type are PostgreSQL's own text. */
 export function kindOf(type: TypeDescription): PostgresKind {
   const codec = codecOf(type);
   const sqlType = sql.raw(type.sqlName);

@@ -64,7 +64,6 @@ export class PostgresSession implements Session {
   readonly #client: Client;
   readonly #timeLimit: number;
   readonly #plans: number;
-  /** Names of prepared statements by their text. */
   readonly #names = new Map<string, string>();
   #isDirect = false;
   #isReadOnlyByDefault = false;
@@ -261,7 +260,6 @@ export class PostgresSession implements Session {
     this.#onLastSent?.();
   }
 
-  /** Sends a command whose failure is noticed when it is awaited. */
   #send(words: string): Promise<unknown> {
     const answer = this.#client.query(words);
     answer.catch(() => {});

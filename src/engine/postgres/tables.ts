@@ -24,7 +24,6 @@ export interface PostgresTable extends Table<PostgresColumn> {
   readonly isTable: boolean;
 }
 
-/** Returns the cached table, or reads it like `readTable`. */
 export async function knownTable(place: PostgresPlace, name: string): Promise<PostgresTable> {
   const known = place.session.knownTable(place.database, name);
   if (known !== undefined) return known;
@@ -113,7 +112,6 @@ function scaleOf(modifier: number): number | undefined {
   return (((modifier - headerLength) & 0x7ff) ^ 0x400) - 0x400;
 }
 
-/** Selects the unique keys of a table in the form that `Target` expects. */
 export function keysSql(schema: string, name: string): Fragment {
   return sql`select entry.indexrelid, case when entry.indisprimary then 1 else 0 end,
       case when entry.indpred is null and entry.indimmediate and entry.indisvalid
@@ -140,7 +138,6 @@ const builder = new Kysely<Record<string, never>>({
   },
 });
 
-/** A statement for the driver, with values in PostgreSQL's text format. */
 interface Statement {
   readonly text: string;
   readonly values: (string | null)[];

@@ -87,7 +87,6 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   };
 }
 
-/** Runs steps in a session. */
 export async function takeIn<Result, Raw>(
   session: Answering<Raw>,
   steps: Steps<Result, Raw>,

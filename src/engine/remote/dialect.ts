@@ -114,13 +114,10 @@ export interface Dialect<Leased extends Session> extends Operations<Leased> {
   readonly readsBehind: boolean;
 }
 
-/** What an operation on tables does in a database. */
 export interface Operations<Leased extends Session> {
   readonly failures: Pick<Failures, "refusalOf" | "concernsStatement">;
-  /** @throws EngineRefusal `database_not_found` for one of the server's own schemas */
   visibleSchema(database: string): string;
   listTables(place: Place<Leased>): Promise<string[]>;
-  /** @throws EngineRefusal `database_not_found` or `table_not_found` */
   describeTable(place: Place<Leased>, table: string): Promise<TableDescription>;
 
   readonly reads: {
@@ -131,7 +128,6 @@ export interface Operations<Leased extends Session> {
     ) => Promise<void>;
   };
   readonly changes: Changes<Leased>;
-  /** Runs a change that will be rolled back and returns the rows that it affects. */
   preview(
     place: Place<Leased>,
     operation: Operation<RowChangeName>,

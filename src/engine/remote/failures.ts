@@ -3,7 +3,6 @@ import { isStorageError } from "../spool.ts";
 import { ConnectionLost, type Failures } from "./dialect.ts";
 
 export interface ErrorReader<ServerError> {
-  /** True for an error that the server itself returned. */
   isAnswer(error: unknown): error is ServerError;
   /** True for an error that prevented the engine from asking the server. */
   isObstacle?(error: unknown): boolean;
@@ -15,7 +14,6 @@ export interface ErrorReader<ServerError> {
   concernsStatement(answer: ServerError): boolean;
   isTransient(answer: ServerError): boolean;
   isUnavailable(answer: ServerError): boolean;
-  /** Identifies the error without the server's own text. */
   describe(answer: ServerError): { readonly message: string; readonly code: string };
 }
 
@@ -78,7 +76,6 @@ export const refused = {
   tableExists: ["table_exists", "A table, index or sequence of this name exists already"],
 } as const satisfies Record<string, Refused>;
 
-/** Returns the refusal for an error of the engine's own disk. */
 export function refusalOfDisk(error: unknown): EngineRefusal | undefined {
   if (!isStorageError(error)) return undefined;
   return new EngineRefusal(

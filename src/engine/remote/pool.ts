@@ -19,7 +19,6 @@ interface Member {
   readonly timer: NodeJS.Timeout;
 }
 
-/** Connections to one server, grouped by target. */
 export class ConnectionPool<Leased> {
   readonly #source: ConnectionSource<Leased>;
   readonly #limit: number;
@@ -53,7 +52,6 @@ export class ConnectionPool<Leased> {
     return undefined;
   }
 
-  /** Opens a connection. At the limit, first closes an idle one. */
   async open(database: string | undefined): Promise<Connection<Leased>> {
     const target = this.#source.targetOf(database);
     while (this.#count >= this.#limit) await this.#nextEnd();
@@ -91,7 +89,6 @@ export class ConnectionPool<Leased> {
     }
   }
 
-  /** Closes idle connections now and leased ones when they are released. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await Promise.all(this.#idle.slice().map((connection) => this.#end(connection)));

@@ -26,7 +26,6 @@ class HealthCheck<Leased extends Session> {
   #asking: Promise<void> | undefined;
   #isClosed = false;
 
-  /** @param timeLimit limit for the transaction, in milliseconds */
   constructor(source: ConnectionSource<Leased>, dialect: Dialect<Leased>, timeLimit: number) {
     this.#pool = new ConnectionPool(source, 1);
     this.#transactions = new Transactions(this.#pool, dialect, timeLimit);
@@ -125,7 +124,6 @@ interface RemoteStoreOptions<Leased extends Session> {
   /** Maximum number of concurrent queries, each on a connection. The others wait in order. */
   readonly poolSize: number;
   readonly check: HealthCheck<Leased>;
-  /** Limit for a query in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
 }
@@ -338,7 +336,6 @@ function modeOf({ fields }: Operation<ReadingName>): Mode {
 const START_PATIENCE_MS = 5000;
 
 export interface RemoteOptions {
-  /** Limit for a query in the database, in milliseconds. */
   readonly timeLimit: number;
   readonly log: Logger;
   readonly poolSize: number;

@@ -59,7 +59,6 @@ async function withLease<Leased, Result>(
 /** Maximum number of retries after losing against another transaction. */
 const ATTEMPT_LIMIT = 5;
 
-/** Bound of the random pause before a retry, doubled each time. */
 const FIRST_PAUSE_MS = 10;
 
 /** Maximum number of attempts when cached tables turn out to be outdated. */
@@ -67,7 +66,6 @@ const ATTEMPTS_ON_TABLES = 3;
 
 export interface Conditions {
   readonly mode: Mode;
-  /** Absent: none, or all of them. */
   readonly database?: string | undefined;
   /** Defaults to a commit. */
   readonly end?: "commit" | "rollback";
@@ -87,7 +85,6 @@ export class Transactions<Leased extends Session> {
   /** Retries run one at a time, so that they do not conflict with each other. */
   readonly #again = new ConcurrencyLimiter(1);
 
-  /** @param timeLimit limit for a transaction over all attempts, in milliseconds */
   constructor(pool: ConnectionPool<Leased>, dialect: Dialect<Leased>, timeLimit: number) {
     this.#pool = pool;
     this.#dialect = dialect;

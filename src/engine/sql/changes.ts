@@ -145,7 +145,6 @@ export function keyCondition(key: readonly { name: string }[], cells: KeyCells):
   return sql`(${sql.join(parts, sql` and `)})`;
 }
 
-/** Inserts rows in order; an omitted column takes its default. */
 export function* insert<Raw>(
   target: Target<Raw>,
   { values, returning }: Insert,
@@ -159,7 +158,6 @@ function answeredOf({ data, ...changed }: Changed, returning: readonly string[] 
   return data === undefined || returning === undefined ? changed : { ...changed, data };
 }
 
-/** Changes the rows that match the condition. */
 export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed, Raw> {
   const condition = whereSql([target.table], query.where);
   const change = updateSql(target, query);
@@ -213,7 +211,6 @@ export function* deleteRows<Raw>(
   return { affected: yield* run(change), data };
 }
 
-/** Inserts rows in order, and changes or keeps existing ones. */
 export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed, Raw> {
   const conflict = yield* conflictOf(target, query);
   return yield* target.insert(query.values, {

@@ -17,13 +17,11 @@ const orderings = {
   "<=": sql`<=`,
 };
 
-/** The `where` clause for a condition; empty without one. */
 export function whereSql(scope: Scope, condition: Condition | null | undefined): Fragment {
   if (condition === null || condition === undefined) return sql``;
   return sql` where ${conditionSql(columnsOf(scope), condition)}`;
 }
 
-/** Builds a condition whose names `resolve` finds. */
 export function conditionSql(resolve: Resolve, condition: Condition): Fragment {
   if ("and" in condition) return joined(resolve, condition.and, sql`and`, sql`true`);
   if ("or" in condition) return joined(resolve, condition.or, sql`or`, sql`false`);

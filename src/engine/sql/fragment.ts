@@ -45,7 +45,6 @@ export interface Statement {
   readonly isLast?: boolean;
 }
 
-/** The database's reply, with rows or count as requested. */
 export interface Reply<Raw> {
   readonly rows: readonly ResultRow<Raw>[];
   readonly count: number;
@@ -54,7 +53,6 @@ export interface Reply<Raw> {
 /** Database work that yields statements and receives the replies, whatever the driver. */
 export type Steps<Result, Raw> = Generator<Statement, Result, Reply<Raw>>;
 
-/** Runs a fragment and returns the number of changed rows. */
 export function* run<Raw>(fragment: Fragment, isLast = false): Steps<number, Raw> {
   return (yield { fragment, wants: "count", isLast }).count;
 }

@@ -8,12 +8,9 @@ import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";
 import type { PresentValue } from "./values.ts";
 import { allowedForm } from "./values.ts";
 
-/** How a database declares a column. */
 export interface Declaration {
-  /** The type, with what collates or numbers the column. */
   readonly type: Fragment;
   readonly isSerial: boolean;
-  /** Writes a default as SQL. */
   literal(value: PresentValue): Fragment | Promise<Fragment>;
   readonly constraint?: Fragment | undefined;
   /** The type as the catalog names it, if other than the query does. */
@@ -25,21 +22,17 @@ export interface Referred {
   readonly keys: readonly UniqueKey[];
 }
 
-/** What databases do differently when they create a table. */
 export interface NewTableDialect {
   readonly typeWords: readonly string[];
   /** Refuses the name of a column that the database cannot keep. */
   requireName?(name: string): void;
   /** Returns the name of an existing table that differs at most in case. */
   findTaken(): unknown;
-  /** Returns undefined for an unknown type. */
   declare(column: ColumnDefinition, key: readonly ColumnDefinition[]): Declaration | undefined;
   readReferred(table: string): Referred | Promise<Referred>;
-  /** The name of a table that is referred to. */
   nameOf(table: string): Fragment;
 }
 
-/** Writes the columns and constraints of a new table. */
 export async function newTableSql(query: CreateTable, dialect: NewTableDialect): Promise<Fragment> {
   const { database, table, columns } = query;
   requireNames(columns, dialect);

@@ -33,7 +33,6 @@ const limit = sql` limit ${sql.lit(MOST_ROWS)}`;
 
 export type RowChangeName = "Insert" | "Update" | "Delete" | "Upsert";
 
-/** The effect of a change on rows, as JSON texts. */
 export interface Previewed {
   readonly affected: number;
   readonly before: readonly string[];

@@ -36,10 +36,6 @@ export interface ExactComparison {
   value(compared: unknown, value: PresentValue): unknown;
 }
 
-/**
- * How values are aggregated. Numbers have a sum, and all have a minimum and a maximum; `any` may be
- * either.
- */
 export type Measure = "integer" | "decimal" | "double" | "text" | "moment" | "any";
 
 export interface Column<Kind extends ColumnKind = ColumnKind> {

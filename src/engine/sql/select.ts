@@ -138,8 +138,6 @@ function beyondSql({ reference, direction, hasNulls }: OrderTerm, value: CellVal
   return [sql`${column} < ${compared}`, ...(hasNulls ? [sql`${column} is null`] : [])];
 }
 
-/** Aggregates over groups of rows. */
-
 interface Computed<Kind> {
   readonly expression: Fragment;
   readonly kind: Kind;
@@ -162,7 +160,6 @@ export interface AggregateDialect<Kind extends ColumnKind> {
 
 type Aliases<Kind extends ColumnKind> = ReadonlyMap<string, ColumnReference<Column<Kind>>>;
 
-/** Resolves the aggregates of a Select. */
 function aliasesOf<Kind extends ColumnKind>(
   aggregates: readonly Aggregate[],
   scope: Scope<Column<Kind>>,
@@ -250,7 +247,6 @@ function joinSql(schema: string, scope: Scope, join: Join): Fragment {
   return sql`${joinTypes[join.join_type]} ${sql.id(schema, join.table)} on ${leftSql} = ${rightSql}`;
 }
 
-/** The parts of a Select that differ between databases. */
 export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly aggregates: AggregateDialect<Kind>;
   /** Orders by a column, with nulls first. */
@@ -289,7 +285,6 @@ export interface SelectPlan<Kind extends ColumnKind> {
 
 const space = sql` `;
 
-/** Plans a Select on tables in `schema`. */
 export function planSelect<Kind extends ColumnKind>(
   schema: string,
   tables: readonly SelectedTable<Kind>[],

@@ -106,7 +106,6 @@ export function returnedColumns<Raw>(
   return selectedColumns([table], names).map(({ column }) => column);
 }
 
-/** Formats rows as JSON texts. */
 export function encodeRows<Raw>(
   { table }: Pick<Target<Raw>, "table">,
   columns: readonly TargetColumn<Raw>[],
@@ -155,7 +154,6 @@ export function columnNameSql({ name, expression }: Column & { expression?: Frag
   return expression ?? sql.id(name);
 }
 
-/** Refusal for a table without the primary key that is needed to identify rows. */
 export function needsPrimaryKey({ table }: { table: Table }, what: string): EngineRefusal {
   return new EngineRefusal(
     "not_supported",
@@ -184,7 +182,6 @@ interface ColumnFacts {
   readonly comment?: string | null | undefined;
 }
 
-/** Catalog data of a table; empty or null where unknown. */
 interface TableFacts {
   /** An estimate. */
   readonly rows?: number | null | undefined;

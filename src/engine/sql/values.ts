@@ -258,7 +258,6 @@ function labelsOf({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "label
   return `; allowed: ${labels.slice(0, MOST_LABELS).join(", ")}${more}`;
 }
 
-/** The same for comparisons: a column of whole numbers compares with any number. */
 function comparableForm(type: string): string {
   return allowedForm(type).replace(WHOLE_NUMBER, "a number");
 }
@@ -285,7 +284,6 @@ interface Storing<Stored> {
   readonly kind: Pick<ColumnKind, "labels"> & { store(value: PresentValue): Stored | undefined };
 }
 
-/** Converts a cell to the stored value. */
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
   if (value === null) return null;
   const stored = column.kind.store(value) ?? ofDigits(value, column.kind.store);
@@ -297,7 +295,6 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
   );
 }
 
-/** Converts a value for a comparison. */
 export function comparedValue(column: Column, value: CellValue): unknown {
   const { compare } = column.kind;
   const compared = value === null ? undefined : (compare(value) ?? ofDigits(value, compare));

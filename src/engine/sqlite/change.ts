@@ -132,7 +132,6 @@ function prepareRow(
   return { columns, statement, rest: bound.slice(columns.length) };
 }
 
-/** A foreign key of one column: `table.column` refers to `other.key`. */
 interface ForeignKey {
   readonly table: string;
   readonly column: string;

@@ -21,7 +21,6 @@ export class Databases {
     if (!this.#open.has(name)) this.#files.requireExisting(name);
   }
 
-  /** Opens a database on its own connection, which stays open. */
   open(name: string): SqliteSession {
     const known = this.#open.get(name);
     if (known !== undefined) return known;

@@ -4,7 +4,6 @@ import { violations } from "../sql/answers.ts";
 
 const limitMessage = /too (many|large|complex|big|much)/i;
 
-/** Returns undefined if the error is not the client's concern. */
 export function refusalOf(error: unknown): EngineRefusal | undefined {
   if (error instanceof EngineRefusal) return error;
   if (!(error instanceof Error)) return undefined;

@@ -20,7 +20,6 @@ const journalSuffixes = ["-journal", "-wal", "-shm"];
 
 /** A directory of databases, one file each. This class never opens a file with SQLite. */
 export class DatabaseFiles {
-  /** An absolute path. */
   readonly directory: string;
 
   constructor(directory: string) {
@@ -58,7 +57,6 @@ export class DatabaseFiles {
     throw new EngineRefusal("database_protected", `Database ${name} cannot be dropped`);
   }
 
-  /** Creates an empty database. */
   create(name: string): void {
     const taken = this.#found().find((other) => foldCase(other) === foldCase(name));
     if (taken !== undefined) {

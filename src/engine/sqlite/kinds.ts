@@ -15,9 +15,7 @@ import {
 
 export interface SqliteKind extends ColumnKind {
   readonly storage: "INT" | "INTEGER" | "REAL" | "TEXT" | "BLOB" | "ANY";
-  /** Returns undefined if the column does not take the value. */
   store(value: PresentValue): SQLInputValue | undefined;
-  /** Returns undefined if the column cannot be compared with the value. */
   compare(value: PresentValue): SQLInputValue | undefined;
   encode(value: SQLOutputValue): string;
 }

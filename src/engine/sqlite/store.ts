@@ -42,7 +42,6 @@ class WorkerPool {
   readonly #idle: WorkerProcess[] = [];
   readonly #slots = new ConcurrencyLimiter(WORKER_LIMIT);
 
-  /** Starts the first worker. */
   constructor(directory: string, timeLimitMs: number, log: Logger) {
     this.#directory = directory;
     this.#timeLimitMs = timeLimitMs;
@@ -84,7 +83,6 @@ class WorkerPool {
     for (const worker of this.#workers) worker.forget(database);
   }
 
-  /** Ends all workers, which must be idle. */
   async close(): Promise<void> {
     const closing = Array.from(this.#workers, (worker) => {
       clearTimeout(worker.idling);
@@ -402,7 +400,6 @@ class SqliteStore implements Store {
     );
   }
 
-  /** Checks that the files exist and that the workers answer. */
   async check(): Promise<void> {
     if (this.#pool.isStuck) {
       throw new EngineRefusal("database_unavailable", "A SQLite process does not answer");

@@ -57,7 +57,6 @@ function namesIn({ session, schema }: SqlitePlace): string[] {
   return Array.from(found, (row) => String(row[0])).filter(isClientTable);
 }
 
-/** Selects the unique keys of a table in the form that `Target` expects. */
 export function keysSql(schema: string, name: string): Fragment {
   return sql`select "key", "primary", "column" from (
     select '' as "key", 1 as "primary", "name" as "column", "pk" as "place"
@@ -73,7 +72,6 @@ export function keysSql(schema: string, name: string): Fragment {
   ) order by "primary" desc, "key", "place"`;
 }
 
-/** Returns the name of the table or index that equals `name` except for case. */
 export function findTaken({ session, schema }: SqlitePlace, name: string): string | undefined {
   const [found] = rows(
     session.connection,

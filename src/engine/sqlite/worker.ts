@@ -21,11 +21,6 @@ import {
 } from "./protocol.ts";
 import type { SqliteSession } from "./statements.ts";
 
-/**
- * Program of a worker, which runs one task after another. Its argument is the directory of the
- * databases.
- */
-
 /** The engine is notified each time this many bytes of streamed rows are added. */
 const TELLING_STEP = 1024 * 1024;
 
@@ -127,7 +122,6 @@ async function transaction(
   }
 }
 
-/** Runs a Select and writes only its rows to the spool, in the spool's form. */
 async function executeSelect({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
   const [operation] = parseBody(Buffer.from(body)).operations.filter(isReading);
   if (operation === undefined) throw new Error("A worker was asked for the rows of no Select");
