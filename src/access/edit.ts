@@ -1,13 +1,7 @@
 /** Edits of the access file that touch only the lines they concern. */
 import { isDeepStrictEqual } from "node:util";
 import { decodeUtf8 } from "../files/guarded.ts";
-import {
-  type KeyStatement,
-  outline,
-  renderValue,
-  type Statement,
-  type Writable,
-} from "../toml/toml.ts";
+import { outline, renderValue, type Statement, type Writable } from "../toml/toml.ts";
 import { isSamePlace } from "./entries.ts";
 import { type Grant, type UserUpdate, updatedUser, writtenUser } from "./grant.ts";
 import { MAX_ACCESS_FILE_BYTES, readRecordsOf, TOO_LARGE, UneditableError } from "./parse.ts";
@@ -99,10 +93,7 @@ class TextEditor {
     const { header, statements } = this.#table(table, index);
     const inner = statements.findIndex(({ kind }) => kind !== "key");
     const keys = inner === -1 ? statements : statements.slice(0, inner);
-    const statement = keys.find(
-      (one): one is KeyStatement =>
-        one.kind === "key" && one.path.length === 2 && one.path[1] === key,
-    );
+    const statement = keys.find(({ path }) => path.length === 2 && path[1] === key);
     if (statement === undefined) {
       if (statements.some(({ path }) => path[1] === key)) {
         throw new UneditableError(`${key} is a table of its own there; change it by hand`);
@@ -113,7 +104,7 @@ class TextEditor {
     } else if (value === undefined) {
       this.#remove(statement);
     } else {
-      const { valueStart: start, valueEnd: end } = statement;
+      const { valueStart: start, end } = statement;
       this.#splices.push({ start, end, text: renderValue(value) });
     }
   }

@@ -5,7 +5,7 @@ import { runAtOnce, runCooperatively, type Steps, visitEach } from "../cooperati
 import { decodeUtf8, readGuardedBytes, UnsafeFileError } from "../files/guarded.ts";
 import { siblingModule } from "../ipc/child-program.ts";
 import { invocation } from "../product.ts";
-import { outline, parseToml, type Statement, TomlSyntaxError } from "../toml/toml.ts";
+import { lineLocator, parseToml, TomlSyntaxError } from "../toml/toml.ts";
 import type { Change } from "./record-change.ts";
 import { type AccessRecords, type RecordProblem, RecordsError, readRecords } from "./records.ts";
 import { isExternalUsername } from "./roles.ts";
@@ -41,31 +41,12 @@ export class UneditableError extends Error {}
 /** Maximum problems reported. */
 const TOLD = 50;
 
-function lineAmong(
-  statements: readonly Statement[],
-  { table, index, key }: RecordProblem,
-): number | undefined {
-  const isStranger = index === -1;
-  const top = isStranger ? key : table;
-  let record = -1;
-  let line: number | undefined;
-  for (const { kind, path, line: at } of statements) {
-    if (path[0] !== top) continue;
-    if (isStranger) return at;
-    if (kind === "array-table" && path.length === 1) record += 1;
-    if (record === index && key !== undefined && path[1] === key) return at;
-    // Inline arrays have no record headers to count, so the first line is used.
-    if (record === index || record === -1) line ??= at;
-  }
-  return line;
-}
-
 function locate(text: string, problems: readonly RecordProblem[]): readonly AccessProblem[] {
-  const statements = outline(text);
-  const told = problems.slice(0, TOLD).map((problem) => ({
-    line: lineAmong(statements, problem),
-    reason: problem.reason,
-  }));
+  const lineOf = lineLocator(text);
+  const told = problems.slice(0, TOLD).map(({ table, index, key, reason }) => {
+    const path = index === -1 ? [] : [table, index];
+    return { line: lineOf(key === undefined ? path : [...path, key]), reason };
+  });
   told.sort((one, other) => (one.line ?? 0) - (other.line ?? 0));
   const more = problems.length - told.length;
   return more === 0 ? told : [...told, { reason: `and ${more} more problems` }];
@@ -78,7 +59,7 @@ export function readRecordsOf(bytes: Uint8Array, file: string): AccessRecords {
     text = decodeUtf8(file, bytes);
     const problems: RecordProblem[] = [];
     const report = (problem: RecordProblem) => problems.push(problem);
-    const read = readRecords(parseToml(text, file).values, report);
+    const read = readRecords(parseToml(text, file), report);
     const { users, grants, boundaries } = read;
     if (problems.length === 0 && users.length === 0 && grants.length === 0) {
       const reason = "holds no user and no grant: taken as truncated";

@@ -279,9 +279,9 @@ function reasonOf(issue: z.core.$ZodIssue | undefined): string {
 
 /** @throws Error that names the file and the line */
 async function readExpectations(file: string): Promise<PlacedExpectation[]> {
-  const { text, values } = parseToml(await readFile(file, "utf8"), file);
+  const text = await readFile(file, "utf8");
+  const parsed = expectations.safeParse(parseToml(text, file));
   const lineOf = lineLocator(text);
-  const parsed = expectations.safeParse(values);
   if (parsed.success) {
     return parsed.data.expect.map((one, at) => ({ ...one, line: lineOf(["expect", at]) ?? 1 }));
   }

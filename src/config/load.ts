@@ -10,8 +10,16 @@ import {
 } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
-import { isOwn, onlyOwnerWrites, permissionProblem, shellQuoted } from "../files/guarded.ts";
-import { lineLocator, parseToml, type TomlDocument, TomlSyntaxError } from "../toml/toml.ts";
+import type { TomlTable } from "smol-toml";
+import {
+  decodeUtf8,
+  isOwn,
+  onlyOwnerWrites,
+  permissionProblem,
+  shellQuoted,
+  UnsafeFileError,
+} from "../files/guarded.ts";
+import { lineLocator, parseToml, TomlSyntaxError } from "../toml/toml.ts";
 import { holdsPassword } from "./addresses.ts";
 import { type Checked, problemsOf } from "./issues.ts";
 import { ConfigurationError } from "./problem.ts";
@@ -186,8 +194,7 @@ export interface LoadedConfiguration {
 export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
   const serviceDirectory = serviceDirectoryOf(options);
   const { file, bytes, warnings } = findConfiguration(options);
-  const document = readDocument(bytes, file);
-  const checked = withOverrides(document, file, options);
+  const checked = readDocument(bytes, file, options);
   const configuration = check(checked);
   const held = credentialSections.filter((name) => configuration[name].authorization !== undefined);
   const { upstream, store } = configuration;
@@ -208,43 +215,36 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
   };
 }
 
-function readDocument(bytes: Uint8Array, file: string | undefined): TomlDocument {
-  const text = decoded(bytes, file);
-  try {
-    return parseToml(text, file ?? "");
-  } catch (error) {
-    if (!(error instanceof TomlSyntaxError)) throw error;
-    throw new ConfigurationError([{ source: file, line: error.line, reason: error.reason }]);
-  }
-}
-
-function decoded(bytes: Uint8Array, file: string | undefined): string {
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch {
-    throw new ConfigurationError([{ source: file, reason: "is not valid UTF-8" }]);
-  }
-}
-
 /**
  * Applies the command line to the file, and records the source of each value for error messages.
  */
-function withOverrides(
-  document: TomlDocument,
+function readDocument(
+  bytes: Uint8Array,
   file: string | undefined,
   { host, port }: LoadOptions,
 ): Checked {
-  const lineOf = lineLocator(document.text);
-  const overrides = new Map<PropertyKey, string | number>();
-  if (host !== undefined) overrides.set("host", host);
-  if (port !== undefined) overrides.set("port", port);
-  const { server = {} } = document.values;
+  let text: string;
+  let values: TomlTable;
+  try {
+    text = decodeUtf8(file ?? "", bytes);
+    values = parseToml(text, file ?? "");
+  } catch (error) {
+    if (!(error instanceof TomlSyntaxError || error instanceof UnsafeFileError)) throw error;
+    const line = error instanceof TomlSyntaxError ? error.line : undefined;
+    throw new ConfigurationError([{ source: file, line, reason: error.reason }]);
+  }
+  const { server = {} } = values;
+  const overrides = {
+    ...(host === undefined ? {} : { host }),
+    ...(port === undefined ? {} : { port }),
+  };
   const isTable = typeof server === "object" && !Array.isArray(server);
-  const overridden = isTable ? { ...server, ...Object.fromEntries(overrides) } : server;
+  if (isTable) values.server = Object.assign(server, overrides);
+  const lineOf = lineLocator(text);
   return {
-    values: overrides.size === 0 ? document.values : { ...document.values, server: overridden },
+    values,
     placeOf: (path) =>
-      path[0] === "server" && path[1] !== undefined && overrides.has(path[1])
+      path[0] === "server" && path[1] !== undefined && Object.hasOwn(overrides, path[1])
         ? { source: `--${String(path[1])}` }
         : { source: file, line: lineOf(path) },
   };

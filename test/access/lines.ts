@@ -26,9 +26,15 @@ function isMeant({ users, grants }: AccessRecords, change: Change) {
 export function ownedLines(text: string, change: Change): Set<number> {
   const meant = isMeant(parseRecords(text, "access.toml"), change);
   const owned = new Set<number>();
+  const records: Record<string, number> = { users: 0, acl: 0 };
   let isOwned = false;
   for (const statement of outline(text)) {
-    if (statement.kind === "array-table") isOwned = meant(statement.path[0], statement.index);
+    if (statement.kind === "array-table") {
+      const [table = ""] = statement.path;
+      const index = records[table] ?? 0;
+      isOwned = meant(table, index);
+      records[table] = index + 1;
+    }
     if (!isOwned) continue;
     const first = statement.line - 1;
     const height = contentLines(text.slice(statement.start, statement.end)).length;

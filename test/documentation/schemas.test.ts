@@ -33,7 +33,7 @@ const isAccess = validatorOf("access_control");
 /** The values of a file; undefined if it is no TOML. */
 function valuesOf(text: string): unknown {
   try {
-    return parseToml(text, "file").values;
+    return parseToml(text, "file");
   } catch (error) {
     if (error instanceof TomlSyntaxError) return undefined;
     throw error;

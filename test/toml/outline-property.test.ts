@@ -14,7 +14,7 @@ function rebuilt(text: string): string {
   let depth = 0;
   const lines = outline(text).map((statement) => {
     if (statement.kind === "key") {
-      const value = text.slice(statement.valueStart, statement.valueEnd);
+      const value = text.slice(statement.valueStart, statement.end);
       return `${written(statement.path.slice(depth))} = ${value}`;
     }
     depth = statement.path.length;

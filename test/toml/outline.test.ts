@@ -1,5 +1,5 @@
 import t from "tap";
-import { type KeyStatement, outline, type Statement } from "../../src/toml/toml.ts";
+import { lineLocator, outline } from "../../src/toml/toml.ts";
 
 /** A statement as `kind line path = text`, which is what the tests below compare. */
 function described(text: string): string[] {
@@ -9,12 +9,8 @@ function described(text: string): string[] {
   });
 }
 
-function keysOf(text: string): KeyStatement[] {
-  return outline(text).filter((statement: Statement) => statement.kind === "key");
-}
-
 function valuesOf(text: string): string[] {
-  return keysOf(text).map((key) => text.slice(key.valueStart, key.valueEnd));
+  return outline(text).map(({ valueStart, end }) => text.slice(valueStart, end));
 }
 
 t.test("keys carry the path of the table that they stand under", (t) => {
@@ -31,12 +27,18 @@ t.test("keys carry the path of the table that they stand under", (t) => {
   t.end();
 });
 
-t.test("headers of an array of tables are numbered for each path", (t) => {
-  const text = "[[a]]\n[[b]]\n[[a]]\n[[ a . b ]]\n[[a]]\n";
-  const indexes = outline(text).map((statement) =>
-    statement.kind === "array-table" ? statement.index : undefined,
-  );
-  t.same(indexes, [0, 0, 1, 0, 2]);
+t.test("a value is found by its table's number, or else what is around it", (t) => {
+  const lineOf = lineLocator("[[a]]\n[[b]]\n[[a]]\nc.d = 1\n[[ a . b ]]\n[[a.b]]\ne = 2\n");
+  const paths = [
+    ["a"],
+    ["b", 0],
+    ["a", 1],
+    ["a", 1, "c"],
+    ["a", 1, "b", 1, "e"],
+    ["a", 1, "x"],
+    ["x"],
+  ];
+  t.same(paths.map(lineOf), [1, 2, 3, 4, 7, 3, undefined]);
   t.end();
 });
 
