@@ -1,7 +1,7 @@
 import type { Check, Results } from "./suite.ts";
 
 /** Checks of a scenario that count, and how many of them hold. */
-export function score(checks: readonly Check[] | undefined): string {
+function score(checks: readonly Check[] | undefined): string {
   if (checks === undefined) return "-";
   const counted = checks.filter(({ status }) => status === "SUCCESS" || status === "FAILURE");
   const good = counted.filter(({ status }) => status === "SUCCESS").length;

@@ -5,7 +5,7 @@ import { Program } from "../rig/program.ts";
 import { LOAD_CORE } from "./system.ts";
 
 /** Bytes of the answers that the upstream gives, each on a port of its own. */
-export const answerSizes = [200, 10_000, 10_000_000] as const;
+const answerSizes = [200, 10_000, 10_000_000] as const;
 export type AnswerSize = (typeof answerSizes)[number];
 
 /** The database in these measurements: nginx with answers of fixed sizes. */

@@ -6,7 +6,7 @@ import { saltFingerprint } from "../../src/identity/authenticate.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 
 export type Algorithm = "ES256" | "RS256" | "HS256";
-export type Role = "ReadOnly" | "ReadWrite";
+type Role = "ReadOnly" | "ReadWrite";
 
 /** Who is in the access file: as many writers as there are tokens in rotation, and one reader. */
 export const writers = Array.from({ length: 50 }, (_, index) => `user${index}`);

@@ -23,7 +23,7 @@ const answered = z.object({
 });
 
 /** Counts the calls of tools, and the bytes of what a model writes and reads for them. */
-export class Meter {
+class Meter {
   calls = 0;
   bytes = 0;
 

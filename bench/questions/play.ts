@@ -1,7 +1,7 @@
 /** Plays the calls of a question, and measures them. */
 
 /** A call of a tool; an object `{"$": "0.rows.0.id"}` stands for a part of an earlier result. */
-export interface Call {
+interface Call {
   readonly tool: string;
   readonly arguments: Readonly<Record<string, unknown>>;
 }
@@ -20,7 +20,7 @@ export interface Question {
 }
 
 /** What a call came to: what a model reads, and the same as a value. */
-export interface Answered {
+interface Answered {
   readonly text: string;
   readonly result: unknown;
 }

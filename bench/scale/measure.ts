@@ -16,7 +16,7 @@ import { openSetting, tokenOf } from "../store/setting.ts";
 import type { Size } from "./sizes.ts";
 
 /** What was measured, by what it is and its unit. */
-export type Values = Record<string, number>;
+type Values = Record<string, number>;
 /** Notes what was measured at one size. */
 export type Note = (row: { name: string; at: number; values: Values }) => void;
 

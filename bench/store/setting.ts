@@ -10,13 +10,13 @@ import { type PostgresServer, startPostgres } from "../../test/engine/postgres/s
 import { runCommand, Service } from "../../test/kit/process.ts";
 import { cpuSecondsOf } from "../rig/program.ts";
 
-export const PASSWORD = "benchmark password";
+const PASSWORD = "benchmark password";
 /** Milliseconds that a start with many users may take. */
 const START_TIMEOUT_MS = 180_000;
 const DATABASE = "store";
 
 /** Passes bytes on and counts them. */
-export class CountingProxy {
+class CountingProxy {
   bytes = 0;
   readonly port: number;
 

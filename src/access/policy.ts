@@ -175,7 +175,7 @@ const none: readonly never[] = [];
 /**
  * Decides on several rights on one database and returns the first denial, or the last permission.
  */
-export function decideAll(
+function decideAll(
   snapshot: Snapshot,
   subject: Subject,
   permissions: readonly PermissionClass[],

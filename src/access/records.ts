@@ -285,7 +285,7 @@ export type Report = (problem: RecordProblem) => void;
 /** A TOML table that has not been checked. */
 export type TomlTable = Record<string, unknown>;
 
-export function isTable(value: unknown): value is TomlTable {
+function isTable(value: unknown): value is TomlTable {
   return (
     typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date)
   );

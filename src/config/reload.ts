@@ -12,7 +12,7 @@ import {
 import { ConfigurationError, type Problem } from "./problem.ts";
 import type { Configuration } from "./schema.ts";
 
-export interface ConfigurationChange {
+interface ConfigurationChange {
   readonly path: ValuePath;
   /** False if the change requires a restart. */
   readonly isLive: boolean;

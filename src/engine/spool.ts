@@ -31,7 +31,7 @@ const CHUNK_LENGTH = 64 * 1024;
 /** Longer answers go to a file. */
 const MEMORY_LIMIT = 4 * 1024 * 1024;
 
-export interface RowCounts {
+interface RowCounts {
   readonly affected?: number | undefined;
   readonly rows?: number | undefined;
 }

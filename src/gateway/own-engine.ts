@@ -20,7 +20,7 @@ export function dataDirectoryOf(loaded: LoadedConfiguration): string | undefined
   return hasOwnEngine(loaded) ? sqliteDirectory(ownDatabaseUrl(loaded)) : undefined;
 }
 
-export function engineFlags({ configuration: { upstream } }: LoadedConfiguration): string[] {
+function engineFlags({ configuration: { upstream } }: LoadedConfiguration): string[] {
   const { statement_timeout: timeout, pool_size: size, postgres_databases: kind } = upstream;
   return [
     ...(timeout === undefined ? [] : ["--statement-timeout", String(timeout)]),

@@ -10,7 +10,7 @@ import type { Gateway } from "./gateway.ts";
  * - `administration`: a token, and no one while authentication is off.
  * - `mcp`: a token for the protected resource, or anyone while authentication is off.
  */
-export type AuthenticationRequirement = "public" | "data" | "administration" | "mcp";
+type AuthenticationRequirement = "public" | "data" | "administration" | "mcp";
 
 export interface Endpoint {
   readonly authentication: AuthenticationRequirement;
@@ -35,7 +35,7 @@ export interface Route {
 }
 
 /** A matching route with the raw parameter values. */
-export interface RouteMatch {
+interface RouteMatch {
   readonly route: Route;
   readonly parameters: Record<string, string>;
 }

@@ -74,7 +74,7 @@ function isObject(value: unknown): value is JsonObject {
 }
 
 /** @throws Refusal `token_invalid` */
-export function readJson(bytes: Buffer): { text: string; content: JsonObject } {
+function readJson(bytes: Buffer): { text: string; content: JsonObject } {
   try {
     const text = utf8.decode(bytes);
     const content: unknown = JSON.parse(text);

@@ -21,7 +21,7 @@ interface SigningKey {
 }
 
 /** Public information about a key. Times are epoch seconds. */
-export interface KeyFacts {
+interface KeyFacts {
   readonly kid: string;
   readonly state: KeyState;
   readonly created: number;

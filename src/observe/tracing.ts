@@ -15,7 +15,7 @@ import { memoize } from "../memoize.ts";
 import type { Log } from "./log.ts";
 
 /** What is known when the route is found, or when the request is refused earlier. */
-export interface TracedRequest {
+interface TracedRequest {
   readonly method: string;
   /** The route's pattern; undefined for an unknown path. */
   readonly route: string | undefined;
@@ -50,13 +50,13 @@ function methodAttributes(method: string): Attributes {
   return { "http.request.method": "_OTHER", "http.request.method_original": method };
 }
 
-export function spanName(method: string, route?: string): string {
+function spanName(method: string, route?: string): string {
   const shown = methods.has(method) ? method : "HTTP";
   return route === undefined ? shown : `${shown} ${route}`;
 }
 
 /** Attributes set at the start of a span, so that a sampler can use them. */
-export function requestAttributes(request: TracedRequest): Attributes {
+function requestAttributes(request: TracedRequest): Attributes {
   const { method, route, path, scheme, address, httpVersion } = request;
   return {
     ...methodAttributes(method),

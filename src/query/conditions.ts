@@ -60,7 +60,7 @@ interface Demand {
   readonly isFull?: true;
 }
 
-export type Comparison = keyof typeof demands;
+type Comparison = keyof typeof demands;
 
 function isComparison(text: string): text is Comparison {
   return Object.hasOwn(demands, text);

@@ -13,7 +13,7 @@ import {
 } from "./operations.ts";
 import type { PermissionClass } from "./query.ts";
 
-export type ConfigurablePermission = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";
+type ConfigurablePermission = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";
 
 export interface GrammarOptions {
   /** Fields that every operation accepts in addition, with any JSON value whose keys are unique. */

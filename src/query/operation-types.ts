@@ -7,8 +7,8 @@ import type {
   TableOperationName,
 } from "./operations.ts";
 
-export type { Comparison, Condition } from "./conditions.ts";
-export type { Aggregate } from "./operations.ts";
+export type { Condition } from "./conditions.ts";
+
 export type { CellValue, ColumnDefinition, Row } from "./values.ts";
 
 export type Select = OperationFields["Select"];

@@ -60,7 +60,7 @@ export function parseBoundaries(value: unknown): Boundary[] {
 }
 
 /** Parses the records of several names. A name without any records left has no entries. */
-export function parseUsers(value: unknown): Map<string, UserRecords> {
+function parseUsers(value: unknown): Map<string, UserRecords> {
   if (!isTable(value)) malformed("a change");
   return new Map(Object.entries(value).map(([name, records]) => [name, parseRecords(records)]));
 }

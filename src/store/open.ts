@@ -169,7 +169,7 @@ const LOGIN_RING = "login";
 const AUTHORIZATION_RING = "oauth";
 
 /** The store cannot be used in its current state; the message says what to do. */
-export class StoreError extends Error {}
+class StoreError extends Error {}
 
 export interface Store {
   readonly database: Database;
@@ -335,8 +335,6 @@ const leaseShape = z.object({
 const leasesSql = `select name, since, applied, form,
     extract(epoch from expires - clock_timestamp())::float8 as rest
   from gatehouse.leases where expires > clock_timestamp() - interval '1 hour' order by name`;
-
-export type StoreStatus = Awaited<ReturnType<typeof readStatus>>;
 
 /** @throws Refusal `store_unreachable` */
 export async function readStatus(database: Database) {

@@ -19,7 +19,7 @@ import {
 } from "./log.ts";
 import { requireReadable, type SharedState } from "./state.ts";
 
-export interface Draft {
+interface Draft {
   readonly change: StoredChange;
   readonly before?: Replacement;
   /** Epoch seconds after which the entry has no effect. */

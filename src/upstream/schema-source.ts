@@ -68,7 +68,7 @@ export interface SchemaSource<Caller> {
   ): Promise<boolean>;
 }
 
-export interface SchemaPlace<Caller> {
+interface SchemaPlace<Caller> {
   readonly holds: (database: string) => boolean;
   /**
    * Sends `GET` of a path, charged to the caller.

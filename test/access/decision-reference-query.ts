@@ -2,7 +2,7 @@
 import type { Json, JsonObject } from "./decision-queries.ts";
 
 /** The fields and lists of a query; nothing where there is none. */
-export function isObject(value: Json | undefined): value is JsonObject {
+function isObject(value: Json | undefined): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 export function objectAt(value: JsonObject, key: string): JsonObject {

@@ -46,11 +46,7 @@ export const start = (pattern: string) => pattern.slice(0, -1);
 export const isPattern = (text: string) => text.endsWith("*");
 
 /** Entries of the same place, the first place that is held. */
-export function place(
-  { grants }: World,
-  database: string,
-  table: string | undefined,
-): readonly Grant[] {
+function place({ grants }: World, database: string, table: string | undefined): readonly Grant[] {
   const isNamed = ({ tables }: Grant) => tables?.some((name) => name === table) === true;
   const isFitted = ({ tables }: Grant) =>
     tables?.some((name) => isPattern(name) && table?.startsWith(start(name))) === true;
@@ -81,7 +77,7 @@ export function decider(
   );
 }
 
-export const narrowingKeys = [
+const narrowingKeys = [
   "tables",
   "columns",
   "writableColumns",

@@ -51,13 +51,11 @@ const hostileText = fc
   .map((parts) => parts.join(""));
 
 /** Emails that the file may hold, full of what means something in TOML. */
-export const hostileEmail = hostileText
+const hostileEmail = hostileText
   .map((text) => `x${text.replace(/\p{Cc}/gu, "")}`)
   .filter((text) => text.isWellFormed() && text.length <= 254);
 
-export const hash = fc.constantFrom(
-  ...["m=64,t=1,p=1", "p=1,t=2,m=128", "m=8,p=1,t=64"].map(hashWith),
-);
+const hash = fc.constantFrom(...["m=64,t=1,p=1", "p=1,t=2,m=128", "m=8,p=1,t=64"].map(hashWith));
 export const role = fc.constantFrom(...roles);
 const database = fc.constantFrom("main", "logs", "a-b_c", "Z", "*");
 

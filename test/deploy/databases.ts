@@ -11,7 +11,7 @@ import { Wire } from "../kit/wire.ts";
 import { findProgram } from "./programs.ts";
 
 /** Who asks: nobody, ReadOnly on `main`, ReadWrite on `main`, an administrator. */
-export type Who = "nobody" | "reader" | "writer" | "admin";
+type Who = "nobody" | "reader" | "writer" | "admin";
 
 /** A request by way of an example's routes. */
 export interface Case {
@@ -36,7 +36,7 @@ export interface Database {
 }
 
 /** Starts a program that listens on `port`, and waits until it does. */
-export type Start = (program: string, flags: readonly string[], port: number) => Promise<void>;
+type Start = (program: string, flags: readonly string[], port: number) => Promise<void>;
 
 const refused = (who: Who, line: string, status: number, body?: string): Case =>
   body === undefined ? { who, line, status } : { who, line, status, body };

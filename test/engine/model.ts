@@ -27,7 +27,7 @@ export interface ModelSelect {
 }
 
 /** Null is the smallest value; text goes by its bytes. */
-export function compare(one: Cell, other: Cell): number {
+function compare(one: Cell, other: Cell): number {
   if (one === null || other === null) return Number(one !== null) - Number(other !== null);
   if (typeof one === "string" && typeof other === "string") {
     return Buffer.compare(Buffer.from(one), Buffer.from(other));

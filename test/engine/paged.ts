@@ -14,7 +14,7 @@ import { rows } from "../../src/engine/sqlite/statements.ts";
 import type { Select } from "../../src/query/operation-types.ts";
 
 /** One statement of a page, as the database would carry it out. */
-export interface StatementPlan {
+interface StatementPlan {
   readonly words: string;
   /** True if it reads one range of an index in its order, and nothing else. */
   readonly isRange: boolean;

@@ -5,7 +5,7 @@ import { type Answer, createTable, insert, selectAll } from "./kit.ts";
 type Ask = (body: object | string) => Promise<Answer>;
 
 /** Any moment of the years 1 to 9999, in the words of ISO 8601. */
-export function instants(): fc.Arbitrary<string> {
+function instants(): fc.Arbitrary<string> {
   const range = { min: new Date("0001-01-01"), max: new Date("9999-12-31"), noInvalidDate: true };
   return fc.date(range).map((date) => date.toISOString());
 }

@@ -6,7 +6,7 @@ export type Ask = (body: object | string) => Promise<Answer>;
 
 export const stock = { database: "main", table: "stock" };
 
-export const definition = {
+const definition = {
   CreateTable: {
     ...stock,
     columns: [

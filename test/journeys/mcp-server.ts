@@ -6,7 +6,7 @@ import { initialize } from "../mcp/messages.ts";
 import { send } from "./mcp.ts";
 import { staffedHome } from "./staff.ts";
 
-export const policy = tables("mcp.tools", [
+const policy = tables("mcp.tools", [
   { name: "test_simple_text", permission: "SELECT", database: "main" },
   { name: "query_database", permission: "SELECT", database_argument: "database" },
   { name: "wait", permission: "UPDATE", database: "main" },

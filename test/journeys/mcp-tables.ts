@@ -9,7 +9,7 @@ export const roles = {
   reader: "ReadOnly",
 };
 
-export const grants = [
+const grants = [
   ...["root * Owner", "stranger elsewhere ReadOnly"],
   ...Object.entries(roles).map(([name, role]) => `${name} main ${role}`),
 ];

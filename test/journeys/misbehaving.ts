@@ -28,7 +28,7 @@ export function ending(text: string): Misbehaviour {
 }
 
 /** How a right answer begins. */
-export const head = "HTTP/1.1 200 OK\r\n";
+const head = "HTTP/1.1 200 OK\r\n";
 
 /** What is no answer. */
 export const broken: Record<string, Misbehaviour> = {

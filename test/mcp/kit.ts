@@ -23,7 +23,7 @@ import { freshEngine, send } from "../engine/kit.ts";
 import type { FreshEngine } from "../engine/over-each.ts";
 
 /** The operations of the contract. */
-export const grammar = createGrammar({ extraFields: [], operations: {} });
+const grammar = createGrammar({ extraFields: [], operations: {} });
 
 /** A `/mcp` endpoint that a test talks to, and who is calling it. */
 export interface Endpoint {
@@ -73,7 +73,7 @@ function callOf(principal: Principal) {
 }
 
 /** True if one of the user's grants gives the right. */
-export function mayUseBy(snapshot: Snapshot) {
+function mayUseBy(snapshot: Snapshot) {
   return ({ subject }: Principal, permission: PermissionClass): boolean =>
     entriesIn(grantsOf(snapshot, subject.username)).some(({ role }) =>
       roleAllows(role, permission),
@@ -113,7 +113,7 @@ function answerError(response: ServerResponse, error: unknown): void {
 }
 
 /** Queries as the gateway takes them: judged by the real scanner and policy, then sent up. */
-export function askBy(snapshot: Snapshot, address: string) {
+function askBy(snapshot: Snapshot, address: string) {
   return async (
     { subject }: Principal,
     body: Buffer,

@@ -8,7 +8,7 @@ export const ofOrders = { database: "main", table: "orders" };
 
 export const fromOrders = { database: "main", from: "orders" };
 
-export const orders = {
+const orders = {
   ...ofOrders,
   columns: [
     { name: "id", type: "bigint", primary_key: true },

@@ -3,7 +3,7 @@ import type { Test } from "tap";
 import { makeCertificate } from "../kit/certificate.ts";
 
 /** What a host answers at a path: a document, or where it sends whoever asks. */
-export type Served = { readonly document: unknown } | { readonly location: string };
+type Served = { readonly document: unknown } | { readonly location: string };
 
 /** An https server on this machine, by the name `localhost`. */
 export interface DocumentHost {

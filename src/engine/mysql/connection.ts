@@ -108,7 +108,7 @@ export interface Opened {
  *
  * @param timeout in milliseconds
  */
-export function open(address: ServerAddress, timeout: number): Opened {
+function open(address: ServerAddress, timeout: number): Opened {
   const { host, port, socketPath } = address;
   const socket = socketPath === undefined ? connect(port, host) : connect(socketPath);
   socket.setNoDelay(true).setKeepAlive(true);

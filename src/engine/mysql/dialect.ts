@@ -376,7 +376,7 @@ function countOf(count: number | bigint): unknown {
 
 const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 
-export const mysql: Dialect<MysqlSession> = {
+const mysql: Dialect<MysqlSession> = {
   name: "MySQL",
   failures,
   begin,

@@ -484,7 +484,7 @@ function bigintSql(value: number): Fragment {
 const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
 
 /** PostgreSQL dialect in which the databases of queries are schemas. */
-export const ofSchemas: Dialect<PostgresSession> = {
+const ofSchemas: Dialect<PostgresSession> = {
   name: "PostgreSQL",
   failures,
   async begin(session, mode, timeLimit, changes) {
@@ -511,7 +511,7 @@ export const ofSchemas: Dialect<PostgresSession> = {
  * PostgreSQL dialect in which the databases of queries are the server's. A connection leads to one
  * of them.
  */
-export const ofDatabases: Dialect<PostgresSession> = {
+const ofDatabases: Dialect<PostgresSession> = {
   ...ofSchemas,
   requireAtomic: requireOneDatabase,
   visibleSchema: publicSchemaOf,
@@ -527,7 +527,7 @@ export const ofDatabases: Dialect<PostgresSession> = {
  *
  * @throws EngineRefusal `batch_not_atomic`
  */
-export function requireOneDatabase(operations: readonly TableOperation[]): void {
+function requireOneDatabase(operations: readonly TableOperation[]): void {
   const [first, ...others] = operations.map(({ fields }) => fields.database);
   const index = others.findIndex((database) => database !== first);
   if (index < 0) return;

@@ -76,7 +76,7 @@ export const refused = {
   tableExists: ["table_exists", "A table, index or sequence of this name exists already"],
 } as const satisfies Record<string, Refused>;
 
-export function refusalOfDisk(error: unknown): EngineRefusal | undefined {
+function refusalOfDisk(error: unknown): EngineRefusal | undefined {
   if (!isStorageError(error)) return undefined;
   return new EngineRefusal(
     "storage_failed",

@@ -17,7 +17,7 @@ export interface Declaration {
   readonly catalogType?: string;
 }
 
-export interface Referred {
+interface Referred {
   readonly columns: ReadonlyMap<string, { readonly type: string }>;
   readonly keys: readonly UniqueKey[];
 }

@@ -30,7 +30,7 @@ export interface RowLayout {
  * Builds the layout of these columns. Keys are column names; if two columns share a name, both keys
  * become `table.column`.
  */
-export function layoutOf(columns: readonly Named[], form: RowForm): RowLayout {
+function layoutOf(columns: readonly Named[], form: RowForm): RowLayout {
   const keys = keysOf(columns);
   if (form === "csv") {
     return {

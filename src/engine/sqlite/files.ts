@@ -99,7 +99,7 @@ export class DatabaseFiles {
   }
 }
 
-export class DirectoryInUseError extends Error {
+class DirectoryInUseError extends Error {
   constructor(directory: string, cause: unknown) {
     super(
       `Another engine has the databases in ${directory} open: stop it first, or give this one a directory of its own.`,

@@ -9,7 +9,7 @@ import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { anyKind, kindOf, type SqliteKind } from "./kinds.ts";
 import { type ResultRow, rows, run, type SqlitePlace } from "./statements.ts";
 
-export interface SqliteColumn extends RemoteColumn {
+interface SqliteColumn extends RemoteColumn {
   readonly kind: SqliteKind;
 }
 
