@@ -14,7 +14,6 @@ import {
 } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
-import type { TokenMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import {
   invalidToken,
@@ -49,17 +48,13 @@ export class VerifiedTokens<T extends object> {
   readonly #pin: Pin;
   readonly #read: (claims: JsonObject) => T;
   readonly #recent: LRUCache<string, Remembered<T>>;
-  readonly #metrics = { remembered: 0, verified: 0, refused: 0 };
+  readonly metrics = { remembered: 0, verified: 0, refused: 0 };
 
   /** @param read parses the claims, or throws a Refusal */
   constructor(pin: Pin, read: (claims: JsonObject) => T, max = MOST_TOKENS) {
     this.#pin = pin;
     this.#read = read;
     this.#recent = new LRUCache({ max });
-  }
-
-  get metrics(): TokenMetrics {
-    return this.#metrics;
   }
 
   get size(): number {
@@ -76,7 +71,7 @@ export class VerifiedTokens<T extends object> {
     const known = this.#recent.get(token);
     if (known === undefined) return undefined;
     if (this.#isGood(known)) {
-      this.#metrics.remembered++;
+      this.metrics.remembered++;
       return known.content;
     }
     this.#recent.delete(token);
@@ -88,10 +83,10 @@ export class VerifiedTokens<T extends object> {
       const { claims, kid, key, notBefore, expiresAt } = verifyPinned(this.#pin, token);
       const content = this.#read(claims);
       this.#recent.set(token, { content, kid, key, notBefore, expiresAt });
-      this.#metrics.verified++;
+      this.metrics.verified++;
       return content;
     } catch (error) {
-      this.#metrics.refused++;
+      this.metrics.refused++;
       throw error;
     }
   }

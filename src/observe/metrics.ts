@@ -11,7 +11,6 @@ import {
 import { http } from "../node-http.ts";
 
 export interface TargetMetrics {
-  /** The name in the configuration. */
   readonly name: string;
   /** Connections with a query in flight. */
   readonly busy: number;
@@ -25,15 +24,14 @@ export interface Durations {
 }
 
 export interface UpstreamMetrics {
-  /** Connections with a query in flight. */
   readonly busy: number;
   readonly waiting: number;
   /** Only queries that had to wait for a connection. */
   readonly waits: Durations;
   /** From sending a query upstream to the head of its response. */
   readonly answers: Durations;
-  /** Responses that broke off after their head had been sent to the client. */
-  readonly cut: number;
+  /** Called for a response that breaks off after its head has been sent to the client. */
+  onCut(): void;
 }
 
 export interface HashMetrics {
@@ -42,16 +40,11 @@ export interface HashMetrics {
   readonly times: Durations;
 }
 
-/** Outcomes of verifying login tokens. */
-export interface TokenMetrics {
-  /** Already verified, so the signature was not checked again. */
-  readonly remembered: number;
-  readonly verified: number;
-  readonly refused: number;
-}
+/** `remembered` tokens were verified before, so the signature was not checked again. */
+export type TokenMetrics = Readonly<Record<"remembered" | "verified" | "refused", number>>;
 
 /** The result of the last key fetch of each external issuer, by its prefix. */
-export type IssuerStates = Readonly<Record<string, "ok" | "unreachable" | "unused">>;
+type IssuerStates = Readonly<Record<string, "ok" | "unreachable" | "unused">>;
 
 export interface StoreMetrics {
   /** Milliseconds since the last successful poll was sent. */
@@ -92,10 +85,55 @@ export const OTHER_USERS = "(other)";
 
 const noApprovals = { pending: 0, approved: 0, denied: 0, expired: 0, used: 0, void: 0 };
 
-/** Ended approvals are counted since the beginning. */
-type CountApprovals = () => Promise<Readonly<typeof noApprovals> | undefined>;
+const help = {
+  gatehouse_requests_total: "Requests answered, by route, status and reason",
+  gatehouse_decisions_total:
+    "Decisions on requests, by what was asked for and the rule that decided",
+  gatehouse_user_requests_total: "Decided requests by user, for a bounded number of users",
+  gatehouse_requests_in_flight: "Requests that are served just now",
+  gatehouse_request_duration_seconds: "Time from the head of a request to the end of its answer",
+  gatehouse_request_gateway_seconds:
+    "Time from the head of a request until it goes up, or is answered without that",
+  gatehouse_access_file_last_reload_successful:
+    "1 if the access file on disk is the one in force, 0 if the last good one is kept",
+  gatehouse_access_file_info: "1 for the version of the access file in force",
+  gatehouse_signing_keys_last_reload_successful:
+    "1 if the signing keys on disk are those in force, 0 if the last good ones are kept",
+  gatehouse_tls_certificate_expiry_seconds:
+    "When the TLS certificate in force expires, in seconds since 1970",
+  gatehouse_tls_certificate_last_reload_successful:
+    "1 if the TLS certificate on disk is the one in force, 0 if the last good one is kept",
+  gatehouse_hashes_running: "Logins that are being hashed for",
+  gatehouse_hashes_waiting: "Logins that wait for their turn to hash",
+  gatehouse_hash_seconds: "Time that one password hash took",
+  gatehouse_token_checks_total:
+    "Login tokens that were shown, by what it took to tell whether they are good",
+  gatehouse_issuer_reachable: "1 if the last fetch of the external issuer's keys succeeded, else 0",
+  gatehouse_upstream_up: "1 if the database answers, else 0",
+  gatehouse_upstream_failures_total: "Requests that failed at the upstream, by kind",
+  gatehouse_upstream_connections_busy: "Connections to the upstream in use",
+  gatehouse_upstream_queries_waiting: "Queries that wait for a connection",
+  gatehouse_upstream_wait_seconds:
+    "Time that queries waited for a connection, of those that had to",
+  gatehouse_upstream_answer_seconds: "Time from sending a query up to the head of its answer",
+  gatehouse_upstream_answers_cut_total:
+    "Answers of the upstream that broke off after they had begun",
+  gatehouse_upstream_target_up: "1 if the target of the upstream can be used, else 0",
+  gatehouse_upstream_target_connections_busy: "Connections to the target of the upstream in use",
+  gatehouse_approvals_pending: "Approvals that wait to be decided",
+  gatehouse_approvals_total: "Approvals by what became of them",
+  gatehouse_store_lease_age_seconds:
+    "Seconds since the replica sent its last good poll; it decides nothing past store.max_staleness",
+  gatehouse_store_applied_version: "Version of the store that the replica has applied",
+  gatehouse_store_lag_versions: "Versions that the store was ahead of the replica at its last poll",
+  gatehouse_store_reached: "1 if the last poll of the store was a good one, else 0",
+} as const;
+type Name = keyof typeof help;
 
 export type MetricValues = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
+
+/** How the values of several processes are combined. */
+type Aggregator = "sum" | "min" | "max";
 
 /** Upper bounds in seconds, from a quick refusal to a slow query. */
 const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
@@ -104,40 +142,35 @@ const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 export class HashingMetrics {
   protected readonly registry = new Registry();
 
-  protected counter(name: string, help: string, labelNames: string[] = [], read?: () => void) {
-    const collect = read === undefined ? {} : { collect: read };
-    return new Counter({ name, help, labelNames, registers: [this.registry], ...collect });
+  protected describe(name: Name, ...labelNames: string[]) {
+    return { name, help: help[name], labelNames, registers: [this.registry] };
   }
 
-  /** @param aggregator how the values of several processes are combined */
-  protected gauge(
-    name: string,
-    help: string,
-    aggregator: "sum" | "min" | "max",
-    read?: () => number | Promise<number>,
-  ): Gauge {
+  protected counter(name: Name, ...labelNames: string[]): Counter {
+    return new Counter(this.describe(name, ...labelNames));
+  }
+
+  protected gauge(name: Name, aggregator: Aggregator, read?: () => number | Promise<number>) {
     const gauge: Gauge = new Gauge({
-      ...{ name, help, aggregator, registers: [this.registry] },
+      ...{ ...this.describe(name), aggregator },
       ...(read && { collect: async () => gauge.set(await read()) }),
     });
     return gauge;
   }
 
-  protected histogram(name: string, help: string, labelNames: string[] = []) {
-    return new Histogram({ name, help, labelNames, buckets, registers: [this.registry] });
+  protected histogram(name: Name, ...labelNames: string[]): Histogram {
+    return new Histogram({ ...this.describe(name, ...labelNames), buckets });
   }
 
-  protected showDurations(name: string, help: string, durations: Durations): void {
-    const histogram = this.histogram(name, help);
+  protected showDurations(name: Name, durations: Durations): void {
+    const histogram = this.histogram(name);
     durations.add = (seconds) => histogram.observe(seconds);
   }
 
   showHashing(metrics: HashMetrics): void {
-    const running = "Logins that are being hashed for";
-    this.gauge("gatehouse_hashes_running", running, "sum", () => metrics.running);
-    const waiting = "Logins that wait for their turn to hash";
-    this.gauge("gatehouse_hashes_waiting", waiting, "sum", () => metrics.waiting);
-    this.showDurations("gatehouse_hash_seconds", "Time that one password hash took", metrics.times);
+    this.gauge("gatehouse_hashes_running", "sum", () => metrics.running);
+    this.gauge("gatehouse_hashes_waiting", "sum", () => metrics.waiting);
+    this.showDurations("gatehouse_hash_seconds", metrics.times);
   }
 
   /** The current values, to be aggregated with those of other processes. */
@@ -148,58 +181,22 @@ export class HashingMetrics {
 
 /** The metrics of a gateway process. Gauges take the worst value of several processes. */
 export class Metrics extends HashingMetrics {
-  readonly #requests = this.counter(
-    "gatehouse_requests_total",
-    "Requests answered, by route, status and reason",
-    ["route", "status", "reason"],
-  );
+  readonly #requests = this.counter("gatehouse_requests_total", "route", "status", "reason");
   readonly #decisions = this.counter(
     "gatehouse_decisions_total",
-    "Decisions on requests, by what was asked for and the rule that decided",
-    ["operation", "decision", "reason"],
+    ...["operation", "decision", "reason"],
   );
-  readonly #failures = this.counter(
-    "gatehouse_upstream_failures_total",
-    "Requests that failed at the upstream, by kind",
-    ["kind"],
-  );
-  readonly #userRequests = this.counter(
-    "gatehouse_user_requests_total",
-    "Decided requests by user, for a bounded number of users",
-    ["user", "decision"],
-  );
-  readonly #inFlight = this.gauge(
-    "gatehouse_requests_in_flight",
-    "Requests that are served just now",
-    "sum",
-  );
-  readonly #durations = this.histogram(
-    "gatehouse_request_duration_seconds",
-    "Time from the head of a request to the end of its answer",
-    ["route"],
-  );
-  readonly #gatewayTimes = this.histogram(
-    "gatehouse_request_gateway_seconds",
-    "Time from the head of a request until it goes up, or is answered without that",
-    ["route"],
-  );
-  readonly #isAccessGood = this.gauge(
-    "gatehouse_access_file_last_reload_successful",
-    "1 if the access file on disk is the one in force, 0 if the last good one is kept",
-    "min",
-  );
+  readonly #failures = this.counter("gatehouse_upstream_failures_total", "kind");
+  readonly #userRequests = this.counter("gatehouse_user_requests_total", "user", "decision");
+  readonly #inFlight = this.gauge("gatehouse_requests_in_flight", "sum");
+  readonly #durations = this.histogram("gatehouse_request_duration_seconds", "route");
+  readonly #gatewayTimes = this.histogram("gatehouse_request_gateway_seconds", "route");
+  readonly #isAccessGood = this.gauge("gatehouse_access_file_last_reload_successful", "min");
   readonly #accessVersion = new Gauge({
-    name: "gatehouse_access_file_info",
-    help: "1 for the version of the access file in force",
-    labelNames: ["version"],
+    ...this.describe("gatehouse_access_file_info", "version"),
     aggregator: "max",
-    registers: [this.registry],
   });
-  readonly #areKeysGood = this.gauge(
-    "gatehouse_signing_keys_last_reload_successful",
-    "1 if the signing keys on disk are those in force, 0 if the last good ones are kept",
-    "min",
-  );
+  readonly #areKeysGood = this.gauge("gatehouse_signing_keys_last_reload_successful", "min");
   readonly #named = new Set<string>();
 
   constructor() {
@@ -213,6 +210,24 @@ export class Metrics extends HashingMetrics {
     }
     // Exported at 0 too, so that Prometheus sees the first failure as a rise.
     for (const kind of upstreamFailures) this.#failures.inc({ kind }, 0);
+  }
+
+  /** Reads the values of a metric by its label whenever they are collected. */
+  #readByLabel(
+    Metric: typeof Counter | typeof Gauge,
+    name: Name,
+    label: string,
+    aggregator: Aggregator,
+    read: () => Promise<Readonly<Record<string, number>>>,
+  ): void {
+    const metric: Counter | Gauge = new Metric({
+      ...{ ...this.describe(name, label), aggregator },
+      async collect() {
+        const values = Object.entries(await read());
+        metric.reset();
+        for (const [value, count] of values) metric.inc({ [label]: value }, count);
+      },
+    });
   }
 
   /** Call `end` when the request completes. */
@@ -267,12 +282,8 @@ export class Metrics extends HashingMetrics {
   }
 
   showCertificate() {
-    const prefix = "gatehouse_tls_certificate";
-    const until = "When the TLS certificate in force expires, in seconds since 1970";
-    const expiry = this.gauge(`${prefix}_expiry_seconds`, until, "min");
-    const inForce =
-      "1 if the TLS certificate on disk is the one in force, 0 if the last good one is kept";
-    const isGood = this.gauge(`${prefix}_last_reload_successful`, inForce, "min");
+    const expiry = this.gauge("gatehouse_tls_certificate_expiry_seconds", "min");
+    const isGood = this.gauge("gatehouse_tls_certificate_last_reload_successful", "min");
     return {
       onLoad({ expires }: { readonly expires: Date }): void {
         expiry.set(expires.getTime() / 1000);
@@ -284,111 +295,60 @@ export class Metrics extends HashingMetrics {
 
   /** @param isUp whether the upstream, or the engine's database, answers */
   showUpstream(metrics: UpstreamMetrics, isUp: () => Promise<boolean>): void {
-    const prefix = "gatehouse_upstream";
-    const busy = "Connections to the upstream in use";
-    this.gauge(`${prefix}_connections_busy`, busy, "sum", () => metrics.busy);
-    const waiting = "Queries that wait for a connection";
-    this.gauge(`${prefix}_queries_waiting`, waiting, "sum", () => metrics.waiting);
-    const waits = "Time that queries waited for a connection, of those that had to";
-    this.showDurations(`${prefix}_wait_seconds`, waits, metrics.waits);
-    const answers = "Time from sending a query up to the head of its answer";
-    this.showDurations(`${prefix}_answer_seconds`, answers, metrics.answers);
-    const cut = "Answers of the upstream that broke off after they had begun";
-    const total = this.counter(`${prefix}_answers_cut_total`, cut, [], () => {
-      total.reset();
-      total.inc(metrics.cut);
-    });
-    const up = "1 if the database answers, else 0";
-    this.gauge(`${prefix}_up`, up, "min", async () => Number(await isUp()));
+    this.gauge("gatehouse_upstream_connections_busy", "sum", () => metrics.busy);
+    this.gauge("gatehouse_upstream_queries_waiting", "sum", () => metrics.waiting);
+    this.showDurations("gatehouse_upstream_wait_seconds", metrics.waits);
+    this.showDurations("gatehouse_upstream_answer_seconds", metrics.answers);
+    const cut = this.counter("gatehouse_upstream_answers_cut_total");
+    metrics.onCut = () => cut.inc();
+    this.gauge("gatehouse_upstream_up", "min", async () => Number(await isUp()));
   }
 
   /** Shows metrics per target. A single target has only the upstream's own metrics. */
   showTargets(targets: readonly TargetMetrics[]): void {
     if (targets.length < 2) return;
-    const prefix = "gatehouse_upstream_target";
-    const common = { labelNames: ["target"], registers: [this.registry] };
-    new Gauge({
-      name: `${prefix}_up`,
-      help: "1 if the target of the upstream can be used, else 0",
-      ...common,
-      aggregator: "min",
-      async collect() {
-        const set = async (target: TargetMetrics) =>
-          this.set({ target: target.name }, Number(await target.isUp()));
-        await Promise.all(targets.map(set));
-      },
+    this.#readByLabel(Gauge, "gatehouse_upstream_target_up", "target", "min", async () => {
+      const up = targets.map(async (one) => [one.name, Number(await one.isUp())] as const);
+      return Object.fromEntries(await Promise.all(up));
     });
-    new Gauge({
-      name: `${prefix}_connections_busy`,
-      help: "Connections to the target of the upstream in use",
-      ...common,
-      collect() {
-        for (const { name, busy } of targets) this.set({ target: name }, busy);
-      },
-    });
+    const busy = "gatehouse_upstream_target_connections_busy";
+    this.#readByLabel(Gauge, busy, "target", "sum", async () =>
+      Object.fromEntries(targets.map(({ name, busy }) => [name, busy])),
+    );
   }
 
   showTokens(metrics: TokenMetrics): void {
-    const help = "Login tokens that were shown, by what it took to tell whether they are good";
-    const total = this.counter("gatehouse_token_checks_total", help, ["result"], () => {
-      const { remembered, verified, refused } = metrics;
-      total.reset();
-      for (const [result, count] of Object.entries({ remembered, verified, refused })) {
-        total.inc({ result }, count);
-      }
-    });
+    const name = "gatehouse_token_checks_total";
+    this.#readByLabel(Counter, name, "result", "sum", async () => metrics);
   }
 
   showStore(metrics: StoreMetrics): void {
-    const prefix = "gatehouse_store";
-    const age =
-      "Seconds since the replica sent its last good poll; it decides nothing past store.max_staleness";
-    this.gauge(`${prefix}_lease_age_seconds`, age, "max", () => metrics.leaseAge / 1000);
-    const applied = "Version of the store that the replica has applied";
-    this.gauge(`${prefix}_applied_version`, applied, "min", () => metrics.appliedVersion);
-    const lag = "Versions that the store was ahead of the replica at its last poll";
-    this.gauge(`${prefix}_lag_versions`, lag, "max", () => metrics.lag);
-    const reached = "1 if the last poll of the store was a good one, else 0";
-    this.gauge(`${prefix}_reached`, reached, "min", () => Number(metrics.isReached));
+    this.gauge("gatehouse_store_lease_age_seconds", "max", () => metrics.leaseAge / 1000);
+    this.gauge("gatehouse_store_applied_version", "min", () => metrics.appliedVersion);
+    this.gauge("gatehouse_store_lag_versions", "max", () => metrics.lag);
+    this.gauge("gatehouse_store_reached", "min", () => Number(metrics.isReached));
   }
 
   /** Shows issuers after their first fetch. */
   showIssuers(states: () => IssuerStates): void {
-    new Gauge({
-      name: "gatehouse_issuer_reachable",
-      help: "1 if the last fetch of the external issuer's keys succeeded, else 0",
-      labelNames: ["issuer"],
-      aggregator: "min",
-      registers: [this.registry],
-      collect() {
-        for (const [issuer, state] of Object.entries(states())) {
-          if (state !== "unused") this.set({ issuer }, Number(state === "ok"));
-        }
-      },
+    this.#readByLabel(Gauge, "gatehouse_issuer_reachable", "issuer", "min", async () => {
+      const fetched = Object.entries(states()).filter(([, state]) => state !== "unused");
+      return Object.fromEntries(fetched.map(([issuer, state]) => [issuer, Number(state === "ok")]));
     });
   }
 
   /** All processes see the same numbers, so the highest counts. */
-  showApprovals(count: CountApprovals): void {
+  showApprovals(count: () => Promise<Readonly<typeof noApprovals> | undefined>): void {
     let last: Readonly<typeof noApprovals> = noApprovals;
     // A failed read must not hide the other metrics or reset these to 0.
     const read = async () => {
       last = (await count().catch(() => undefined)) ?? last;
       return last;
     };
-    const pending = "Approvals that wait to be decided";
-    this.gauge("gatehouse_approvals_pending", pending, "max", async () => (await read()).pending);
-    new Counter({
-      name: "gatehouse_approvals_total",
-      help: "Approvals by what became of them",
-      labelNames: ["outcome"],
-      aggregator: "max",
-      registers: [this.registry],
-      async collect() {
-        const { pending: _, ...outcomes } = await read();
-        this.reset();
-        for (const [outcome, total] of Object.entries(outcomes)) this.inc({ outcome }, total);
-      },
+    this.gauge("gatehouse_approvals_pending", "max", async () => (await read()).pending);
+    this.#readByLabel(Counter, "gatehouse_approvals_total", "outcome", "max", async () => {
+      const { pending: _, ...outcomes } = await read();
+      return outcomes;
     });
   }
 
@@ -397,16 +357,7 @@ export class Metrics extends HashingMetrics {
   }
 }
 
-/** Splits `host:port`. An IPv6 host is in brackets. */
-function splitAddress(address: string): { host: string; port: number } {
-  const at = address.lastIndexOf(":");
-  return {
-    host: address.slice(0, at).replace(/^\[|\]$/g, ""),
-    port: Number(address.slice(at + 1)),
-  };
-}
-
-/** Serves metrics on `host:port` in the Prometheus text format. */
+/** Serves metrics on `host:port`, an IPv6 host in brackets, in the Prometheus text format. */
 export async function serveMetrics(
   address: string,
   metrics: () => Promise<string>,
@@ -422,7 +373,8 @@ export async function serveMetrics(
       () => response.writeHead(500).end(),
     );
   });
-  server.listen(splitAddress(address));
+  const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(address) ?? [];
+  server.listen({ host, port: Number(port) });
   await once(server, "listening");
   return server;
 }

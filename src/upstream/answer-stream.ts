@@ -1,4 +1,5 @@
 import type { ServerResponse } from "node:http";
+import type { UpstreamMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import { answerHeaders } from "./headers.ts";
 import {
@@ -251,12 +252,6 @@ export interface StreamLimits {
   readonly clientTimeout: number;
 }
 
-/** Durations until the head of a response in seconds, and the number of responses cut off. */
-interface StreamMetrics {
-  readonly answers: { add(seconds: number): void };
-  cut: number;
-}
-
 const nothing = Buffer.alloc(0);
 /** The limit of interim responses (RFC 9110, section 15.2) before the final one. */
 const MAX_INTERIM = 100;
@@ -266,7 +261,7 @@ export class AnswerStream implements AnswerReceiver {
   readonly #sink: AnswerSink;
   readonly #connection: Connection;
   readonly #limits: StreamLimits;
-  readonly #metrics: StreamMetrics | undefined;
+  readonly #metrics: UpstreamMetrics | undefined;
   readonly #settle: Settle;
   readonly #startedAt = performance.now();
   #interim = 0;
@@ -288,7 +283,7 @@ export class AnswerStream implements AnswerReceiver {
     connection: Connection,
     limits: StreamLimits,
     settle: Settle,
-    metrics?: StreamMetrics,
+    metrics?: UpstreamMetrics,
   ) {
     this.#sink = sink;
     this.#connection = connection;
@@ -439,7 +434,7 @@ export class AnswerStream implements AnswerReceiver {
     this.#close();
     if (!this.#isWhole) this.#connection.abort(error);
     if (hasBegun && !isGone) {
-      if (this.#metrics !== undefined) this.#metrics.cut++;
+      this.#metrics?.onCut();
       this.#sink.cut();
     }
     this.#settle(hasBegun ? undefined : asRefusal(error), this.#hasReceived);

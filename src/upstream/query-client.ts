@@ -17,7 +17,7 @@ import { hasBroken, type UpstreamTarget } from "./target.ts";
 export class QueryMetrics implements UpstreamMetrics {
   readonly waits: Durations = { add() {} };
   readonly answers: Durations = { add() {} };
-  cut = 0;
+  onCut: () => void = () => {};
   readonly #limiters: FairLimiter[] = [];
 
   include(limiter: FairLimiter): void {
