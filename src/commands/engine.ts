@@ -208,7 +208,7 @@ async function serve(options: EngineOptions): Promise<void> {
   if (process.send !== undefined) answerHeartbeat();
   const end = whenToEnd();
   const isTerminal = process.stdout.isTTY ?? false;
-  const log = createLog({ isTerminal, name: "engine" }, await openLogStream(isTerminal));
+  const log = createLog(await openLogStream(isTerminal), "engine");
   // On a terminal the gateway reports for both, and the engine logs only problems.
   if (isTerminal && process.send !== undefined) log.level = "warn";
   endWithErrors(log);

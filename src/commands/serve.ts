@@ -280,7 +280,7 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   const loaded = loadFor(options);
   const hasTerminal = process.stdout.isTTY ?? false;
   const output = await openLogStream(hasTerminal);
-  log = createLog({ isTerminal: hasTerminal }, output);
+  log = createLog(output);
   for (const { about, sentence } of exposureWarnings(loaded)) log.warn(about, sentence);
   if (options.wait) await waitForStore(loaded, log, asked);
   // Loaded on demand, like everything that only a gateway needs.

@@ -2,10 +2,18 @@
 
 import { z } from "zod";
 
+function text(description: string) {
+  return z.string().describe(description);
+}
+
+function optionalText(description: string) {
+  return z.string().optional().describe(description);
+}
+
 const time = z.iso.datetime().describe("When it was over: ISO 8601 in UTC with milliseconds.");
-const accessVersion = z
-  .string()
-  .describe("The access file in force: the short content hash that `/readyz` has too.");
+const accessVersion = text(
+  "The access file in force: the short content hash that `/readyz` has too.",
+);
 
 const level = z
   .enum(["info", "warn", "error"])
@@ -58,29 +66,21 @@ const requestLine = z
   .strictObject({
     level,
     time,
-    requestId: z.string().describe("`X-Request-Id` of the answer."),
-    traceId: z.string().optional().describe("The trace that it is part of."),
-    address: z
-      .string()
-      .describe("The client's address, as `server.trusted_proxies` lets it be known."),
-    method: z.string().describe("HTTP method; empty for what was no request."),
-    path: z
-      .string()
-      .optional()
-      .describe("Path without query string; absent where it is none of the gateway's."),
-    user: z
-      .string()
-      .optional()
-      .describe("Who asked; at a login, who was named, if there is such a user."),
-    tokenId: z.string().optional().describe("`jti` of the token."),
+    requestId: text("`X-Request-Id` of the answer."),
+    traceId: optionalText("The trace that it is part of."),
+    address: text("The client's address, as `server.trusted_proxies` lets it be known."),
+    method: text("HTTP method; empty for what was no request."),
+    path: optionalText("Path without query string; absent where it is none of the gateway's."),
+    user: optionalText("Who asked; at a login, who was named, if there is such a user."),
+    tokenId: optionalText("`jti` of the token."),
     via: z
       .enum(["query", "mcp"])
       .optional()
       .describe(
         "How a database was asked: by `/query`, a route or `/schema` (`query`), or by `/mcp`.",
       ),
-    client: z.string().optional().describe("The OAuth client whose token it was."),
-    issuer: z.string().optional().describe("The external issuer of a token that was refused."),
+    client: optionalText("The OAuth client whose token it was."),
+    issuer: optionalText("The external issuer of a token that was refused."),
     operations: z
       .array(operation)
       .readonly()
@@ -89,13 +89,12 @@ const requestLine = z
       ),
     operationCount: z.number().describe("How many there were."),
     decision: z.enum(["allow", "deny"]).optional().describe("Absent where nothing was decided."),
-    reason: z.string().optional().describe("Why not, or why it was cut: a code of docs/http.md."),
-    detail: z
-      .string()
-      .optional()
-      .describe("Why an external token was refused, more precisely: a word of docs/mcp.md."),
+    reason: optionalText("Why not, or why it was cut: a code of docs/http.md."),
+    detail: optionalText(
+      "Why an external token was refused, more precisely: a word of docs/mcp.md.",
+    ),
     narrowed: z.literal("rows").optional().describe("Row filters were added to the query."),
-    approval: z.string().optional().describe("The approval that it asked for, or was run by."),
+    approval: optionalText("The approval that it asked for, or was run by."),
     rates: z
       .array(rate)
       .readonly()
@@ -127,10 +126,7 @@ const changeLine = z
   .strictObject({
     level,
     time,
-    at: z
-      .string()
-      .optional()
-      .describe("When a command has made it, which may be before the gateway was started."),
+    at: optionalText("When a command has made it, which may be before the gateway was started."),
     author,
     changes,
     changeCount: z.number().optional().describe("How many there were, if more than 100."),
@@ -143,9 +139,9 @@ const refusedLine = z
   .strictObject({
     level,
     time,
-    file: z.string().describe("The access file."),
+    file: text("The access file."),
     line: z.number().optional().describe("The line that is wrong."),
-    reason: z.string().describe("Why; never text of the file."),
+    reason: text("Why; never text of the file."),
     msg: z.literal("access file refused").describe("The kind of line."),
   })
   .describe("A state of the access file that was not taken; the last good one stays in force.");
@@ -154,18 +150,18 @@ const oauthLine = z
   .strictObject({
     level,
     time,
-    user: z.string().optional().describe("Whose it is."),
-    client: z.string().optional().describe("The OAuth client."),
-    client_name: z.string().optional().describe("What the client calls itself."),
+    user: optionalText("Whose it is."),
+    client: optionalText("The OAuth client."),
+    client_name: optionalText("What the client calls itself."),
     redirect_uris: z.array(z.string()).optional().describe("Of a registration."),
-    address: z.string().optional().describe("The address that it came from."),
-    database: z.string().optional().describe("The database that a consent is for, or `*`."),
+    address: optionalText("The address that it came from."),
+    database: optionalText("The database that a consent is for, or `*`."),
     read_only: z.boolean().optional().describe("Whether a consent is for reading alone."),
     scopes: z.array(z.string()).optional().describe("The scopes of a consent."),
     grant_type: z.unknown().optional().describe("`authorization_code` or `refresh_token`."),
-    token: z.string().optional().describe("Id of the token; of a revocation, which kind of token."),
-    outcome: z.string().optional().describe("`allowed`, or why not."),
-    reason: z.string().optional().describe("More of that."),
+    token: optionalText("Id of the token; of a revocation, which kind of token."),
+    outcome: optionalText("`allowed`, or why not."),
+    reason: optionalText("More of that."),
     author: author.optional(),
     msg: z.enum([
       "oauth_registration",
@@ -182,18 +178,18 @@ const approvalLine = z
   .strictObject({
     level,
     time,
-    at: z.string().describe("When it was; a command may have done it before the gateway started."),
-    approval: z.string().describe("Its id."),
-    user: z.string().describe("Who asked."),
+    at: text("When it was; a command may have done it before the gateway started."),
+    approval: text("Its id."),
+    user: text("Who asked."),
     via: z.enum(["query", "mcp"]).describe("How it came."),
-    client: z.string().optional().describe("The OAuth client by which it came."),
+    client: optionalText("The OAuth client by which it came."),
     operations: z
       .array(operation.pick({ operation: true, database: true, tables: true }))
       .describe("What is asked for: the first 16 operations."),
     operationCount: z.number().describe("How many there are."),
-    requestId: z.string().optional().describe("The request that asked for it, or was run by it."),
+    requestId: optionalText("The request that asked for it, or was run by it."),
     author: author.optional(),
-    reason: z.string().optional().describe("Why it was denied, or is void."),
+    reason: optionalText("Why it was denied, or is void."),
     msg: z.enum([
       "approval_asked",
       "approval_approved",
@@ -209,9 +205,9 @@ const consoleLine = z
   .strictObject({
     level,
     time,
-    user: z.string().optional().describe("Who; absent for a name that nobody has."),
-    address: z.string().optional().describe("The address that it came from."),
-    outcome: z.string().optional().describe("`allowed`, or why not."),
+    user: optionalText("Who; absent for a name that nobody has."),
+    address: optionalText("The address that it came from."),
+    outcome: optionalText("`allowed`, or why not."),
     msg: z.enum(["console_login", "console_logout"]),
   })
   .describe("Somebody has signed in to the console, has tried to, or has signed out.");

@@ -9,7 +9,7 @@ const GATHERED_MS = 20;
  * writes the buffer when the process exits.
  */
 export class LineWriter implements DestinationStream {
-  /** Call `flush` before reopening or closing it. */
+  /** Call `flush` before you reopen or close it. */
   readonly file: ReturnType<typeof destination>;
   #gathered = "";
   #timer: NodeJS.Timeout | undefined;
@@ -19,10 +19,7 @@ export class LineWriter implements DestinationStream {
    * @param mode permissions of a newly created file
    */
   constructor(dest: string | number, keptBytes: number, mode?: number) {
-    this.file = destination({
-      ...{ dest, sync: false, maxLength: keptBytes },
-      ...(mode === undefined ? {} : { mode }),
-    });
+    this.file = destination({ dest, sync: false, maxLength: keptBytes, ...(mode && { mode }) });
     process.once("exit", this.#writeLast);
     this.file.once("close", () => process.off("exit", this.#writeLast));
   }
@@ -56,47 +53,31 @@ export class LineWriter implements DestinationStream {
   };
 }
 
-interface LoggedError {
-  /** The error's name, or the type of a thrown value that is not an error. */
-  readonly type: string;
-  /** Such as `ENOSPC`, `ERR_INVALID_ARG_TYPE` or an SQLSTATE. */
-  readonly code?: string;
-  /** One call per line, without the message. */
-  readonly stack?: string;
-}
-
 /** Matches names and codes of programs only, so that no client input is logged. */
 const word = /^[\w$.-]{1,64}$/;
 /** The part of a stack before the message: `TypeError: `, `TypeError [ERR_INVALID_URL]: `. */
 const stackStart = /^[\w$]+(?: \[\w+\])?(?:: )?/;
 const FIRST_CALL = "\n    at ";
 
-/**
- * Returns undefined for a stack with an unexpected beginning, because it may contain the message.
- */
+/** Undefined for a stack with an unexpected beginning, because it may contain the message. */
 function callsOf({ message, stack = "" }: Error): string | undefined {
   const start = stackStart.exec(stack)?.[0].length ?? 0;
   const behind = stack.slice(stack.startsWith(message, start) ? start + message.length : start);
   return behind.startsWith(FIRST_CALL) ? behind.slice(1) : undefined;
 }
 
-function codeOf(error: Error): string | undefined {
-  const code = "code" in error ? error.code : undefined;
-  return typeof code === "string" && word.test(code) ? code : undefined;
-}
-
 /**
- * An error as it is logged: type, code and calls, never the message. Messages may quote input:
- * `JSON.parse` quotes the text that it could not read, and a database quotes the row.
+ * An error as it is logged: type, code such as `ENOSPC` or an SQLSTATE, and calls, never the
+ * message. Messages may quote input: `JSON.parse` quotes the text that it could not read, and a
+ * database quotes the row.
  */
-function loggedError(error: unknown): LoggedError {
+function loggedError(error: unknown): object {
   if (!(error instanceof Error)) return { type: typeof error };
-  const code = codeOf(error);
-  const stack = callsOf(error);
+  const code = "code" in error ? error.code : undefined;
   return {
     type: word.test(error.name) ? error.name : "Error",
-    ...(code === undefined ? {} : { code }),
-    ...(stack === undefined ? {} : { stack }),
+    code: typeof code === "string" && word.test(code) ? code : undefined,
+    stack: callsOf(error),
   };
 }
 
@@ -106,13 +87,10 @@ export type Log = Logger;
  * Creates the log: JSON lines on standard output, or readable lines on a terminal. The log never
  * contains a secret, token, hash or row. An error logged as `err` appears without its message.
  */
-export function createLog(
-  options: { isTerminal: boolean; name?: string },
-  stream: DestinationStream,
-): Log {
+export function createLog(stream: DestinationStream, name?: string): Log {
   return pino(
     {
-      base: options.name === undefined ? null : { name: options.name },
+      base: name === undefined ? null : { name },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       serializers: { err: loggedError },
@@ -137,9 +115,9 @@ export async function openLogStream(isTerminal: boolean): Promise<DestinationStr
 }
 
 /**
- * Keeps the gateway running after an uncaught error from a callback or a rejected promise. The
- * error is logged, and at most its request is lost. It cannot leave decision state half-changed,
- * because snapshots are swapped whole.
+ * Keeps the gateway running after an uncaught error from a callback or a rejected promise. At most
+ * its request is lost. It cannot leave decision state half-changed, because snapshots are swapped
+ * whole.
  */
 export function outliveErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {
@@ -147,9 +125,7 @@ export function outliveErrors(log: Log): void {
   });
 }
 
-/**
- * Ends the process on an uncaught error, as Node does, but without printing the error's message.
- */
+/** Ends the process on an uncaught error, as Node does, but does not print its message. */
 export function endWithErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {
     log.fatal({ origin, err: error }, "an error that nobody caught");

@@ -3,13 +3,9 @@
  * more fields (W3C Trace Context, section 3.2).
  */
 const traceParent =
-  /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
-
-/** Position of the trace id in the header. */
-const [ID_START, ID_END] = [3, 35];
+  /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
 
 /** The trace id of a `traceparent` header; undefined if the header is malformed. */
 export function traceIdOf(header: string | string[] | undefined): string | undefined {
-  if (typeof header !== "string" || !traceParent.test(header)) return undefined;
-  return header.slice(ID_START, ID_END);
+  return typeof header === "string" ? traceParent.exec(header)?.[1] : undefined;
 }

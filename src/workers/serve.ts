@@ -98,9 +98,8 @@ function memberOf({ number, isFirst }: WorkerSettings): Membership {
 
 async function start(settings: WorkerSettings) {
   const { number, loaded, chosenPassword, hasTerminal } = settings;
-  const isTerminal = process.stdout.isTTY ?? false;
-  const stream = await openLogStream(isTerminal);
-  const log = createLog({ isTerminal }, stream).child({ worker: number });
+  const stream = await openLogStream(process.stdout.isTTY ?? false);
+  const log = createLog(stream).child({ worker: number });
   const member = memberOf(settings);
   const engine = () => main.ask("engine", undefined);
   const gateway = await startGateway(loaded, {

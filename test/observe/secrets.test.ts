@@ -67,7 +67,7 @@ t.test("nor is it in an audit file, which only its owner may read", async (t) =>
 /** What the log says of an error. */
 function loggedAs(err: unknown): { type: string; code?: string; stack?: string } {
   let line = "";
-  const log = createLog({ isTerminal: false }, { write: (text) => (line += text) });
+  const log = createLog({ write: (text) => (line += text) });
   log.child({ worker: 1 }).error({ err }, "unexpected error");
   return JSON.parse(line).err;
 }

@@ -20,7 +20,7 @@ function scene(t: Test) {
   t.teardown(() => opened.disposeAsync());
   const configuration = configurationSchema.parse({ auth });
   const loaded = { configuration, file: undefined, serviceDirectory: "", warnings: [] };
-  const log = createLog({ isTerminal: false }, { write() {} });
+  const log = createLog({ write() {} });
   const shared = createShared(loaded, log, opened);
   const unused = () => {
     throw new Error("not asked for");
