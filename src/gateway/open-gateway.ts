@@ -429,7 +429,7 @@ async function openTraces(
   if (!(registered in globalThis)) return undefined;
   const { openTracing } = await import("../observe/tracing.ts");
   const targets = routing.targets.map(({ name }) => name);
-  return opened.adopt(openTracing({ version, targets, log }), (tracing) => tracing?.flush());
+  return opened.adopt(openTracing(version, targets, log), (tracing) => tracing?.flush());
 }
 
 /** The console's URL for browsers, as far as it is known before it listens. */

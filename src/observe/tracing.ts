@@ -14,7 +14,6 @@ import {
 import { memoize } from "../memoize.ts";
 import type { Log } from "./log.ts";
 
-/** What is known when the route is found, or when the request is refused earlier. */
 interface TracedRequest {
   readonly method: string;
   /** The route's pattern; undefined for an unknown path. */
@@ -25,6 +24,9 @@ interface TracedRequest {
   readonly scheme: string;
   readonly address: string;
   readonly httpVersion: string;
+  readonly headers: IncomingHttpHeaders;
+  /** `performance.now()` when the head had arrived. */
+  readonly startedAt: number;
 }
 
 interface TracedOutcome {
@@ -53,19 +55,6 @@ function methodAttributes(method: string): Attributes {
 function spanName(method: string, route?: string): string {
   const shown = methods.has(method) ? method : "HTTP";
   return route === undefined ? shown : `${shown} ${route}`;
-}
-
-/** Attributes set at the start of a span, so that a sampler can use them. */
-function requestAttributes(request: TracedRequest): Attributes {
-  const { method, route, path, scheme, address, httpVersion } = request;
-  return {
-    ...methodAttributes(method),
-    // An unknown path may contain anything, even a pasted token.
-    ...(route === undefined ? {} : { "http.route": route, "url.path": path }),
-    "url.scheme": scheme,
-    "client.address": address,
-    "network.protocol.version": httpVersion,
-  };
 }
 
 /** `error.type` is set only if the server failed. */
@@ -102,38 +91,29 @@ export interface UpwardRequest {
 /** The span of a request to the upstream (kind CLIENT). */
 export class UpwardTrace {
   readonly #span: Span;
-  #hasEnded = false;
 
   constructor(span: Span) {
     this.#span = span;
   }
 
-  /**
-   * Ends the span with a status. A 4xx is the gateway's error here, because the gateway is the
-   * client.
-   */
+  /** A 4xx is the gateway's error here, because the gateway is the client. */
   end(status: number): void {
     this.#span.setAttribute("http.response.status_code", status);
-    if (status < 400) this.#end();
-    else this.#fail(String(status));
+    this.#end(status < 400 ? undefined : String(status));
   }
 
   /** Ends the span together with its request, unless it has already ended. */
   settle({ status, isAnswered, reason }: TracedOutcome): void {
-    if (this.#hasEnded) return;
-    if (reason !== undefined) this.#fail(reason);
-    else if (isAnswered) this.end(status);
-    else this.#end();
+    if (!this.#span.isRecording()) return;
+    if (reason === undefined && isAnswered) this.end(status);
+    else this.#end(reason);
   }
 
-  #fail(type: string): void {
-    this.#span.setAttribute("error.type", type);
-    this.#span.setStatus({ code: SpanStatusCode.ERROR });
-    this.#end();
-  }
-
-  #end(): void {
-    this.#hasEnded = true;
+  #end(error: string | undefined): void {
+    if (error !== undefined) {
+      this.#span.setAttribute("error.type", error);
+      this.#span.setStatus({ code: SpanStatusCode.ERROR });
+    }
     this.#span.end();
   }
 }
@@ -181,26 +161,13 @@ export class RequestTrace {
   }
 }
 
-/** Milliseconds that the SDK has to send its spans when the process ends. */
+/** The time that the SDK has to send its spans when the process ends. */
 const FLUSH_MS = 2000;
-
-interface ArrivedRequest extends TracedRequest {
-  readonly headers: IncomingHttpHeaders;
-  /** `performance.now()` when the head had arrived. */
-  readonly startedAt: number;
-}
 
 /** Calls a method that the SDK has but the API does not declare; undefined if it is missing. */
 function callIfThere(target: object, name: string): unknown {
   const method: unknown = Reflect.get(target, name);
   return typeof method === "function" ? Reflect.apply(method, target, []) : undefined;
-}
-
-/** The SDK's own provider, not the API's proxy for it. */
-function registeredProvider(): object {
-  const provider = trace.getTracerProvider();
-  const delegate = callIfThere(provider, "getDelegate");
-  return typeof delegate === "object" && delegate !== null ? delegate : provider;
 }
 
 /** Traces requests with the OpenTelemetry SDK of this process. */
@@ -210,17 +177,25 @@ export class Tracing {
   readonly #tracer: Tracer;
   readonly #log: Log;
 
-  constructor(tracer: Tracer, upstream: string | undefined, log: Log) {
+  constructor(tracer: Tracer, targets: readonly string[], log: Log) {
     this.#tracer = tracer;
-    this.upstream = upstream;
+    this.upstream = targets.length === 1 ? targets[0] : undefined;
     this.#log = log;
   }
 
   /** Begins a request's span as a child of the one in the client's headers. */
-  begin(request: ArrivedRequest): RequestTrace {
-    const { method, route, headers, startedAt } = request;
+  begin(request: TracedRequest): RequestTrace {
+    const { method, route, path, scheme, address, httpVersion, headers, startedAt } = request;
     const parent = propagation.extract(ROOT_CONTEXT, headers);
-    const attributes = requestAttributes(request);
+    // Set at the start, so that a sampler can use them.
+    const attributes = {
+      ...methodAttributes(method),
+      // An unknown path may contain anything, even a pasted token.
+      ...(route === undefined ? {} : { "http.route": route, "url.path": path }),
+      "url.scheme": scheme,
+      "client.address": address,
+      "network.protocol.version": httpVersion,
+    };
     const options = { kind: SpanKind.SERVER, attributes, startTime: startedAt };
     const span = this.#tracer.startSpan(spanName(method, route), options, parent);
     return new RequestTrace(this.#tracer, span, parent);
@@ -228,11 +203,13 @@ export class Tracing {
 
   /** Makes the SDK send its spans. Resolves after two seconds at the latest. */
   async flush(): Promise<void> {
-    const late = Promise.withResolvers<"late">();
-    const timer = setTimeout(late.resolve, FLUSH_MS, "late");
+    const late = Promise.withResolvers<never>();
+    const timer = setTimeout(late.reject, FLUSH_MS);
+    const provider = trace.getTracerProvider();
     try {
-      const sent = Promise.resolve(callIfThere(registeredProvider(), "forceFlush"));
-      if ((await Promise.race([sent, late.promise])) === "late") throw new Error("timeout");
+      // The API returns a proxy of the SDK's own provider.
+      const sdk: object = Object(callIfThere(provider, "getDelegate") ?? provider);
+      await Promise.race([callIfThere(sdk, "forceFlush"), late.promise]);
     } catch {
       this.#log.warn("the last traces could not be sent");
     } finally {
@@ -241,23 +218,15 @@ export class Tracing {
   }
 }
 
-interface TracingOptions {
-  /** The gateway's version. */
-  readonly version: string;
-  /** Upstream targets, as named in the configuration. */
-  readonly targets: readonly string[];
-  readonly log: Log;
-}
-
-/**
- * Decides once whether requests are traced.
- *
- * @returns undefined if no SDK is registered in this process
- */
-export function openTracing({ version, targets, log }: TracingOptions): Tracing | undefined {
+/** Returns undefined if no SDK is registered in this process. @param targets as configured */
+export function openTracing(
+  version: string,
+  targets: readonly string[],
+  log: Log,
+): Tracing | undefined {
   const tracer = trace.getTracer("gatehouse", version);
   // The API returns a `ProxyTracer` as long as no SDK is registered.
   if (tracer instanceof ProxyTracer) return undefined;
   log.info("requests are traced by the OpenTelemetry SDK of this process");
-  return new Tracing(tracer, targets.length === 1 ? targets[0] : undefined, log);
+  return new Tracing(tracer, targets, log);
 }
