@@ -1,6 +1,8 @@
 import { type Grant, isNarrowing } from "./grant.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 
+const isAscii = (text: string) => /^[\0-\x7f]*$/.test(text);
+
 /**
  * Removes what a database may not distinguish: case, Unicode compatibility forms, marks and
  * invisible characters. Two names that fold alike may be the same name to the database.
@@ -13,51 +15,28 @@ function foldName(name: string): string {
   return isAscii(plain) ? plain.toLowerCase() : plain.toUpperCase().toLowerCase();
 }
 
-function isAscii(text: string): boolean {
-  for (let at = 0; at < text.length; at++) if (text.charCodeAt(at) > 0x7f) return false;
-  return true;
-}
-
-interface Names {
-  has(name: string): boolean;
-}
-
-/** Finds names that fold alike. Names in lower case, which are most, take almost no memory. */
+/** Finds names of tables or columns, and patterns of tables, that fold like a given name. */
 export class FoldedNames {
-  readonly #names: Names;
-  /** By folded form, the names that differ from it. */
-  #odd: Map<string, string[]> | undefined = undefined;
+  readonly #names = new Map<string, string[]>();
 
-  constructor(names: Names) {
-    this.#names = names;
-  }
-
-  /** Must be called for each of the names. */
   add(name: string): void {
     const folded = foldName(name);
-    if (folded === name) return;
-    this.#odd ??= new Map();
-    const known = this.#odd.get(folded);
-    if (known === undefined) this.#odd.set(folded, [name]);
     // Sorted, so that the result does not depend on the order of the calls.
-    else known.splice(0, Number.POSITIVE_INFINITY, ...[...known, name].sort());
+    this.#names.set(folded, [...(this.#names.get(folded) ?? []), name].sort());
   }
 
   /** A known name that differs from `name` only by case or Unicode form. */
   otherSpelling(name: string): string | undefined {
-    const folded = foldName(name);
-    if (folded !== name && this.#names.has(folded)) return folded;
-    return this.#odd?.get(folded)?.find((odd) => odd !== name);
+    return this.#names.get(foldName(name))?.find((known) => known !== name);
   }
 
-  /** A known name that would be a prefix of `name` but for case or Unicode form. */
-  otherBeginning(name: string): string | undefined {
+  /** A known pattern that would match `name` but for case or Unicode form. */
+  otherPattern(name: string): string | undefined {
     const folded = foldName(name);
     for (let length = 0; length <= folded.length; length++) {
-      const beginning = folded.slice(0, length);
-      if (this.#names.has(beginning) && !name.startsWith(beginning)) return beginning;
-      const odd = this.#odd?.get(beginning)?.find((one) => !name.startsWith(one));
-      if (odd !== undefined) return odd;
+      const patterns = this.#names.get(`${folded.slice(0, length)}*`);
+      const other = patterns?.find((known) => !name.startsWith(known.slice(0, -1)));
+      if (other !== undefined) return other;
     }
     return undefined;
   }
@@ -65,8 +44,8 @@ export class FoldedNames {
 
 /** The entries for one place: a permanent one, and a temporary one that wins until it expires. */
 export interface Place {
-  lasting: Grant | undefined;
-  temporary: Grant | undefined;
+  lasting?: Grant;
+  temporary?: Grant;
 }
 
 /** False if the place already has an entry of this kind. */
@@ -77,39 +56,9 @@ function settle(place: Place, grant: Grant): boolean {
   return true;
 }
 
-function emptyPlace(): Place {
-  return { lasting: undefined, temporary: undefined };
-}
-
 export function prefixOf(table: string): string | undefined {
   return table.endsWith("*") ? table.slice(0, -1) : undefined;
 }
-
-/** Patterns of table names, stored by prefix. No two of them match the same name. */
-class Patterns {
-  readonly places = new Map<string, Place>();
-  readonly folded = new FoldedNames(this.places);
-
-  fitting(name: string): string | undefined {
-    for (let length = 0; length <= name.length && this.places.size > 0; length++) {
-      const prefix = name.slice(0, length);
-      if (this.places.has(prefix)) return prefix;
-    }
-    return undefined;
-  }
-
-  /** Returns false if another pattern matches some of the same names. */
-  add(prefix: string): boolean {
-    const isShorter = (known: string) => known.startsWith(prefix);
-    if (this.fitting(prefix) !== undefined || this.places.keys().some(isShorter)) return false;
-    this.places.set(prefix, emptyPlace());
-    this.folded.add(prefix);
-    return true;
-  }
-}
-
-/** Shared by all users without patterns, which are most. */
-const noPatterns: Patterns = new Patterns();
 
 export type GrantConflict = "database_taken" | "table_taken" | "patterns_overlap";
 
@@ -118,86 +67,76 @@ export type NamedPlace = readonly [string | undefined, Place];
 
 /** A user's entries on one database (or `*`), unless there is only one, for the whole database. */
 export class DatabaseGrants {
-  readonly database: string;
-  all: Grant[] = [];
-  readonly whole = emptyPlace();
-  readonly tables = new Map<string, Place>();
-  #patterns = noPatterns;
-  readonly #folded = new FoldedNames(this.tables);
-
-  constructor(database: string) {
-    this.database = database;
-  }
-
-  get patterns(): Patterns {
-    return this.#patterns;
-  }
+  readonly all: Grant[] = [];
+  readonly #whole: Place = {};
+  /** By table or pattern. No two patterns match the same name. */
+  readonly #tables = new Map<string, Place>();
+  readonly #folded = new FoldedNames();
+  #hasPatterns = false;
 
   /** Adds an entry and returns the conflict, if there is one. */
   add(grant: Grant): GrantConflict | undefined {
-    // A list that has grown reserves room for many entries, and most have one.
-    if (this.all.length === 0) this.all = [grant];
-    else this.all.push(grant);
+    this.all.push(grant);
     if (grant.tables === undefined) {
-      return settle(this.whole, grant) ? undefined : "database_taken";
+      return settle(this.#whole, grant) ? undefined : "database_taken";
     }
     for (const table of grant.tables) {
-      const conflict = this.#addTable(table, grant);
-      if (conflict !== undefined) return conflict;
+      let place = this.#tables.get(table);
+      if (place === undefined) {
+        const prefix = prefixOf(table);
+        if (prefix !== undefined && this.#overlaps(prefix)) return "patterns_overlap";
+        this.#hasPatterns ||= prefix !== undefined;
+        place = {};
+        this.#tables.set(table, place);
+        this.#folded.add(table);
+      }
+      if (!settle(place, grant)) return "table_taken";
     }
     return undefined;
   }
 
-  #addTable(table: string, grant: Grant): GrantConflict | undefined {
-    const prefix = prefixOf(table);
-    if (prefix !== undefined) {
-      if (this.#patterns === noPatterns) this.#patterns = new Patterns();
-      const { places } = this.#patterns;
-      if (!places.has(prefix) && !this.patterns.add(prefix)) return "patterns_overlap";
-      return settle(places.get(prefix) ?? emptyPlace(), grant) ? undefined : "table_taken";
+  #overlaps(prefix: string): boolean {
+    const isLonger = (known: string) => prefixOf(known)?.startsWith(prefix) === true;
+    return this.#patternFor(prefix) !== undefined || this.#tables.keys().some(isLonger);
+  }
+
+  #patternFor(name: string): string | undefined {
+    for (let length = 0; this.#hasPatterns && length <= name.length; length++) {
+      const pattern = `${name.slice(0, length)}*`;
+      if (this.#tables.has(pattern)) return pattern;
     }
-    let place = this.tables.get(table);
-    if (place === undefined) {
-      place = emptyPlace();
-      this.tables.set(table, place);
-      this.#folded.add(table);
-    }
-    return settle(place, grant) ? undefined : "table_taken";
+    return undefined;
   }
 
   placeOf(written: string): Place | undefined {
-    const prefix = prefixOf(written);
-    return prefix === undefined ? this.tables.get(written) : this.patterns.places.get(prefix);
+    return this.#tables.get(written);
   }
 
-  *places(): Generator<NamedPlace, undefined> {
-    yield* this.tables;
-    for (const [prefix, place] of this.patterns.places) yield [`${prefix}*`, place];
-    yield [undefined, this.whole];
+  /** The tables, then the patterns, then the whole database. */
+  places(): NamedPlace[] {
+    const { named = [], patterns = [] } = Object.groupBy(this.#tables, ([table]) =>
+      prefixOf(table) === undefined ? "named" : "patterns",
+    );
+    return [...named, ...patterns, [undefined, this.#whole]];
   }
 
   /**
    * The places that match a table, the deciding one first. Without a table, only the whole
    * database.
    */
-  placesOf(table: string | undefined): readonly NamedPlace[] {
-    const whole: NamedPlace = [undefined, this.whole];
-    if (table === undefined) return [whole];
-    const named = this.tables.get(table);
-    const prefix = this.patterns.fitting(table);
-    const fitting = prefix === undefined ? undefined : this.patterns.places.get(prefix);
-    const places: NamedPlace[] = named === undefined ? [] : [[table, named]];
-    if (fitting !== undefined) places.push([`${prefix}*`, fitting]);
-    places.push(whole);
-    return places;
+  placesOf(table: string | undefined): NamedPlace[] {
+    const names = table === undefined ? [] : [table, this.#patternFor(table)];
+    const places = names.flatMap((name): NamedPlace[] => {
+      const place = name === undefined ? undefined : this.#tables.get(name);
+      return place === undefined ? [] : [[name, place]];
+    });
+    return [...places, [undefined, this.#whole]];
   }
 
   /** An entry's table or pattern that matches this table but for case or Unicode form. */
   otherSpelling(table: string): string | undefined {
     const name = this.#folded.otherSpelling(table);
-    if (name !== undefined || this.#patterns === noPatterns) return name;
-    const prefix = this.#patterns.folded.otherBeginning(table);
-    return prefix === undefined ? undefined : `${prefix}*`;
+    return name ?? (this.#hasPatterns ? this.#folded.otherPattern(table) : undefined);
   }
 }
 
@@ -221,7 +160,7 @@ export class GrantCollection extends Map<string, Held> implements UserGrants {
       return undefined;
     }
     if (known instanceof DatabaseGrants) return known.add(grant);
-    const grants = new DatabaseGrants(database);
+    const grants = new DatabaseGrants();
     if (known !== undefined) grants.add(known);
     this.set(database, grants);
     return grants.add(grant);
@@ -235,12 +174,14 @@ export function collectGrants(grants: Iterable<Grant>): UserGrants {
   return collection;
 }
 
+function entriesOf(held: Held | undefined): readonly Grant[] {
+  if (held === undefined) return [];
+  return held instanceof DatabaseGrants ? held.all : [held];
+}
+
 /** All entries. Those for one database are in the order of the file. */
 export function* entriesIn(grants: UserGrants): Generator<Grant, undefined> {
-  for (const held of grants.values()) {
-    if (held instanceof DatabaseGrants) yield* held.all;
-    else yield held;
-  }
+  for (const held of grants.values()) yield* entriesOf(held);
 }
 
 /**
@@ -265,13 +206,9 @@ export function entriesAt(
   database: string,
   table: string | undefined,
 ): readonly Grant[] {
-  return entriesIn(grants)
-    .filter(
-      (grant) =>
-        grant.database === database &&
-        (table === undefined ? grant.tables === undefined : grant.tables?.includes(table) === true),
-    )
-    .toArray();
+  return entriesOf(grants.get(database)).filter(({ tables }) =>
+    table === undefined ? tables === undefined : tables?.includes(table),
+  );
 }
 
 /** True for an entry with limits or an expiry beyond its role. */
@@ -279,33 +216,28 @@ export function saysMore({ tables: _, ...grant }: Grant): boolean {
   return grant.expires !== undefined || (grant.role !== "None" && isNarrowing(grant));
 }
 
+/** The permanent entry for a whole database (or `*`). */
 export function lastingGrant(grants: UserGrants, database: string): Grant | undefined {
-  const held = grants.get(database);
-  return held instanceof DatabaseGrants ? held.whole.lasting : held;
+  return entriesAt(grants, database, undefined).find(({ expires }) => expires === undefined);
 }
 
 /**
  * The permanent entry for a whole database (or `*`), if it narrows nothing and no other entry there
  * is in force.
- *
- * @param now epoch milliseconds
  */
 export function standingGrant(
   grants: UserGrants,
   database: string,
   now: number = Date.now(),
 ): Grant | undefined {
-  const held = grants.get(database);
-  const standing = held instanceof DatabaseGrants ? held.whole.lasting : held;
+  const standing = lastingGrant(grants, database);
   if (standing === undefined || isNarrowing(standing)) return undefined;
-  const isAlone =
-    !(held instanceof DatabaseGrants) ||
-    held.all.every((grant) => grant === standing || hasGivenWay(grant, now));
+  const isAlone = entriesOf(grants.get(database)).every(
+    (grant) =>
+      grant === standing ||
+      (grant.tables === undefined && grant.expires !== undefined && grant.expires <= now),
+  );
   return isAlone ? standing : undefined;
-}
-
-function hasGivenWay({ tables, expires }: Grant, now: number): boolean {
-  return tables === undefined && expires !== undefined && expires <= now;
 }
 
 /**
@@ -313,11 +245,9 @@ function hasGivenWay({ tables, expires }: Grant, now: number): boolean {
  * `*` count only if no entry covers the whole named database.
  */
 export function reachingEntries(grants: UserGrants, database: string): readonly Grant[] {
-  const allOf = (held: Grant | DatabaseGrants | undefined): readonly Grant[] =>
-    held === undefined ? [] : held instanceof DatabaseGrants ? held.all : [held];
-  const own = allOf(grants.get(database));
+  const own = entriesOf(grants.get(database));
   const isWhole = own.some(({ tables }) => tables === undefined);
   return isWhole || database === EVERY_DATABASE
     ? own
-    : [...own, ...allOf(grants.get(EVERY_DATABASE))];
+    : [...own, ...entriesOf(grants.get(EVERY_DATABASE))];
 }

@@ -40,34 +40,21 @@ interface DecidedTable {
   readonly fitting: readonly DecidingEntry[];
 }
 
-interface NamedColumns {
-  readonly readable: ReadonlySet<string> | undefined;
-  readonly writable: ReadonlySet<string> | undefined;
-  readonly folded: FoldedNames;
-}
+const folded = new WeakMap<Grant, FoldedNames>();
 
-const known = new WeakMap<Grant, NamedColumns>();
-
-function columnsNamedBy(grant: Grant): NamedColumns {
-  const remembered = known.get(grant);
-  if (remembered !== undefined) return remembered;
-  const { columns, writableColumns, rowFilter = [], requireWhere = [] } = grant;
-  const filtered = rowFilter.map(({ column }) => column);
-  const all = new Set([
-    ...(columns ?? []),
-    ...(writableColumns ?? []),
-    ...filtered,
-    ...requireWhere,
-  ]);
-  const folded = new FoldedNames(all);
-  for (const name of all) folded.add(name);
-  const named = {
-    readable: columns && new Set(columns),
-    writable: writableColumns && new Set(writableColumns),
-    folded,
-  };
-  known.set(grant, named);
-  return named;
+/** All columns that an entry names. Folding them takes longer than judging a query. */
+function columnsNamedBy(grant: Grant): FoldedNames {
+  let names = folded.get(grant);
+  if (names === undefined) {
+    const { columns = [], writableColumns = [], rowFilter = [], requireWhere = [] } = grant;
+    const filtered = rowFilter.map(({ column }) => column);
+    names = new FoldedNames();
+    for (const name of new Set([...columns, ...writableColumns, ...filtered, ...requireWhere])) {
+      names.add(name);
+    }
+    folded.set(grant, names);
+  }
+  return names;
 }
 
 const writing: ReadonlySet<Position> = new Set(["values", "set", "add", "update"]);
@@ -101,26 +88,24 @@ function judgeColumn(
 ): Objection | undefined {
   const written = () => `The column ${quoteName(column)} of ${quoteName(table)}`;
   for (const other of fitting) {
-    const spelling = columnsNamedBy(other.grant).folded.otherSpelling(column);
+    const spelling = columnsNamedBy(other.grant).otherSpelling(column);
     if (spelling === undefined) continue;
     const message = `${written()} differs by case or form alone from ${quoteName(spelling)}: write it so`;
     return { reason: "name_case_mismatch", message, entry: other };
   }
-  const { readable, writable } = columnsNamedBy(entry.grant);
-  if (readable?.has(column) === false) {
-    const message = `${written()} may not be named; allowed: ${list(entry.grant.columns)}`;
+  const { columns, writableColumns } = entry.grant;
+  if (columns?.includes(column) === false) {
+    const message = `${written()} may not be named; allowed: ${list(columns)}`;
     return { reason: "column_denied", message, entry };
   }
-  if (!writing.has(position) || writable?.has(column) !== false) return undefined;
-  const allowed = entry.grant.writableColumns?.filter((name) => readable?.has(name) !== false);
+  if (!writing.has(position) || writableColumns?.includes(column) !== false) return undefined;
+  const allowed = writableColumns.filter((name) => columns?.includes(name) !== false);
   const message = `${written()} may not be written; allowed: ${list(allowed)}`;
   return { reason: "column_denied", message, entry };
 }
 
 function waysToWrite(column: string, tables: readonly DecidedTable[]): string {
-  const likely = tables.filter(
-    ({ entry }) => columnsNamedBy(entry.grant).readable?.has(column) !== false,
-  );
+  const likely = tables.filter(({ entry }) => entry.grant.columns?.includes(column) !== false);
   const places = likely.length === 0 ? tables : likely;
   return places.map(({ table }) => quoteName(`${table}.${column}`)).join(" or ");
 }

@@ -34,10 +34,6 @@ export interface DecidingEntry {
   readonly isLapsed: boolean;
 }
 
-function isOver({ expires }: Grant, now: number): boolean {
-  return expires !== undefined && expires <= now;
-}
-
 /**
  * The entry in force at a place. An expired entry without a permanent one still decides, as `None`.
  */
@@ -46,41 +42,31 @@ function entryAt(
   name: string,
   now: number,
 ): DecidingEntry | undefined {
-  if (temporary !== undefined && !isOver(temporary, now))
-    return { grant: temporary, name, isLapsed: false };
-  if (lasting !== undefined) return { grant: lasting, name, isLapsed: false };
-  return temporary && { grant: temporary, name, isLapsed: true };
+  const isOver = temporary?.expires === undefined || temporary.expires <= now;
+  const grant = isOver ? (lasting ?? temporary) : temporary;
+  return grant && { grant, name, isLapsed: isOver && lasting === undefined };
 }
 
-/**
- * The places of a user's entries, first for the database, then for `*`, filtered by `choose`. A
- * single entry for a whole database is its own place.
- */
+/** The places of a user's entries that `choose` takes, first for the database, then for `*`. */
 function* placesFor(
   grants: UserGrants,
   database: string,
   choose: (held: DatabaseGrants) => Iterable<NamedPlace>,
 ): Generator<{ readonly place: Place; readonly name: string }, undefined> {
-  for (const at of database === EVERY_DATABASE ? everywhere : [database, EVERY_DATABASE]) {
+  for (const at of new Set([database, EVERY_DATABASE])) {
     const held = grants.get(at);
     if (held instanceof DatabaseGrants) {
       for (const [table, place] of choose(held)) {
         yield { place, name: table === undefined ? at : `${at}.${table}` };
       }
-    } else if (held !== undefined) {
-      yield { place: { lasting: held, temporary: undefined }, name: at };
-    }
+    } else if (held !== undefined) yield { place: { lasting: held }, name: at };
   }
 }
-
-const everywhere = [EVERY_DATABASE];
 
 /**
  * Every entry that matches a table, the deciding one first. Entries for the database precede those
  * for `*`. Within each, the order is: names the table, its pattern matches, covers the whole
  * database. Without a table, only the last kind counts.
- *
- * @param now epoch milliseconds
  */
 function fittingEntries(
   grants: UserGrants,
