@@ -8,6 +8,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { entryNames } from "../gateway/change-records.ts";
 import {
   type AuditFilter,
+  linesIn,
   matcherOf,
   NAMED_OPERATIONS,
   needlesOf,
@@ -15,7 +16,7 @@ import {
   parseLine,
   type ReadLine,
 } from "../observe/audit-filter.ts";
-import { auditFilesOf, readLines } from "../observe/audit-search.ts";
+import { auditFilesOf, piecesSince } from "../observe/audit-search.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, subcommand, withCommonOptions, withHouseStyle } from "./options.ts";
@@ -78,12 +79,15 @@ async function findUnused(
 ): Promise<Usage> {
   const used = new UsedEntries();
   const from = new Date(since).toISOString();
-  const take = (bytes: Buffer) => {
-    const line = bytes.toString("latin1");
-    if (!isOlder(line, from)) used.take(line);
-    else used.begins ??= since;
-  };
-  for (const file of files) await readLines(file, { needles: [], since, take });
+  for (const file of files) {
+    for await (const piece of piecesSince(file, since)) {
+      for (const { bytes } of linesIn(piece, [])) {
+        const line = bytes.toString("latin1");
+        if (!isOlder(line, from)) used.take(line);
+        else used.begins ??= since;
+      }
+    }
+  }
   const entries = [...snapshot.grants.values()]
     .flatMap((held) => Array.from(entriesIn(held)))
     .flatMap((grant): UnusedEntry[] => {
@@ -143,14 +147,16 @@ async function show(options: ShowOptions): Promise<void> {
   // The reader has closed the pipe, for example `head`.
   process.stdout.once("error", () => process.exit());
   let found = 0;
-  const take = (bytes: Buffer) => {
-    const line = parseLine(bytes);
-    if (line === undefined || !fits(line)) return;
-    found += 1;
-    print(options.json ? bytes.toString() : lineText(line));
-  };
   for (const one of await filesSince(file, since)) {
-    await readLines(one, { needles: needlesOf(filter), since, take }, taken);
+    for await (const piece of piecesSince(one, since)) {
+      for (const { bytes } of linesIn(piece, needlesOf(filter))) {
+        const line = parseLine(bytes);
+        if (line === undefined || !fits(line)) continue;
+        found += 1;
+        print(options.json ? bytes.toString() : lineText(line));
+      }
+      await taken();
+    }
   }
   if (found === 0) process.stderr.write(`no line of ${file} and what was rotated fits\n`);
 }

@@ -11,32 +11,33 @@ export interface Piece {
 }
 
 /** Joins chunks into whole lines and drops lines that are too long. */
-export async function* wholeLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<Piece> {
+export async function* wholeLines(
+  chunks: AsyncIterable<Buffer>,
+  start: number,
+): AsyncGenerator<Piece> {
   let rest: Buffer = Buffer.alloc(0);
-  let start = 0;
+  let at = start;
   for await (const chunk of chunks) {
     const end = chunk.lastIndexOf(NEWLINE) + 1;
     if (end > 0) {
-      const whole = chunk.subarray(0, end);
-      const lines = rest.length === 0 ? whole : Buffer.concat([rest, whole]);
-      yield { start, lines };
-      start += lines.length;
+      const lines = Buffer.concat([rest, chunk.subarray(0, end)]);
+      yield { start: at, lines };
+      at += lines.length;
       rest = Buffer.from(chunk.subarray(end));
     } else if (rest.length + chunk.length <= LONGEST_LINE) rest = Buffer.concat([rest, chunk]);
     else {
-      start += rest.length + chunk.length;
+      at += rest.length + chunk.length;
       rest = Buffer.alloc(0);
     }
   }
-  if (rest.length > 0) yield { start, lines: rest };
+  if (rest.length > 0) yield { start: at, lines: rest };
 }
 
-/** Calls `take`, in order, with each line that contains all needles. */
-export function findLines(
-  { lines }: Piece,
+/** Yields the lines that contain all needles. Do not keep the bytes of a line. */
+export function* linesIn(
+  { start, lines }: Piece,
   needles: readonly string[],
-  take: (line: Buffer) => void,
-): void {
+): Generator<{ readonly bytes: Buffer; readonly offset: number }> {
   // The longest needle is usually the rarest.
   const [first, ...others] = needles.toSorted((a, b) => b.length - a.length);
   const needle = first === undefined ? undefined : Buffer.from(first);
@@ -45,8 +46,9 @@ export function findLines(
     if (found === -1) return;
     const newline = lines.indexOf(NEWLINE, found);
     const end = newline === -1 ? lines.length : newline;
-    const line = lines.subarray(Math.max(at, lines.lastIndexOf(NEWLINE, found) + 1), end);
-    if (others.every((other) => line.includes(other))) take(line);
+    const begin = Math.max(at, lines.lastIndexOf(NEWLINE, found) + 1);
+    const bytes = lines.subarray(begin, end);
+    if (others.every((other) => bytes.includes(other))) yield { bytes, offset: start + begin };
     at = end + 1;
   }
 }

@@ -4,8 +4,8 @@ import path from "node:path";
 import { pipeline } from "node:stream";
 import {
   type AuditFilter,
-  findLines,
   LONGEST_LINE,
+  linesIn,
   matcherOf,
   NEWLINE,
   needlesOf,
@@ -18,15 +18,6 @@ import {
 export const CHUNK_BYTES = 1024 * 1024;
 /** Lines may be this far out of order: several processes write them, and clocks are set. */
 const DISORDER_MS = 60_000;
-
-interface LineQuery {
-  /** Only lines that contain all of these texts are passed to `take`. */
-  readonly needles: readonly string[];
-  /** Epoch milliseconds. Older lines may be skipped, but some are still passed to `take`. */
-  readonly since: number;
-  /** Do not keep the bytes: they are part of a larger buffer. */
-  readonly take: (line: Buffer) => void;
-}
 
 /** True for `audit.log.1`, `audit.log.2.gz`, `audit.log-20261122`, `audit.log-20261122.gz`. */
 function isRotated(name: string, base: string): boolean {
@@ -94,35 +85,29 @@ export function isCompressed(file: string): boolean {
   return file.endsWith(".gz");
 }
 
-export function unpacked(file: string): AsyncIterable<Buffer> {
+function unpacked(file: string): AsyncIterable<Buffer> {
   // Loaded lazily, because most audit files are not compressed.
   const { createGunzip } = process.getBuiltinModule("node:zlib");
   // The reader of the stream gets the error.
   return pipeline(createReadStream(file), createGunzip({ chunkSize: CHUNK_BYTES }), () => {});
 }
 
-async function chunksOf(file: string, since: number): Promise<AsyncIterable<Buffer>> {
-  if (isCompressed(file)) return unpacked(file);
-  await using handle = await open(file, "r");
-  const start = since <= 0 ? 0 : (await offsetsOf(handle, since)).low;
-  return createReadStream(file, { highWaterMark: CHUNK_BYTES, start });
+/** Reads whole lines forwards. A compressed file is always read as a whole. */
+export function piecesFrom(file: string, start: number, end?: number): AsyncGenerator<Piece> {
+  if (isCompressed(file)) return wholeLines(unpacked(file), 0);
+  const bounds = { start, ...(end !== undefined && { end }) };
+  return wholeLines(createReadStream(file, { highWaterMark: CHUNK_BYTES, ...bounds }), start);
 }
 
 /**
- * Passes the lines of one file that may match to `query.take`.
+ * Reads one file without most of the lines before `since`, in epoch milliseconds.
  *
- * @param drained awaited between pieces, so that a slow consumer is not flooded
  * @throws the file system's error, or zlib's
  */
-export async function readLines(
-  file: string,
-  query: LineQuery,
-  drained: () => Promise<void> = async () => {},
-): Promise<void> {
-  for await (const piece of wholeLines(await chunksOf(file, query.since))) {
-    findLines(piece, query.needles, query.take);
-    await drained();
-  }
+export async function* piecesSince(file: string, since: number): AsyncGenerator<Piece> {
+  await using handle = await open(file);
+  const isWhole = since <= 0 || isCompressed(file);
+  yield* piecesFrom(file, isWhole ? 0 : (await offsetsOf(handle, since)).low);
 }
 
 /** Where a page ended: the next page continues before this byte of this file. */
@@ -147,17 +132,6 @@ export interface AuditQuestion {
   readonly limit: number;
   /** Milliseconds after which the search stops. The next page continues there. */
   readonly patience: number;
-}
-
-export interface AuditAnswer {
-  readonly lines: readonly ReadLine[];
-  /** Undefined if there is nothing older. */
-  readonly next: AuditPosition | undefined;
-  /** True if the file of `from` is gone or has been compressed since. */
-  readonly isLost: boolean;
-  /** The time of the oldest line that was searched. */
-  readonly reached: string | undefined;
-  readonly bytesRead: number;
 }
 
 /** Reads whole lines backwards from an offset, one piece at a time. */
@@ -198,108 +172,99 @@ export function mayShow(shown: ShownDatabases | undefined): (line: ReadLine) => 
   return (line) => databasesOf(line)?.every((name) => named.get(name) ?? others) ?? false;
 }
 
-class Search {
-  readonly #question: AuditQuestion;
-  readonly #needles: readonly string[];
-  readonly #fits: (line: ReadLine) => boolean;
-  readonly #deadline: number;
-  readonly #lines: ReadLine[] = [];
-  #reached: string | undefined;
-  #bytesRead = 0;
+interface Found {
+  readonly line: ReadLine;
+  readonly offset: number;
+}
 
-  constructor(question: AuditQuestion) {
-    this.#question = question;
-    this.#needles = needlesOf(question.filter);
-    const [fits, isShown] = [matcherOf(question.filter), mayShow(question.shown)];
-    this.#fits = (line) => fits(line) && isShown(line);
-    this.#deadline = performance.now() + question.patience;
-  }
+export type AuditAnswer = Awaited<ReturnType<typeof searchAudit>>;
 
-  #found(piece: Piece): { line: ReadLine; offset: number }[] {
-    const found: { line: ReadLine; offset: number }[] = [];
-    findLines(piece, this.#needles, (bytes) => {
+/** Searches the audit files, newest lines first. @throws the file system's error */
+export async function searchAudit(question: AuditQuestion) {
+  const { file, filter, shown, from, limit, patience } = question;
+  const needles = needlesOf(filter);
+  const [fits, isShown] = [matcherOf(filter), mayShow(shown)];
+  const deadline = performance.now() + patience;
+  const lines: ReadLine[] = [];
+  let reached: string | undefined;
+  let bytesRead = 0;
+
+  function foundIn(piece: Piece): Found[] {
+    bytesRead += piece.lines.length;
+    return Array.from(linesIn(piece, needles)).flatMap(({ bytes, offset }) => {
       const line = parseLine(bytes);
-      const offset = piece.start + bytes.byteOffset - piece.lines.byteOffset;
-      if (line !== undefined && this.#fits(line)) found.push({ line, offset });
+      return line !== undefined && fits(line) && isShown(line) ? [{ line, offset }] : [];
     });
-    this.#bytesRead += piece.lines.length;
-    return found;
   }
 
   /** @returns the offset to continue from, once the page is full */
-  #take(found: { line: ReadLine; offset: number }[]): number | undefined {
+  function take(found: readonly Found[]): number | undefined {
     for (const { line, offset } of found.toReversed()) {
-      this.#lines.push(line);
-      if (this.#lines.length === this.#question.limit) return offset;
+      lines.push(line);
+      if (lines.length === limit) return offset;
     }
     return undefined;
   }
 
-  /** Updates `#reached`. @returns true if everything older is before `since` */
-  #isPast({ lines }: Piece): boolean {
-    const time = timeIn(lines.toString("latin1", 0, 4096));
-    this.#reached = time ?? this.#reached;
-    return Date.parse(time ?? "") < this.#question.filter.since - DISORDER_MS;
+  /** Updates `reached`. @returns true if everything older is before `since` */
+  function isPast(piece: Piece): boolean {
+    const time = timeIn(piece.lines.toString("latin1", 0, 4096));
+    reached = time ?? reached;
+    return Date.parse(time ?? "") < filter.since - DISORDER_MS;
   }
 
   /** @returns the offset to continue from in this file; -1 if nothing older can match */
-  async #lookBack(handle: FileHandle, end: number): Promise<number | undefined> {
-    const { until } = this.#question.filter;
-    const last = Number.isFinite(until)
-      ? await offsetsOf(handle, until + 2 * DISORDER_MS)
-      : undefined;
-    for await (const piece of piecesBackwards(handle, Math.min(end, last?.high ?? end))) {
-      const full = this.#take(this.#found(piece));
-      const isPast = this.#isPast(piece);
+  async function lookBack(handle: FileHandle, end: number): Promise<number | undefined> {
+    const isBounded = Number.isFinite(filter.until);
+    const last = isBounded ? (await offsetsOf(handle, filter.until + 2 * DISORDER_MS)).high : end;
+    for await (const piece of piecesBackwards(handle, Math.min(end, last))) {
+      const full = take(foundIn(piece));
+      const hasPassed = isPast(piece);
       if (full !== undefined) return full;
-      if (isPast) return -1;
-      if (performance.now() > this.#deadline) return piece.start;
+      if (hasPassed) return -1;
+      if (performance.now() > deadline) return piece.start;
     }
     return undefined;
   }
 
   /** Reads a compressed file from the start and keeps the last lines that fit on the page. */
-  async #lookThrough(file: string, end: number): Promise<number | undefined> {
-    let kept: { line: ReadLine; offset: number }[] = [];
-    for await (const piece of wholeLines(unpacked(file))) {
+  async function lookThrough(file: string, end: number): Promise<number | undefined> {
+    let kept: Found[] = [];
+    for await (const piece of piecesFrom(file, 0)) {
       if (piece.start >= end) break;
-      const found = this.#found(piece).filter(({ offset }) => offset < end);
-      kept = [...kept, ...found].slice(-this.#question.limit);
-      if (piece.start === 0) this.#isPast(piece);
+      kept = [...kept, ...foundIn(piece).filter(({ offset }) => offset < end)].slice(-limit);
+      if (piece.start === 0) isPast(piece);
     }
-    return this.#take(kept) ?? (performance.now() > this.#deadline ? 0 : undefined);
+    return take(kept) ?? (performance.now() > deadline ? 0 : undefined);
   }
 
-  async run(): Promise<AuditAnswer> {
-    const { file, filter, from } = this.#question;
-    let isBehind = from !== undefined;
-    let next: AuditPosition | undefined;
-    for (const one of (await auditFilesOf(file, filter.since)).toReversed()) {
-      await using handle = await open(one);
-      const { ino, size } = await handle.stat();
-      const inode = String(ino);
-      const isFirst = from?.inode === inode;
-      if (isBehind && !isFirst) continue;
-      isBehind = false;
-      const end = isFirst ? from.offset : Number.POSITIVE_INFINITY;
-      if (end === 0 || size === 0) continue;
-      const offset = isCompressed(one)
-        ? await this.#lookThrough(one, end)
-        : await this.#lookBack(handle, Math.min(end, size));
-      if (offset === -1) break;
-      if (offset !== undefined) {
-        next = { inode, offset };
-        break;
-      }
-    }
-    return {
-      ...{ lines: this.#lines, next, isLost: isBehind },
-      ...{ reached: this.#reached, bytesRead: this.#bytesRead },
-    };
+  /** True until the file of `from` is found. */
+  let isLost = from !== undefined;
+  let next: AuditPosition | undefined;
+  for (const one of (await auditFilesOf(file, filter.since)).toReversed()) {
+    await using handle = await open(one);
+    const { ino, size } = await handle.stat();
+    const inode = String(ino);
+    const isFirst = from?.inode === inode;
+    if (isLost && !isFirst) continue;
+    isLost = false;
+    const end = isFirst ? from.offset : Number.POSITIVE_INFINITY;
+    if (end === 0 || size === 0) continue;
+    const offset = isCompressed(one)
+      ? await lookThrough(one, end)
+      : await lookBack(handle, Math.min(end, size));
+    if (offset === undefined) continue;
+    if (offset !== -1) next = { inode, offset };
+    break;
   }
-}
-
-/** Searches the audit files, newest lines first. @throws the file system's error */
-export function searchAudit(question: AuditQuestion): Promise<AuditAnswer> {
-  return new Search(question).run();
+  return {
+    lines,
+    /** Undefined if there is nothing older. */
+    next,
+    /** True if the file of `from` is gone or has been compressed since. */
+    isLost,
+    /** The time of the oldest line that was searched. */
+    reached,
+    bytesRead,
+  };
 }
