@@ -21,9 +21,6 @@ const never: LastActivity = { login: 0, use: 0 };
 
 const fileShape = z.record(z.string(), z.tuple([z.int(), z.int()]));
 
-/** Each process of a gateway has its own file. */
-const fileName = /^activity\.\d+\.json$/;
-
 /** Unambiguous, because no username contains a space. */
 function keyOf(user: string, client: string | undefined): string {
   return client === undefined ? user : `${user} ${client}`;
@@ -78,17 +75,11 @@ export class ActivityNotes {
   /** Records an allowed request or login of a user, by an application if `client` is set. */
   note(user: string, client: string | undefined, isLogin = false): void {
     const now = epochSeconds();
-    this.#noteKey(user, now, isLogin);
-    if (client !== undefined) this.#noteKey(keyOf(user, client), now, isLogin);
-  }
-
-  #noteKey(key: string, now: number, isLogin: boolean): void {
-    const known = this.#known.get(key);
-    if (known === undefined) this.#known.set(key, { login: isLogin ? now : 0, use: now });
-    else if (known.use === now && !isLogin) return;
-    else {
+    for (const key of client === undefined ? [user] : [user, keyOf(user, client)]) {
+      const known = this.#known.get(key) ?? { login: 0, use: now };
       known.use = now;
       if (isLogin) known.login = now;
+      this.#known.set(key, known);
     }
     this.#timer ??= setTimeout(() => void this.#write(), this.#pause).unref();
   }
@@ -136,17 +127,16 @@ export class KnownActivity {
   }
 }
 
+/** Reads the files of all processes of a gateway. */
 export function activityIn(serviceDirectory: string): KnownActivity {
-  const files = namesIn(serviceDirectory).filter((name) => fileName.test(name));
+  let names: string[] = [];
+  try {
+    names = readdirSync(serviceDirectory);
+  } catch {
+    // Nothing is known without the directory.
+  }
+  const files = names.filter((name) => /^activity\.\d+\.json$/.test(name));
   return new KnownActivity(
     files.flatMap((name) => readActivityFile(path.join(serviceDirectory, name))),
   );
-}
-
-function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory);
-  } catch {
-    return [];
-  }
 }

@@ -111,7 +111,7 @@ export async function openLogStream(isTerminal: boolean): Promise<DestinationStr
   }
   // Loaded only for terminals. Also handles NO_COLOR and terminals without colors.
   const { terminalStream } = await import("./terminal.ts");
-  return terminalStream({ hasColors: process.stdout.hasColors() });
+  return terminalStream(process.stdout.hasColors());
 }
 
 /**

@@ -23,17 +23,6 @@ const requestShape = z.object({
   status: z.number(),
   ms: z.number(),
 });
-type AuditedRequest = z.infer<typeof requestShape>;
-
-function whatWasAsked({ operations, operationCount, method, path }: AuditedRequest): string {
-  const known = operationsInWords(operations, operationCount);
-  return known ?? `${method} ${path?.slice(0, LONGEST_PATH) ?? "unknown path"}`;
-}
-
-function decisionOf({ decision }: AuditedRequest, colors: Colors): string | undefined {
-  return decision === "deny" ? colors.red(decision) : decision && colors.green(decision);
-}
-
 /**
  * A short line for a request, such as `rita Delete main.users deny role_insufficient 403 2ms`;
  * undefined for any other line.
@@ -41,12 +30,14 @@ function decisionOf({ decision }: AuditedRequest, colors: Colors): string | unde
 function requestLine(line: LogLine, colors: Colors): string | undefined {
   const request = requestShape.safeParse(line).data;
   if (request === undefined) return undefined;
-  const { user, reason, status, ms } = request;
+  const { user = "-", method, path, decision, reason, status, ms } = request;
+  const shownPath = path?.slice(0, LONGEST_PATH) ?? "unknown path";
+  const operations = operationsInWords(request.operations, request.operationCount);
   const parts = [
-    colors.bold(visible(user ?? "-")),
-    visible(whatWasAsked(request)),
-    decisionOf(request, colors),
-    reason === undefined ? undefined : visible(reason),
+    colors.bold(visible(user)),
+    visible(operations ?? `${method} ${shownPath}`),
+    decision === "deny" ? colors.red(decision) : decision && colors.green(decision),
+    reason && visible(reason),
     status >= SERVER_ERROR ? colors.red(String(status)) : String(status),
     colors.dim(`${Math.ceil(ms)}ms`),
   ];
@@ -64,10 +55,7 @@ type Colors = Parameters<
 const SHOWN = 5;
 const laidOutElsewhere = new Set(["time", "level", "msg", "name", "audit", "err"]);
 
-/**
- * Escapes characters that a terminal would obey instead of showing. Logged text such as a path comes from
- * strangers.
- */
+/** Escapes what a terminal would obey. Logged text such as a path comes from strangers. */
 function visible(text: string): string {
   return text.replace(
     /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu,
@@ -94,68 +82,33 @@ function levelOf({ level }: LogLine, colors: Colors): string {
   return level === "debug" ? `${colors.dim("debug")} ` : "";
 }
 
-function errorOf({ err }: LogLine): { what: string[]; calls: string[] } {
-  const fields: LogLine = typeof err === "object" && err !== null ? { ...err } : {};
-  const { type, code, stack } = fields;
-  const what = [type, code].filter((word) => typeof word === "string");
-  return { what, calls: typeof stack === "string" ? stack.split("\n") : [] };
-}
-
 /** A line for anything but a request, with the calls of an error below it. */
 function eventLine(line: LogLine, colors: Colors): string {
-  const { what, calls } = errorOf(line);
+  const error: LogLine = typeof line.err === "object" && line.err !== null ? { ...line.err } : {};
+  const what = [error.type, error.code].filter((word) => typeof word === "string").join(" ");
   const fields = Object.entries(line).filter(([key]) => !laidOutElsewhere.has(key));
-  const details = fields.map(([key, value]) => `${inWords(key)}: ${textOf(value)}`);
-  if (what.length > 0) details.unshift(what.join(" "));
+  const details = [
+    ...(what === "" ? [] : [what]),
+    ...fields.map(([key, value]) => `${inWords(key)}: ${textOf(value)}`),
+  ];
   const speaker = typeof line.name === "string" ? `${line.name}: ` : "";
   const text = visible(`${speaker}${line.msg}`);
   const beside = details.length === 0 ? "" : ` ${colors.dim(visible(`(${details.join("; ")})`))}`;
+  const calls = typeof error.stack === "string" ? error.stack.split("\n") : [];
   const below = calls.map((call) => `\n  ${visible(call)}`).join("");
   return `${levelOf(line, colors)}${text}${beside}${below}`;
-}
-
-interface TerminalOptions {
-  readonly hasColors: boolean;
-  /** Default: standard output. */
-  readonly destination?: NodeJS.WritableStream;
-}
-
-/** `12:03:04` in local time. */
-function clockTime(time: unknown): string {
-  return new Date(String(time)).toTimeString().slice(0, 8);
-}
-
-function toText(line: LogLine, colors: Colors): string {
-  return `${colors.dim(clockTime(line.time))} ${requestLine(line, colors) ?? eventLine(line, colors)}`;
-}
-
-interface Content {
-  readonly isAudit: boolean;
-  readonly isToldOf: boolean;
-  readonly message: string;
-  readonly fields: string;
-}
-
-function contentOf(line: string): Content {
-  const { time: _, level: __, audit, msg, ...fields } = JSON.parse(line);
-  // The log has already reported the reload.
-  const isToldOf = audit === true && msg === "change" && fields.accessVersion !== undefined;
-  const text = JSON.stringify(fields);
-  return { isAudit: audit === true, isToldOf, message: String(msg), fields: text };
-}
-
-/** True if the audit repeats what the log has just said. */
-function repeats(content: Content, last: Content | undefined): boolean {
-  if (content.isToldOf) return true;
-  if (!content.isAudit || last === undefined || last.isAudit) return false;
-  return content.fields === last.fields && last.message.startsWith(content.message);
 }
 
 /**
  * Turns the log's JSON lines into short lines for people. The audit is in the same stream. An audit
  * line that repeats the log line before it is left out.
+ *
+ * @param destination default: standard output
  */
-export function terminalStream({ hasColors, destination }: TerminalOptions): DestinationStream {
+export function terminalStream(
+  hasColors: boolean,
+  destination?: NodeJS.WritableStream,
+): DestinationStream {
   const output = pretty({
     colorize: hasColors,
     sync: true,
@@ -165,15 +118,22 @@ export function terminalStream({ hasColors, destination }: TerminalOptions): Des
     ignore: "name,pid,hostname",
     timestampKey: "-",
     levelKey: "-",
-    messageFormat: (line, _key, _label, { colors }) => toText(line, colors),
-    ...(destination === undefined ? {} : { destination }),
+    messageFormat(line, _key, _label, { colors }) {
+      const localTime = new Date(String(line.time)).toTimeString().slice(0, 8);
+      return `${colors.dim(localTime)} ${requestLine(line, colors) ?? eventLine(line, colors)}`;
+    },
+    ...(destination && { destination }),
   });
-  let last: Content | undefined;
+  let last = { isAudit: true, message: "", fields: "" };
   return {
     write(line) {
-      const content = contentOf(line);
-      if (!repeats(content, last)) output.write(line);
-      last = content;
+      const { time: _, level: __, audit, msg, ...rest } = JSON.parse(line);
+      const [isAudit, message, fields] = [audit === true, String(msg), JSON.stringify(rest)];
+      // The log has already reported the reload.
+      const isReload = message === "change" && rest.accessVersion !== undefined;
+      const isSame = !last.isAudit && fields === last.fields && last.message.startsWith(message);
+      if (!isAudit || !(isReload || isSame)) output.write(line);
+      last = { isAudit, message, fields };
     },
   };
 }

@@ -27,7 +27,7 @@ const request = {
 /** What a person sees of these lines, without the time. */
 async function shown(lines: readonly object[], hasColors = false): Promise<string[]> {
   const destination = new PassThrough();
-  const stream = terminalStream({ hasColors, destination });
+  const stream = terminalStream(hasColors, destination);
   for (const line of lines) stream.write(`${JSON.stringify(line)}\n`);
   setImmediate(() => destination.end());
   const all = await text(destination);
