@@ -51,12 +51,13 @@ export interface HashClient {
 }
 
 interface Waiter {
+  /** In KiB. */
   readonly memory: number;
   readonly turn: PromiseWithResolvers<void>;
 }
 
-function busy(): Refusal {
-  return new Refusal("login_busy", { retryAfter: 1 });
+export function busy(detail?: string): Refusal {
+  return new Refusal("login_busy", { retryAfter: 1, ...(detail !== undefined && { detail }) });
 }
 
 interface Line {
@@ -72,7 +73,9 @@ interface Line {
  * Turns alternate between ranks. A flood from one address therefore keeps nobody out, and a flood
  * from many addresses keeps out only strangers.
  */
-export class HashQueue {
+export class HashQueue implements HashMetrics {
+  /** Durations of single hashes. */
+  readonly times: Durations = { add() {} };
   readonly #bounds: HashBounds;
   readonly #recent: RecentLogins;
   /** The line that was served last is at the end. */
@@ -123,17 +126,13 @@ export class HashQueue {
 
   #join({ name, rank }: Pick<Line, "name" | "rank">, waiter: Waiter): Line {
     const line = this.#lines.get(name) ?? { name, rank, waiters: [] };
+    const ofRank = this.#lines.values().filter((other) => other.rank === rank);
+    const waiting = ofRank.reduce((sum, { waiters }) => sum + waiters.length, 0);
     // A task that can start at once needs no place, so a queue without places still works.
-    const places = this.#bounds.waiting;
-    if (this.#waitingOf(rank) >= places && !this.#hasRoom(waiter)) this.#makeRoom(line);
+    if (waiting >= this.#bounds.waiting && !this.#hasRoom(waiter)) this.#makeRoom(line);
     this.#lines.set(name, line);
     line.waiters.push(waiter);
     return line;
-  }
-
-  #waitingOf(rank: number): number {
-    const lines = [...this.#lines.values()].filter((line) => line.rank === rank);
-    return lines.reduce((total, { waiters }) => total + waiters.length, 0);
   }
 
   /**
@@ -195,8 +194,11 @@ const HEARTBEAT = { missable: 5, missableAtStart: 20 };
 const ATTEMPTS = 2;
 
 /**
- * Not detached: some systems divide cores between sessions first. A process in its own session
- * would then get as much as the gateway, however low its priority.
+ * Starts a process with lower priority. Inside the gateway, hash threads would compete with the
+ * event loop for cores, and with files and signatures for the thread pool.
+ *
+ * It is not detached: some systems divide cores between sessions first. A process in its own
+ * session would then get as much as the gateway, however low its priority.
  */
 function startProgram(threads: number): HashProgram {
   const kept = Object.entries(process.env).filter(([name]) => !name.startsWith("GATEHOUSE_"));
@@ -210,61 +212,6 @@ function startProgram(threads: number): HashProgram {
     errors: messageCodec,
     heartbeat: HEARTBEAT,
   });
-}
-
-function failure(detail: string): Refusal {
-  return new Refusal("login_busy", { detail, retryAfter: 1 });
-}
-
-/**
- * Hashes in a separate process with lower priority. Inside the gateway, hash threads would compete
- * with the event loop for cores, and their allocations would stall it. They would also occupy the
- * thread pool that files and signatures need. The first order starts the process. A process that
- * dies or hangs is replaced, and its orders are repeated.
- */
-class HashProcess {
-  readonly #threads: number;
-  readonly #onLost: (reason: string) => void;
-  #running: HashProgram | undefined;
-  #isClosed = false;
-
-  /**
-   * @param threads hashes at one time
-   * @param onLost called with the reason when a process ended unexpectedly
-   */
-  constructor(threads: number, onLost: (reason: string) => void) {
-    this.#threads = threads;
-    this.#onLost = onLost;
-  }
-
-  /** @throws Refusal `login_busy` if the process fails */
-  async derive(order: HashOrder): Promise<Uint8Array> {
-    for (let attempt = 1; ; attempt++) {
-      // A login that outlasts its connection must not restart the process.
-      if (this.#isClosed) throw failure("the gateway is closing");
-      try {
-        return await this.#usable().ask("derive", order);
-      } catch (error) {
-        if (!(error instanceof ChannelClosedError)) throw failure("a hash failed");
-        if (attempt === ATTEMPTS) throw failure(`the hashing process: ${error.how}`);
-      }
-    }
-  }
-
-  async close(): Promise<void> {
-    this.#isClosed = true;
-    await this.#running?.kill();
-  }
-
-  #usable(): HashProgram {
-    if (this.#running?.isUsable) return this.#running;
-    const program = startProgram(this.#threads);
-    void program.ended.then((ending) => {
-      if (!this.#isClosed) this.#onLost(howEnded(ending));
-    });
-    this.#running = program;
-    return program;
-  }
 }
 
 /** Concurrent hashes on a machine of any size. At 64 MiB each they need 256 MiB. */
@@ -302,6 +249,9 @@ export function hashBounds(costs: HashCosts, cores = availableParallelism()): Ha
 }
 
 /**
+ * The first hash starts the process. A process that dies or hangs is replaced, and its hashes are
+ * repeated.
+ *
  * @param onLost called with the reason when the process ended unexpectedly
  * @param recent clients with queue places of their own
  */
@@ -312,28 +262,44 @@ export function openHashing(
 ): HashingHere {
   const bounds = hashBounds(configured);
   const queue = new HashQueue(bounds, recent);
-  const hashes = new HashProcess(bounds.atOnce, onLost);
-  const times: Durations = { add() {} };
+  let running: HashProgram | undefined;
+  let isClosed = false;
+
+  function usableProgram(): HashProgram {
+    if (running?.isUsable) return running;
+    running = startProgram(bounds.atOnce);
+    void running.ended.then((ending) => {
+      if (!isClosed) onLost(howEnded(ending));
+    });
+    return running;
+  }
+
+  /** @throws Refusal `login_busy` if the process fails */
   async function derive(order: HashOrder): Promise<Uint8Array> {
     const startedAt = performance.now();
-    const hash = await hashes.derive(order);
-    times.add((performance.now() - startedAt) / 1000);
-    return hash;
+    for (let attempt = 1; ; attempt++) {
+      // A login that outlasts its connection must not restart the process.
+      if (isClosed) throw busy("the gateway is closing");
+      try {
+        const hash = await usableProgram().ask("derive", order);
+        queue.times.add((performance.now() - startedAt) / 1000);
+        return hash;
+      } catch (error) {
+        if (!(error instanceof ChannelClosedError)) throw busy("a hash failed");
+        if (attempt === ATTEMPTS) throw busy(`the hashing process: ${error.how}`);
+      }
+    }
   }
+
   return {
-    metrics: {
-      times,
-      get running() {
-        return queue.running;
-      },
-      get waiting() {
-        return queue.waiting;
-      },
-    },
+    metrics: queue,
     run(costs, client, work) {
       const memory = Math.max(...costs.map((cost) => cost.memory));
       return queue.run(memory, client, () => work(derive));
     },
-    close: () => hashes.close(),
+    async close() {
+      isClosed = true;
+      await running?.kill();
+    },
   };
 }

@@ -2,7 +2,7 @@ import ipaddr from "ipaddr.js";
 import { isUsername } from "../access/roles.ts";
 import { Refusal } from "../refusal.ts";
 import { type KeyCounts, MemoryCounts, type OpenCounts, secondsLeft } from "./counts.ts";
-import { RecentLogins } from "./hashing.ts";
+import { busy, RecentLogins } from "./hashing.ts";
 
 export interface ThrottleBounds {
   readonly perUserAndAddress: number;
@@ -57,16 +57,15 @@ interface UnderWay {
  */
 export class FailureLimit {
   readonly #counts: KeyCounts;
-  #failures: number;
-  #windowMs: number;
+  #failures = 0;
+  #windowMs = 0;
   readonly #underWay = new Map<string, UnderWay>();
   #turn: Promise<unknown> = Promise.resolve();
 
   /** @param window seconds from a key's first failure until its failures are forgotten */
   constructor(failures: number, window: number, counts: KeyCounts) {
     this.#counts = counts;
-    this.#failures = failures;
-    this.#windowMs = window * 1000;
+    this.change(failures, window);
   }
 
   /** Changes the limits. Existing counts keep their expiry. */
@@ -87,7 +86,7 @@ export class FailureLimit {
    */
   async enter(key: string, signal?: AbortSignal): Promise<void> {
     for (;;) {
-      if (signal?.aborted) throw new Refusal("login_busy", { retryAfter: 1 });
+      if (signal?.aborted) throw busy();
       const ahead = await this.#inTurn(() => this.#take(key));
       if (ahead === undefined) return;
       await ahead.promise;
@@ -99,7 +98,13 @@ export class FailureLimit {
       try {
         if (outcome === "failed") await this.#counts.add(key, 1, this.#windowMs);
       } finally {
-        this.#end(key);
+        const underWay = this.#underWay.get(key);
+        if (underWay !== undefined) {
+          underWay.count--;
+          if (underWay.count === 0) this.#underWay.delete(key);
+          underWay.next.resolve();
+          underWay.next = Promise.withResolvers();
+        }
       }
     });
   }
@@ -122,15 +127,6 @@ export class FailureLimit {
     throw new Refusal("too_many_attempts", { retryAfter: secondsLeft(failed) });
   }
 
-  #end(key: string): void {
-    const underWay = this.#underWay.get(key);
-    if (underWay === undefined) return;
-    underWay.count--;
-    if (underWay.count === 0) this.#underWay.delete(key);
-    underWay.next.resolve();
-    underWay.next = Promise.withResolvers();
-  }
-
   /**
    * Runs one task at a time. Counts are asynchronous, and must stay consistent with the pending
    * attempts.
@@ -146,31 +142,6 @@ export class FailureLimit {
 const WAITING = 1024;
 const WAITING_OF_ADDRESS = 64;
 
-class Places {
-  readonly #taken = new Map<string, number>();
-  #count = 0;
-
-  take(address: string): void {
-    const own = this.#taken.get(address) ?? 0;
-    if (this.#count >= WAITING || own >= WAITING_OF_ADDRESS) {
-      throw new Refusal("login_busy", { retryAfter: 1 });
-    }
-    this.#taken.set(address, own + 1);
-    this.#count++;
-  }
-
-  release(address: string): void {
-    const own = (this.#taken.get(address) ?? 1) - 1;
-    if (own > 0) this.#taken.set(address, own);
-    else this.#taken.delete(address);
-    this.#count--;
-  }
-}
-
-interface LoginThrottleHere extends LoginThrottle {
-  change(bounds: ThrottleBounds): void;
-}
-
 /**
  * Throttles all logins that this process handles.
  *
@@ -181,50 +152,44 @@ export function createLoginThrottle(
   bounds: ThrottleBounds,
   recent = new RecentLogins(),
   openCounts: OpenCounts = () => new MemoryCounts(),
-): LoginThrottleHere {
+): LoginThrottle & { change(bounds: ThrottleBounds): void } {
   const { perUserAndAddress, perAddress, window } = bounds;
   const pairs = new FailureLimit(perUserAndAddress, window, openCounts("user and address"));
   const addresses = new FailureLimit(perAddress, window, openCounts("address"));
-  const waiting = new Places();
-
-  async function enter(
-    pair: string,
-    address: string | undefined,
-    signal: AbortSignal | undefined,
-  ): Promise<void> {
-    if (address !== undefined) await addresses.enter(address, signal);
-    try {
-      await pairs.enter(pair, signal);
-    } catch (error) {
-      if (address !== undefined) await addresses.leave(address, "unjudged");
-      throw error;
-    }
-  }
+  /** The address of each waiting login. */
+  const waiting: string[] = [];
 
   return {
     change({ perUserAndAddress, perAddress, window }) {
       pairs.change(perUserAndAddress, window);
       addresses.change(perAddress, window);
     },
-    async begin(username, origin) {
-      const address = addressKey(origin.address);
+    async begin(username, { address: from, isShared, signal }) {
+      const address = addressKey(from);
       // Impossible names share one entry, so that invented names use no memory.
       const pair = `${address} ${isUsername(username) ? username : "?"}`;
-      const counted = origin.isShared ? undefined : address;
-      waiting.take(address);
+      const own = waiting.filter((one) => one === address);
+      if (waiting.length >= WAITING || own.length >= WAITING_OF_ADDRESS) throw busy();
+      waiting.push(address);
       try {
-        await enter(pair, counted, origin.signal);
+        if (!isShared) await addresses.enter(address, signal);
+        try {
+          await pairs.enter(pair, signal);
+        } catch (error) {
+          if (!isShared) await addresses.leave(address, "unjudged");
+          throw error;
+        }
       } finally {
-        waiting.release(address);
+        waiting.splice(waiting.indexOf(address), 1);
       }
       return {
         async settle(outcome) {
           await pairs.leave(pair, outcome);
           if (outcome === "succeeded") {
-            recent.note({ username, address, isShared: origin.isShared });
+            recent.note({ username, address, isShared });
             await pairs.forget(pair);
           }
-          if (counted !== undefined) await addresses.leave(counted, outcome);
+          if (!isShared) await addresses.leave(address, outcome);
         },
       };
     },
