@@ -31,9 +31,7 @@ export interface Revocations {
 
 /** Storage of revocations, for example a file (`revocationsIn`). */
 export interface RevocationStore {
-  /**
-   * @throws RevocationFileError, UnsafeFileError or the file system's error if it cannot be read
-   */
+  /** @throws RevocationFileError, UnsafeFileError or the file system's error */
   read(): Promise<Revocations & { readonly count: number }>;
   /** @throws Refusal `revocation_failed`. The token is not revoked then. */
   revokeToken(token: Pick<TokenClaims, "tokenId" | "expiresAt">): Promise<void>;
@@ -65,6 +63,10 @@ export class RevocationIndex implements Revocations {
   readonly users = new Map<string, number>();
   readonly #tokens = new Set<string>();
 
+  constructor(revocations: Iterable<Revocation> = []) {
+    for (const revocation of revocations) this.add(revocation);
+  }
+
   get size(): number {
     return this.#tokens.size + this.users.size;
   }
@@ -84,12 +86,6 @@ export class RevocationIndex implements Revocations {
   earliestIssue(username: string): number {
     return this.users.get(username) ?? 0;
   }
-}
-
-export function* indexSteps(revocations: readonly Revocation[]): Steps<RevocationIndex> {
-  const index = new RevocationIndex();
-  yield* visitEach(revocations, (revocation) => index.add(revocation));
-  return index;
 }
 
 /**
@@ -113,19 +109,20 @@ const userShape = z.strictObject({ user: username, before: seconds });
 export const lineShape = z.union([tokenShape, userShape]);
 
 class RevocationFileError extends Error {
+  override readonly name = "RevocationFileError";
   readonly file: string;
   readonly line: number;
 
   constructor(file: string, line: number) {
     super(`${file}:${line}: is neither {"jti", "until"} nor {"user", "before"} as JSON`);
-    this.name = "RevocationFileError";
     this.file = file;
     this.line = line;
   }
 }
 
 interface Contents {
-  readonly revocations: readonly Revocation[];
+  /** By their lines. */
+  readonly revocations: ReadonlyMap<string, Revocation>;
   readonly isTorn: boolean;
 }
 
@@ -137,32 +134,29 @@ function parseLine(line: string): Revocation | undefined {
   }
 }
 
-function* wholeLines(text: string): Generator<string, void, void> {
-  let start = 0;
-  for (let end = text.indexOf("\n"); end !== -1; end = text.indexOf("\n", start)) {
-    yield text.slice(start, end);
-    start = end + 1;
-  }
+/** The file's spelling, which also serves to compare revocations. */
+function toLine(revocation: Revocation): string {
+  return `${JSON.stringify(revocation)}\n`;
 }
 
 function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
-  const text = decodeUtf8(file, bytes);
-  const revocations: Revocation[] = [];
-  yield* visitEach(wholeLines(text), (line, index) => {
+  const lines = decodeUtf8(file, bytes).split("\n");
+  const unfinished = lines.pop() ?? "";
+  const revocations = new Map<string, Revocation>();
+  yield* visitEach(lines, (line, index) => {
     if (line.trim() === "") return;
     const revocation = parseLine(line);
     if (revocation === undefined) throw new RevocationFileError(file, index + 1);
-    revocations.push(revocation);
+    revocations.set(toLine(revocation), revocation);
   });
   // An incomplete line was never acknowledged, unless it was written by hand.
-  const unfinished = text.slice(text.lastIndexOf("\n") + 1);
-  const last = unfinished === "" ? undefined : parseLine(unfinished);
-  if (last !== undefined) revocations.push(last);
+  const last = parseLine(unfinished);
+  if (last !== undefined) revocations.set(toLine(last), last);
   return { revocations, isTorn: unfinished !== "" };
 }
 
 async function readContents(file: string, checkRead: boolean): Promise<Contents> {
-  if (!existsSync(file)) return { revocations: [], isTorn: false };
+  if (!existsSync(file)) return { revocations: new Map(), isTorn: false };
   return runCooperatively(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
 }
 
@@ -173,40 +167,14 @@ async function readContents(file: string, checkRead: boolean): Promise<Contents>
  */
 export async function readRevocations(
   file: string,
-  options: { checkRead: boolean },
+  { checkRead }: { checkRead: boolean },
 ): Promise<readonly Revocation[]> {
-  return (await readContents(file, options.checkRead)).revocations;
+  return [...(await readContents(file, checkRead)).revocations.values()];
 }
 
 /** Epoch seconds at which every affected token has expired by itself. */
 export function endOf(revocation: Revocation): number {
   return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
-}
-
-/** The file's spelling, which also serves to compare revocations. */
-function toLine(revocation: Revocation): string {
-  return `${JSON.stringify(revocation)}\n`;
-}
-
-function* linesOf(revocations: Iterable<Revocation>): Steps<Set<string>> {
-  const lines = new Set<string>();
-  yield* visitEach(revocations, (revocation) => lines.add(toLine(revocation)));
-  return lines;
-}
-
-/** Revocations of `some` that `others` lack and that still affect tokens. */
-function* missingSteps(
-  others: readonly Revocation[],
-  some: readonly Revocation[],
-): Steps<Revocation[]> {
-  if (some.length === 0) return [];
-  const held = yield* linesOf(others);
-  const missing: Revocation[] = [];
-  const now = steadySeconds();
-  yield* visitEach(some, (revocation) => {
-    if (endOf(revocation) >= now && !held.has(toLine(revocation))) missing.push(revocation);
-  });
-  return missing;
 }
 
 async function append(file: string, revocation: Revocation): Promise<void> {
@@ -232,24 +200,20 @@ async function append(file: string, revocation: Revocation): Promise<void> {
 /**
  * Adds revocations and syncs them to disk. Occasionally prunes those that have certainly ended, so
  * that a clock that jumps ahead loses none.
- *
- * @throws RevocationFileError, LockTimeoutError, LockRefusedError or the file system's error.
- * Nothing was revoked then.
  */
 async function addRevocations(file: string, added: readonly Revocation[]): Promise<void> {
   await withLock(file, async () => {
     const { revocations, isTorn } = await readContents(file, false);
     const limit = forgettableBefore();
-    const kept = revocations.filter((old) => endOf(old) >= limit);
-    const isMostlyPast = kept.length < revocations.length / 2;
+    const kept = [...revocations.values()].filter((old) => endOf(old) >= limit);
+    const isMostlyPast = kept.length < revocations.size / 2;
     const [only, ...others] = added;
     if (only !== undefined && others.length === 0 && !isTorn && !isMostlyPast) {
       await append(file, only);
       return;
     }
-    const lines = await runCooperatively(linesOf([...kept, ...added]));
-    await replaceFile(file, [...lines].join(""));
-    await giveToDirectoryOwner(file);
+    await replaceFile(file, [...new Set([...kept, ...added].map(toLine))].join(""));
+    giveToDirectoryOwner(file);
   });
 }
 
@@ -274,16 +238,7 @@ async function revoke(file: string, ...revocations: readonly Revocation[]): Prom
 export function revocationsIn(file: string, options: { checkRead: boolean }): RevocationStore {
   async function read({ checkRead }: typeof options) {
     const revocations = await readRevocations(file, { checkRead });
-    const index = await runCooperatively(indexSteps(revocations));
-    return Object.assign(index, { count: revocations.length });
-  }
-
-  async function knownToChange(): Promise<Revocations> {
-    try {
-      return await read({ checkRead: false });
-    } catch (cause) {
-      throw failed(`${file} cannot be read`, cause);
-    }
+    return Object.assign(new RevocationIndex(revocations), { count: revocations.length });
   }
 
   return {
@@ -291,7 +246,10 @@ export function revocationsIn(file: string, options: { checkRead: boolean }): Re
     revokeToken: ({ tokenId, expiresAt }) => revoke(file, { jti: tokenId, until: expiresAt }),
     async revokeUser(user, before) {
       if (before !== undefined) return revoke(file, { user, before });
-      return revoke(file, revocationOfUser(await knownToChange(), user));
+      const known = await read({ checkRead: false }).catch((cause: unknown) => {
+        throw failed(`${file} cannot be read`, cause);
+      });
+      return revoke(file, revocationOfUser(known, user));
     },
   };
 }
@@ -314,10 +272,10 @@ interface RevocationOptions {
  */
 export async function openRevocations(
   file: string,
-  options: RevocationOptions,
+  { checkRead, onFailure, onLost, tellOthers }: RevocationOptions,
 ): Promise<LiveRevocations> {
-  let inForce = await readRevocations(file, options);
-  let index = await runCooperatively(indexSteps(inForce));
+  let inForce = (await readContents(file, checkRead)).revocations;
+  let index = new RevocationIndex(inForce.values());
   let lost: readonly Revocation[] = [];
   let stale = false;
   let failure: string | undefined;
@@ -326,18 +284,21 @@ export async function openRevocations(
   /** Adds the file's content to what is in force. */
   async function join(): Promise<void> {
     watch.note();
-    const read = await readRevocations(file, options);
-    const missing = await runCooperatively(missingSteps(read, inForce));
-    const all = [...missing, ...read];
-    index = await runCooperatively(indexSteps(all));
-    [inForce, lost] = [all, missing];
+    const { revocations } = await readContents(file, checkRead);
+    const now = steadySeconds();
+    const missing = [...inForce].filter(
+      ([line, revocation]) => !revocations.has(line) && endOf(revocation) >= now,
+    );
+    lost = missing.map(([, revocation]) => revocation);
+    inForce = new Map([...missing, ...revocations]);
+    index = new RevocationIndex(inForce.values());
   }
 
   async function reloadNow(): Promise<void> {
     try {
       await join();
       if (lost.length > 0) {
-        options.onLost(lost.length);
+        onLost(lost.length);
         await addRevocations(file, lost);
         await join();
       }
@@ -346,7 +307,7 @@ export async function openRevocations(
     } catch (error) {
       stale = true;
       failure = error instanceof Error ? error.message : "unknown";
-      options.onFailure(error);
+      onFailure(error);
     }
   }
 
@@ -357,7 +318,7 @@ export async function openRevocations(
 
   async function add(revocation: Revocation): Promise<void> {
     await revoke(file, revocation, ...lost);
-    await Promise.all([reload(), options.tellOthers?.()]);
+    await Promise.all([reload(), tellOthers?.()]);
   }
 
   const watch = watchFile(file, reload);

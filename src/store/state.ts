@@ -3,7 +3,7 @@ import { type AccessDiff, diffSteps } from "../access/diff.ts";
 import { indexOf, replaceRecords } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
-import { indexSteps, lineShape, type RevocationIndex } from "../identity/revocations.ts";
+import { lineShape, RevocationIndex } from "../identity/revocations.ts";
 import type { Database } from "./database.ts";
 import {
   FORM,
@@ -75,11 +75,7 @@ export class SharedState {
     const version = String(head.accessVersion);
     const access = indexOf(held, parseBoundaries(boundaries), version);
     const revoked = revocations.map(({ data }) => lineShape.parse(data));
-    return new SharedState(
-      head,
-      await runCooperatively(access),
-      await runCooperatively(indexSteps(revoked)),
-    );
+    return new SharedState(head, await runCooperatively(access), new RevocationIndex(revoked));
   }
 
   /** Earliest valid issue time of every user with a revocation. Each change makes a new map. */
