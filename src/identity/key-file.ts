@@ -28,7 +28,8 @@ export class KeyFileError extends Error {
   }
 }
 
-function parseKeyFile(text: string, file: string): StoredKey {
+async function readKeyFile(file: string, options: { checkRead: boolean }): Promise<StoredKey> {
+  const text = await readGuarded(file, options);
   let content: unknown;
   try {
     content = JSON.parse(text);
@@ -36,14 +37,11 @@ function parseKeyFile(text: string, file: string): StoredKey {
     // The parser's message would quote the file, which is secret.
     throw new KeyFileError(file, "is not JSON");
   }
-  const parsed = storedKeyShape.safeParse(content);
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  throw new KeyFileError(file, `is not a signing key: \`${issue?.path.join(".") ?? ""}\` is wrong`);
-}
-
-async function readKeyFile(file: string, options: { checkRead: boolean }): Promise<StoredKey> {
-  const stored = parseKeyFile(await readGuarded(file, options), file);
+  const { data: stored, error } = storedKeyShape.safeParse(content);
+  if (stored === undefined) {
+    const name = error.issues[0]?.path.join(".") ?? "";
+    throw new KeyFileError(file, `is not a signing key: \`${name}\` is wrong`);
+  }
   if (path.basename(file) !== `${stored.kid}.json`) {
     throw new KeyFileError(file, "is not named after its `kid`");
   }

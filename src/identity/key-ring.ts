@@ -15,11 +15,6 @@ import {
   verifierOf,
 } from "./key-store.ts";
 
-interface SigningKey {
-  readonly kid: string;
-  readonly key: CryptoKey | Uint8Array;
-}
-
 /** Public information about a key. Times are epoch seconds. */
 interface KeyFacts {
   readonly kid: string;
@@ -32,11 +27,13 @@ interface KeyFacts {
 /** The keys of one algorithm at one moment. The newest signs, and all verify until they expire. */
 export interface KeyRing {
   readonly algorithm: SigningAlgorithm;
-  readonly signer: SigningKey;
+  readonly signer: { readonly kid: string; readonly key: CryptoKey | Uint8Array };
   verifier(kid: string): KeyObject | undefined;
   /** A JWK Set (RFC 7517), empty for a symmetric algorithm. */
   readonly jwks: { keys: JWK[] };
   readonly keys: readonly KeyFacts[];
+  /** The ring without the keys that are not named. */
+  only(names: ReadonlySet<string>): KeyRing;
 }
 
 export interface LiveKeyRing {
@@ -46,18 +43,48 @@ export interface LiveKeyRing {
   close(): Promise<void>;
 }
 
-function factsOf(key: StoredKey): KeyFacts {
-  const { kid, created, verifies_until: verifiesUntil } = key;
-  return { kid, created, verifiesUntil, state: keyState(key, epochSeconds()) };
+interface HeldKey {
+  readonly key: KeyObject;
+  readonly stored: StoredKey;
 }
 
-function isGood(key: StoredKey): boolean {
-  return keyState(key, epochSeconds()) !== "expired";
+function stateOf(stored: StoredKey): KeyState {
+  return keyState(stored, epochSeconds());
+}
+
+function ringOf(
+  algorithm: SigningAlgorithm,
+  signer: KeyRing["signer"],
+  held: ReadonlyMap<string, HeldKey>,
+): KeyRing {
+  const good = () =>
+    Array.from(held.values(), ({ stored }) => stored).filter((key) => stateOf(key) !== "expired");
+  return {
+    algorithm,
+    signer,
+    verifier(kid) {
+      const found = held.get(kid);
+      return found !== undefined && stateOf(found.stored) !== "expired" ? found.key : undefined;
+    },
+    get jwks() {
+      return { keys: algorithm === "HS256" ? [] : good().map(publicJwk) };
+    },
+    get keys() {
+      return good().map((key) => {
+        const { kid, created, verifies_until: verifiesUntil } = key;
+        return { kid, created, verifiesUntil, state: stateOf(key) };
+      });
+    },
+    only: (names) =>
+      ringOf(algorithm, signer, new Map([...held].filter(([kid]) => names.has(kid)))),
+  };
 }
 
 /** @throws Error if no key signs, KeyFileError or UnsafeFileError if a key cannot be used */
 export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm): Promise<KeyRing> {
-  const usable = (await store.read()).filter((key) => key.alg === algorithm && isGood(key));
+  const usable = (await store.read()).filter(
+    (key) => key.alg === algorithm && stateOf(key) !== "expired",
+  );
   const newest = signerOf(usable, algorithm);
   if (newest === undefined) {
     throw new Error(
@@ -65,24 +92,9 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
         "ones with `gatehouse key rotate`, which ends every token",
     );
   }
-  const verifiers = new Map<string, { key: KeyObject; stored: StoredKey }>();
-  for (const stored of usable) {
-    verifiers.set(stored.kid, { key: await verifierOf(stored), stored });
-  }
-  return {
-    algorithm,
-    signer: { kid: newest.kid, key: await importJWK(newest.jwk, algorithm) },
-    verifier(kid) {
-      const found = verifiers.get(kid);
-      return found !== undefined && isGood(found.stored) ? found.key : undefined;
-    },
-    get jwks() {
-      return { keys: algorithm === "HS256" ? [] : usable.filter(isGood).map(publicJwk) };
-    },
-    get keys() {
-      return usable.filter(isGood).map(factsOf);
-    },
-  };
+  const held = new Map<string, HeldKey>();
+  for (const stored of usable) held.set(stored.kid, { stored, key: await verifierOf(stored) });
+  return ringOf(algorithm, { kid: newest.kid, key: await importJWK(newest.jwk, algorithm) }, held);
 }
 
 /**
@@ -107,26 +119,6 @@ export async function openKeyRing(
 /** Rethrows an error of an unreachable store: an unknown change must not count as in force. */
 function requireReached(error: unknown): void {
   if (error instanceof Refusal && error.code === "store_unreachable") throw error;
-}
-
-/** The ring without deleted keys. Unchanged if the signer is among the deleted ones. */
-async function withoutDeleted(ring: KeyRing, store: KeyStore): Promise<KeyRing> {
-  const names = store.names().catch((error) => {
-    requireReached(error);
-    return [];
-  });
-  const present = new Set(await names);
-  if (!present.has(ring.signer.kid)) return ring;
-  return {
-    ...ring,
-    verifier: (kid) => (present.has(kid) ? ring.verifier(kid) : undefined),
-    get jwks() {
-      return { keys: ring.jwks.keys.filter(({ kid = "" }) => present.has(kid)) };
-    },
-    get keys() {
-      return ring.keys.filter(({ kid }) => present.has(kid));
-    },
-  };
 }
 
 interface LiveKeyRingOptions {
@@ -165,7 +157,12 @@ export async function openLiveKeyRing(
       failure = error instanceof Error ? error.message : "unknown";
       onFailure(error);
       requireReached(error);
-      ring = await withoutDeleted(ring, store);
+      const names = await store.names().catch((error: unknown): string[] => {
+        requireReached(error);
+        return [];
+      });
+      // If the signer is among the deleted keys, the last good ones stay.
+      if (names.includes(ring.signer.kid)) ring = ring.only(new Set(names));
     }
   }
 

@@ -33,10 +33,7 @@ export type StoredKey = z.infer<typeof storedKeyShape>;
 
 /** An HMAC key is at least as long as the hash (RFC 7518, section 3.2). */
 const LEAST_SECRET_BYTES = 32;
-/**
- * With an exponent of 1, every text would be its own signature. Keys created here use this
- * exponent.
- */
+/** The exponent of keys created here. With 1, every text would be its own signature. */
 const LEAST_EXPONENT = 65537n;
 const testPayload = Buffer.from("a key is known by what it signs");
 
@@ -50,7 +47,7 @@ export function publicJwk({ kid, alg, jwk }: StoredKey): JWK {
 }
 
 /** @throws Error if the key does not fit its algorithm */
-export async function verifierOf(stored: StoredKey): Promise<KeyObject> {
+export function verifierOf(stored: StoredKey): Promise<KeyObject> {
   const { jwk, alg } = stored;
   return importVerifier(alg === "HS256" ? jwk : publicJwk(stored), alg);
 }
@@ -84,11 +81,7 @@ type KeyPlan = (keys: readonly StoredKey[]) => Promise<readonly KeyChange[]>;
 /** Storage of signing keys, for example a directory of files (`key-file.ts`). */
 export interface KeyStore {
   readonly place: string;
-  /**
-   * All keys, newest first.
-   *
-   * @throws KeyFileError or UnsafeFileError if one of them cannot be used
-   */
+  /** All keys, newest first. @throws KeyFileError or UnsafeFileError if one cannot be used */
   read(): Promise<readonly StoredKey[]>;
   /** Key names, including those of unusable keys. */
   names(): Promise<readonly string[]>;
@@ -119,27 +112,20 @@ export function signerOf(
   return keys.find((key) => key.alg === algorithm && key.verifies_until === undefined);
 }
 
-async function generate(alg: SigningAlgorithm): Promise<JWK> {
-  const options = { extractable: true };
-  if (alg === "HS256") return exportJWK(await generateSecret(alg, options));
-  const { privateKey } = await generateKeyPair(alg, options);
-  return exportJWK(privateKey);
-}
-
-/** A symmetric key gets a random name, because its thumbprint would be a hash of the secret. */
-async function nameKey(jwk: JWK): Promise<string> {
-  return jwk.kty === "oct" ? crypto.randomUUID() : calculateJwkThumbprint(jwk);
-}
-
 export async function makeKey(alg: SigningAlgorithm): Promise<StoredKey> {
-  let jwk = await generate(alg);
-  let kid = await nameKey(jwk);
-  // A command line would parse such a name as an option, just when a leaked key must be revoked.
-  while (kid.startsWith("-")) {
-    jwk = await generate(alg);
-    kid = await nameKey(jwk);
+  const options = { extractable: true };
+  for (;;) {
+    const key =
+      alg === "HS256"
+        ? await generateSecret(alg, options)
+        : (await generateKeyPair(alg, options)).privateKey;
+    const jwk = await exportJWK(key);
+    // The thumbprint of a symmetric key would be a hash of the secret.
+    const kid = alg === "HS256" ? crypto.randomUUID() : await calculateJwkThumbprint(jwk);
+    // A command line would parse such a name as an option, just when a leaked key must be revoked.
+    if (kid.startsWith("-")) continue;
+    return storedKeyShape.parse({ kid, alg, created: epochSeconds(), jwk });
   }
-  return storedKeyShape.parse({ kid, alg, created: epochSeconds(), jwk });
 }
 
 function put(key: StoredKey): KeyChange {
