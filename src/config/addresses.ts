@@ -7,7 +7,6 @@ export interface ListenAddress {
   readonly port: number;
 }
 
-const HIGHEST_PORT = 65535;
 const hostName =
   /^(?=.{1,253}$)(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/;
 
@@ -42,7 +41,7 @@ export function parseListenAddress(text: string): ListenAddress | undefined {
   const match = /^(?:\[(?<bracketed>[^\]]*)\]|(?<plain>[^:]*)):(?<digits>\d{1,5})$/.exec(text);
   const { bracketed, plain = "", digits } = match?.groups ?? {};
   const port = Number(digits);
-  if (digits === undefined || port > HIGHEST_PORT) return undefined;
+  if (digits === undefined || port > 65_535) return undefined;
   if (bracketed !== undefined) {
     return isIP(bracketed) === 6 && isAddress(bracketed) ? { host: bracketed, port } : undefined;
   }
@@ -57,7 +56,6 @@ function isAddress(text: string): boolean {
 /** A name that ends in a number is an IPv4 address to URL parsers (WHATWG URL, section 3.5). */
 const numericEnd = /(?:^|\.)(?:\d+|0[xX][0-9A-Fa-f]*)$/;
 
-const unixScheme = "unix:";
 const baseUrl = /^https?:\/\/[^\s\\/?#@]+\/?$/i;
 
 /** True for `http(s)://host[:port]` with an optional slash; no credentials, path or query. */
@@ -93,16 +91,13 @@ export function withoutPassword(url: string): string {
   return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
 }
 
-interface StoreSettings {
-  readonly store: { readonly url?: string | undefined; readonly access: "store" | "file" };
-}
+type StoreSettings = { readonly store: { readonly url?: string | undefined; access: string } };
 
-/** The store's URL for display; undefined without a store. */
+/** The store's URL for display. */
 export function storeName({ store }: StoreSettings): string | undefined {
   return store.url === undefined ? undefined : withoutPassword(store.url);
 }
 
-/** True if users and grants are in a store. */
 export function storesAccess({ store }: StoreSettings): boolean {
   return store.url !== undefined && store.access === "store";
 }
@@ -115,11 +110,7 @@ export function holdsPassword(url: string): boolean {
 
 /** The path of a `unix:` URL as written; undefined for other URLs. */
 export function unixSocketPath(url: string): string | undefined {
-  return url.startsWith(unixScheme) ? url.slice(unixScheme.length) : undefined;
-}
-
-export function unixSocketUrl(path: string): string {
-  return `${unixScheme}${path}`;
+  return url.startsWith("unix:") ? url.slice("unix:".length) : undefined;
 }
 
 /**
@@ -160,8 +151,7 @@ export function isMcpUrl(text: string): boolean {
   return url !== null && /^https?:$/.test(url.protocol) && isPlain(url) && !/[?#]/.test(text);
 }
 
-const scheme = /^[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)*$/;
-const LONGEST_SCHEME = 64;
+const scheme = /^(?=.{1,64}$)[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)*$/;
 
 /**
  * Schemes that a browser or the system handles itself: a redirect there does more than deliver an
@@ -175,8 +165,7 @@ const taken: ReadonlySet<string> = new Set([
 
 /** True for a possible private-use scheme of an app, in lower case and without the colon. */
 export function isAppScheme(name: string): boolean {
-  if (name.length > LONGEST_SCHEME || !scheme.test(name)) return false;
-  return !taken.has(name) && !/^(?:ms|chrome|x-apple)-/.test(name);
+  return scheme.test(name) && !taken.has(name) && !/^(?:ms|chrome|x-apple)-/.test(name);
 }
 
 /**

@@ -8,39 +8,33 @@ export type SchemaNode = z.core.JSONSchema.BaseSchema;
 
 let described: SchemaNode | undefined;
 
-/** Created on first use, since most starts find no problem. */
+/** Made only when used, since most starts find no problem. */
 function root(): SchemaNode {
   described ??= z.toJSONSchema(configurationSchema, { io: "input" });
   return described;
 }
 
 function nodeAt(path: readonly PropertyKey[]): SchemaNode | undefined {
-  let node: SchemaNode | undefined = root();
-  for (const step of path) {
-    if (node === undefined) return undefined;
-    node = typeof step === "string" ? memberOf(node, step) : elementOf(node);
-  }
-  return node;
+  return path.reduce<SchemaNode | undefined>(
+    (node, step) => node && (typeof step === "string" ? memberOf(node, step) : elementOf(node)),
+    root(),
+  );
 }
 
-function membersOf(node: SchemaNode): [name: string, node: SchemaNode][] | undefined {
-  if (node.properties === undefined) return undefined;
-  return Object.entries(node.properties).flatMap(([name, member]) => {
-    const schema = schemaOf(member);
-    return schema === undefined ? [] : [[name, schema]];
-  });
+function membersOf({ properties = {} }: SchemaNode): [name: string, node: SchemaNode][] {
+  return Object.entries(properties).flatMap(([name, member]) =>
+    typeof member === "boolean" ? [] : [[name, member]],
+  );
 }
 
 function elementOf(node: SchemaNode): SchemaNode | undefined {
   return Array.isArray(node.items) ? undefined : schemaOf(node.items);
 }
 
-/** True if a change is applied without a restart. */
 export function isLive(node: SchemaNode): boolean {
   return node.live === true;
 }
 
-/** The meaning of a key or table, and whether a change applies without a restart. */
 export function descriptionOf(node: SchemaNode): string {
   const { description = "" } = node;
   return isLive(node) ? `${description} A change is in force at once.` : description;
@@ -56,28 +50,21 @@ export function allowedBy(node: SchemaNode): string {
   if (node.title !== undefined) return node.title;
   if (node.enum !== undefined) return node.enum.map(renderValue).join(", ");
   if (node.type === "boolean") return "true or false";
-  if (node.type === "integer") return wholeNumber(node);
+  if (node.type === "integer") {
+    const { minimum, maximum } = node;
+    return minimum === maximum ? `${minimum}` : `a whole number from ${minimum} to ${maximum}`;
+  }
   const element = elementOf(node);
-  if (element !== undefined) return `${arrayKind(node)} of ${elementsAllowedBy(element)}`;
+  if (element !== undefined) {
+    const kind = (node.minItems ?? 0) > 0 ? "a non-empty array" : "an array";
+    return `${kind} of ${element.properties === undefined ? `(${allowedBy(element)})` : "tables"}`;
+  }
   const names = namesOf(node);
   const values = schemaOf(node.additionalProperties);
   if (names !== undefined && values !== undefined) {
     return `a table of (${allowedBy(names)}) = (${allowedBy(values)})`;
   }
   return "a table";
-}
-
-function wholeNumber({ minimum, maximum }: SchemaNode): string {
-  if (minimum === maximum) return `${minimum}`;
-  return `a whole number from ${minimum} to ${maximum}`;
-}
-
-function arrayKind({ minItems = 0 }: SchemaNode): string {
-  return minItems > 0 ? "a non-empty array" : "an array";
-}
-
-function elementsAllowedBy(element: SchemaNode): string {
-  return element.properties === undefined ? `(${allowedBy(element)})` : "tables";
 }
 
 function memberOf(node: SchemaNode, name: string): SchemaNode | undefined {
@@ -96,7 +83,6 @@ export interface SchemaTable {
   readonly name: string;
   readonly isArray: boolean;
   readonly node: SchemaNode;
-  /** True for an array of tables that is applied without a restart. */
   readonly isLive: boolean;
   readonly description: string;
   readonly keys: readonly [name: string, node: SchemaNode][];
@@ -110,7 +96,7 @@ function hasHeader(node: SchemaNode): boolean {
 function tablesAt(name: string, described: SchemaNode): SchemaTable[] {
   const element = elementOf(described);
   const node = element ?? described;
-  const members = membersOf(node) ?? [];
+  const members = membersOf(node);
   const keys = members.filter(([, member]) => !hasHeader(member));
   const inner = members.filter(([, member]) => hasHeader(member));
   const description = descriptionOf(described);
@@ -122,21 +108,14 @@ function tablesAt(name: string, described: SchemaNode): SchemaTable[] {
 
 /** Every table of the file in order; an array of tables follows its parent table. */
 export function schemaTables(): SchemaTable[] {
-  return (membersOf(root()) ?? []).flatMap(([name, node]) => tablesAt(name, node));
+  return membersOf(root()).flatMap(([name, node]) => tablesAt(name, node));
 }
-
-/** Turns schema issues into problems that an operator can fix. */
 
 const LONGEST_FOUND = 64;
 
-interface Place {
-  readonly source: string | undefined;
-  readonly line?: number | undefined;
-}
-
 export interface Checked {
   readonly values: unknown;
-  readonly placeOf: (path: ValuePath) => Place;
+  readonly placeOf: (path: ValuePath) => Pick<Problem, "source" | "line">;
 }
 
 /** The problems of one issue: one for each unknown key, otherwise a single one. */
@@ -150,11 +129,13 @@ export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[]
     });
   }
   if (issue.code === "invalid_key") {
-    const names = namesOf(nodeAt(path.slice(0, -1)) ?? {});
-    const reason = found(renderName(String(path.at(-1))), allowedBy(names ?? {}));
+    const names = namesOf(nodeAt(path.slice(0, -1)) ?? {}) ?? {};
+    const reason = found(renderName(String(path.at(-1))), allowedBy(names));
     return [problemAt(path, reason, checked)];
   }
-  return [problemOf(path, ruleOf(issue) ?? allowedBy(nodeAt(path) ?? {}), checked)];
+  const rule: unknown = issue.code === "custom" ? issue.params?.allowed : undefined;
+  const allowed = typeof rule === "string" ? rule : allowedBy(nodeAt(path) ?? {});
+  return [problemOf(path, allowed, checked)];
 }
 
 /** The problem of a missing value or one that is not allowed. */
@@ -184,7 +165,7 @@ function found(value: string, allowed: string): string {
 }
 
 function keysAllowed(key: string, value: unknown, node: SchemaNode = {}): string {
-  const names = (membersOf(node) ?? []).map(([name]) => name);
+  const names = membersOf(node).map(([name]) => name);
   const sibling = didYouMean(key, names);
   return `${names.join(", ")}${sibling === "" ? elsewhere(key, value) : sibling}`;
 }
@@ -213,13 +194,6 @@ function headerMeant(path: ValuePath, value: unknown, node: SchemaNode): string 
   }
   const isArray = elementOf(node)?.properties !== undefined;
   return isArray ? ` (did you mean [[${renderPath(path)}]]?)` : "";
-}
-
-/** The text of a rule between keys. */
-function ruleOf(issue: z.core.$ZodIssue): string | undefined {
-  if (issue.code !== "custom") return undefined;
-  const allowed: unknown = issue.params?.allowed;
-  return typeof allowed === "string" ? allowed : undefined;
 }
 
 /**

@@ -2,8 +2,6 @@ import { z } from "zod";
 import { memoize } from "../memoize.ts";
 import { isBaseUrl, normalBaseUrl, parseListenAddress } from "./addresses.ts";
 
-/** Names of HTTP headers that the configuration may forward upstream. */
-
 const token = /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
 
 /** Headers of a single connection, which are not forwarded (RFC 9110, section 7.6.1). */
@@ -39,9 +37,6 @@ export function isHeaderValue(text: string): boolean {
   return text.length <= 8192 && /^[!-~](?:[ -~]*[!-~])?$/.test(text);
 }
 
-/** The longest timeout or window: a day. */
-const LONGEST_SECONDS = 86_400;
-
 /**
  * A string that `rule` accepts; `allowed` describes it. A regular expression also appears in the
  * JSON Schema of the file; a function cannot.
@@ -55,13 +50,23 @@ export function flag(byDefault: boolean, description: string): z.ZodDefault<z.Zo
   return z.boolean().default(byDefault).describe(description);
 }
 
+/** Describes a key whose value the example shows, since it has no default that does. */
+export function key<Kind extends z.ZodType>(kind: Kind, example: unknown, description: string) {
+  return kind.meta({ description, examples: [example] });
+}
+
+/** Describes a key whose change applies without a restart. */
+export function live(description: string) {
+  return { description, live: true };
+}
+
 export function wholeNumber(lowest: number, highest: number): z.ZodInt {
   return z.int().min(lowest).max(highest);
 }
 
-/** A whole number of seconds, up to a day. */
+/** Up to a day. */
 export function seconds(): z.ZodInt {
-  return wholeNumber(1, LONGEST_SECONDS);
+  return wholeNumber(1, 86_400);
 }
 
 /** A file path, absolute or relative to the configuration file. */
@@ -101,26 +106,20 @@ export function credentialKeys(owner: string, exampleFile: string) {
         examples: ["Bearer ..."],
         writeOnly: true,
       }),
-    authorization_file: filePath()
-      .optional()
-      .meta({
-        description:
-          "A file that holds that credential, instead of authorization; others may not read it.",
-        examples: [exampleFile],
-      }),
+    authorization_file: key(
+      filePath().optional(),
+      exampleFile,
+      "A file that holds that credential, instead of authorization; others may not read it.",
+    ),
   };
-}
-
-interface Credential {
-  readonly authorization?: string | undefined;
-  readonly authorization_file?: string | undefined;
 }
 
 /** Refuses two credentials, since it would be unknown which one is meant. */
 export function refuseTwoCredentials(
-  { authorization, authorization_file: file }: Credential,
+  credentials: Partial<Record<"authorization" | "authorization_file", string | undefined>>,
   context: z.core.$RefinementCtx,
 ): void {
+  const { authorization, authorization_file: file } = credentials;
   if (authorization === undefined || file === undefined) return;
   refuse(context, ["authorization_file"], "either authorization or authorization_file, not both");
 }

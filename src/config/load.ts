@@ -29,7 +29,6 @@ import { type Configuration, configurationSchema } from "./schema.ts";
 const fileName = "gateway.toml";
 /** Otherwise a pipe of that name would block the start forever. */
 const readWithoutWaiting = constants.O_RDONLY | constants.O_NONBLOCK;
-/** Far more than any configuration needs. */
 const LARGEST_BYTES = 1_048_576;
 
 interface SearchOptions {
@@ -119,17 +118,26 @@ function readBounded(descriptor: number, file: string): Uint8Array {
  * own.
  */
 function readLocal(file: string): SearchResult | undefined {
-  const link = lstatLocal(file);
+  let link: Stats | undefined;
+  try {
+    link = lstatSync(file, { throwIfNoEntry: false });
+  } catch {
+    // The caller may lack search permission for the working directory.
+    return passedOver(file, "it cannot be looked at");
+  }
   if (link === undefined) return undefined;
-  if (link === "hidden") return passedOver(file, "it cannot be looked at");
-  if (!isOwn(link)) return passedOver(file, "it belongs to somebody else", takeOver(file));
+  const isForeign = () => {
+    const remedy = `chown -h ${process.geteuid?.() ?? "USER"} ${shellQuoted(file)}`;
+    return passedOver(file, "it belongs to somebody else", remedy);
+  };
+  if (!isOwn(link)) return isForeign();
   const descriptor = unlessMissing(() => openSync(file, readWithoutWaiting), file);
   if (descriptor === undefined) return undefined;
   try {
     // Check the open file, since the name may lead to another one now.
     const stats = fstatSync(descriptor);
     if (!stats.isFile()) return passedOver(file, "it is no regular file");
-    if (!isOwn(stats)) return passedOver(file, "it belongs to somebody else", takeOver(file));
+    if (!isOwn(stats)) return isForeign();
     if (!onlyOwnerWrites(stats)) {
       const remedy = `chmod go-w ${shellQuoted(file)}`;
       return passedOver(file, "its group or others may write it", remedy);
@@ -140,23 +148,13 @@ function readLocal(file: string): SearchResult | undefined {
   }
 }
 
-/** The caller may lack search permission for the working directory. */
-function lstatLocal(file: string): Stats | "hidden" | undefined {
-  try {
-    return lstatSync(file, { throwIfNoEntry: false });
-  } catch {
-    return "hidden";
-  }
-}
-
-function passedOver(file: string, why: string, remedy?: string): SearchResult {
-  const mend = remedy === undefined ? `--config ${shellQuoted(file)}` : remedy;
-  const warning = `${file} is passed over, since ${why}; to use it: ${mend}`;
+function passedOver(
+  file: string,
+  why: string,
+  remedy = `--config ${shellQuoted(file)}`,
+): SearchResult {
+  const warning = `${file} is passed over, since ${why}; to use it: ${remedy}`;
   return { file: undefined, bytes: new Uint8Array(), warnings: [warning] };
-}
-
-function takeOver(file: string): string {
-  return `chown -h ${process.geteuid?.() ?? "USER"} ${shellQuoted(file)}`;
 }
 
 function unlessMissing<T>(read: () => T, file: string): T | undefined {
@@ -181,7 +179,6 @@ export interface LoadedConfiguration {
   readonly file: string | undefined;
   /** Absolute; the directory need not exist. */
   readonly serviceDirectory: string;
-  /** Warnings for the operator, none of which prevents the start. */
   readonly warnings: readonly string[];
 }
 
@@ -196,9 +193,11 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
   const { file, bytes, warnings } = findConfiguration(options);
   const checked = readDocument(bytes, file, options);
   const configuration = check(checked);
-  const held = credentialSections.filter((name) => configuration[name].authorization !== undefined);
   const { upstream, store } = configuration;
-  const hasPassword = [upstream.url, store.url].some((url = "") => holdsPassword(url));
+  const secrets = credentialSections
+    .filter((name) => configuration[name].authorization !== undefined)
+    .map((name) => `${name}.authorization`);
+  if ([upstream.url, store.url].some((url = "") => holdsPassword(url))) secrets.push("a password");
   resolvePaths(configuration, file, serviceDirectory);
   readCredentials(configuration, checked);
   return {
@@ -207,10 +206,9 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
     serviceDirectory,
     warnings: [
       ...warnings,
-      ...[
-        ...held.map((name) => `${name}.authorization`),
-        ...(hasPassword ? ["a password"] : []),
-      ].flatMap((what) => readersWarning(what, file, configuration.auth.check_permissions)),
+      ...secrets.flatMap((what) =>
+        readersWarning(what, file, configuration.auth.check_permissions),
+      ),
     ],
   };
 }
@@ -265,9 +263,7 @@ function withoutDates(value: unknown): unknown {
   if (value instanceof Date) return null;
   if (Array.isArray(value)) return value.map(withoutDates);
   if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(
-    Object.entries(value).map(([key, member]) => [key, withoutDates(member)]),
-  );
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, withoutDates(one)]));
 }
 
 function readersWarning(what: string, file: string | undefined, checkReaders: boolean): string[] {

@@ -1,14 +1,12 @@
 export interface Problem {
   readonly source: string | undefined;
-  /** From 1; undefined if the problem has no line. */
   readonly line?: number | undefined;
   /** The full key, such as `server.port`; undefined for a problem of the whole file. */
   readonly key?: string | undefined;
-  /** What was found and what is allowed, or why the file cannot be used. */
   readonly reason: string;
 }
 
-/** The configuration cannot be used; the message has a line for every problem. */
+/** The message has a line for every problem. */
 export class ConfigurationError extends Error {
   readonly problems: readonly Problem[];
 

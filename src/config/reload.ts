@@ -32,14 +32,10 @@ function keysOf({ name, isArray, node, isLive: isLiveTable, keys }: SchemaTable)
   return keys.map(([key, node]) => ({ path: [...path, key], isLive: isLive(node), node }));
 }
 
-function elementsOf(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : [];
-}
-
 /** The elements of `one` that `other` lacks, as written. */
 function missingFrom(other: unknown, one: unknown): string[] {
-  const others = elementsOf(other);
-  return elementsOf(one)
+  const others = Array.isArray(other) ? other : [];
+  return (Array.isArray(one) ? one : [])
     .filter((element) => !others.some((known) => isDeepStrictEqual(known, element)))
     .map(renderValue);
 }
@@ -61,8 +57,7 @@ function changesBetween(running: Configuration, read: Configuration): Configurat
     .flatMap((key) => {
       const [before, after] = [valueAt(running, key.path), valueAt(read, key.path)];
       if (isDeepStrictEqual(before, after)) return [];
-      const { path, isLive } = key;
-      return [{ path, isLive, text: textOf(key, before, after) }];
+      return [{ path: key.path, isLive: key.isLive, text: textOf(key, before, after) }];
     });
 }
 
@@ -87,13 +82,12 @@ export type ConfigurationReload =
   | { readonly kind: "found"; readonly file: string }
   | { readonly kind: "refused"; readonly problems: readonly Problem[] };
 
-export interface LiveConfigurationOptions {
+interface LiveConfigurationOptions {
   readonly apply: (configuration: Configuration) => Promise<void>;
   /** Called after each reload that found a change or was refused. */
   readonly onReload: (reload: ConfigurationReload) => void;
 }
 
-/** Watches the configuration file and applies changes that need no restart. */
 export interface LiveConfiguration {
   /** Reads the file now; resolves when the changes are applied or the file was refused. */
   reload(): Promise<void>;
@@ -112,9 +106,6 @@ function readAgain({ file }: LoadedConfiguration, options: LoadOptions): LoadedC
 /**
  * Reloads the configuration whenever its file has changed. A change applies as a whole or not at
  * all: if anything in the file is wrong, the last good state stays.
- *
- * @param loaded the configuration at the start
- * @param options the options that found it
  */
 export function openLiveConfiguration(
   loaded: LoadedConfiguration,

@@ -2,7 +2,7 @@ import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs
 import { dirname, resolve } from "node:path";
 import type { z } from "zod";
 import { permissionProblem } from "../files/guarded.ts";
-import { sqliteDirectory, unixSocketPath, unixSocketUrl } from "./addresses.ts";
+import { sqliteDirectory, unixSocketPath } from "./addresses.ts";
 import { type Checked, problemOf } from "./issues.ts";
 import { isHeaderValue } from "./kinds.ts";
 import { ConfigurationError } from "./problem.ts";
@@ -10,15 +10,12 @@ import { type configurationSchema, serviceFiles, storeKeyFile } from "./schema.t
 
 export type Draft = z.output<typeof configurationSchema>;
 
-/** The sections of servers for which the gateway may have its own credential. */
 export const credentialSections = ["upstream", "mcp"] as const;
 
 /**
  * Makes every path absolute. Relative paths start at the directory of the file. The two files of
  * `[auth]` and the key of `[store]` start at the service directory if they have their default names
  * without a directory.
- *
- * @param file the configuration file, absolute; undefined if there is none
  */
 export function resolvePaths(
   configuration: Draft,
@@ -52,18 +49,12 @@ export function resolvePaths(
 
 function resolveUrl(base: string, url: string): string {
   const socket = unixSocketPath(url);
-  if (socket !== undefined) return unixSocketUrl(resolve(base, socket));
+  if (socket !== undefined) return `unix:${resolve(base, socket)}`;
   const directory = sqliteDirectory(url);
   return directory === undefined ? url : `sqlite:${resolve(base, directory)}`;
 }
 
-/**
- * Reads a credential and trims it.
- *
- * @param path absolute
- * @param checkReaders whether a file that others may read is refused
- * @param refusal makes the error, from what the file would have to be
- */
+/** @param refusal makes the error, from what the file would have to be */
 export function readCredential(
   path: string,
   checkReaders: boolean,
@@ -93,11 +84,7 @@ export function readCredential(
   }
 }
 
-/**
- * Reads each `authorization_file` into the `authorization` beside it.
- *
- * @throws ConfigurationError if a file cannot be used
- */
+/** Reads each `authorization_file` into the `authorization` beside it. */
 export function readCredentials(draft: Draft, checked: Checked): void {
   for (const name of credentialSections) {
     const { authorization_file: file } = draft[name];

@@ -26,7 +26,9 @@ import {
   filePath,
   flag,
   isForwardableHeader,
+  key,
   listenAddress,
+  live,
   publicUrl,
   refuse,
   refuseTwoCredentials,
@@ -35,7 +37,7 @@ import {
   wholeNumber,
 } from "./kinds.ts";
 
-/** The longest token lifetime: 366 days. */
+/** 366 days. */
 export const LONGEST_TOKEN_SECONDS = 31_622_400;
 /** Argon2 needs this many KiB for every lane (RFC 9106, section 3.1). */
 const KIB_PER_LANE = 8;
@@ -48,7 +50,6 @@ export const serviceFiles = {
   revocations_file: "revocations",
 } as const;
 
-/** `[auth]`: tokens, passwords, and the files of the access rules. */
 const auth = z
   .strictObject({
     enabled: flag(true, "Whether callers need a token; false lets everybody query what they like."),
@@ -83,17 +84,15 @@ const auth = z
       .default("main")
       .describe("Database that a new user gets its role on if none is named."),
     issuer: issuer.default("gatehouse").describe("The iss claim of login tokens."),
-    max_failures_per_user_and_address: wholeNumber(1, 1_000_000).default(10).meta({
-      description: "Failed logins of one user from one address in failure_window; then 429.",
-      live: true,
-    }),
-    max_failures_per_address: wholeNumber(1, 1_000_000).default(100).meta({
-      description: "Failed logins from one address in failure_window; then 429.",
-      live: true,
-    }),
+    max_failures_per_user_and_address: wholeNumber(1, 1_000_000)
+      .default(10)
+      .meta(live("Failed logins of one user from one address in failure_window; then 429.")),
+    max_failures_per_address: wholeNumber(1, 1_000_000)
+      .default(100)
+      .meta(live("Failed logins from one address in failure_window; then 429.")),
     failure_window: seconds()
       .default(900)
-      .meta({ description: "Seconds over which failed logins are counted.", live: true }),
+      .meta(live("Seconds over which failed logins are counted.")),
   })
   .superRefine((auth, context) => {
     const least = KIB_PER_LANE * auth.argon2_parallelism;
@@ -103,8 +102,6 @@ const auth = z
   .prefault({})
   .describe("Tokens, passwords, and the files that decide who may do what.");
 
-const prefix = text("1 to 63 letters, digits, - and _", /^[A-Za-z0-9_-]{1,63}$/);
-const claim = text("the name of a claim", /^[!-~]{1,128}$/);
 const toolName = text("1 to 128 visible ASCII characters", /^[!-~]{1,128}$/);
 const plainName = text("1 to 63 letters, digits, - and _", wholePlainName);
 
@@ -116,37 +113,39 @@ const authorizationServer = z.strictObject({
       examples: ["https://login.example.com/realms/staff"],
     },
   ),
-  prefix: prefix.meta({
-    description: "Its users are `prefix:username` in the access file; no two issuers share one.",
-    examples: ["staff"],
-  }),
-  username_claim: claim
+  prefix: key(
+    text("1 to 63 letters, digits, - and _", /^[A-Za-z0-9_-]{1,63}$/),
+    "staff",
+    "Its users are `prefix:username` in the access file; no two issuers share one.",
+  ),
+  username_claim: text("the name of a claim", /^[!-~]{1,128}$/)
     .default("sub")
     .describe("Claim that holds the username; `email` counts only if `email_verified` is true."),
-  audience: text("1 to 255 visible ASCII characters", (name) => /^[!-~]{1,255}$/.test(name))
-    .optional()
-    .meta({
-      description:
-        "The `aud` of its tokens, where it cannot name the resource; absent: the public URL of /mcp.",
-      examples: ["api://gatehouse"],
-    }),
+  audience: key(
+    text("1 to 255 visible ASCII characters", (name) => /^[!-~]{1,255}$/.test(name)).optional(),
+    "api://gatehouse",
+    "The `aud` of its tokens, where it cannot name the resource; absent: the public URL of /mcp.",
+  ),
 });
 
 const tool = z
   .strictObject({
-    name: toolName.meta({ description: "Name of the tool, exactly.", examples: ["run_report"] }),
-    permission: z.enum(permissionClasses).meta({
-      description: "Right that a caller of the tool needs on the database.",
-      examples: ["SELECT"],
-    }),
-    database: plainName.optional().meta({
-      description: "Database that the tool works on, if it is always the same.",
-      examples: ["main"],
-    }),
-    database_argument: toolName.optional().meta({
-      description: "Argument of the tool that names the database.",
-      examples: ["database"],
-    }),
+    name: key(toolName, "run_report", "Name of the tool, exactly."),
+    permission: key(
+      z.enum(permissionClasses),
+      "SELECT",
+      "Right that a caller of the tool needs on the database.",
+    ),
+    database: key(
+      plainName.optional(),
+      "main",
+      "Database that the tool works on, if it is always the same.",
+    ),
+    database_argument: key(
+      toolName.optional(),
+      "database",
+      "Argument of the tool that names the database.",
+    ),
   })
   .superRefine(({ database, database_argument: argument }, context) => {
     if ((database === undefined) !== (argument === undefined)) return;
@@ -160,23 +159,24 @@ const documentHost = text(
 );
 
 const client = z.strictObject({
-  client_id: toolName.meta({ description: "Identifier of the client.", examples: ["desktop"] }),
-  client_name: text("1 to 100 characters", /^\P{Cc}{1,100}$/u).meta({
-    description: "What the consent page calls it.",
-    examples: ["Desktop assistant"],
-  }),
-  redirect_uris: z
-    .array(
-      text(
-        "https:// URLs, http:// on loopback, or app.scheme:/path, without fragment",
-        isConfiguredRedirect,
-      ),
-    )
-    .min(1)
-    .meta({
-      description: "Where the browser may be sent back to; on loopback any port will do.",
-      examples: [["http://127.0.0.1/callback"]],
-    }),
+  client_id: key(toolName, "desktop", "Identifier of the client."),
+  client_name: key(
+    text("1 to 100 characters", /^\P{Cc}{1,100}$/u),
+    "Desktop assistant",
+    "What the consent page calls it.",
+  ),
+  redirect_uris: key(
+    z
+      .array(
+        text(
+          "https:// URLs, http:// on loopback, or app.scheme:/path, without fragment",
+          isConfiguredRedirect,
+        ),
+      )
+      .min(1),
+    ["http://127.0.0.1/callback"],
+    "Where the browser may be sent back to; on loopback any port will do.",
+  ),
 });
 
 /** Requires distinct values of a key among the elements. */
@@ -192,35 +192,28 @@ function distinct<Key extends string>(key: Key) {
 
 const MEBIBYTE = 1024 * 1024;
 
-/** `[mcp]`: the Model Context Protocol endpoint. */
 const mcp = z
   .strictObject({
     enabled: flag(true, "Whether /mcp is served."),
-    upstream: text("http://host[:port]/path", isMcpUrl)
-      .optional()
-      .meta({
-        description:
-          "MCP server that stands behind /mcp; absent: the embedded one, over the database.",
-        examples: ["http://127.0.0.1:9200/mcp"],
-      }),
+    upstream: key(
+      text("http://host[:port]/path", isMcpUrl).optional(),
+      "http://127.0.0.1:9200/mcp",
+      "MCP server that stands behind /mcp; absent: the embedded one, over the database.",
+    ),
     ...credentialKeys("That server's", "/run/secrets/mcp"),
     max_body_bytes: wholeNumber(1024, 1024 * MEBIBYTE)
       .default(MEBIBYTE)
-      .meta({
-        description: "Largest message to /mcp, in bytes; a larger one is answered with 413.",
-        live: true,
-      }),
-    row_limit: wholeNumber(1, 100_000).default(500).meta({
-      description: "Rows that one call of the embedded server's select returns at most.",
-      live: true,
-    }),
+      .meta(live("Largest message to /mcp, in bytes; a larger one is answered with 413.")),
+    row_limit: wholeNumber(1, 100_000)
+      .default(500)
+      .meta(live("Rows that one call of the embedded server's select returns at most.")),
     result_bytes: wholeNumber(16 * 1024, 16 * MEBIBYTE)
       .default(MEBIBYTE)
-      .meta({
-        description:
+      .meta(
+        live(
           "Bytes that one call of the embedded server's tools returns at most; a longer list is truncated.",
-        live: true,
-      }),
+        ),
+      ),
     app_schemes: z
       .array(appScheme)
       .default(["cursor", "vscode", "vscode-insiders", "windsurf", "zed"])
@@ -232,18 +225,16 @@ const mcp = z
       .describe(
         "OAuth clients that may register from one address in an hour; then 429. Ten times as many from a reverse proxy with everyone behind it.",
       ),
-    private_client_hosts: z
-      .array(documentHost)
+    private_client_hosts: key(
+      z.array(documentHost).default([]),
+      ["apps.corp.example", "tools.corp.example:8443"],
+      "Hosts whose client metadata documents are fetched although their addresses are private.",
+    ),
+    tools: z
+      .array(tool)
+      .superRefine(distinct("name"))
       .default([])
-      .meta({
-        description:
-          "Hosts whose client metadata documents are fetched although their addresses are private.",
-        examples: [["apps.corp.example", "tools.corp.example:8443"]],
-      }),
-    tools: z.array(tool).superRefine(distinct("name")).default([]).meta({
-      description: "Tools of mcp.upstream that may be called; every other one is denied.",
-      live: true,
-    }),
+      .meta(live("Tools of mcp.upstream that may be called; every other one is denied.")),
     authorization_servers: z
       .array(authorizationServer)
       .superRefine(distinct("issuer"))
@@ -298,36 +289,32 @@ function refuseRepeats(
   }
 }
 
-/** `[query]`: additions to the operations and fields of the query grammar. */
 const query = z
   .strictObject({
-    level: z
-      .enum(["core", "full"])
-      .optional()
-      .meta({
-        description:
-          'How much of the query grammar is read: "full" before gatehouse engine, "core" before ' +
-          "another upstream unless set, since one that ignores what it does not know would answer wrongly.",
-        examples: ["full"],
-      }),
-    extra_fields: z
-      .array(fieldName)
-      .superRefine((names, context) => refuseRepeats(context, names, (_name, index) => [index]))
-      .default([])
-      .meta({
-        description: "Further fields that every operation may carry, with any value.",
-        examples: [["hint"]],
-      }),
-    operations: z
-      .record(operationName, permission)
-      .superRefine((operations, context) =>
-        refuseRepeats(context, Object.keys(operations), (name) => [name]),
-      )
-      .default({})
-      .meta({
-        description: "Further operations, each with the right that it needs.",
-        examples: [{ Truncate: "DELETE" }],
-      }),
+    level: key(
+      z.enum(["core", "full"]).optional(),
+      "full",
+      'How much of the query grammar is read: "full" before gatehouse engine, "core" before ' +
+        "another upstream unless set, since one that ignores what it does not know would answer wrongly.",
+    ),
+    extra_fields: key(
+      z
+        .array(fieldName)
+        .superRefine((names, context) => refuseRepeats(context, names, (_name, index) => [index]))
+        .default([]),
+      ["hint"],
+      "Further fields that every operation may carry, with any value.",
+    ),
+    operations: key(
+      z
+        .record(operationName, permission)
+        .superRefine((operations, context) =>
+          refuseRepeats(context, Object.keys(operations), (name) => [name]),
+        )
+        .default({}),
+      { Truncate: "DELETE" },
+      "Further operations, each with the right that it needs.",
+    ),
   })
   .prefault({})
   .describe("What queries may hold beyond the grammar's own operations and fields.");
@@ -348,7 +335,7 @@ const path = text(
   isRoutePath,
 );
 const access = z.enum(["public", "authenticated", "administrator", ...permissionClasses]);
-const databaseHeader = text(
+const headerName = text(
   "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
   isForwardableHeader,
 );
@@ -366,20 +353,22 @@ function isRoutePath(path: string): boolean {
 
 const route = z
   .strictObject({
-    path: path.meta({
-      description: "Path of the route, matched as sent; :name stands for one segment.",
-      examples: ["/db/:database/stats"],
-    }),
+    path: key(
+      path,
+      "/db/:database/stats",
+      "Path of the route, matched as sent; :name stands for one segment.",
+    ),
     methods: z.array(z.enum(methods)).min(1).default(["GET"]).describe("Methods of the route."),
-    access: access.meta({
-      description:
-        "Who may call it: everybody, every user, administrators, or whoever has this right on the database.",
-      examples: ["SELECT"],
-    }),
-    database_header: databaseHeader.optional().meta({
-      description: "Request header that names the database, if the path has no :database.",
-      examples: ["X-Database"],
-    }),
+    access: key(
+      access,
+      "SELECT",
+      "Who may call it: everybody, every user, administrators, or whoever has this right on the database.",
+    ),
+    database_header: key(
+      headerName.optional(),
+      "X-Database",
+      "Request header that names the database, if the path has no :database.",
+    ),
     upgrade: flag(false, "Whether clients may speak WebSocket on it, by GET."),
     upgrade_idle_timeout: seconds()
       .default(600)
@@ -397,14 +386,8 @@ const route = z
   });
 
 /** Two paths are equal if they differ only in parameter names. */
-function shapeOf(path: string): string {
-  return path
-    .split("/")
-    .map((segment) => (segment.startsWith(":") ? ":" : segment))
-    .join("/");
-}
+const shapeOf = (path: string) => path.replace(/(?<=\/:)[^/]*/g, "");
 
-/** `[[routes]]`: further upstream paths that are allowed. */
 const routes = z
   .array(route)
   .superRefine((routes, context) => {
@@ -412,22 +395,14 @@ const routes = z
     for (const [index, route] of routes.entries()) {
       for (const method of new Set(route.methods)) {
         const identity = `${method} ${shapeOf(route.path)}`;
-        if (seen.has(identity)) {
-          refuse(
-            context,
-            [index, "path"],
-            `each path and method once, and ${identity} is already there`,
-          );
-        }
+        const rule = `each path and method once, and ${identity} is already there`;
+        if (seen.has(identity)) refuse(context, [index, "path"], rule);
         seen.add(identity);
       }
     }
   })
   .default([])
-  .meta({
-    description: "Further paths of the upstream that are let through, each with who may call it.",
-    live: true,
-  });
+  .meta(live("Further paths of the upstream that are let through, each with who may call it."));
 
 const GIBIBYTE = 1_073_741_824;
 
@@ -438,22 +413,18 @@ const origin = text(
   isOrigin,
 );
 
-/** `[server.tls]`: the certificate of a gateway that terminates TLS itself. */
 const tls = z
   .strictObject({
-    certificate: filePath()
-      .optional()
-      .meta({
-        description:
-          "The server's certificate and those that signed it, in PEM; with key, TLS is spoken on server.port.",
-        examples: ["fullchain.pem"],
-      }),
-    key: filePath()
-      .optional()
-      .meta({
-        description: "The private key of that certificate, in PEM, without a passphrase.",
-        examples: ["key.pem"],
-      }),
+    certificate: key(
+      filePath().optional(),
+      "fullchain.pem",
+      "The server's certificate and those that signed it, in PEM; with key, TLS is spoken on server.port.",
+    ),
+    key: key(
+      filePath().optional(),
+      "key.pem",
+      "The private key of that certificate, in PEM, without a passphrase.",
+    ),
   })
   .superRefine(({ certificate, key }, context) => {
     if ((certificate === undefined) === (key === undefined)) return;
@@ -463,7 +434,6 @@ const tls = z
   .prefault({})
   .describe("TLS on server.port (1.2 and up). Both files are read again when they change.");
 
-/** `[server]`: listener, limits and trusted proxies. */
 const server = z
   .strictObject({
     host: host
@@ -473,39 +443,34 @@ const server = z
       ),
     port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
     workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),
-    public_url: publicUrl()
-      .default("")
-      .meta({
-        description:
-          "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
-        examples: ["https://gate.example.com"],
-      }),
-    max_body_bytes: wholeNumber(1, GIBIBYTE).default(10_485_760).meta({
-      description: "Largest request body, in bytes; a larger one is answered with 413.",
-      live: true,
-    }),
+    public_url: key(
+      publicUrl().default(""),
+      "https://gate.example.com",
+      "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
+    ),
+    max_body_bytes: wholeNumber(1, GIBIBYTE)
+      .default(10_485_760)
+      .meta(live("Largest request body, in bytes; a larger one is answered with 413.")),
     max_buffered_bytes: wholeNumber(1, 1024 * GIBIBYTE)
       .default(268_435_456)
-      .meta({
-        description:
+      .meta(
+        live(
           "Bytes of request bodies and MCP results held at one time, at least max_body_bytes for " +
-          "each worker; past it 503. At most a sixteenth of the memory that the cgroup allows.",
-        live: true,
-      }),
+            "each worker; past it 503. At most a sixteenth of the memory that the cgroup allows.",
+        ),
+      ),
     request_timeout: seconds()
       .default(30)
-      .meta({ description: "Seconds in which a request must have arrived whole.", live: true }),
+      .meta(live("Seconds in which a request must have arrived whole.")),
     shutdown_delay: wholeNumber(0, 3600)
       .default(0)
-      .meta({
-        description:
-          "Seconds after SIGTERM in which all is served as before while /readyz is 503, so that a " +
+      .describe(
+        "Seconds after SIGTERM in which all is served as before while /readyz is 503, so that a " +
           "load balancer sends nothing more.",
-      }),
-    shutdown_grace: seconds().default(10).meta({
-      description: "Seconds that requests in flight are given to finish on SIGTERM.",
-      live: true,
-    }),
+      ),
+    shutdown_grace: seconds()
+      .default(10)
+      .meta(live("Seconds that requests in flight are given to finish on SIGTERM.")),
     trusted_proxies: z
       .array(proxy)
       .default([])
@@ -542,10 +507,6 @@ const homeUrl = text(
   "http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY",
   (url) => isBaseUrl(url) || isUnixSocketUrl(url) || isEngineUrl(url),
 ).overwrite(normalBaseUrl);
-const headerName = text(
-  "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
-  isForwardableHeader,
-);
 /** A path with query (RFC 9112, section 3.2.1), or an empty text. */
 const healthPath = text("nothing, or / and visible ASCII characters but #", (path) =>
   /^(?:|\/[!"$-~]*)$/.test(path),
@@ -556,10 +517,7 @@ function isUnixSocketUrl(url: string): boolean {
   return path !== undefined && path !== "" && !path.includes("\0");
 }
 
-interface Where {
-  readonly url?: string | undefined;
-  readonly urls?: readonly string[] | undefined;
-}
+type Where = { readonly url?: string | undefined; readonly urls?: readonly string[] | undefined };
 
 function refuseTwoPlaces({ url, urls }: Where, context: z.core.$RefinementCtx): void {
   if (url !== undefined && urls !== undefined) {
@@ -569,25 +527,17 @@ function refuseTwoPlaces({ url, urls }: Where, context: z.core.$RefinementCtx): 
 
 const elsewhere = z
   .strictObject({
-    databases: z
-      .array(plainName)
-      .min(1)
-      .meta({
-        description: "Databases that live there and nowhere else.",
-        examples: [["analytics", "archive"]],
-      }),
-    url: url.optional().meta({
-      description: "Where they live.",
-      examples: ["http://127.0.0.1:9190"],
-    }),
-    urls: z
-      .array(url)
-      .min(1)
-      .optional()
-      .meta({
-        description: "Where they live, if each of several serves all of them.",
-        examples: [["http://127.0.0.1:9190", "http://127.0.0.1:9191"]],
-      }),
+    databases: key(
+      z.array(plainName).min(1),
+      ["analytics", "archive"],
+      "Databases that live there and nowhere else.",
+    ),
+    url: key(url.optional(), "http://127.0.0.1:9190", "Where they live."),
+    urls: key(
+      z.array(url).min(1).optional(),
+      ["http://127.0.0.1:9190", "http://127.0.0.1:9191"],
+      "Where they live, if each of several serves all of them.",
+    ),
   })
   .superRefine(refuseTwoPlaces)
   .superRefine(({ url, urls }, context) => {
@@ -595,31 +545,26 @@ const elsewhere = z
   });
 
 const keys = z.strictObject({
-  url: homeUrl.optional().meta({
-    description:
-      "Where the database listens, or a database that the gateway starts an engine for, such as postgres://user@host/database; absent: an engine over SQLite files in data/.",
-    examples: ["http://127.0.0.1:9090"],
-  }),
-  urls: z
-    .array(url)
-    .min(1)
-    .optional()
-    .meta({
-      description: "Where it listens, if each of several serves the same data; instead of url.",
-      examples: [["http://10.0.0.1:9090", "http://10.0.0.2:9090"]],
-    }),
+  url: key(
+    homeUrl.optional(),
+    "http://127.0.0.1:9090",
+    "Where the database listens, or a database that the gateway starts an engine for, such as postgres://user@host/database; absent: an engine over SQLite files in data/.",
+  ),
+  urls: key(
+    z.array(url).min(1).optional(),
+    ["http://10.0.0.1:9090", "http://10.0.0.2:9090"],
+    "Where it listens, if each of several serves the same data; instead of url.",
+  ),
   ...credentialKeys("The upstream's", "/run/secrets/upstream"),
   forward_authorization: flag(
     false,
     "Whether the client's own Authorization header goes upstream.",
   ),
-  forward_headers: z
-    .array(headerName)
-    .default([])
-    .meta({
-      description: "Further request headers that go upstream.",
-      examples: [["X-Tenant"]],
-    }),
+  forward_headers: key(
+    z.array(headerName).default([]),
+    ["X-Tenant"],
+    "Further request headers that go upstream.",
+  ),
   connections: wholeNumber(1, 10_000).default(64).describe("Connections to each URL at one time."),
   connect_timeout: seconds().default(5).describe("Seconds to wait for a connection."),
   response_timeout: seconds()
@@ -629,36 +574,29 @@ const keys = z.strictObject({
     .enum(["keyed", "op"])
     .default("keyed")
     .describe('Outer shape of queries: {"Select": {...}}, or {"op": "select", ...}.'),
-  health_path: healthPath.default("").meta({
-    description:
-      "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection, or what `gatehouse engine` says of its database.",
-    examples: ["/healthz"],
-  }),
+  health_path: key(
+    healthPath.default(""),
+    "/healthz",
+    "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection, or what `gatehouse engine` says of its database.",
+  ),
   health_interval: seconds()
     .default(5)
     .describe("Seconds between two checks of each of several URLs."),
-  statement_timeout: seconds()
-    .optional()
-    .meta({
-      description:
-        "Seconds that the engine which the gateway starts gives the database for one query; absent: 30.",
-      examples: [10],
-    }),
-  pool_size: wholeNumber(1, 1000)
-    .optional()
-    .meta({
-      description:
-        "Queries that this engine carries out at one time over a database server, each on a connection of its own; absent: 16.",
-      examples: [32],
-    }),
-  postgres_databases: z
-    .enum(["schemas", "databases"])
-    .optional()
-    .meta({
-      description:
-        "What a database of queries is over PostgreSQL: a schema of the one that url names, or a database of the server; absent: a schema.",
-      examples: ["databases"],
-    }),
+  statement_timeout: key(
+    seconds().optional(),
+    10,
+    "Seconds that the engine which the gateway starts gives the database for one query; absent: 30.",
+  ),
+  pool_size: key(
+    wholeNumber(1, 1000).optional(),
+    32,
+    "Queries that this engine carries out at one time over a database server, each on a connection of its own; absent: 16.",
+  ),
+  postgres_databases: key(
+    z.enum(["schemas", "databases"]).optional(),
+    "databases",
+    "What a database of queries is over PostgreSQL: a schema of the one that url names, or a database of the server; absent: a schema.",
+  ),
   databases: z
     .array(elsewhere)
     .default([])
@@ -683,16 +621,13 @@ function refuseTargetsTwice(upstream: Upstream, context: z.core.$RefinementCtx):
 }
 
 /** An upstream that folds case treats names that differ only by case as one. */
-function refuseDatabasesTwice(
-  { databases: groups }: Upstream,
-  context: z.core.$RefinementCtx,
-): void {
+function refuseDatabasesTwice({ databases: groups }: Upstream, context: z.core.$RefinementCtx) {
   const seen = new Set<string>();
   for (const [group, { databases }] of groups.entries()) {
     for (const [index, name] of databases.entries()) {
-      const allowed = "each database once, whatever its case";
+      const path = ["databases", group, "databases", index];
       if (seen.has(name.toLowerCase())) {
-        refuse(context, ["databases", group, "databases", index], allowed);
+        refuse(context, path, "each database once, whatever its case");
       }
       seen.add(name.toLowerCase());
     }
@@ -720,7 +655,6 @@ function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): vo
   }
 }
 
-/** `[upstream]`: the gateway's database. */
 const upstream = keys
   .superRefine(refuseTwoCredentials)
   .superRefine(refuseTwoPlaces)
@@ -730,23 +664,18 @@ const upstream = keys
   .prefault({})
   .describe("The database behind the gateway.");
 
-/** `[console]`: the web console, on its own listener. */
 const consolePages = z
   .strictObject({
-    listen: listenAddress()
-      .optional()
-      .meta({
-        description:
-          "Where the console's pages are served, on a listener and an origin of their own; absent: no console.",
-        examples: ["127.0.0.1:8081"],
-      }),
-    public_url: publicUrl()
-      .default("")
-      .meta({
-        description:
-          "How browsers reach the console, behind a TLS front; empty: http:// on the port of listen, from this machine alone.",
-        examples: ["https://console.example.com"],
-      }),
+    listen: key(
+      listenAddress().optional(),
+      "127.0.0.1:8081",
+      "Where the console's pages are served, on a listener and an origin of their own; absent: no console.",
+    ),
+    public_url: key(
+      publicUrl().default(""),
+      "https://console.example.com",
+      "How browsers reach the console, behind a TLS front; empty: http:// on the port of listen, from this machine alone.",
+    ),
   })
   .superRefine(({ listen, public_url: url }, context) => {
     if (url.startsWith("http:") && !isLoopback(new URL(url).hostname)) {
@@ -769,7 +698,6 @@ const postgresUrl = text(
   (url) => /^postgres(?:ql)?:/.test(url) && isServerUrl(url),
 );
 
-/** `[store]`: the state that several replicas share. */
 const store = z
   .strictObject({
     url: postgresUrl.optional().meta({
@@ -800,36 +728,35 @@ const store = z
 
 const metrics = z
   .strictObject({
-    listen: listenAddress()
-      .optional()
-      .meta({
-        description:
-          "Where Prometheus metrics are served, at /metrics on a listener of their own; absent: nowhere.",
-        examples: ["127.0.0.1:9464"],
-      }),
+    listen: key(
+      listenAddress().optional(),
+      "127.0.0.1:9464",
+      "Where Prometheus metrics are served, at /metrics on a listener of their own; absent: nowhere.",
+    ),
   })
   .prefault({})
   .describe("Prometheus metrics.");
 
 const audit = z
   .strictObject({
-    file: filePath()
-      .optional()
-      .meta({
-        description: "File that the audit log is appended to; absent: standard output.",
-        examples: ["audit.log"],
-      }),
+    file: key(
+      filePath().optional(),
+      "audit.log",
+      "File that the audit log is appended to; absent: standard output.",
+    ),
   })
   .prefault({})
   .describe("The audit log: one line for each decision.");
 
 const approvals = z
   .strictObject({
-    wait: seconds().default(600).meta({
-      description:
-        "How long what needs an approval waits for one, and how long one that was given can be used, in seconds.",
-      live: true,
-    }),
+    wait: seconds()
+      .default(600)
+      .meta(
+        live(
+          "How long what needs an approval waits for one, and how long one that was given can be used, in seconds.",
+        ),
+      ),
     keep: z.int().min(0).max(3650).default(30).meta({
       description:
         "Days for which a query that was approved or denied is kept, encrypted, for review by approvers and administrators; 0: deleted when decided.",
