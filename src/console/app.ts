@@ -12,9 +12,16 @@ import { checkPassword } from "../identity/login.ts";
 import { createFormGuard, explainLogin, html, loginError, loginFields } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { check, showAccess, showCheck, showUser } from "./access.ts";
-import { act, addUser, showAct, showNew } from "./access-account.ts";
-import { endEntry, putEntry, showEnd, showEntry } from "./access-entry.ts";
-import { AccessHistory } from "./access-history.ts";
+import {
+  act,
+  addUser,
+  endEntry,
+  putEntry,
+  showAct,
+  showEnd,
+  showEntry,
+  showNew,
+} from "./access-forms.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
 import { type ConsolePage, hidden, renderConsolePage } from "./frame.ts";
@@ -22,7 +29,7 @@ import { namesOffered } from "./names.ts";
 import { showOverview } from "./overview.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
 import { Sessions } from "./sessions.ts";
-import { showState } from "./state.ts";
+import { openHistory, showState } from "./state.ts";
 import { consoleStyle, icon } from "./style.ts";
 import * as guards from "./visit.ts";
 import {
@@ -299,7 +306,7 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
     {
       ...{ gateway, loaded, listener, store },
       ...(await openSessions(front)),
-      history: new AccessHistory(gateway.access, log),
+      history: openHistory(gateway.access, log),
       applications: await openApplications(front, loaded, opened),
       namesOffered: namesOffered(gateway),
     },

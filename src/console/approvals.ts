@@ -4,7 +4,6 @@ import { limitsText } from "../access/query-limits.ts";
 import type { ApprovalRule } from "../access/rights.ts";
 import {
   type Approval,
-  type ApprovalDecision,
   type ApprovalState,
   type ApprovalStore,
   type Author,
@@ -24,34 +23,24 @@ import type { Gateway } from "../gateway/gateway.ts";
 import { credentialOf, LIMITS_HEADER } from "../gateway/query.ts";
 import { identify } from "../identity/authenticate.ts";
 import { keepSpelling } from "../json/document.ts";
-import { dateOf, type Html, html, nothing } from "../pages/html.ts";
+import { dateOf, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
 import { fieldLines } from "../upstream/headers.ts";
-import { type Failure, failureOf, requirePassword } from "./changes.ts";
+import { Failure, failureOf, requirePassword } from "./changes.ts";
 import {
   type Column,
-  type ConsolePage,
+  empty,
   failureNote,
   heading,
   hidden,
+  hint,
+  mark,
   ownPassword,
-  type Refreshing,
-  refreshNote,
+  refreshing,
   table,
 } from "./frame.ts";
-import { type ConsoleRequest, refreshingOf, sendPage, type Visitor, visitorOf } from "./visit.ts";
-
-/** Lists are newest first. */
-interface ApprovalsView {
-  readonly waiting: readonly Approval[];
-  readonly others: readonly Approval[];
-  readonly decided: readonly Approval[];
-  readonly more: number;
-  /** Descriptions of pending approvals by id, as far as the reader may see them. */
-  readonly queries: ReadonlyMap<string, PendingQuery>;
-  readonly refreshing: Refreshing;
-}
+import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** What distinguishes two pending approvals of a kind. */
 interface PendingQuery {
@@ -107,16 +96,11 @@ const outcomes: Readonly<Record<ApprovalState, string>> = {
   void: "Void",
 };
 
-function outcomeOf({ state }: Approval): string {
-  return outcomes[state];
-}
-
 /** Shows the outcome as good or bad, never by color only. */
-function outcomeMark(approval: Approval): Html {
-  const { state } = approval;
-  if (state === "pending") return html`<span class="state">${outcomeOf(approval)}</span>`;
-  const isGood = state === "approved" || state === "used";
-  return html`<span class="state ${isGood ? "good" : "bad"}">${outcomeOf(approval)}</span>`;
+function outcomeMark({ state }: Approval): Html {
+  return state === "pending"
+    ? html`<span class="state">${outcomes[state]}</span>`
+    : mark(state === "approved" || state === "used", outcomes[state]);
 }
 
 export function timeLeft(until: number, now: number): string {
@@ -124,45 +108,38 @@ export function timeLeft(until: number, now: number): string {
   return seconds < 120 ? `in ${seconds} s` : `in ${Math.floor(seconds / 60)} min`;
 }
 
-/** Formats epoch milliseconds to the minute. */
-function momentOf(milliseconds: number): string {
-  return dateOf(milliseconds / 1000);
-}
-
 function wayOf({ via, client }: Approval): Html {
-  const way = html`<code>${via === "mcp" ? "/mcp" : "/query"}</code>`;
-  return client === undefined ? way : html`${way}, client <bdi>${client}</bdi>`;
+  const path = via === "mcp" ? "/mcp" : "/query";
+  return html`<code>${path}</code>${client !== undefined && html`, client <bdi>${client}</bdi>`}`;
 }
 
-function titled(approval: Approval): Html {
+export function titled(approval: Approval): Html {
   return html`<a href="/approvals/${approval.id}"><code>${summaryOf(approval)}</code></a>`;
 }
 
 function waitingTable(
   label: string,
   list: readonly Approval[],
-  { queries, refreshing: { now } }: ApprovalsView,
+  queries: ReadonlyMap<string, PendingQuery>,
 ): Html {
-  const described = (one: Approval) => queries.get(one.id);
-  const rows = (one: Approval) => described(one)?.rows;
+  const moments: Column[] = [
+    ["Asked", "moment"],
+    ["Ends", "moment"],
+  ];
   return table(
     label,
-    [
-      ...["What", "Asked by", "Comes by"],
-      ...([
-        ["Rows", "number"],
-        ["Asked", "moment"],
-        ["Ends", "moment"],
-      ] as const),
-    ],
-    list.map((one) => [
-      html`${titled(one)}<span class="hint"><bdi>${described(one)?.words ?? ""}</bdi></span>`,
-      html`<bdi>${one.username}</bdi>`,
-      wayOf(one),
-      rows(one) === undefined ? html`<span class="dim">not counted</span>` : String(rows(one)),
-      momentOf(one.asked),
-      timeLeft(one.expires, now),
-    ]),
+    ["What", "Asked by", "Comes by", ["Rows", "number"], ...moments],
+    list.map((one) => {
+      const { words, rows } = queries.get(one.id) ?? {};
+      return [
+        html`${titled(one)}${hint(html`<bdi>${words}</bdi>`)}`,
+        html`<bdi>${one.username}</bdi>`,
+        wayOf(one),
+        rows ?? html`<span class="dim">not counted</span>`,
+        dateOf(one.asked / 1000),
+        timeLeft(one.expires, Date.now()),
+      ];
+    }),
   );
 }
 
@@ -173,78 +150,82 @@ function decidedTable(list: readonly Approval[]): Html {
     list.map((one) => [
       titled(one),
       html`<bdi>${one.username}</bdi>`,
-      html`${outcomeMark(one)}${one.reason === undefined ? nothing : html`<span class="hint"><bdi>${one.reason}</bdi></span>`}`,
+      html`${outcomeMark(one)}${one.reason !== undefined && hint(html`<bdi>${one.reason}</bdi>`)}`,
       one.author === undefined ? "nobody" : html`<bdi>${one.author.name}</bdi>`,
-      momentOf(one.asked),
+      dateOf(one.asked / 1000),
     ]),
   );
 }
 
-function approvalsPage(view: ApprovalsView): ConsolePage {
-  const { waiting, others, decided, more, refreshing } = view;
-  return {
-    title: "Approvals",
-    place: "approvals",
-    refresh: refreshing.isPaused ? undefined : refreshing.path,
+/** Rows per list. */
+const SHOWN = 100;
+/** Pending approvals described per page, and the time limit for counting their rows. */
+const DESCRIBED = 25;
+const COUNTING_MS = 3000;
+
+/** `GET /approvals`: pending approvals and recent decisions, newest first. */
+export async function showApprovals(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
+  const { waiting = [], others = [], decided = [] } = await groupsOf(c, visitor);
+  const excess = [waiting, others, decided].map(({ length }) => Math.max(0, length - SHOWN));
+  const more = excess.reduce((sum, count) => sum + count);
+  const queries = new Map<string, PendingQuery>();
+  const described = [...waiting, ...others].slice(0, DESCRIBED).map(async (approval) => {
+    if (!maySeeQuery(visitor, approval)) return;
+    try {
+      const query = await describePending(c, visitor, approval);
+      if (query !== undefined) queries.set(approval.id, query);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : "unknown";
+      c.var.gateway.log.warn({ id: approval.id, reason }, "a pending query cannot be shown");
+    }
+  });
+  // Counts that are not ready in time are omitted.
+  const patience = AbortSignal.timeout(COUNTING_MS);
+  await Promise.race([Promise.all(described), once(patience, "abort")]);
+  const { note, refresh } = refreshing(c);
+  const pending = (label: string, list: readonly Approval[]) =>
+    waitingTable(label, list.slice(0, SHOWN), queries);
+  const nothing = html`Nothing waits for you. What an entry or a permission boundary with <code>require_approval</code> holds back is listed here, until somebody has decided or its time is up.`;
+  return sendPage(c, visitor, {
+    ...{ title: "Approvals", place: "Approvals", refresh },
     content: html`${heading("Approvals")}
-${refreshNote(refreshing)}
+${note}
 <h2>For you to decide</h2>
-${
-  waiting.length === 0
-    ? html`<p class="sheet empty">Nothing waits for you. What an entry or a permission boundary with <code>require_approval</code> holds back is listed here, until somebody has decided or its time is up.</p>`
-    : waitingTable("For you to decide", waiting, view)
-}
-${others.length === 0 ? nothing : html`<h2>For others to decide</h2>${waitingTable("For others to decide", others, view)}`}
+${waiting.length > 0 ? pending("For you to decide", waiting) : empty(nothing)}
+${others.length > 0 && html`<h2>For others to decide</h2>${pending("For others to decide", others)}`}
 <h2>Decided</h2>
-${decided.length === 0 ? html`<p class="sheet empty">Nothing was decided lately.</p>` : decidedTable(decided)}
-${more === 0 ? nothing : html`<p class="quiet">${String(more)} more are not shown: <code>gatehouse approvals list --all</code> has them.</p>`}
+${decided.length > 0 ? decidedTable(decided.slice(0, SHOWN)) : empty("Nothing was decided lately.")}
+${more > 0 && html`<p class="quiet">${more} more are not shown: <code>gatehouse approvals list --all</code> has them.</p>`}
 <p class="quiet">What is older is in the audit.</p>`,
-  };
-}
-
-type Standing = "approver" | "asker" | "onlooker";
-
-interface ApprovalView {
-  readonly approval: Approval;
-  readonly standing: Standing;
-  readonly csrf: string;
-  /** The query, while it is pending or retained. */
-  readonly query: string | undefined;
-  readonly isHidden: boolean;
-  /** The rows that it would change; undefined for a reader who does not decide. */
-  readonly rows: ShownRows | NoPreview | undefined;
-  readonly failure: Failure | undefined;
-  readonly shownBefore: string | undefined;
-  /** Epoch milliseconds. */
-  readonly now: number;
+  });
 }
 
 function ruleText(rule: ApprovalRule): Html {
   const { entry, boundary, permissions } = rule;
   const by =
     entry === undefined
-      ? html`the boundary <code>${boundary ?? ""}</code>`
+      ? html`the boundary <code>${boundary}</code>`
       : html`the entry for <code>${entry}</code>`;
   return html`<li>${permissions.join(", ")} by ${by}; decided by <bdi>${approversOf(rule)}</bdi></li>`;
 }
 
-function facts({ approval, now }: ApprovalView): Html {
+function facts(approval: Approval): Html {
   const { username, asked, expires, rules, author, decided, reason, state, touched } = approval;
   const isOpen = state === "pending" || state === "approved";
-  const rows = touched === undefined ? nothing : html`, for the rows that were shown`;
   return html`<dl class="sheet">
-<dt>State</dt><dd>${outcomeMark(approval)}${rows}</dd>
-${author === undefined || decided === undefined ? nothing : html`<dt>Decided by</dt><dd><bdi>${author.name}</bdi>${author.kind === "cli" ? " at the command line" : ""}, ${momentOf(decided)}</dd>`}
-${reason === undefined ? nothing : html`<dt>Reason</dt><dd><bdi>${reason}</bdi></dd>`}
+<dt>State</dt><dd>${outcomeMark(approval)}${touched !== undefined && ", for the rows that were shown"}</dd>
+${author && decided !== undefined && html`<dt>Decided by</dt><dd><bdi>${author.name}</bdi>${author.kind === "cli" && " at the command line"}, ${dateOf(decided / 1000)}</dd>`}
+${reason !== undefined && html`<dt>Reason</dt><dd><bdi>${reason}</bdi></dd>`}
 <dt>Asked by</dt><dd><bdi>${username}</bdi>, over ${wayOf(approval)}</dd>
-<dt>Asked</dt><dd>${momentOf(asked)}</dd>
-${isOpen ? html`<dt>${state === "pending" ? "To be decided" : "To be used"}</dt><dd>until ${momentOf(expires)}, ${timeLeft(expires, now)}</dd>` : nothing}
+<dt>Asked</dt><dd>${dateOf(asked / 1000)}</dd>
+${isOpen && html`<dt>${state === "pending" ? "To be decided" : "To be used"}</dt><dd>until ${dateOf(expires / 1000)}, ${timeLeft(expires, Date.now())}</dd>`}
 <dt>Held back by</dt><dd><ul class="plain">${rules.map(ruleText)}</ul></dd>
 </dl>`;
 }
 
-function querySection({ approval: { state }, query, isHidden }: ApprovalView): Html {
-  const isPending = state === "pending";
+/** @param query the bytes, while they are pending or retained */
+function querySection(query: Buffer | undefined, isPending: boolean, isHidden: boolean): Html {
   if (query === undefined) return html`<p class="quiet">The query is not kept any longer.</p>`;
   if (isHidden) {
     const why = isPending
@@ -253,65 +234,71 @@ function querySection({ approval: { state }, query, isHidden }: ApprovalView): H
     return html`<p class="quiet">The query is hidden: ${why}.</p>`;
   }
   return html`<h2>The query</h2>
-<p class="quiet">Exactly these bytes, ${String(Buffer.byteLength(query))} of them, ${isPending ? "are sent if it is approved" : "were decided on"}.</p>
-<pre>${visibleJson(query)}</pre>`;
+<p class="quiet">Exactly these bytes, ${query.length} of them, ${isPending ? "are sent if it is approved" : "were decided on"}.</p>
+<pre>${visibleJson(query.toString("utf8"))}</pre>`;
 }
 
-function decision({ approval, csrf, rows }: ApprovalView): Html {
-  const action = `/approvals/${approval.id}`;
-  const touched = rows !== undefined && "digest" in rows ? hidden("touched", rows.digest) : nothing;
-  return html`<h2>Decide</h2>
-<div class="choices">
-<form method="post" action="${action}" class="sheet">
-${hidden("csrf", csrf)}${hidden("decision", "approve")}${touched}
-<h3>Approve</h3>
-<p>Once, as it stands above. <bdi>${approval.username}</bdi> then sends it again.</p>
-${ownPassword}
-<div class="actions"><button class="primary">Approve</button></div>
-</form>
-<form method="post" action="${action}" class="sheet">
-${hidden("csrf", csrf)}${hidden("decision", "deny")}
-<h3>Deny</h3>
-<p>Nothing is done, and <bdi>${approval.username}</bdi> is told so.</p>
+function decisionForms({ id, username }: Approval, csrf: string, digest: string | undefined): Html {
+  const form = (decision: string, content: Html) =>
+    html`<form method="post" action="/approvals/${id}" class="sheet">
+${hidden("csrf", csrf)}${hidden("decision", decision)}
+${content}
+</form>`;
+  const approve = html`${digest !== undefined && hidden("touched", digest)}<h3>Approve</h3>
+<p>Once, as it stands above. <bdi>${username}</bdi> then sends it again.</p>
+${ownPassword()}
+<div class="actions"><button class="primary">Approve</button></div>`;
+  const deny = html`<h3>Deny</h3>
+<p>Nothing is done, and <bdi>${username}</bdi> is told so.</p>
 <div class="field"><label for="reason">Reason</label>
 <input id="reason" name="reason" maxlength="500" autocomplete="off" aria-describedby="reason-hint">
 <span class="hint" id="reason-hint">Optional; whoever asks is told, a model as well</span></div>
-<div class="actions"><button class="danger">Deny</button></div>
-</form>
-</div>`;
+<div class="actions"><button class="danger">Deny</button></div>`;
+  return html`<h2>Decide</h2>
+<div class="choices">${form("approve", approve)}${form("deny", deny)}</div>`;
 }
 
-function whoDecides({ standing, approval, rows }: ApprovalView): Html {
-  const who = [...new Set(approval.rules.map(approversOf))].join(", and ");
-  if (rows !== undefined) return nothing;
+/** @throws Refusal `not_found`, also if the visitor may not see the approval */
+async function find(c: ConsoleRequest, visitor: Visitor) {
+  const id = c.req.param("id") ?? "";
+  const found = await useApprovals(c, async (store) => {
+    const approval = await store.find(id);
+    return approval && { approval, body: await store.readBody(id) };
+  });
+  const standing = found && standingOf(visitor, found.approval);
+  if (found === undefined || standing === undefined) throw new Refusal("not_found");
+  return { ...found, standing };
+}
+
+export async function showApproval(c: ConsoleRequest, failure?: Failure): Promise<Response> {
+  const visitor = visitorOf(c);
+  const { approval, body, standing } = await find(c, visitor);
+  const isPending = approval.state === "pending";
+  const rows =
+    standing === "approver" && isPending && body !== undefined
+      ? await rowsFor(c.var.gateway, visitor.actor.username, approval, body)
+      : undefined;
+  const digest = rows && "digest" in rows ? rows.digest : undefined;
+  const shownBefore = failure && c.var.form.get("touched");
+  const isOther = digest !== undefined && shownBefore !== undefined && shownBefore !== digest;
   const own =
     standing === "asker"
       ? "You have asked for this, so somebody else decides"
       : "You do not decide on this";
-  return html`<div class="note"><p>${own}: <bdi>${who}</bdi>.</p></div>`;
-}
-
-function approvalPage(view: ApprovalView): ConsolePage {
-  const { approval, rows, failure, shownBefore } = view;
-  const isPending = approval.state === "pending";
-  const isOther =
-    rows !== undefined &&
-    "digest" in rows &&
-    shownBefore !== undefined &&
-    shownBefore !== rows.digest;
-  return {
-    title: summaryOf(approval),
-    place: "approvals",
+  const who = [...new Set(approval.rules.map(approversOf))].join(", and ");
+  const page = {
+    ...{ title: summaryOf(approval), place: "Approvals" as const },
     content: html`<p class="path"><a href="/approvals">Approvals</a></p>
 ${heading(html`<code>${summaryOf(approval)}</code>`)}
 ${failureNote(failure)}
-${isOther ? html`<div class="note error"><p>The rows are others than those that you were shown before: look at them again.</p></div>` : nothing}
-${isPending ? whoDecides(view) : nothing}
-${facts(view)}
-${rows === undefined ? nothing : rowsSection(approval, rows)}
-${querySection(view)}
-${isPending && rows !== undefined ? decision(view) : nothing}`,
+${isOther && html`<div class="note error"><p>The rows are others than those that you were shown before: look at them again.</p></div>`}
+${isPending && !rows && html`<div class="note"><p>${own}: <bdi>${who}</bdi>.</p></div>`}
+${facts(approval)}
+${rows && rowsSection(approval, rows)}
+${querySection(body, isPending, !maySeeQuery(visitor, approval))}
+${isPending && rows && decisionForms(approval, visitor.csrf, digest)}`,
   };
+  return sendPage(c, visitor, page, failure?.status);
 }
 
 /** A row of a Preview: the JSON of each column. */
@@ -319,50 +306,35 @@ type Row = ReadonlyMap<string, string>;
 
 function readRow(text: string): Row {
   const row: unknown = JSON.parse(text, keepSpelling);
-  const entries = typeof row === "object" && row !== null ? Object.entries(row) : [];
+  const entries = isRecord(row) ? Object.entries(row) : [];
   return new Map(entries.map(([name, value]) => [name, JSON.stringify(value)]));
 }
-
-const number = /^-?\d/;
 
 /**
  * Formats a value for people: text without quotes, unless it could be mistaken for another value.
  */
 function cell(json: string | undefined): Html {
-  if (json === undefined || json === "null") return html`<span class="hint">null</span>`;
-  if (json === '""') return html`<span class="hint">empty</span>`;
+  if (json === undefined || json === "null") return hint("null");
+  if (json === '""') return hint("empty");
   const text: unknown = json.startsWith('"') ? JSON.parse(json) : json;
   return html`<bdi>${visibleJson(String(text))}</bdi>`;
 }
 
-function rowTable(
-  label: string,
-  rows: readonly Row[],
-  cellOf: (row: Row, at: number, name: string) => Html,
-) {
+/** A table of rows, with changes marked per cell. @param after the same rows later */
+function rowTable(label: string, rows: readonly Row[], after = rows): Html | undefined {
+  if (rows.length === 0) return undefined;
   const names = [...new Set(rows.flatMap((row) => [...row.keys()]))];
-  const isNumeric = (name: string) => rows.every((row) => number.test(row.get(name) ?? "0"));
+  const isNumeric = (name: string) => rows.every((row) => /^-?\d/.test(row.get(name) ?? "0"));
   const columns = names.map(
     (name): Column => (isNumeric(name) ? [visibleJson(name), "number"] : visibleJson(name)),
   );
-  const cells = rows.map((row, at) => names.map((name) => cellOf(row, at, name)));
+  const cells = rows.map((row, at) =>
+    names.map((name) => {
+      const [old, now] = [row.get(name), after[at]?.get(name)];
+      return old === now ? cell(old) : html`<del>${cell(old)}</del> <ins>${cell(now)}</ins>`;
+    }),
+  );
   return html`<h3>${label}</h3><div class="scroll" tabindex="0" role="region" aria-label="${label}">${table(label, columns, cells)}</div>`;
-}
-
-/** Rows before and after in one table, with changes marked per cell. */
-function changes(before: readonly Row[], after: readonly Row[]): Html {
-  return rowTable("Before and after", before, (row, at, name) => {
-    const [old, now] = [row.get(name), after[at]?.get(name)];
-    return old === now ? cell(old) : html`<del>${cell(old)}</del> <ins>${cell(now)}</ins>`;
-  });
-}
-
-function rowTables({ before, after }: ShownRows, isUpdate: boolean): Html {
-  const [old, now] = [before.map(readRow), after.map(readRow)];
-  if (isUpdate && old.length === now.length && old.length > 0) return changes(old, now);
-  const list = (label: string, rows: readonly Row[]) =>
-    rows.length === 0 ? nothing : rowTable(label, rows, (row, _, name) => cell(row.get(name)));
-  return html`${list("Rows before", old)}${list("Rows after", now)}`;
 }
 
 const verbs: Readonly<Record<string, string>> = {
@@ -377,17 +349,18 @@ function rowsSection(approval: Approval, shown: ShownRows | NoPreview): Html {
   if ("reason" in shown) {
     return html`<h2>Rows</h2><div class="note"><p>No rows are shown: ${visibleJson(shown.reason)}. Whoever approves approves the query, whatever it touches by then.</p></div>`;
   }
-  const { affected, before, after } = shown;
+  const { affected } = shown;
+  const [before, after] = [shown.before.map(readRow), shown.after.map(readRow)];
   const operation = approval.operations[0]?.operation ?? "";
   const most = Math.max(before.length, after.length);
+  const isCompared = operation === "Update" && before.length === after.length;
   return html`<h2>Rows</h2>
-<p><strong>${counted(affected, "row")} would be ${verbs[operation] ?? "changed"}.</strong>${affected > most ? ` The first ${most} are shown.` : ""}
+<p><strong>${counted(affected, "row")} would be ${verbs[operation] ?? "changed"}.</strong>${affected > most && ` The first ${most} are shown.`}
 Your approval is for these rows: if one of them is changed, goes or comes meanwhile, nothing is done.</p>
-${rowTables(shown, operation === "Update")}
+${isCompared ? rowTable("Before and after", before, after) : [rowTable("Rows before", before), rowTable("Rows after", after)]}
 <p class="quiet">Effects on other tables, by triggers and foreign keys, are not shown and not compared.</p>`;
 }
 
-const SHOWN = 100;
 const LONGEST_REASON = 500;
 const PREVIEW_TIMEOUT_MS = 60_000;
 /** Enough for a hundred rows before and after. */
@@ -440,7 +413,7 @@ function authorOf({ actor }: Visitor): Author {
 }
 
 /** The visitor's role for an approval; undefined if the visitor may not see it. */
-function standingOf(visitor: Visitor, approval: Approval): Standing | undefined {
+function standingOf(visitor: Visitor, approval: Approval) {
   const { snapshot, actor, isAdministrator, isManager } = visitor;
   if (approval.username === actor.username) return "asker";
   if (mayApprove(snapshot, authorOf(visitor), approval)) return "approver";
@@ -453,9 +426,10 @@ function standingOf(visitor: Visitor, approval: Approval): Standing | undefined 
  * True for approvers and administrators. While the query is pending, its author may also see it,
  * and so may an onlooker who may see the grants of every database that it names.
  */
-function maySeeQuery(visitor: Visitor, approval: Approval, standing: Standing): boolean {
+function maySeeQuery(visitor: Visitor, approval: Approval): boolean {
   const { snapshot, actor, isAdministrator } = visitor;
   const { operations, operationCount, state } = approval;
+  const standing = standingOf(visitor, approval);
   if (standing === "approver" || isAdministrator) return true;
   if (state !== "pending") return false;
   // Only the first operations are recorded.
@@ -467,113 +441,41 @@ function maySeeQuery(visitor: Visitor, approval: Approval, standing: Standing): 
 /** The approvals that a visitor may see, grouped by what the visitor can do. */
 export async function groupsOf(c: ConsoleRequest, visitor: Visitor) {
   const all = (await useApprovals(c, (store) => store.list())) ?? [];
-  const known = all.flatMap((approval) => {
+  return Object.groupBy(all, (approval) => {
     const standing = standingOf(visitor, approval);
-    return standing === undefined ? [] : [{ approval, standing }];
-  });
-  return Map.groupBy(known, ({ approval: { state }, standing }) => {
-    if (state !== "pending") return "decided";
+    if (standing === undefined) return "unseen";
+    if (approval.state !== "pending") return "decided";
     return standing === "approver" ? "waiting" : "others";
   });
 }
 
-/** `GET /approvals`: pending approvals and recent decisions. */
-export async function showApprovals(c: ConsoleRequest): Promise<Response> {
-  const visitor = visitorOf(c);
-  const groups = await groupsOf(c, visitor);
-  const of = (group: "waiting" | "others" | "decided") =>
-    (groups.get(group) ?? []).slice(0, SHOWN).map(({ approval }) => approval);
-  const [waiting, others, decided] = [of("waiting"), of("others"), of("decided")];
-  const known = groups.values().reduce((sum, list) => sum + list.length, 0);
-  const more = known - waiting.length - others.length - decided.length;
-  const pending = (groups.get("waiting") ?? []).concat(groups.get("others") ?? []);
-  const queries = new Map<string, PendingQuery>();
-  const described = pending.slice(0, DESCRIBED).map(async ({ approval, standing }) => {
-    if (!maySeeQuery(visitor, approval, standing)) return;
-    try {
-      const query = await describePending(c, visitor, approval, standing);
-      if (query !== undefined) queries.set(approval.id, query);
-    } catch (error) {
-      const reason = error instanceof Error ? error.message : "unknown";
-      c.var.gateway.log.warn({ id: approval.id, reason }, "a pending query cannot be shown");
-    }
-  });
-  // Counts that are not ready in time are omitted.
-  const patience = AbortSignal.timeout(COUNTING_MS);
-  await Promise.race([Promise.all(described), once(patience, "abort")]);
-  const refreshing = refreshingOf(c);
-  const page = approvalsPage({ waiting, others, decided, more, queries, refreshing });
-  return sendPage(c, visitor, page);
-}
-
-/** Pending approvals described per page, and the time limit for counting their rows. */
-const DESCRIBED = 25;
-const COUNTING_MS = 3000;
 /** Cached row counts per approver, so that a refresh costs the database nothing. */
 const rowCounts = new Map<string, Promise<number | undefined>>();
 const MOST_COUNTED = 1000;
 
 async function describePending(
   c: ConsoleRequest,
-  { actor }: Visitor,
+  visitor: Visitor,
   approval: Approval,
-  standing: Standing,
 ): Promise<PendingQuery | undefined> {
   const body = await useApprovals(c, (store) => store.readBody(approval.id));
   if (body === undefined) return undefined;
   const words = queryInWords(body);
-  if (standing !== "approver") return { words, rows: undefined };
-  const key = `${approval.id} ${actor.username}`;
-  const known = rowCounts.get(key);
-  if (known !== undefined) return { words, rows: await known };
-  const counting = rowsFor(c.var.gateway, actor.username, approval, body).then((rows) =>
-    "affected" in rows ? rows.affected : undefined,
-  );
-  rowCounts.set(key, counting);
-  const [oldest = ""] = rowCounts.keys();
-  if (rowCounts.size > MOST_COUNTED) rowCounts.delete(oldest);
+  if (standingOf(visitor, approval) !== "approver") return { words, rows: undefined };
+  const { username } = visitor.actor;
+  const key = `${approval.id} ${username}`;
+  let counting = rowCounts.get(key);
+  if (counting === undefined) {
+    counting = rowsFor(c.var.gateway, username, approval, body).then((rows) =>
+      "affected" in rows ? rows.affected : undefined,
+    );
+    rowCounts.set(key, counting);
+    const [oldest = ""] = rowCounts.keys();
+    if (rowCounts.size > MOST_COUNTED) rowCounts.delete(oldest);
+  }
   const rows = await counting;
   if (rows === undefined) rowCounts.delete(key);
   return { words, rows };
-}
-
-/** @throws Refusal `not_found`, also if the visitor may not see the approval */
-async function find(
-  c: ConsoleRequest,
-  visitor: Visitor,
-  id: string,
-): Promise<{ approval: Approval; body: Buffer | undefined; standing: Standing }> {
-  const found = await useApprovals(c, async (store) => {
-    const approval = await store.find(id);
-    return approval && { approval, body: await store.readBody(id) };
-  });
-  const standing = found && standingOf(visitor, found.approval);
-  if (found === undefined || standing === undefined) throw new Refusal("not_found");
-  return { ...found, standing };
-}
-
-export async function showApproval(c: ConsoleRequest, failure?: Failure): Promise<Response> {
-  const visitor = visitorOf(c);
-  const { approval, body, standing } = await find(c, visitor, c.req.param("id") ?? "");
-  const isAsked = standing === "approver" && approval.state === "pending" && body !== undefined;
-  const view: ApprovalView = {
-    ...{ approval, standing, failure, csrf: visitor.csrf, now: Date.now() },
-    query: body?.toString("utf8"),
-    isHidden: !maySeeQuery(visitor, approval, standing),
-    rows: isAsked
-      ? await rowsFor(c.var.gateway, visitor.actor.username, approval, body)
-      : undefined,
-    shownBefore: failure && c.var.form.get("touched"),
-  };
-  return sendPage(c, visitor, approvalPage(view), failure?.status);
-}
-
-/** @throws Refusal `bad_request` */
-function decisionOf({ form }: ConsoleRequest["var"]): ApprovalDecision["state"] {
-  const decision = form.get("decision");
-  if (decision === "approve") return "approved";
-  if (decision === "deny") return "denied";
-  throw new Refusal("bad_request");
 }
 
 /** The message for the requester, on one line. @throws Refusal `bad_request` */
@@ -595,27 +497,32 @@ function requireApprover(c: ConsoleRequest, approval: Approval): Author {
 }
 
 /** Another approver has decided in the meantime. */
-function tooLate(approval: Approval): Failure {
-  const { author, decided } = approval;
+function tooLate({ author, decided, state }: Approval): Failure {
   const who = author === undefined ? "" : ` by ${author.name}`;
   const when =
     decided === undefined ? "" : ` at ${new Date(decided).toISOString().slice(11, 19)} UTC`;
-  const message = `Too late: this is ${outcomeOf(approval).toLowerCase()}${who}${when}. Your decision changes nothing.`;
-  return { status: 409, message };
+  const outcome = outcomes[state].toLowerCase();
+  return new Failure(
+    409,
+    `Too late: this is ${outcome}${who}${when}. Your decision changes nothing.`,
+  );
 }
 
 /** `POST /approvals/<id>`: approves the query, which needs the password again, or denies it. */
 export async function decideApproval(c: ConsoleRequest): Promise<Response> {
-  const id = c.req.param("id") ?? "";
-  const { approval } = await find(c, visitorOf(c), id);
+  const { form, gateway } = c.var;
+  const { approval } = await find(c, visitorOf(c));
+  const { id } = approval;
   requireApprover(c, approval);
-  const state = decisionOf(c.var);
+  const decision = form.get("decision");
+  if (decision !== "approve" && decision !== "deny") throw new Refusal("bad_request");
+  const state = decision === "approve" ? "approved" : "denied";
   try {
     const reason = reasonOf(c.var);
     if (state === "approved") await requirePassword(c);
     const author = requireApprover(c, approval);
-    const touched = c.var.form.get("touched") ?? "";
-    const wait = c.var.gateway.configuration.approvals.wait * 1000;
+    const touched = form.get("touched") ?? "";
+    const wait = gateway.configuration.approvals.wait * 1000;
     const late = await useApprovals(c, async (store) => {
       if (state === "approved" && touched !== "") await store.noteShown(id, author, touched);
       const isDone = await store.decide(id, { state, author, reason, wait });

@@ -2,7 +2,6 @@ import { Worker } from "node:worker_threads";
 import { manageableBy } from "../access/administration.ts";
 import { decidePlace } from "../access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../access/roles.ts";
-import type { Snapshot } from "../access/snapshot.ts";
 import { moments, readMoment } from "../clock.ts";
 import { siblingModule } from "../ipc/child-program.ts";
 import { type AuditFilter, auditOutcomes, type ReadLine } from "../observe/audit-filter.ts";
@@ -13,12 +12,24 @@ import type {
   ShownDatabases,
 } from "../observe/audit-search.ts";
 import type { SummaryQuestion } from "../observe/audit-summary.ts";
-import { type Html, html, nothing } from "../pages/html.ts";
+import { type Html, html, type Part } from "../pages/html.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
 import type { PermissionClass } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, mayGrantTo } from "./changes.ts";
-import { type ConsolePage, type Fields, failureNote, heading, pathOf, table } from "./frame.ts";
+import {
+  choice,
+  empty,
+  type Fields,
+  failureNote,
+  field,
+  heading,
+  hint,
+  linkButton,
+  mark,
+  pathOf,
+  table,
+} from "./frame.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Denials that a grant would lift. */
@@ -44,9 +55,10 @@ function rightsOf(operation: string): readonly PermissionClass[] {
  * Drafts the smallest grant for the first denial in a line that would still be denied; undefined if
  * no grant would help.
  */
-export function draftGrant(snapshot: Snapshot, line: ReadLine): DraftedGrant | undefined {
+export function draftGrant(visitor: Visitor, line: ReadLine): DraftedGrant | undefined {
   const { user, decision, reason, via, client } = line;
-  if (user === undefined || decision !== "deny" || !liftable.has(reason)) return undefined;
+  if (user === undefined || !mayGrantTo(visitor, user)) return undefined;
+  if (decision !== "deny" || !liftable.has(reason)) return undefined;
   const context = { via: via === "mcp" ? "mcp" : "query", client, now: Date.now() } as const;
   for (const { operation, database, tables } of line.operations) {
     const permissions = rightsOf(operation);
@@ -56,7 +68,7 @@ export function draftGrant(snapshot: Snapshot, line: ReadLine): DraftedGrant | u
     const isOfTables = role === "ReadOnly" || role === "ReadWrite";
     for (const table of isOfTables && tables.length > 0 ? tables : [undefined]) {
       const place = { permissions, database, table };
-      const now = decidePlace(snapshot, user, place, context);
+      const now = decidePlace(visitor.snapshot, user, place, context);
       const isLiftable = now.boundary === undefined && liftable.has(now.reason);
       if (!now.allowed && isLiftable) return { user, database, table, role };
     }
@@ -64,15 +76,13 @@ export function draftGrant(snapshot: Snapshot, line: ReadLine): DraftedGrant | u
   return undefined;
 }
 
-interface AuditView {
-  readonly fields: Fields;
-  /** False if the audit goes to the log. */
-  readonly hasFile: boolean;
-  readonly isAdministrator: boolean;
-  readonly isLater: boolean;
-  readonly answer: AuditAnswer | undefined;
-  readonly failure: Failure | undefined;
-  readonly draft: (line: ReadLine) => DraftedGrant | undefined;
+/** A link to the form of a drafted grant. */
+export function draftLink(draft: DraftedGrant, ...words: Part[]): Html {
+  return hint(html`<a href="${pathOf("/access/entry", { ...draft })}">${words}</a>`);
+}
+
+export function draftedPlace({ database, table }: DraftedGrant): string {
+  return table === undefined ? database : `${database}.${table}`;
 }
 
 const spans: readonly (readonly [value: string, label: string])[] = [
@@ -89,95 +99,44 @@ const outcomes: readonly (readonly [value: string, label: string])[] = [
   ["failed", "Failed"],
 ];
 
-function text(fields: Fields, name: string, label: string): Html {
-  return html`<div class="field"><label for="${name}">${label}</label><input id="${name}" name="${name}" value="${fields.get(name) ?? ""}" maxlength="128" autocapitalize="none" autocomplete="off" spellcheck="false"></div>`;
-}
-
-function select(
-  fields: Fields,
-  name: string,
-  label: string,
-  known: readonly (readonly [string, string])[],
-): Html {
-  const value = fields.get(name) ?? "";
-  const isKnown = known.some(([one]) => one === value);
-  const options = [...known, ...(isKnown ? [] : ([[value, value]] as const))].map(
-    ([one, words]) =>
-      html`<option value="${one}"${one === value ? html` selected` : nothing}>${words}</option>`,
-  );
-  return html`<div class="field"><label for="${name}">${label}</label><select id="${name}" name="${name}">${options}</select></div>`;
-}
-
-function filter(fields: Fields): Html {
+function filterForm(fields: Fields): Html {
+  const filled = { fields };
+  const text = (name: string, label: string) =>
+    field(filled, { name, label, more: html` maxlength="128"` });
+  const select = (
+    name: string,
+    label: string,
+    known: readonly (readonly [value: string, label: string])[],
+  ) => {
+    const value = fields.get(name) ?? "";
+    const isKnown = known.some(([one]) => one === value);
+    return choice(filled, { name, label }, isKnown ? known : [...known, value]);
+  };
   return html`<form method="get" action="/audit" class="tools sheet" role="search">
-${text(fields, "user", "User")}
-${text(fields, "table", "Table")}
-${text(fields, "operation", "Operation")}
-${select(fields, "outcome", "Outcome", outcomes)}
-${select(fields, "since", "From", spans)}
-<div class="field"><label for="until">Until, in UTC</label><input id="until" name="until" type="datetime-local" value="${fields.get("until") ?? ""}"></div>
+${text("user", "User")}
+${text("table", "Table")}
+${text("operation", "Operation")}
+${select("outcome", "Outcome", outcomes)}
+${select("since", "From", spans)}
+${field(filled, { name: "until", label: "Until, in UTC", type: "datetime-local" })}
 <button class="primary">Show</button>
 </form>`;
 }
 
 function question(fields: Fields): Html {
-  const at = (name: string) => fields.get(name) ?? "";
-  const span = spans.find(([value]) => value === at("since"))?.[1].toLowerCase() ?? at("since");
-  const named = (label: string, name: string) =>
-    at(name) === "" ? [] : [html`, ${label} <strong><bdi>${at(name)}</bdi></strong>`];
-  return html`${span}${[
-    ...named("until", "until"),
-    ...named("user", "user"),
-    ...named("table", "table"),
-    ...named("operation", "operation"),
-    ...named("outcome", "outcome"),
-  ]}`;
+  const since = fields.get("since") ?? "";
+  const span = spans.find(([value]) => value === since)?.[1].toLowerCase() ?? since;
+  const named = ["until", "user", "table", "operation", "outcome"].map(
+    (name) => fields.get(name) && html`, ${name} <strong><bdi>${fields.get(name)}</bdi></strong>`,
+  );
+  return html`${span}${named}`;
 }
 
-function switchedOff(): Html {
-  return html`<div class="sheet"><h2>The audit goes to the log</h2>
+const switchedOff = html`<div class="sheet"><h2>The audit goes to the log</h2>
 <p>The console reads an audit that has a file of its own. Set one in <code>gateway.toml</code>, and start the gateway again:</p>
 <pre>[audit]
 file = "audit.log"</pre>
 <p>From then on everything that is asked and changed can be looked up here, rotated files as well.</p></div>`;
-}
-
-function none({ fields, isLater, answer }: AuditView): Html {
-  const where = answer?.isLost
-    ? html`The audit's files were rotated since: <a href="${pathOf("/audit", Object.fromEntries(fields))}">begin again</a>.`
-    : html`Nothing ${isLater ? "older " : ""}was found for: ${question(fields)}.`;
-  return html`<p class="sheet empty">${where}</p>`;
-}
-
-function older({ fields, answer }: AuditView): Html {
-  const { next, reached } = answer ?? {};
-  if (next === undefined) return nothing;
-  const from = `${next.inode}-${next.offset}`;
-  return html`<p class="actions"><a class="button" href="${pathOf("/audit", { ...Object.fromEntries(fields), from })}">Look further back</a></p>
-<p class="quiet">Looked back${reached === undefined ? "" : ` to about ${reached.slice(0, 19).replace("T", " ")} UTC`}; what is older was not looked at yet.</p>`;
-}
-
-function auditPage(view: AuditView): ConsolePage {
-  const { fields, hasFile, answer, failure, draft, isAdministrator } = view;
-  const lines = answer?.lines ?? [];
-  const list =
-    lines.length === 0
-      ? none(view)
-      : table(
-          "The audit",
-          [["Time, UTC", "moment"], "Who", "What", "Outcome", ["Rows", "number"]],
-          lines.map((line) => lineCells(line, draft(line))),
-        );
-  const found = failure === undefined ? html`${list}${older(view)}` : nothing;
-  return {
-    title: "Audit",
-    place: "audit",
-    content: html`${heading("Audit")}
-${failureNote(failure)}
-${hasFile ? html`${filter(fields)}${found}` : switchedOff()}
-${isAdministrator || !hasFile ? nothing : html`<p class="quiet">You are shown what was asked of the databases on which you may grant, and which grants on them were changed.</p>`}`,
-  };
-}
 
 function who({ user, via, client, author, msg }: ReadLine): Html {
   const isDecision = msg === "approval_approved" || msg === "approval_denied";
@@ -189,94 +148,66 @@ function who({ user, via, client, author, msg }: ReadLine): Html {
     ...(client === undefined ? [] : [`client ${client}`]),
     ...(author !== undefined && (user === undefined || isDecision) ? [author.kind] : []),
   ];
-  const hint =
-    ways.length === 0 ? nothing : html`<span class="hint"><bdi>${ways.join(", ")}</bdi></span>`;
-  return html`<bdi>${name}</bdi>${hint}`;
+  return html`<bdi>${name}</bdi>${ways.length > 0 && hint(html`<bdi>${ways.join(", ")}</bdi>`)}`;
 }
 
-function operationText({
-  operation,
-  database,
-  tables,
-  shape,
-}: ReadLine["operations"][number]): Html {
-  const place =
-    tables.length === 0 ? database : tables.map((one) => `${database}.${one}`).join(", ");
-  const columns =
-    shape === undefined || shape === "" ? nothing : html`<span class="hint">${shape}</span>`;
-  return html`<code>${`${operation} ${place}`.trim()}</code>${columns}`;
+function operationText(one: ReadLine["operations"][number]): Html {
+  const { operation, database, tables, shape } = one;
+  const place = tables.map((table) => `${database}.${table}`).join(", ") || database;
+  return html`<div><code>${`${operation} ${place}`.trim()}</code>${shape && hint(shape)}</div>`;
 }
 
 function changeText({ change, ...about }: ReadLine["changes"][number]): Html {
   const words = Object.values(about)
     .flat()
     .filter((word) => word !== undefined);
-  return html`<span class="hint"><bdi>${[change, ...words.map(String)].join(" ")}</bdi></span>`;
+  return hint(html`<bdi>${[change, ...words.map(String)].join(" ")}</bdi>`);
 }
 
-const SHOWN = 3;
-
-function more(count: number): Html {
-  return count > 0 ? html`<span class="hint">and ${String(count)} more</span>` : nothing;
+function more(count: number): Part {
+  return count > 0 && hint("and ", count, " more");
 }
 
 function what(line: ReadLine): Html {
   const { operations, operationCount, changes, method, path, msg } = line;
   const head = path === undefined ? msg.replaceAll("_", " ") : `${method ?? ""} ${path}`;
-  const asked = operations.slice(0, SHOWN).map((one) => html`<div>${operationText(one)}</div>`);
-  return html`${operations.length === 0 ? html`<bdi>${head}</bdi>` : asked}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}`;
+  const asked = operations.slice(0, SHOWN).map(operationText);
+  return html`${asked.length > 0 ? asked : html`<bdi>${head}</bdi>`}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}`;
 }
 
-function mark({ level, decision, outcome, reason, msg }: ReadLine): Html {
+function outcomeMark({ level, decision, outcome, reason, msg }: ReadLine): Part {
   if (reason === "approval_required") return html`<span class="state">held back</span>`;
-  if (level === "error") return html`<span class="state bad">failed</span>`;
-  if (decision === "deny" || level === "warn") return html`<span class="state bad">denied</span>`;
-  const isKnown = decision !== undefined || outcome !== undefined;
-  if (isKnown) return html`<span class="state good">allowed</span>`;
-  const [, step = "done"] = /^approval_(.+)$/.exec(msg) ?? [];
-  return html`${step}`;
+  if (level === "error") return mark(false, "failed");
+  if (decision === "deny" || level === "warn") return mark(false, "denied");
+  if (decision !== undefined || outcome !== undefined) return mark(true, "allowed");
+  return /^approval_(.+)$/.exec(msg)?.[1] ?? "done";
 }
 
-function outcome(line: ReadLine, draft: DraftedGrant | undefined): Html {
+function outcomeText(line: ReadLine, draft: DraftedGrant | undefined): Html {
   const { reason, operations, approval } = line;
   const said = reason ?? (line.outcome === "allowed" ? undefined : line.outcome);
   const entries = [...new Set(operations.flatMap(({ entry }) => entry ?? []))].join(", ");
   const boundary = operations.find((one) => one.boundary !== undefined)?.boundary;
-  return html`${mark(line)}${said === undefined ? nothing : html` <bdi>${said}</bdi>`}${
-    entries === ""
-      ? nothing
-      : html`<span class="hint">by the entry for <code>${entries}</code></span>`
-  }${boundary === undefined ? nothing : html`<span class="hint">by the boundary <code>${boundary}</code></span>`}${
-    approval === undefined
-      ? nothing
-      : html`<span class="hint">approval <code>${approval.slice(0, 8)}</code></span>`
-  }${
-    draft === undefined
-      ? nothing
-      : html`<span class="hint"><a href="${pathOf("/access/entry", { ...draft })}">Draft a grant: ${draft.role} on ${draft.table === undefined ? draft.database : `${draft.database}.${draft.table}`}</a></span>`
-  }`;
+  const notes = [
+    said !== undefined && html` <bdi>${said}</bdi>`,
+    entries !== "" && hint("by the entry for ", html`<code>${entries}</code>`),
+    boundary !== undefined && hint("by the boundary ", html`<code>${boundary}</code>`),
+    approval !== undefined && hint("approval ", html`<code>${approval.slice(0, 8)}</code>`),
+    draft && draftLink(draft, `Draft a grant: ${draft.role} on ${draftedPlace(draft)}`),
+  ];
+  return html`${outcomeMark(line)}${notes}`;
 }
 
-function rows({ affected, rows: read }: ReadLine): Html {
-  if (affected !== undefined) return html`${String(affected)} changed`;
-  return read === undefined ? nothing : html`${String(read)} read`;
-}
-
-function lineCells(line: ReadLine, draft: DraftedGrant | undefined): (Html | string)[] {
-  const time = line.time.slice(0, 19).replace("T", " ");
-  return [time, who(line), what(line), outcome(line, draft), rows(line)];
-}
-
+/** Lines per page, and operations and changes per line. */
 const PAGE = 50;
+const SHOWN = 3;
 const PATIENCE_MS = 5000;
 /** A search is aborted after this time, since compressed files are read whole. */
 const LONGEST_MS = 60_000;
 
-const names = ["user", "table", "operation", "outcome", "since", "until"];
-
 function fieldsOf(c: ConsoleRequest): Map<string, string> {
-  const asked = names.map((name) => [name, (c.req.query(name) ?? "").trim()] as const);
-  const fields = new Map(asked);
+  const names = ["user", "table", "operation", "outcome", "since", "until"];
+  const fields = new Map(names.map((name) => [name, (c.req.query(name) ?? "").trim()]));
   if (c.req.query("since") === undefined) fields.set("since", "24h");
   return fields;
 }
@@ -319,19 +250,13 @@ export function shownTo({ snapshot, actor, isAdministrator }: Visitor): ShownDat
   };
 }
 
-async function ask(
-  c: ConsoleRequest,
-  visitor: Visitor,
-  file: string,
-  fields: ReadonlyMap<string, string>,
-): Promise<AuditAnswer> {
+async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<AuditAnswer> {
   const question = {
-    ...{ file, filter: filterOf(fields), shown: shownTo(visitor) },
+    ...{ file, filter: filterOf(fields), shown: shownTo(visitorOf(c)) },
     ...{ from: positionOf(c.req.query("from")), limit: PAGE, patience: PATIENCE_MS },
   };
-  const signal = AbortSignal.any([c.req.raw.signal, AbortSignal.timeout(LONGEST_MS)]);
   try {
-    return await askAudit<AuditAnswer>(question, signal);
+    return await askAudit<AuditAnswer>(c, question, LONGEST_MS);
   } catch (error) {
     if (error instanceof Refusal) throw error;
     const reason = error instanceof Error ? error.message : "unknown";
@@ -343,23 +268,45 @@ async function ask(
 /** `GET /audit`: requests and changes, newest first. */
 export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
-  const { snapshot, actor } = visitor;
-  manageableBy(snapshot, actor);
+  manageableBy(visitor.snapshot, visitor.actor);
   const { file } = c.var.gateway.configuration.audit;
   const fields = fieldsOf(c);
   let failure: Failure | undefined;
   let answer: AuditAnswer | undefined;
   try {
-    if (file !== undefined) answer = await ask(c, visitor, file, fields);
+    if (file !== undefined) answer = await search(c, file, fields);
   } catch (error) {
     failure = failureOf(error);
   }
-  const page = auditPage({
-    ...{ fields, hasFile: file !== undefined, isAdministrator: visitor.isAdministrator },
-    ...{ isLater: c.req.query("from") !== undefined, answer, failure },
-    draft: (line) =>
-      mayGrantTo(snapshot, actor, line.user ?? "") ? draftGrant(snapshot, line) : undefined,
+  const { lines = [], isLost, next, reached } = answer ?? {};
+  const again = Object.fromEntries(fields);
+  const isLater = c.req.query("from") !== undefined;
+  const rows = lines.map((line) => {
+    const { affected, rows: read } = line;
+    return [
+      line.time.slice(0, 19).replace("T", " "),
+      who(line),
+      what(line),
+      outcomeText(line, draftGrant(visitor, line)),
+      affected === undefined ? read !== undefined && `${read} read` : `${affected} changed`,
+    ];
   });
+  const columns = [["Time, UTC", "moment"], "Who", "What", "Outcome", ["Rows", "number"]] as const;
+  const none = isLost
+    ? html`The audit's files were rotated since: <a href="${pathOf("/audit", again)}">begin again</a>.`
+    : html`Nothing ${isLater && "older "}was found for: ${question(fields)}.`;
+  const older =
+    next &&
+    html`<p class="actions">${linkButton("Look further back", "/audit", { ...again, from: `${next.inode}-${next.offset}` })}</p>
+<p class="quiet">Looked back${reached !== undefined && ` to about ${reached.slice(0, 19).replace("T", " ")} UTC`}; what is older was not looked at yet.</p>`;
+  const found = html`${rows.length > 0 ? table("The audit", columns, rows) : empty(none)}${older}`;
+  const page = {
+    ...{ title: "Audit", place: "Audit" as const },
+    content: html`${heading("Audit")}
+${failureNote(failure)}
+${file === undefined ? switchedOff : html`${filterForm(fields)}${!failure && found}`}
+${file !== undefined && !visitor.isAdministrator && html`<p class="quiet">You are shown what was asked of the databases on which you may grant, and which grants on them were changed.</p>`}`,
+  };
   return sendPage(c, visitor, page, failure?.status);
 }
 
@@ -375,8 +322,9 @@ let asked = 0;
  * @throws Refusal `busy`, or the file system's error
  */
 export async function askAudit<Answer>(
+  c: ConsoleRequest,
   question: AuditQuestion | SummaryQuestion,
-  signal: AbortSignal,
+  longestMs: number,
 ): Promise<Answer> {
   if (asked >= MOST_QUESTIONS) throw new Refusal("busy", { retryAfter: 2 });
   asked += 1;
@@ -385,6 +333,7 @@ export async function askAudit<Answer>(
     resourceLimits: { maxOldGenerationSizeMb: MOST_MEMORY },
   });
   const giveUp = () => void worker.terminate();
+  const signal = AbortSignal.any([c.req.raw.signal, AbortSignal.timeout(longestMs)]);
   signal.addEventListener("abort", giveUp, { once: true });
   try {
     const { promise, resolve, reject } = Promise.withResolvers<Answer>();

@@ -1,16 +1,25 @@
 import { manageableBy } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { limitsInWords } from "../access/entry-view.ts";
-import { isExternalUsername, type Subject } from "../access/roles.ts";
+import { isExternalUsername } from "../access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Action } from "../administration/actions.ts";
 import { changeAs } from "../gateway/administration.ts";
 import { identify } from "../identity/authenticate.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
-import { explainLogin } from "../pages/html.ts";
+import { explainLogin, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
-import { type ConsoleRequest, type Visitor, visitorOf } from "./visit.ts";
+import {
+  type Fields,
+  type Filled,
+  failureNote,
+  hidden,
+  linkButton,
+  ownPassword,
+  userLink,
+} from "./frame.ts";
+import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /**
  * Formats the place of an entry: `main`, `main.tickets`, `*.customer_*`; several tables separated
@@ -20,12 +29,15 @@ export function placeOf({ database, tables }: Grant): string {
   return tables?.map((table) => `${database}.${table}`).join(", ") ?? database;
 }
 
-export function visibleEntries(snapshot: Snapshot, actor: Subject, username: string): Grant[] {
+/** Who looks, and at which state of the access rules. */
+type View = Pick<Visitor, "snapshot" | "actor">;
+
+export function visibleEntries({ snapshot, actor }: View, username: string): Grant[] {
   const { isVisible } = manageableBy(snapshot, actor);
   return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
 }
 
-function mayManage(snapshot: Snapshot, actor: Subject, username: string): boolean {
+function mayManage({ snapshot, actor }: View, username: string): boolean {
   const { isManageable, isVisible } = manageableBy(snapshot, actor);
   const user = snapshot.users.get(username);
   return user === undefined
@@ -34,42 +46,25 @@ function mayManage(snapshot: Snapshot, actor: Subject, username: string): boolea
 }
 
 /** @throws Refusal `user_not_found` unless the visitor may manage the user */
-export function requireManageable(snapshot: Snapshot, actor: Subject, username: string): void {
-  if (!mayManage(snapshot, actor, username)) throw new Refusal("user_not_found");
+export function requireManageable(view: View, username: string): void {
+  if (!mayManage(view, username)) throw new Refusal("user_not_found");
 }
 
 /** True for manageable users and for all external ones, which need no record for a first grant. */
-export function mayGrantTo(snapshot: Snapshot, actor: Subject, username: string): boolean {
-  return mayManage(snapshot, actor, username) || isExternalUsername(username);
+export function mayGrantTo(view: View, username: string): boolean {
+  return mayManage(view, username) || isExternalUsername(username);
 }
 
-/** What the actor sees of a user's record and entries, line by line. */
-function seenOf(snapshot: Snapshot, actor: Subject, username: string): string[] {
-  const user = snapshot.users.get(username);
-  const isKnown = user !== undefined && manageableBy(snapshot, actor).isManageable(user);
+/** What the visitor sees of a user's record and entries, line by line. */
+function seenOf(view: View, username: string): string[] {
+  const user = view.snapshot.users.get(username);
+  const isKnown = user && manageableBy(view.snapshot, view.actor).isManageable(user);
   const record = isKnown ? (user.disabled ? "disabled" : "enabled") : "no record";
-  const entries = visibleEntries(snapshot, actor, username).map((grant) => {
+  const entries = visibleEntries(view, username).map((grant) => {
     const limits = limitsInWords(grant);
-    return `${placeOf(grant)}: ${grant.role}${limits === "" ? "" : `; ${limits}`}`;
+    return `${placeOf(grant)}: ${grant.role}${limits && `; ${limits}`}`;
   });
   return [record, ...entries];
-}
-
-/** Thrown if the data behind a form has changed since the form was made. */
-class ChangedMeanwhile extends Error {
-  readonly gone: readonly string[];
-  readonly come: readonly string[];
-
-  constructor(before: readonly string[], now: readonly string[]) {
-    super("changed meanwhile");
-    this.gone = before.filter((line) => !now.includes(line));
-    this.come = now.filter((line) => !before.includes(line));
-  }
-}
-
-function readLines(text: string | undefined): string[] {
-  // Browsers submit CRLF line ends (HTML, section 4.10.21.7).
-  return (text ?? "").split(/\r?\n/).filter((line) => line !== "");
 }
 
 /** @throws Refusal unless the form has the visitor's password */
@@ -88,7 +83,7 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
  * Makes a change for a visitor who has entered the password again, unless the data shown by the
  * form has changed. Everything is judged again on the state read under the lock.
  *
- * @throws ChangedMeanwhile, or Refusal why not
+ * @throws Failure, or Refusal why not
  */
 export async function makeChange<Input extends { readonly username: string }>(
   c: ConsoleRequest,
@@ -98,11 +93,17 @@ export async function makeChange<Input extends { readonly username: string }>(
   const { gateway, form } = c.var;
   const { actor, session } = visitorOf(c);
   await requirePassword(c);
-  const before = readLines(form.get("seen"));
+  // Browsers submit CRLF line ends (HTML, section 4.10.21.7).
+  const before = (form.get("seen") ?? "").split(/\r?\n/).filter((line) => line !== "");
   const judged = (current: Snapshot) => {
     identify(current, gateway.revocations, session);
-    const now = seenOf(current, actor, input.username);
-    if (before.join("\n") !== now.join("\n")) throw new ChangedMeanwhile(before, now);
+    const now = seenOf({ snapshot: current, actor }, input.username);
+    if (before.join("\n") !== now.join("\n")) {
+      const message = "Somebody else has changed this meanwhile. Nothing of yours was changed.";
+      const gone = before.filter((line) => !now.includes(line));
+      const come = now.filter((line) => !before.includes(line));
+      throw new Failure(409, message, { changed: { gone, come } });
+    }
     return plan(current, actor, input, gateway.configuration);
   };
   const author = { kind: "console", name: actor.username } as const;
@@ -117,32 +118,68 @@ export function noteChange(c: ConsoleRequest, change: AuditedChange): void {
   c.var.gateway.changes.write({ kind: "console", name }, [change]);
 }
 
-export function changingForm(
-  { snapshot, actor, csrf }: Visitor,
-  fields: ReadonlyMap<string, string>,
-  failure: Failure | undefined,
-) {
-  return { fields, csrf, seen: seenOf(snapshot, actor, fields.get("user") ?? ""), failure };
+interface ChangingPage {
+  readonly title: string;
+  readonly heading: Html;
+  /** Undefined for a new user. */
+  readonly username?: string;
+  readonly sentence?: string;
+  readonly action: string;
+  /** Lists what the user has now. */
+  readonly listsSeen?: boolean;
+  readonly form: Html;
+  readonly button: Html;
+}
+
+/** Sends a form that asks for the reader's own password and is submitted once. */
+export function sendForm(c: ConsoleRequest, filled: Filled, page: ChangingPage): Response {
+  const visitor = visitorOf(c);
+  const { title, heading, username, sentence, action, listsSeen, form, button } = page;
+  const seen = seenOf(visitor, username ?? filled.fields.get("user") ?? "");
+  const content = html`<p class="path"><a href="/access">Access</a>${username !== undefined && html` / ${userLink(username)}`}</p>
+<h1>${heading}</h1>
+${failureNote(filled.failure)}
+${sentence && html`<p>${sentence}</p>`}
+<form method="post" action="${action}" class="sheet narrow">
+${hidden("csrf", visitor.csrf)}${hidden("seen", seen.join("\n"))}${username !== undefined && hidden("user", username)}
+${listsSeen && html`<p><bdi>${username}</bdi> has now:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
+${form}
+${ownPassword(filled)}
+<div class="actions">${button} ${username === undefined ? linkButton("Cancel", "/access") : linkButton("Cancel", "/access/user", { user: username })}</div>
+</form>`;
+  return sendPage(c, visitor, { title, place: "Access", content }, filled.failure?.status);
 }
 
 const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
 
-export class InvalidFields extends Error {
+interface FailureDetails {
   /** Error messages by field name. */
-  readonly fields: ReadonlyMap<string, string>;
-
-  constructor(fields: ReadonlyMap<string, string>) {
-    super("invalid fields");
-    this.fields = fields;
-  }
+  readonly fields?: Fields;
+  /** What has changed since the form was made, line by line. */
+  readonly changed?: { readonly gone: readonly string[]; readonly come: readonly string[] };
 }
 
 /** Why a change was not made, for display in its form. */
-export interface Failure {
+export class Failure extends Error {
   readonly status: (typeof statuses)[number];
-  readonly message: string;
-  readonly fields?: ReadonlyMap<string, string>;
-  readonly changed?: ChangedMeanwhile;
+  readonly fields: FailureDetails["fields"];
+  readonly changed: FailureDetails["changed"];
+
+  constructor(
+    status: Failure["status"],
+    message: string,
+    { fields, changed }: FailureDetails = {},
+  ) {
+    super(message);
+    this.status = status;
+    this.fields = fields;
+    this.changed = changed;
+  }
+}
+
+export function invalidFields(fields: Fields): Failure {
+  const marked = fields.size === 1 ? "the marked field" : `the ${fields.size} marked fields`;
+  return new Failure(400, `Nothing was changed. Correct ${marked}.`, { fields });
 }
 
 const beyondRights =
@@ -150,24 +187,20 @@ const beyondRights =
 
 /** Describes a failure for its form. Rethrows unexpected errors. */
 export function failureOf(error: unknown): Failure {
-  if (error instanceof ChangedMeanwhile) {
-    const message = "Somebody else has changed this meanwhile. Nothing of yours was changed.";
-    return { status: 409, message, changed: error };
-  }
-  if (error instanceof InvalidFields) {
-    const { fields } = error;
-    const message = `Nothing was changed. Correct ${fields.size === 1 ? "the marked field" : `the ${fields.size} marked fields`}.`;
-    return { status: 400, message, fields };
-  }
+  if (error instanceof Failure) return error;
   const status = error instanceof Refusal && statuses.find((known) => known === error.status);
   if (!(error instanceof Refusal) || !status) throw error;
-  if (error.code === "role_insufficient" || error.code === "no_grant") {
-    return { status, message: beyondRights };
-  }
-  const isThrottled = error.code === "too_many_attempts" || error.code === "login_busy";
-  if (isThrottled) return { status, message: explainLogin(error) };
   const message = `${error.message}.`;
-  return error.code === "credentials_invalid"
-    ? { status, message, fields: new Map([["password", message]]) }
-    : { status, message };
+  switch (error.code) {
+    case "role_insufficient":
+    case "no_grant":
+      return new Failure(status, beyondRights);
+    case "too_many_attempts":
+    case "login_busy":
+      return new Failure(status, explainLogin(error));
+    case "credentials_invalid":
+      return new Failure(status, message, { fields: new Map([["password", message]]) });
+    default:
+      return new Failure(status, message);
+  }
 }

@@ -2,150 +2,13 @@ import { requireSelfOrAdministrator } from "../access/administration.ts";
 import { revokeTokensOf } from "../gateway/administration.ts";
 import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
 import { describeClient } from "../oauth/server/login.ts";
-import { identityOf, type KnownClient, permission } from "../oauth/server/pages/page.ts";
+import { identityOf, permission } from "../oauth/server/pages/page.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
-import { dateOf, type Html, html, nothing } from "../pages/html.ts";
+import { dateOf, type Html, html } from "../pages/html.ts";
 import { noteChange } from "./changes.ts";
-import { type ConsolePage, heading, hidden, table } from "./frame.ts";
+import { empty, field, heading, hidden, hint, table, unseen } from "./frame.ts";
 import type { Session } from "./sessions.ts";
-import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
-
-/** Times in epoch seconds. */
-interface SessionRow {
-  readonly tokenId: string;
-  readonly username: string;
-  readonly address: string;
-  readonly userAgent: string;
-  readonly started: number;
-  readonly used: number;
-  /** Until the session expires if unused. */
-  readonly minutesLeft: number;
-  readonly isThis: boolean;
-}
-
-/** An app that a user has authorized. */
-interface ApplicationRow extends Connection, KnownClient {
-  /** Epoch seconds at which the user has to consent again. */
-  readonly endsAt: number;
-}
-
-interface SessionsView {
-  readonly csrf: string;
-  readonly reader: string;
-  readonly isAdministrator: boolean;
-  readonly username: string | undefined;
-  readonly sessions: readonly SessionRow[];
-  readonly applications: readonly ApplicationRow[];
-  readonly more: number;
-  /** False if another server authorizes apps. */
-  readonly hasApplications: boolean;
-}
-
-function button(csrf: string, action: string, field: [string, string], label: Html): Html {
-  return html`<form method="post" action="${action}">${hidden("csrf", csrf)}${hidden(...field)}<button class="small">${label}</button></form>`;
-}
-
-/** Text for screen readers only. */
-function unseen(text: string | Html): Html {
-  return html`<span class="unseen">${text}</span>`;
-}
-
-function sessionTable({ csrf, sessions }: SessionsView): Html {
-  const rows = sessions.map((one) => [
-    html`<bdi>${one.username}</bdi>${one.isThis ? html` <strong>(this one)</strong>` : nothing}`,
-    html`<bdi>${one.address}</bdi><span class="hint"><bdi>${browserNamed(one.userAgent)}</bdi></span>`,
-    dateOf(one.started),
-    dateOf(one.used),
-    `in ${one.minutesLeft} min`,
-    button(
-      csrf,
-      "/sessions/end",
-      ["session", one.tokenId],
-      html`End${unseen(html` the session of ${one.username} from ${one.address} since ${dateOf(one.started)}`)}`,
-    ),
-  ]);
-  return table(
-    "Sessions of the console",
-    ["User", "Browser", ["Since", "moment"], ["Last used", "moment"], ["Ends", "moment"], "Action"],
-    rows,
-  );
-}
-
-function called(names: readonly string[]): Html {
-  return names.length === 0 ? html`no tool yet` : html`<bdi>${names.join(", ")}</bdi>`;
-}
-
-function applicationTable({ csrf, applications }: SessionsView): Html {
-  const rows = applications.map((one) => [
-    html`<bdi>${one.username}</bdi>`,
-    html`<strong><bdi>${one.name}</bdi></strong><span class="hint">${identityOf(one)}</span>`,
-    html`${permission(one)}<span class="hint">It has called ${called(one.called)}.</span>`,
-    dateOf(one.allowedAt),
-    one.renewedAt === undefined ? "never" : dateOf(one.renewedAt),
-    dateOf(one.endsAt),
-    button(
-      csrf,
-      "/sessions/disconnect",
-      ["grant", one.grantId],
-      html`Disconnect${unseen(html` ${one.name} of ${one.username}`)}`,
-    ),
-  ]);
-  return table(
-    "Connected applications",
-    [
-      "User",
-      "App",
-      "May",
-      ["Allowed", "moment"],
-      ["Last renewed", "moment"],
-      ["Ends", "moment"],
-      "Action",
-    ],
-    rows,
-  );
-}
-
-function filter({ username }: SessionsView): Html {
-  return html`<form method="get" action="/sessions" class="tools" role="search">
-<div class="field"><label for="user">Only those of this user</label>
-<input id="user" name="user" value="${username ?? ""}" maxlength="128" autocapitalize="none" spellcheck="false"></div>
-<button>Show</button>
-</form>`;
-}
-
-function endEverything({ csrf, reader, username = reader }: SessionsView): Html {
-  const whose = username === reader ? html`you have` : html`<bdi>${username}</bdi> has`;
-  return html`<details class="sheet narrow"><summary>End everything of <bdi>${username}</bdi></summary>
-<p>Ends every token, every app and every session that ${whose} by now, machines among them. Passwords and grants stay.</p>
-<form method="post" action="/sessions/end-all">${hidden("csrf", csrf)}${hidden("user", username)}
-<button class="danger">End everything now</button></form></details>`;
-}
-
-function applicationSection(view: SessionsView): Html {
-  const { applications, hasApplications } = view;
-  if (!hasApplications) {
-    return html`<p class="sheet empty">Apps are let in by another authorization server: end them there.</p>`;
-  }
-  if (applications.length > 0) return applicationTable(view);
-  return html`<p class="sheet empty">No app is connected. One appears here once somebody has let it in.</p>`;
-}
-
-function sessionsPage(view: SessionsView): ConsolePage {
-  const { isAdministrator, sessions, more } = view;
-  return {
-    title: "Sessions",
-    place: "sessions",
-    content: html`${heading("Sessions")}
-${isAdministrator ? filter(view) : nothing}
-<h2>Signed in to this console</h2>
-${sessions.length === 0 ? html`<p class="sheet empty">Nobody of that name is signed in.</p>` : sessionTable(view)}
-<h2>Connected applications</h2>
-${applicationSection(view)}
-${more === 0 ? nothing : html`<p class="quiet">${String(more)} more are not shown: ask for those of one user.</p>`}
-<p class="quiet">Tokens of logins and machines are not listed, since nothing is kept of them; they end with everything.</p>
-${endEverything(view)}`,
-  };
-}
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** Browsers by User-Agent, in this order: each one also claims to be those after it. */
 const browsers = [
@@ -175,10 +38,11 @@ export function browserNamed(userAgent: string): string {
   return userAgent || "a browser that does not say what it is";
 }
 
+/** Rows per list. */
 const SHOWN = 200;
 
 /** The apps with access, authorized by one user or by any. */
-async function connectedTo(c: ConsoleRequest, username: string | undefined): Promise<Connection[]> {
+async function connectedTo(c: ConsoleRequest, username?: string): Promise<Connection[]> {
   const { gateway, applications: store } = c.var;
   if (store === undefined) return [];
   const { access, revocations } = gateway;
@@ -186,73 +50,124 @@ async function connectedTo(c: ConsoleRequest, username: string | undefined): Pro
   return (await connectionsOf(store, username)).filter((one) => isConnected(context, one));
 }
 
-function applicationRow(c: ConsoleRequest, one: Connection): ApplicationRow {
-  return {
-    ...one,
-    ...describeClient(c.var.gateway.configuration.mcp, one.clientId, one.appName),
-    endsAt: one.allowedAt + lifetimes.grant,
-  };
+function button(csrf: string, path: string, field: [string, string], label: Html): Html {
+  return html`<form method="post" action="/sessions/${path}">${hidden("csrf", csrf)}${hidden(...field)}<button class="small">${label}</button></form>`;
 }
 
-function sessionRow(c: ConsoleRequest, session: Session, own: Session): SessionRow {
+function sessionTable(c: ConsoleRequest, list: readonly Session[]): Html {
   const { sessions } = c.var;
-  const { startedAt, usedAt } = session;
-  return {
-    ...session,
-    started: sessions.epochOf(startedAt),
-    used: sessions.epochOf(usedAt),
-    minutesLeft: Math.ceil(sessions.msLeft(session) / 60_000),
-    isThis: session.tokenId === own.tokenId,
-  };
+  const { csrf, session: own } = visitorOf(c);
+  const rows = list.map((one) => {
+    const { username, address, userAgent, tokenId, startedAt, usedAt } = one;
+    const since = dateOf(sessions.epochOf(startedAt));
+    return [
+      html`<bdi>${username}</bdi>${tokenId === own.tokenId && html` <strong>(this one)</strong>`}`,
+      html`<bdi>${address}</bdi>${hint(html`<bdi>${browserNamed(userAgent)}</bdi>`)}`,
+      since,
+      dateOf(sessions.epochOf(usedAt)),
+      `in ${Math.ceil(sessions.msLeft(one) / 60_000)} min`,
+      button(
+        csrf,
+        "end",
+        ["session", tokenId],
+        html`End${unseen(` the session of ${username} from ${address} since ${since}`)}`,
+      ),
+    ];
+  });
+  return table(
+    "Sessions of the console",
+    ["User", "Browser", ["Since", "moment"], ["Last used", "moment"], ["Ends", "moment"], "Action"],
+    rows,
+  );
 }
 
-/** Administrators may ask for any user or for all; other visitors see only their own sessions. */
-function whose({ isAdministrator, actor }: Visitor, asked: string | undefined): string | undefined {
-  if (!isAdministrator) return actor.username;
-  return asked === "" ? undefined : asked;
+function applicationTable(c: ConsoleRequest, list: readonly Connection[]): Html {
+  const { mcp } = c.var.gateway.configuration;
+  const { csrf } = visitorOf(c);
+  const rows = list.map((one) => {
+    const { username, grantId, allowedAt, renewedAt, called } = one;
+    const client = describeClient(mcp, one.clientId, one.appName);
+    const tools = called.length === 0 ? "no tool yet" : html`<bdi>${called.join(", ")}</bdi>`;
+    return [
+      html`<bdi>${username}</bdi>`,
+      html`<strong><bdi>${client.name}</bdi></strong>${hint(identityOf(client))}`,
+      html`${permission(one)}${hint("It has called ", tools, ".")}`,
+      dateOf(allowedAt),
+      renewedAt === undefined ? "never" : dateOf(renewedAt),
+      dateOf(allowedAt + lifetimes.grant),
+      button(
+        csrf,
+        "disconnect",
+        ["grant", grantId],
+        html`Disconnect${unseen(` ${client.name} of ${username}`)}`,
+      ),
+    ];
+  });
+  const times = ["Allowed", "Last renewed", "Ends"].map((name) => [name, "moment"] as const);
+  return table("Connected applications", ["User", "App", "May", ...times, "Action"], rows);
 }
 
+/** `GET /sessions`: what a user, or anybody, is signed in with. */
 export async function showSessions(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
-  const username = whose(visitor, c.req.query("user"));
+  const { csrf, isAdministrator } = visitor;
+  const reader = visitor.actor.username;
+  // Administrators may ask for any user or for all; other visitors see only their own sessions.
+  const username = isAdministrator ? c.req.query("user") || undefined : reader;
   const sessions = await c.var.sessions.list(username);
   const connections = await connectedTo(c, username);
-  const page = sessionsPage({
-    csrf: visitor.csrf,
-    reader: visitor.actor.username,
-    isAdministrator: visitor.isAdministrator,
-    username,
-    sessions: sessions.slice(0, SHOWN).map((one) => sessionRow(c, one, visitor.session)),
-    applications: connections.slice(0, SHOWN).map((one) => applicationRow(c, one)),
-    more: Math.max(0, sessions.length - SHOWN) + Math.max(0, connections.length - SHOWN),
-    hasApplications: c.var.applications !== undefined,
+  const more = Math.max(0, sessions.length - SHOWN) + Math.max(0, connections.length - SHOWN);
+  const filter = html`<form method="get" action="/sessions" class="tools" role="search">
+${field({ fields: new Map([["user", username ?? ""]]) }, { name: "user", label: "Only those of this user", more: html` maxlength="128"` })}
+<button>Show</button>
+</form>`;
+  const applications =
+    connections.length > 0
+      ? applicationTable(c, connections.slice(0, SHOWN))
+      : empty(
+          c.var.applications === undefined
+            ? "Apps are let in by another authorization server: end them there."
+            : "No app is connected. One appears here once somebody has let it in.",
+        );
+  const ended = username ?? reader;
+  return sendPage(c, visitor, {
+    title: "Sessions",
+    place: "Sessions",
+    content: html`${heading("Sessions")}
+${isAdministrator && filter}
+<h2>Signed in to this console</h2>
+${sessions.length > 0 ? sessionTable(c, sessions.slice(0, SHOWN)) : empty("Nobody of that name is signed in.")}
+<h2>Connected applications</h2>
+${applications}
+${more > 0 && html`<p class="quiet">${more} more are not shown: ask for those of one user.</p>`}
+<p class="quiet">Tokens of logins and machines are not listed, since nothing is kept of them; they end with everything.</p>
+<details class="sheet narrow"><summary>End everything of <bdi>${ended}</bdi></summary>
+<p>Ends every token, every app and every session that ${ended === reader ? "you have" : html`<bdi>${ended}</bdi> has`} by now, machines among them. Passwords and grants stay.</p>
+<form method="post" action="/sessions/end-all">${hidden("csrf", csrf)}${hidden("user", ended)}
+<button class="danger">End everything now</button></form></details>`,
   });
-  return sendPage(c, visitor, page);
 }
 
 export async function endSession(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
-  const id = c.var.form.get("session");
-  const all = await c.var.sessions.list();
-  const session = all.find(({ tokenId }) => tokenId === id);
+  const { sessions, form } = c.var;
+  const session = (await sessions.list()).find(({ tokenId }) => tokenId === form.get("session"));
   if (session !== undefined) {
     requireSelfOrAdministrator(snapshot, actor, session.username);
-    await c.var.sessions.end(session.tokenId);
-    const change = { change: "session ended", user: session.username };
-    noteChange(c, change);
+    await sessions.end(session.tokenId);
+    noteChange(c, { change: "session ended", user: session.username });
   }
   return c.redirect("/sessions", 303);
 }
 
 export async function endApplication(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);
-  const id = c.var.form.get("grant");
-  const all = await connectedTo(c, undefined);
-  const found = all.find(({ grantId }) => grantId === id);
+  const { applications, form } = c.var;
+  const found = (await connectedTo(c)).find(({ grantId }) => grantId === form.get("grant"));
   if (found !== undefined) {
-    requireSelfOrAdministrator(snapshot, actor, found.username);
-    await c.var.applications?.endGrant(found.grantId);
     const { username: user, clientId: client } = found;
+    requireSelfOrAdministrator(snapshot, actor, user);
+    await applications?.endGrant(found.grantId);
     noteChange(c, { change: "application ended", user, client });
   }
   return c.redirect("/sessions", 303);

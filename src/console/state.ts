@@ -1,93 +1,178 @@
+import type { AccessRules, Author } from "../access/access-rules.ts";
 import { requireAdministrator } from "../access/administration.ts";
-import type { EffectChange } from "../access/diff.ts";
-import { isAdministrator } from "../access/snapshot.ts";
+import { type AccessDiff, diffSnapshots, type EffectChange, effectsOn } from "../access/diff.ts";
+import type { AccessProblem } from "../access/parse.ts";
+import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { withoutPassword } from "../config/addresses.ts";
 import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
-import type { Listener } from "../gateway/server.ts";
-import { dateOf, type Html, html, nothing } from "../pages/html.ts";
-import { version } from "../product.ts";
+import { dateOf, type Html, html, type Part } from "../pages/html.ts";
+import { version as release } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
 import { counted } from "../suggestion.ts";
-import type { AccessEvent, ChangedNames, FailedReload, LoadedVersion } from "./access-history.ts";
-import { type ConsolePage, heading, pathOf, refreshNote, roleBadge, table } from "./frame.ts";
-import { type Console, type ConsoleRequest, refreshingOf, sendPage, visitorOf } from "./visit.ts";
+import { empty, heading, hint, mark, refreshing, roleBadge, table, userLink } from "./frame.ts";
+import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
-const labels: Readonly<Record<ChangedNames["kind"], string>> = {
-  usersAdded: "added",
-  usersRemoved: "removed, with all grants",
-  usersChanged: "another password, email, state or attributes",
-  boundariesAdded: "boundary added",
-  boundariesRemoved: "boundary removed",
-};
+/** Versions kept, and what is kept of each: users compared, their differences, names per kind. */
+const REMEMBERED = 50;
+const USERS = 20;
+const EFFECTS = 50;
+const NAMES = 20;
 
-function written(value: unknown): string {
-  return value === undefined ? "none" : JSON.stringify(value);
+const recordKinds = [
+  ["usersAdded", "added"],
+  ["usersRemoved", "removed, with all grants"],
+  ["usersChanged", "another password, email, state or attributes"],
+  ["boundariesAdded", "boundary added"],
+  ["boundariesRemoved", "boundary removed"],
+] as const;
+
+function firstUsersIn(diff: AccessDiff): string[] {
+  const { boundariesAdded: _, boundariesRemoved: __, ...lists } = diff;
+  const users = new Set<string>();
+  for (const names of Object.values(lists)) {
+    for (const name of names) {
+      if (users.size > USERS) break;
+      // A grant reads `user database role`.
+      users.add(name.split(" ", 1)[0] ?? "");
+    }
+  }
+  return [...users];
+}
+
+/** Who gains and loses what in a version, and which records changed. */
+function describeVersion(
+  version: {
+    /** Epoch seconds. */
+    readonly at: number;
+    readonly version: string;
+    /** Undefined if the version does not record it. */
+    readonly author: Author | undefined;
+  },
+  before: Snapshot,
+  after: Snapshot,
+  diff: AccessDiff,
+) {
+  const users = firstUsersIn(diff);
+  const effects = effectsOn(users.slice(0, USERS), before, after, version.at * 1000);
+  return {
+    ...version,
+    effects: effects.take(EFFECTS).toArray(),
+    hasOthers: users.length > USERS,
+    records: recordKinds
+      .filter(([kind]) => diff[kind].length > 0)
+      .map(([kind, label]) => {
+        const names = diff[kind].slice(0, NAMES);
+        return { label, names, more: diff[kind].length - names.length };
+      }),
+  };
+}
+
+type LoadedVersion = ReturnType<typeof describeVersion>;
+
+interface FailedReload {
+  /** Epoch seconds. */
+  readonly at: number;
+  readonly problems: readonly AccessProblem[];
+}
+
+export type AccessEvent = LoadedVersion | FailedReload;
+
+async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
+  const { versionsBack } = await import("../store/access-versions.ts");
+  const last: LoadedVersion[] = [];
+  const { snapshot, position } = replica.state;
+  const versions = versionsBack(store.database.query, { snapshot, position });
+  for await (const { at, version, author, before, after } of versions) {
+    const found = { at: Math.floor(at.getTime() / 1000), version: String(version), author };
+    const diff = diffSnapshots(before, after);
+    if (last.push(describeVersion(found, before, after, diff)) === REMEMBERED) break;
+  }
+  return last;
+}
+
+/** Keeps the last versions of users and grants. @param log the store that has earlier versions */
+export function openHistory(access: AccessRules, log: StoreReplica | undefined) {
+  let events: readonly AccessEvent[] = [];
+  let earlier: Promise<readonly LoadedVersion[]> | undefined;
+  access.subscribe((event) => {
+    const at = epochSeconds();
+    if (event.kind === "failed") events = [{ at, problems: event.problems }, ...events];
+    else {
+      const { previous, snapshot, diff, author } = event;
+      const found = { at, version: snapshot.version, author };
+      events = [describeVersion(found, previous, snapshot, diff), ...events];
+    }
+    events = events.slice(0, REMEMBERED);
+  });
+  return {
+    /** Epoch seconds since when changes are known; undefined if a log has earlier ones. */
+    since: log === undefined ? epochSeconds() : undefined,
+    /** Newest first. @throws any error of the log */
+    async events(): Promise<readonly AccessEvent[]> {
+      if (log === undefined) return events;
+      earlier ??= readVersions(log).catch((error) => {
+        // The next caller reads again.
+        earlier = undefined;
+        throw error;
+      });
+      const read = await earlier;
+      const known = new Set(events.map((event) => "version" in event && event.version));
+      const before = read.filter(({ version }) => !known.has(version));
+      return [...events, ...before].slice(0, REMEMBERED);
+    },
+  };
 }
 
 /** Rights gained and lost, marked by signs as well as colors. */
 function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
-  const gained =
-    gains.length === 0 ? nothing : html`<span class="gain">+ ${gains.join(", ")}</span> `;
-  const lost =
-    loses.length === 0 ? nothing : html`<span class="loss">\u2212 ${loses.join(", ")}</span> `;
-  const others = limits.map(
-    (key) =>
-      html`<span class="hint"><code>${key}</code> ${written(before.limits[key])} to ${written(after.limits[key])}</span>`,
+  const written = (value: unknown) => (value === undefined ? "none" : JSON.stringify(value));
+  const others = limits.map((key) =>
+    hint(html`<code>${key}</code> ${written(before.limits[key])} to ${written(after.limits[key])}`),
   );
-  return html`${gained}${lost}${others}`;
+  return html`${gains.length > 0 && html`<span class="gain">+ ${gains.join(", ")}</span> `}${
+    loses.length > 0 && html`<span class="loss">\u2212 ${loses.join(", ")}</span> `
+  }${others}`;
 }
 
 function standing({ role, entry }: EffectChange["before"]): Html {
   return entry === undefined ? html`<span class="dim">no grant</span>` : roleBadge(role);
 }
 
-type Cells = (Html | string)[];
+const ways = { api: "", console: ", in the console", cli: ", by command", store: ", a replica" };
 
-function effectCells(change: EffectChange): Cells {
-  const { username, place, before, after } = change;
-  return [
-    html`<a href="${pathOf("/access/user", { user: username })}"><bdi>${username}</bdi></a>`,
-    html`<code>${place}</code>`,
-    rightsOf(change),
-    html`${standing(before)} \u2192 ${standing(after)}`,
-  ];
-}
-
-function recordCells({ kind, names, more }: ChangedNames): Cells {
-  const rest = more > 0 ? `, and ${more} more` : "";
-  return [html`<bdi>${names.join(", ")}</bdi>${rest}`, "", labels[kind], ""];
-}
-
-function authorOf({ author }: LoadedVersion): Html {
-  if (author === undefined) return nothing;
-  const ways = { api: "", console: ", in the console", cli: ", by command", store: ", a replica" };
-  return html`<span class="hint">by <bdi>${author.name}</bdi>${ways[author.kind]}</span>`;
-}
-
-function loaded(one: LoadedVersion): Cells[] {
-  const { version, at, effects, hasOthers, records } = one;
-  const name = html`<code>${version}</code><span class="hint">${dateOf(at)}</span>${authorOf(one)}`;
+function loaded({ version, at, author, effects, hasOthers, records }: LoadedVersion): Part[][] {
+  const name = html`<code>${version}</code>${hint(dateOf(at))}${
+    author && hint("by ", html`<bdi>${author.name}</bdi>`, ways[author.kind])
+  }`;
   const again = html`<span class="again"><code>${version}</code></span>`;
-  const cells = [
-    ...effects.map(effectCells),
-    ...records.map(recordCells),
-    ...(hasOthers ? [["and others", "", "", ""]] : []),
+  const cells: Part[][] = [
+    ...effects.map((change) => [
+      userLink(change.username),
+      html`<code>${change.place}</code>`,
+      rightsOf(change),
+      html`${standing(change.before)} \u2192 ${standing(change.after)}`,
+    ]),
+    ...records.map(({ label, names, more }) => [
+      html`<bdi>${names.join(", ")}</bdi>${more > 0 && `, and ${more} more`}`,
+      "",
+      label,
+    ]),
+    ...(hasOthers ? [["and others"]] : []),
   ];
   if (cells.length === 0)
-    cells.push(["", "", html`<span class="dim">no change to users or grants</span>`, ""]);
+    cells.push(["", "", html`<span class="dim">no change to users or grants</span>`]);
   return cells.map((row, index) => [index === 0 ? name : again, ...row]);
 }
 
-function refused({ at, problems }: FailedReload): Cells {
+function refused({ at, problems }: FailedReload): Part[] {
   const list = problems.map(
-    ({ line, reason }) =>
-      html`<li>${line === undefined ? nothing : html`Line ${String(line)}: `}${reason}</li>`,
+    ({ line, reason }) => html`<li>${line !== undefined && `Line ${line}: `}${reason}</li>`,
   );
-  const name = html`<span class="state bad">Refused</span><span class="hint">${dateOf(at)}</span>`;
-  const stayed = html`<span class="hint">the last good state stayed in force</span>`;
-  return [name, "", "", html`<ul class="plain">${list}</ul>${stayed}`, ""];
+  const stayed = hint("the last good state stayed in force");
+  const name = html`${mark(false, "Refused")}${hint(dateOf(at))}`;
+  return [name, "", "", html`<ul class="plain">${list}</ul>${stayed}`];
 }
 
 /** Lists versions, newest first. @param since epoch seconds before which changes are unknown */
@@ -97,29 +182,20 @@ export function versionList(events: readonly AccessEvent[], since: number | unde
       since === undefined
         ? "Nobody has changed users or grants yet."
         : `Nobody has changed users or grants since ${dateOf(since)}, when this gateway started.`;
-    return html`<p class="sheet empty">${sentence}</p>`;
+    return empty(sentence);
   }
   const before =
     since === undefined
       ? html`What came before is listed by <code>gatehouse access history</code>.`
       : html`What came before ${dateOf(since)}, when this gateway started, is in the audit log.`;
-  const rows = events.flatMap((one) => (one.kind === "loaded" ? loaded(one) : [refused(one)]));
+  const rows = events.flatMap((one) => ("version" in one ? loaded(one) : [refused(one)]));
   const head = ["Version", "User", "Where", "Gains and loses", "Role"];
   return html`${table("Versions of users and grants", head, rows)}<p class="quiet">${before}</p>`;
 }
 
-export type StateView = Awaited<ReturnType<typeof stateViewOf>>;
-
 const DAY = 86_400;
 /** Seconds before a certificate's expiry from which the page warns. */
 const SOON = 14 * DAY;
-
-/** Marks a state as good or bad, never by color only. */
-function mark(isGood: boolean, good: string, bad: string): Html {
-  return isGood
-    ? html`<span class="state good">${good}</span>`
-    : html`<span class="state bad">${bad}</span>`;
-}
 
 function spanOf(seconds: number): string {
   const units = [
@@ -131,130 +207,117 @@ function spanOf(seconds: number): string {
   return counted(Math.floor(seconds / size), name);
 }
 
-function upstreams({ upstreams: list }: StateView): Html {
+type State = Awaited<ReturnType<typeof conditionOf>>;
+
+function upstreamTable({ upstreams }: State): Html {
   return table(
     "Databases behind the gateway",
     ["Where", "Databases", "State", "Circuit", ["Queries now", "number"], ["Waiting", "number"]],
-    list.map(({ name, databases, isUp, isLive, busy, waiting }) => [
+    upstreams.map(({ name, databases, isUp, isLive, busy, waiting }) => [
       html`<code>${name}</code>`,
       databases === undefined ? "all others" : html`<code>${databases.join(", ")}</code>`,
-      mark(isUp, "Answers", "Does not answer"),
-      mark(isLive, "Closed", "Open: queries go elsewhere"),
-      ...[String(busy), String(waiting)],
+      mark(isUp, isUp ? "Answers" : "Does not answer"),
+      mark(isLive, isLive ? "Closed" : "Open: queries go elsewhere"),
+      busy,
+      waiting,
     ]),
   );
 }
 
-function keyTable({ algorithm, keys }: StateView, now: number): Html {
+function keyTable({ gateway: { keys } }: Console): Html {
+  const { algorithm } = keys.ring;
   return table(
     "Signing keys",
     ["Key", "State", ["Made", "moment"], ["Age", "number"], ["Verifies until", "moment"]],
-    keys.map(({ kid, state, created, verifiesUntil }) => [
+    keys.ring.keys.map(({ kid, state, created, verifiesUntil }) => [
       html`<code>${kid}</code>`,
       state === "signs" ? html`<strong>Signs</strong> by ${algorithm}` : "Verifies",
       dateOf(created),
-      spanOf(Math.max(0, now - created)),
+      spanOf(Math.max(0, epochSeconds() - created)),
       verifiesUntil === undefined ? html`<span class="dim">no end</span>` : dateOf(verifiesUntil),
     ]),
   );
 }
 
-function replicas({ own, lag, status }: NonNullable<StateView["store"]>): Html {
+function replicas({ own, lag, status }: NonNullable<State["store"]>): Html {
   if (status === undefined)
-    return html`<p class="sheet empty">The store does not answer: what replicas there are is not known. This one is <code>${own}</code>.</p>`;
+    return empty(
+      html`The store does not answer: what replicas there are is not known. This one is <code>${own}</code>.`,
+    );
   const { version, form, readableForm } = status;
   const rows = status.replicas.map((one) => [
-    html`<code>${one.name}</code>${one.name === own ? html` <strong>(this one)</strong>` : nothing}`,
-    ...[String(one.applied), String(Math.max(0, version - one.applied))],
-    one.rest > 0 ? `in ${spanOf(one.rest)}` : mark(false, "", `${spanOf(-one.rest)} ago`),
-    String(one.form),
+    html`<code>${one.name}</code>${one.name === own && html` <strong>(this one)</strong>`}`,
+    one.applied,
+    Math.max(0, version - one.applied),
+    one.rest > 0 ? `in ${spanOf(one.rest)}` : mark(false, spanOf(-one.rest), " ago"),
+    one.form,
     dateOf(Math.floor(one.since.getTime() / 1000)),
   ]);
   const head = ["Replica", ["Applied", "number"], ["Behind", "number"]] as const;
   const rest = ["Lease ends", ["Form", "number"], ["Since", "moment"]] as const;
   return html`${table("Replicas", [...head, ...rest], rows)}
-<p class="quiet">The store is at version ${String(version)}, in form ${String(form)}; this release reads forms up to ${String(readableForm)}.${lag > 0 ? ` This replica has ${lag} versions to apply.` : ""}</p>`;
+<p class="quiet">The store is at version ${version}, in form ${form}; this release reads forms up to ${readableForm}.${lag > 0 && ` This replica has ${lag} versions to apply.`}</p>`;
 }
 
-function troubles(view: StateView, now: number): string[] {
-  const { accessStale, revocationsStale, revocationsFailure, keysFailure, certificate } = view;
-  const { configurationFailure } = view;
-  const reason = revocationsFailure === undefined ? "" : `: ${revocationsFailure}`;
-  const expires = certificate?.certificate.expires;
-  const left = expires === undefined ? SOON : expires.getTime() / 1000 - now;
+function troubles({ gateway, listener }: Console, state: State): string[] {
+  const { access, revocations, keys } = gateway;
+  const { configurationFailure, store, upstreams } = state;
+  const reason = revocations.failure === undefined ? "" : `: ${revocations.failure}`;
+  const expires = listener.secure?.certificate.expires;
+  const left = expires === undefined ? SOON : expires.getTime() / 1000 - epochSeconds();
   const found = [
     configurationFailure !== undefined &&
       `The configuration was refused: ${configurationFailure}. The last good one is in force.`,
-    accessStale &&
+    access.stale &&
       "The access file was refused, for the reason below: the last good state is in force.",
-    revocationsStale &&
+    revocations.stale &&
       `The revocations file was refused${reason}. The last good state is in force.`,
-    keysFailure !== undefined &&
-      `The signing keys were refused: ${keysFailure}. The last good ones are in force.`,
-    certificate?.failure !== undefined &&
-      `The TLS certificate was refused: ${certificate.failure}. The last good one is served.`,
+    keys.failure !== undefined &&
+      `The signing keys were refused: ${keys.failure}. The last good ones are in force.`,
+    listener.secure?.failure !== undefined &&
+      `The TLS certificate was refused: ${listener.secure.failure}. The last good one is served.`,
     left <= 0 && "The TLS certificate has expired.",
     left > 0 && left < SOON && `The TLS certificate expires in ${spanOf(left)}.`,
-    view.store?.isReached === false &&
+    store?.isReached === false &&
       "The store does not answer: nothing can be changed, and soon nothing is decided.",
+    ...upstreams.map(
+      ({ name, isUp }) =>
+        !isUp && `${name} does not answer: queries for it are refused, or go to another.`,
+    ),
   ];
-  const down = view.upstreams
-    .filter(({ isUp }) => !isUp)
-    .map(({ name }) => `${name} does not answer: queries for it are refused, or go to another.`);
-  return [...found.filter((sentence) => sentence !== false), ...down];
+  return found.filter((sentence) => sentence !== false);
 }
 
-export function summary(view: StateView, now: number): Html {
-  const found = troubles(view, now);
+export function summary(console: Console, state: State): Html {
+  const found = troubles(console, state);
   if (found.length === 0)
     return html`<div class="note done"><p><strong>Everything is in order.</strong></p></div>`;
   return html`<div class="note error"><p><strong>This needs your attention:</strong></p><ul>${found.map((one) => html`<li>${one}</li>`)}</ul></div>`;
 }
 
-function certificateFact({
-  certificate: { names, expires },
-  failure,
-}: NonNullable<Listener["secure"]>): Html {
-  return html`<dt>Certificate</dt><dd>${names}, until ${dateOf(Math.floor(expires.getTime() / 1000))} ${mark(failure === undefined, "In force", "Other than on disk")}</dd>`;
-}
+/** Administrators named on the page. */
+const NAMED = 8;
 
-function facts(view: StateView): Html {
-  const { administrators, certificate } = view;
+function facts({ gateway, listener }: Console): Html {
+  const { access, revocations, keys, publicUrl } = gateway;
+  const { secure } = listener;
+  const { snapshot } = access;
+  const administrators = snapshot.users.keys().filter((name) => isAdministrator(snapshot, name));
+  const names = [...administrators.take(NAMED)].join(", ");
+  const inForce = (isGood: boolean, bad: string) => mark(isGood, isGood ? "In force" : bad);
   return html`<dl class="sheet">
-<dt>Gateway</dt><dd><bdi>${view.gatewayUrl}</bdi>, version ${version}</dd>
-<dt>Access version</dt><dd><code>${view.accessVersion}</code> ${mark(!view.accessStale, "In force", "An older state than on disk")}</dd>
-<dt>Users</dt><dd>${String(view.users)}</dd>
-<dt>Administrators</dt><dd>${administrators.length === 0 ? "none" : html`<bdi>${administrators.join(", ")}</bdi>`}</dd>
-<dt>Revocations</dt><dd>${mark(!view.revocationsStale, "In force", "An older state than on disk")}</dd>
-<dt>Signing keys</dt><dd>${mark(view.keysFailure === undefined, "In force", "Other than those that are held")}</dd>
-${certificate === undefined ? nothing : certificateFact(certificate)}
+<dt>Gateway</dt><dd><bdi>${publicUrl}</bdi>, version ${release}</dd>
+<dt>Access version</dt><dd><code>${snapshot.version}</code> ${inForce(!access.stale, "An older state than on disk")}</dd>
+<dt>Users</dt><dd>${snapshot.users.size}</dd>
+<dt>Administrators</dt><dd>${names === "" ? "none" : html`<bdi>${names}</bdi>`}</dd>
+<dt>Revocations</dt><dd>${inForce(!revocations.stale, "An older state than on disk")}</dd>
+<dt>Signing keys</dt><dd>${inForce(keys.failure === undefined, "Other than those that are held")}</dd>
+${
+  secure &&
+  html`<dt>Certificate</dt><dd>${secure.certificate.names}, until ${dateOf(Math.floor(secure.certificate.expires.getTime() / 1000))} ${inForce(secure.failure === undefined, "Other than on disk")}</dd>`
+}
 </dl>`;
 }
-
-function statePage(view: StateView): ConsolePage {
-  const now = epochSeconds();
-  const shared =
-    view.store === undefined ? nothing : html`<h2>Replicas</h2>${replicas(view.store)}`;
-  return {
-    title: "State",
-    place: "state",
-    refresh: view.refreshing.isPaused ? undefined : view.refreshing.path,
-    content: html`${heading("State")}
-${refreshNote(view.refreshing)}
-${summary(view, now)}
-<h2>In force</h2>
-${facts(view)}
-<h2>Databases</h2>
-${upstreams(view)}
-${shared}
-<h2>Signing keys</h2>
-${keyTable(view, now)}
-<h2>Versions of users and grants</h2>
-${versionList(view.events, view.since)}`,
-  };
-}
-
-const NAMED = 8;
 
 async function upstreamStates({ gateway: { routing }, loaded }: Console) {
   const states = routing.targets.map(async (target) => {
@@ -280,32 +343,13 @@ async function storeState({ store, replica }: StoreReplica) {
   }
 }
 
-export async function stateViewOf(c: ConsoleRequest) {
-  const { gateway, listener, store, history } = c.var;
-  const { access, revocations, keys, publicUrl } = gateway;
-  const { snapshot } = access;
+/** What has to be asked: the configuration, the upstreams and the store. */
+export async function conditionOf(console: Console) {
+  const { gateway, store } = console;
   return {
     configurationFailure: (await gateway.shared.condition()).configurationFailure,
-    upstreams: await upstreamStates(c.var),
-    algorithm: keys.ring.algorithm,
-    keys: keys.ring.keys,
-    keysFailure: keys.failure,
-    certificate: listener.secure,
+    upstreams: await upstreamStates(console),
     store: store && (await storeState(store)),
-    gatewayUrl: publicUrl,
-    accessVersion: snapshot.version,
-    accessStale: access.stale,
-    revocationsStale: revocations.stale,
-    revocationsFailure: revocations.failure,
-    users: snapshot.users.size,
-    administrators: snapshot.users
-      .keys()
-      .filter((name) => isAdministrator(snapshot, name))
-      .take(NAMED)
-      .toArray(),
-    events: await history.events(),
-    since: history.since,
-    refreshing: refreshingOf(c),
   };
 }
 
@@ -313,5 +357,22 @@ export async function stateViewOf(c: ConsoleRequest) {
 export async function showState(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   requireAdministrator(visitor.snapshot, visitor.actor);
-  return sendPage(c, visitor, statePage(await stateViewOf(c)));
+  const { history } = c.var;
+  const state = await conditionOf(c.var);
+  const { note, refresh } = refreshing(c);
+  return sendPage(c, visitor, {
+    ...{ title: "State", place: "State", refresh },
+    content: html`${heading("State")}
+${note}
+${summary(c.var, state)}
+<h2>In force</h2>
+${facts(c.var)}
+<h2>Databases</h2>
+${upstreamTable(state)}
+${state.store && html`<h2>Replicas</h2>${replicas(state.store)}`}
+<h2>Signing keys</h2>
+${keyTable(c.var)}
+<h2>Versions of users and grants</h2>
+${versionList(await history.events(), history.since)}`,
+  });
 }

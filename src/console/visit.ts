@@ -14,10 +14,10 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import type { FormGuard } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
-import type { AccessHistory } from "./access-history.ts";
-import { type ConsolePage, type Refreshing, renderConsolePage } from "./frame.ts";
+import { type ConsolePage, renderConsolePage } from "./frame.ts";
 import type { namesOffered } from "./names.ts";
 import type { Session, Sessions } from "./sessions.ts";
+import type { openHistory } from "./state.ts";
 
 /** What pages share for the lifetime of the console. */
 export interface Console {
@@ -31,7 +31,7 @@ export interface Console {
   readonly namesOffered: ReturnType<typeof namesOffered>;
   readonly sessions: Sessions;
   readonly guard: FormGuard;
-  readonly history: AccessHistory;
+  readonly history: ReturnType<typeof openHistory>;
 }
 
 export interface ConsoleEnv {
@@ -76,11 +76,6 @@ export function visitorOf(c: ConsoleRequest): Visitor {
     isAdministrator: isAdministrator(snapshot, session.username),
     isManager: mayUseAnywhere(snapshot, actor, "GRANT"),
   };
-}
-
-/** Reads from the URL whether a page refreshes itself. */
-export function refreshingOf(c: ConsoleRequest): Refreshing {
-  return { path: c.req.path, isPaused: c.req.query("refresh") === "off", now: Date.now() };
 }
 
 export function sendPage(

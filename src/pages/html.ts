@@ -22,19 +22,17 @@ const entities: Readonly<Record<string, string>> = {
   "'": "&#39;",
 };
 
-/** A part of a page: HTML, or text, which is escaped. */
-type Part = Html | string | readonly Html[];
+/** A part of a page: HTML, a number, text, which is escaped, or nothing. */
+export type Part = Html | string | number | false | undefined | readonly Part[];
 
 function toText(part: Part): string {
-  if (part instanceof Html) return part.toString();
   if (typeof part === "string") return part.replace(/[&<>"']/g, (sign) => entities[sign] ?? "");
-  return part.map(String).join("");
+  if (part instanceof Html || typeof part === "number") return String(part);
+  return part ? part.map(toText).join("") : "";
 }
 
 export function html(strings: TemplateStringsArray, ...parts: Part[]): Html {
-  return new Html(
-    strings.map((text, at) => text + (at < parts.length ? toText(parts[at] ?? "") : "")).join(""),
-  );
+  return new Html(String.raw({ raw: strings }, ...parts.map(toText)));
 }
 
 export const nothing = new Html("");
@@ -69,36 +67,33 @@ export function createFormGuard(secret: Uint8Array): FormGuard {
 /** Explains a failed login without revealing more than `/login` does. */
 export function explainLogin({ code, message, retryAfter = 0 }: Refusal): string {
   if (code === "credentials_invalid") return "The username or the password is wrong.";
+  if (code !== "too_many_attempts") return `${message}.`;
   const wait =
     retryAfter > 60
       ? `${Math.ceil(retryAfter / 60)} minutes`
       : `${Math.max(retryAfter, 1)} seconds`;
-  if (code === "too_many_attempts") return `Too many failed attempts. Try again in ${wait}.`;
-  return `${message}.`;
+  return `Too many failed attempts. Try again in ${wait}.`;
 }
 
 export function loginError(error: string | undefined): Html {
-  if (error === undefined) return nothing;
-  return html`<div class="note error" role="alert" id="error"><p>${error}</p></div>`;
+  return html`${error !== undefined && html`<div class="note error" role="alert" id="error"><p>${error}</p></div>`}`;
 }
 
 export function loginFields(username: string, error: string | undefined): Html {
-  const described = error === undefined ? nothing : html` aria-describedby="error"`;
+  const described = error !== undefined && html` aria-describedby="error"`;
   const focus = html` autofocus`;
   const isKnown = username !== "";
   return html`<div class="field">
 <label for="username">Username</label>
-<input id="username" name="username" value="${username}" autocomplete="username" autocapitalize="none" spellcheck="false" required maxlength="64"${described}${isKnown ? nothing : focus}>
+<input id="username" name="username" value="${username}" autocomplete="username" autocapitalize="none" spellcheck="false" required maxlength="64"${described}${!isKnown && focus}>
 </div>
 <div class="field">
 <label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" required${described}${isKnown ? focus : nothing}>
+<input id="password" name="password" type="password" autocomplete="current-password" required${described}${isKnown && focus}>
 </div>`;
 }
 
-/**
- * Style of every page. Colors keep a contrast of at least 4.5:1 in the light and the dark theme.
- */
+/** Style of every page. Colors keep a contrast of at least 4.5:1 in both themes. */
 export const style = `
 :root {
   color-scheme: light dark;
