@@ -4,26 +4,26 @@ import { reportFailure, USAGE } from "./commands/output.ts";
 import { version } from "./product.ts";
 
 /** Every command in the order of the help. Only the command that runs is loaded. */
-const commands: ReadonlyMap<string, () => Promise<Command>> = new Map([
-  ["serve", async () => (await import("./commands/serve.ts")).serveCommand()],
-  ["user", async () => (await import("./commands/user.ts")).userCommand()],
-  ["access", async () => (await import("./commands/access.ts")).accessCommand()],
-  ["approvals", async () => (await import("./commands/approvals.ts")).approvalsCommand()],
-  ["token", async () => (await import("./commands/token.ts")).tokenCommand()],
-  ["key", async () => (await import("./commands/key.ts")).keyCommand()],
-  ["hash-password", async () => (await import("./commands/password.ts")).hashPasswordCommand()],
-  ["audit", async () => (await import("./commands/audit.ts")).auditCommand()],
-  ["config", async () => (await import("./commands/config.ts")).configCommand()],
-  ["store", async () => (await import("./commands/store-commands.ts")).storeCommand()],
-  ["engine", async () => (await import("./commands/engine.ts")).engineCommand()],
-  ["mcp", async () => (await import("./commands/mcp.ts")).mcpCommand()],
-]);
+const commands = new Map<string, (subcommand?: string) => Promise<Command>>(
+  Object.entries({
+    serve: async () => (await import("./commands/serve.ts")).serveCommand(),
+    user: async () => (await import("./commands/user.ts")).userCommand(),
+    access: async (name) => (await import("./commands/access.ts")).accessCommand(name),
+    approvals: async () => (await import("./commands/approvals.ts")).approvalsCommand(),
+    token: async () => (await import("./commands/token.ts")).tokenCommand(),
+    key: async () => (await import("./commands/key.ts")).keyCommand(),
+    "hash-password": async () => (await import("./commands/password.ts")).hashPasswordCommand(),
+    audit: async () => (await import("./commands/audit.ts")).auditCommand(),
+    config: async () => (await import("./commands/config.ts")).configCommand(),
+    store: async () => (await import("./commands/store.ts")).storeCommand(),
+    engine: async () => (await import("./commands/engine.ts")).engineCommand(),
+    mcp: async () => (await import("./commands/mcp.ts")).mcpCommand(),
+  }),
+);
 
-function namedCommands(name: string | undefined): Promise<Command[]> {
-  const named = commands.get(name ?? "");
-  const wanted = named === undefined ? [...commands.values()] : [named];
-  return Promise.all(wanted.map((load) => load()));
-}
+const [, , name = "", subcommand] = process.argv;
+const named = commands.get(name);
+const loaded = named ? [named(subcommand)] : [...commands.values()].map((load) => load());
 
 const program = withHouseStyle(new Command("gatehouse"))
   .description(
@@ -31,7 +31,7 @@ const program = withHouseStyle(new Command("gatehouse"))
   )
   .version(version)
   .enablePositionalOptions();
-for (const command of await namedCommands(process.argv[2])) program.addCommand(command);
+for (const command of await Promise.all(loaded)) program.addCommand(command);
 
 function throwOnUsageError(command: Command): void {
   command.exitOverride();

@@ -58,7 +58,7 @@ export function isoTime(): string {
   return lastText;
 }
 
-const unitMs = new Map([
+export const unitMs = new Map([
   ["s", 1000],
   ["m", 60_000],
   ["h", 3_600_000],

@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { buffer } from "node:stream/consumers";
 import { isDeepStrictEqual } from "node:util";
+import { type Command, Option } from "commander";
 import * as z from "zod";
 import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts";
 import { entriesIn } from "../access/entries.ts";
@@ -12,10 +13,9 @@ import { decidePlace, type PlaceDecision, waysTo } from "../access/policy.ts";
 import type { Decision } from "../access/rights.ts";
 import { obstacleOf } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
-import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
-import { type Asker, type Outcome, outcomeOf, type Setting } from "../gateway/query-outcome.ts";
+import { type Asker, type Outcome, outcomeOf } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/document.ts";
 import { batchKey } from "../query/grammar.ts";
 import { definitions, permissionsOfAll } from "../query/operations.ts";
@@ -24,7 +24,7 @@ import { counted, didYouMean } from "../suggestion.ts";
 import { lineLocator, parseToml } from "../toml/toml.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, type Place, readPlace } from "./options.ts";
+import { type CommonOptions, type Place, placeArgument, readPlace, subcommand } from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 /** The rights that an operation needs. `operation` is its key in a query or the name of a right. */
@@ -87,7 +87,7 @@ function hintFor(snapshot: Snapshot, username: string, { database, table }: Plac
 function viewLimits({ grant, approvals }: PlaceDecision): object {
   if (grant === undefined) return {};
   const { database: _, role: __, ...limits } = viewEntry(grant);
-  return { ...limits, ...(approvals === undefined ? {} : { approvals }) };
+  return { ...limits, approvals };
 }
 
 interface QuestionOptions extends CommonOptions {
@@ -104,25 +104,25 @@ async function readQuestion(operation: string, where: string, options: QuestionO
   return { question, snapshot, context: { via, client, now: Date.now() } };
 }
 
-export async function checkAccess(
+async function checkAccess(
   username: string,
   operation: string,
   where: string,
   options: QuestionOptions,
 ): Promise<void> {
-  const { question: asked, snapshot, context } = await readQuestion(operation, where, options);
-  const { permissions, database, table } = asked;
+  const { question, snapshot, context } = await readQuestion(operation, where, options);
+  const { permissions, database, table } = question;
   const permission = permissions.join(" and ");
-  const decided = decidePlace(snapshot, username, asked, context);
+  const decided = decidePlace(snapshot, username, question, context);
   const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
   const allowed = reason === "allowed";
-  const hint = reason === "no_grant" ? hintFor(snapshot, username, asked) : "";
+  const hint = reason === "no_grant" ? hintFor(snapshot, username, question) : "";
   const explanation = explain(reason, decided) + hint;
   if (options.json) {
     const { grant: _, approvals: __, ...decision } = decided;
-    const question = { username, permission, database, ...(table === undefined ? {} : { table }) };
     const limits = allowed ? viewLimits(decided) : {};
-    printJson({ ...question, ...decision, allowed, reason, ...limits, explanation });
+    const asked = { username, permission, database, table };
+    printJson({ ...asked, ...decision, allowed, reason, ...limits, explanation });
   } else {
     const outcome = allowed ? "allowed" : "denied";
     print(`${outcome}: ${username} ${permission} on ${where}: ${explanation}`);
@@ -130,48 +130,30 @@ export async function checkAccess(
   if (!allowed) process.exitCode = FAILURE;
 }
 
-/** `access who`: everyone who may do something, by which entry and within which limits. */
-export async function whoMay(
-  operation: string,
-  where: string,
-  options: QuestionOptions,
-): Promise<void> {
+async function whoMay(operation: string, where: string, options: QuestionOptions): Promise<void> {
   const { question, snapshot, context } = await readQuestion(operation, where, options);
-  const found = snapshot.grants
-    .keys()
+  const found = [...snapshot.grants.keys()]
     .filter((username) => obstacleOf(snapshot, username) === undefined)
     .flatMap((username) =>
-      waysTo(snapshot, username, question, context).map((way) => ({ username, way })),
-    )
-    .toArray();
+      [...waysTo(snapshot, username, question, context)].map((way) => ({ username, ...way })),
+    );
   if (options.json) {
     return printJson(
-      found.map(({ username, way }) => {
-        const { role, entry } = way;
+      found.map((way) => {
+        const { username, role, entry } = way;
         return { username, role, entry, ...viewLimits(way) };
       }),
     );
   }
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
-  printList(found, {}, head, ({ username, way: { role, entry, grant } }) => [
-    ...[username, String(role), String(entry)],
-    (grant && limitsInWords(grant)) || "-",
+  printList(found, {}, head, ({ username, role, entry, grant }) => [
+    ...[username, String(role), String(entry), (grant && limitsInWords(grant)) || "-"],
   ]);
 }
 
-async function settingOf(loaded: LoadedConfiguration): Promise<Setting> {
-  const queries = openGrammar(loaded);
-  await queries.known;
-  return { queries, form: loaded.configuration.upstream.query_form };
-}
-
-/** An access file other than the gateway's own, not in force anywhere yet. */
-interface FileOption {
+interface FileOption extends CommonOptions {
+  /** An access file other than the gateway's own, not in force anywhere yet. */
   readonly file?: string;
-}
-
-async function snapshotFor(loaded: LoadedConfiguration, { file }: FileOption): Promise<Snapshot> {
-  return file === undefined ? readAccess(loaded) : readNamedAccess(file);
 }
 
 /** Reads an access file without checking its permissions, for example one in a repository. */
@@ -179,32 +161,27 @@ async function readNamedAccess(file: string): Promise<Snapshot> {
   return (await parseAccess(await readFile(file), file)).snapshot;
 }
 
-function viewDecisions({ query, decided }: Outcome): object[] {
-  return (decided?.decisions ?? []).map(({ filters, additions, ...decision }, at) => {
-    const { operation, database, tables } = query?.accesses[at] ?? {};
-    const conditions = (texts: readonly string[]) =>
-      texts.map((text) => JSON.parse(text, keepSpelling));
-    return {
-      operation,
-      database,
-      tables,
-      ...decision,
-      ...(filters === undefined ? {} : { filters: conditions(filters) }),
-      ...(additions === undefined ? {} : { added: conditions(additions) }),
-    };
-  });
+/** Returns a function that decides on queries as the gateway would. */
+async function openJudge(options: FileOption) {
+  const loaded = loadFor(options);
+  const { file } = options;
+  const snapshot = file === undefined ? await readAccess(loaded) : await readNamedAccess(file);
+  const queries = openGrammar(loaded);
+  await queries.known;
+  const setting = { queries, form: loaded.configuration.upstream.query_form };
+  return (asker: Asker, body: Buffer) => outcomeOf(snapshot, asker, body, setting);
 }
 
-function viewOutcome(asker: Asker, outcome: Outcome): object {
-  const { query: _, decided, body, ...rest } = outcome;
-  return {
-    ...asker,
-    ...rest,
-    decisions: viewDecisions(outcome),
-    limits: decided?.limits ?? [],
-    approvals: decided?.approvals ?? [],
-    ...(body === undefined ? {} : { body: body.toString() }),
-  };
+function viewOutcome(asker: Asker, { query, decided, body, ...outcome }: Outcome): object {
+  const conditions = (texts?: readonly string[]) =>
+    texts?.map((text) => JSON.parse(text, keepSpelling));
+  const decisions = (decided?.decisions ?? []).map(({ filters, additions, ...decision }, at) => {
+    const { operation, database, tables } = query?.accesses[at] ?? {};
+    const asked = { operation, database, tables };
+    return { ...asked, ...decision, filters: conditions(filters), added: conditions(additions) };
+  });
+  const { limits = [], approvals = [] } = decided ?? {};
+  return { ...asker, ...outcome, decisions, limits, approvals, body: body?.toString() };
 }
 
 function printOutcome({ user }: Asker, outcome: Outcome): void {
@@ -212,9 +189,8 @@ function printOutcome({ user }: Asker, outcome: Outcome): void {
   const where = element === undefined ? "" : ` (element ${element}: ${reason})`;
   const why = message === undefined ? "" : `: ${message}`;
   print(allowed ? `allowed: ${user}` : `denied: ${user}: ${code}${where}${why}`);
-  for (const [at, { role, entry, boundary, additions = [] }] of (
-    decided?.decisions ?? []
-  ).entries()) {
+  const { decisions = [], limits = [], approvals = [] } = decided ?? {};
+  for (const [at, { role, entry, boundary, additions = [] }] of decisions.entries()) {
     const { operation, database, tables = [] } = query?.accesses[at] ?? {};
     const place = tables.length === 0 ? database : `${database}.${tables.join(", ")}`;
     const by = entry === undefined ? "no entry" : `${role} by the entry for ${entry}`;
@@ -222,31 +198,22 @@ function printOutcome({ user }: Asker, outcome: Outcome): void {
     const added = additions.length === 0 ? "" : `; added: ${additions.join(", ")}`;
     print(`${operation} on ${place}: ${by}${within}${added}`);
   }
-  for (const { elements, changes, rows } of decided?.limits ?? []) {
+  for (const { elements, changes, rows = 0 } of limits) {
     const what = changes === undefined ? "answered" : "changed";
-    const most = `${counted(changes ?? rows ?? 0, "row")} ${what}`;
+    const most = `${counted(changes ?? rows, "row")} ${what}`;
     print(`the database keeps: at most ${most} by element ${elements.join(", ")}`);
   }
-  for (const { permissions, approvers, entry, boundary } of decided?.approvals ?? []) {
+  for (const { permissions, approvers, entry, boundary } of approvals) {
     const by = approvers?.join(" or ") ?? "whoever may grant there";
     print(`${permissions.join(", ")} needs approval by ${by} (${entry ?? boundary})`);
   }
   if (body !== undefined) print(`\n${body.toString()}`);
 }
 
-/**
- * `access explain`: the decision on the query from standard input, and the bytes that would be
- * forwarded.
- */
-export async function explainQuery(
-  user: string,
-  options: QuestionOptions & FileOption,
-): Promise<void> {
-  const loaded = loadFor(options);
-  const snapshot = await snapshotFor(loaded, options);
-  const setting = await settingOf(loaded);
+async function explainQuery(user: string, options: QuestionOptions & FileOption): Promise<void> {
+  const judge = await openJudge(options);
   const asker = { user, via: options.via, client: options.client };
-  const outcome = outcomeOf(snapshot, asker, await buffer(process.stdin), setting);
+  const outcome = judge(asker, await buffer(process.stdin));
   if (options.json) printJson(viewOutcome(asker, outcome));
   else printOutcome(asker, outcome);
   if (!outcome.allowed) process.exitCode = FAILURE;
@@ -261,12 +228,6 @@ const expectationShape = z.strictObject({
   code: z.string().optional(),
 });
 const expectations = z.strictObject({ expect: z.array(expectationShape).min(1) });
-type Expectation = z.output<typeof expectationShape>;
-
-interface PlacedExpectation extends Expectation {
-  readonly line: number;
-}
-
 function reasonOf(issue: z.core.$ZodIssue | undefined): string {
   if (issue?.code === "unrecognized_keys") {
     const [key = ""] = issue.keys;
@@ -278,7 +239,7 @@ function reasonOf(issue: z.core.$ZodIssue | undefined): string {
 }
 
 /** @throws Error that names the file and the line */
-async function readExpectations(file: string): Promise<PlacedExpectation[]> {
+async function readExpectations(file: string) {
   const text = await readFile(file, "utf8");
   const parsed = expectations.safeParse(parseToml(text, file));
   const lineOf = lineLocator(text);
@@ -292,26 +253,23 @@ async function readExpectations(file: string): Promise<PlacedExpectation[]> {
   throw new Error(`${where}: [[expect]]: ${reasonOf(issue)}`);
 }
 
-/** True if the outcome matches. For a Batch, the expected code may also be that of the element. */
-function isAsExpected({ allowed, code }: Expectation, outcome: Outcome): boolean {
-  if (allowed !== outcome.allowed) return false;
-  return code === undefined || code === outcome.code || code === outcome.reason;
-}
-
 function inWords(allowed: boolean, code: string | undefined): string {
   if (allowed) return "allowed";
   return code === undefined ? "denied" : `denied with ${code}`;
 }
 
-/** `access test`: compares the access file with the expectations in a file. */
-export async function testAccess(file: string, options: CommonOptions & FileOption): Promise<void> {
-  const loaded = loadFor(options);
+/** Compares the access file with the expectations in a file. */
+async function testAccess(file: string, options: FileOption): Promise<void> {
+  const judge = await openJudge(options);
   const expected = await readExpectations(file);
-  const snapshot = await snapshotFor(loaded, options);
-  const setting = await settingOf(loaded);
   const differing = expected.flatMap((expectation) => {
-    const outcome = outcomeOf(snapshot, expectation, Buffer.from(expectation.query), setting);
-    return isAsExpected(expectation, outcome) ? [] : [{ expectation, outcome }];
+    const { allowed, code } = expectation;
+    const outcome = judge(expectation, Buffer.from(expectation.query));
+    // For a Batch, the expected code may also be that of the element.
+    const isAsExpected =
+      allowed === outcome.allowed &&
+      (code === undefined || code === outcome.code || code === outcome.reason);
+    return isAsExpected ? [] : [{ expectation, outcome }];
   });
   if (options.json) {
     printJson(
@@ -370,7 +328,48 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
   print(lines.length === 0 ? "nobody gains or loses anything" : lines.join("\n"));
 }
 
-export async function compareAccess(old: string, current: string, { json }: CommonOptions) {
+async function compareAccess(old: string, current: string, { json }: CommonOptions) {
   const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
   printDifference(before, after, json);
+}
+
+function addQueryOptions(command: Command): Command {
+  const description = "the way in that boundaries are asked for";
+  return command
+    .addOption(new Option("--via <via>", description).choices(["query", "mcp"]).default("query"))
+    .option("--client <client_id>", "the OAuth client by which it would come");
+}
+
+export function addQuestions(access: Command): void {
+  const file = ["--file <access file>", "another access file than the gateway's own"] as const;
+  const check = subcommand(access, "check")
+    .description("say whether a user may do something, and which entry decides")
+    .argument("<username>", "the user")
+    .argument("<operation>", "such as Select, or a right such as SELECT")
+    .argument(...placeArgument);
+  addQueryOptions(check).option("--json", "as JSON").action(checkAccess);
+  const who = subcommand(access, "who")
+    .description("list everybody who may do something, by which entry and within which limits")
+    .argument("<operation>", "such as Delete, or a right such as DELETE")
+    .argument(...placeArgument);
+  addQueryOptions(who).option("--json", "as JSON").action(whoMay);
+  const explained = subcommand(access, "explain")
+    .description("decide on the query on standard input, and print the bytes that would go up")
+    .argument("<username>", "the user");
+  addQueryOptions(explained)
+    .option(...file)
+    .option("--json", "as JSON")
+    .action(explainQuery);
+  subcommand(access, "diff")
+    .description("say who gains and loses what from one access file to another")
+    .argument("<old>", "an access file")
+    .argument("<new>", "another one")
+    .option("--json", "as JSON")
+    .action(compareAccess);
+  subcommand(access, "test")
+    .description("hold the access file against what a file expects of it, for CI")
+    .argument("<file>", "TOML with [[expect]]: user, via, client, query (JSON), allowed, code")
+    .option(...file)
+    .option("--json", "as JSON")
+    .action(testAccess);
 }

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import type { Command } from "commander";
 import { diffSnapshots } from "../access/diff.ts";
 import { parseAccess } from "../access/parse.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -23,7 +24,7 @@ import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { renderAccess, versionOf } from "../store/transfer.ts";
 import { printDifference } from "./access-questions.ts";
 import { loadFor } from "./load.ts";
-import type { CommonOptions } from "./options.ts";
+import { type CommonOptions, readCount, subcommand } from "./options.ts";
 import { plainly, print, printList, UsageError, warn } from "./output.ts";
 
 /** @throws Error unless users and grants are in a store */
@@ -43,19 +44,14 @@ async function exportedText(loaded: LoadedConfiguration): Promise<string> {
   });
 }
 
-export async function exportAccess(options: CommonOptions): Promise<void> {
-  process.stdout.write(await exportedText(loadWithStore(options)));
-}
-
 interface ChangeFlags extends CommonOptions {
-  readonly dryRun?: boolean;
-  readonly force?: boolean;
+  readonly dryRun?: true;
 }
 
 async function carryOut(
   operator: StoreOperator,
   plan: ReplacementPlan,
-  { dryRun = false, force = false }: ChangeFlags,
+  { dryRun, force = false }: ChangeFlags,
 ): Promise<void> {
   const { state } = operator;
   let before = state.snapshot;
@@ -69,11 +65,14 @@ async function carryOut(
   };
   const after = await replaceAccess(operator, noting, { force });
   printDifference(before, after);
-  const isSame = after.version === before.version;
-  print(isSame ? `Still version ${after.version}.` : `Now version ${after.version}.`);
+  print(`${after.version === before.version ? "Still" : "Now"} version ${after.version}.`);
 }
 
-async function applyFile(loaded: LoadedConfiguration, file: string, flags: ChangeFlags) {
+async function applyFile(
+  loaded: LoadedConfiguration,
+  file: string,
+  options: ChangeFlags,
+): Promise<void> {
   const bytes = await readFile(file);
   const version = versionOf(bytes.toString());
   if (version === undefined) {
@@ -83,23 +82,11 @@ async function applyFile(loaded: LoadedConfiguration, file: string, flags: Chang
   }
   const { records } = await parseAccess(bytes, file);
   await withStore(loaded, async (store) =>
-    carryOut(await operateStore(store, warn), planApply(records, version), flags),
+    carryOut(await operateStore(store, warn), planApply(records, version), options),
   );
 }
 
-export async function applyAccess(file: string, options: ChangeFlags): Promise<void> {
-  await applyFile(loadWithStore(options), file, options);
-}
-
-/** @throws Error unless the editor exits with status 0 */
-async function openEditor(editor: string, file: string): Promise<void> {
-  // Through a shell, since the variable may contain flags.
-  const child = spawn("sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit" });
-  const [code] = await once(child, "exit");
-  if (code !== 0) throw new Error(`the editor failed: ${editor}`);
-}
-
-export async function editAccess(options: ChangeFlags): Promise<void> {
+async function editAccess(options: ChangeFlags): Promise<void> {
   const loaded = loadWithStore(options);
   const editor = process.env.EDITOR;
   if (!editor) throw new UsageError("$EDITOR is not set: it says what to edit with");
@@ -108,7 +95,10 @@ export async function editAccess(options: ChangeFlags): Promise<void> {
   const file = path.join(directory, "access_control.toml");
   try {
     await writeFile(file, text, { mode: 0o600 });
-    await openEditor(editor, file);
+    // Through a shell, since the variable may contain flags.
+    const child = spawn("sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit" });
+    const [code] = await once(child, "exit");
+    if (code !== 0) throw new Error(`the editor failed: ${editor}`);
     if ((await readFile(file, "utf8")) === text) print("Nothing was changed.");
     else await applyFile(loaded, file, options);
   } catch (error) {
@@ -132,23 +122,14 @@ function summaryOf({ changes }: ReturnType<typeof viewVersion>): string {
   return [...shown, ...(more > 0 ? [`${more} more`] : [])].join("; ");
 }
 
-/**
- * Takes the first `count` versions of a newest-first sequence and returns them in ascending order.
- */
-async function lastOf(versions: AsyncIterable<AccessVersion>, count: number) {
-  const last: ReturnType<typeof viewVersion>[] = [];
-  for await (const version of versions) {
-    if (last.push(viewVersion(version)) === count) break;
-  }
-  return last.reverse();
-}
-
-export async function listVersions(
-  options: CommonOptions & { readonly last: number },
-): Promise<void> {
+async function listVersions(options: CommonOptions & { readonly last: number }): Promise<void> {
   const known = await withStore(loadWithStore(options), async (store) => {
     const { state } = await operateStore(store);
-    return lastOf(versionsBack(store.database.query, state), options.last);
+    const last: ReturnType<typeof viewVersion>[] = [];
+    for await (const version of versionsBack(store.database.query, state)) {
+      if (last.unshift(viewVersion(version)) === options.last) break;
+    }
+    return last;
   });
   printList(known, options, ["VERSION", "AT", "AUTHOR", "CHANGED"], (one) => [
     ...[String(one.version), one.at.toISOString()],
@@ -156,7 +137,7 @@ export async function listVersions(
   ]);
 }
 
-export async function rollBack(text: string, options: ChangeFlags): Promise<void> {
+async function rollBack(text: string, options: ChangeFlags): Promise<void> {
   if (!/^\d{1,15}$/.test(text)) throw new UsageError("a version is a number");
   const version = Number(text);
   await withStore(loadWithStore(options), async (store) => {
@@ -170,4 +151,37 @@ export async function rollBack(text: string, options: ChangeFlags): Promise<void
     if (gone !== "") print(`Left out, since they have no record any more: ${gone}`);
     await carryOut(operator, planRollback(earlier), options);
   });
+}
+
+export function addVersionCommands(access: Command): void {
+  const force = ["--force", "also if the last administrator or Owner is lost"] as const;
+  const dryRun = ["--dry-run", "only say who would gain and lose what"] as const;
+  subcommand(access, "export")
+    .description("print grants, boundaries and attributes in the store, to be edited and applied")
+    .action(async (options: CommonOptions) => {
+      process.stdout.write(await exportedText(loadWithStore(options)));
+    });
+  subcommand(access, "apply")
+    .description("put an edited export in force, unless something was changed since it was made")
+    .argument("<file>", "the export")
+    .option(...dryRun)
+    .option(...force)
+    .action((file: string, options: ChangeFlags) =>
+      applyFile(loadWithStore(options), file, options),
+    );
+  subcommand(access, "edit")
+    .description("export, open $EDITOR, and apply")
+    .option(...force)
+    .action(editAccess);
+  subcommand(access, "history")
+    .description("list the last versions in the store: when, by whom, and what was changed")
+    .option("--last <count>", "how many", readCount, 50)
+    .option("--json", "as JSON")
+    .action(listVersions);
+  subcommand(access, "rollback")
+    .description("put grants, boundaries and attributes of an earlier version in force")
+    .argument("<version>", "a number that `access history` shows")
+    .option(...dryRun)
+    .option(...force)
+    .action(rollBack);
 }

@@ -223,27 +223,23 @@ export function approvalsCommand(): Command {
     "approvals",
     "list, show, approve and deny what needs somebody's approval",
   );
-  subcommand(approvals, "list", "list what waits, and what was approved and not used yet")
+  subcommand(approvals, "list")
+    .description("list what waits, and what was approved and not used yet")
     .option("--all", "also what is over: for a day, or while its query is kept")
     .option("--json", "as JSON")
     .action(list);
-  subcommand(
-    approvals,
-    "show",
-    "show a query that waits, with the rows that it would touch, or one that is kept",
-  )
+  subcommand(approvals, "show")
+    .description("show a query that waits, with the rows that it would touch, or one that is kept")
     .argument("<id>", "the approval")
     .option("--json", "as JSON")
     .action(show);
-  subcommand(
-    approvals,
-    "approve",
-    "let a query through once; if you were shown rows, on these alone",
-  )
+  subcommand(approvals, "approve")
+    .description("let a query through once; if you were shown rows, on these alone")
     .argument("<id>", "the approval")
     .option("--json", "as JSON")
     .action((id: string, options: CommonOptions) => decide(id, "approved", options));
-  subcommand(approvals, "deny", "refuse it")
+  subcommand(approvals, "deny")
+    .description("refuse it")
     .argument("<id>", "the approval")
     .option("--reason <text>", "what the asker is told")
     .option("--json", "as JSON")

@@ -1,7 +1,6 @@
 import { once } from "node:events";
 import { Command, InvalidArgumentError } from "commander";
 import { entriesIn } from "../access/entries.ts";
-import type { Grant } from "../access/grant.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { moments, readMoment } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -22,87 +21,59 @@ import { readAccess } from "./operator.ts";
 import { type CommonOptions, subcommand, withCommonOptions, withHouseStyle } from "./options.ts";
 import { plainly, print, printList, warn } from "./output.ts";
 
-interface UnusedEntry {
-  readonly username: string;
-  /** As the audit names it: `main`, `*`, `main.tickets`; several tables separated by commas. */
-  readonly entry: string;
-  readonly role: string;
-}
-
-/** How far back the audit goes, and which entries it does not show. */
-interface Usage {
-  readonly entries: readonly UnusedEntry[];
-  /** Epoch milliseconds of the first line; undefined if there is none. */
-  readonly begins: number | undefined;
-}
-
 const administering = new Set(["Owner", "DbAdmin"]);
-
-/** Collects the entries that audit lines name as used. */
-class UsedEntries {
-  readonly #used = new Set<string>();
-  readonly #administrators = new Set<string>();
-  /** Users for whom the audit does not name every used entry. */
-  readonly #uncertain = new Set<string>();
-  begins: number | undefined;
-
-  /** Reads a line as text. Strings in it are escaped, so none of them can look like a member. */
-  take(line: string): void {
-    this.begins ??= Date.parse(/"time":"([^"]+)"/.exec(line)?.[1] ?? "") || undefined;
-    const user = /"user":"([^"]+)"/.exec(line)?.[1];
-    if (user === undefined || !line.includes('"decision":"allow"')) return;
-    for (const [, entries = ""] of line.matchAll(/"entry":"([^"]+)"/g)) {
-      for (const entry of entries.split(",")) this.#used.add(`${user} ${entry.trim()}`);
-    }
-    if (line.includes('"path":"/api/')) this.#administrators.add(user);
-    const [, count = "0"] = /"operationCount":(\d+)/.exec(line) ?? [];
-    if (Number(count) > NAMED_OPERATIONS) this.#uncertain.add(user);
-  }
-
-  has({ username, role }: Grant, names: readonly string[]): boolean {
-    if (this.#uncertain.has(username)) return true;
-    if (this.#administrators.has(username) && administering.has(role)) return true;
-    return names.some((name) => this.#used.has(`${username} ${name}`));
-  }
-}
 
 /**
  * Finds entries that have allowed nothing. An entry that narrows (`None`) takes effect by denying
  * and is not listed. Where the audit is inconclusive, an entry counts as used.
  *
  * @param since epoch milliseconds
+ * @returns `begins`: epoch milliseconds of the first line, if there is one
  */
-async function findUnused(
-  snapshot: Snapshot,
-  files: readonly string[],
-  since: number,
-): Promise<Usage> {
-  const used = new UsedEntries();
+async function findUnused(snapshot: Snapshot, files: readonly string[], since: number) {
+  const used = new Set<string>();
+  const administrators = new Set<string>();
+  /** Users for whom the audit does not name every used entry. */
+  const uncertain = new Set<string>();
+  let begins: number | undefined;
   const from = new Date(since).toISOString();
+
+  /** Reads a line as text. Strings in it are escaped, so none of them can look like a member. */
+  function take(line: string): void {
+    const time = /"time":"([^"]+)"/.exec(line)?.[1];
+    // All times in the audit have the same format, so comparing them as text is safe.
+    if (time !== undefined && time < from) {
+      begins ??= since;
+      return;
+    }
+    begins ??= Date.parse(time ?? "") || undefined;
+    const user = /"user":"([^"]+)"/.exec(line)?.[1];
+    if (user === undefined || !line.includes('"decision":"allow"')) return;
+    for (const [, entries = ""] of line.matchAll(/"entry":"([^"]+)"/g)) {
+      for (const entry of entries.split(",")) used.add(`${user} ${entry.trim()}`);
+    }
+    if (line.includes('"path":"/api/')) administrators.add(user);
+    const [, count = "0"] = /"operationCount":(\d+)/.exec(line) ?? [];
+    if (Number(count) > NAMED_OPERATIONS) uncertain.add(user);
+  }
+
   for (const file of files) {
     for await (const piece of piecesSince(file, since)) {
-      for (const { bytes } of linesIn(piece, [])) {
-        const line = bytes.toString("latin1");
-        if (!isOlder(line, from)) used.take(line);
-        else used.begins ??= since;
-      }
+      for (const { bytes } of linesIn(piece, [])) take(bytes.toString("latin1"));
     }
   }
   const entries = [...snapshot.grants.values()]
-    .flatMap((held) => Array.from(entriesIn(held)))
-    .flatMap((grant): UnusedEntry[] => {
+    .flatMap((held) => [...entriesIn(held)])
+    .flatMap((grant) => {
       const { username, role } = grant;
       const names = entryNames(grant);
-      if (role === "None" || used.has(grant, names)) return [];
-      return [{ username, entry: names.join(","), role }];
+      const isUsed =
+        uncertain.has(username) ||
+        (administrators.has(username) && administering.has(role)) ||
+        names.some((name) => used.has(`${username} ${name}`));
+      return role === "None" || isUsed ? [] : [{ username, entry: names.join(","), role }];
     });
-  return { entries, begins: used.begins };
-}
-
-/** All times in the audit have the same format, so comparing them as text is safe. */
-function isOlder(line: string, from: string): boolean {
-  const at = line.indexOf('"time":"');
-  return at !== -1 && line.slice(at + 8, at + 8 + from.length) < from;
+  return { entries, begins };
 }
 
 /** @throws Error if the audit is written to the log */
@@ -116,11 +87,9 @@ function requireFile({ configuration }: LoadedConfiguration): string {
 
 /** @throws Error if there is no file yet */
 async function filesSince(file: string, since: number): Promise<string[]> {
-  try {
-    return await auditFilesOf(file, since);
-  } catch (cause) {
+  return auditFilesOf(file, since).catch((cause: unknown) => {
     throw new Error(`${file} cannot be read`, { cause });
-  }
+  });
 }
 
 interface ShowOptions extends CommonOptions {
@@ -131,11 +100,6 @@ interface ShowOptions extends CommonOptions {
   readonly denied?: true;
   readonly since?: number;
   readonly until?: number;
-}
-
-/** Waits until standard output has accepted what was written. */
-async function taken(): Promise<void> {
-  if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
 }
 
 async function show(options: ShowOptions): Promise<void> {
@@ -155,25 +119,17 @@ async function show(options: ShowOptions): Promise<void> {
         found += 1;
         print(options.json ? bytes.toString() : lineText(line));
       }
-      await taken();
+      if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
     }
   }
   if (found === 0) process.stderr.write(`no line of ${file} and what was rotated fits\n`);
 }
 
-interface UnusedOptions extends CommonOptions {
-  readonly since: number;
-}
-
-async function unused(options: UnusedOptions): Promise<void> {
+async function unused(options: CommonOptions & { readonly since: number }): Promise<void> {
   const loaded = loadFor(options);
-  const file = requireFile(loaded);
   const { since } = options;
-  const { entries, begins } = await findUnused(
-    await readAccess(loaded),
-    await filesSince(file, since),
-    since,
-  );
+  const files = await filesSince(requireFile(loaded), since);
+  const { entries, begins } = await findUnused(await readAccess(loaded), files, since);
   if (begins === undefined || begins > since) {
     const reach = begins === undefined ? "is empty" : `begins ${new Date(begins).toISOString()}`;
     warn(`the audit ${reach}: what was used before is not known`);
@@ -199,21 +155,16 @@ export function auditCommand(): Command {
     .option("--until <time>", "up to when, in the same words", momentFlag)
     .option("--json", "the lines as they stand in the file")
     .action(show);
-  subcommand(audit, "unused", "list the entries of the access file that nobody has used")
+  subcommand(audit, "unused")
+    .description("list the entries of the access file that nobody has used")
     .requiredOption("--since <time>", "since when, such as 30d", momentFlag)
     .option("--json", "as JSON")
     .action(unused);
   return audit;
 }
 
-function whatWasAsked({ operations, operationCount, method, path }: ReadLine): string {
-  const known = operationsInWords(operations, operationCount);
-  return known ?? `${method ?? ""} ${path === undefined ? "-" : plainly(path)}`.trim();
-}
-
 function changesOf({ changes }: ReadLine): string[] {
-  return changes.map((one) => {
-    const { change, ...about } = one;
+  return changes.map(({ change, ...about }) => {
     const words = Object.values(about)
       .flat()
       .filter((word) => word !== undefined);
@@ -221,24 +172,20 @@ function changesOf({ changes }: ReadLine): string[] {
   });
 }
 
-function rowsOf({ affected, rows }: ReadLine): string[] {
-  return [
-    ...(affected === undefined ? [] : [`affected ${affected}`]),
-    ...(rows === undefined ? [] : [`rows ${rows}`]),
-  ];
-}
-
 function requestText(line: ReadLine): string[] {
   const { user = "-", via, client, decision = "-", reason, status, operations } = line;
+  const { method = "", path, affected, rows } = line;
   const entries = new Set(operations.flatMap(({ entry }) => entry ?? []));
+  const asked = operationsInWords(operations, line.operationCount);
   return [
     plainly(user),
     ...(via === "mcp" ? ["mcp"] : []),
     ...(client === undefined ? [] : [plainly(client)]),
-    whatWasAsked(line),
+    asked ?? `${method} ${path === undefined ? "-" : plainly(path)}`.trim(),
     reason === undefined ? decision : `${decision} ${reason}`,
     String(status ?? "-"),
-    ...rowsOf(line),
+    ...(affected === undefined ? [] : [`affected ${affected}`]),
+    ...(rows === undefined ? [] : [`rows ${rows}`]),
     ...(entries.size === 0 ? [] : [`by ${[...entries].join(",")}`]),
     ...changesOf(line),
   ];

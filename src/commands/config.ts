@@ -7,7 +7,6 @@ import { findOddities } from "../access/oddities.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
 import { boundaryName } from "../access/rights.ts";
-import type { Snapshot } from "../access/snapshot.ts";
 import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
@@ -22,59 +21,32 @@ import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { explain, FAILURE, print, printJson, reportFailure, warn } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
-/** State of a file that a start reads. An absent one is created by a start or a revocation. */
-type PartState = "ok" | "absent";
-
-/** Prints the findings of `gatehouse config check` line by line, or collects them as JSON. */
-interface CheckReport {
-  part(name: string, state: PartState, text: string): void;
-  warn(sentence: string): void;
-  fail(error: unknown): void;
-  end(): void;
-}
+/** What a check found. An absent part is created by a start or a revocation. */
+type Finding =
+  | { readonly part: string; readonly state: "ok" | "absent"; readonly text: string }
+  | { readonly warning: string }
+  | { readonly error: unknown };
+type Findings = AsyncGenerator<Finding, void>;
 
 const NAME_WIDTH = 14;
 
-const words = { ok: "ok", absent: "--" };
-
-const reportForPeople: CheckReport = {
-  part: (name, state, text) => print(`${name.padEnd(NAME_WIDTH)} ${words[state]}  ${text}`),
-  warn,
-  fail: reportFailure,
-  end() {},
-};
-
-function reportForScripts(): CheckReport {
-  const [parts, warnings, errors]: [object[], string[], string[]] = [[], [], []];
-  return {
-    part: (part, state, text) => void parts.push({ part, state, text }),
-    warn: (sentence) => void warnings.push(sentence),
-    fail: (error) => void errors.push(...explain(error).split("\n")),
-    end() {
-      printJson({ ok: errors.length === 0, errors, warnings, parts });
-      if (errors.length > 0) process.exitCode = FAILURE;
-    },
-  };
+function ok(part: string, text: string): Finding {
+  return { part, state: "ok", text };
 }
 
-function openReport({ json }: { readonly json?: true }): CheckReport {
-  return json ? reportForScripts() : reportForPeople;
+function absent(part: string, text: string): Finding {
+  return { part, state: "absent", text };
 }
 
-/** Checks that the store can be read with all its content. */
-async function checkStore(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
-  const name = storeName(loaded.configuration);
+async function* checkStore(loaded: LoadedConfiguration): Findings {
   const keys = await (await keysOf(loaded)).read();
   const { count } = await (await revocationsOf(loaded)).read();
-  report.part(
-    "store",
-    "ok",
-    `${name} (${counted(keys.length, "signing key")}, ${counted(count, "revocation")})`,
-  );
-  await checkAccess(loaded, report);
+  const held = `${counted(keys.length, "signing key")}, ${counted(count, "revocation")}`;
+  yield ok("store", `${storeName(loaded.configuration)} (${held})`);
+  yield* checkAccess(loaded);
 }
 
-async function checkDatabase(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
+async function* checkDatabase(loaded: LoadedConfiguration): Findings {
   const url = hasOwnEngine(loaded) ? ownDatabaseUrl(loaded) : "";
   const isPostgres = /^postgres(ql)?:/.test(url);
   if (!isPostgres && !/^(mysql|mariadb):/.test(url)) return;
@@ -83,133 +55,134 @@ async function checkDatabase(loaded: LoadedConfiguration, report: CheckReport): 
     : await import("../engine/mysql/address.ts");
   try {
     const { host, port, user } = parseAddress(url);
-    report.part("database", "ok", `${user} on ${host}:${port} (its URL)`);
+    yield ok("database", `${user} on ${host}:${port} (its URL)`);
   } catch (error) {
     throw new Error(`upstream.url: ${error instanceof Error ? error.message : ""}`);
   }
 }
 
-async function checkKeys(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
+async function* checkKeys(loaded: LoadedConfiguration): Findings {
   const keys = keysDirectoryOf(loaded.serviceDirectory);
-  if (!existsSync(keys)) {
+  if (existsSync(keys)) {
+    const found = await (await keysOf(loaded)).read();
+    yield ok("signing keys", `${keys} (${found.length})`);
+  } else {
     const isFirstStart = !existsSync(loaded.configuration.auth.access_control_file);
     const which = isFirstStart ? "first start" : "next start, and tokens of before stop working";
-    report.part("signing keys", "absent", `${keys} is made by the ${which}`);
-    return;
+    yield absent("signing keys", `${keys} is made by the ${which}`);
   }
-  const found = await (await keysOf(loaded)).read();
-  report.part("signing keys", "ok", `${keys} (${found.length})`);
 }
 
-async function checkAccessFile(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
+async function* checkAccessFile(loaded: LoadedConfiguration): Findings {
   const file = loaded.configuration.auth.access_control_file;
   const isFirstStart = ![file, keysDirectoryOf(loaded.serviceDirectory)].some(existsSync);
-  if (isFirstStart) report.part("access file", "absent", `${file} is made by the first start`);
-  else await checkAccess(loaded, report);
+  if (isFirstStart) yield absent("access file", `${file} is made by the first start`);
+  else yield* checkAccess(loaded);
 }
 
-async function checkAccess(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
+async function* checkAccess(loaded: LoadedConfiguration): Findings {
   const { auth } = loaded.configuration;
   const snapshot = await readAccess(loaded);
-  const grants = snapshot.grants
-    .values()
-    .reduce((sum, own) => sum + entriesIn(own).reduce((count) => count + 1, 0), 0);
-  const counts = `${counted(snapshot.users.size, "user")}, ${counted(grants, "grant")}, version ${snapshot.version}`;
+  const entries = [...snapshot.grants.values()].flatMap((own) => [...entriesIn(own)]);
+  const counts = `${counted(snapshot.users.size, "user")}, ${counted(entries.length, "grant")}, version ${snapshot.version}`;
   const place = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
-  report.part("access file", "ok", `${place} (${counts})`);
+  yield ok("access file", `${place} (${counts})`);
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
-    report.warn(`there are grants for ${name}, but no record`);
+    yield { warning: `there are grants for ${name}, but no record` };
   }
   if (!runAtOnce(hasAdministrator(snapshot))) {
-    report.warn(
-      "no administrator can log in: nobody with a password is Owner of *, without an end",
-    );
+    const warning =
+      "no administrator can log in: nobody with a password is Owner of *, without an end";
+    yield { warning };
   }
-  warnOfAll(runAtOnce(findOddities(snapshot, Date.now())), report);
-  warnOfAll(await missingNames(loaded, namedIn(snapshot)), report);
+  yield* firstOf(runAtOnce(findOddities(snapshot, Date.now())));
+  const named = [
+    ...entries.map(
+      (grant) => [`the entry of ${grant.username} for ${placeOf(grant)}`, grant] as const,
+    ),
+    ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
+  ];
+  yield* firstOf(await missingNames(loaded, named));
   for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
     const whom = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
-    report.warn(
-      `the access file names ${named}: the database ${database} is denied to everybody${whom}`,
-    );
+    const warning = `the access file names ${named}: the database ${database} is denied to everybody${whom}`;
+    yield { warning };
   }
 }
 
 const SHOWN = 50;
 
-function warnOfAll(sentences: readonly string[], report: CheckReport): void {
-  for (const sentence of sentences.slice(0, SHOWN)) report.warn(sentence);
-  if (sentences.length > SHOWN) report.warn(`and ${sentences.length - SHOWN} more`);
+function* firstOf(sentences: readonly string[]) {
+  for (const warning of sentences.slice(0, SHOWN)) yield { warning };
+  if (sentences.length > SHOWN) yield { warning: `and ${sentences.length - SHOWN} more` };
 }
 
-function* namedIn({ grants, boundaries }: Snapshot) {
-  for (const own of grants.values()) {
-    for (const grant of entriesIn(own)) {
-      yield [`the entry of ${grant.username} for ${placeOf(grant)}`, grant] as const;
-    }
-  }
-  for (const one of boundaries) yield [`the boundary ${boundaryName(one)}`, one] as const;
-}
-
-async function checkRevocations(loaded: LoadedConfiguration, report: CheckReport): Promise<void> {
+async function* checkRevocations(loaded: LoadedConfiguration): Findings {
   const file = loaded.configuration.auth.revocations_file;
-  if (!existsSync(file)) {
-    report.part("revocations", "absent", `${file} is made by the first revocation`);
-    return;
-  }
-  const { count } = await (await revocationsOf(loaded)).read();
-  report.part("revocations", "ok", `${file} (${count})`);
+  if (existsSync(file)) {
+    const { count } = await (await revocationsOf(loaded)).read();
+    yield ok("revocations", `${file} (${count})`);
+  } else yield absent("revocations", `${file} is made by the first revocation`);
 }
 
-async function checkCertificate(
-  { configuration: { server, auth } }: LoadedConfiguration,
-  report: CheckReport,
-) {
+async function* checkCertificate({ configuration }: LoadedConfiguration): Findings {
+  const { server, auth } = configuration;
   const { certificate, key } = server.tls;
   if (certificate === undefined || key === undefined) return;
   const options = { checkRead: auth.check_permissions };
   const { names, expires } = await readCertificate({ certificate, key }, options);
-  report.part("certificate", "ok", `${certificate} (${names}, until ${expires.toISOString()})`);
-  if (expires.getTime() <= Date.now()) report.warn("the certificate has expired");
+  yield ok("certificate", `${certificate} (${names}, until ${expires.toISOString()})`);
+  if (expires.getTime() <= Date.now()) yield { warning: "the certificate has expired" };
 }
 
-function checkWrites(loaded: LoadedConfiguration): void {
-  const problems = writeProblems(loaded);
-  if (problems.length > 0) throw new Error(problems.join("\n"));
+/** Ends with an error as the last finding, so that one run lists everything to fix. */
+async function* attempt<Input>(check: (input: Input) => Findings, input: Input): Findings {
+  try {
+    yield* check(input);
+  } catch (error) {
+    yield { error };
+  }
 }
 
-async function checkAll(options: CommonOptions, report: CheckReport): Promise<void> {
+async function* checkAll(options: CommonOptions): Findings {
   const loaded = loadFor(options);
-  report.part("configuration", "ok", loaded.file ?? "(none: defaults)");
+  yield ok("configuration", loaded.file ?? "(none: defaults)");
   for (const { about, sentence } of exposureWarnings(loaded)) {
     const where = about.host === undefined ? "" : `server.host ${about.host}: `;
-    report.warn(`${where}${sentence}`);
+    yield { warning: `${where}${sentence}` };
   }
   const isShared = loaded.configuration.store.url !== undefined;
   const held = isShared ? [checkStore] : [checkKeys, checkAccessFile, checkRevocations];
-  for (const part of [checkDatabase, checkCertificate, ...held, checkWrites]) {
-    try {
-      await part(loaded, report);
-    } catch (error) {
-      // Continue with the other checks, so that one run lists everything to fix.
-      report.fail(error);
+  for (const check of [checkDatabase, checkCertificate, ...held]) yield* attempt(check, loaded);
+  for (const problem of writeProblems(loaded)) yield { error: new Error(problem) };
+}
+
+async function check(options: CommonOptions): Promise<void> {
+  if (options.json) {
+    const found = await Array.fromAsync(attempt(checkAll, options));
+    const errors = found.flatMap((one) => ("error" in one ? explain(one.error).split("\n") : []));
+    const warnings = found.flatMap((one) => ("warning" in one ? one.warning : []));
+    const parts = found.filter((one) => "part" in one);
+    printJson({ ok: errors.length === 0, errors, warnings, parts });
+    if (errors.length > 0) process.exitCode = FAILURE;
+    return;
+  }
+  for await (const found of attempt(checkAll, options)) {
+    if ("error" in found) reportFailure(found.error);
+    else if ("warning" in found) warn(found.warning);
+    else {
+      const { part, state, text } = found;
+      print(`${part.padEnd(NAME_WIDTH)} ${state === "ok" ? "ok" : "--"}  ${text}`);
     }
   }
 }
 
-async function check(options: CommonOptions & { json?: true }): Promise<void> {
-  const report = openReport(options);
-  await checkAll(options, report).catch(report.fail);
-  report.end();
-}
-
 export function configCommand(): Command {
   const config = commandGroup("config", "check the files that the gateway reads");
-  subcommand(
-    config,
-    "check",
-    "check all that a start reads, and whether it can write what it makes; change nothing",
-  )
+  subcommand(config, "check")
+    .description(
+      "check all that a start reads, and whether it can write what it makes; change nothing",
+    )
     .option("--json", "as JSON")
     .action(check);
   return config;

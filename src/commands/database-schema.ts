@@ -57,17 +57,6 @@ async function startEngineFor(
   return engine.address;
 }
 
-async function homeAddress(
-  loaded: LoadedConfiguration,
-  opened: AsyncDisposableStack,
-): Promise<string | undefined> {
-  const { url, urls: [first] = [] } = loaded.configuration.upstream;
-  if (!hasOwnEngine(loaded)) return url ?? first;
-  const socket = await findEngine(loaded).catch(() => undefined);
-  if (socket !== undefined) return `unix:${socket}`;
-  return startEngineFor(loaded, opened);
-}
-
 const names = z.array(z.string());
 const answerShape = z.object({
   data: z.union([
@@ -97,23 +86,26 @@ async function withNames<Result>(
   const headers =
     upstream.authorization === undefined ? {} : { authorization: upstream.authorization };
   const known = new Map<string, ReturnType<ListNames>>();
-
-  async function ask(address: string, route: string, signal: AbortSignal) {
-    const options = { path: route, signal, headers, agent: false };
-    const { text } = await askTarget(parseTarget(address), options);
-    return answerShape.safeParse(JSON.parse(text)).data?.data;
-  }
-
   try {
     await using opened = new AsyncDisposableStack();
-    const home = await homeAddress(loaded, opened);
+    const { url, urls: [first] = [] } = upstream;
+    let home = url ?? first;
+    if (hasOwnEngine(loaded)) {
+      const socket = await findEngine(loaded).catch(() => undefined);
+      home = socket === undefined ? await startEngineFor(loaded, opened) : `unix:${socket}`;
+    }
     const signal = AbortSignal.timeout(ASK_MS);
     return await work(async (database, ...path) => {
       const own = upstream.databases.find(({ databases }) => databases.includes(database));
       const address = own === undefined ? home : (own.url ?? own.urls?.[0]);
       if (address === undefined) return undefined;
       const route = ["/schema", ...path.map(encodeURIComponent)].join("/");
-      const answer = known.get(address + route) ?? ask(address, route, signal);
+      const options = { path: route, signal, headers, agent: false };
+      const answer =
+        known.get(address + route) ??
+        askTarget(parseTarget(address), options).then(
+          ({ text }) => answerShape.safeParse(JSON.parse(text)).data?.data,
+        );
       known.set(address + route, answer);
       return answer;
     });
@@ -131,7 +123,7 @@ type Named = Partial<
   Pick<Grant, "database" | "tables" | "columns" | "writableColumns" | "rowFilter" | "requireWhere">
 >;
 
-function nearest(name: string, all: readonly string[]): string {
+function nearest(name: string, all: readonly string[] = []): string {
   const isListed = all.length > 0 && all.length <= LISTED;
   return didYouMean(name, all) || (isListed ? ` (there are: ${all.join(", ")})` : "");
 }
@@ -178,7 +170,7 @@ async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string,
     const [first = ""] = filters.includes(column) || lacking.length === meant.size ? lacking : [];
     if (first === "") continue;
     const more = lacking.length > 1 ? ` and ${counted(lacking.length - 1, "other table")}` : "";
-    yield `${database}.${first}${more} has no column ${column}${nearest(column, columnsOf.get(first) ?? [])}`;
+    yield `${database}.${first}${more} has no column ${column}${nearest(column, columnsOf.get(first))}`;
   }
 }
 

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import path from "node:path";
 import { styleText } from "node:util";
 import { Command, InvalidArgumentError, Option } from "commander";
-import type { Failure, SectionResult, Send } from "../conformance/run.ts";
+import type { SectionResult, Send } from "../conformance/run.ts";
 import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { createLog, endWithErrors, openLogStream } from "../observe/log.ts";
@@ -10,29 +10,14 @@ import type { Level } from "../query/kind.ts";
 import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
 import { Cancelled, FAILURE, print, printJson, UsageError } from "./output.ts";
 
-interface TestOptions {
+interface TestOptions extends CommonOptions {
   readonly url: string;
   readonly level: Level;
   readonly authorizationFile?: string;
-  readonly json?: true;
 }
 
 /** Characters printed of an answer; `--json` prints all of it. */
 const LONGEST_SHOWN = 4000;
-
-/**
- * @throws UsageError if this is not a database address; the message omits it, since it may hold a
- * password
- */
-function requireUrl(text: string): void {
-  const isSocket = /^unix:\/./.test(text);
-  const url = isSocket ? undefined : URL.parse(text);
-  const isPlain =
-    /^https?:$/.test(url?.protocol ?? "") &&
-    `${url?.pathname}${url?.search}${url?.hash}${url?.username}${url?.password}` === "/";
-  if (isSocket || isPlain) return;
-  throw new UsageError("--url: allowed: http://host:port, https://host:port, unix:/path");
-}
 
 async function readAuthorization(file: string | undefined): Promise<string | undefined> {
   if (file === undefined) return undefined;
@@ -43,48 +28,38 @@ async function readAuthorization(file: string | undefined): Promise<string | und
   });
 }
 
-/** Adds the address to the system's message when a request fails. */
-function reaching(url: string, send: Send): Send {
-  return async (body) => {
-    try {
-      return await send(body);
-    } catch (error) {
-      const reason = error instanceof Error ? error.message : "unknown error";
-      throw new Error(`no answer from ${url}: ${reason}`, { cause: error });
-    }
-  };
-}
-
-/** Formats a server's answer without terminal control sequences. */
-function shown(answer: string): string {
-  return answer
-    .trimEnd()
-    .slice(0, LONGEST_SHOWN)
-    .replace(/\p{Cc}+/gu, " ");
-}
-
-function printFailure({ name, sent, expected, got, difference }: Failure): void {
-  print(`  ${name}: ${difference}`);
-  print(`    sent      ${sent}`);
-  print(`    expected  ${expected.status} ${expected.answer}`);
-  print(`    got       ${got.status} ${shown(got.answer)}`);
-}
-
 function printSection({ name, cases, failures }: SectionResult): void {
   const isGood = failures.length === 0;
   const word = isGood ? styleText("green", "ok  ") : styleText("red", "FAIL");
   print(`${word}  ${name} (${isGood ? cases : `${failures.length} of ${cases} failed`})`);
-  for (const failure of failures) printFailure(failure);
+  for (const { name, sent, expected, got, difference } of failures) {
+    // Without terminal control sequences.
+    const answer = got.answer
+      .trimEnd()
+      .slice(0, LONGEST_SHOWN)
+      .replace(/\p{Cc}+/gu, " ");
+    print(`  ${name}: ${difference}`);
+    print(`    sent      ${sent}`);
+    print(`    expected  ${expected.status} ${expected.answer}`);
+    print(`    got       ${got.status} ${answer}`);
+  }
 }
 
 async function runConformance({ url, level, authorizationFile, json }: TestOptions): Promise<void> {
-  requireUrl(url);
   // Loaded on demand, since no other command uses it.
+  const { isBaseUrl } = await import("../config/addresses.ts");
+  // The message omits the URL, since it may hold a password.
+  if (!isBaseUrl(url) && !/^unix:\/./.test(url)) {
+    throw new UsageError("--url: allowed: http://host:port, https://host:port, unix:/path");
+  }
   const { readCases } = await import("../conformance/cases.ts");
-  const { connectTo } = await import("../conformance/run.ts");
-  const { runSection, sectionsAt } = await import("../conformance/run.ts");
-  const authorization = await readAuthorization(authorizationFile);
-  const send = reaching(url, connectTo(url, authorization));
+  const { connectTo, runSection, sectionsAt } = await import("../conformance/run.ts");
+  const connected = connectTo(url, await readAuthorization(authorizationFile));
+  const send: Send = (body) =>
+    connected(body).catch((error: unknown) => {
+      const reason = error instanceof Error ? error.message : "unknown error";
+      throw new Error(`no answer from ${url}: ${reason}`, { cause: error });
+    });
   const prefix = `conformance_${randomBytes(4).toString("hex")}`;
   let isStopped = false;
   // Finish the running test, so that its databases are dropped.
@@ -136,9 +111,6 @@ interface EngineOptions extends CommonOptions {
   readonly poolSize?: number;
 }
 
-/** Passes the database URL to an engine, since command lines are public. */
-const urlVariable = "GATEHOUSE_ENGINE_URL";
-
 function numberUpTo(highest: number): (text: string) => number {
   return (text) => {
     const number = /^\d{1,9}$/.test(text) ? Number(text) : 0;
@@ -162,47 +134,30 @@ function whenToEnd(): Promise<void> {
   });
 }
 
-/** @throws UsageError for an option that the database does not support */
-function requireChoice(url: string, { databases, poolSize }: EngineOptions): void {
-  if (databases !== undefined && !/^postgres(ql)?:/.test(url)) {
-    throw new UsageError("--databases is for PostgreSQL alone, whose --url begins with postgres:");
-  }
-  if (poolSize !== undefined && url.startsWith("sqlite:")) {
-    throw new UsageError("--pool-size is for database servers, not for SQLite files");
-  }
-}
-
 /**
  * Finds the database address and the listen address. The configuration is read only if needed: a
  * file broken since the start must not prevent a gateway's engine from restarting.
+ *
+ * @throws UsageError for an option that the database does not support
  */
 async function placesOf(options: EngineOptions): Promise<{ url: string; listen: string }> {
-  const fromEnvironment = process.env[urlVariable] || undefined;
-  const { url = fromEnvironment, listen } = options;
-  if (url !== undefined && listen !== undefined) return { url, listen };
-  const { loadFor } = await import("./load.ts");
-  const { serviceDirectory } = loadFor(options);
-  return {
-    url: url ?? `sqlite:${path.join(serviceDirectory, "data")}`,
-    listen: listen ?? `unix:${path.join(serviceDirectory, "engine.sock")}`,
-  };
-}
-
-async function run(options: EngineOptions): Promise<void> {
-  try {
-    await serve(options);
-  } catch (error) {
-    // The open channel to the gateway would keep a failed engine process alive.
-    if (process.connected) process.disconnect?.();
-    throw error;
+  // Command lines are public, and the URL may hold a password.
+  const { url: given = process.env.GATEHOUSE_ENGINE_URL || undefined, listen } = options;
+  const { serviceDirectory: home = "" } =
+    given === undefined || listen === undefined ? (await import("./load.ts")).loadFor(options) : {};
+  const url = given ?? `sqlite:${path.join(home, "data")}`;
+  if (options.databases !== undefined && !/^postgres(ql)?:/.test(url)) {
+    throw new UsageError("--databases is for PostgreSQL alone, whose --url begins with postgres:");
   }
+  if (options.poolSize !== undefined && url.startsWith("sqlite:")) {
+    throw new UsageError("--pool-size is for database servers, not for SQLite files");
+  }
+  return { url, listen: listen ?? `unix:${path.join(home, "engine.sock")}` };
 }
 
 async function serve(options: EngineOptions): Promise<void> {
   const { url, listen } = await placesOf(options);
-  requireChoice(url, options);
   const { databases, statementTimeout, poolSize } = options;
-  const { GATEHOUSE_ENGINE_AUTHORIZATION: authorization } = process.env;
   // A server's URL may hold a password, and command lines are public.
   if (options.url?.startsWith("sqlite:") === false) process.title = "gatehouse engine";
   if (process.send !== undefined) answerHeartbeat();
@@ -215,13 +170,9 @@ async function serve(options: EngineOptions): Promise<void> {
   // Loaded on demand, since no other command needs the SQL code.
   const { startEngine } = await import("../engine/engine.ts");
   const engine = await startEngine({
-    url,
-    listen,
-    ...(databases === undefined ? {} : { databases }),
-    ...(statementTimeout === undefined ? {} : { queryTimeLimit: statementTimeout * 1000 }),
-    ...(poolSize === undefined ? {} : { poolSize }),
-    ...(authorization === undefined ? {} : { authorization }),
-    log,
+    ...{ url, listen, databases, poolSize, log },
+    queryTimeLimit: statementTimeout && statementTimeout * 1000,
+    authorization: process.env.GATEHOUSE_ENGINE_AUTHORIZATION,
   });
   process.send?.("ready");
   await end;
@@ -259,7 +210,13 @@ export function engineCommand(): Command {
       "queries that are carried out at one time over a database server (default: 16)",
       numberUpTo(1000),
     )
-    .action(run)
+    .action((options: EngineOptions) =>
+      serve(options).catch((error: unknown) => {
+        // The open channel to the gateway would keep a failed engine process alive.
+        if (process.connected) process.disconnect?.();
+        throw error;
+      }),
+    )
     .addHelpText(
       "after",
       "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.\n$GATEHOUSE_ENGINE_URL stands for --url, and is not in the list of processes.\nThe password of a PostgreSQL user is better kept in ~/.pgpass or $PGPASSWORD than in the URL, and that of a MySQL user in $MYSQL_PWD.",

@@ -40,13 +40,15 @@ async function revoke(kid: string, options: CommonOptions): Promise<void> {
 
 export function keyCommand(): Command {
   const key = commandGroup("key", "list, rotate and revoke the keys that sign tokens");
-  subcommand(key, "list", "list the signing keys").option("--json", "as JSON").action(list);
-  subcommand(
-    key,
-    "rotate",
-    "sign with a new key from now on; tokens that are out stay good",
-  ).action(rotate);
-  subcommand(key, "revoke", "delete a key that has leaked, and with it all its tokens")
+  subcommand(key, "list")
+    .description("list the signing keys")
+    .option("--json", "as JSON")
+    .action(list);
+  subcommand(key, "rotate")
+    .description("sign with a new key from now on; tokens that are out stay good")
+    .action(rotate);
+  subcommand(key, "revoke")
+    .description("delete a key that has leaked, and with it all its tokens")
     .argument("<kid>", "the key's id, as `key list` shows it")
     .action(revoke);
   return key;

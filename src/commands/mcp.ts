@@ -6,13 +6,9 @@ import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options
 import { failureLabel, UsageError } from "./output.ts";
 import { whenAskedToEnd } from "./shutdown-signal.ts";
 
-interface McpOptions extends CommonOptions {
-  readonly url?: string;
-}
+type McpOptions = CommonOptions & { readonly url?: string };
 
-/**
- * Addresses that a gateway can listen on but no client can connect to, with reachable replacements.
- */
+/** Replacements for addresses that no client can connect to. */
 const reachable = new Map([
   ["0.0.0.0", "127.0.0.1"],
   ["::", "::1"],
@@ -58,19 +54,14 @@ function findUrl(options: McpOptions): URL {
   return readUrl(`${scheme}://${name.includes(":") ? `[${name}]` : name}:${port}`, "server.host");
 }
 
-/** Warns if the token would travel to another machine without TLS. */
-function warnOfPlainText({ protocol, hostname, origin }: URL): void {
-  if (protocol === "https:" || isLoopback(hostname)) return;
-  say(`the token goes to ${origin} without encryption: use https`);
-}
-
 async function run(options: McpOptions): Promise<void> {
   const token = readToken();
   const url = findUrl(options);
-  warnOfPlainText(url);
+  if (url.protocol !== "https:" && !isLoopback(url.hostname)) {
+    say(`the token goes to ${url.origin} without encryption: use https`);
+  }
   // Loaded on demand, since the protocol library would slow down every other command.
-  const stdio = await import("../mcp/stdio.ts");
-  const { allowSilence, isTokenRefused, rpcErrorOf, StdioBridge } = stdio;
+  const { allowSilence, isTokenRefused, rpcErrorOf, StdioBridge } = await import("../mcp/stdio.ts");
   allowSilence();
   const remedy = `put one that \`${invocation} token issue <username>\` prints into $GATEHOUSE_TOKEN`;
   const bridge = new StdioBridge({

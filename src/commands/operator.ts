@@ -36,10 +36,8 @@ function userNotFound({ username, snapshot }: About): string {
 }
 
 export function entriesInWords(snapshot: Snapshot, username: string): string {
-  const entries = entriesIn(grantsOf(snapshot, username)).map(
-    (grant) => `${placeOf(grant)}:${grant.role}`,
-  );
-  return [...entries].join(" ") || "-";
+  const entries = [...entriesIn(grantsOf(snapshot, username))];
+  return entries.map((grant) => `${placeOf(grant)}:${grant.role}`).join(" ") || "-";
 }
 
 function grantNotFound({ username, database = "*", snapshot }: About): string {
@@ -64,11 +62,8 @@ export function refusalOf(code: RefusalCode, about: About): Refusal {
 }
 
 /**
- * Runs `work` and names the user in any refusal, since the operator has typed the name and a script
- * may have typed many.
- *
- * @throws whatever `work` throws; a Refusal about the user or its grant gets the names in its
- * message
+ * Runs `work` and names the user and the grant in a refusal that concerns them, since a script may
+ * have typed many.
  */
 export async function naming<T>(about: About, work: () => T | Promise<T>): Promise<T> {
   try {
@@ -155,12 +150,7 @@ export async function noteChanges(
   }
 }
 
-/**
- * Reads users and grants as the gateway would.
- *
- * @param options.checkRead also refuse a file that others may read; by default as configured
- * @throws AccessFileError, UnsafeFileError, or an error that says how to create the file
- */
+/** @param options.checkRead also refuse a file that others may read; by default as configured */
 export async function readAccess(
   loaded: LoadedConfiguration,
   { checkRead = loaded.configuration.auth.check_permissions } = {},
@@ -172,8 +162,7 @@ export async function readAccess(
   try {
     return (await readAccessFile(file, { checkRead })).snapshot;
   } catch (error) {
-    const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
-    if (!isMissing) throw error;
+    if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
     const help = `is missing: \`${invocation} serve\` makes it on its first start, and so does \`${invocation} user add <name> --admin\``;
     throw new AccessFileError(file, [{ reason: help }]);
   }
@@ -196,7 +185,6 @@ export async function keysOf(loaded: LoadedConfiguration): Promise<KeyStore> {
   return keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
 }
 
-/** The last login and the last allowed request of users and their applications. */
 export async function activityOf(loaded: LoadedConfiguration): Promise<KnownActivity> {
   const { configuration, serviceDirectory } = loaded;
   if (configuration.store.url === undefined) {

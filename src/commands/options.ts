@@ -1,17 +1,10 @@
 import { Command, Help, InvalidArgumentError } from "commander";
 import { tablePattern } from "../access/records.ts";
 import { isDatabaseOrEvery } from "../access/roles.ts";
-import { readMoment } from "../clock.ts";
+import { readMoment, unitMs } from "../clock.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { failureLabel } from "./output.ts";
-
-const plainHelp = new Help();
-
-/** The usage line, which begins with the way the program was called. */
-function usageOf(command: Command): string {
-  return plainHelp.commandUsage(command).replace(/^gatehouse\b/, invocation);
-}
 
 /**
  * Gives a command and its later subcommands one style: errors look like all others and end with a
@@ -20,15 +13,21 @@ function usageOf(command: Command): string {
 export function withHouseStyle(command: Command): Command {
   return command
     .showHelpAfterError("(add --help for what is allowed)")
-    .configureHelp({ commandUsage: usageOf })
+    .configureHelp({
+      commandUsage: (command) =>
+        new Help().commandUsage(command).replace(/^gatehouse\b/, invocation),
+    })
     .configureOutput({
       outputError: (text, write) => write(text.replace(/^error:/, failureLabel())),
     });
 }
 
+/** Options that mean the same wherever a command has them. */
 export interface CommonOptions {
   readonly config?: string;
   readonly json?: true;
+  readonly force?: boolean;
+  readonly passwordStdin?: true;
 }
 
 export function withCommonOptions(command: Command): Command {
@@ -39,9 +38,14 @@ export function commandGroup(name: string, description: string): Command {
   return withHouseStyle(new Command(name)).description(description);
 }
 
-export function subcommand(group: Command, name: string, description: string): Command {
-  return withCommonOptions(group.command(name)).description(description);
+export function subcommand(group: Command, name: string): Command {
+  return withCommonOptions(group.command(name));
 }
+
+export const placeArgument = [
+  "<place>",
+  "<database>[.<table>]; * for every database, * at the end of a name for many tables",
+] as const;
 
 /** A database (or `*`), optionally with a table or a table pattern. */
 export interface Place {
@@ -72,22 +76,16 @@ export function readCount(text: string): number {
   throw new InvalidArgumentError("allowed: a whole number from 1");
 }
 
-const secondsIn = new Map([
-  ["s", 1],
-  ["m", 60],
-  ["h", 3600],
-  ["d", 86_400],
-]);
-const LONGEST_SECONDS = 366 * 86_400;
+const LONGEST_MS = 366 * 86_400_000;
 
 /** Parses `90d` from now, or a future day or time. @throws InvalidArgumentError */
 export function readExpiry(text: string): Date {
   const [, count = "", unit] = /^(\d{1,9})([a-z])$/.exec(text) ?? [];
-  const seconds = Number(count) * (secondsIn.get(unit ?? "") ?? 0);
-  if (unit !== undefined && !(seconds >= 1 && seconds <= LONGEST_SECONDS)) {
+  const ms = Number(count) * (unitMs.get(unit ?? "") ?? 0);
+  if (unit !== undefined && !(ms > 0 && ms <= LONGEST_MS)) {
     throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
   }
-  const moment = unit === undefined ? readMoment(text) : Date.now() + seconds * 1000;
+  const moment = unit === undefined ? readMoment(text) : Date.now() + ms;
   if (moment === undefined) {
     const allowed = "such as 2h, 90d, tomorrow, 2026-12-24 or 2026-12-24T18:00:00Z";
     throw new InvalidArgumentError(`allowed: ${allowed}`);

@@ -32,22 +32,15 @@ export function failureLabel(): string {
   return styleText("red", "gatehouse:", { stream: process.stderr });
 }
 
-/** True if the error concerns only the options on the command line. */
-function isAboutOptions(error: unknown): boolean {
-  if (!(error instanceof ConfigurationError)) return false;
-  return error.problems.every(({ source }) => source?.startsWith("--"));
-}
-
-function exitStatusOf(error: unknown): number {
-  if (error instanceof Cancelled) return CANCELLED;
-  return error instanceof UsageError || isAboutOptions(error) ? USAGE : FAILURE;
-}
-
 export function reportFailure(error: unknown): void {
   for (const line of explain(error).split("\n")) {
     process.stderr.write(`${failureLabel()} ${line}\n`);
   }
-  process.exitCode = exitStatusOf(error);
+  const isUsage =
+    error instanceof UsageError ||
+    (error instanceof ConfigurationError &&
+      error.problems.every(({ source }) => source?.startsWith("--")));
+  process.exitCode = isUsage ? USAGE : error instanceof Cancelled ? CANCELLED : FAILURE;
 }
 
 export function warn(sentence: string): void {

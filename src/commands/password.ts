@@ -8,11 +8,6 @@ import { loadFor } from "./load.ts";
 import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
 import { Cancelled, print, UsageError } from "./output.ts";
 
-async function readFromStandardInput(): Promise<string> {
-  const [line = ""] = (await text(process.stdin)).split(/\r?\n/, 1);
-  return line;
-}
-
 function check(rule: PasswordRule, candidate: string): true | string {
   try {
     rule(candidate);
@@ -20,10 +15,6 @@ function check(rule: PasswordRule, candidate: string): true | string {
   } catch (error) {
     return error instanceof Error ? error.message : "unusable";
   }
-}
-
-function isCancel(error: unknown): boolean {
-  return error instanceof Error && /^(?:Abort|Exit)PromptError$/.test(error.name);
 }
 
 /**
@@ -47,7 +38,8 @@ async function askUnseen(
     const context = { output: process.stderr, signal: cancel.signal };
     return await password({ message, validate, toggleMask: false }, context);
   } catch (error) {
-    throw isCancel(error) ? new Cancelled() : error;
+    const isCancel = error instanceof Error && /^(?:Abort|Exit)PromptError$/.test(error.name);
+    throw isCancel ? new Cancelled() : error;
   } finally {
     process.stdin.off("keypress", onKey).off("end", onEnd);
   }
@@ -61,10 +53,6 @@ async function askTwice(question: string, rule: PasswordRule): Promise<string> {
   }
 }
 
-interface PasswordOptions extends CommonOptions {
-  readonly passwordStdin?: true;
-}
-
 /**
  * Reads a new password from standard input (for scripts) or from the terminal, and hashes it.
  *
@@ -73,14 +61,15 @@ interface PasswordOptions extends CommonOptions {
  */
 export async function readNewHash(
   question: string,
-  { passwordStdin }: PasswordOptions,
+  { passwordStdin }: CommonOptions,
   configuration: Configuration,
 ): Promise<string> {
   if (!passwordStdin && !process.stdin.isTTY) {
     throw new UsageError("there is no terminal to ask on: give the password with --password-stdin");
   }
   const rule = await openPasswordRule(configuration);
-  const chosen = passwordStdin ? await readFromStandardInput() : await askTwice(question, rule);
+  const [line = ""] = passwordStdin ? (await text(process.stdin)).split(/\r?\n/, 1) : [];
+  const chosen = passwordStdin ? line : await askTwice(question, rule);
   rule(chosen);
   return hashPassword(chosen, configuredCosts(configuration));
 }
@@ -90,7 +79,7 @@ export function hashPasswordCommand(): Command {
   return withCommonOptions(withHouseStyle(new Command("hash-password")))
     .description("print the hash of a password, to paste into the access file")
     .option("--password-stdin", "read the password from standard input")
-    .action(async (options: PasswordOptions) => {
+    .action(async (options: CommonOptions) => {
       print(await readNewHash("Password:", options, loadFor(options).configuration));
     });
 }

@@ -7,7 +7,7 @@ import type { DestinationStream } from "pino";
 import { storeName, storesAccess, withoutPassword } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { LiveConfiguration } from "../config/reload.ts";
-import { type Configuration, configurationSchema } from "../config/schema.ts";
+import { configurationSchema } from "../config/schema.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
 import { createLog, type Log, openLogStream, outliveErrors } from "../observe/log.ts";
@@ -58,33 +58,30 @@ function databaseFact({ configuration }: LoadedConfiguration, facts: GatewayFact
   return isUpstreamUp === false ? `${place} ${styleText("red", trouble)}` : place;
 }
 
-function printFacts(loaded: LoadedConfiguration, facts: GatewayFacts): void {
+/** Prints what a person at a terminal needs to know after a start. */
+async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<void> {
   const { configuration, serviceDirectory, file } = loaded;
-  const { users, administrators, url, publicUrl } = facts;
-  const names = administrators.join(", ");
-  const [, ...others] = openable(url);
+  const { firstPassword, url, publicUrl, consoleUrl, users, administrators } = facts;
+  const [name] = administrators;
+  const [address = url, ...others] = openable(url);
+  print("");
+  print(`${styleText("bold", `Gatehouse ${version}`)} listens on ${styleText("cyan", address)}`);
+  print("");
   if (others.length > 0) printFact("Also at", others.join(", "));
   if (publicUrl !== url) printFact("Public URL", publicUrl);
-  printFact("Console", facts.consoleUrl ?? 'off: set [console] listen = "127.0.0.1:8081"');
-  printFact("Users", `${users}; administrators: ${names || "none"}`);
+  printFact("Console", consoleUrl ?? 'off: set [console] listen = "127.0.0.1:8081"');
+  printFact("Users", `${users}; administrators: ${administrators.join(", ") || "none"}`);
   const { access_control_file: accessFile } = configuration.auth;
   if (configuration.store.url !== undefined) printFact("Store", storeName(configuration) ?? "");
   if (!storesAccess(configuration)) printFact("Access file", `${accessFile} (edit it live)`);
   printFact("Files", serviceDirectory);
   printFact("Configuration", file ?? "defaults (see gateway.toml.example)");
   printFact("Database", databaseFact(loaded, facts));
-}
-
-/**
- * Explains how an administrator signs in: with the password just generated, or by setting a new
- * one.
- */
-function printWayIn({ firstPassword, administrators: [name] }: GatewayFacts): void {
   print("");
+  let password = "<password>";
   if (firstPassword?.kind === "shown") {
-    const [admin, secret] = ["admin", firstPassword.password].map((part) =>
-      styleText("bold", part),
-    );
+    password = firstPassword.password;
+    const [admin, secret] = [styleText("bold", "admin"), styleText("bold", password)];
     print(`  The administrator is ${admin}, and its password, shown only now, is ${secret}`);
   } else if (firstPassword?.kind === "file") {
     print(`  The first password of admin is in ${firstPassword.file}`);
@@ -92,22 +89,10 @@ function printWayIn({ firstPassword, administrators: [name] }: GatewayFacts): vo
   }
   const remedy = name === undefined ? "user add <name> --admin" : `user password ${name}`;
   print(`  Password lost?  ${invocation} ${remedy}`);
-}
-
-/** Prints what a person at a terminal needs to know after a start. */
-async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<void> {
-  const { firstPassword, url, administrators } = facts;
-  const [address = url] = openable(url);
-  print("");
-  print(`${styleText("bold", `Gatehouse ${version}`)} listens on ${styleText("cyan", address)}`);
-  print("");
-  printFacts(loaded, facts);
-  printWayIn(facts);
   print("");
   print("Next, in another terminal:");
   print("");
-  const password = firstPassword?.kind === "shown" ? firstPassword.password : "<password>";
-  const body = JSON.stringify({ username: administrators[0] ?? "admin", password });
+  const body = JSON.stringify({ username: name ?? "admin", password });
   print(`  curl -sS ${address}/login -H 'Content-Type: application/json' -d '${body}'`);
   print("");
   if (firstPassword?.kind === "shown") await rm(firstPassword.file, { force: true });
@@ -119,13 +104,6 @@ function readPort(text: string): number {
     throw new InvalidArgumentError("Allowed: a whole number from 0 to 65535.");
   }
   return Number(text);
-}
-
-/** Removes the administrator's password from the environment, so that no child inherits it. */
-function takeChosenPassword(): string | undefined {
-  const { GATEHOUSE_ADMIN_PASSWORD: password } = process.env;
-  delete process.env.GATEHOUSE_ADMIN_PASSWORD;
-  return password || undefined;
 }
 
 function logStart(
@@ -143,48 +121,22 @@ function logStart(
   }
   const { configuration, serviceDirectory, file } = loaded;
   const { url: database, urls } = configuration.upstream;
+  const { access_control_file: accessFile } = configuration.auth;
   log.info(
     {
-      url,
-      publicUrl,
-      ...(consoleUrl === undefined ? {} : { consoleUrl }),
-      ...(workers > 1 ? { workers } : {}),
-      version,
-      serviceDirectory,
-      configuration: file,
-      store: storeName(configuration),
-      accessFile: storesAccess(configuration) ? undefined : configuration.auth.access_control_file,
-      accessVersion,
-      users,
-      dataDirectory,
+      ...{ url, publicUrl, consoleUrl, workers: workers > 1 ? workers : undefined, version },
+      ...{ serviceDirectory, configuration: file, store: storeName(configuration) },
+      accessFile: storesAccess(configuration) ? undefined : accessFile,
+      ...{ accessVersion, users, dataDirectory },
       upstream: database === undefined ? urls : withoutPassword(database),
     },
     `listening on ${url}`,
   );
 }
 
-interface ServeOptions extends Omit<StartOptions, "engine"> {
-  readonly output: DestinationStream;
-}
-
-/**
- * Starts the gateway and reports its addresses: as a greeting to a person, otherwise in the log.
- */
-async function start(loaded: LoadedConfiguration, options: ServeOptions): Promise<RunningGateway> {
-  const workers = workerCount(loaded.configuration);
-  const gateway = await startAs(workers, loaded, options).catch((error: unknown) => {
-    throw explainStartFailure(error, loaded);
-  });
-  const { facts } = gateway;
-  if (options.hasTerminal) await greet(loaded, facts);
-  else logStart(loaded, facts, { log: options.log, workers });
-  return gateway;
-}
-
-async function startAs(
-  count: number,
+async function start(
   loaded: LoadedConfiguration,
-  options: ServeOptions,
+  options: Omit<StartOptions, "engine"> & { readonly output: DestinationStream },
 ): Promise<RunningGateway> {
   const { requireFreeAddresses } = await import("../gateway/system-limits.ts");
   await requireFreeAddresses(loaded.configuration);
@@ -193,18 +145,16 @@ async function startAs(
   await using opened = new AsyncDisposableStack();
   // The engine starts while everything else loads.
   const engine = await openEngine(loaded, options.log, opened);
-  const gateway =
-    count === 1
-      ? await (await import("../gateway/start.ts")).startGateway(loaded, {
-          ...options,
-          engine,
-          loadConsole: () => import("../console/app.ts"),
-        })
-      : await (await import("../workers/start.ts")).startWorkers(loaded, {
-          ...options,
-          engine,
-          count,
-        });
+  const count = workerCount(loaded.configuration);
+  let gateway: RunningGateway;
+  if (count === 1) {
+    const { startGateway } = await import("../gateway/start.ts");
+    const loadConsole = () => import("../console/app.ts");
+    gateway = await startGateway(loaded, { ...options, engine, loadConsole });
+  } else {
+    const { startWorkers } = await import("../workers/start.ts");
+    gateway = await startWorkers(loaded, { ...options, engine, count });
+  }
   const kept = opened.move();
   return {
     ...gateway,
@@ -249,20 +199,6 @@ async function waitForStore(
   await store.close();
 }
 
-/**
- * Keeps serving for `server.shutdown_delay` while `/readyz` reports that this gateway is shutting
- * down.
- */
-async function letOthersNotice(
-  { server }: Configuration,
-  { gateway, log }: { gateway: RunningGateway; log: Log },
-): Promise<void> {
-  if (server.shutdown_delay === 0) return;
-  gateway.note({ isEnding: true });
-  log.info({ seconds: server.shutdown_delay }, "about to end: /readyz is 503 from now on");
-  await delay(server.shutdown_delay * 1000);
-}
-
 async function run(options: ConfigurationOptions & { wait?: true }): Promise<void> {
   const started = Promise.withResolvers<() => Promise<unknown>>();
   let log: Log | undefined;
@@ -276,7 +212,9 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   );
   // A closed terminal accepts no more lines; that is no reason to drop requests in flight.
   process.stdout.on("error", () => {});
-  const chosenPassword = takeChosenPassword();
+  const { GATEHOUSE_ADMIN_PASSWORD: chosenPassword } = process.env;
+  // No child process inherits it.
+  delete process.env.GATEHOUSE_ADMIN_PASSWORD;
   const loaded = loadFor(options);
   const hasTerminal = process.stdout.isTTY ?? false;
   const output = await openLogStream(hasTerminal);
@@ -285,16 +223,25 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   if (options.wait) await waitForStore(loaded, log, asked);
   // Loaded on demand, like everything that only a gateway needs.
   const { claimDatabases } = await import("../gateway/service-directory.ts");
-  const release = await claimDatabases(loaded).catch((error: unknown) => {
+  const explained = (error: unknown): never => {
     throw explainStartFailure(error, loaded);
-  });
-  const gateway = await start(loaded, { log, output, chosenPassword, hasTerminal });
+  };
+  const release = await claimDatabases(loaded).catch(explained);
+  const startOptions = { log, output, chosenPassword: chosenPassword || undefined, hasTerminal };
+  const gateway = await start(loaded, startOptions).catch(explained);
+  if (hasTerminal) await greet(loaded, gateway.facts);
+  else logStart(loaded, gateway.facts, { log, workers: workerCount(loaded.configuration) });
   outliveErrors(log);
   const live = await openConfiguration(loaded, options, { gateway, log });
   started.resolve(() => Promise.all([live.reload(), gateway.refresh()]));
 
   const signal = await asked;
-  if (signal === "SIGTERM") await letOthersNotice(loaded.configuration, { gateway, log });
+  const { shutdown_delay: seconds } = loaded.configuration.server;
+  if (signal === "SIGTERM" && seconds > 0) {
+    gateway.note({ isEnding: true });
+    log.info({ seconds }, "about to end: /readyz is 503 from now on");
+    await delay(seconds * 1000);
+  }
   const hint = hasTerminal && signal === "SIGINT" ? "; Ctrl-C again ends at once" : "";
   log.info({ signal }, `draining: requests in flight finish${hint}`);
   await release();

@@ -1,10 +1,6 @@
 import { closeSync, openSync } from "node:fs";
 
-/** How the gateway is asked to shut down, gracefully or at once. */
-
-/**
- * A launcher such as npm forwards a Ctrl-C that this process has already received within this time.
- */
+/** A launcher such as npm forwards a Ctrl-C that this process has received within this time. */
 const ECHO_MS = 500;
 
 export type EndSignal = "SIGINT" | "SIGTERM" | "SIGHUP";
@@ -20,14 +16,6 @@ function hasControllingTerminal(): boolean {
 }
 
 /**
- * Distinguishes the two meanings of SIGHUP: the terminal of this process is gone, or, for any other
- * process, its files have to be reloaded.
- */
-function isHangUp(hadTerminal: boolean): boolean {
-  return hadTerminal && !hasControllingTerminal();
-}
-
-/**
  * Listens for signals. Resolves on the first SIGINT or SIGTERM, or when the terminal is closed.
  *
  * @param onImpatience called on a later Ctrl-C, from a user who does not want to wait
@@ -39,7 +27,11 @@ export function whenAskedToEnd(
 ): Promise<EndSignal> {
   const { promise, resolve } = Promise.withResolvers<EndSignal>();
   const hadTerminal = process.stdout.isTTY && hasControllingTerminal();
-  process.on("SIGHUP", () => (isHangUp(hadTerminal) ? resolve("SIGHUP") : onRefresh()));
+  // Either the terminal of this process is gone, or its files have to be reloaded.
+  process.on("SIGHUP", () => {
+    if (hadTerminal && !hasControllingTerminal()) resolve("SIGHUP");
+    else onRefresh();
+  });
   let askedAt: number | undefined;
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.on(signal, () => {

@@ -17,8 +17,16 @@ export interface ExposureWarning {
 
 export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[] {
   const { auth, server, mcp, store } = loaded.configuration;
-  const warnings = directoryWarnings(loaded);
+  const warnings: ExposureWarning[] = [];
   const warn = (sentence: string, about = {}) => void warnings.push({ about, sentence });
+  const keys = [loaded.serviceDirectory, keysDirectoryOf(loaded.serviceDirectory)];
+  const directories = new Set(store.url === undefined ? keys : []);
+  if (!storesAccess(loaded.configuration)) directories.add(path.dirname(auth.access_control_file));
+  for (const directory of directories) {
+    // Another user could replace keys or the access file.
+    const problem = existsSync(directory) && directoryProblem(directory, statSync(directory));
+    if (problem) warn(`${directory}: ${problem}`);
+  }
   const about = { host: server.host };
   const hasNoUrl = mcp.enabled && server.public_url === "";
   if (!isLoopback(server.host) && server.tls.certificate === undefined) {
@@ -50,21 +58,6 @@ export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[]
   return warnings;
 }
 
-/** Directories in which another user could replace keys or the access file. */
-function directoryWarnings({ configuration, serviceDirectory }: LoadedConfiguration) {
-  const { auth, store } = configuration;
-  const keys = [serviceDirectory, keysDirectoryOf(serviceDirectory)];
-  const directories = new Set([
-    ...(store.url === undefined ? keys : []),
-    ...(storesAccess(configuration) ? [] : [path.dirname(auth.access_control_file)]),
-  ]);
-  return [...directories].flatMap((directory): ExposureWarning[] => {
-    if (!existsSync(directory)) return [];
-    const problem = directoryProblem(directory, statSync(directory));
-    return problem === undefined ? [] : [{ about: {}, sentence: `${directory}: ${problem}` }];
-  });
-}
-
 interface Written {
   readonly file: string;
   /** True for a directory, which is created with its parents if missing. */
@@ -83,23 +76,16 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const hasAuthorizationServer = mcp.enabled && mcp.authorization_servers.length === 0;
   if (hasAuthorizationServer && !isShared) directories.push(stateDirectoryOf(serviceDirectory));
   const files = audit.file === undefined ? [] : [audit.file];
-  if (!isShared && !existsSync(auth.access_control_file)) {
-    const directory = path.dirname(auth.access_control_file);
-    // A service directory that has to be created is tested separately.
-    const isMade = directory !== serviceDirectory || existsSync(directory);
-    if (isMade) files.push(auth.access_control_file);
+  const directory = path.dirname(auth.access_control_file);
+  // A service directory that has to be created is tested separately.
+  const isMade = directory !== serviceDirectory || existsSync(directory);
+  if (!isShared && !existsSync(auth.access_control_file) && isMade) {
+    files.push(auth.access_control_file);
   }
   return [
     ...directories.map((file) => ({ file, isDirectory: true })),
     ...files.map((file) => ({ file, isDirectory: false })),
   ];
-}
-
-/** The path itself or its nearest existing parent. */
-function nearest(file: string): string {
-  let found = file;
-  while (!existsSync(found) && found !== path.dirname(found)) found = path.dirname(found);
-  return found;
 }
 
 const reasons: Readonly<Record<string, string>> = {
@@ -110,7 +96,8 @@ const reasons: Readonly<Record<string, string>> = {
 
 /** Why it cannot be written, as far as that can be checked without writing; otherwise undefined. */
 function problemOf({ file, isDirectory }: Written): string | undefined {
-  const found = nearest(file);
+  let found = file;
+  while (!existsSync(found) && found !== path.dirname(found)) found = path.dirname(found);
   const isThere = found === file;
   const mustBeDirectory = isDirectory || !isThere;
   if (!isDirectory && !isThere && found !== path.dirname(file)) {

@@ -54,20 +54,16 @@ async function withState<Result>(
   }
 }
 
-/** The apps that have access now, as the gateway would decide. */
-async function connected(loaded: LoadedConfiguration): Promise<Connection[]> {
-  const snapshot = await readAccess(loaded);
-  const revocations = await (await revocationsOf(loaded)).read();
-  const context = { snapshot: () => snapshot, revocations };
-  const live = async (store: StateStore) =>
-    (await connectionsOf(store)).filter((one) => isConnected(context, one));
-  return withState(loaded, live, []);
-}
-
 async function listConnections(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const activity = await activityOf(loaded);
-  const views = (await connected(loaded)).map((one) => ({
+  const snapshot = await readAccess(loaded);
+  const revocations = await (await revocationsOf(loaded)).read();
+  const context = { snapshot: () => snapshot, revocations };
+  const connections = await withState(loaded, connectionsOf, []);
+  // The apps that have access now, as the gateway would decide.
+  const connected = connections.filter((one) => isConnected(context, one));
+  const views = connected.map((one) => ({
     username: one.username,
     client: one.clientId,
     app: one.appName,
@@ -90,49 +86,24 @@ async function listConnections(options: CommonOptions): Promise<void> {
   ]);
 }
 
-function end(
+/** Ends the access of applications. @returns how many */
+function endConnections(
   loaded: LoadedConfiguration,
   isMeant: (connection: Connection) => boolean,
-): Promise<Connection[]> {
+): Promise<number> {
   const work = async (store: StateStore) => {
     const meant = (await connectionsOf(store)).filter(isMeant);
     for (const { grantId } of meant) await store.endGrant(grantId);
     const change = "application ended";
     const changes = meant.map(({ username: user, clientId: client }) => ({ change, user, client }));
     if (meant.length > 0) await noteChanges(loaded, changes);
-    return meant;
+    for (const { username, clientId } of meant) {
+      const client = plainly(clientId);
+      print(`Ended what ${username} has allowed the client ${client}, with every token of it.`);
+    }
+    return meant.length;
   };
-  return withState(loaded, work, []);
-}
-
-/**
- * Ends the access of a client, for all users or for one.
- *
- * @throws Error if the client had no access
- */
-async function endClient(
-  loaded: LoadedConfiguration,
-  clientId: string,
-  username: string | undefined,
-): Promise<void> {
-  const isMeant = (one: Connection) =>
-    one.clientId === clientId && (username === undefined || one.username === username);
-  const ended = await end(loaded, isMeant);
-  const whose = username === undefined ? "nobody has" : `${username} has not`;
-  if (ended.length === 0) throw new Error(`${whose} let in the client ${plainly(clientId)}`);
-  ended.forEach(printEnd);
-}
-
-/** Ends the family of an access token: all tokens from the same consent. */
-async function endFamily(loaded: LoadedConfiguration, tokenId: string): Promise<void> {
-  const ended = await end(loaded, (connection) => isTokenOf(connection, tokenId));
-  ended.forEach(printEnd);
-}
-
-function printEnd({ username, clientId }: Connection): void {
-  print(
-    `Ended what ${username} has allowed the client ${plainly(clientId)}, with every token of it.`,
-  );
+  return withState(loaded, work, 0);
 }
 
 /** RFC 9562, section 4. */
@@ -210,13 +181,6 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   print(token);
 }
 
-/** @throws Refusal `user_not_found`; users of an external issuer need no record to have tokens */
-async function requireTokenOwner(loaded: LoadedConfiguration, username: string): Promise<void> {
-  if (isExternalUsername(username)) return;
-  const snapshot = await readAccess(loaded);
-  if (!snapshot.users.has(username)) throw refusalOf("user_not_found", { username, snapshot });
-}
-
 async function revokeTokens(
   written: string | undefined,
   options: CommonOptions & { user?: string; client?: string },
@@ -232,9 +196,17 @@ async function revokeTokens(
   const [tokenId] = ids;
   const revocations = await revocationsOf(loaded);
   if (client !== undefined) {
-    await endClient(loaded, client, username);
+    const isMeant = (one: Connection) =>
+      one.clientId === client && (username === undefined || one.username === username);
+    const whose = username === undefined ? "nobody has" : `${username} has not`;
+    if ((await endConnections(loaded, isMeant)) > 0) return;
+    throw new Error(`${whose} let in the client ${plainly(client)}`);
   } else if (username !== undefined) {
-    await requireTokenOwner(loaded, username);
+    // Users of an external issuer need no record to have tokens.
+    const snapshot = isExternalUsername(username) ? undefined : await readAccess(loaded);
+    if (snapshot?.users.has(username) === false) {
+      throw refusalOf("user_not_found", { username, snapshot });
+    }
     await revocations.revokeUser(username);
     await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);
     print(`Revoked every token that ${username} has by now.`);
@@ -245,7 +217,8 @@ async function revokeTokens(
     for (const id of ids) await revocations.revokeToken({ tokenId: id, expiresAt });
     await noteChanges(loaded, [{ change: "token revoked", token: tokenId }]);
     print(`Revoked the token ${tokenId}.`);
-    await endFamily(loaded, tokenId);
+    // All tokens from the same consent.
+    await endConnections(loaded, (connection) => isTokenOf(connection, tokenId));
   }
 }
 
@@ -255,7 +228,8 @@ export function tokenCommand(): Command {
     "token",
     "issue tokens for machines, list the apps that users have let in, and revoke tokens",
   );
-  subcommand(token, "issue", "print a token of a user on standard output")
+  subcommand(token, "issue")
+    .description("print a token of a user on standard output")
     .argument("<username>", "whose token it is")
     .option("--database <database>", "limit it to one database")
     .addOption(
@@ -267,10 +241,12 @@ export function tokenCommand(): Command {
         .default(90 * 86_400, "90d"),
     )
     .action(issue);
-  subcommand(token, "list", "list the apps that users have let in, and what these may do")
+  subcommand(token, "list")
+    .description("list the apps that users have let in, and what these may do")
     .option("--json", "as JSON")
     .action(listConnections);
-  subcommand(token, "revoke", "revoke one token, all of a user, or what an app was allowed")
+  subcommand(token, "revoke")
+    .description("revoke one token, all of a user, or what an app was allowed")
     .argument("[jti]", "the token's id; with one for MCP, all that came of the same consent ends")
     .option("--user <username>", "every token that this user has by now")
     .option("--client <client_id>", "all that this app was allowed, by everybody or by --user")

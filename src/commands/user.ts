@@ -39,32 +39,24 @@ import { type CommonOptions, commandGroup, readNames, subcommand } from "./optio
 import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 import { readNewHash } from "./password.ts";
 
-/** Databases of the gateway's own engine; undefined before its first start. */
-function ownDatabases(directory: string): string[] | undefined {
-  try {
-    return new DatabaseFiles(directory).names();
-  } catch {
-    return undefined;
-  }
-}
-
-async function existing(loaded: LoadedConfiguration): Promise<readonly string[] | undefined> {
-  const directory = dataDirectoryOf(loaded);
-  return directory === undefined ? listDatabases(loaded) : ownDatabases(directory);
-}
-
 /**
  * A database for a hint: the default one if it exists, else another known from the database or the
  * access file, else `<database>`.
  */
 async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): Promise<string> {
   const preferred = loaded.configuration.auth.default_database;
-  const found = await existing(loaded);
-  const isOwn = dataDirectoryOf(loaded) !== undefined;
-  // Nothing exists before the first start, which creates `main`.
-  if (found === undefined && isOwn) return preferred;
-  const named = grants.values().flatMap((own) => own.keys().filter((name) => name !== "*"));
-  const names = found ?? [...named];
+  const directory = dataDirectoryOf(loaded);
+  let names: readonly string[] | undefined;
+  if (directory === undefined) names = await listDatabases(loaded);
+  else {
+    try {
+      names = new DatabaseFiles(directory).names();
+    } catch {
+      // Nothing exists before the first start, which creates the default database.
+      return preferred;
+    }
+  }
+  names ??= [...grants.values()].flatMap((own) => [...own.keys()].filter((name) => name !== "*"));
   return names.includes(preferred) ? preferred : (names[0] ?? "<database>");
 }
 
@@ -72,7 +64,6 @@ interface AddOptions extends CommonOptions {
   readonly email?: string;
   readonly attribute?: Attributes;
   readonly admin?: true;
-  readonly passwordStdin?: true;
   /** False for `--no-password`. */
   readonly password: boolean;
 }
@@ -84,65 +75,42 @@ function mayMakeFile({ configuration: { auth, store } }: LoadedConfiguration): b
 
 /** Adds the user to the file, or creates the file with the first administrator. */
 async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boolean): Promise<void> {
-  const file = loaded.configuration.auth.access_control_file;
   const grant = isAdmin ? administratorGrant : undefined;
+  const plan: Plan = (current) => planAddUser(current, "operator", user, grant);
   if (isAdmin && mayMakeFile(loaded)) {
     await mkdir(loaded.serviceDirectory, { recursive: true, mode: 0o700 });
-    const changes = planAddUser(emptySnapshot, "operator", user, grant);
-    const made = await createAccessFile(file, changes);
+    const changes = plan(emptySnapshot);
+    const made = await createAccessFile(loaded.configuration.auth.access_control_file, changes);
     if (made !== undefined) return noteChanges(loaded, describeChanges(changes), made.version);
   }
-  const { username } = user;
-  const plan: Plan = (current) => planAddUser(current, "operator", user, grant);
-  await changeAccess(loaded, { username }, plan);
+  await changeAccess(loaded, { username: user.username }, plan);
 }
 
-/**
- * Reports problems before the password prompt instead of after it. The file is judged again under
- * its lock.
- *
- * @returns the current state of the file
- * @throws Refusal `user_exists`, or what makes the access file unusable
- */
-async function requireFree(
-  loaded: LoadedConfiguration,
-  username: string,
-  isAdmin: boolean,
-): Promise<Snapshot> {
-  if (isAdmin && mayMakeFile(loaded)) return emptySnapshot;
-  // The file's permissions are checked when it is put in force.
-  const snapshot = await readAccess(loaded, { checkRead: false });
-  if (snapshot.users.has(username)) throw refusalOf("user_exists", { username });
-  return snapshot;
-}
-
-/**
- * `gatehouse user add`.
- *
- * @throws Refusal `user_exists`, `invalid_username`, `invalid_email`, or what forbids the password
- */
 async function addUser(username: string, options: AddOptions): Promise<void> {
   const loaded = loadFor(options);
-  const isExternal = isExternalUsername(username) && !options.password;
-  if (isExternalUsername(username) && options.password) {
+  const isExternal = isExternalUsername(username);
+  const { password, email, admin: isAdmin = false, attribute: attributes = new Map() } = options;
+  if (isExternal && password) {
     const message = `${username} signs in at its identity provider: add it with --no-password`;
     throw new Refusal("external_user", { message });
   }
   if (!isUsername(username) && !isExternal) throw new Refusal("invalid_username");
-  if (options.email !== undefined && !isEmail(options.email)) throw new Refusal("invalid_email");
-  const before = await requireFree(loaded, username, options.admin ?? false);
-  const passwordHash = options.password
+  if (email !== undefined && !isEmail(email)) throw new Refusal("invalid_email");
+  // Problems are reported before the password prompt. The file is judged again under its lock, and
+  // its permissions are checked when it is put in force.
+  const isFirst = isAdmin && mayMakeFile(loaded);
+  const before = isFirst ? emptySnapshot : await readAccess(loaded, { checkRead: false });
+  if (before.users.has(username)) throw refusalOf("user_exists", { username });
+  const passwordHash = password
     ? await readNewHash(`Password for ${username}:`, options, loaded.configuration)
     : undefined;
   // Without a password, only the time distinguishes tokens from those of an earlier user with this
   // name.
-  const tokensValidAfter = options.password ? 0 : epochSeconds();
-  const { email, attribute: attributes = new Map() } = options;
+  const tokensValidAfter = password ? 0 : epochSeconds();
   const plain = { ...blankUser(username), email, passwordHash, tokensValidAfter };
-  const user = updatedUser(plain, { attributes });
-  await addToFile(loaded, user, options.admin ?? false);
-  print(`Added ${username}${options.admin ? ", an administrator" : ""}.`);
-  if (options.admin) return;
+  await addToFile(loaded, updatedUser(plain, { attributes }), isAdmin);
+  print(`Added ${username}${isAdmin ? ", an administrator" : ""}.`);
+  if (isAdmin) return;
   const database = await hintDatabase(loaded, before);
   print(`Next, give it a role:  ${invocation} access grant ${username} ${database} ReadOnly`);
 }
@@ -174,16 +142,11 @@ async function list(options: CommonOptions): Promise<void> {
   ]);
 }
 
-interface AccountOptions extends CommonOptions {
-  readonly force?: true;
-  readonly passwordStdin?: true;
-}
-
 /** Carries out an action of the table. */
 async function act(
   { plan, needsPassword, command }: AccountAction,
   username: string,
-  options: AccountOptions,
+  options: CommonOptions,
 ): Promise<void> {
   const loaded = loadFor(options);
   const { configuration } = loaded;
@@ -196,9 +159,8 @@ async function act(
     const question = `Password for ${username}:`;
     input = { passwordHash: await readNewHash(question, options, configuration) };
   }
-  const { force } = options;
   await changeAccess(loaded, { username }, planWith(input), {
-    ...(force === undefined ? {} : { force }),
+    ...options,
     // Ends the tokens that there are, even if an older access file is restored.
     beforeWrite: async () => (await revocationsOf(loaded)).revokeUser(username),
   });
@@ -207,11 +169,13 @@ async function act(
 
 function addAction(user: Command, name: string, action: AccountAction): void {
   const { description, force } = action.command;
-  const command = subcommand(user, name, description).argument("<username>", "the user");
+  const command = subcommand(user, name)
+    .description(description)
+    .argument("<username>", "the user");
   if (action.needsPassword)
     command.option("--password-stdin", "read the password from standard input");
   if (force !== undefined) command.option("--force", force);
-  command.action((username: string, options: AccountOptions) => act(action, username, options));
+  command.action((username: string, options: CommonOptions) => act(action, username, options));
 }
 
 function readAttributeOption(text: string, earlier: Attributes = new Map()): Attributes {
@@ -233,49 +197,36 @@ const attributeOption = [
 
 interface SetOptions extends CommonOptions {
   /** False for `--no-email`. */
-  readonly email?: string | boolean;
+  readonly email?: string | false;
   readonly attribute?: Attributes;
   readonly removeAttribute?: readonly string[];
 }
 
-/** @throws UsageError if there is nothing to change */
-function readPatch({ email, attribute, removeAttribute = [] }: SetOptions) {
-  const changed = typeof email === "string" ? email : email === false ? null : undefined;
-  if (typeof changed === "string" && !isEmail(changed)) throw new Refusal("invalid_email");
+async function set(username: string, options: SetOptions): Promise<void> {
+  const { attribute, removeAttribute = [] } = options;
+  const email = options.email === false ? null : options.email;
+  if (typeof email === "string" && !isEmail(email)) throw new Refusal("invalid_email");
   const areChanged = attribute !== undefined || removeAttribute.length > 0;
-  if (changed === undefined && !areChanged) {
+  if (email === undefined && !areChanged) {
     throw new UsageError(
       "nothing to set: give --email, --no-email, --attribute or --remove-attribute",
     );
   }
   const both = removeAttribute.find((name) => attribute?.has(name));
   if (both !== undefined) throw new UsageError(`the attribute ${both} is both set and removed`);
-  const attributesOf = (user: User | undefined) => {
+  const loaded = loadFor(options);
+  let isChanged = false;
+  const plan: Plan = (current) => {
+    const user = current.users.get(username);
     const attributes = new Map(user?.attributes);
     for (const name of removeAttribute) {
       if (attributes.delete(name) || user === undefined) continue;
       const known = [...attributes.keys()].join(", ") || "none";
-      throw new Error(`${user.username} has no attribute ${name}; it has: ${known}`);
+      throw new Error(`${username} has no attribute ${name}; it has: ${known}`);
     }
     for (const [name, value] of attribute ?? []) attributes.set(name, value);
-    return areChanged ? attributes : undefined;
-  };
-  return (user: User | undefined) => ({ email: changed, attributes: attributesOf(user) });
-}
-
-async function set(username: string, options: SetOptions): Promise<void> {
-  const patchOf = readPatch(options);
-  const loaded = loadFor(options);
-  let isChanged = false;
-  const plan: Plan = (current) => {
-    const patch = patchOf(current.users.get(username));
-    const { configuration } = loaded;
-    const changes = actions.patchUser.plan(
-      current,
-      "operator",
-      { username, ...patch },
-      configuration,
-    );
+    const patch = { username, email, attributes: areChanged ? attributes : undefined };
+    const changes = actions.patchUser.plan(current, "operator", patch, loaded.configuration);
     isChanged = changes.length > 0;
     return changes;
   };
@@ -289,7 +240,8 @@ async function set(username: string, options: SetOptions): Promise<void> {
 
 export function userCommand(): Command {
   const user = commandGroup("user", "add, list and remove users, and set passwords");
-  subcommand(user, "add", "add a user")
+  subcommand(user, "add")
+    .description("add a user")
     .argument(
       "<username>",
       "1 to 64 of letters, digits, . _ - @; an external user is <prefix>:<username>",
@@ -304,12 +256,14 @@ export function userCommand(): Command {
       ),
     )
     .action(addUser);
-  subcommand(user, "list", "list the users and what they may do")
+  subcommand(user, "list")
+    .description("list the users and what they may do")
     .option("--json", "as JSON")
     .action(list);
   const { password, ...others } = accountActions;
   addAction(user, "password", password);
-  subcommand(user, "set", "set a user's email, and the attributes that row filters refer to")
+  subcommand(user, "set")
+    .description("set a user's email, and the attributes that row filters refer to")
     .argument("<username>", "the user")
     .option("--email <email>", "its email address")
     .option("--no-email", "take the email address out")

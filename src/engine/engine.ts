@@ -126,15 +126,15 @@ export interface EngineOptions {
   /** `sqlite:DIRECTORY`, `postgres://user@host:port/database` or `mysql://user@host:port/`. */
   readonly url: string;
   /** What the databases of queries are on PostgreSQL; by default schemas of the URL's database. */
-  readonly databases?: PostgresDatabases;
+  readonly databases?: PostgresDatabases | undefined;
   /** `unix:/path`, or a loopback `host:port` (port 0 takes a free one). */
   readonly listen: string;
   /** The `Authorization` header that every request must carry; absent for none. */
-  readonly authorization?: string;
+  readonly authorization?: string | undefined;
   /** Milliseconds that the database may take for one query; default 30 seconds. */
-  readonly queryTimeLimit?: number;
+  readonly queryTimeLimit?: number | undefined;
   /** Concurrent queries on a database server; default 16. */
-  readonly poolSize?: number;
+  readonly poolSize?: number | undefined;
   readonly log: Logger;
 }
 

@@ -4,7 +4,7 @@ import { chmod, mkdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import type { HashCosts } from "../access/password-hash.ts";
-import { emptySnapshot, type User } from "../access/snapshot.ts";
+import { blankUser, emptySnapshot, type User } from "../access/snapshot.ts";
 import { createAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { replaceFile } from "../files/atomic.ts";
@@ -35,11 +35,18 @@ export type FirstPassword =
   | { readonly kind: "shown"; readonly password: string; readonly file: string }
   | { readonly kind: "file"; readonly file: string; readonly isFirstStart: boolean };
 
-const ADMINISTRATOR = "admin";
-const PASSWORD_BYTES = 15;
+export const ADMINISTRATOR = "admin";
+
+export function randomPassword(): string {
+  return randomBytes(15).toString("base64url");
+}
 
 /** The file that holds a generated password until it has been seen. */
-function passwordFileOf({ serviceDirectory }: FirstStart): string {
+export function passwordFileOf({
+  serviceDirectory,
+}: {
+  readonly serviceDirectory: string;
+}): string {
   return path.join(serviceDirectory, "initial_admin_password");
 }
 
@@ -108,15 +115,10 @@ export async function prepareServiceDirectory(
         `restore the file, or make a new one with \`${invocation} user add <name> --admin\``,
     );
   }
-  const password = start.chosenPassword ?? randomBytes(PASSWORD_BYTES).toString("base64url");
+  const password = start.chosenPassword ?? randomPassword();
   requireUsableFirst(start, password);
-  const user = {
-    username: ADMINISTRATOR,
-    email: undefined,
-    passwordHash: await hashPassword(password, start.costs),
-    disabled: false,
-    tokensValidAfter: 0,
-  };
+  const passwordHash = await hashPassword(password, start.costs);
+  const user = { ...blankUser(ADMINISTRATOR), passwordHash };
   if (!(await createWith(start, password, user))) return leftPassword(start);
   if (start.chosenPassword !== undefined) return { kind: "chosen" };
   const file = passwordFileOf(start);

@@ -1,16 +1,16 @@
-import { randomBytes } from "node:crypto";
 import { existsSync, realpathSync } from "node:fs";
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import path from "node:path";
+import type { Command } from "commander";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { standingGrant } from "../access/entries.ts";
 import { readAccessFile } from "../access/parse.ts";
 import { EVERY_DATABASE, isUsername } from "../access/roles.ts";
-import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { blankUser, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import type { Configuration } from "../config/schema.ts";
 import { replaceFile } from "../files/atomic.ts";
+import { ADMINISTRATOR, passwordFileOf, randomPassword } from "../gateway/service-directory.ts";
 import { configuredCosts, costsOnFile } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { ensureSigner } from "../identity/key-store.ts";
@@ -37,16 +37,8 @@ import { makeSecretLine, StoreKeyError } from "../store/secrets.ts";
 import { renderAccess, replacementBy } from "../store/transfer.ts";
 import { counted } from "../suggestion.ts";
 import { loadFor } from "./load.ts";
-import type { CommonOptions } from "./options.ts";
+import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
 import { explain, print, printJson, printList, warn } from "./output.ts";
-
-const ADMINISTRATOR = "admin";
-const PASSWORD_BYTES = 15;
-
-/** Keeps a generated password until the administrator has read it. */
-function passwordFileIn({ serviceDirectory }: LoadedConfiguration): string {
-  return path.join(serviceDirectory, "initial_admin_password");
-}
 
 async function addAdministrator(
   loaded: LoadedConfiguration,
@@ -55,21 +47,24 @@ async function addAdministrator(
 ): Promise<void> {
   const { configuration } = loaded;
   const chosen = process.env.GATEHOUSE_ADMIN_PASSWORD || undefined;
-  const password = chosen ?? randomBytes(PASSWORD_BYTES).toString("base64url");
+  const password = chosen ?? randomPassword();
   (await openPasswordRule(configuration))(password);
-  const file = passwordFileIn(loaded);
+  const file = passwordFileOf(loaded);
   const isKept = chosen === undefined && !process.stdout.isTTY;
   // Written first: an administrator with a lost password would lock everyone out.
   if (isKept) await replaceFile(file, `${password}\n`);
   const passwordHash = await hashPassword(password, configuredCosts(configuration));
-  const user = { username, email: undefined, passwordHash, disabled: false, tokensValidAfter: 0 };
+  const user = { ...blankUser(username), passwordHash };
   await access.change((current) => planAddUser(current, "operator", user, administratorGrant));
   print(`Added ${username}, an administrator.`);
   if (isKept) print(`Its password is in ${file}: log in, change it and delete the file.`);
   else if (chosen === undefined) print(`Its password, shown only now, is ${password}`);
 }
 
-/** @throws StoreKeyError if the store holds data encrypted with another key file */
+/**
+ * @returns true if the key file was missing
+ * @throws StoreKeyError if the store holds data encrypted with another key file
+ */
 async function makeKeyFile(file: string, { query }: Database): Promise<boolean> {
   if (existsSync(file)) return false;
   if ((await query("select 1 from gatehouse.keys limit 1")).length > 0) {
@@ -82,34 +77,31 @@ async function makeKeyFile(file: string, { query }: Database): Promise<boolean> 
   return true;
 }
 
-async function prepare(configuration: Configuration) {
-  const database = connectStore(configuration);
-  try {
-    const migrations = await migrate(database);
-    const hasMadeKeyFile = await makeKeyFile(configuration.store.key_file, database);
-    return { migrations, hasMadeKeyFile };
-  } finally {
-    await database.close();
-  }
-}
-
-export async function init(options: CommonOptions & { admin?: string }): Promise<void> {
+async function init(options: CommonOptions & { admin?: string }): Promise<void> {
   const loaded = loadFor(options);
   const { configuration } = loaded;
   const { admin = ADMINISTRATOR } = options;
   if (!isUsername(admin)) throw new Refusal("invalid_username");
-  const { migrations, hasMadeKeyFile } = await prepare(configuration);
+  const { key_file: keyFile, access } = configuration.store;
+  const database = connectStore(configuration);
+  let migrations: number;
+  let hasMadeKeyFile: boolean;
+  try {
+    migrations = await migrate(database);
+    hasMadeKeyFile = await makeKeyFile(keyFile, database);
+  } finally {
+    await database.close();
+  }
   const operator = await operateStore(await openStore(configuration), warn);
   await ensureSigner(operator.keys, configuration.auth.signing_algorithm);
   const name = storeName(configuration);
   print(migrations > 0 ? `Made the tables of ${name}.` : `The tables of ${name} are up to date.`);
-  const { key_file: keyFile, access } = configuration.store;
   if (hasMadeKeyFile) print(`Made ${keyFile}: copy it to every other replica, mode 0600.`);
   if (access === "file" || operator.access.snapshot.users.size > 0) return;
   await addAdministrator(loaded, operator, admin);
 }
 
-export async function status(options: CommonOptions): Promise<void> {
+async function status(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const found = await withStore(loaded, ({ database }) => readStatus(database));
   if (options.json) return printJson(found);
@@ -156,7 +148,7 @@ async function importOthers(
 
 /** Deletes the password file of `store init`, unless an administrator still uses that password. */
 async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snapshot) {
-  const file = passwordFileIn(loaded);
+  const file = passwordFileOf(loaded);
   if (!existsSync(file)) return;
   const password = (await readFile(file, "utf8")).trim();
   const costs = await costsOnFile(snapshot, configuredCosts(loaded.configuration));
@@ -182,10 +174,7 @@ async function renameImported(file: string, { configuration }: LoadedConfigurati
   }
 }
 
-export async function importFile(
-  file: string,
-  options: CommonOptions & { force?: true },
-): Promise<void> {
+async function importFile(file: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const { check_permissions: checkRead } = loaded.configuration.auth;
   const { records } = await readAccessFile(file, { checkRead, isImport: true });
@@ -203,14 +192,7 @@ export async function importFile(
   });
 }
 
-export async function exportAll(options: CommonOptions): Promise<void> {
-  await withStore(loadFor(options), async (store) => {
-    const { access } = await operateStore(store);
-    process.stdout.write(renderAccess(access.snapshot));
-  });
-}
-
-export async function rekey(options: CommonOptions): Promise<void> {
+async function rekey(options: CommonOptions): Promise<void> {
   await withStore(loadFor(options), async (store) => {
     const keys = await rekeyStore(store.database, store.secrets);
     const records = await rekeyRecords(store.database, store.secrets);
@@ -218,4 +200,35 @@ export async function rekey(options: CommonOptions): Promise<void> {
     const what = `${keys} signing keys, ${records} records of the authorization server and ${queries} queries that wait for approval`;
     print(`Encrypted ${what} by the first line of the key file.`);
   });
+}
+
+export function storeCommand(): Command {
+  const store = commandGroup("store", "make, fill and watch what several replicas share");
+  subcommand(store, "init")
+    .description("make the tables, the key file, the signing keys and the first administrator")
+    .option("--admin <name>", "what the first administrator is called (default: admin)")
+    .action(init);
+  subcommand(store, "status")
+    .description("show the version of the store, and which replicas have applied it")
+    .option("--json", "as JSON")
+    .action(status);
+  subcommand(store, "import")
+    .description(
+      "replace the users, grants and boundaries of the store by those of an access file, and add the revocations, signing keys and connected apps of this host",
+    )
+    .argument("<file>", "the access file")
+    .option("--force", "also if the last administrator or Owner is lost")
+    .action(importFile);
+  subcommand(store, "export")
+    .description("print users, grants and boundaries as an access file, with password hashes")
+    .action((options: CommonOptions) =>
+      withStore(loadFor(options), async (store) => {
+        const { access } = await operateStore(store);
+        process.stdout.write(renderAccess(access.snapshot));
+      }),
+    );
+  subcommand(store, "rekey")
+    .description("encrypt anew what the store holds encrypted, by the first line of store.key_file")
+    .action(rekey);
+  return store;
 }
