@@ -12,7 +12,7 @@ import { scan } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import type { Approval } from "./approval.ts";
 
-export interface PreviewQuery {
+interface PreviewQuery {
   readonly body: Buffer;
   readonly query: Query;
   readonly limits: readonly (QueryLimit | BytewiseColumns | { readonly touched: "tell" })[];
@@ -76,13 +76,6 @@ export function whyUnseen(
 }
 
 /** Rows of a Preview, each as JSON text. */
-export interface ShownRows {
-  readonly affected: number;
-  readonly before: readonly string[];
-  readonly after: readonly string[];
-  readonly digest: string;
-}
-
 const rows = z.array(z.unknown().transform((row) => JSON.stringify(row)));
 const shownShape = z.object({
   affected: z.unknown().transform((count) => Number(JSON.stringify(count))),
@@ -90,6 +83,8 @@ const shownShape = z.object({
   after: rows,
   digest: z.string(),
 });
+export type ShownRows = Readonly<z.output<typeof shownShape>>;
+
 const refusedShape = z.object({ message: z.string() });
 
 /** Reads the engine's answer to a Preview. @throws Error for any other answer */

@@ -1,17 +1,18 @@
+import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { limitsText } from "../access/query-limits.ts";
-import type { Snapshot } from "../access/snapshot.ts";
 import {
   type Approval,
+  type ApprovalDecision,
   type ApprovalStore,
   type Author,
+  approvalFileOf,
   approversOf,
   summaryOf,
 } from "../approvals/approval.ts";
-import { findApprovalsIn } from "../approvals/approval-file.ts";
+import { openApprovalsIn } from "../approvals/approval-file.ts";
 import {
   type NoPreview,
-  type PreviewQuery,
   previewQuery,
   readShownRows,
   type ShownRows,
@@ -22,7 +23,7 @@ import { systemUser } from "../files/guarded.ts";
 import { keepSpelling } from "../json/document.ts";
 import { createGrammar } from "../query/grammar.ts";
 import { counted } from "../suggestion.ts";
-import { askTarget, type WholeAnswer } from "../upstream/health-check.ts";
+import { askTarget } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 import { findEngine } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
@@ -32,59 +33,49 @@ import { plainly, print, printJson, printList } from "./output.ts";
 
 const TIMEOUT_MS = 60_000;
 
-function send(
-  socketPath: string,
-  authorization: string | undefined,
-  { body, limits }: PreviewQuery,
-): Promise<WholeAnswer> {
-  return askTarget(parseTarget(`unix:${socketPath}`), {
-    ...{ path: "/query", method: "POST", body, agent: false },
-    headers: {
-      "content-type": "application/json",
-      "x-gatehouse-limits": limitsText(limits),
-      ...(authorization === undefined ? {} : { authorization }),
-    },
-    signal: AbortSignal.timeout(TIMEOUT_MS),
-  });
-}
-
 async function readPreview(
   loaded: LoadedConfiguration,
-  snapshot: Snapshot,
   approval: Approval,
   body: Buffer,
 ): Promise<ShownRows | NoPreview> {
   const { query, upstream } = loaded.configuration;
   const options = { extraFields: query.extra_fields, operations: query.operations };
+  const snapshot = await readAccess(loaded);
   const preview = previewQuery(snapshot, createGrammar(options), approval, body);
   if ("reason" in preview) return preview;
   const socketPath = await findEngine(loaded);
   if (socketPath === undefined) return { reason: "no gatehouse engine answers behind the gateway" };
+  const { authorization } = upstream;
+  const headers = {
+    "content-type": "application/json",
+    "x-gatehouse-limits": limitsText(preview.limits),
+    ...(authorization === undefined ? {} : { authorization }),
+  };
   try {
-    const { status, text } = await send(socketPath, upstream.authorization, preview);
+    const { status, text } = await askTarget(parseTarget(`unix:${socketPath}`), {
+      ...{ path: "/query", method: "POST", headers, body: preview.body, agent: false },
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
     return readShownRows(status, text);
   } catch (error) {
     return { reason: `the engine does not answer: ${error instanceof Error ? error.message : ""}` };
   }
 }
 
-function operator(): Author {
-  return { kind: "cli", name: systemUser() };
-}
-
+/** Runs `work` on the approvals; returns undefined if no approval was ever requested. */
 async function withStore<Result>(
-  { configuration, serviceDirectory }: LoadedConfiguration,
-  absent: Result,
+  loaded: LoadedConfiguration,
   work: (store: ApprovalStore) => Promise<Result>,
-): Promise<Result> {
+): Promise<Result | undefined> {
+  const { configuration, serviceDirectory } = loaded;
   const { keep } = configuration.approvals;
   if (configuration.store.url !== undefined) {
     const { approvalsInStore } = await import("../store/approval-database.ts");
     const { withStore: withShared } = await import("../store/open.ts");
-    return withShared({ configuration }, (shared) => work(approvalsInStore(shared, keep)));
+    return withShared(loaded, (shared) => work(approvalsInStore(shared, keep)));
   }
-  const store = await findApprovalsIn(serviceDirectory, keep);
-  if (store === undefined) return absent;
+  if (!existsSync(approvalFileOf(serviceDirectory))) return undefined;
+  const store = await openApprovalsIn(serviceDirectory, keep);
   try {
     return await work(store);
   } finally {
@@ -93,19 +84,20 @@ async function withStore<Result>(
 }
 
 /** @throws Error if no approval has this id */
-async function withApproval<Result>(
+async function withApproval(
   loaded: LoadedConfiguration,
   id: string,
-  work: (store: ApprovalStore, approval: Approval) => Promise<Result>,
-): Promise<Result> {
-  const result = await withStore(loaded, undefined, async (store) => {
+  work: (store: ApprovalStore, approval: Approval, author: Author) => Promise<void>,
+): Promise<void> {
+  const isFound = await withStore(loaded, async (store) => {
     const approval = await store.find(id.toLowerCase());
-    return approval && { of: await work(store, approval) };
+    if (approval === undefined) return false;
+    await work(store, approval, { kind: "cli", name: systemUser() });
+    return true;
   });
-  if (result === undefined) {
+  if (!isFound) {
     throw new Error("there is no such approval; `approvals list --all` names those that there are");
   }
-  return result.of;
 }
 
 function time(milliseconds: number): string {
@@ -118,12 +110,12 @@ function written(approval: Approval): object {
   return {
     ...{ id, state, user: username, via, client, operations, operation_count: operationCount },
     ...{ rules, asked: time(asked), expires: time(expires) },
-    ...{ decided: decided === undefined ? undefined : time(decided), author, reason },
+    ...{ decided: decided && time(decided), author, reason },
   };
 }
 
 async function list(options: CommonOptions & { readonly all?: true }): Promise<void> {
-  const known = await withStore(loadFor(options), [], (store) => store.list());
+  const known = (await withStore(loadFor(options), (store) => store.list())) ?? [];
   const isOpen = ({ state }: Approval) => state === "pending" || state === "approved";
   const shown = known.filter((approval) => options.all || isOpen(approval));
   if (options.json) return printJson(shown.map(written));
@@ -136,24 +128,25 @@ async function list(options: CommonOptions & { readonly all?: true }): Promise<v
 }
 
 function describe(approval: Approval): string[] {
-  const { id, state, username, via, client, asked, expires, rules, author, decided } = approval;
-  const by = rules.map((one) => {
+  const { id, state, username, via, client, asked, expires, author, decided, reason } = approval;
+  const rules = approval.rules.map((one) => {
     const { entry, boundary, permissions } = one;
     const rule = entry === undefined ? `the boundary ${boundary}` : `the entry for ${entry}`;
     return `  rule       ${permissions.join(" ")} by ${plainly(rule).replace(/^"|"$/g, "")}; approvers: ${approversOf(one)}`;
   });
   const way = client === undefined ? via : `${via}, client ${plainly(client)}`;
-  return [
+  const lines = [
     `Approval ${id}`,
     `  state      ${state}, until ${time(expires)}`,
     `  asked by   ${username} (${way}) at ${time(asked)}`,
     `  asks for   ${summaryOf(approval)}`,
-    ...by,
-    ...(author === undefined || decided === undefined
-      ? []
-      : [`  decided    by ${author.kind} ${plainly(author.name)} at ${time(decided)}`]),
-    ...(approval.reason === undefined ? [] : [`  reason     ${plainly(approval.reason)}`]),
+    ...rules,
   ];
+  if (author !== undefined && decided !== undefined) {
+    lines.push(`  decided    by ${author.kind} ${plainly(author.name)} at ${time(decided)}`);
+  }
+  if (reason !== undefined) lines.push(`  reason     ${plainly(reason)}`);
+  return lines;
 }
 
 function describeRows(preview: ShownRows | NoPreview): string[] {
@@ -171,43 +164,40 @@ function describeRows(preview: ShownRows | NoPreview): string[] {
 
 async function show(id: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
-  await withApproval(loaded, id, async (store, approval) => {
+  await withApproval(loaded, id, async (store, approval, author) => {
     const body = await store.readBody(approval.id);
-    const preview =
-      body && approval.state === "pending"
-        ? await readPreview(loaded, await readAccess(loaded), approval, body)
-        : undefined;
-    if (preview !== undefined && "digest" in preview) {
-      await store.noteShown(approval.id, operator(), preview.digest);
-    }
+    const isPending = approval.state === "pending";
+    const preview = body && isPending ? await readPreview(loaded, approval, body) : undefined;
+    const rows = preview && "digest" in preview ? preview : undefined;
+    if (rows !== undefined) await store.noteShown(approval.id, author, rows.digest);
     const query = body?.toString("utf8");
     if (options.json) {
       const read = (row: string): unknown => JSON.parse(row, keepSpelling);
-      const rows = preview && "digest" in preview ? preview : undefined;
-      const shown = rows && {
-        ...{ affected: rows.affected, digest: rows.digest },
-        ...{ before: rows.before.map(read), after: rows.after.map(read) },
-      };
-      return printJson({ ...written(approval), query, preview: shown ?? preview });
+      const { affected, digest, before = [], after = [] } = rows ?? {};
+      const shown = { affected, digest, before: before.map(read), after: after.map(read) };
+      return printJson({ ...written(approval), query, preview: rows ? shown : preview });
     }
     print(describe(approval).join("\n"));
     if (query === undefined) return print("The query is deleted.");
-    const rows = preview === undefined ? [] : ["", ...describeRows(preview)];
-    print(["", "Query:", visibleJson(query), ...rows].join("\n"));
+    print(["", "Query:", visibleJson(query)].join("\n"));
+    if (preview !== undefined) print(["", ...describeRows(preview)].join("\n"));
   });
+}
+
+interface DecideOptions extends CommonOptions {
+  readonly reason?: string;
 }
 
 /** @throws Error if the approval is no longer pending */
 async function decide(
   id: string,
-  state: "approved" | "denied",
-  options: CommonOptions & { readonly reason?: string },
+  state: ApprovalDecision["state"],
+  options: DecideOptions,
 ): Promise<void> {
   const loaded = loadFor(options);
-  await withApproval(loaded, id, async (store, known) => {
+  await withApproval(loaded, id, async (store, known, author) => {
     const wait = loaded.configuration.approvals.wait * 1000;
-    const decision = { state, author: operator(), reason: options.reason, wait };
-    const isDone = await store.decide(known.id, decision);
+    const isDone = await store.decide(known.id, { state, author, reason: options.reason, wait });
     const approval = (await store.find(known.id)) ?? known;
     if (!isDone) throw new Error(`${known.id} is ${approval.state} already`);
     if (options.json) return printJson(written(approval));
@@ -243,8 +233,6 @@ export function approvalsCommand(): Command {
     .argument("<id>", "the approval")
     .option("--reason <text>", "what the asker is told")
     .option("--json", "as JSON")
-    .action((id: string, options: CommonOptions & { reason?: string }) =>
-      decide(id, "denied", options),
-    );
+    .action((id: string, options: DecideOptions) => decide(id, "denied", options));
   return approvals;
 }

@@ -60,7 +60,7 @@ export async function openApprovals(
   /** Steps taken by commands and other processes are written to this audit, too. */
   async function record(held: ApprovalStore): Promise<void> {
     try {
-      await held.takeSteps(({ name, fields }) => audit.event(name, fields, levelOf(name)));
+      await held.takeSteps((name, fields) => audit.event(name, fields, levelOf(name)));
     } catch (error) {
       // An unreachable store has already been logged, and the steps stay in it.
       if (error instanceof Refusal) return;

@@ -1,9 +1,4 @@
-import type { ApprovalStore } from "../approvals/approval.ts";
-import {
-  type ApprovalDatabase,
-  ApprovalTables,
-  type ApprovalTurn,
-} from "../approvals/approval-tables.ts";
+import { type ApprovalDatabase, ApprovalStore, type ApprovalTurn } from "../approvals/approval.ts";
 import { type Query, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
 import type { Secrets } from "./secrets.ts";
@@ -62,7 +57,7 @@ export function approvalsInStore(
     decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), placeOf(id)),
     close: async () => {},
   };
-  return new ApprovalTables(tables, keepDays);
+  return new ApprovalStore(tables, keepDays);
 }
 
 /**
