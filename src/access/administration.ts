@@ -347,7 +347,7 @@ export function planSetPassword(
   return [{ kind: "update-user", username, update: { passwordHash } }];
 }
 
-interface UserPatch {
+export interface UserPatch {
   /** Null removes it. */
   readonly email?: string | null | undefined;
   readonly disabled?: boolean | undefined;
@@ -398,7 +398,7 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
   return [{ kind: "remove-user", username }];
 }
 
-interface GrantOptions {
+export interface GrantOptions {
   /** Keeps a temporary entry when a permanent one is given, and the other way round. */
   readonly isBeside?: boolean;
   /**

@@ -1,6 +1,7 @@
 import * as z from "zod";
 import {
   type Actor,
+  type GrantOptions,
   planAddUser,
   planGrant,
   planPatchUser,
@@ -8,6 +9,7 @@ import {
   planRevoke,
   planSetPassword,
   requireSelfOrAdministrator,
+  type UserPatch,
 } from "../access/administration.ts";
 import type { EntryPlace } from "../access/entry-view.ts";
 import type { Grant, User } from "../access/grant.ts";
@@ -179,25 +181,8 @@ export const accountActions = {
 
 export type AccountActionName = keyof typeof accountActions;
 
-interface NewUser extends Partial<Omit<User, "username">>, Named {
-  readonly grant?: { readonly database: string; readonly role: Role } | undefined;
-}
-
-interface UserPatch extends Named {
-  /** Null removes it. */
-  readonly email?: string | null | undefined;
-  readonly disabled?: boolean | undefined;
-  /** Replaces all attributes. An empty map removes them. */
-  readonly attributes?: User["attributes"] | undefined;
-}
-
-interface GivenEntry extends Named {
-  readonly grant: Grant;
-  /** Keeps a temporary entry when a permanent one is given, and the other way round. */
-  readonly isBeside?: boolean;
-  /** The caller has seen all that is held, so a bare role may replace entries with limits. */
-  readonly isWhole?: boolean;
-}
+type NewUser = Partial<User> & Named & { readonly grant?: UserGrant | undefined };
+type UserGrant = Pick<Grant, "database"> & { readonly role: Role };
 
 /** The other actions on users and grants. HTTP, command line and console pass them their input. */
 export const actions = {
@@ -205,12 +190,12 @@ export const actions = {
     plan: (current, actor, { grant, ...fields }) =>
       planAddUser(current, actor, { ...blankUser(fields.username), ...fields }, grant),
   }),
-  patchUser: action<UserPatch>({
+  patchUser: action<Named & UserPatch>({
     plan: (current, actor, { username, ...patch }, configuration) =>
       planPatchUser(current, actor, username, patch, issuerPrefixes(configuration)),
     endsTokens: true,
   }),
-  grant: action<GivenEntry>({
+  grant: action<Named & GrantOptions & { readonly grant: Grant }>({
     plan: (current, actor, { grant, ...options }) => planGrant(current, actor, grant, options),
   }),
   revoke: action<EntryPlace>({

@@ -71,10 +71,7 @@ function explain(answer: Answer, decided: PlaceDecision): string {
   return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
 }
 
-/**
- * Suggests a better question if a user only has entries for tables of the database; otherwise
- * empty.
- */
+/** Suggests a better question if a user only has entries for tables of the database. */
 function hintFor(snapshot: Snapshot, username: string, { database, table }: Place): string {
   const named = entriesIn(grantsOf(snapshot, username))
     .filter((grant) => table === undefined && grant.database === database)
@@ -90,10 +87,7 @@ function viewLimits({ grant, approvals }: PlaceDecision): object {
   return { ...limits, approvals };
 }
 
-interface QuestionOptions extends CommonOptions {
-  readonly via: EntryPoint;
-  readonly client?: string;
-}
+type QuestionOptions = CommonOptions & { readonly via: EntryPoint };
 
 async function readQuestion(operation: string, where: string, options: QuestionOptions) {
   const loaded = loadFor(options);
@@ -151,18 +145,13 @@ async function whoMay(operation: string, where: string, options: QuestionOptions
   ]);
 }
 
-interface FileOption extends CommonOptions {
-  /** An access file other than the gateway's own, not in force anywhere yet. */
-  readonly file?: string;
-}
-
 /** Reads an access file without checking its permissions, for example one in a repository. */
 async function readNamedAccess(file: string): Promise<Snapshot> {
   return (await parseAccess(await readFile(file), file)).snapshot;
 }
 
 /** Returns a function that decides on queries as the gateway would. */
-async function openJudge(options: FileOption) {
+async function openJudge(options: CommonOptions) {
   const loaded = loadFor(options);
   const { file } = options;
   const snapshot = file === undefined ? await readAccess(loaded) : await readNamedAccess(file);
@@ -210,7 +199,7 @@ function printOutcome({ user }: Asker, outcome: Outcome): void {
   if (body !== undefined) print(`\n${body.toString()}`);
 }
 
-async function explainQuery(user: string, options: QuestionOptions & FileOption): Promise<void> {
+async function explainQuery(user: string, options: QuestionOptions): Promise<void> {
   const judge = await openJudge(options);
   const asker = { user, via: options.via, client: options.client };
   const outcome = judge(asker, await buffer(process.stdin));
@@ -258,8 +247,7 @@ function inWords(allowed: boolean, code: string | undefined): string {
   return code === undefined ? "denied" : `denied with ${code}`;
 }
 
-/** Compares the access file with the expectations in a file. */
-async function testAccess(file: string, options: FileOption): Promise<void> {
+async function testAccess(file: string, options: CommonOptions): Promise<void> {
   const judge = await openJudge(options);
   const expected = await readExpectations(file);
   const differing = expected.flatMap((expectation) => {

@@ -44,9 +44,7 @@ async function exportedText(loaded: LoadedConfiguration): Promise<string> {
   });
 }
 
-interface ChangeFlags extends CommonOptions {
-  readonly dryRun?: true;
-}
+type ChangeFlags = CommonOptions & { readonly dryRun?: true };
 
 async function carryOut(
   operator: StoreOperator,
@@ -68,11 +66,7 @@ async function carryOut(
   print(`${after.version === before.version ? "Still" : "Now"} version ${after.version}.`);
 }
 
-async function applyFile(
-  loaded: LoadedConfiguration,
-  file: string,
-  options: ChangeFlags,
-): Promise<void> {
+async function applyFile(loaded: LoadedConfiguration, file: string, options: ChangeFlags) {
   const bytes = await readFile(file);
   const version = versionOf(bytes.toString());
   if (version === undefined) {

@@ -73,11 +73,7 @@ async function grantAccess(
   for (const missing of await missingNames(loaded, [[about, grant]])) warn(missing);
 }
 
-async function revokeAccess(
-  username: string,
-  where: string,
-  options: CommonOptions,
-): Promise<void> {
+async function revokeAccess(username: string, where: string, options: CommonOptions) {
   const loaded = loadFor(options);
   const place = { username, ...readPlace(where) };
   const plan: Plan = (current) =>
@@ -87,13 +83,7 @@ async function revokeAccess(
   print(`${username} has no entry for ${where} any more; what is left: ${left}`);
 }
 
-interface ListOptions extends CommonOptions {
-  readonly user?: string;
-  readonly database?: string;
-  readonly table?: string;
-}
-
-async function listAccess(options: ListOptions): Promise<void> {
+async function listAccess(options: CommonOptions): Promise<void> {
   const { user, database, table } = options;
   const snapshot = await readAccess(loadFor(options));
   const [name, place = database] = table?.split(".", 2).reverse() ?? [];

@@ -184,16 +184,9 @@ async function show(id: string, options: CommonOptions): Promise<void> {
   });
 }
 
-interface DecideOptions extends CommonOptions {
-  readonly reason?: string;
-}
+type DecideOptions = CommonOptions & { readonly reason?: string };
 
-/** @throws Error if the approval is no longer pending */
-async function decide(
-  id: string,
-  state: ApprovalDecision["state"],
-  options: DecideOptions,
-): Promise<void> {
+async function decide(id: string, state: ApprovalDecision["state"], options: DecideOptions) {
   const loaded = loadFor(options);
   await withApproval(loaded, id, async (store, known, author) => {
     const wait = loaded.configuration.approvals.wait * 1000;

@@ -93,9 +93,6 @@ async function filesSince(file: string, since: number): Promise<string[]> {
 }
 
 interface ShowOptions extends CommonOptions {
-  readonly user?: string;
-  readonly database?: string;
-  readonly table?: string;
   readonly operation?: string;
   readonly denied?: true;
   readonly since?: number;

@@ -32,7 +32,6 @@ export async function findEngine(loaded: LoadedConfiguration): Promise<string | 
   return undefined;
 }
 
-/** Starts an engine for the database server, as the gateway would. */
 async function startEngineFor(
   loaded: LoadedConfiguration,
   opened: AsyncDisposableStack,
@@ -57,14 +56,11 @@ async function startEngineFor(
   return engine.address;
 }
 
-const names = z.array(z.string());
 const answerShape = z.object({
   data: z.union([
-    z.object({ databases: names }).transform(({ databases }) => databases),
-    z.object({ tables: names }).transform(({ tables }) => tables),
-    z
-      .object({ columns: z.array(z.object({ name: z.string() })) })
-      .transform(({ columns }) => columns.map(({ name }) => name)),
+    z.object({ databases: z.array(z.string()) }),
+    z.object({ tables: z.array(z.string()) }),
+    z.object({ columns: z.array(z.object({ name: z.string() }).transform(({ name }) => name)) }),
   ]),
 });
 
@@ -74,10 +70,7 @@ const answerShape = z.object({
  */
 type ListNames = (database: string, ...path: string[]) => Promise<readonly string[] | undefined>;
 
-/**
- * Runs `work` with the names of the database. Returns undefined if there is no answer within two
- * seconds.
- */
+/** Returns undefined if there is no answer within two seconds. */
 async function withNames<Result>(
   loaded: LoadedConfiguration,
   work: (list: ListNames) => Promise<Result>,
@@ -104,7 +97,7 @@ async function withNames<Result>(
       const answer =
         known.get(address + route) ??
         askTarget(parseTarget(address), options).then(
-          ({ text }) => answerShape.safeParse(JSON.parse(text)).data?.data,
+          ({ text }) => Object.values(answerShape.safeParse(JSON.parse(text)).data?.data ?? {})[0],
         );
       known.set(address + route, answer);
       return answer;

@@ -81,7 +81,6 @@ async function runConformance({ url, level, authorizationFile, json }: TestOptio
   if (failures.length > 0) process.exitCode = FAILURE;
 }
 
-/** `gatehouse engine test`: conformance tests for databases that accept these queries. */
 function engineTestCommand(): Command {
   return withHouseStyle(new Command("test"))
     .description(
@@ -104,7 +103,6 @@ function engineTestCommand(): Command {
 }
 
 interface EngineOptions extends CommonOptions {
-  readonly url?: string;
   readonly databases?: PostgresDatabases;
   readonly listen?: string;
   readonly statementTimeout?: number;
@@ -158,7 +156,6 @@ async function placesOf(options: EngineOptions): Promise<{ url: string; listen: 
 async function serve(options: EngineOptions): Promise<void> {
   const { url, listen } = await placesOf(options);
   const { databases, statementTimeout, poolSize } = options;
-  // A server's URL may hold a password, and command lines are public.
   if (options.url?.startsWith("sqlite:") === false) process.title = "gatehouse engine";
   if (process.send !== undefined) answerHeartbeat();
   const end = whenToEnd();
@@ -180,7 +177,6 @@ async function serve(options: EngineOptions): Promise<void> {
   process.exit();
 }
 
-/** `gatehouse engine`: the SQL adapter as a separate process. */
 export function engineCommand(): Command {
   return withCommonOptions(withHouseStyle(new Command("engine")))
     .description("run the SQL adapter by itself; it trusts whoever reaches it")

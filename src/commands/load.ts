@@ -2,16 +2,11 @@ import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from ".
 import type { CommonOptions } from "./options.ts";
 import { warn } from "./output.ts";
 
-export type ConfigurationOptions = CommonOptions & {
-  readonly host?: string;
-  readonly port?: number;
-};
-
-export function searchOf({ config, host, port }: ConfigurationOptions): LoadOptions {
+export function searchOf({ config, host, port }: CommonOptions): LoadOptions {
   return { config, host, port, env: process.env, cwd: process.cwd() };
 }
 
-export function loadFor(options: ConfigurationOptions): LoadedConfiguration {
+export function loadFor(options: CommonOptions): LoadedConfiguration {
   const loaded = loadConfiguration(searchOf(options));
   for (const warning of loaded.warnings) warn(warning);
   return loaded;

@@ -6,8 +6,6 @@ import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options
 import { failureLabel, UsageError } from "./output.ts";
 import { whenAskedToEnd } from "./shutdown-signal.ts";
 
-type McpOptions = CommonOptions & { readonly url?: string };
-
 /** Replacements for addresses that no client can connect to. */
 const reachable = new Map([
   ["0.0.0.0", "127.0.0.1"],
@@ -18,7 +16,6 @@ function say(text: string): void {
   process.stderr.write(`${failureLabel()} ${text}\n`);
 }
 
-/** @throws UsageError if there is no token, or its text cannot stand in a header */
 function readToken(): string {
   const token = process.env.GATEHOUSE_TOKEN?.trim();
   if (!token) {
@@ -43,7 +40,7 @@ function readUrl(text: string, source: string): URL {
   );
 }
 
-function findUrl(options: McpOptions): URL {
+function findUrl(options: CommonOptions): URL {
   if (options.url !== undefined) return readUrl(options.url, "--url");
   if (process.env.GATEHOUSE_URL) return readUrl(process.env.GATEHOUSE_URL, "$GATEHOUSE_URL");
   const { host, port, tls, public_url: publicUrl } = loadFor(options).configuration.server;
@@ -54,7 +51,7 @@ function findUrl(options: McpOptions): URL {
   return readUrl(`${scheme}://${name.includes(":") ? `[${name}]` : name}:${port}`, "server.host");
 }
 
-async function run(options: McpOptions): Promise<void> {
+async function run(options: CommonOptions): Promise<void> {
   const token = readToken();
   const url = findUrl(options);
   if (url.protocol !== "https:" && !isLoopback(url.hostname)) {
@@ -83,7 +80,6 @@ async function run(options: McpOptions): Promise<void> {
   process.exit();
 }
 
-/** `gatehouse mcp`: connects programs that only speak MCP over stdio to a gateway's `/mcp`. */
 export function mcpCommand(): Command {
   return withCommonOptions(withHouseStyle(new Command("mcp")))
     .description("carry MCP between standard input and output and a gateway")

@@ -1,7 +1,4 @@
-/**
- * Operator access to the state of a gateway, which need not be running. What few commands need is
- * loaded on demand.
- */
+/** The state of a gateway, which need not be running. What few commands need is loaded on demand. */
 import { statSync } from "node:fs";
 import type { ChangeOptions, Plan } from "../access/access-rules.ts";
 import { entriesIn } from "../access/entries.ts";
@@ -46,7 +43,6 @@ function grantNotFound({ username, database = "*", snapshot }: About): string {
   return `Grant not found: ${username} on ${database}${known}`;
 }
 
-/** Messages for refusals that concern a user or a grant. */
 const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
   user_not_found: userNotFound,
   user_exists: ({ username }) => `User already exists: ${username}`,
@@ -77,7 +73,7 @@ export async function naming<T>(about: About, work: () => T | Promise<T>): Promi
 const stores = new WeakMap<LoadedConfiguration, Promise<StoreOperator>>();
 
 /** Reads the shared store once for a command; undefined if all state is in files. */
-function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
+export function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
   if (loaded.configuration.store.url === undefined) return undefined;
   const known = stores.get(loaded);
   if (known !== undefined) return known;
@@ -92,12 +88,7 @@ function accessStoreOf(loaded: LoadedConfiguration): Promise<StoreOperator> | un
   return loaded.configuration.store.access === "store" ? storeOf(loaded) : undefined;
 }
 
-/**
- * Changes users and grants as the operator.
- *
- * @returns the state as written
- * @throws Refusal as of `AccessRules.change`, with the names of `about` in its message
- */
+/** Changes users and grants as the operator, and returns the state as written. */
 export function changeAccess(
   loaded: LoadedConfiguration,
   about: About,
@@ -130,11 +121,7 @@ export function changeAccess(
   });
 }
 
-/**
- * Records a command's changes for the audit. If that fails, the changes stay in force.
- *
- * @param accessVersion the new version of the access file
- */
+/** Records a command's changes for the audit. If that fails, the changes stay in force. */
 export async function noteChanges(
   { configuration, serviceDirectory }: LoadedConfiguration,
   changes: readonly AuditedChange[],

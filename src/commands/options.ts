@@ -6,10 +6,7 @@ import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { failureLabel } from "./output.ts";
 
-/**
- * Gives a command and its later subcommands one style: errors look like all others and end with a
- * hint, and the usage line can be typed as printed.
- */
+/** Errors look like all others and end with a hint; the usage line can be typed as printed. */
 export function withHouseStyle(command: Command): Command {
   return command
     .showHelpAfterError("(add --help for what is allowed)")
@@ -28,6 +25,15 @@ export interface CommonOptions {
   readonly json?: true;
   readonly force?: boolean;
   readonly passwordStdin?: true;
+  readonly user?: string;
+  readonly database?: string;
+  readonly table?: string;
+  readonly client?: string;
+  readonly url?: string;
+  readonly host?: string;
+  readonly port?: number;
+  /** An access file other than the gateway's own, not in force anywhere yet. */
+  readonly file?: string;
 }
 
 export function withCommonOptions(command: Command): Command {
@@ -53,10 +59,7 @@ export interface Place {
   readonly table?: string;
 }
 
-/**
- * Parses `main`, `main.tickets` or `*.customer_*`. @throws Refusal `invalid_database`,
- * `invalid_table`
- */
+/** Parses `main`, `main.tickets` or `*.customer_*`. */
 export function readPlace(text: string): Place {
   const dot = text.indexOf(".");
   const database = dot === -1 ? text : text.slice(0, dot);

@@ -11,7 +11,6 @@ const CANCELLED = 130;
 /** The command line is invalid; the message says what is allowed. */
 export class UsageError extends Error {}
 
-/** The operator has canceled at a prompt. */
 export class Cancelled extends Error {
   constructor() {
     super("cancelled");

@@ -17,10 +17,7 @@ function check(rule: PasswordRule, candidate: string): true | string {
   }
 }
 
-/**
- * Prompts on the terminal without echo. @throws Cancelled on Ctrl-C, Ctrl-D and the end of the
- * terminal
- */
+/** @throws Cancelled on Ctrl-C, Ctrl-D and the end of the terminal */
 async function askUnseen(
   message: string,
   validate: (candidate: string) => true | string = () => true,
@@ -53,12 +50,7 @@ async function askTwice(question: string, rule: PasswordRule): Promise<string> {
   }
 }
 
-/**
- * Reads a new password from standard input (for scripts) or from the terminal, and hashes it.
- *
- * @param question the prompt, such as `Password for alice:`
- * @throws UsageError without a terminal; Cancelled; Refusal if the password cannot be used
- */
+/** @throws UsageError without a terminal; Cancelled; Refusal if the password cannot be used */
 export async function readNewHash(
   question: string,
   { passwordStdin }: CommonOptions,
@@ -74,7 +66,6 @@ export async function readNewHash(
   return hashPassword(chosen, configuredCosts(configuration));
 }
 
-/** `gatehouse hash-password`: prints a hash to paste into the access file. */
 export function hashPasswordCommand(): Command {
   return withCommonOptions(withHouseStyle(new Command("hash-password")))
     .description("print the hash of a password, to paste into the access file")

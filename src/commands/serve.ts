@@ -6,17 +6,16 @@ import { Command, InvalidArgumentError } from "commander";
 import type { DestinationStream } from "pino";
 import { storeName, storesAccess, withoutPassword } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import type { LiveConfiguration } from "../config/reload.ts";
 import { configurationSchema } from "../config/schema.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
 import { createLog, type Log, openLogStream, outliveErrors } from "../observe/log.ts";
 import { invocation, version } from "../product.ts";
 import { workerCount } from "../workers/count.ts";
-import { type ConfigurationOptions, loadFor, searchOf } from "./load.ts";
-import { withCommonOptions, withHouseStyle } from "./options.ts";
+import { loadFor, searchOf } from "./load.ts";
+import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
 import { FAILURE, print } from "./output.ts";
-import { type EndSignal, whenAskedToEnd } from "./shutdown-signal.ts";
+import { whenAskedToEnd } from "./shutdown-signal.ts";
 import { explainStartFailure, exposureWarnings, requireSocketDirectory } from "./start-checks.ts";
 
 const everywhere = new Map([
@@ -165,47 +164,13 @@ async function start(
   };
 }
 
-/** Watches the configuration file and applies what can change without a restart. */
-async function openConfiguration(
-  loaded: LoadedConfiguration,
-  options: ConfigurationOptions,
-  { gateway, log }: { gateway: RunningGateway; log: Log },
-): Promise<LiveConfiguration> {
-  const { openLiveConfiguration } = await import("../config/reload.ts");
-  const { failureOf, reportConfiguration } = await import("../gateway/reload-report.ts");
-  const live = openLiveConfiguration(loaded, searchOf(options), {
-    apply: (configuration) => gateway.configure(configuration),
-    onReload(reload) {
-      reportConfiguration(log, reload);
-      gateway.note({ configurationFailure: failureOf(reload) });
-    },
-  });
-  // The file may have changed during the start.
-  await live.reload();
-  return live;
-}
-
-/** Waits until the store answers. Until then, a signal ends the process. */
-async function waitForStore(
-  { configuration }: LoadedConfiguration,
-  log: Log,
-  asked: Promise<EndSignal>,
-): Promise<void> {
-  if (configuration.store.url === undefined) return;
-  const { openStore } = await import("../store/open.ts");
-  const onWait = (reason: string) => log.warn({ reason }, "waiting for the store");
-  const store = await Promise.race([openStore(configuration, onWait), asked]);
-  if (typeof store === "string") process.exit();
-  await store.close();
-}
-
-async function run(options: ConfigurationOptions & { wait?: true }): Promise<void> {
+async function run(options: CommonOptions & { wait?: true }): Promise<void> {
   const started = Promise.withResolvers<() => Promise<unknown>>();
-  let log: Log | undefined;
+  let reportImpatience = () => {};
   // First of all: a signal during the start waits until the start has completed.
   const asked = whenAskedToEnd(
     () => {
-      log?.warn("ended at once: requests in flight are cut");
+      reportImpatience();
       process.exit(FAILURE);
     },
     () => void started.promise.then((refresh) => refresh()),
@@ -218,9 +183,17 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   const loaded = loadFor(options);
   const hasTerminal = process.stdout.isTTY ?? false;
   const output = await openLogStream(hasTerminal);
-  log = createLog(output);
+  const log = createLog(output);
+  reportImpatience = () => log.warn("ended at once: requests in flight are cut");
   for (const { about, sentence } of exposureWarnings(loaded)) log.warn(about, sentence);
-  if (options.wait) await waitForStore(loaded, log, asked);
+  if (options.wait && loaded.configuration.store.url !== undefined) {
+    const { openStore } = await import("../store/open.ts");
+    const onWait = (reason: string) => log.warn({ reason }, "waiting for the store");
+    const store = await Promise.race([openStore(loaded.configuration, onWait), asked]);
+    // Until the store answers, a signal ends the process.
+    if (typeof store === "string") process.exit();
+    await store.close();
+  }
   // Loaded on demand, like everything that only a gateway needs.
   const { claimDatabases } = await import("../gateway/service-directory.ts");
   const explained = (error: unknown): never => {
@@ -232,7 +205,17 @@ async function run(options: ConfigurationOptions & { wait?: true }): Promise<voi
   if (hasTerminal) await greet(loaded, gateway.facts);
   else logStart(loaded, gateway.facts, { log, workers: workerCount(loaded.configuration) });
   outliveErrors(log);
-  const live = await openConfiguration(loaded, options, { gateway, log });
+  const { openLiveConfiguration } = await import("../config/reload.ts");
+  const { failureOf, reportConfiguration } = await import("../gateway/reload-report.ts");
+  const live = openLiveConfiguration(loaded, searchOf(options), {
+    apply: (configuration) => gateway.configure(configuration),
+    onReload(reload) {
+      reportConfiguration(log, reload);
+      gateway.note({ configurationFailure: failureOf(reload) });
+    },
+  });
+  // The file may have changed during the start.
+  await live.reload();
   started.resolve(() => Promise.all([live.reload(), gateway.refresh()]));
 
   const signal = await asked;

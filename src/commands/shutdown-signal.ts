@@ -3,8 +3,6 @@ import { closeSync, openSync } from "node:fs";
 /** A launcher such as npm forwards a Ctrl-C that this process has received within this time. */
 const ECHO_MS = 500;
 
-export type EndSignal = "SIGINT" | "SIGTERM" | "SIGHUP";
-
 /** True unless the terminal that started this process has been closed. */
 function hasControllingTerminal(): boolean {
   try {
@@ -16,16 +14,13 @@ function hasControllingTerminal(): boolean {
 }
 
 /**
- * Listens for signals. Resolves on the first SIGINT or SIGTERM, or when the terminal is closed.
+ * Resolves on the first SIGINT or SIGTERM, or when the terminal is closed.
  *
  * @param onImpatience called on a later Ctrl-C, from a user who does not want to wait
  * @param onRefresh called on a SIGHUP that was sent deliberately
  */
-export function whenAskedToEnd(
-  onImpatience: () => void,
-  onRefresh: () => void = () => {},
-): Promise<EndSignal> {
-  const { promise, resolve } = Promise.withResolvers<EndSignal>();
+export function whenAskedToEnd(onImpatience: () => void, onRefresh: () => void = () => {}) {
+  const { promise, resolve } = Promise.withResolvers<"SIGINT" | "SIGTERM" | "SIGHUP">();
   const hadTerminal = process.stdout.isTTY && hasControllingTerminal();
   // Either the terminal of this process is gone, or its files have to be reloaded.
   process.on("SIGHUP", () => {

@@ -9,7 +9,6 @@ import { keysDirectoryOf } from "../identity/key-file.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { invocation } from "../product.ts";
 
-/** What a valid configuration exposes or cannot do. */
 export interface ExposureWarning {
   readonly about: { readonly host?: string };
   readonly sentence: string;
@@ -129,10 +128,7 @@ const listenFailures = new Map([
   ["EADDRNOTAVAIL", "is no address of this machine"],
 ]);
 
-/**
- * Explains a failed start whose address is unusable, with the option that chooses another; returns
- * other errors unchanged.
- */
+/** Names the option that chooses another address; returns other errors unchanged. */
 function explainListenFailure(error: unknown, { server, console }: Configuration): unknown {
   if (!(error instanceof Error && "code" in error && "port" in error)) return error;
   const reason = listenFailures.get(String(error.code));
@@ -153,7 +149,6 @@ export function requireSocketDirectory(loaded: LoadedConfiguration): void {
   }
 }
 
-/** Explains a failed start: the address to change or the directory that must be writable. */
 export function explainStartFailure(error: unknown, loaded: LoadedConfiguration): unknown {
   const explained = explainListenFailure(error, loaded.configuration);
   const [problem] = writeProblems(loaded);

@@ -61,10 +61,7 @@ async function addAdministrator(
   else if (chosen === undefined) print(`Its password, shown only now, is ${password}`);
 }
 
-/**
- * @returns true if the key file was missing
- * @throws StoreKeyError if the store holds data encrypted with another key file
- */
+/** @returns true if the key file was missing */
 async function makeKeyFile(file: string, { query }: Database): Promise<boolean> {
   if (existsSync(file)) return false;
   if ((await query("select 1 from gatehouse.keys limit 1")).length > 0) {

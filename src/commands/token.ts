@@ -28,29 +28,23 @@ import {
   readAccess,
   refusalOf,
   revocationsOf,
+  storeOf,
 } from "./operator.ts";
 import { type CommonOptions, commandGroup, readExpiry, subcommand } from "./options.ts";
-import { momentOf, momentOrNull, plainly, print, printList, UsageError, warn } from "./output.ts";
+import { momentOf, momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 
-/** Runs `work` on the state of the authorization server; returns `nothing` if there is none. */
+/** Returns undefined if the authorization server has no state. */
 async function withState<Result>(
   loaded: LoadedConfiguration,
   work: (store: StateStore) => Promise<Result>,
-  nothing: Result,
-): Promise<Result> {
-  const { configuration, serviceDirectory } = loaded;
-  if (configuration.store.url !== undefined) {
-    const { operateStore, withStore } = await import("../store/open.ts");
-    return withStore(loaded, async (store) =>
-      work((await operateStore(store, warn)).authorization.store),
-    );
-  }
-  const store = findStateIn(stateDirectoryOf(serviceDirectory));
-  if (store === undefined) return nothing;
+): Promise<Result | undefined> {
+  const shared = await storeOf(loaded);
+  if (shared !== undefined) return work(shared.authorization.store);
+  const store = findStateIn(stateDirectoryOf(loaded.serviceDirectory));
   try {
-    return await work(store);
+    return store && (await work(store));
   } finally {
-    await store.close();
+    await store?.close();
   }
 }
 
@@ -60,7 +54,7 @@ async function listConnections(options: CommonOptions): Promise<void> {
   const snapshot = await readAccess(loaded);
   const revocations = await (await revocationsOf(loaded)).read();
   const context = { snapshot: () => snapshot, revocations };
-  const connections = await withState(loaded, connectionsOf, []);
+  const connections = (await withState(loaded, connectionsOf)) ?? [];
   // The apps that have access now, as the gateway would decide.
   const connected = connections.filter((one) => isConnected(context, one));
   const views = connected.map((one) => ({
@@ -86,12 +80,9 @@ async function listConnections(options: CommonOptions): Promise<void> {
   ]);
 }
 
-/** Ends the access of applications. @returns how many */
-function endConnections(
-  loaded: LoadedConfiguration,
-  isMeant: (connection: Connection) => boolean,
-): Promise<number> {
-  const work = async (store: StateStore) => {
+/** Ends the access of applications. @returns whether there was any */
+function endConnections(loaded: LoadedConfiguration, isMeant: (one: Connection) => boolean) {
+  return withState(loaded, async (store) => {
     const meant = (await connectionsOf(store)).filter(isMeant);
     for (const { grantId } of meant) await store.endGrant(grantId);
     const change = "application ended";
@@ -101,14 +92,12 @@ function endConnections(
       const client = plainly(clientId);
       print(`Ended what ${username} has allowed the client ${client}, with every token of it.`);
     }
-    return meant.length;
-  };
-  return withState(loaded, work, 0);
+    return meant.length > 0;
+  });
 }
 
 /** RFC 9562, section 4. */
 const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
-/** Ids of access tokens from the embedded authorization server. */
 const accessTokenId = /^[\w-]{43}$/;
 /** Header, payload and signature (RFC 7519, section 3). */
 const wholeToken = /^[\w-]+\.[\w-]+\.[\w-]*$/;
@@ -144,10 +133,7 @@ function readLifetime(text: string): number | Date {
   return /^\d+[a-z]$/.test(text) ? seconds : end;
 }
 
-interface IssueOptions extends CommonOptions {
-  readonly database?: string;
-  readonly expires: number | Date;
-}
+type IssueOptions = CommonOptions & { readonly expires: number | Date };
 
 async function issue(username: string, options: IssueOptions): Promise<void> {
   const loaded = loadFor(options);
@@ -181,10 +167,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   print(token);
 }
 
-async function revokeTokens(
-  written: string | undefined,
-  options: CommonOptions & { user?: string; client?: string },
-): Promise<void> {
+async function revokeTokens(written: string | undefined, options: CommonOptions): Promise<void> {
   const { user: username, client } = options;
   if ((written === undefined) === (username === undefined && client === undefined)) {
     throw new UsageError(
@@ -199,7 +182,7 @@ async function revokeTokens(
     const isMeant = (one: Connection) =>
       one.clientId === client && (username === undefined || one.username === username);
     const whose = username === undefined ? "nobody has" : `${username} has not`;
-    if ((await endConnections(loaded, isMeant)) > 0) return;
+    if (await endConnections(loaded, isMeant)) return;
     throw new Error(`${whose} let in the client ${plainly(client)}`);
   } else if (username !== undefined) {
     // Users of an external issuer need no record to have tokens.
@@ -222,7 +205,6 @@ async function revokeTokens(
   }
 }
 
-/** `gatehouse token`: issues tokens for machines and revokes tokens. */
 export function tokenCommand(): Command {
   const token = commandGroup(
     "token",

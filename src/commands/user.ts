@@ -68,7 +68,6 @@ interface AddOptions extends CommonOptions {
   readonly password: boolean;
 }
 
-/** True if there are no users yet because the file does not exist. */
 function mayMakeFile({ configuration: { auth, store } }: LoadedConfiguration): boolean {
   return store.url === undefined && !existsSync(auth.access_control_file);
 }
@@ -104,8 +103,7 @@ async function addUser(username: string, options: AddOptions): Promise<void> {
   const passwordHash = password
     ? await readNewHash(`Password for ${username}:`, options, loaded.configuration)
     : undefined;
-  // Without a password, only the time distinguishes tokens from those of an earlier user with this
-  // name.
+  // Without a password, only the time tells tokens from those of an earlier user with this name.
   const tokensValidAfter = password ? 0 : epochSeconds();
   const plain = { ...blankUser(username), email, passwordHash, tokensValidAfter };
   await addToFile(loaded, updatedUser(plain, { attributes }), isAdmin);
@@ -142,7 +140,6 @@ async function list(options: CommonOptions): Promise<void> {
   ]);
 }
 
-/** Carries out an action of the table. */
 async function act(
   { plan, needsPassword, command }: AccountAction,
   username: string,
