@@ -370,7 +370,7 @@ export class StdioBridge {
       } else if (cancelled === undefined || !this.#hangUp(cancelled)) await this.#tell(message);
     } catch (error) {
       if (!(error instanceof McpRefused)) throw error;
-      const { id = null, code, message } = error;
+      const { id = null, rpcCode: code, message } = error;
       this.#write({ jsonrpc: "2.0", id, error: { code, message } });
     }
   }
