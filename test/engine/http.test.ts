@@ -5,7 +5,17 @@ import { join } from "node:path";
 import { pino } from "pino";
 import t from "tap";
 import { startEngine } from "../../src/engine/engine.ts";
-import { createTable, freshEngine, query, send, startOver, temporaryDirectory } from "./kit.ts";
+import { formOf } from "../../src/engine/server.ts";
+import {
+  createTable,
+  freshEngine,
+  insert,
+  query,
+  selectAll,
+  send,
+  startOver,
+  temporaryDirectory,
+} from "./kit.ts";
 
 const log = pino({ level: "silent" });
 const json = { "content-type": "application/json" };
@@ -52,6 +62,20 @@ t.test("a body past the limit is a 413, announced or not", async (t) => {
     body: { code: "body_too_large" },
   });
   t.equal((await send(engine.address, { path: "/healthz" })).status, 200);
+});
+
+t.test("a body arrives whole, however it is cut up", async (t) => {
+  const { engine, ask } = await freshEngine(t);
+  await ask(createTable("notes", { id: "int", text: "text" }));
+  const text = Array.from({ length: 200_000 }, (_, at) => String(at % 10)).join("");
+  const chunks = JSON.stringify(insert("notes", [{ id: 1, text }])).replace(/./g, "1\r\n$&\r\n");
+  const socket = connect(engine.address.slice("unix:".length));
+  t.teardown(() => socket.destroy());
+  const head = "POST /query HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+  socket.write(`${head}transfer-encoding: chunked\r\n\r\n${chunks}0\r\n\r\n`);
+  const [answer] = await once(socket, "data");
+  t.match(String(answer), /^HTTP\/1\.1 200 /);
+  t.same((await ask(selectAll("notes"))).body.data, [{ id: 1, text }]);
 });
 
 t.test("on a port only loopback hosts are served", async (t) => {
@@ -166,4 +190,38 @@ t.test("the port is free and the address refused after close", async (t) => {
   const other = createServer().listen(port, "127.0.0.1");
   await once(other, "listening");
   other.close();
+});
+
+const wanted: readonly (readonly [accept: string | undefined, form: string])[] = [
+  [undefined, "json"],
+  ["", "json"],
+  ["*/*", "json"],
+  ["application/*", "json"],
+  ["application/json", "json"],
+  ["application/x-ndjson", "ndjson"],
+  ["APPLICATION/X-NDJSON", "ndjson"],
+  ["text/csv", "csv"],
+  ["text/csv; charset=utf-8", "csv"],
+  ['text/csv;charset="UTF-8";header=present', "csv"],
+  ["text/*", "csv"],
+  ["text/csv, */*", "csv"],
+  ["text/csv, */*;q=0.1", "csv"],
+  ["*/*, application/x-ndjson", "ndjson"],
+  ["application/x-ndjson, application/json", "json"],
+  ["application/x-ndjson, application/json;q=0.9", "ndjson"],
+  ["application/x-ndjson;q=0.5, text/csv;q=0.8", "csv"],
+  ["application/x-ndjson;q=0.5, text/csv;q=0.500", "ndjson"],
+  ["application/json;q=0, */*", "ndjson"],
+  ["application/json;q=0, application/x-ndjson;q=0, */*", "csv"],
+  ["text/html, application/xhtml+xml", "json"],
+  ["application/json;q=0", "json"],
+  ["text/csv;header=absent", "json"],
+  ["text/csv;charset=iso-8859-1, application/x-ndjson;q=0.1", "ndjson"],
+  ["text/csv;q=2, application/x-ndjson;q=0.1", "ndjson"],
+  ["text/csv;q=nonsense", "json"],
+  [",;,", "json"],
+];
+
+t.test("rows are in the form that Accept wants most, and else in JSON", async (t) => {
+  for (const [accept, form] of wanted) t.equal(formOf(accept), form, String(accept));
 });

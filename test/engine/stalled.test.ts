@@ -1,7 +1,11 @@
 import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import t, { type Test } from "tap";
+import { mock } from "node:test";
+import { pino } from "pino";
+import type { Test } from "tap";
+import t from "tap";
+import { DatabaseLocks, openSqliteStore } from "../../src/engine/sqlite/store.ts";
 import { eventually } from "../kit/eventually.ts";
 import { nightly } from "../kit/nightly.ts";
 import { childrenOf } from "../kit/process-info.ts";
@@ -13,6 +17,7 @@ import {
   send as request,
   selectAll,
   startOver,
+  temporaryDirectory,
 } from "./kit.ts";
 import { endlessSelect, fillForJoin, send } from "./stalled.ts";
 
@@ -196,4 +201,72 @@ t.test("a time limit that is reached in a commit of SQLite is told as such", nig
     status: 503,
     body: { code: "outcome_unknown", message: /^The time limit of 3 seconds was reached/ },
   });
+});
+
+t.test("SQLite processes that are idle for a minute end, and an unused one waits", async (t) => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  t.teardown(() => mock.timers.reset());
+  const before = childrenOf(process.pid);
+  const processes = () => childrenOf(process.pid).filter((pid) => !before.includes(pid));
+  const directory = join(temporaryDirectory(t), "data");
+  const store = await openSqliteStore(directory, 30_000, pino({ level: "silent" }));
+  t.teardown(() => store.close());
+  const look = () => store.readSchema({ database: "main" }, new AbortController());
+  await Promise.all([look(), look(), look()]);
+  const used = processes();
+  t.equal(used.length, 3);
+  mock.timers.tick(60_000);
+  mock.timers.reset();
+  await eventually("they have ended", () => !processes().some((pid) => used.includes(pid)));
+  t.equal(processes().length, 1);
+  await look();
+});
+
+t.test("readers share, a writer is alone, and each is served in its turn", async (t) => {
+  const locks = new DatabaseLocks();
+  const events: string[] = [];
+  const hold = (name: string) => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const work = async (): Promise<void> => {
+      events.push(`${name} in`);
+      await promise;
+      events.push(`${name} out`);
+    };
+    return { work, release: resolve };
+  };
+  const [first, second, writer, late] = [
+    hold("first"),
+    hold("second"),
+    hold("writer"),
+    hold("late"),
+  ] as const;
+  const done = [
+    locks.shared("a", first.work),
+    locks.shared("a", second.work),
+    locks.exclusive(["a"], writer.work),
+    locks.shared("a", late.work),
+  ];
+  late.release();
+  writer.release();
+  second.release();
+  await done[1];
+  t.same(events, ["first in", "second in", "second out"]);
+  first.release();
+  await Promise.all(done);
+  t.same(events.slice(3), ["first out", "writer in", "writer out", "late in", "late out"]);
+});
+
+t.test("two who want the same databases in another order do not wait for each other", async (t) => {
+  const locks = new DatabaseLocks();
+  const done: string[] = [];
+  const work = (name: string) => async (): Promise<void> => {
+    await new Promise(setImmediate);
+    done.push(name);
+  };
+  await Promise.all([
+    locks.exclusive(["a", "b", "a"], work("first")),
+    locks.exclusive(["b", "a"], work("second")),
+    locks.shared("c", work("other")),
+  ]);
+  t.same(done, ["first", "other", "second"]);
 });

@@ -1,7 +1,9 @@
+import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
+import t from "tap";
 import { PATIENCE_MS } from "../kit/eventually.ts";
-import { createTable, freshEngine, insert, selectAll } from "./kit.ts";
+import { createTable, databaseFiles, freshEngine, insert, query, selectAll, send } from "./kit.ts";
 import { overEach } from "./over-each.ts";
 import { endOf, openRows, rowsAs } from "./streaming.ts";
 
@@ -177,4 +179,75 @@ t.test("over SQLite a client that leaves takes its query along", async (t) => {
   const gone = ask({ DropTable: { database: "main", table: "pairs" } });
   const answer = await Promise.race([gone, delay(PATIENCE_MS / 2, undefined, { ref: false })]);
   t.match(answer, { status: 200 }, "a writer waits for every reader");
+});
+
+const items = createTable("items", { id: "int", text: "text" });
+
+function itemRows(count: number): object[] {
+  return Array.from({ length: count }, (_, id) => ({ id, text: filler }));
+}
+
+overEach("one Insert takes ten thousand rows, and they come back", async (t, fresh) => {
+  const { ask } = await fresh(t);
+  await ask(items);
+  t.match(await ask(insert("items", itemRows(10_000))), {
+    body: { message: "Inserted 10000 rows" },
+  });
+  const { body, headers } = await ask(selectAll("items", { order_by: { column: "id" } }));
+  t.same(body.data, itemRows(10_000));
+  t.ok(Number(headers["content-length"]) > 10_000_000);
+});
+
+async function tenThousand(t: Test) {
+  const fresh = await freshEngine(t);
+  await fresh.ask(items);
+  await fresh.ask(insert("items", itemRows(10_000)));
+  return fresh;
+}
+
+t.test("a reader that takes its time holds up no writer and sees no change", async (t) => {
+  const { ask, engine, directory } = await tenThousand(t);
+  const response = await openRows(engine.address, selectAll("items"), "application/json");
+  t.match(await ask({ Delete: { database: "main", table: "items", where: null } }), {
+    status: 200,
+  });
+  t.match(await ask({ DropTable: { database: "main", table: "items" } }), { status: 200 });
+  t.same(databaseFiles(directory), ["main.sqlite", "main.sqlite-journal"]);
+  t.same(JSON.parse(await text(response)).data.length, 10_000);
+});
+
+t.test("a client that goes away in the middle leaves the engine at work", async (t) => {
+  const { ask, engine } = await tenThousand(t);
+  for (let round = 0; round < 20; round += 1)
+    (await openRows(engine.address, selectAll("items"), "application/json")).destroy();
+  t.equal((await ask(selectAll("items", { limit: 1 }))).status, 200);
+  t.match(await ask({ DropTable: { database: "main", table: "items" } }), { status: 200 });
+});
+
+t.test("many clients at a time are all answered", async (t) => {
+  const { ask } = await freshEngine(t);
+  await ask(items);
+  const answers = await Promise.all(
+    Array.from({ length: 50 }, (_, id) =>
+      id % 2 === 0 ? ask(insert("items", [{ id }])) : ask(selectAll("items")),
+    ),
+  );
+  t.same(
+    answers.map((answer) => answer.status),
+    answers.map(() => 200),
+  );
+  t.equal((await ask(selectAll("items"))).body.data?.length, 25);
+});
+
+t.test("close lets the answer under way be read to its end", async (t) => {
+  const { engine } = await tenThousand(t);
+  const response = await openRows(engine.address, selectAll("items"), "application/json");
+  const closed = engine.close();
+  t.match(await query(engine.address, selectAll("items")), {
+    status: 503,
+    body: { code: "closing" },
+  });
+  t.equal(JSON.parse(await text(response)).data.length, 10_000);
+  await closed;
+  await t.rejects(send(engine.address, { path: "/healthz" }));
 });

@@ -4,10 +4,10 @@ import { pino } from "pino";
 import t from "tap";
 import { startEngine } from "../../../src/engine/engine.ts";
 import { parseAddress } from "../../../src/engine/mysql/address.ts";
-import { createTable, query, selectAll, send, temporaryDirectory } from "../kit.ts";
+import { query, selectAll, temporaryDirectory } from "../kit.ts";
 import { silentServer, startOn } from "../postgres/kit.ts";
 import { startService } from "../postgres/service.ts";
-import { freshMysql, sharedServer } from "./kit.ts";
+import { sharedServer } from "./kit.ts";
 import { LyingServer } from "./lying-server.ts";
 
 const log = pino({ level: "silent" });
@@ -83,34 +83,6 @@ t.test("a server whose certificate nobody vouches for is not spoken to", async (
   }
   const { address } = await startOn(t, server.tlsUrl);
   t.match(await query(address, selectAll("t")), { status: 404 });
-});
-
-t.test("the engine tells databases, tables and views, and columns in MySQL's words", async (t) => {
-  const { engine, ask } = await freshMysql(t);
-  const server = await sharedServer();
-  const get = (path: string) => send(engine.address, { path });
-  await ask(createTable("users", { id: "int", name: "varchar(20)", price: "numeric(10,2)" }));
-  await server.sql("create view main.names as select name from main.users");
-  t.same((await get("/schema")).body.data, { databases: ["main"] });
-  t.same((await get("/schema/main")).body.data, { tables: ["names", "users"] });
-  t.match((await get("/schema/main/users")).body, {
-    status: "success",
-    data: {
-      columns: [
-        { name: "id", type: /^bigint/, primary_key: true, nullable: false },
-        { name: "name", type: "varchar(20)", primary_key: false, nullable: true },
-        { name: "price", type: "decimal(10,2)", primary_key: false, nullable: true },
-      ],
-    },
-  });
-  const missing = {
-    "/schema/MAIN": "database_not_found",
-    "/schema/mysql": "database_not_found",
-    "/schema/main/Users": "table_not_found",
-  };
-  for (const [path, code] of Object.entries(missing)) {
-    t.match(await get(path), { status: 404, body: { code } }, path);
-  }
 });
 
 t.test("a server that asks for a file of this machine gets nothing of it", async (t) => {

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer } from "node:net";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { pino } from "pino";
 import t from "tap";
 import { type Engine, type EngineOptions, startEngine } from "../../../src/engine/engine.ts";
@@ -46,30 +46,41 @@ export async function startOn(
   return engine;
 }
 
-/** A way to the shared server that counts its round trips: how often the client speaks after the server. */
-export async function countedWay(test: {
-  teardown(work: () => unknown): void;
-}): Promise<{ port: number; count: () => number }> {
+/** A port whose connections `pass` joins with those to the shared server. */
+export async function wayTo(
+  test: { teardown(work: () => unknown): void },
+  pass: (client: Socket, server: Socket) => void,
+): Promise<number> {
   const { port } = await sharedServer();
-  let count = 0;
   const way = createServer((client) => {
     const server = connect(port, "127.0.0.1");
-    let isServersTurn = false;
-    client.on("error", () => server.destroy()).pipe(server);
-    client.on("data", () => {
-      if (!isServersTurn) count += 1;
-      isServersTurn = true;
-    });
-    server.on("error", () => client.destroy()).pipe(client);
-    server.on("data", () => {
-      isServersTurn = false;
-    });
+    client.on("error", () => server.destroy());
+    server.on("error", () => client.destroy());
+    pass(client, server);
   });
   way.listen(0, "127.0.0.1");
   await once(way, "listening");
   test.teardown(() => way.close());
-  const { port: own } = way.address() as AddressInfo;
-  return { port: own, count: () => count };
+  return (way.address() as AddressInfo).port;
+}
+
+/** A way to the shared server that counts its round trips: how often the client speaks after the server. */
+export async function countedWay(test: {
+  teardown(work: () => unknown): void;
+}): Promise<{ port: number; count: () => number }> {
+  let count = 0;
+  const port = await wayTo(test, (client, server) => {
+    let isServersTurn = false;
+    client.pipe(server).pipe(client);
+    client.on("data", () => {
+      if (!isServersTurn) count += 1;
+      isServersTurn = true;
+    });
+    server.on("data", () => {
+      isServersTurn = false;
+    });
+  });
+  return { port, count: () => count };
 }
 
 /** A server that takes connections and says nothing; `whenLeft` resolves when one has been given up. */

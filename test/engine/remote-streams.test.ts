@@ -1,0 +1,207 @@
+/** Large answers of servers: how fast a client reads, how it leaves, and what the engine holds. */
+import t, { type Test } from "tap";
+import { eventually } from "../kit/eventually.ts";
+import { residentBytes } from "../kit/process-info.ts";
+import { query, selectAll } from "./kit.ts";
+import { freshMysql, sharedServer as sharedMysql } from "./mysql/kit.ts";
+import { sharedServer as sharedPostgres } from "./postgres/kit.ts";
+import { startService } from "./postgres/service.ts";
+import { endOf, openRows, rowsAs } from "./streaming.ts";
+
+const [ndjson, csv] = ["application/x-ndjson", "text/csv"];
+const megabyte = 1024 * 1024;
+const items = selectAll("items");
+
+let filled: Promise<string> | undefined;
+
+/** Makes `main` with a table of 1,000 bytes a row, and a view of it that fails. */
+async function fillPostgres(): Promise<string> {
+  const server = await sharedPostgres();
+  const database = await server.createDatabase();
+  await server.sql(
+    `create schema main;
+    create table main.items (id bigint primary key, text text not null);
+    insert into main.items select id, repeat('x', 1000) from generate_series(1, 100000) as id;
+    create view main.failing as select id, text, 1 / (90000 - id) as ratio from main.items`,
+    database,
+  );
+  return database;
+}
+
+async function onPostgres(t: Test, flags: readonly string[] = []) {
+  const server = await sharedPostgres();
+  filled ??= fillPostgres();
+  const database = await filled;
+  const sql = (words: string) => server.sql(words, database);
+  const { service, address } = await startService(t, server.url(database), {}, flags);
+  await query(address, selectAll("items", { limit: 1 }));
+  /** How many of the engine's queries the database is at work on. */
+  const active = async (and = "true"): Promise<number> => {
+    const rows = await sql(
+      `select 1 from pg_stat_activity where datname = '${database}' and state = 'active'
+        and pid <> pg_backend_pid() and backend_type = 'client backend' and ${and}`,
+    );
+    return rows.length;
+  };
+  const waiting = (more = "true") => active(`wait_event = 'ClientWrite' and ${more}`);
+  const hasWaited = async () => (await waiting("now() - query_start > interval '2.5 s'")) === 1;
+  const cut = async () => {
+    const ended = await sql(
+      `select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = '${database}' and wait_event = 'ClientWrite'`,
+    );
+    return ended.length > 0;
+  };
+  const pid = service.child.pid ?? 0;
+  return { address, pid, rowCount: 100_000, database, sql, active, waiting, hasWaited, cut };
+}
+
+async function onMysql(t: Test, flags: readonly string[] = []) {
+  const server = await sharedMysql();
+  await freshMysql(t);
+  await server.sql(
+    "create table main.items (id bigint primary key, text text not null)",
+    `insert into main.items
+      with recursive numbers as (select 1 as id union all select id + 1 from numbers where id < 1000)
+      select 1000 * (a.id - 1) + b.id, repeat('x', 1000) from numbers as a, numbers as b where a.id <= 50`,
+  );
+  const { service, address } = await startService(t, server.url, {}, flags);
+  await query(address, selectAll("items", { limit: 1 }));
+  const sending = () =>
+    server.sql(
+      "select id, time_ms from information_schema.processlist where info like '%`items`%' and info not like '%processlist%'",
+    );
+  const active = async () => (await sending()).length;
+  const hasWaited = async () => Number((await sending())[0]?.time_ms) > 2500;
+  const cut = async () => {
+    const [row] = await sending();
+    if (row !== undefined) await server.sql(`kill ${row.id}`);
+    return row !== undefined;
+  };
+  const pid = service.child.pid ?? 0;
+  return { address, pid, rowCount: 50_000, active, waiting: active, hasWaited, cut };
+}
+
+for (const [name, scene] of Object.entries({ PostgreSQL: onPostgres, MySQL: onMysql })) {
+  t.test(`a client may read slowly, for longer than a query may take (${name})`, async (t) => {
+    const { address, pid, rowCount, active, hasWaited } = await scene(t, [
+      "--statement-timeout",
+      "1",
+    ]);
+    await (await openRows(address, selectAll("items", { limit: 5000 }), ndjson)).forEach(() => {});
+    const before = residentBytes(pid);
+    const slow = await openRows(address, items, ndjson);
+    await eventually("it has waited for long", hasWaited);
+    t.ok(residentBytes(pid) - before < 40 * megabyte);
+    t.same(await endOf(slow), { isCut: false, lines: rowCount });
+    t.same(await endOf(await openRows(address, items, csv)), { isCut: false, lines: rowCount + 1 });
+    t.equal(await active(), 0);
+  });
+
+  t.test(`an answer that is cut, and a client that leaves (${name})`, async (t) => {
+    const { address, rowCount, waiting, active, cut } = await scene(t);
+    const broken = await openRows(address, items, csv);
+    // It may have waited for a moment only.
+    await eventually("it is ended while it waits", cut);
+    const end = await endOf(broken);
+    t.ok(end.isCut && end.lines < rowCount, "a failure after the head cuts the connection");
+    t.equal((await rowsAs(address, selectAll("items", { limit: 2 }), ndjson)).status, 200);
+    const left = await openRows(address, items, ndjson);
+    await eventually("it waits", async () => (await waiting()) === 1);
+    left.destroy();
+    await eventually("the client has taken its query along", async () => (await active()) === 0);
+    t.same(await endOf(await openRows(address, items, ndjson)), { isCut: false, lines: rowCount });
+  });
+}
+
+t.test("PostgreSQL waits for clients that read slowly, and memory stays bounded", async (t) => {
+  const { address, active, waiting, pid, rowCount } = await onPostgres(t);
+  await (await openRows(address, selectAll("items", { limit: 5000 }), ndjson)).forEach(() => {});
+  const before = residentBytes(pid);
+  const responses = await Promise.all(
+    [ndjson, csv, ndjson, csv].map((accept) => openRows(address, items, accept)),
+  );
+  await eventually("all four wait", async () => (await waiting()) === 4);
+  t.ok(residentBytes(pid) - before < 60 * megabyte, "of 400 MB that are asked for");
+  const ends = [rowCount, rowCount + 1].map((lines) => ({ isCut: false, lines }));
+  t.same(await Promise.all(responses.map(endOf)), [...ends, ...ends]);
+  t.ok(residentBytes(pid) - before < 200 * megabyte, "with what the collector has not taken yet");
+  t.equal(await active(), 0);
+});
+
+t.test("a query that fails half-way cuts the connection, before its rows is a 400", async (t) => {
+  const { address, rowCount } = await onPostgres(t);
+  const failing = await openRows(address, selectAll("failing"), ndjson);
+  t.equal(failing.statusCode, 200);
+  const end = await endOf(failing);
+  t.ok(end.isCut && end.lines < rowCount);
+  const early = { where: { column: "id", cmp: "=", value: 90_000 } };
+  t.match(await rowsAs(address, selectAll("failing", early), ndjson), {
+    ...{ status: 400, type: "application/json" },
+    text: /"code":"invalid_value"/,
+  });
+});
+
+t.test("streams take half of what may run at a time, and leave room for others", async (t) => {
+  const { address, active, waiting, rowCount } = await onPostgres(t);
+  const responses = await Promise.all(
+    Array.from({ length: 8 }, () => openRows(address, items, ndjson)),
+  );
+  await eventually("all wait", async () => (await waiting()) === 8);
+  const ninth = openRows(address, items, ndjson);
+  t.match(await query(address, selectAll("items", { limit: 1 })), { status: 200 });
+  t.equal(await active(), 8);
+  for (const response of responses) response.destroy();
+  t.same(await endOf(await ninth), { isCut: false, lines: rowCount });
+  await eventually("the database is at rest", async () => (await active()) === 0);
+});
+
+t.test("JSON of 100,000 rows takes little memory and holds no connection", async (t) => {
+  const { address, pid, rowCount, database, sql } = await onPostgres(t);
+  const before = residentBytes(pid);
+  let most = before;
+  const timer = setInterval(() => {
+    most = Math.max(most, residentBytes(pid));
+  }, 5);
+  t.teardown(() => clearInterval(timer));
+  const responses = await Promise.all(
+    Array.from({ length: 4 }, () => openRows(address, items, "application/json")),
+  );
+  // Nobody has read a byte, and the database is done with them all.
+  const busy = `select 1 from pg_stat_activity where datname = '${database}' and state <> 'idle' and pid <> pg_backend_pid()`;
+  t.same(await sql(busy), []);
+  for (const response of responses) {
+    let length = 0;
+    let ids = 0;
+    for await (const chunk of response) {
+      length += chunk.length;
+      ids += String(chunk).split(`"id"`).length - 1;
+    }
+    t.equal(length, Number(response.headers["content-length"]));
+    t.ok(ids > rowCount * 0.99, "a key may lie across two chunks");
+  }
+  clearInterval(timer);
+  t.ok(most - before < 200 * megabyte, `it took ${Math.round((most - before) / megabyte)} MB`);
+});
+
+t.test("a value may be longer than all that is read at a time", async (t) => {
+  const { sql, address } = await onPostgres(t);
+  await sql(
+    `create table main.long (id bigint primary key, text text, more json);
+    insert into main.long values (1, repeat('"é', 1000000), null), (2, '', '[1, 2]'), (3, null, 'null')`,
+  );
+  const order = { order_by: { column: "id" } };
+  const long = '"é'.repeat(1_000_000);
+  const rows = [
+    { id: 1, text: long, more: null },
+    { id: 2, text: "", more: [1, 2] },
+    { id: 3, text: null, more: null },
+  ];
+  const lines = (await rowsAs(address, selectAll("long", order), ndjson)).text;
+  t.equal(lines, rows.map((row) => `${JSON.stringify(row)}\n`).join(""));
+  const table = (await rowsAs(address, selectAll("long", order), csv)).text;
+  t.equal(
+    table,
+    `id,text,more\r\n1,"${long.replaceAll('"', '""')}",\r\n2,"","[1,2]"\r\n3,,null\r\n`,
+  );
+});
