@@ -6,6 +6,7 @@ import { refusalCodeOf } from "../administration/actions.ts";
 import { keepDigits, requireOneReading } from "../json/document.ts";
 import { JsonFault } from "../json/fault.ts";
 import { Refusal } from "../refusal.ts";
+import { freeMemory } from "../upstream/http1/connection.ts";
 import { type Exchange, hasBody, payerOf } from "./exchange.ts";
 
 /**
@@ -52,19 +53,6 @@ const nothing = Buffer.alloc(0);
 const FIRST_BYTES = 4096;
 /** The largest ratio of allocated bytes to received bytes. */
 const GROWTH = 8;
-/** In bytes. The memory of larger pieces is freed at once. */
-const LARGE_PIECE = 16 * 1024;
-
-/**
- * Frees memory that is no longer used. Otherwise it would stay until the next full garbage
- * collection, and a few large bodies would trigger one.
- */
-function giveBack(piece: Buffer): void {
-  const { buffer: memory, length } = piece;
-  if (length < LARGE_PIECE || memory.byteLength !== length) return;
-  if (memory instanceof ArrayBuffer) memory.transfer(0);
-}
-
 /**
  * Collects a body in one growing buffer, so a body in a million pieces uses no more memory than the
  * budget counts.
@@ -99,7 +87,7 @@ class BodyCollector {
     if (length > this.#buffer.length) this.#grow(length);
     piece.copy(this.#buffer, this.#length);
     this.#length = length;
-    giveBack(piece);
+    freeMemory(piece);
   }
 
   #grow(needed: number): void {
@@ -108,7 +96,7 @@ class BodyCollector {
     this.#budget.take(this.#exchange, capacity - this.#buffer.length);
     const grown = Buffer.allocUnsafeSlow(capacity);
     this.#buffer.copy(grown, 0, 0, this.#length);
-    giveBack(this.#buffer);
+    freeMemory(this.#buffer);
     this.#buffer = grown;
   }
 

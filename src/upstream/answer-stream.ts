@@ -9,12 +9,12 @@ import {
   RESET_CONTENT,
   withoutLength,
 } from "./http1/answer-reader.ts";
-import { type Connection, type Release, writeTogether } from "./http1/connection.ts";
+import { type Connection, freeMemory, writeTogether } from "./http1/connection.ts";
 import { asRefusal } from "./target.ts";
 
 /** Transforms a response body piece by piece. An exception ends the response. */
 export interface BodyFilter {
-  /** Returns the output for a piece. The piece must not be kept. */
+  /** Returns the output for a piece. */
   pass(piece: Buffer): Buffer | Promise<Buffer>;
   end(): Buffer | Promise<Buffer>;
 }
@@ -37,12 +37,18 @@ export interface AnswerSink {
   readonly hasBegun: boolean;
   /** Called when no one waits for the response any longer. */
   whenGone: (() => void) | undefined;
-  /** @throws Refusal if the response may not be passed on */
-  receive(head: AnswerHead): Reception | Promise<Reception>;
+  /** Called when the sink wants more after `write` returned false. */
+  whenDrained: (() => void) | undefined;
+  /**
+   * Absent if every response is passed on unchanged.
+   *
+   * @throws Refusal if the response may not be passed on
+   */
+  receive?: ((head: AnswerHead) => Promise<Reception>) | undefined;
   /** @throws Refusal if the head cannot be sent */
   begin(status: number, reception: Reception): void;
-  /** Returns a promise if the sink wants nothing more until it resolves. */
-  write(piece: Buffer, release: Release): Promise<void> | undefined;
+  /** Returns false if the sink wants nothing more until it calls `whenDrained`. */
+  write(piece: Buffer): boolean;
   end(last: Buffer): void;
   /** Ends a response that is incomplete, so that it does not look complete. */
   cut(): void;
@@ -54,7 +60,7 @@ export interface ClientAnswerOptions {
   readonly response: ServerResponse;
   /** Headers that the gateway adds to the response, as alternating names and values. */
   readonly answerHeaders: readonly string[];
-  receive?(head: AnswerHead): Reception | Promise<Reception>;
+  readonly receive?: AnswerSink["receive"];
   /** Called with the upstream's headers when the response begins. */
   readonly onHeaders?: ((rawHeaders: readonly string[]) => void) | undefined;
   /**
@@ -70,14 +76,17 @@ const SENT_AS_TEXT = 4096;
 /** Streams a response to the client. */
 export class ClientAnswer implements AnswerSink {
   whenGone: (() => void) | undefined;
+  whenDrained: (() => void) | undefined;
+  readonly receive: AnswerSink["receive"];
   readonly #options: ClientAnswerOptions;
   readonly #response: ServerResponse;
-  #drained: Promise<void> | undefined;
 
   constructor(options: ClientAnswerOptions) {
+    this.receive = options.receive;
     this.#options = options;
     this.#response = options.response;
     this.#response.once("close", () => this.whenGone?.());
+    this.#response.on("drain", () => this.whenDrained?.());
   }
 
   get isGone(): boolean {
@@ -86,10 +95,6 @@ export class ClientAnswer implements AnswerSink {
 
   get hasBegun(): boolean {
     return this.#response.headersSent;
-  }
-
-  receive(head: AnswerHead): Reception | Promise<Reception> {
-    return this.#options.receive?.(head) ?? { rawHeaders: head.headers };
   }
 
   begin(status: number, { rawHeaders, isStream }: Reception): void {
@@ -105,15 +110,8 @@ export class ClientAnswer implements AnswerSink {
     this.#options.onHeaders?.(rawHeaders);
   }
 
-  write(piece: Buffer, release: Release): Promise<void> | undefined {
-    if (this.#response.write(piece, release)) return undefined;
-    this.#drained ??= new Promise((resolve) => {
-      this.#response.once("drain", () => {
-        this.#drained = undefined;
-        resolve();
-      });
-    });
-    return this.#drained;
+  write(piece: Buffer): boolean {
+    return this.#response.write(piece, () => freeMemory(piece));
   }
 
   end(last: Buffer): void {
@@ -166,6 +164,7 @@ export class HeldAnswer implements AnswerSink {
   isGone = false;
   readonly hasBegun = false;
   whenGone: (() => void) | undefined;
+  whenDrained: undefined;
   readonly #options: HeldAnswerOptions;
   readonly #result = Promise.withResolvers<QueryAnswer>();
   /** Rejects with a Refusal if there is no response. */
@@ -189,19 +188,14 @@ export class HeldAnswer implements AnswerSink {
     this.whenGone?.();
   };
 
-  receive({ headers }: AnswerHead): Reception {
-    return { rawHeaders: headers };
-  }
-
   begin(status: number, { rawHeaders }: Reception): void {
     this.#status = status;
     this.#headers = rawHeaders;
   }
 
-  write(piece: Buffer, release: Release): undefined {
+  write(piece: Buffer): boolean {
     this.#take(piece);
-    release();
-    if (this.#length <= LARGEST_ANSWER_BYTES) return;
+    if (this.#length <= LARGEST_ANSWER_BYTES) return true;
     this.#complete();
     throw new Refusal("upstream_broken", { detail: "the answer is too large" });
   }
@@ -213,7 +207,7 @@ export class HeldAnswer implements AnswerSink {
     if (kept.length === 0) return;
     this.#options.hold(kept.length);
     this.#held += kept.length;
-    this.#pieces.push(Buffer.from(kept));
+    this.#pieces.push(kept);
   }
 
   end(last: Buffer): void {
@@ -291,6 +285,11 @@ export class AnswerStream implements AnswerReceiver {
     this.#metrics = metrics;
     this.#settle = settle;
     sink.whenGone = () => this.#fail(new Error("no one waits for the response"));
+    sink.whenDrained = () => {
+      clearTimeout(this.#stall);
+      this.#isStalled = false;
+      this.#resume();
+    };
   }
 
   onBytes(): void {
@@ -310,11 +309,9 @@ export class AnswerStream implements AnswerReceiver {
   onHead(head: AnswerHead): void {
     this.#metrics?.answers.add((performance.now() - this.#startedAt) / 1000);
     this.#status = head.status;
-    this.#inTurn(() => {
-      const reception = this.#sink.receive(head);
-      if (!(reception instanceof Promise)) return this.#accept(reception);
-      return reception.then((accepted) => this.#accept(accepted));
-    });
+    const { receive } = this.#sink;
+    if (receive === undefined) this.#reception = { rawHeaders: head.headers };
+    else this.#inTurn(async () => this.#accept(await receive(head)));
   }
 
   #accept(reception: Reception): void {
@@ -336,34 +333,28 @@ export class AnswerStream implements AnswerReceiver {
     this.#sink.begin(this.#status, reception);
   }
 
-  onData(piece: Buffer, release: Release): void {
+  onData(piece: Buffer): void {
     this.#inTurn(() => {
       if (this.#status === RESET_CONTENT) {
         throw new Refusal("upstream_broken", { detail: "content in a 205" });
       }
-      const passed = this.#filter === undefined ? piece : this.#filter.pass(piece);
-      if (!(passed instanceof Promise)) return this.#write(passed, release);
-      return passed.then((bytes) => this.#write(bytes, release));
+      const filter = this.#filter;
+      return filter === undefined ? this.#write(piece) : this.#writeFiltered(filter, piece);
     });
   }
 
-  #write(bytes: Buffer, release: Release): void {
-    if (bytes.length === 0) {
-      release();
-      return;
-    }
+  async #writeFiltered(filter: BodyFilter, piece: Buffer): Promise<void> {
+    this.#write(await filter.pass(piece));
+  }
+
+  #write(bytes: Buffer): void {
+    if (bytes.length === 0) return;
     this.#begin();
-    const drained = this.#sink.write(bytes, release);
-    if (drained === undefined || this.#isStalled || this.#isWhole) return;
+    if (this.#sink.write(bytes) || this.#isStalled || this.#isWhole) return;
     this.#isStalled = true;
     this.#connection.pause();
     // Upstream connections are too scarce to wait for a client that has stopped reading.
     this.#stall = setTimeout(() => this.#sink.cut(), this.#limits.clientTimeout);
-    void drained.then(() => {
-      clearTimeout(this.#stall);
-      this.#isStalled = false;
-      this.#resume();
-    });
   }
 
   #resume(): void {
@@ -374,12 +365,9 @@ export class AnswerStream implements AnswerReceiver {
   onEnd(last: Buffer = nothing): void {
     this.#isWhole = true;
     clearTimeout(this.#stall);
-    // The last piece must not be kept.
-    const isKept = this.#filter !== undefined || this.#filtering !== undefined;
-    const rest = isKept ? Buffer.from(last) : last;
     this.#inTurn(() => {
       const filter = this.#filter;
-      return filter === undefined ? this.#end(rest) : this.#endFiltered(filter, rest);
+      return filter === undefined ? this.#end(last) : this.#endFiltered(filter, last);
     });
   }
 
@@ -444,5 +432,6 @@ export class AnswerStream implements AnswerReceiver {
     this.#isOver = true;
     clearTimeout(this.#stall);
     this.#sink.whenGone = undefined;
+    this.#sink.whenDrained = undefined;
   }
 }

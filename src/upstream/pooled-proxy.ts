@@ -25,7 +25,7 @@ export interface HeldRequest {
    *
    * @throws Refusal if it may not reach the client
    */
-  readonly receive: (head: AnswerHead) => Reception | Promise<Reception>;
+  readonly receive: (head: AnswerHead) => Promise<Reception>;
 }
 
 const nothing = Buffer.alloc(0);

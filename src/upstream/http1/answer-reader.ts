@@ -1,5 +1,4 @@
 import { memoizeLast } from "../../memoize.ts";
-import type { Lease, Release } from "./connection.ts";
 
 /** A response that violates RFC 9112 or is ambiguous. */
 export class BrokenAnswerError extends Error {
@@ -271,9 +270,8 @@ export interface AnswerReceiver {
   /** Called for interim responses (RFC 9110, section 15.2). */
   onInterim(): void;
   onHead(head: AnswerHead): void;
-  /** @param release call it when the piece is no longer needed, so that its memory can be reused */
-  onData(piece: Buffer, release: Release): void;
-  /** @param last the last piece, if it is short and arrived with the end; do not keep it */
+  onData(piece: Buffer): void;
+  /** @param last the last piece, if it is short and arrived with the end */
   onEnd(last: Buffer | undefined): void;
   onError(error: Error): void;
 }
@@ -309,17 +307,15 @@ export class AnswerReader {
    * @returns how the response ended, or undefined if it continues
    * @throws BrokenAnswerError
    */
-  read(bytes: Buffer, lease: Lease): AnswerEnd | undefined {
+  read(bytes: Buffer): AnswerEnd | undefined {
     if (!this.#hasBytes) {
       this.#hasBytes = true;
       this.receiver.onBytes();
     }
-    return this.head === undefined
-      ? this.#readHead(bytes, lease)
-      : this.#readBody(bytes, lease, this.head);
+    return this.head === undefined ? this.#readHead(bytes) : this.#readBody(bytes, this.head);
   }
 
-  #readHead(bytes: Buffer, lease: Lease): AnswerEnd | undefined {
+  #readHead(bytes: Buffer): AnswerEnd | undefined {
     const known = this.#pending.length === 0 ? bytes : Buffer.concat([this.#pending, bytes]);
     this.#pending = nothing;
     const end = known.indexOf(headEnd);
@@ -332,18 +328,16 @@ export class AnswerReader {
     }
     const head = parseAnswerHead(known.toString("latin1", 0, end + 2));
     const rest = known.subarray(end + headEnd.length);
-    return head.status < 200
-      ? this.#skipInterim(head, rest, lease)
-      : this.#start(head, rest, lease);
+    return head.status < 200 ? this.#skipInterim(head, rest) : this.#start(head, rest);
   }
 
-  #skipInterim(head: AnswerHead, rest: Buffer, lease: Lease): AnswerEnd | undefined {
+  #skipInterim(head: AnswerHead, rest: Buffer): AnswerEnd | undefined {
     if (head.status === SWITCHING_PROTOCOLS) throw new BrokenAnswerError("unasked for upgrade");
     this.receiver.onInterim();
-    return rest.length === 0 || this.#isStopped ? undefined : this.#readHead(rest, lease);
+    return rest.length === 0 || this.#isStopped ? undefined : this.#readHead(rest);
   }
 
-  #start(head: AnswerHead, rest: Buffer, lease: Lease): AnswerEnd | undefined {
+  #start(head: AnswerHead, rest: Buffer): AnswerEnd | undefined {
     this.head = head;
     this.#left = head.length;
     this.#chunks = head.framing === "chunked" ? new ChunkedBody() : undefined;
@@ -351,28 +345,28 @@ export class AnswerReader {
     if (this.#isStopped) return undefined;
     const isEmpty = head.framing === "none" || (head.framing === "length" && head.length === 0);
     if (isEmpty) return { last: undefined, surplus: rest.length };
-    return rest.length === 0 ? undefined : this.#readBody(rest, lease, head);
+    return rest.length === 0 ? undefined : this.#readBody(rest, head);
   }
 
-  #readBody(bytes: Buffer, lease: Lease, { framing }: AnswerHead): AnswerEnd | undefined {
-    if (framing === "length") return this.#readMeasured(bytes, lease);
-    if (this.#chunks !== undefined) return this.#readChunks(this.#chunks, bytes, lease);
-    this.receiver.onData(bytes, lease.hold());
+  #readBody(bytes: Buffer, { framing }: AnswerHead): AnswerEnd | undefined {
+    if (framing === "length") return this.#readMeasured(bytes);
+    if (this.#chunks !== undefined) return this.#readChunks(this.#chunks, bytes);
+    this.receiver.onData(bytes);
     return undefined;
   }
 
-  #readMeasured(bytes: Buffer, lease: Lease): AnswerEnd | undefined {
+  #readMeasured(bytes: Buffer): AnswerEnd | undefined {
     const surplus = bytes.length - this.#left;
     const piece = surplus > 0 ? bytes.subarray(0, this.#left) : bytes;
     if (surplus >= 0 && piece.length <= SHORT_LAST) return { last: piece, surplus };
     this.#left -= piece.length;
-    this.receiver.onData(piece, lease.hold());
+    this.receiver.onData(piece);
     return surplus >= 0 ? { last: undefined, surplus } : undefined;
   }
 
-  #readChunks(chunks: ChunkedBody, bytes: Buffer, lease: Lease): AnswerEnd | undefined {
+  #readChunks(chunks: ChunkedBody, bytes: Buffer): AnswerEnd | undefined {
     const end = chunks.read(bytes, (piece) => {
-      if (!this.#isStopped) this.receiver.onData(piece, lease.hold());
+      if (!this.#isStopped) this.receiver.onData(piece);
     });
     return end === -1 ? undefined : { last: undefined, surplus: bytes.length - end };
   }

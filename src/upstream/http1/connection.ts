@@ -8,82 +8,23 @@ import {
 } from "./answer-reader.ts";
 
 /**
- * The read size in bytes. With 64 KiB, a response of 10 MB takes twice the CPU time. The system
- * allocates only pages that are written to.
+ * All sockets read into this buffer, and what was read is copied out at once. New memory for each
+ * read would cost more than the rest of handling a small response. With 64 KiB, a response of 10 MB
+ * would take twice the CPU time.
  */
-const CAPACITY = 256 * 1024;
-/** Reads of at least this many bytes are lent without copying. */
-const LENT_FROM = 8 * 1024;
-/** Buffers that are kept besides the current one. */
-const SPARE = 2;
+const readBuffer = Buffer.allocUnsafeSlow(256 * 1024);
 
-/** Call it once when lent bytes are no longer needed. */
-export type Release = () => void;
-
-/** Makes bytes usable beyond the call that delivers them. Call `hold` to keep them longer. */
-export interface Lease {
-  hold(): Release;
-}
-
-class BufferLease implements Lease {
-  readonly #giveBack: Release;
-  #holders = 0;
-
-  constructor(giveBack: Release) {
-    this.#giveBack = giveBack;
-  }
-
-  /** Adds a holder. The buffer is reused when all holders have released it. */
-  hold(): Release {
-    this.#holders++;
-    let isHeld = true;
-    return () => {
-      if (!isHeld) return;
-      isHeld = false;
-      this.#holders--;
-      if (this.#holders === 0) this.#giveBack();
-    };
-  }
-}
-
-const nothing = (): void => {};
-/** For bytes that the receiver owns. */
-const owned: Lease = { hold: () => nothing };
+/** In bytes. The memory of larger pieces is freed at once. */
+const LARGE_PIECE = 16 * 1024;
 
 /**
- * The read buffer of one socket. New memory per read would cost more than the rest of handling a
- * small response, and would trigger a full garbage collection after every few large ones. Short
- * reads are copied out. Long reads are lent, and another buffer is used until all of the lent one
- * is released.
+ * Frees memory that is no longer used. Otherwise it would stay until the next full garbage
+ * collection, and a few large bodies would trigger one.
  */
-class ReadBuffer {
-  #bytes: Buffer<ArrayBuffer> = Buffer.allocUnsafeSlow(CAPACITY);
-  readonly #spare: Buffer<ArrayBuffer>[] = [];
-  take: (bytes: Buffer, lease: Lease) => void = nothing;
-
-  readonly onread: OnReadOpts = {
-    buffer: () => this.#bytes,
-    callback: (length) => {
-      this.#onRead(length);
-      return true;
-    },
-  };
-
-  #onRead(length: number): void {
-    const buffer = this.#bytes;
-    const read = buffer.subarray(0, length);
-    if (length < LENT_FROM) {
-      this.take(Buffer.from(read), owned);
-      return;
-    }
-    this.#bytes = this.#spare.pop() ?? Buffer.allocUnsafeSlow(CAPACITY);
-    const lease = new BufferLease(() => {
-      if (this.#spare.length < SPARE) this.#spare.push(buffer);
-    });
-    const release = lease.hold();
-    this.take(read, lease);
-    release();
-  }
+export function freeMemory(piece: Buffer): void {
+  const { buffer: memory, length } = piece;
+  if (length < LARGE_PIECE || memory.byteLength !== length) return;
+  if (memory instanceof ArrayBuffer) memory.transfer(0);
 }
 
 let writes: (() => void)[] = [];
@@ -108,21 +49,11 @@ export function writeTogether(write: () => void): void {
 /** Head and body up to this many bytes in total are combined and sent with one call. */
 const SENT_AT_ONCE = 16 * 1024;
 
-/** Buffer for combining requests. Allocating one per request would cost more than the copy. */
-let scratch = Buffer.allocUnsafeSlow(SENT_AT_ONCE);
-
 /** In milliseconds. */
 export interface ConnectionTimeouts {
   readonly connect: number;
   /** For the head of a response, and between two parts of its body. */
   readonly response: number;
-}
-
-interface Wire {
-  readonly socket: Socket;
-  readonly reads: ReadBuffer;
-  /** The event after which the socket is writable. For TLS, the peer has been verified by then. */
-  readonly ready: "connect" | "secureConnect";
 }
 
 /**
@@ -131,7 +62,7 @@ interface Wire {
  */
 export class Connection {
   isOver = false;
-  readonly #socket: Socket;
+  readonly socket: Socket;
   readonly #isEncrypted: boolean;
   readonly #timeouts: ConnectionTimeouts;
   readonly #onIdle: (connection: Connection, keepSeconds: number | undefined) => void;
@@ -145,18 +76,23 @@ export class Connection {
 
   /** @param onIdle called when a response has ended and the connection can be reused */
   constructor(
-    { socket, reads, ready }: Wire,
+    open: (onread: OnReadOpts) => Socket,
     timeouts: ConnectionTimeouts,
     onIdle: (connection: Connection, keepSeconds: number | undefined) => void,
   ) {
-    this.#socket = socket;
-    this.#isEncrypted = ready === "secureConnect";
+    const onRead = (length: number): boolean => {
+      this.#onBytes(Buffer.from(readBuffer.subarray(0, length)));
+      return true;
+    };
+    const socket = open({ buffer: readBuffer, callback: onRead });
+    this.socket = socket;
+    this.#isEncrypted = "encrypted" in socket;
     this.#timeouts = timeouts;
     this.#onIdle = onIdle;
     socket.setTimeout(timeouts.connect);
     socket.on("timeout", () => this.#onTimeout());
-    socket.once(ready, () => this.#onReady());
-    reads.take = (bytes, lease) => this.#onBytes(bytes, lease);
+    // `secureConnect` comes after the peer has been verified.
+    socket.once(this.#isEncrypted ? "secureConnect" : "connect", () => this.#onReady());
     socket.once("end", () => this.#onSocketEnd());
     socket.on("error", (error) => this.#fail(error));
     socket.once("close", () => this.#fail(new ConnectionError("closed")));
@@ -176,7 +112,7 @@ export class Connection {
 
   #onReady(): void {
     this.#isReady = true;
-    this.#socket.setTimeout(this.#timeouts.response);
+    this.socket.setTimeout(this.#timeouts.response);
     this.#write();
   }
 
@@ -185,38 +121,36 @@ export class Connection {
     const { head, body } = this.#unsent;
     this.#unsent = undefined;
     this.#sentAt = performance.now();
-    // TLS encrypts later, so it needs a buffer that is not reused.
-    if (!this.#isEncrypted && head.length + body.length <= SENT_AT_ONCE) {
-      scratch.write(head, "latin1");
-      body.copy(scratch, head.length);
-      this.#socket.write(scratch.subarray(0, head.length + body.length));
-      // The system has not taken all bytes yet, so this buffer must not be overwritten.
-      if (this.#socket.writableLength > 0) scratch = Buffer.allocUnsafeSlow(SENT_AT_ONCE);
+    if (head.length + body.length <= SENT_AT_ONCE) {
+      const whole = Buffer.allocUnsafe(head.length + body.length);
+      whole.write(head, "latin1");
+      body.copy(whole, head.length);
+      this.socket.write(whole);
       return;
     }
-    this.#socket.cork();
-    this.#socket.write(head, "latin1");
-    this.#socket.write(body);
-    this.#socket.uncork();
+    this.socket.cork();
+    this.socket.write(head, "latin1");
+    this.socket.write(body);
+    this.socket.uncork();
   };
 
   pause(): void {
     this.#isPaused = true;
-    this.#socket.pause();
+    this.socket.pause();
   }
 
   resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
     // Time during which the client did not read does not count against the upstream.
-    if (!this.isOver && !this.#isPatient) this.#socket.setTimeout(this.#timeouts.response);
-    this.#socket.resume();
+    if (!this.isOver && !this.#isPatient) this.socket.setTimeout(this.#timeouts.response);
+    this.socket.resume();
   }
 
   /** Removes the timeout for the rest of the response. */
   waitLong(): void {
     this.#isPatient = true;
-    this.#socket.setTimeout(0);
+    this.socket.setTimeout(0);
   }
 
   /** Closes the connection. The receiver gets `error`. */
@@ -226,7 +160,7 @@ export class Connection {
 
   destroy(): void {
     this.isOver = true;
-    this.#socket.destroy();
+    this.socket.destroy();
   }
 
   #fail(error: Error): void {
@@ -249,7 +183,7 @@ export class Connection {
     else this.#fail(new ConnectionError("closed"));
   }
 
-  #onBytes(bytes: Buffer, lease: Lease): void {
+  #onBytes(bytes: Buffer): void {
     const reader = this.#reader;
     if (reader === undefined || this.#unsent !== undefined) {
       // For example a 408, with which an upstream ends an idle connection.
@@ -257,7 +191,7 @@ export class Connection {
       return;
     }
     try {
-      const end = reader.read(bytes, lease);
+      const end = reader.read(bytes);
       if (this.#reader !== reader) return;
       if (end !== undefined) this.#end(reader, end);
       else if (reader.head === undefined) this.#requireInTime();
@@ -287,7 +221,7 @@ export class Connection {
    * request is sent at once.
    */
   #hasRest(): boolean {
-    return this.#socket.writableLength > (this.#isEncrypted ? SENT_AT_ONCE : 0);
+    return this.socket.writableLength > (this.#isEncrypted ? SENT_AT_ONCE : 0);
   }
 
   #finish({ receiver, head }: AnswerReader, last: Buffer | undefined): void {
@@ -299,7 +233,7 @@ export class Connection {
   }
 
   #becomeIdle(keepSeconds: number | undefined): void {
-    if (this.#isPatient) this.#socket.setTimeout(this.#timeouts.response);
+    if (this.#isPatient) this.socket.setTimeout(this.#timeouts.response);
     this.#isPatient = false;
     this.resume();
     this.#onIdle(this, keepSeconds);
@@ -327,10 +261,7 @@ function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpt
   const options = { ...address, servername: address.host, ALPNProtocols: ["http/1.1"] };
   // Loaded only for https targets, because TLS takes 5 MB.
   const { connect: connectTls } = process.getBuiltinModule("node:tls");
-  return (onread) => {
-    const withReads = { ...options, onread };
-    return connectTls(withReads);
-  };
+  return (onread) => connectTls(Object.assign({ onread }, options));
 }
 
 export class ConnectionPool {
@@ -357,12 +288,9 @@ export class ConnectionPool {
 
   /** Always opens a new connection. */
   open(): Connection {
-    const reads = new ReadBuffer();
-    const socket = this.#open(reads.onread);
-    const ready = "encrypted" in socket ? "secureConnect" : "connect";
-    const connection = new Connection({ socket, reads, ready }, this.#timeouts, this.#onIdle);
+    const connection = new Connection(this.#open, this.#timeouts, this.#onIdle);
     this.#all.add(connection);
-    socket.once("close", () => this.#all.delete(connection));
+    connection.socket.once("close", () => this.#all.delete(connection));
     return connection;
   }
 

@@ -40,9 +40,8 @@ export class Gathered implements AnswerReceiver {
     Object.assign(this.#so, { status, headers });
   }
 
-  onData(piece: Buffer, release: () => void): void {
+  onData(piece: Buffer): void {
     this.#so.body += piece.toString("latin1");
-    release();
   }
 
   onEnd(last: Buffer | undefined): void {

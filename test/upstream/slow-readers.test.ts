@@ -46,7 +46,7 @@ async function readSlowly(answer: IncomingMessage, pauseEvery: number): Promise<
   return Buffer.concat(pieces);
 }
 
-/** Sizes about those at which pieces are copied, lent, or come with the end. */
+/** Sizes about those at which a piece comes with the end, or with other memory. */
 const sizes = [1, 4095, 4096, 4097, 8191, 8193, 65_537, 262_143, 262_145, 1_500_000];
 
 t.test("long answers that clients take at their own pace never get mixed up", async (t) => {
@@ -80,7 +80,7 @@ t.test("what a client has not taken yet is not written over by what comes behind
   let written = 0;
   upstream.answer = async (_, response) => {
     response.setHeader("Content-Length", whole.length);
-    // Pieces that are lent, and short enough that the answer takes several before it is full.
+    // Pieces short enough that the answer takes several before it is full.
     for (let at = 0; at < whole.length; at += 10_000) {
       const hasRoom = response.write(whole.subarray(at, at + 10_000));
       if (!hasRoom) await once(response, "drain");
