@@ -389,7 +389,7 @@ async function rowsFor(
   const unseen = whyUnseen(access.snapshot, queries.grammar, approver, approval);
   if (unseen !== undefined) return { reason: unseen };
   try {
-    const answer = await routing.queriesOf(preview.query).ask({
+    const answer = await routing.groupFor(preview.query).ask({
       ...{ user: approver, body: preview.body, isRead: true, largest: LARGEST_PREVIEW_BYTES },
       fields: fieldLines({
         "content-type": "application/json",

@@ -32,10 +32,10 @@ export function namesOffered({ access, routing, headers }: Gateway) {
     maySeeGrants(access.snapshot, actor, database) &&
     whyUnseen(access.snapshot, actor, database, origin) === undefined;
   const source = createSchemaSource<Subject>({
-    places: routing.places.map(({ holds, queries }) => ({
+    places: routing.places.map(({ holds, group }) => ({
       holds,
       get: ({ username }, path, signal) =>
-        queries.ask({
+        group.ask({
           ...{ user: username, path, body: Buffer.alloc(0), isRead: true, signal },
           fields: fieldLines({ accept: "application/json", ...credentialOf({ headers }) }),
           largest: LARGEST_ANSWER_BYTES,

@@ -163,7 +163,7 @@ async function handle(
   guardStream(gateway, exchange);
   if (!exchange.isHandshake) cutWhenStalled(exchange.response);
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
-  await group.forward(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
+  await group.forwardStream(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
 }
 
 /** An endpoint from `[[routes]]`: authorized by its settings, then streamed in both directions. */

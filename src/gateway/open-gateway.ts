@@ -24,9 +24,13 @@ import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import { version } from "../product.ts";
 import type { Store, StoreReplica } from "../store/open.ts";
-import { BackendGroup, type BackendOptions, DatabaseRouting } from "../upstream/backends.ts";
+import {
+  BackendGroup,
+  type BackendOptions,
+  DatabaseRouting,
+  QueryMetrics,
+} from "../upstream/backends.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
-import { QueryMetrics } from "../upstream/query-client.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
 import { BodyBudget } from "./body.ts";
 import {

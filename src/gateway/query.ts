@@ -32,6 +32,7 @@ import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import { ClientAnswer, givenUp, type QueryAnswer } from "../upstream/answer-stream.ts";
+import type { BackendGroup, UpstreamQuery } from "../upstream/backends.ts";
 import {
   engineReportOf,
   fieldLines,
@@ -40,7 +41,6 @@ import {
   queryHeaders,
   traceHeaders,
 } from "../upstream/headers.ts";
-import type { QueryClient, UpstreamQuery } from "../upstream/query-client.ts";
 import { toOpForm } from "../upstream/query-form.ts";
 import { commonHeaders, reject, sendSuccess } from "./answer.ts";
 import { requireStillGood } from "./authentication.ts";
@@ -423,7 +423,7 @@ export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> |
 }
 
 interface PreparedQuery extends UpstreamQuery {
-  readonly queries: QueryClient;
+  readonly group: BackendGroup;
   readonly trace: UpwardTrace | undefined;
 }
 
@@ -531,7 +531,7 @@ function admit(
   { own, approval: id }: PrepareOptions,
 ): PreparedQuery | Promise<PreparedQuery> {
   // A query without a target is refused before it is judged.
-  const queries = gateway.routing.queriesOf(asked.query);
+  const group = gateway.routing.groupFor(asked.query);
   const judged = judge(gateway, exchange, asked.query);
   const judgeAgain = () => {
     requireStillGood(gateway, exchange);
@@ -549,7 +549,7 @@ function admit(
     const isOpForm = gateway.configuration.upstream.query_form === "op";
     return {
       ...headed(gateway, exchange, "POST", own, identity),
-      queries,
+      group,
       body: isOpForm ? toOpForm(sent.body, sent.query) : sent.body,
       isRead: isReadOnly(sent.query),
       judgeAgain,
@@ -601,10 +601,10 @@ function noteReport(
 async function hold(
   gateway: Gateway,
   exchange: Exchange,
-  { queries, trace, ...request }: PreparedQuery,
+  { group, trace, ...request }: PreparedQuery,
   options: HoldOptions,
 ): Promise<QueryAnswer> {
-  const answer = await queries.ask({
+  const answer = await group.ask({
     ...request,
     ...options,
     hold: (bytes) => gateway.budget.take(exchange, bytes),
@@ -660,7 +660,7 @@ export function askFor(
   path: string,
   gateway: Gateway,
   exchange: Exchange,
-  queries: QueryClient,
+  group: BackendGroup,
   options: HoldOptions,
 ): Promise<QueryAnswer> {
   const { subject } = exchange.authenticated;
@@ -671,7 +671,7 @@ export function askFor(
     ...credentialOf(gateway),
   };
   const headers = headed(gateway, exchange, "GET", own, identity);
-  const request = { ...headers, queries, path, body: noBody, isRead: true };
+  const request = { ...headers, group, path, body: noBody, isRead: true };
   return hold(gateway, exchange, request, options);
 }
 
@@ -689,7 +689,7 @@ function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<voi
       onHeaders: noteReport(gateway, exchange),
       fail: (error) => reject(gateway, exchange, error),
     });
-    prepared?.queries.forward(prepared, sink);
+    prepared?.group.forward(prepared, sink);
   });
 }
 

@@ -55,10 +55,10 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   }
 
   const source = createSchemaSource<Exchange>({
-    places: gateway.routing.places.map(({ holds, queries }) => ({
+    places: gateway.routing.places.map(({ holds, group }) => ({
       holds,
       get: (exchange, path, signal) =>
-        askFor(path, gateway, exchange, queries, { signal, largest: LARGEST_ANSWER_BYTES }),
+        askFor(path, gateway, exchange, group, { signal, largest: LARGEST_ANSWER_BYTES }),
     })),
     whyUnseen: whyHidden,
   });

@@ -1,15 +1,39 @@
-import type { TargetMetrics } from "../observe/metrics.ts";
+import type { Durations, TargetMetrics, UpstreamMetrics } from "../observe/metrics.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
-import { HealthCheck } from "./health-check.ts";
 import {
-  QueryClient,
-  QueryLink,
-  type QueryLinkOptions,
-  type QueryMetrics,
-} from "./query-client.ts";
+  type AnswerSink,
+  AnswerStream,
+  HeldAnswer,
+  type HeldAnswerOptions,
+  type QueryAnswer,
+  type Settle,
+  type StreamLimits,
+} from "./answer-stream.ts";
+import { FairLimiter } from "./fair-limiter.ts";
+import { HealthCheck } from "./health-check.ts";
+import { type Connection, ConnectionPool } from "./http1/connection.ts";
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
-import { targetName, type UpstreamTarget } from "./target.ts";
+import { hasBroken, targetName, type UpstreamTarget } from "./target.ts";
+
+export class QueryMetrics implements UpstreamMetrics {
+  readonly waits: Durations = { add() {} };
+  readonly answers: Durations = { add() {} };
+  onCut: () => void = () => {};
+  readonly #limiters: FairLimiter[] = [];
+
+  include(limiter: FairLimiter): void {
+    this.#limiters.push(limiter);
+  }
+
+  get busy(): number {
+    return this.#limiters.reduce((sum, { busy }) => sum + busy, 0);
+  }
+
+  get waiting(): number {
+    return this.#limiters.reduce((sum, { waiting }) => sum + waiting, 0);
+  }
+}
 
 interface Candidate {
   readonly isLive: boolean;
@@ -60,9 +84,38 @@ export class LoadBalancer<C extends Candidate> {
   }
 }
 
+export interface UpstreamQuery {
+  /** Connections are shared fairly between users. */
+  readonly user: string;
+  /** The bytes that were judged, sent unchanged. */
+  readonly body: Buffer;
+  /** Header lines. */
+  readonly fields: string;
+  /** A query that only reads may be sent again if its connection breaks before a response. */
+  readonly isRead: boolean;
+  /** Set for a `GET` of this path instead of a query. */
+  readonly path?: string;
+  /**
+   * Called after it has waited for a connection.
+   *
+   * @throws Refusal if it may no longer be sent
+   */
+  readonly judgeAgain?: (() => void) | undefined;
+}
+
+const CLIENT_TIMEOUT_MS = 60_000;
+/** The maximum number of waiting queries, as a multiple of the connections. */
+const WAITING_PER_CONNECTION = 16;
 const MOST_FAILURES = 3;
 
-export interface BackendOptions extends Omit<QueryLinkOptions, "target"> {
+/** Timeouts are in milliseconds. */
+export interface BackendOptions {
+  readonly connections: number;
+  readonly connectTimeout: number;
+  /** Until the response's head and between two parts of its body. */
+  readonly responseTimeout: number;
+  /** How long a client may read nothing of its response. */
+  readonly clientTimeout?: number;
   /** If empty, accepting a connection is enough. */
   readonly healthPath: string;
   /** In milliseconds, for each of several backends. */
@@ -82,10 +135,17 @@ export interface BackendOptions extends Omit<QueryLinkOptions, "target"> {
 export class Backend implements Candidate, TargetMetrics {
   /** The name in the configuration, for log and metrics. */
   readonly name: string;
-  readonly link: QueryLink;
+  /**
+   * Queries wait here rather than in the pool. A query whose client has left is dropped at once,
+   * and no user waits for another user's flood.
+   */
+  readonly limiter: FairLimiter;
   /** False while it is ejected and its queries go to others. */
   isLive = true;
   failedAt = Number.NEGATIVE_INFINITY;
+  readonly #pool: ConnectionPool;
+  readonly #common: string;
+  readonly #limits: StreamLimits;
   readonly #isSingle: boolean;
   readonly #healthCheck: HealthCheck;
   readonly #target: UpstreamTarget;
@@ -95,11 +155,19 @@ export class Backend implements Candidate, TargetMetrics {
   #isClosed = false;
   #streams: Promise<ReverseProxy> | undefined;
 
-  /** Starts health checks if it is one of several. */
+  /** Connects on first use. Starts health checks if it is one of several. */
   constructor(target: UpstreamTarget, isSingle: boolean, options: BackendOptions) {
-    const { healthPath: path, authorization, metrics } = options;
+    const { connections, connectTimeout, responseTimeout, metrics } = options;
+    const { healthPath: path, authorization, clientTimeout = CLIENT_TIMEOUT_MS } = options;
+    const host = target.socketPath === undefined ? new URL(target.origin).host : "localhost";
+    const waiting = connections * WAITING_PER_CONNECTION;
+    const limits = { slots: connections, waiting, patience: responseTimeout };
     this.name = targetName(target);
-    this.link = new QueryLink({ ...options, target }, metrics);
+    this.limiter = new FairLimiter(limits, metrics.waits);
+    metrics.include(this.limiter);
+    this.#limits = { responseTimeout, clientTimeout };
+    this.#pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
+    this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
     this.#healthCheck = new HealthCheck({ target, path, authorization });
     this.#target = target;
     this.#options = options;
@@ -108,16 +176,28 @@ export class Backend implements Candidate, TargetMetrics {
   }
 
   get load(): number {
-    const { busy, waiting } = this.link.limiter;
-    return busy + waiting;
+    return this.busy + this.waiting;
   }
 
   get waiting(): number {
-    return this.link.limiter.waiting;
+    return this.limiter.waiting;
   }
 
   get busy(): number {
-    return this.link.limiter.busy;
+    return this.limiter.busy;
+  }
+
+  /** @param isRepeat uses a new connection, because another idle one might be stale too */
+  send(query: UpstreamQuery, sink: AnswerSink, isRepeat: boolean, settle: Settle): Connection {
+    const connection = isRepeat ? this.#pool.open() : this.#pool.take();
+    const { metrics } = this.#options;
+    const { path, fields, body } = query;
+    const head =
+      path === undefined
+        ? `POST /query${this.#common}content-length: ${body.length}\r\n${fields}\r\n`
+        : `GET ${path}${this.#common}${fields}\r\n`;
+    connection.send(head, body, new AnswerStream(sink, connection, this.#limits, settle, metrics));
+    return connection;
   }
 
   /** @throws Refusal as a reverse proxy does */
@@ -162,7 +242,7 @@ export class Backend implements Candidate, TargetMetrics {
     this.isLive = false;
     this.#options.onChange(this.name, false);
     // Waiting queries go to another backend.
-    this.link.limiter.dismissAll();
+    this.limiter.dismissAll();
   }
 
   #return(): void {
@@ -175,24 +255,158 @@ export class Backend implements Candidate, TargetMetrics {
   close(): void {
     this.#isClosed = true;
     clearTimeout(this.#timer);
-    this.link.close();
+    this.#pool.close();
     void this.#streams?.then((streams) => streams.close());
   }
 }
 
 const none: ReadonlySet<Backend> = new Set();
 
+function overloaded(): Refusal {
+  return new Refusal("upstream_overloaded", { retryAfter: 1 });
+}
+
+/**
+ * Delivers one query to one of the backends, with the rules for retries and failover:
+ *
+ * - It waits for a free connection of the least busy live backend. If that one is ejected, it waits
+ * for the next.
+ * - As long as no byte of it has been sent, it tries one backend after another.
+ * - A read whose connection broke before the first byte of a response is sent once more. So is any
+ * other query of which no byte was sent.
+ * - The repeat goes to another live backend, or to the same one if there is none, because the
+ * upstream may just have closed an idle connection.
+ */
+class Delivery {
+  readonly #query: UpstreamQuery;
+  readonly #sink: AnswerSink;
+  readonly #balancer: LoadBalancer<Backend>;
+  #tried: Set<Backend> | undefined;
+  #hasWaited = false;
+  #isRepeat = false;
+  #failure: Refusal | undefined;
+
+  constructor(balancer: LoadBalancer<Backend>, query: UpstreamQuery, sink: AnswerSink) {
+    this.#balancer = balancer;
+    this.#query = query;
+    this.#sink = sink;
+  }
+
+  start(): void {
+    const backend = this.#nextBackend();
+    if (backend === undefined) this.#sink.fail(this.#failure ?? overloaded());
+    else this.#sendTo(backend);
+  }
+
+  #nextBackend(): Backend | undefined {
+    const tried = this.#tried ?? none;
+    return this.#balancer.leastBusy(tried) ?? this.#balancer.leastRecentlyFailed(tried);
+  }
+
+  #sendTo(backend: Backend): void {
+    const { limiter } = backend;
+    const { user } = this.#query;
+    if (limiter.tryTake(user)) {
+      this.#send(backend);
+      return;
+    }
+    this.#hasWaited = true;
+    const leave = limiter.wait(user, (turn) => {
+      this.#sink.whenGone = undefined;
+      if (turn === "slot") this.#send(backend);
+      else if (this.#sink.isGone) return;
+      else if (turn === "dismissed") {
+        this.#noteTried(backend);
+        this.start();
+      } else this.#sink.fail(overloaded());
+    });
+    if (leave === undefined) this.#sink.fail(overloaded());
+    else this.#sink.whenGone = leave;
+  }
+
+  #send(backend: Backend): void {
+    const release = () => backend.limiter.release(this.#query.user);
+    if (this.#sink.isGone) {
+      release();
+      return;
+    }
+    if (this.#hasWaited) {
+      try {
+        this.#query.judgeAgain?.();
+      } catch (error) {
+        release();
+        this.#sink.fail(error);
+        return;
+      }
+    }
+    const settle: Settle = (failure, hasReceived) => {
+      const { isGone } = this.#sink;
+      if (failure !== undefined && !isGone) {
+        const { isUnsent } = connection;
+        if (isUnsent || hasBroken(failure)) backend.noteFailure();
+        this.#failure = failure;
+        this.#retry(backend, release, failure, isUnsent, hasReceived);
+        return;
+      }
+      release();
+      if (!isGone) backend.noteSuccess();
+    };
+    const connection = backend.send(this.#query, this.#sink, this.#isRepeat, settle);
+  }
+
+  #retry(
+    backend: Backend,
+    release: () => void,
+    failure: Refusal,
+    isUnsent: boolean,
+    hasReceived: boolean,
+  ): void {
+    const tried = this.#noteTried(backend);
+    const mayRepeat =
+      (this.#query.isRead || isUnsent) && !this.#isRepeat && !hasReceived && hasBroken(failure);
+    const nextForRead = mayRepeat ? this.#balancer.leastBusy(tried) : undefined;
+    const next = isUnsent ? this.#nextBackend() : nextForRead;
+    if (mayRepeat && (next === undefined || !isUnsent)) this.#isRepeat = true;
+    if (next === undefined && mayRepeat) {
+      this.#send(backend);
+      return;
+    }
+    release();
+    if (next === undefined) this.#sink.fail(failure);
+    else this.#sendTo(next);
+  }
+
+  #noteTried(backend: Backend): ReadonlySet<Backend> {
+    this.#tried ??= new Set();
+    return this.#tried.add(backend);
+  }
+}
+
 /** Backends that serve the same databases. Health checks run if there are several. */
 export class BackendGroup {
   readonly targets: readonly Backend[];
-  readonly queries: QueryClient;
   readonly #balancer: LoadBalancer<Backend>;
 
   constructor(targets: readonly UpstreamTarget[], options: BackendOptions) {
     const isSingle = targets.length === 1;
     this.targets = targets.map((target) => new Backend(target, isSingle, options));
     this.#balancer = new LoadBalancer(this.targets);
-    this.queries = new QueryClient(this.#balancer);
+  }
+
+  forward(query: UpstreamQuery, sink: AnswerSink): void {
+    new Delivery(this.#balancer, query, sink).start();
+  }
+
+  /**
+   * Sends a query for the gateway's own use.
+   *
+   * @throws Refusal `upstream_unreachable`, `upstream_broken`, `upstream_timeout` or
+   * `upstream_overloaded`
+   */
+  ask(query: UpstreamQuery & HeldAnswerOptions): Promise<QueryAnswer> {
+    const sink = new HeldAnswer(query);
+    this.forward(query, sink);
+    return sink.answer;
   }
 
   /**
@@ -201,7 +415,7 @@ export class BackendGroup {
    *
    * @throws Refusal as a reverse proxy does
    */
-  async forward(stream: StreamForward): Promise<void> {
+  async forwardStream(stream: StreamForward): Promise<void> {
     const backend = this.#balancer.first() ?? this.#balancer.leastRecentlyFailed(none);
     try {
       await backend?.forward(stream);
@@ -245,11 +459,11 @@ export class DatabaseRouting {
   }
 
   /** @throws Refusal `batch_across_upstreams` if the query's databases are in different groups */
-  queriesOf(query: Query): QueryClient {
-    if (this.isOne) return this.#home.queries;
+  groupFor(query: Query): BackendGroup {
+    if (this.isOne) return this.#home;
     const places = new Set(query.accesses.map(({ database }) => this.groupOf(database)));
     const [place = this.#home] = places;
-    if (places.size <= 1) return place.queries;
+    if (places.size <= 1) return place;
     const names = [...new Set(query.accesses.map(({ database }) => database))];
     const message = `A Batch goes to one upstream, and these databases live on several: ${listed(names)}`;
     throw new Refusal("batch_across_upstreams", { message });
@@ -259,9 +473,9 @@ export class DatabaseRouting {
     return (database === undefined ? undefined : this.#elsewhere.get(database)) ?? this.#home;
   }
 
-  get places(): { queries: QueryClient; holds(database: string): boolean }[] {
+  get places(): { group: BackendGroup; holds(database: string): boolean }[] {
     return this.#groups.map((group) => ({
-      queries: group.queries,
+      group,
       holds: (database) => this.groupOf(database) === group,
     }));
   }

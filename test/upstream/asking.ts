@@ -1,8 +1,11 @@
 import type { ServerResponse } from "node:http";
 import { type AnswerSink, ClientAnswer } from "../../src/upstream/answer-stream.ts";
-import type { BackendOptions } from "../../src/upstream/backends.ts";
+import {
+  type BackendOptions,
+  QueryMetrics,
+  type UpstreamQuery,
+} from "../../src/upstream/backends.ts";
 import { fieldLines } from "../../src/upstream/headers.ts";
-import { QueryMetrics, type UpstreamQuery } from "../../src/upstream/query-client.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 
 /** How the backends of tests are reached, unless the test says otherwise. */

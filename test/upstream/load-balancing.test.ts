@@ -1,8 +1,7 @@
 import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
-import { BackendGroup, LoadBalancer } from "../../src/upstream/backends.ts";
-import { QueryMetrics } from "../../src/upstream/query-client.ts";
+import { BackendGroup, LoadBalancer, QueryMetrics } from "../../src/upstream/backends.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
@@ -61,7 +60,7 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
   );
   t.teardown(() => group.close());
   const server = createServer((request, response) => {
-    group.queries.forward(...queryFor(response, { isRead: request.url === "/read" }));
+    group.forward(...queryFor(response, { isRead: request.url === "/read" }));
   });
   const url = `http://127.0.0.1:${await listening(t, server)}`;
   const send = async (kind: "read" | "write") => {
@@ -194,7 +193,7 @@ for (const [how, end] of Object.entries(endings)) {
     // What is begun here is written after the sockets are read the next time.
     await new Promise((resolve) => setImmediate(resolve));
     for (const socket of sockets.slice(0, 1)) end(socket);
-    t.equal((await group.queries.ask({ ...held, isRead: false })).body.toString(), "{}");
+    t.equal((await group.ask({ ...held, isRead: false })).body.toString(), "{}");
     t.equal(queriesOf(only), 2);
     t.equal(new Set(sockets).size, 2, "on a connection of its own");
   });
@@ -241,10 +240,10 @@ t.test(
     });
     const { send, group } = await balanced(t, [only.url]);
     t.strictSame(await send("read"), { status: 200, text: "{}" });
-    const answer = await group.queries.ask({ ...held, isRead: true });
+    const answer = await group.ask({ ...held, isRead: true });
     t.equal(answer.body.toString(), "{}");
     t.equal(queriesOf(only), 4);
-    await t.rejects(group.queries.ask({ ...held, isRead: false }), { code: "upstream_broken" });
+    await t.rejects(group.ask({ ...held, isRead: false }), { code: "upstream_broken" });
     t.equal(queriesOf(only), 5, "what is no read is sent once");
   },
 );

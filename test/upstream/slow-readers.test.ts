@@ -30,7 +30,7 @@ async function forwarder(t: Test, upstream: RecordingUpstream): Promise<string> 
   const group = new BackendGroup([parseTarget(upstream.url)], options);
   const server = createServer((request, response) => {
     const body = Buffer.from(request.url ?? "");
-    group.queries.forward(...queryFor(response, { body }));
+    group.forward(...queryFor(response, { body }));
   });
   t.teardown(() => group.close());
   return `http://127.0.0.1:${await listening(t, server)}`;

@@ -17,7 +17,7 @@ t.test("a client that stops reading gives its connection to the upstream back", 
   const group = new BackendGroup([parseTarget(upstream.url)], options);
   t.teardown(() => group.close());
   const server = createServer((_request, response) => {
-    group.queries.forward(...queryFor(response, {}));
+    group.forward(...queryFor(response, {}));
   });
   const url = `http://127.0.0.1:${await listening(t, server)}`;
 
