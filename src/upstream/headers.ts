@@ -1,7 +1,9 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader, hopByHop } from "../config/kinds.ts";
 import { memoize, memoizeLast } from "../memoize.ts";
+import { http } from "../node-http.ts";
 import { affectedHeader, deniedHeader, rowsHeader } from "../product.ts";
+import { fieldIn } from "./http1/answer-reader.ts";
 
 /** Trace headers (W3C Trace Context and Baggage). */
 const traceNames = ["traceparent", "tracestate", "baggage"];
@@ -82,38 +84,33 @@ export interface HeaderPolicy {
   readonly authorization: string | undefined;
 }
 
-function credential(headers: IncomingHttpHeaders, policy: HeaderPolicy): string | undefined {
-  if (policy.authorization !== undefined) return policy.authorization;
-  return policy.forwardAuthorization ? headers.authorization : undefined;
-}
-
-/** The client headers sent with a query (an allow-list). */
-export function queryHeaders(
+function keptHeaders(
   headers: IncomingHttpHeaders,
-  policy: HeaderPolicy,
+  isAllowed: (name: string) => boolean,
+  policy?: HeaderPolicy,
 ): Record<string, string | string[]> {
   const dropped = namedInConnection(headers.connection);
   const kept: Record<string, string | string[]> = {};
   for (const name in headers) {
-    const allowed =
-      forwarded.has(name) || name.startsWith("accept") || policy.forwardHeaders.has(name);
     const value = headers[name];
-    if (allowed && value !== undefined && !dropped.has(name)) kept[name] = value;
+    if (value !== undefined && isAllowed(name) && !dropped.has(name)) kept[name] = value;
   }
-  const authorization = credential(headers, policy);
+  const clients = policy?.forwardAuthorization ? headers.authorization : undefined;
+  const authorization = policy?.authorization ?? clients;
   if (authorization !== undefined) kept.authorization = authorization;
   return kept;
 }
 
+/** The client headers sent with a query (an allow-list). */
+export function queryHeaders(headers: IncomingHttpHeaders, policy: HeaderPolicy) {
+  const isAllowed = (name: string) =>
+    forwarded.has(name) || name.startsWith("accept") || policy.forwardHeaders.has(name);
+  return keptHeaders(headers, isAllowed, policy);
+}
+
 /** The client headers sent with requests that the gateway makes on its behalf. */
-export function traceHeaders(headers: IncomingHttpHeaders): Record<string, string | string[]> {
-  const dropped = namedInConnection(headers.connection);
-  const kept: Record<string, string | string[]> = {};
-  for (const name of traceNames) {
-    const value = headers[name];
-    if (value !== undefined && !dropped.has(name)) kept[name] = value;
-  }
-  return kept;
+export function traceHeaders(headers: IncomingHttpHeaders) {
+  return keptHeaders(headers, (name) => traceNames.includes(name));
 }
 
 /**
@@ -146,17 +143,12 @@ export function passedHeaders(
   fromTrustedPeer: boolean,
   isWritten: (name: string) => boolean = () => false,
 ): Record<string, string | string[]> {
-  const dropped = namedInConnection(headers.connection);
-  const kept: Record<string, string | string[]> = {};
-  for (const name in headers) {
-    const value = headers[name];
-    if (value === undefined || dropped.has(name) || isWritten(name)) continue;
+  const isAllowed = (name: string): boolean => {
+    if (isWritten(name)) return false;
     const allowed = passage(name);
-    if (allowed === "all" || (allowed === "trusted peers" && fromTrustedPeer)) kept[name] = value;
-  }
-  const authorization = credential(headers, policy);
-  if (authorization !== undefined) kept.authorization = authorization;
-  return kept;
+    return allowed === "all" || (allowed === "trusted peers" && fromTrustedPeer);
+  };
+  return keptHeaders(headers, isAllowed, policy);
 }
 
 export function streamHeaders(
@@ -167,26 +159,13 @@ export function streamHeaders(
   return Object.assign(passedHeaders(headers, policy, fromTrustedPeer), framing(headers));
 }
 
-/** The gateway decides what pages of other origins may do (CORS protocol of the Fetch standard). */
-function isCrossOrigin(folded: string): boolean {
-  return folded.startsWith("access-control-");
-}
-
 /** True for a response header that the upstream may set. */
 const isAnswerHeader = memoize((name) => {
   const folded = foldHeader(name);
-  return !(hopByHop.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin(folded));
+  // The gateway decides what pages of other origins may do (CORS protocol of the Fetch standard).
+  const isCrossOrigin = folded.startsWith("access-control-");
+  return !(hopByHop.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin);
 });
-
-function connectionOf(raw: readonly string[]): string | undefined {
-  let values: string | undefined;
-  for (let at = 0; at + 1 < raw.length; at += 2) {
-    const name = raw[at] ?? "";
-    if (name.length !== "connection".length || name.toLowerCase() !== "connection") continue;
-    values = values === undefined ? raw[at + 1] : `${values},${raw[at + 1]}`;
-  }
-  return values;
-}
 
 /** Details that `gatehouse engine` reports besides its response. */
 export interface EngineReport {
@@ -199,16 +178,12 @@ export interface EngineReport {
 
 /** @param raw the headers of a response of `gatehouse engine`, as alternating names and values */
 export function engineReportOf(raw: readonly string[]): EngineReport {
-  let affected: number | undefined;
-  let rows: number | undefined;
-  let denied: string | undefined;
-  for (let at = 0; at + 1 < raw.length; at += 2) {
-    const name = raw[at];
-    if (name === affectedHeader) affected = Number(raw[at + 1]);
-    else if (name === rowsHeader) rows = Number(raw[at + 1]);
-    else if (name === deniedHeader) denied = raw[at + 1];
-  }
-  return { affected, rows, denied };
+  const count = (name: string): number | undefined => {
+    const value = fieldIn(raw, name);
+    return value === undefined ? undefined : Number(value);
+  };
+  const denied = fieldIn(raw, deniedHeader);
+  return { affected: count(affectedHeader), rows: count(rowsHeader), denied };
 }
 
 /**
@@ -216,7 +191,7 @@ export function engineReportOf(raw: readonly string[]): EngineReport {
  * parser returns the same list for an identical head.
  */
 export const answerHeaders = memoizeLast((raw: readonly string[]): readonly string[] => {
-  const dropped = namedInConnection(connectionOf(raw));
+  const dropped = namedInConnection(fieldIn(raw, "connection"));
   const kept: string[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = raw[at] ?? "";
@@ -227,23 +202,11 @@ export const answerHeaders = memoizeLast((raw: readonly string[]): readonly stri
   return kept;
 });
 
-const TAB = 0x09;
-const DELETE = 0x7f;
-
 /** A list is sent as several lines. */
 export type RequestFields = Readonly<Record<string, string | readonly string[]>>;
 
-/** True for Latin-1 text without control characters (RFC 9110, section 5.5). */
-function isFieldValue(text: string): boolean {
-  for (let at = 0; at < text.length; at++) {
-    const code = text.charCodeAt(at);
-    if ((code < 0x20 && code !== TAB) || code === DELETE || code > 0xff) return false;
-  }
-  return true;
-}
-
 function fieldLine(name: string, value: string): string {
-  if (!isFieldValue(value)) throw new TypeError(`the field ${name} cannot be sent as it is`);
+  http.validateHeaderValue(name, value);
   return `${name}: ${value}\r\n`;
 }
 

@@ -83,7 +83,7 @@ function asUnfit(cause: unknown): Refusal {
 async function requireNoContradiction(answer: IncomingMessage, status: number): Promise<void> {
   const { "content-length": length, "transfer-encoding": encoding } = answer.headers;
   const refusal = () => new Refusal("upstream_broken", { detail: `content in a ${status}` });
-  if (isContradictory(status, { length, encoding })) throw refusal();
+  if (isContradictory(status, length, encoding)) throw refusal();
   if (status !== RESET_CONTENT || length !== undefined) return;
   // Only its end shows whether it is really empty.
   const [first] = await Promise.race([once(answer, "data"), once(answer, "end")]);

@@ -194,7 +194,7 @@ function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
 
 /** Lenient, because clients look for the type anywhere in the header. */
 function isEventStream(answer: AnswerHead): boolean {
-  return /text\/event-stream/i.test(fieldIn(answer, "content-type") ?? "");
+  return /text\/event-stream/i.test(fieldIn(answer.headers, "content-type") ?? "");
 }
 
 function isSuccess({ status }: AnswerHead): boolean {
@@ -207,12 +207,12 @@ function isSuccess({ status }: AnswerHead): boolean {
  * @throws Refusal `upstream_broken` if that cannot be determined
  */
 function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefined {
-  const encoding = fieldIn(answer, "content-encoding") ?? "identity";
+  const encoding = fieldIn(answer.headers, "content-encoding") ?? "identity";
   if (encoding !== "identity") {
     throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
   }
   if (isEventStream(answer)) return new EventFilter(show);
-  const type = fieldIn(answer, "content-type") ?? "";
+  const type = fieldIn(answer.headers, "content-type") ?? "";
   if (/json/i.test(type)) return new MessageFilter(show);
   if (!isSuccess(answer)) return undefined;
   throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
@@ -238,7 +238,7 @@ function receive(
   const filter = show === undefined ? undefined : filterFor(answer, show);
   let rawHeaders = without(answer.headers, dropped);
   if (sessionId !== undefined) rawHeaders = [...rawHeaders, "Mcp-Session-Id", sessionId];
-  if (isStream && fieldIn(answer, "x-accel-buffering") === undefined) {
+  if (isStream && fieldIn(answer.headers, "x-accel-buffering") === undefined) {
     rawHeaders = [...rawHeaders, "X-Accel-Buffering", "no"];
   }
   if (filter === undefined) return { rawHeaders, filter: notes, isStream };
@@ -261,7 +261,7 @@ async function noteSession(
   if (era === "stateless") return undefined;
   const isOver = answer.status === 404 || (isSuccess(answer) && method === "DELETE");
   if (sessionId !== undefined && isOver) sessions.end(sessionId);
-  const told = fieldIn(answer, "mcp-session-id");
+  const told = fieldIn(answer.headers, "mcp-session-id");
   if (told === undefined) return undefined;
   if (message?.method !== "initialize" || !isSuccess(answer)) {
     return told === sessionId ? told : undefined;

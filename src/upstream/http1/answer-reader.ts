@@ -26,9 +26,6 @@ const statusLine = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?\r\
 const fieldLines = /^(?:[\w!#$%&'*+.^`|~-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/;
 const digits = /^\d{1,15}$/;
 
-/** The fields that frame a message, by lower-case name. */
-type FramingFields = ReadonlyMap<string, string>;
-
 const framingNames: ReadonlySet<string> = new Set([
   "content-length",
   "transfer-encoding",
@@ -36,7 +33,7 @@ const framingNames: ReadonlySet<string> = new Set([
   "keep-alive",
 ]);
 
-function framingOf(fields: FramingFields, status: number, minor: string): Framing {
+function framingOf(fields: ReadonlyMap<string, string>, status: number, minor: string): Framing {
   const length = fields.get("content-length");
   const encoding = fields.get("transfer-encoding");
   if (encoding !== undefined) {
@@ -47,10 +44,10 @@ function framingOf(fields: FramingFields, status: number, minor: string): Framin
   if (length !== undefined && !digits.test(length)) {
     throw new BrokenAnswerError("malformed Content-Length");
   }
-  if (isContradictory(status, { length, encoding })) {
+  if (isContradictory(status, length, encoding)) {
     throw new BrokenAnswerError(`content in a ${status}`);
   }
-  if (isBodiless(status)) return "none";
+  if (status < 200 || status === NO_CONTENT || status === NOT_MODIFIED) return "none";
   if (encoding !== undefined) return "chunked";
   return length === undefined ? "close" : "length";
 }
@@ -117,22 +114,17 @@ const NO_CONTENT = 204;
 export const RESET_CONTENT = 205;
 export const NOT_MODIFIED = 304;
 
-interface Framed {
-  readonly length: string | undefined;
-  readonly encoding: string | undefined;
-}
-
 /**
  * True for a head that announces content under a status that forbids it. One parser follows the
  * status. Another waits for the content and takes the next response for it.
  */
-export function isContradictory(status: number, { length, encoding }: Framed): boolean {
+export function isContradictory(
+  status: number,
+  length: string | undefined,
+  encoding: string | undefined,
+): boolean {
   if (status < 200 || status === NO_CONTENT) return length !== undefined || encoding !== undefined;
   return status === RESET_CONTENT && length !== undefined && Number(length) !== 0;
-}
-
-function isBodiless(status: number): boolean {
-  return status < 200 || status === NO_CONTENT || status === NOT_MODIFIED;
 }
 
 /** True if a 304 may state the length of the content it replaces: for a conditional GET or HEAD. */
@@ -145,18 +137,21 @@ export function maySpareContent(
   return isConditional && (method === "GET" || method === "HEAD");
 }
 
-/** The value of a field by its lower-case name. Several values are joined. */
-export function fieldIn({ headers }: AnswerHead, name: string): string | undefined {
+/**
+ * The value of a field by its lower-case name. Several values are joined.
+ *
+ * @param raw alternating names and values
+ */
+export function fieldIn(raw: readonly string[], name: string): string | undefined {
   let value: string | undefined;
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    const other = headers[at];
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const other = raw[at];
     if (other?.length !== name.length || other.toLowerCase() !== name) continue;
-    value = value === undefined ? headers[at + 1] : `${value}, ${headers[at + 1]}`;
+    value = value === undefined ? raw[at + 1] : `${value}, ${raw[at + 1]}`;
   }
   return value;
 }
 
-/** Headers without `Content-Length`, as alternating names and values. */
 export function withoutLength(raw: readonly string[]): readonly string[] {
   return raw.filter((_, at) => raw[at - (at % 2)]?.toLowerCase() !== "content-length");
 }
@@ -211,14 +206,11 @@ class ChunkedBody {
   }
 
   #addToLine(bytes: Buffer, from: number, to: number): void {
-    if (this.#line.length + to - from > LONGEST_SIZE_LINE + this.#allowance()) {
+    const limit = LONGEST_SIZE_LINE + (this.#expected === "trailer" ? LONGEST_TRAILER : 0);
+    if (this.#line.length + to - from > limit) {
       throw new BrokenAnswerError("a line of the chunked body is too long");
     }
     this.#line += bytes.toString("latin1", from, to);
-  }
-
-  #allowance(): number {
-    return this.#expected === "trailer" ? LONGEST_TRAILER : 0;
   }
 
   /**
