@@ -64,7 +64,7 @@ function joinByLibrary(port: number): Join {
 
 function joinBySplice(port: number): Join {
   const target = { origin: `http://127.0.0.1:${port}`, socketPath: undefined };
-  const proxy = createReverseProxy({ target, connectTimeout: 1000, responseTimeout: 60_000 });
+  const proxy = createReverseProxy(target, 1000, 60_000);
   return (request, socket) => {
     const response = new ServerResponse(request);
     response.assignSocket(socket);

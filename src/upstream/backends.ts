@@ -209,7 +209,8 @@ export class Backend implements Candidate, TargetMetrics {
   async #openStreams(): Promise<ReverseProxy> {
     // Loaded by the first stream, because most gateways carry only queries.
     const { createReverseProxy } = await import("./reverse-proxy.ts");
-    return createReverseProxy({ ...this.#options, target: this.#target });
+    const { connectTimeout, responseTimeout } = this.#options;
+    return createReverseProxy(this.#target, connectTimeout, responseTimeout);
   }
 
   async isUp(): Promise<boolean> {

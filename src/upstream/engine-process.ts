@@ -8,13 +8,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { watchHeartbeat } from "../ipc/heartbeat.ts";
 import type { Log } from "../observe/log.ts";
-import { parseTarget, type UpstreamTarget } from "./target.ts";
-
-export interface EngineProcess {
-  readonly target: UpstreamTarget;
-  /** Lets the engine finish its work, then stops it. */
-  close(): Promise<void>;
-}
+import { parseTarget } from "./target.ts";
 
 export interface EngineOptions {
   /** The database, in the form that `gatehouse engine --url` accepts. May contain a password. */
@@ -35,22 +29,16 @@ const LAST_RESTART_MS = 5000;
 const MISSABLE_BEATS = 10;
 
 /**
- * Removes secrets that the engine does not need. The URL is in the environment, which only this
- * user can read.
- */
-function engineEnvironment(url: string): NodeJS.ProcessEnv {
-  const { GATEHOUSE_ADMIN_PASSWORD: _, GATEHOUSE_ENGINE_AUTHORIZATION: __, ...rest } = process.env;
-  return { ...rest, GATEHOUSE_ENGINE_URL: url };
-}
-
-/**
  * Starts the process in its own session, so that Ctrl-C on a terminal reaches only the gateway. It
  * exits when its channel to the gateway closes, even if the gateway crashes.
  */
 function spawnEngine({ url, flags }: EngineOptions, socketPath: string): ChildProcess {
+  // Secrets that the engine does not need are removed.
+  const { GATEHOUSE_ADMIN_PASSWORD: _, GATEHOUSE_ENGINE_AUTHORIZATION: __, ...rest } = process.env;
   return spawn(process.execPath, [program, "engine", "--listen", `unix:${socketPath}`, ...flags], {
     detached: true,
-    env: engineEnvironment(url),
+    // Only this user can read the environment.
+    env: { ...rest, GATEHOUSE_ENGINE_URL: url },
     stdio: ["ignore", "inherit", "inherit", "ipc"],
   });
 }
@@ -126,11 +114,12 @@ async function whenEnded(engine: ChildProcess): Promise<Record<string, unknown>>
 }
 
 /**
- * Starts an engine on a private Unix socket and restarts it whenever it dies or hangs.
+ * Starts an engine on a private Unix socket and restarts it whenever it dies or hangs. `close` lets
+ * it finish its work, then stops it.
  *
  * @throws Error if the first start fails
  */
-export async function startEngine(options: EngineOptions): Promise<EngineProcess> {
+export async function startEngine(options: EngineOptions) {
   const { directory, log } = options;
   const { socketPath, removeSocket } = await privateSocket(directory);
   let isClosing = false;

@@ -36,11 +36,6 @@ export function takesConnection(target: UpstreamTarget): Promise<boolean> {
   });
 }
 
-interface Health {
-  readonly isGood: boolean;
-  readonly isEngine: boolean;
-}
-
 /** Rejects unless the head of a response arrives. */
 function request(
   { origin, socketPath }: UpstreamTarget,
@@ -84,7 +79,7 @@ export async function askTarget(
 async function ask(
   { target, authorization }: HealthCheckOptions,
   path: string,
-): Promise<Health | undefined> {
+): Promise<{ isGood: boolean; isEngine: boolean } | undefined> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const headers = authorization === undefined ? {} : { authorization };
   try {

@@ -31,22 +31,18 @@ export interface HeldRequest {
 const nothing = Buffer.alloc(0);
 const CLIENT_TIMEOUT_MS = 60_000;
 
-/** Timeouts are in milliseconds. */
-export interface PooledProxyOptions {
-  readonly url: URL;
-  readonly connectTimeout: number;
-  /** Until the head of a response, and between two parts unless it is a stream. */
-  readonly responseTimeout: number;
-}
-
 /** Forwards buffered requests to one address through a connection pool. */
 export class PooledProxy {
   readonly #pool: ConnectionPool;
   readonly #common: string;
   readonly #limits: StreamLimits;
 
-  /** Connects on first use. */
-  constructor({ url, connectTimeout, responseTimeout }: PooledProxyOptions) {
+  /**
+   * Connects on first use. Timeouts are in milliseconds.
+   *
+   * @param responseTimeout until the head, and between two parts of a response that is no stream
+   */
+  constructor(url: URL, connectTimeout: number, responseTimeout: number) {
     const target = { origin: url.origin, socketPath: undefined };
     this.#pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
     this.#limits = { responseTimeout, clientTimeout: CLIENT_TIMEOUT_MS };

@@ -35,44 +35,9 @@ export interface StreamForward {
   readonly upgrade?: (answer: IncomingMessage, upstream: Socket, head: Buffer) => void;
 }
 
-/** Forwards requests upstream, streaming in both directions with back-pressure. */
-export interface ReverseProxy {
-  /**
-   * Resolves when the response has been sent or was cut off.
-   *
-   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as no
-   * part of a response has been sent
-   */
-  forward(stream: StreamForward): Promise<void>;
-  close(): void;
-}
-
-export interface ReverseProxyOptions {
-  readonly target: UpstreamTarget;
-  /** In milliseconds. */
-  readonly connectTimeout: number;
-  /** Milliseconds of silence after which the upstream is given up. */
-  readonly responseTimeout: number;
-}
-
 interface Underway {
   readonly stream: StreamForward;
   readonly fail: (error: Error) => void;
-}
-
-/**
- * The body sent instead of the client's, or undefined to forward that one. Without a length, its
- * bytes would be read as a separate request (RFC 9112, section 6.3).
- */
-function bodyOf({ headers }: StreamForward): Readable | undefined {
-  const isFramed =
-    headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined;
-  return isFramed ? undefined : Readable.from([]);
-}
-
-function proxyTarget({ origin, socketPath }: UpstreamTarget) {
-  if (socketPath === undefined) return origin;
-  return { host: "localhost", port: 80, protocol: "http:", socketPath };
 }
 
 function asUnfit(cause: unknown): Refusal {
@@ -129,24 +94,34 @@ function changeProtocol(
   }
 }
 
-/** Connects on first use. */
-export function createReverseProxy({
-  target,
-  connectTimeout,
-  responseTimeout,
-}: ReverseProxyOptions): ReverseProxy {
+export type ReverseProxy = ReturnType<typeof createReverseProxy>;
+
+/**
+ * Forwards requests upstream, streaming in both directions with back-pressure. Connects on first
+ * use.
+ *
+ * @param responseTimeout milliseconds of silence after which the upstream is given up
+ */
+export function createReverseProxy(
+  target: UpstreamTarget,
+  connectTimeout: number,
+  responseTimeout: number,
+) {
   const agent = new http.Agent({ keepAlive: false });
-  const isTls = target.origin.startsWith("https:");
+  const { origin, socketPath } = target;
   const underway = new WeakMap<IncomingMessage, Underway>();
   const proxy = createProxyServer({
-    target: proxyTarget(target),
+    target:
+      socketPath === undefined
+        ? origin
+        : { host: "localhost", port: 80, protocol: "http:", socketPath },
     proxyTimeout: responseTimeout,
     connectTimeout,
     // The path is forwarded as sent, and `Host` names the upstream.
     toProxy: true,
     changeOrigin: true,
     selfHandleResponse: true,
-    ...(isTls ? {} : { agent }),
+    ...(origin.startsWith("https:") ? {} : { agent }),
   });
   // Set this late, these are the headers that are sent. Otherwise the proxy would declare the body
   // of a DELETE empty.
@@ -171,7 +146,13 @@ export function createReverseProxy({
   });
 
   return {
-    async forward(stream) {
+    /**
+     * Resolves when the response has been sent or was cut off.
+     *
+     * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as
+     * no part of a response has been sent
+     */
+    async forward(stream: StreamForward): Promise<void> {
       const { request, response } = stream;
       if (response.destroyed) return;
       const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -182,11 +163,13 @@ export function createReverseProxy({
       };
       underway.set(request, { stream, fail });
       response.once("close", resolve);
-      const buffer = bodyOf(stream);
-      proxy.web(request, response, buffer === undefined ? {} : { buffer }, fail);
+      const { "content-length": length, "transfer-encoding": encoding } = stream.headers;
+      const isFramed = length !== undefined || encoding !== undefined;
+      // Without a length, the client's body would be read as a separate request (RFC 9112, 6.3).
+      proxy.web(request, response, isFramed ? {} : { buffer: Readable.from([]) }, fail);
       await promise;
     },
-    close() {
+    close(): void {
       proxy.close();
       agent.destroy();
     },

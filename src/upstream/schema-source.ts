@@ -37,37 +37,6 @@ const unavailable = z.object({ code: z.literal("database_unavailable") });
  */
 export type TableDescription = Readonly<z.output<typeof table>>;
 
-/**
- * Databases, tables and columns, as far as a caller may see them.
- *
- * Methods throw a Refusal: `no_grant` or another denial for a database that the caller may not
- * read, whether or not it exists; `schema_not_found` for what does not exist; and the refusals of
- * queries.
- */
-export interface SchemaSource<Caller> {
-  /** Whether any upstream describes its databases. Undefined if unknown. Never throws. */
-  isOffered(caller: Caller, signal: AbortSignal): Promise<Found>;
-  listDatabases(caller: Caller, signal: AbortSignal): Promise<string[]>;
-  listTables(caller: Caller, database: string, signal: AbortSignal): Promise<string[]>;
-  describeTable(
-    caller: Caller,
-    database: string,
-    table: string,
-    signal: AbortSignal,
-  ): Promise<TableDescription>;
-  /**
-   * Whether no two rows of the joined tables can be equal in these columns (`column` or
-   * `table.column`). False if unknown. Never throws.
-   */
-  isUniqueOrder(
-    caller: Caller,
-    database: string,
-    tables: readonly string[],
-    columns: readonly string[],
-    signal: AbortSignal,
-  ): Promise<boolean>;
-}
-
 interface SchemaPlace<Caller> {
   readonly holds: (database: string) => boolean;
   /**
@@ -76,12 +45,6 @@ interface SchemaPlace<Caller> {
    * @throws Refusal as for a query
    */
   readonly get: (caller: Caller, path: string, signal: AbortSignal) => Promise<QueryAnswer>;
-}
-
-export interface SchemaSourceOptions<Caller> {
-  readonly places: readonly SchemaPlace<Caller>[];
-  /** Why the caller may see nothing of a database. Undefined if the caller may. */
-  readonly whyUnseen: (caller: Caller, database: string) => RefusalCode | undefined;
 }
 
 /** How long a check result stays valid. */
@@ -134,10 +97,22 @@ function isOffer({ status, body }: QueryAnswer): Found {
   return status < 500 ? false : undefined;
 }
 
-/** Combines all upstreams that answer `GET /schema`, as the engine does. */
-export function createSchemaSource<Caller>(
-  options: SchemaSourceOptions<Caller>,
-): SchemaSource<Caller> {
+export type SchemaSource<Caller> = ReturnType<typeof createSchemaSource<Caller>>;
+
+/**
+ * Databases, tables and columns of all upstreams that answer `GET /schema`, as the engine does, as
+ * far as a caller may see them.
+ *
+ * Methods throw a Refusal: `no_grant` or another denial for a database that the caller may not
+ * read, whether or not it exists; `schema_not_found` for what does not exist; and the refusals of
+ * queries.
+ *
+ * @param options.whyUnseen why the caller may see nothing of a database; undefined if the caller may
+ */
+export function createSchemaSource<Caller>(options: {
+  readonly places: readonly SchemaPlace<Caller>[];
+  readonly whyUnseen: (caller: Caller, database: string) => RefusalCode | undefined;
+}) {
   const { whyUnseen } = options;
   const places = options.places.map((place) => ({ ...place, isOffered: offerAt(place) }));
 
@@ -162,12 +137,13 @@ export function createSchemaSource<Caller>(
 
   return {
     describeTable,
-    async isOffered(caller, signal) {
+    /** Whether any upstream describes its databases. Undefined if unknown. Never throws. */
+    async isOffered(caller: Caller, signal: AbortSignal): Promise<Found> {
       const made = await Promise.all(places.map(({ isOffered }) => isOffered(caller, signal)));
       if (made.includes(true)) return true;
       return made.includes(undefined) ? undefined : false;
     },
-    async listDatabases(caller, signal) {
+    async listDatabases(caller: Caller, signal: AbortSignal): Promise<string[]> {
       const found: string[] = [];
       for (const { isOffered, holds, get } of places) {
         if ((await isOffered(caller, signal)) === false) continue;
@@ -177,10 +153,20 @@ export function createSchemaSource<Caller>(
       }
       return found.sort();
     },
-    async listTables(caller, database, signal) {
+    async listTables(caller: Caller, database: string, signal: AbortSignal): Promise<string[]> {
       return read(tableList, await ask(caller, signal, database)).data.tables;
     },
-    async isUniqueOrder(caller, database, tables, order, signal) {
+    /**
+     * Whether no two rows of the joined tables can be equal in these columns (`column` or
+     * `table.column`). False if unknown. Never throws.
+     */
+    async isUniqueOrder(
+      caller: Caller,
+      database: string,
+      tables: readonly string[],
+      order: readonly string[],
+      signal: AbortSignal,
+    ): Promise<boolean> {
       const isUnique = async (table: string) => {
         const { columns } = await describeTable(caller, database, table, signal);
         const isOrdered = ({ name }: { name: string }) =>

@@ -27,13 +27,11 @@ export function hostAndPort(origin: string): { host: string; port: number } {
   };
 }
 
-type ConnectionFailure = "closed" | "connect-timeout" | "response-timeout";
-
 /** A connection to the upstream that ended or timed out before its response was complete. */
 export class ConnectionError extends Error {
-  readonly failure: ConnectionFailure;
+  readonly failure: "closed" | "connect-timeout" | "response-timeout";
 
-  constructor(failure: ConnectionFailure) {
+  constructor(failure: ConnectionError["failure"]) {
     super(`connection to the upstream: ${failure}`);
     this.failure = failure;
   }
@@ -46,27 +44,20 @@ function codeOf(error: Error): string {
   return "code" in error && typeof error.code === "string" ? error.code : "";
 }
 
-function isBrokenConnection(error: unknown): boolean {
-  if (error instanceof ConnectionError) return error.failure === "closed";
-  return error instanceof Error && brokenConnection.has(codeOf(error));
-}
-
-function isTimeout(error: Error): boolean {
-  if (error instanceof ConnectionError) return error.failure !== "closed";
-  return codeOf(error) === "ETIMEDOUT";
-}
-
 /** The error for the caller. The log gets the underlying code. */
 export function asRefusal(error: Error): Refusal {
   if (error instanceof Refusal) return error;
   const code = codeOf(error);
   const options = { detail: code || error.message, cause: error };
-  if (isTimeout(error)) return new Refusal("upstream_timeout", options);
+  const isTimeout =
+    error instanceof ConnectionError ? error.failure !== "closed" : code === "ETIMEDOUT";
+  if (isTimeout) return new Refusal("upstream_timeout", options);
   if (unreachable.has(code)) return new Refusal("upstream_unreachable", options);
   return new Refusal("upstream_broken", options);
 }
 
 /** True if the connection broke, as when the upstream closes an idle connection. */
 export function hasBroken({ cause }: Refusal): boolean {
-  return isBrokenConnection(cause);
+  if (cause instanceof ConnectionError) return cause.failure === "closed";
+  return cause instanceof Error && brokenConnection.has(codeOf(cause));
 }

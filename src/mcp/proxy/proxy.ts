@@ -321,7 +321,7 @@ export function createMcpProxy(options: McpProxyOptions) {
   const { authorization } = options;
   const headerPolicy = { ...options.headers, forwardAuthorization: false, authorization };
   const policy = new ToolPolicy(options.policy);
-  const proxy = new PooledProxy({ url, connectTimeout, responseTimeout });
+  const proxy = new PooledProxy(url, connectTimeout, responseTimeout);
 
   return {
     /**
