@@ -22,13 +22,11 @@ export interface Approvals {
 }
 
 interface ApprovalSetting {
+  readonly loaded: LoadedConfiguration;
   readonly audit: Audit;
   readonly log: Log;
   readonly store: StoreReplica | undefined;
-}
-
-function levelOf(step: string): "info" | "warn" {
-  return step === "approval_denied" || step === "approval_void" ? "warn" : "info";
+  readonly opened: AsyncDisposableStack;
 }
 
 async function openHeld(
@@ -49,18 +47,23 @@ async function openHeld(
  * Opens the approvals in the service directory, or in the store that replicas share. The stack
  * closes them.
  */
-export async function openApprovals(
-  loaded: LoadedConfiguration,
-  { audit, log, store: shared }: ApprovalSetting,
-  opened: AsyncDisposableStack,
-): Promise<Approvals> {
+export async function openApprovals({
+  loaded,
+  audit,
+  log,
+  store: shared,
+  opened,
+}: ApprovalSetting): Promise<Approvals> {
   let store: Promise<ApprovalStore> | undefined;
   let timer: NodeJS.Timeout | undefined;
 
   /** Steps taken by commands and other processes are written to this audit, too. */
   async function record(held: ApprovalStore): Promise<void> {
     try {
-      await held.takeSteps((name, fields) => audit.event(name, fields, levelOf(name)));
+      await held.takeSteps((name, fields) => {
+        const isRefused = name === "approval_denied" || name === "approval_void";
+        audit.event(name, fields, isRefused ? "warn" : "info");
+      });
     } catch (error) {
       // An unreachable store has already been logged, and the steps stay in it.
       if (error instanceof Refusal) return;
@@ -69,22 +72,20 @@ export async function openApprovals(
   }
 
   async function open(): Promise<ApprovalStore> {
-    const held = await openHeld(loaded, shared);
-    timer = setInterval(() => void record(held), LOOK_MS).unref();
-    return held;
-  }
-
-  function hold(): Promise<ApprovalStore> {
-    store ??= open().catch((error) => {
+    try {
+      const held = await openHeld(loaded, shared);
+      timer = setInterval(() => void record(held), LOOK_MS).unref();
+      return held;
+    } catch (error) {
       store = undefined;
       throw error;
-    });
-    return store;
+    }
   }
 
   async function use<Result>(work: (held: ApprovalStore) => Promise<Result>): Promise<Result> {
     try {
-      const held = await hold();
+      store ??= open();
+      const held = await store;
       try {
         return await work(held);
       } finally {

@@ -14,10 +14,10 @@ import { configuredCosts } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
 import type { LoginContext } from "../identity/login.ts";
-import { openPasswordRule, type PasswordRule } from "../identity/password.ts";
+import { openPasswordRule } from "../identity/password.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
-import { createTokenAuthority, type TokenAuthority } from "../identity/token.ts";
-import { ActivityNotes, type ActivityPlace, activityFile } from "../observe/activity.ts";
+import { createTokenAuthority } from "../identity/token.ts";
+import { ActivityNotes, activityFile } from "../observe/activity.ts";
 import { type Audit, createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -49,17 +49,21 @@ import { type FirstPassword, prepareServiceDirectory } from "./service-directory
 import { createShared, type Membership, type Shared } from "./shared.ts";
 import { bodyBytesLimit } from "./system-limits.ts";
 
-interface Fellows {
+/** What the parts of a gateway are opened with. */
+interface Base {
+  readonly loaded: LoadedConfiguration;
+  readonly log: Log;
+  readonly audit: Audit;
+  readonly metrics: Metrics | undefined;
   /** Set if several processes on this machine serve the gateway. */
   readonly member: Membership | undefined;
   readonly store: StoreReplica | undefined;
+  /** Closes what was opened. */
+  readonly opened: AsyncDisposableStack;
 }
 
-async function openRules(
-  { configuration: { auth, store: settings } }: LoadedConfiguration,
-  { member, store }: Fellows,
-  log: Log,
-): Promise<AccessRules> {
+async function openRules({ loaded, log, member, store }: Base): Promise<AccessRules> {
+  const { auth, store: settings } = loaded.configuration;
   if (store !== undefined && settings.access === "store") return store.access;
   const file = auth.access_control_file;
   return openAccessFile(file, {
@@ -72,28 +76,20 @@ async function openRules(
   });
 }
 
-/** Opens the access rules and reports their reloads. The stack closes them. */
-async function openAccess(
-  loaded: LoadedConfiguration,
-  observers: { log: Log; audit: Audit; metrics: Metrics | undefined },
-  fellows: Fellows,
-  opened: AsyncDisposableStack,
-): Promise<AccessRules> {
-  const records = { ...observers, databases: () => knownDatabases(loaded) };
-  const access = await openRules(loaded, fellows, observers.log);
+/** Opens the access rules and reports their reloads. */
+async function openAccess(base: Base): Promise<AccessRules> {
+  const { loaded, log, audit, metrics, member, opened } = base;
+  const records = { log, audit, metrics, databases: () => knownDatabases(loaded) };
+  const access = await openRules(base);
   access.subscribe((event) => reportReload(records, event));
   opened.defer(() => access.close());
-  records.metrics?.reloaded(access.version);
+  metrics?.reloaded(access.version);
   await warnOfOddities(records, access.snapshot);
-  const { configuration } = loaded;
-  if (storesAccess(configuration) && (fellows.member?.isFirst ?? true)) {
-    const file = configuration.auth.access_control_file;
+  if (storesAccess(loaded.configuration) && (member?.isFirst ?? true)) {
+    const file = loaded.configuration.auth.access_control_file;
     const watch = watchFile(file, () => {
       if (existsSync(file)) {
-        observers.log.warn(
-          { file },
-          "edits of this file are ignored: users and grants are in the store",
-        );
+        log.warn({ file }, "edits of this file are ignored: users and grants are in the store");
       }
     });
     opened.defer(() => watch.close());
@@ -101,22 +97,13 @@ async function openAccess(
   return access;
 }
 
-/** Opens the journal that follows changes of the access file. The stack closes it. */
-function openChanges(
-  { configuration, serviceDirectory }: LoadedConfiguration,
-  {
-    access,
-    audit,
-    log,
-    member,
-  }: Pick<IdentityBase, "access" | "log" | "member"> & { audit: Audit },
-  opened: AsyncDisposableStack,
-): ChangeJournal {
+/** Opens the journal that follows changes of the access file. */
+function openChanges({ loaded, audit, log, member, opened }: Base, access: AccessRules) {
   const journal = openChangeJournal({
     audit,
     log,
-    accessFile: configuration.auth.access_control_file,
-    notes: changeNotesOf(serviceDirectory),
+    accessFile: loaded.configuration.auth.access_control_file,
+    notes: changeNotesOf(loaded.serviceDirectory),
     isFirst: member?.isFirst ?? true,
   });
   access.subscribe((event) => journal.onReload(event));
@@ -126,7 +113,8 @@ function openChanges(
 
 /** Writes changes caused by a login, such as a hash with a higher cost, as the user's own. */
 async function changeAsUser(
-  { access, changes }: Pick<IdentityBase, "access" | "changes">,
+  access: AccessRules,
+  changes: ChangeJournal,
   plan: Plan,
 ): Promise<Snapshot> {
   let planned: readonly Change[] = [];
@@ -143,32 +131,15 @@ async function changeAsUser(
   return written;
 }
 
-interface Identity {
-  readonly keys: LiveKeyRing;
-  readonly revocations: LiveRevocations;
-  readonly tokens: TokenAuthority;
-  readonly login: LoginContext;
-}
-
 function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : "unknown";
 }
 
-interface IdentityBase extends Fellows {
-  readonly access: AccessRules;
-  readonly changes: ChangeJournal;
-  readonly shared: Shared;
-  readonly log: Log;
-  readonly metrics: Metrics | undefined;
-}
-
-async function openKeys(
-  { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
-  { store, member, log, metrics }: IdentityBase,
-): Promise<LiveKeyRing> {
-  const files = () =>
-    keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
-  const held = store?.keys ?? files();
+async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<LiveKeyRing> {
+  const { auth } = loaded.configuration;
+  const held =
+    store?.keys ??
+    keyFilesIn(keysDirectoryOf(loaded.serviceDirectory), { checkRead: auth.check_permissions });
   const keys = await openLiveKeyRing(held, {
     algorithm: auth.signing_algorithm,
     // A restarted worker must not create signing keys of its own.
@@ -189,12 +160,10 @@ async function openKeys(
   return keys;
 }
 
-function openRevokedTokens(
-  { configuration: { auth } }: LoadedConfiguration,
-  { member, log }: IdentityBase,
-): Promise<LiveRevocations> {
-  return openRevocations(auth.revocations_file, {
-    checkRead: auth.check_permissions,
+function openRevokedTokens({ loaded, member, log }: Base): Promise<LiveRevocations> {
+  const { revocations_file: file, check_permissions: checkRead } = loaded.configuration.auth;
+  return openRevocations(file, {
+    checkRead,
     ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("revocations") }),
     onFailure: (error) =>
       log.error(
@@ -203,25 +172,25 @@ function openRevokedTokens(
       ),
     onLost: (count) =>
       log.warn(
-        { file: auth.revocations_file, count },
+        { file, count },
         "the revocations file lacks what is in force: it stays so and is written back",
       ),
   });
 }
 
 async function openIdentity(
-  loaded: LoadedConfiguration,
-  base: IdentityBase,
-  opened: AsyncDisposableStack,
-): Promise<Identity> {
-  const { configuration } = loaded;
-  const { auth } = configuration;
-  const { access, changes, shared, store, log, member } = base;
-  const keys = await openKeys(loaded, base);
+  base: Base,
+  access: AccessRules,
+  changes: ChangeJournal,
+  { throttle, hashing }: Shared,
+) {
+  const { loaded, store, log, member, metrics, opened } = base;
+  const { auth, store: settings } = loaded.configuration;
+  const keys = await openKeys(base);
   opened.defer(() => keys.close());
-  const revocations = store?.revocations ?? (await openRevokedTokens(loaded, base));
+  const revocations = store?.revocations ?? (await openRevokedTokens(base));
   opened.defer(() => revocations.close());
-  if (store === undefined || configuration.store.access === "file") {
+  if (store === undefined || settings.access === "file") {
     const stop = makeHandEditsLast(access, revocations, {
       turn: member?.number,
       onFailure: (user, error) =>
@@ -230,15 +199,15 @@ async function openIdentity(
     opened.defer(stop);
   }
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
-  const costs = configuredCosts(configuration);
+  metrics?.showTokens(tokens.metrics);
   const login: LoginContext = {
     snapshot: () => access.snapshot,
     revocations,
-    change: (plan) => changeAsUser({ access, changes }, plan),
+    change: (plan) => changeAsUser(access, changes, plan),
     tokens,
-    throttle: shared.throttle,
-    hashing: shared.hashing,
-    costs,
+    throttle,
+    hashing,
+    costs: configuredCosts(loaded.configuration),
     tokenLifetime: auth.token_expiration,
     onUpgradeFailed: (error) =>
       log.warn(
@@ -257,7 +226,8 @@ async function openIdentity(
  */
 async function openSharedStore(
   configuration: Configuration,
-  { log, metrics }: { log: Log; metrics: Metrics | undefined },
+  log: Log,
+  metrics: Metrics | undefined,
   opened: AsyncDisposableStack,
 ): Promise<StoreReplica | undefined> {
   if (configuration.store.url === undefined) return undefined;
@@ -302,14 +272,10 @@ export async function openSharedCounts(
   return openCounts(store, opened);
 }
 
-/**
- * Opens the configured upstreams, or an embedded engine as the first one. The stack closes them.
- */
+/** Opens the configured upstreams, or an embedded engine as the first one. */
 async function openUpstream(
-  loaded: LoadedConfiguration,
-  { log, engine }: MemberOptions,
-  metrics: Metrics | undefined,
-  opened: AsyncDisposableStack,
+  { loaded, log, metrics, opened }: Base,
+  engine: EngineTarget,
 ): Promise<DatabaseRouting> {
   const { upstream } = loaded.configuration;
   const options: BackendOptions = {
@@ -358,21 +324,15 @@ export interface MemberOptions extends StartOptions {
   readonly member?: Membership;
 }
 
-async function openShared(
-  loaded: LoadedConfiguration,
-  { member, log }: MemberOptions,
-  { metrics, store }: { metrics: Metrics | undefined; store: StoreReplica | undefined },
-  opened: AsyncDisposableStack,
-): Promise<Shared> {
-  const shared = member?.shared ?? (await openHere());
-  return store === undefined ? shared : { ...shared, sessions: store.sessions };
-
-  async function openHere(): Promise<Shared> {
+async function openShared({ loaded, member, log, metrics, store, opened }: Base): Promise<Shared> {
+  let shared = member?.shared;
+  if (shared === undefined) {
     const counts = await openSharedCounts(loaded.configuration, store?.store, opened);
     const here = createShared(loaded, log, opened, counts);
     metrics?.showHashing(here.hashing.metrics);
-    return here;
+    shared = here;
   }
+  return store === undefined ? shared : { ...shared, sessions: store.sessions };
 }
 
 function headerPolicy({ upstream }: Configuration): HeaderPolicy {
@@ -395,30 +355,6 @@ function transportHeaders({ server }: Configuration): readonly string[] {
   return isStrict ? ["Strict-Transport-Security", `max-age=${STRICT_TRANSPORT_AGE}`] : [];
 }
 
-async function prepareFirstStart(
-  { configuration, serviceDirectory }: LoadedConfiguration,
-  { chosenPassword, hasTerminal, member }: MemberOptions,
-  passwordRule: PasswordRule,
-): Promise<FirstPassword | undefined> {
-  if (member?.isFirst === false) return undefined;
-  return prepareServiceDirectory({
-    serviceDirectory,
-    accessFile: configuration.auth.access_control_file,
-    keysDirectory: keysDirectoryOf(serviceDirectory),
-    costs: configuredCosts(configuration),
-    passwordRule,
-    chosenPassword,
-    hasTerminal,
-    isShared: configuration.store.url !== undefined,
-  });
-}
-
-async function openMetrics({ metrics }: Configuration): Promise<Metrics | undefined> {
-  if (metrics.listen === undefined) return undefined;
-  const { Metrics } = await import("../observe/metrics.ts");
-  return new Metrics();
-}
-
 /** The global under which the OpenTelemetry API (all 1.x versions) keeps a registered SDK. */
 const registered = Symbol.for("opentelemetry.js.api.1");
 
@@ -426,9 +362,8 @@ const registered = Symbol.for("opentelemetry.js.api.1");
  * Traces requests if an OpenTelemetry SDK is registered in this process. Otherwise loads nothing.
  */
 async function openTraces(
+  { log, opened }: Base,
   routing: DatabaseRouting,
-  log: Log,
-  opened: AsyncDisposableStack,
 ): Promise<Tracing | undefined> {
   if (!(registered in globalThis)) return undefined;
   const { openTracing } = await import("../observe/tracing.ts");
@@ -456,14 +391,13 @@ export interface OpenedGateway {
   readonly dataDirectory: string | undefined;
 }
 
-async function activityPlaceOf(
-  { serviceDirectory }: LoadedConfiguration,
-  { member }: MemberOptions,
-  shared: StoreReplica | undefined,
-): Promise<ActivityPlace> {
-  if (shared === undefined) return activityFile(serviceDirectory, member?.number ?? 0);
-  const { activityTable } = await import("../store/activity-table.ts");
-  return activityTable(shared.store.database);
+async function openActivity({ loaded, log, member, store, opened }: Base): Promise<ActivityNotes> {
+  let place = activityFile(loaded.serviceDirectory, member?.number ?? 0);
+  if (store !== undefined) {
+    const { activityTable } = await import("../store/activity-table.ts");
+    place = activityTable(store.store.database);
+  }
+  return opened.adopt(new ActivityNotes(place, log), (activity) => activity.close());
 }
 
 export async function openGateway(
@@ -476,25 +410,26 @@ export async function openGateway(
   const { server } = configuration;
   const audit = createAudit(configuration.audit.file, log);
   opened.defer(() => audit.close());
-  const metrics = await openMetrics(configuration);
+  const isMeasured = configuration.metrics.listen !== undefined;
+  const metrics = isMeasured ? new (await import("../observe/metrics.ts")).Metrics() : undefined;
   opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
   const passwordRule = await openPasswordRule(configuration);
-  const firstPassword = await prepareFirstStart(loaded, options, passwordRule);
-  const store = await openSharedStore(configuration, { log, metrics }, opened);
-  const activity = new ActivityNotes(await activityPlaceOf(loaded, options, store), log);
-  opened.defer(() => activity.close());
-  const access = await openAccess(loaded, { log, audit, metrics }, { member, store }, opened);
-  const shared = await openShared(loaded, options, { metrics, store }, opened);
-  const changes = openChanges(loaded, { access, audit, log, member }, opened);
-  const base = { access, changes, shared, store, log, metrics, member };
-  const identity = await openIdentity(loaded, base, opened);
-  metrics?.showTokens(identity.tokens.metrics);
-  const routing = await openUpstream(loaded, options, metrics, opened);
-  const tracing = await openTraces(routing, log, opened);
-  const approvals = await openApprovals(loaded, { audit, log, store }, opened);
+  const firstPassword =
+    member?.isFirst === false
+      ? undefined
+      : await prepareServiceDirectory(loaded, { ...options, passwordRule });
+  const store = await openSharedStore(configuration, log, metrics, opened);
+  const base = { loaded, log, audit, metrics, member, store, opened };
+  const activity = await openActivity(base);
+  const access = await openAccess(base);
+  const shared = await openShared(base);
+  const changes = openChanges(base, access);
+  const identity = await openIdentity(base, access, changes, shared);
+  const routing = await openUpstream(base, options.engine);
+  const tracing = await openTraces(base, routing);
+  const approvals = await openApprovals(base);
   metrics?.showApprovals(() => approvals.counts());
   const mcp = Promise.withResolvers<McpEndpoint>();
-  const queries = openGrammar(loaded);
   const gateway = {
     configuration,
     publicUrl: server.public_url,
@@ -513,7 +448,7 @@ export async function openGateway(
     shared,
     mcp: () => mcp.promise,
     headers: headerPolicy(configuration),
-    queries,
+    queries: openGrammar(loaded),
     approvals,
     budget: new BodyBudget(bodyBytesLimit(server)),
     log,

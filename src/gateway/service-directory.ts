@@ -3,12 +3,13 @@ import { existsSync } from "node:fs";
 import { chmod, mkdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
-import type { HashCosts } from "../access/password-hash.ts";
-import { blankUser, emptySnapshot, type User } from "../access/snapshot.ts";
+import { blankUser, emptySnapshot } from "../access/snapshot.ts";
 import { createAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { replaceFile } from "../files/atomic.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../files/lock.ts";
+import { configuredCosts } from "../identity/hash.ts";
+import { keysDirectoryOf } from "../identity/key-file.ts";
 import { hashPassword, type PasswordRule } from "../identity/password.ts";
 import { invocation } from "../product.ts";
 import { dataDirectoryOf } from "./own-engine.ts";
@@ -16,17 +17,12 @@ import { dataDirectoryOf } from "./own-engine.ts";
 /** The start cannot continue. The message says what to do. */
 class StartError extends Error {}
 
-export interface FirstStart {
-  readonly serviceDirectory: string;
-  readonly accessFile: string;
-  readonly keysDirectory: string;
-  readonly costs: HashCosts;
-  readonly passwordRule: PasswordRule;
+interface FirstStart {
+  /** `$GATEHOUSE_ADMIN_PASSWORD`. */
   readonly chosenPassword: string | undefined;
   /** True if a generated password can be shown once on a terminal. */
   readonly hasTerminal: boolean;
-  /** True if a store holds keys and users, or the access file is read-only. */
-  readonly isShared: boolean;
+  readonly passwordRule: PasswordRule;
 }
 
 export type FirstPassword =
@@ -42,50 +38,8 @@ export function randomPassword(): string {
 }
 
 /** The file that holds a generated password until it has been seen. */
-export function passwordFileOf({
-  serviceDirectory,
-}: {
-  readonly serviceDirectory: string;
-}): string {
+export function passwordFileOf({ serviceDirectory }: { readonly serviceDirectory: string }) {
   return path.join(serviceDirectory, "initial_admin_password");
-}
-
-/** The password left by an earlier start that had no terminal or stopped before showing it. */
-function leftPassword(start: FirstStart): FirstPassword | undefined {
-  const file = passwordFileOf(start);
-  return existsSync(file) ? { kind: "file", file, isFirstStart: false } : undefined;
-}
-
-/**
- * Creates the access file with its administrator.
- *
- * @returns false if another start has created it in the meantime
- */
-async function createWith(start: FirstStart, password: string, user: User): Promise<boolean> {
-  const file = start.chosenPassword === undefined ? passwordFileOf(start) : undefined;
-  const changes = planAddUser(emptySnapshot, "operator", user, administratorGrant);
-  let isKept = false;
-  try {
-    // The password is saved first. An access file without a known password would lock everyone out.
-    const made = await createAccessFile(start.accessFile, changes, async () => {
-      if (file === undefined) return;
-      isKept = true;
-      await replaceFile(file, `${password}\n`);
-    });
-    return made !== undefined;
-  } catch (error) {
-    if (isKept && file !== undefined) await rm(file, { force: true });
-    throw error;
-  }
-}
-
-function requireUsableFirst({ passwordRule }: FirstStart, password: string): void {
-  try {
-    passwordRule(password);
-  } catch (error) {
-    const reason = error instanceof Error ? error.message : "unusable";
-    throw new StartError(`$GATEHOUSE_ADMIN_PASSWORD: ${reason}`);
-  }
 }
 
 /** Creates the service directory, private to its owner, if it is missing. */
@@ -104,25 +58,52 @@ async function makeServiceDirectory(directory: string): Promise<void> {
  * silently creating a new administrator would be wrong
  */
 export async function prepareServiceDirectory(
-  start: FirstStart,
+  loaded: LoadedConfiguration,
+  { chosenPassword, hasTerminal, passwordRule }: FirstStart,
 ): Promise<FirstPassword | undefined> {
-  await makeServiceDirectory(start.serviceDirectory);
-  if (start.isShared) return undefined;
-  if (existsSync(start.accessFile)) return leftPassword(start);
-  if (existsSync(start.keysDirectory)) {
+  const { configuration, serviceDirectory } = loaded;
+  const accessFile = configuration.auth.access_control_file;
+  const keysDirectory = keysDirectoryOf(serviceDirectory);
+  const file = passwordFileOf(loaded);
+  await makeServiceDirectory(serviceDirectory);
+  // The store holds keys and users, or the access file is read-only.
+  if (configuration.store.url !== undefined) return undefined;
+  // The password left by an earlier start that had no terminal or stopped before showing it.
+  const left = (): FirstPassword | undefined =>
+    existsSync(file) ? { kind: "file", file, isFirstStart: false } : undefined;
+  if (existsSync(accessFile)) return left();
+  if (existsSync(keysDirectory)) {
     throw new StartError(
-      `${start.accessFile} is missing, but there are signing keys in ${start.keysDirectory}: ` +
+      `${accessFile} is missing, but there are signing keys in ${keysDirectory}: ` +
         `restore the file, or make a new one with \`${invocation} user add <name> --admin\``,
     );
   }
-  const password = start.chosenPassword ?? randomPassword();
-  requireUsableFirst(start, password);
-  const passwordHash = await hashPassword(password, start.costs);
+  const password = chosenPassword ?? randomPassword();
+  try {
+    passwordRule(password);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : "unusable";
+    throw new StartError(`$GATEHOUSE_ADMIN_PASSWORD: ${reason}`);
+  }
+  const passwordHash = await hashPassword(password, configuredCosts(configuration));
   const user = { ...blankUser(ADMINISTRATOR), passwordHash };
-  if (!(await createWith(start, password, user))) return leftPassword(start);
-  if (start.chosenPassword !== undefined) return { kind: "chosen" };
-  const file = passwordFileOf(start);
-  return start.hasTerminal
+  const changes = planAddUser(emptySnapshot, "operator", user, administratorGrant);
+  let isKept = false;
+  try {
+    // The password is saved first. An access file without a known password would lock everyone out.
+    const made = await createAccessFile(accessFile, changes, async () => {
+      if (chosenPassword !== undefined) return;
+      isKept = true;
+      await replaceFile(file, `${password}\n`);
+    });
+    // Another start has created it in the meantime.
+    if (made === undefined) return left();
+  } catch (error) {
+    if (isKept) await rm(file, { force: true });
+    throw error;
+  }
+  if (chosenPassword !== undefined) return { kind: "chosen" };
+  return hasTerminal
     ? { kind: "shown", password, file }
     : { kind: "file", file, isFirstStart: true };
 }
