@@ -21,7 +21,6 @@ import type { ExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, mcpScopes } from "../oauth/server/protocol.ts";
 import { openSigningKeys } from "../oauth/server/tokens.ts";
-import type { AuditLevel } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
@@ -127,10 +126,9 @@ function accessOf(gateway: Gateway, exchange: Exchange): object[] {
 function whoIs(gateway: Gateway, exchange: Exchange): object {
   const { mcp, upstream } = gateway.configuration;
   const { subject, scopes, expiresAt } = principalOf(exchange);
-  const isKnown = gateway.configuration.auth.enabled;
+  const token_expires = new Date(expiresAt * 1000).toISOString();
   return {
-    ...(isKnown ? { user: subject.username } : {}),
-    ...(isKnown ? { token_expires: new Date(expiresAt * 1000).toISOString() } : {}),
+    ...(gateway.configuration.auth.enabled ? { user: subject.username, token_expires } : {}),
     scopes: [...scopes],
     access: accessOf(gateway, exchange),
     limits: {
@@ -176,8 +174,6 @@ function principalOf({ authenticated }: Exchange): Principal {
   return authenticated.principal ?? everybody;
 }
 
-type Handle = (exchange: Exchange, body: Buffer | undefined) => Promise<void>;
-
 function whenAsked<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined;
   return () => {
@@ -190,7 +186,10 @@ function whenAsked<T>(make: () => Promise<T>): () => Promise<T> {
 }
 
 /** Opens the server of `/mcp`: an external one, or the embedded one for the database. */
-async function openServer(gateway: Gateway, opened: AsyncDisposableStack): Promise<Handle> {
+async function openServer(
+  gateway: Gateway,
+  opened: AsyncDisposableStack,
+): Promise<McpEndpoint["handle"]> {
   const { mcp, upstream, auth } = gateway.configuration;
   const connectTimeout = upstream.connect_timeout * 1000;
   const responseTimeout = upstream.response_timeout * 1000;
@@ -302,10 +301,12 @@ async function openOwnAuthorizationServer(
     snapshot: () => access.snapshot,
     revocations,
     onEvent(name, fields) {
-      const { user, outcome } = fields;
+      const { user, outcome = "allowed" } = fields;
       if (name === "oauth_login" && outcome === "allowed")
         activity.note(String(user), undefined, true);
-      audit.event(name, withAuthor(name, fields), levelOf(fields));
+      // Changes of revocations are attributed to the user.
+      const author = name === "oauth_revocation" ? { author: { kind: "api", name: user } } : {};
+      audit.event(name, { ...fields, ...author }, outcome === "allowed" ? "info" : "warn");
     },
     log,
   };
@@ -317,30 +318,6 @@ async function openOwnAuthorizationServer(
   return server;
 }
 
-type EventFields = Readonly<Record<string, unknown>>;
-
-/** Changes of revocations through the authorization server are attributed to its user. */
-function withAuthor(name: string, fields: EventFields): EventFields {
-  if (name !== "oauth_revocation") return fields;
-  return { ...fields, author: { kind: "api", name: fields.user } };
-}
-
-function levelOf({ outcome = "allowed" }: EventFields): AuditLevel {
-  return outcome === "allowed" ? "info" : "warn";
-}
-
-async function openExternalIssuers(
-  gateway: Gateway,
-  opened: AsyncDisposableStack,
-): Promise<ExternalIssuers> {
-  const { authorization_servers: servers } = gateway.configuration.mcp;
-  const { createExternalIssuers } = await import("../oauth/external-issuers.ts");
-  const issuers = createExternalIssuers(servers, () => resourceOf(gateway), gateway.log);
-  opened.defer(() => issuers.close());
-  gateway.metrics?.showIssuers(() => issuers.states);
-  return issuers;
-}
-
 /** Opens everything for `/mcp`. The gateway's URL must be known. */
 export async function openMcp(
   gateway: Gateway,
@@ -348,16 +325,25 @@ export async function openMcp(
   originOf: (request: Exchange["request"]) => LoginOrigin,
   opened: AsyncDisposableStack,
 ): Promise<McpEndpoint> {
-  const { auth, mcp } = gateway.configuration;
-  const isOwn = mcp.authorization_servers.length === 0;
+  const { configuration, log, metrics } = gateway;
+  const { authorization_servers: servers } = configuration.mcp;
+  const isOwn = servers.length === 0;
   const authorizationServer = isOwn
     ? await openOwnAuthorizationServer(gateway, serviceDirectory, originOf, opened)
     : undefined;
+  let externalIssuers: ExternalIssuers | undefined;
+  if (!isOwn) {
+    const { createExternalIssuers } = await import("../oauth/external-issuers.ts");
+    const issuers = createExternalIssuers(servers, () => resourceOf(gateway), log);
+    opened.defer(() => issuers.close());
+    metrics?.showIssuers(() => issuers.states);
+    externalIssuers = issuers;
+  }
   const server = whenAsked(() => openServer(gateway, opened));
   return {
     sources: {
       tokens: gateway.tokens,
-      loginIssuer: auth.issuer,
+      loginIssuer: configuration.auth.issuer,
       authorizationServer:
         authorizationServer === undefined
           ? undefined
@@ -365,15 +351,12 @@ export async function openMcp(
               issuer: gateway.publicUrl,
               verify: async (token) => (await authorizationServer()).verify(token),
             },
-      externalIssuers: isOwn ? undefined : await openExternalIssuers(gateway, opened),
+      externalIssuers,
       snapshot: () => gateway.access.snapshot,
       revocations: gateway.revocations,
     },
     authorizationServer,
-    issuers: isOwn ? [gateway.publicUrl] : mcp.authorization_servers.map(({ issuer }) => issuer),
-    async handle(exchange, body) {
-      const serve = await server();
-      await serve(exchange, body);
-    },
+    issuers: isOwn ? [gateway.publicUrl] : servers.map(({ issuer }) => issuer),
+    handle: async (exchange, body) => (await server())(exchange, body),
   };
 }
