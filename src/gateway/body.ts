@@ -49,63 +49,6 @@ export class BodyBudget {
   }
 }
 
-const nothing = Buffer.alloc(0);
-const FIRST_BYTES = 4096;
-/** The largest ratio of allocated bytes to received bytes. */
-const GROWTH = 8;
-/**
- * Collects a body in one growing buffer, so a body in a million pieces uses no more memory than the
- * budget counts.
- */
-class BodyCollector {
-  readonly #exchange: Exchange;
-  readonly #limit: number;
-  readonly #budget: BodyBudget;
-  /** The announced body size in bytes. The buffer never grows beyond it. */
-  readonly #expected: number;
-  #buffer: Buffer = nothing;
-  #length = 0;
-
-  constructor(exchange: Exchange, limit: number, budget: BodyBudget) {
-    this.#exchange = exchange;
-    this.#limit = limit;
-    this.#budget = budget;
-    this.#expected = Number(exchange.request.headers["content-length"] ?? limit);
-  }
-
-  /** @throws Refusal `body_too_large` or `busy` */
-  add(piece: Buffer): void {
-    const length = this.#length + piece.length;
-    if (length > this.#limit) throw bodyTooLarge(this.#limit);
-    if (piece.length === this.#expected) {
-      // A body that arrives in one piece is used without copying.
-      this.#budget.take(this.#exchange, length);
-      this.#buffer = piece;
-      this.#length = length;
-      return;
-    }
-    if (length > this.#buffer.length) this.#grow(length);
-    piece.copy(this.#buffer, this.#length);
-    this.#length = length;
-    freeMemory(piece);
-  }
-
-  #grow(needed: number): void {
-    const ready = Math.max(GROWTH * this.#length, 2 * this.#buffer.length, FIRST_BYTES);
-    const capacity = Math.max(needed, Math.min(ready, this.#expected));
-    this.#budget.take(this.#exchange, capacity - this.#buffer.length);
-    const grown = Buffer.allocUnsafeSlow(capacity);
-    this.#buffer.copy(grown, 0, 0, this.#length);
-    freeMemory(this.#buffer);
-    this.#buffer = grown;
-  }
-
-  get body(): Buffer {
-    const isFull = this.#length === this.#buffer.length;
-    return isFull ? this.#buffer : this.#buffer.subarray(0, this.#length);
-  }
-}
-
 function bodyTooLarge(limit: number): Refusal {
   return new Refusal("body_too_large", {
     message: `Request body too large: the limit is ${limit} bytes`,
@@ -149,8 +92,14 @@ interface BodyReceiver {
   fail(error: unknown): void;
 }
 
+/** In bytes. */
+const FIRST_CAPACITY = 4096;
+/** The largest ratio of allocated bytes to received bytes. */
+const GROWTH = 8;
+
 /**
- * Reads the whole body. If the client disconnects first, the receiver is not called, and the
+ * Reads the whole body into one growing buffer, so a body in a million pieces uses no more memory
+ * than the budget counts. If the client disconnects first, the receiver is not called, and the
  * exchange ends as usual.
  *
  * @param limit in bytes
@@ -165,16 +114,45 @@ export function readBody(
   const { request } = exchange;
   requireLength(request, limit);
   exchange.inviteBody();
-  const collector = new BodyCollector(exchange, limit, budget);
-  const onData = (piece: Buffer): void => {
+  const expected = Number(request.headers["content-length"] ?? limit);
+  let buffer = Buffer.alloc(0);
+  let length = 0;
+
+  /** @throws Refusal `body_too_large` or `busy` */
+  function add(piece: Buffer<ArrayBuffer>): void {
+    const needed = length + piece.length;
+    if (needed > limit) throw bodyTooLarge(limit);
+    if (piece.length === expected) {
+      // A body that arrives in one piece is used without copying.
+      budget.take(exchange, needed);
+      buffer = piece;
+    } else {
+      if (needed > buffer.length) grow(needed);
+      piece.copy(buffer, length);
+      freeMemory(piece);
+    }
+    length = needed;
+  }
+
+  function grow(needed: number): void {
+    const ready = Math.min(Math.max(GROWTH * length, FIRST_CAPACITY), expected);
+    const capacity = Math.max(needed, ready);
+    budget.take(exchange, capacity - buffer.length);
+    const grown = Buffer.allocUnsafeSlow(capacity);
+    buffer.copy(grown, 0, 0, length);
+    freeMemory(buffer);
+    buffer = grown;
+  }
+
+  const onData = (piece: Buffer<ArrayBuffer>): void => {
     try {
-      collector.add(piece);
+      add(piece);
     } catch (error) {
       request.off("data", onData).off("end", onEnd).pause();
       receiver.fail(error);
     }
   };
-  const onEnd = (): void => receiver.take(collector.body);
+  const onEnd = (): void => receiver.take(buffer.subarray(0, length));
   request.on("data", onData).on("end", onEnd);
 }
 

@@ -7,7 +7,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { Refusal } from "../refusal.ts";
 import { sendRejection } from "./answer.ts";
 import { closeSoon } from "./body.ts";
-import { type Exchange, requirePlainHead } from "./exchange.ts";
+import type { Exchange } from "./exchange.ts";
 
 /**
  * How long a drained connection must be silent before it is closed. It exceeds the think time of
@@ -34,17 +34,15 @@ interface Service {
    * @param bytes sent, head and body
    */
   finish(exchange: Exchange, bytes: number): void;
+  /** Called with each response to bytes that never became a request. */
+  finishBroken(broken: BrokenRequest): void;
 }
 
-class ClientConnection {
+interface ClientConnection {
   readonly socket: Socket;
   current: Exchange | undefined;
   latest: Exchange | undefined;
-  readonly waiting: Exchange[] = [];
-
-  constructor(socket: Socket) {
-    this.socket = socket;
-  }
+  readonly waiting: Exchange[];
 }
 
 /**
@@ -60,6 +58,8 @@ export class Connections {
   readonly #encrypted = new Set<Socket>();
   /** Requests whose responses end the connection only because of the drain. */
   readonly #last = new WeakSet<Exchange>();
+  /** Connections on which a violation of HTTP has been answered. */
+  readonly #broken = new WeakSet<Duplex>();
   #taken = 0;
   #isDraining = false;
   /** Set when listening has stopped. Resolves when the last connection is closed. */
@@ -78,7 +78,7 @@ export class Connections {
   }
 
   #enter(socket: Socket): void {
-    const connection = new ClientConnection(socket);
+    const connection = { socket, current: undefined, latest: undefined, waiting: [] };
     this.#open.set(socket, connection);
     socket.once("close", () => this.#open.delete(socket));
     if (this.#isDraining) this.#closeOnceSilent(connection);
@@ -92,16 +92,12 @@ export class Connections {
   }
 
   /** The raw socket of a failed TLS handshake, so that the response can be sent as plain text. */
-  underTls(socket: Duplex): Socket | undefined {
+  #underTls(socket: Duplex): Socket | undefined {
     if (!(socket instanceof Socket)) return undefined;
     const { remoteAddress, remotePort } = socket;
     return this.#encrypted
       .values()
       .find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress);
-  }
-
-  latestOn(socket: Duplex): Exchange | undefined {
-    return this.#open.get(socket)?.latest;
   }
 
   /** True if a request that arrives now is served at once, neither queued nor dropped. */
@@ -214,6 +210,58 @@ export class Connections {
       return connection.current === undefined && socket.bytesRead === bytesRead;
     });
   }
+
+  /**
+   * Answers a parser error or a timeout and closes the connection. If a raw TLS socket got plain
+   * text, the answer says so in plain text.
+   */
+  fail({ code }: NodeJS.ErrnoException, socket: Duplex): void {
+    const plain = code === "ERR_SSL_HTTP_REQUEST" ? this.#underTls(socket) : undefined;
+    const hasSentNothing = socket instanceof Socket && socket.bytesRead === 0;
+    if (plain !== undefined) {
+      const message = "This port speaks TLS: use https:// in place of http://";
+      this.refuse(new Refusal("bad_request", { message }), plain);
+    } else if (code === "ECONNRESET" || code === "EPIPE" || hasSentNothing) socket.destroy();
+    else if (code === "HPE_HEADER_OVERFLOW") this.refuse(new Refusal("headers_too_large"), socket);
+    else if (code === "ERR_HTTP_REQUEST_TIMEOUT") {
+      this.refuse(new Refusal("request_timeout"), socket);
+    } else this.refuse(new Refusal("bad_request"), socket);
+  }
+
+  /**
+   * Answers bytes that violate HTTP and closes the connection. Never writes into or ahead of
+   * responses that are still pending on it.
+   */
+  refuse(refusal: Refusal, socket: Duplex): void {
+    // Everything sent after the first error is part of it.
+    if (this.#broken.has(socket)) return;
+    this.#broken.add(socket);
+    const latest = this.#open.get(socket)?.latest;
+    if (latest === undefined || (latest.request.complete && latest.response.writableFinished)) {
+      this.#endBroken(refusal, socket);
+    } else if (latest.request.complete) {
+      latest.response.once("close", () => this.#endBroken(refusal, socket));
+    } else if (latest.body.isDropped) {
+      latest.response.end();
+    } else if (latest.response.socket === socket && !latest.response.headersSent) {
+      latest.verdict.deny(refusal.code, refusal.status);
+      latest.body.isLost = true;
+      latest.response.shouldKeepAlive = false;
+      sendRejection(latest, refusal);
+      closeSoon(socket);
+    } else {
+      socket.destroy();
+    }
+  }
+
+  #endBroken(refusal: Refusal, socket: Duplex): void {
+    closeSoon(socket);
+    if (!socket.writable) return;
+    const requestId = randomUUID();
+    const answer = rawAnswer(requestId, refusal);
+    socket.end(answer);
+    this.#service.finishBroken({ socket, requestId, refusal, bytes: answer.length });
+  }
 }
 
 /**
@@ -245,19 +293,6 @@ export interface BrokenRequest {
   readonly bytes: number;
 }
 
-/** The refusal for a connection error, or undefined if the client is gone. */
-function refusalFor({ code }: NodeJS.ErrnoException): Refusal | undefined {
-  if (code === "ECONNRESET" || code === "EPIPE") return undefined;
-  if (code === "HPE_HEADER_OVERFLOW") return new Refusal("headers_too_large");
-  if (code === "ERR_HTTP_REQUEST_TIMEOUT") return new Refusal("request_timeout");
-  return new Refusal("bad_request");
-}
-
-/** True if the client never sent anything, so that there is nothing to answer. */
-function isSilent(socket: Duplex): boolean {
-  return socket instanceof Socket && socket.bytesRead === 0;
-}
-
 function rawAnswer(requestId: string, { code, status, message }: Refusal): Buffer {
   const body = JSON.stringify({ status: "error", message, code, request_id: requestId });
   const head = [
@@ -271,83 +306,4 @@ function rawAnswer(requestId: string, { code, status, message }: Refusal): Buffe
     "Connection: close",
   ];
   return Buffer.from(`${head.join("\r\n")}\r\n\r\n${body}`);
-}
-
-function canAnswer({ response }: Exchange, socket: Duplex): boolean {
-  return response.socket === socket && !response.headersSent;
-}
-
-function refuse(exchange: Exchange, refusal: Refusal): void {
-  exchange.verdict.deny(refusal.code, refusal.status);
-  exchange.body.isLost = true;
-  exchange.response.shouldKeepAlive = false;
-  sendRejection(exchange, refusal);
-}
-
-/**
- * Answers requests that violate HTTP or arrive too slowly, then closes the connection. Never writes
- * into or ahead of responses that are still pending on it.
- */
-export class BrokenRequests {
-  readonly #answered = new WeakSet<Duplex>();
-  readonly #note: (broken: BrokenRequest) => void;
-
-  /** @param note called with each response that belongs to no exchange */
-  constructor(note: (broken: BrokenRequest) => void) {
-    this.#note = note;
-  }
-
-  /**
-   * Answers a parser error or a timeout.
-   *
-   * @param latest the last request on the connection, if any
-   */
-  fail(error: NodeJS.ErrnoException, socket: Duplex, latest: Exchange | undefined): void {
-    const refusal = refusalFor(error);
-    if (refusal === undefined || isSilent(socket)) socket.destroy();
-    else this.refuse(refusal, socket, latest);
-  }
-
-  refuse(refusal: Refusal, socket: Duplex, latest: Exchange | undefined): void {
-    // Everything sent after the first error is part of it.
-    if (this.#answered.has(socket)) return;
-    this.#answered.add(socket);
-    if (latest === undefined || (latest.request.complete && latest.response.writableFinished)) {
-      this.#end(refusal, socket);
-    } else if (latest.request.complete) {
-      latest.response.once("close", () => this.#end(refusal, socket));
-    } else if (latest.body.isDropped) {
-      latest.response.end();
-    } else if (canAnswer(latest, socket)) {
-      refuse(latest, refusal);
-      closeSoon(socket);
-    } else {
-      socket.destroy();
-    }
-  }
-
-  #end(refusal: Refusal, socket: Duplex): void {
-    closeSoon(socket);
-    if (!socket.writable) return;
-    const requestId = randomUUID();
-    const answer = rawAnswer(requestId, refusal);
-    socket.end(answer);
-    this.#note({ socket, requestId, refusal, bytes: answer.length });
-  }
-}
-
-/**
- * Refuses a request whose head two parsers could read differently.
- *
- * @returns true if the request was refused
- */
-export function refuseOddHead(exchange: Exchange): boolean {
-  try {
-    requirePlainHead(exchange.request);
-    return false;
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
-    refuse(exchange, error);
-    return true;
-  }
 }

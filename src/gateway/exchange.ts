@@ -35,19 +35,21 @@ export function occurrences({ rawHeaders }: IncomingMessage, name: string): numb
   return count;
 }
 
-/** RFC 9112, section 3.2. */
-function requireOneHost(request: IncomingMessage): void {
-  const { httpVersion, headers } = request;
-  const count = occurrences(request, "host");
-  if (count === 0 && httpVersion === "1.0") return;
-  if (count !== 1 || !authority.test(headers.host ?? "")) throw refused("Host must name one host");
-}
-
 /**
- * The parser accepts several forms of message length. An upstream might choose another one (RFC
- * 9112, section 6).
+ * Refuses a head that is valid HTTP but that two parsers could read differently (RFC 9112, sections
+ * 3.2 and 6).
+ *
+ * @throws Refusal `bad_request` or `headers_too_large`
  */
-function requirePlainFraming({ httpVersion, headers }: IncomingMessage): void {
+export function requirePlainHead(request: IncomingMessage): void {
+  const { httpVersion, rawHeaders, headers } = request;
+  if (httpVersion !== "1.1" && httpVersion !== "1.0") throw refused("HTTP/1.1 is spoken here");
+  if (rawHeaders.length > 2 * MAX_HEADERS) throw new Refusal("headers_too_large");
+  const hosts = occurrences(request, "host");
+  const needsNoHost = hosts === 0 && httpVersion === "1.0";
+  if (!needsNoHost && (hosts !== 1 || !authority.test(headers.host ?? ""))) {
+    throw refused("Host must name one host");
+  }
   const { "transfer-encoding": encoding, "content-length": length } = headers;
   const isPlainEncoding = encoding?.toLowerCase() === "chunked" && httpVersion === "1.1";
   if (encoding !== undefined && !isPlainEncoding) {
@@ -56,19 +58,6 @@ function requirePlainFraming({ httpVersion, headers }: IncomingMessage): void {
   if (length !== undefined && !plainLength.test(length)) {
     throw refused("Content-Length must be a plain number");
   }
-}
-
-/**
- * Refuses a head that is valid HTTP but that two parsers could read differently.
- *
- * @throws Refusal `bad_request` or `headers_too_large`
- */
-export function requirePlainHead(request: IncomingMessage): void {
-  const { httpVersion, rawHeaders } = request;
-  if (httpVersion !== "1.1" && httpVersion !== "1.0") throw refused("HTTP/1.1 is spoken here");
-  if (rawHeaders.length > 2 * MAX_HEADERS) throw new Refusal("headers_too_large");
-  requireOneHost(request);
-  requirePlainFraming(request);
 }
 
 /** The request's path as sent, without its query string. */
@@ -85,15 +74,6 @@ export function hasBody(headers: IncomingHttpHeaders): boolean {
 /** The number of response listeners below which Node does not warn of a leak. */
 const MAX_LISTENERS = 24;
 export const UNKNOWN_ROUTE = "unknown";
-
-interface Arrival {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly peer: Peer;
-  /** True for a WebSocket handshake on a connection that the HTTP server has detached. */
-  readonly isHandshake: boolean;
-  readonly extraHeaders: readonly string[];
-}
 
 /** The parts of a challenge for a protected resource besides the realm (RFC 9728). */
 export interface ResourceChallenge {
@@ -135,20 +115,6 @@ export const nobody: Authenticated = {
   principal: undefined,
 };
 
-class RequestBody {
-  /**
-   * Bytes of the body and of responses held in memory, and the account that they are charged to.
-   */
-  heldBytes = 0;
-  heldFor = "";
-  /** True once a client that sent `Expect: 100-continue` has been asked for its body. */
-  isInvited = false;
-  /** True if the rest of the body can no longer be read. */
-  isLost = false;
-  /** True once the response is written and the rest of the body is being discarded. */
-  isDropped = false;
-}
-
 /** The result of authorization, as shown in the audit and in response headers. */
 class Verdict {
   operations: readonly AuditedOperation[] = [];
@@ -179,17 +145,14 @@ class Verdict {
     this.reason = code;
     if (status < 500) this.decision = "deny";
   }
-
-  breakOff(code: string): void {
-    this.reason = code;
-  }
 }
 
 /** One request and its response, with the results of each phase of handling it. */
-export class Exchange implements Arrival {
+export class Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly peer: Peer;
+  /** True for a WebSocket handshake on a connection that the HTTP server has detached. */
   readonly isHandshake: boolean;
   readonly extraHeaders: readonly string[];
   readonly requestId: string;
@@ -200,11 +163,29 @@ export class Exchange implements Arrival {
   /** The trace span, if tracing is on. Set once the route is known. */
   trace: RequestTrace | undefined;
   authenticated: Authenticated = nobody;
-  readonly body = new RequestBody();
+  /** `performance.now()` when the request was first forwarded upstream. */
+  forwardedAt: number | undefined;
+  readonly body = {
+    /** Bytes of the body and of responses held in memory. */
+    heldBytes: 0,
+    /** The account that they are charged to. */
+    heldFor: "",
+    /** True once a client that sent `Expect: 100-continue` has been asked for its body. */
+    isInvited: false,
+    /** True if the rest of the body can no longer be read. */
+    isLost: false,
+    /** True once the response is written and the rest of the body is being discarded. */
+    isDropped: false,
+  };
   readonly verdict = new Verdict();
-  #forwardedAt: number | undefined;
 
-  constructor({ request, response, peer, isHandshake, extraHeaders }: Arrival) {
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    peer: Peer,
+    extraHeaders: readonly string[],
+    isHandshake = false,
+  ) {
     this.request = request;
     this.response = response;
     // Each stage of a stream listens for its end, which exceeds Node's default limit of ten.
@@ -224,18 +205,11 @@ export class Exchange implements Arrival {
   }
 
   /**
-   * `performance.now()` when the request was first forwarded upstream, or undefined if it was not.
-   */
-  get forwardedAt(): number | undefined {
-    return this.#forwardedAt;
-  }
-
-  /**
    * Records that the request is forwarded upstream. If tracing is on, starts a span and names it in
    * the headers.
    */
   goUp(upward: UpwardRequest): UpwardTrace | undefined {
-    this.#forwardedAt ??= performance.now();
+    this.forwardedAt ??= performance.now();
     return this.trace?.goUp(upward);
   }
 }

@@ -1,6 +1,5 @@
 import { once } from "node:events";
-import type { IncomingMessage, Server, ServerOptions, ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
 import type { EntryPoint } from "../access/grant.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
@@ -23,8 +22,15 @@ import {
   requireLength,
   SMALL_BODY_BYTES,
 } from "./body.ts";
-import { type BrokenRequest, BrokenRequests, Connections, refuseOddHead } from "./connections.ts";
-import { Exchange, hasBody, occurrences, pathOf, UNKNOWN_ROUTE } from "./exchange.ts";
+import { type BrokenRequest, Connections } from "./connections.ts";
+import {
+  Exchange,
+  hasBody,
+  occurrences,
+  pathOf,
+  requirePlainHead,
+  UNKNOWN_ROUTE,
+} from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import {
   addressOf,
@@ -85,10 +91,6 @@ function begin(tracing: Tracing, exchange: Exchange): RequestTrace {
     headers,
     startedAt,
   });
-}
-
-function beginTrace({ tracing }: Gateway, exchange: Exchange): void {
-  if (tracing !== undefined) exchange.trace = begin(tracing, exchange);
 }
 
 /** A request refused before its route was found has no span. */
@@ -170,14 +172,9 @@ function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
 }
 
 /**
- * Handles a request: route, authenticate, read the body, authorize, forward, respond. All refusals
- * end in one place.
- * Queries run through all steps without a promise, because they wait only for bytes.
+ * Runs a step of a request. All refusals end here. Queries run through all steps without a promise,
+ * because they wait only for bytes.
  */
-function handleRequest(gateway: Gateway, router: Router, exchange: Exchange): void {
-  attempt(gateway, exchange, () => enter(gateway, router, exchange));
-}
-
 function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void> | void): void {
   try {
     step()?.catch((error: unknown) => reject(gateway, exchange, error));
@@ -189,20 +186,23 @@ function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void>
 /** Endpoints that a replica without a valid lease still serves. */
 const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
 
+/** Routes, authenticates and reads a request. */
 function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<void> | void {
   const { replica } = gateway;
   if (replica !== undefined && !alwaysAnswered.has(exchange.path)) replica.requireFresh();
   const endpoint = findEndpoint(gateway, router, exchange);
   if (endpoint === undefined) return;
   requireLocal(gateway, exchange);
-  requireOneAuthorization(exchange);
-  if (endpoint.authentication === "mcp") return enterMcp(gateway, endpoint, exchange);
+  // The gateway and the upstream might each choose a different one.
+  if (occurrences(exchange.request, "authorization") > 1) {
+    throw new Refusal("several_authorization_headers");
+  }
+  if (endpoint.authentication === "mcp") {
+    return authenticateMcp(gateway, exchange).then(() =>
+      readAndHandle(gateway, endpoint, exchange),
+    );
+  }
   authenticateCaller(gateway, endpoint, exchange);
-  readAndHandle(gateway, endpoint, exchange);
-}
-
-async function enterMcp(gateway: Gateway, endpoint: Endpoint, exchange: Exchange): Promise<void> {
-  await authenticateMcp(gateway, exchange);
   readAndHandle(gateway, endpoint, exchange);
 }
 
@@ -225,20 +225,13 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
     isQuiet: endpoint?.isQuiet ?? false,
     resource: endpoint?.authentication === "mcp" ? mcpChallenge(gateway) : undefined,
   };
-  beginTrace(gateway, exchange);
+  if (gateway.tracing !== undefined) exchange.trace = begin(gateway.tracing, exchange);
   if (endpoint !== undefined) return endpoint;
   if (isPreflight(exchange, gateway.configuration.server.allowed_origins)) {
     sendPreflight(exchange, route);
     return undefined;
   }
   throw new Refusal("method_not_allowed", { allow: allowedMethods(route) });
-}
-
-/** The gateway and the upstream might each choose a different credential if there are several. */
-function requireOneAuthorization({ request }: Exchange): void {
-  if (occurrences(request, "authorization") > 1) {
-    throw new Refusal("several_authorization_headers");
-  }
 }
 
 const noBody = Buffer.alloc(0);
@@ -262,13 +255,13 @@ function readAndHandle(gateway: Gateway, endpoint: Endpoint, exchange: Exchange)
 }
 
 /** 16 bytes in base64 (RFC 6455, section 4.1). */
-const key = /^[A-Za-z0-9+/]{22}==$/;
+const handshakeKey = /^[A-Za-z0-9+/]{22}==$/;
 
 /** True for a strictly valid WebSocket handshake, without other protocols. */
 function isHandshake({ method, httpVersion, headers }: IncomingMessage): boolean {
   const isAsked = headers.upgrade?.toLowerCase() === "websocket";
   const isPlain = headers.expect === undefined && !hasBody(headers);
-  const hasKey = key.test(headers["sec-websocket-key"] ?? "");
+  const hasKey = handshakeKey.test(headers["sec-websocket-key"] ?? "");
   return method === "GET" && httpVersion === "1.1" && isAsked && isPlain && hasKey;
 }
 
@@ -331,23 +324,6 @@ export interface Listener {
   drain(grace: number): Promise<void>;
 }
 
-async function openSecureServer(
-  { configuration, log, metrics }: Gateway,
-  options: ServerOptions,
-): Promise<SecureServer | undefined> {
-  const { server, auth } = configuration;
-  const { certificate, key } = server.tls;
-  if (certificate === undefined || key === undefined) return undefined;
-  // Loaded on demand, because most gateways need no TLS or have a reverse proxy for it.
-  const { createSecureServer } = await import("./secure-server.ts");
-  return createSecureServer(options, {
-    files: { certificate, key },
-    checkRead: auth.check_permissions,
-    log,
-    ...metrics?.showCertificate(),
-  });
-}
-
 function routerOf(configuration: Configuration): Router {
   return refuseAmbiguousPaths(createRouter(routeTable(configuration)), configuration.routes);
 }
@@ -387,13 +363,20 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
     const extraHeaders = gateway.transportHeaders.concat(cors);
     // The bytes after a request with `Upgrade` are not parsed as HTTP/1.1.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
-    connections.arrive(new Exchange({ request, response, peer, isHandshake, extraHeaders }));
+    connections.arrive(new Exchange(request, response, peer, extraHeaders, isHandshake));
   }
 
   function serve(exchange: Exchange): void {
     gateway.metrics?.begin();
-    if (refuseOddHead(exchange)) return;
-    handleRequest(gateway, router, exchange);
+    try {
+      requirePlainHead(exchange.request);
+    } catch (error) {
+      exchange.body.isLost = true;
+      exchange.response.shouldKeepAlive = false;
+      reject(gateway, exchange, error);
+      return;
+    }
+    attempt(gateway, exchange, () => enter(gateway, router, exchange));
   }
 
   function finish(exchange: Exchange, bytes: number): void {
@@ -415,27 +398,31 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
     shouldUpgradeCallback: (request) =>
       connections.isFree(request.socket) && isWebSocketTaken(router, request),
   };
-  const secure = await openSecureServer(gateway, options);
+  const { certificate, key } = settings.tls;
+  let secure: SecureServer | undefined;
+  if (certificate !== undefined && key !== undefined) {
+    // Loaded on demand, because most gateways need no TLS or have a reverse proxy for it.
+    const { createSecureServer } = await import("./secure-server.ts");
+    secure = await createSecureServer(options, {
+      files: { certificate, key },
+      checkRead: gateway.configuration.auth.check_permissions,
+      log: gateway.log,
+      ...gateway.metrics?.showCertificate(),
+    });
+  }
   const server = secure?.server ?? http.createServer(options);
   // The gateway checks the number of headers itself, because the parser may silently drop some.
   server.maxHeadersCount = 0;
   limitConnections(server, gateway.log);
-  const connections = new Connections(server, { serve, finish });
-  const broken = new BrokenRequests((what) => accountBroken(gateway, what));
+  const finishBroken = (what: BrokenRequest) => accountBroken(gateway, what);
+  const connections = new Connections(server, { serve, finish, finishBroken });
   server.on("request", (request, response) => onRequest(request, response));
   server.on("upgrade", (request, _socket, head) => {
     onRequest(request, answerOnItsOwn(request, head), true);
   });
-  server.on("clientError", (error: NodeJS.ErrnoException, socket) => {
-    const plain = error.code === "ERR_SSL_HTTP_REQUEST" ? connections.underTls(socket) : undefined;
-    if (plain !== undefined) {
-      const message = "This port speaks TLS: use https:// in place of http://";
-      return broken.refuse(new Refusal("bad_request", { message }), plain, undefined);
-    }
-    broken.fail(error, socket, connections.latestOn(socket));
-  });
+  server.on("clientError", (error, socket) => connections.fail(error, socket));
   server.on("connect", (_request, socket) => {
-    broken.refuse(new Refusal("bad_request"), socket, connections.latestOn(socket));
+    connections.refuse(new Refusal("bad_request"), socket);
   });
   for (const event of ["checkContinue", "checkExpectation"]) {
     server.on(event, (request: IncomingMessage, response: ServerResponse) => {
@@ -447,10 +434,11 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
   }
   server.listen({ port, host: settings.host, reusePort: settings.workers > 1 });
   await once(server, "listening");
+  const address = server.address();
 
   return {
     scheme,
-    port: portOf(server),
+    port: typeof address === "object" ? (address?.port ?? 0) : 0,
     secure,
     reloadCertificate: async () => secure?.reload(),
     configure() {
@@ -466,13 +454,4 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
       await connections.drain(grace);
     },
   };
-}
-
-function isAddressInfo(address: AddressInfo | string | null): address is AddressInfo {
-  return typeof address === "object" && address !== null;
-}
-
-function portOf(server: Server): number {
-  const address = server.address();
-  return isAddressInfo(address) ? address.port : 0;
 }

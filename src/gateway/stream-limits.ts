@@ -19,7 +19,7 @@ export function guardStream(gateway: Gateway, exchange: Exchange): void {
     } catch (error) {
       const code = error instanceof Refusal ? error.code : "internal_error";
       gateway.log.info({ requestId, code }, "an open stream is cut");
-      verdict.breakOff(code);
+      verdict.reason = code;
       response.destroy();
     }
   }, INTERVAL_MS);
@@ -28,20 +28,13 @@ export function guardStream(gateway: Gateway, exchange: Exchange): void {
 
 const CLIENT_TIMEOUT_MS = 60_000;
 
-function isWaiting({
-  writableNeedDrain,
-  writableEnded,
-  writableFinished,
-}: ServerResponse): boolean {
-  return writableNeedDrain || (writableEnded && !writableFinished);
-}
-
 /** Cuts a response that the client does not read, because its buffers are needed for others. */
 export function cutWhenStalled(response: ServerResponse, timeout = CLIENT_TIMEOUT_MS): void {
   let since: number | undefined;
   const timer = setInterval(() => {
-    if (!isWaiting(response)) since = undefined;
-    else since ??= performance.now();
+    const { writableNeedDrain, writableEnded, writableFinished } = response;
+    const isWaiting = writableNeedDrain || (writableEnded && !writableFinished);
+    since = isWaiting ? (since ?? performance.now()) : undefined;
     if (since !== undefined && performance.now() - since > timeout) response.destroy();
   }, timeout / 60);
   response.on("drain", () => {

@@ -14,12 +14,12 @@ t.test("a drain answers what came in time, also where it is read only later", as
   const connections = new Connections(server, {
     serve: ({ response }) => response.end("answered"),
     finish() {},
+    finishBroken() {},
   });
   const readPeer = createPeerReader([], "http");
   server.on("request", (request, response) => {
     const peer = readPeer(request);
-    const exchange = { request, response, peer, isHandshake: false, extraHeaders: [] };
-    connections.arrive(new Exchange(exchange));
+    connections.arrive(new Exchange(request, response, peer, []));
   });
   const url = `http://127.0.0.1:${await listening(t, server)}`;
   const wire = await Wire.open(url);
