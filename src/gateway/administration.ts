@@ -39,16 +39,27 @@ import {
 } from "./parameters.ts";
 import type { Endpoint } from "./route.ts";
 
-interface ActingCaller {
-  readonly caller: Caller;
-  readonly actor: Subject;
-}
-
 /** @throws Refusal `unauthenticated` if the request has no caller */
-function requireCaller({ authenticated }: Exchange): ActingCaller {
+function requireCaller({ authenticated }: Exchange): { caller: Caller; actor: Subject } {
   const { caller, subject } = authenticated;
   if (caller === undefined || subject === undefined) throw new Refusal("unauthenticated");
   return { caller, actor: subject };
+}
+
+/** @param answer returns the fields of the success response */
+function administrative(
+  answer: (gateway: Gateway, exchange: Exchange, body: Buffer) => object | Promise<object>,
+  { hasBody = false, status = 200 } = {},
+): Endpoint {
+  return {
+    authentication: "administration",
+    ...(hasBody ? { bodyLimit: SMALL_BODY_BYTES } : {}),
+    async handle(gateway, exchange, body) {
+      const fields = await answer(gateway, exchange, body);
+      exchange.verdict.allow();
+      sendSuccess(exchange, status, fields);
+    },
+  };
 }
 
 /**
@@ -65,8 +76,9 @@ export async function changeAs(
 ): Promise<{ written: Snapshot; audited: AuditedChange[] }> {
   let changes: readonly Change[] = [];
   const beforeWrite = async () => {
-    if (endsTokensOf !== undefined && endsTokens(changes))
+    if (endsTokensOf !== undefined && endsTokens(changes)) {
       await revocations.revokeUser(endsTokensOf);
+    }
   };
   const written = await access.change(
     (current) => {
@@ -85,13 +97,10 @@ export async function changeAs(
 
 /**
  * Changes the access file on behalf of the caller. The caller is looked up again in the file read
- * under the lock, so a caller who has just lost their rights changes nothing. Resolves when the new
- * state is in force.
+ * under the lock, so a caller who has just lost their rights changes nothing.
  *
  * @param endsTokensOf a user whose tokens the change may end; they stay dead even if an older
  * access file is restored
- * @returns the snapshot as written
- * @throws Refusal from `plan`, or if the file or the revocations cannot be changed
  */
 async function changeAccess(
   gateway: Gateway,
@@ -106,7 +115,6 @@ async function changeAccess(
   };
   const author = { kind: "api", name: actor.username } as const;
   const { written, audited } = await changeAs(gateway, author, planAsCaller, endsTokensOf);
-  exchange.verdict.allow();
   exchange.verdict.changes = audited;
   return written;
 }
@@ -121,7 +129,7 @@ function newHash({ login }: Gateway, exchange: Exchange, password: string): Prom
 
 interface Changing<Input> {
   /** Reads the input from the path and the body. */
-  readonly read: (exchange: Exchange, body: Buffer, gateway: Gateway) => Input;
+  readonly read: (exchange: Exchange, body: Buffer) => Input;
   /** The fields of the answer. */
   readonly view?: (written: Snapshot, input: Input) => object;
   readonly hasBody?: boolean;
@@ -132,41 +140,38 @@ function changing<Input extends { readonly username: string }>(
   { plan, endsTokens = false }: Action<Input>,
   { read, view = () => ({}), hasBody = false }: Changing<Input>,
 ): Endpoint {
-  return {
-    authentication: "administration",
-    ...(hasBody ? { bodyLimit: SMALL_BODY_BYTES } : {}),
-    async handle(gateway, exchange, body) {
-      const input = read(exchange, body, gateway);
+  return administrative(
+    async (gateway, exchange, body) => {
+      const input = read(exchange, body);
       const written = await changeAccess(
         gateway,
         exchange,
         (current, actor) => plan(current, actor, input, gateway.configuration),
         endsTokens ? input.username : undefined,
       );
-      sendSuccess(exchange, 200, view(written, input));
+      return view(written, input);
     },
-  };
+    { hasBody },
+  );
 }
 
 /** `POST /api/users`: adds a user with a first grant. */
-export const createUser: Endpoint = {
-  authentication: "administration",
-  bodyLimit: SMALL_BODY_BYTES,
-  async handle(gateway, exchange, body) {
+export const createUser = administrative(
+  async (gateway, exchange, body) => {
     const { password, role, ...fields } = parseBody(body, bodies.addUser);
     const { database = gateway.configuration.auth.default_database, username } = fields;
     gateway.passwordRule(password);
     const user = { username, email: fields.email ?? undefined, grant: { database, role } };
     const { plan } = actions.addUser;
-    const { actor } = requireCaller(exchange);
-    plan(gateway.access.snapshot, actor, user, gateway.configuration);
+    plan(gateway.access.snapshot, requireCaller(exchange).actor, user, gateway.configuration);
     const passwordHash = await newHash(gateway, exchange, password);
     const written = await changeAccess(gateway, exchange, (current, subject) =>
       plan(current, subject, { ...user, passwordHash }, gateway.configuration),
     );
-    sendSuccess(exchange, 201, { user: viewUserOf(written, user) });
+    return { user: viewUserOf(written, user) };
   },
-};
+  { hasBody: true, status: 201 },
+);
 
 function viewUserOf(snapshot: Snapshot, { username }: { readonly username: string }) {
   return viewUser(snapshot, snapshot.users.get(username) ?? blankUser(username));
@@ -257,21 +262,6 @@ const credentials = z.strictObject({
   database: z.string().optional(),
 });
 
-/** The username for the audit. Text that is not the name of a user may be a mistyped password. */
-function auditAttempt(gateway: Gateway, exchange: Exchange, username: string): void {
-  const operation = {
-    operation: "login",
-    database: "",
-    tables: [],
-    role: undefined,
-    entry: undefined,
-  };
-  exchange.verdict.ask([operation]);
-  if (gateway.access.snapshot.users.has(username)) {
-    exchange.authenticated = { ...nobody, username };
-  }
-}
-
 export const login: Endpoint = {
   authentication: "public",
   bodyLimit: SMALL_BODY_BYTES,
@@ -280,7 +270,12 @@ export const login: Endpoint = {
     // `*` means the same as no database.
     const limit = database === EVERY_DATABASE ? undefined : database;
     if (limit !== undefined && !isPlainName(limit)) throw new Refusal("invalid_database");
-    auditAttempt(gateway, exchange, username);
+    const attempt = { operation: "login", database: "", tables: [] };
+    exchange.verdict.ask([{ ...attempt, role: undefined, entry: undefined }]);
+    // Text that is not the name of a user may be a mistyped password.
+    if (gateway.access.snapshot.users.has(username)) {
+      exchange.authenticated = { ...nobody, username };
+    }
     const request = { username, password, database: limit };
     const origin = loginOrigin(exchange.peer, exchange.request);
     const { token, expiresIn } = await logIn(gateway.login, request, origin);
@@ -289,37 +284,26 @@ export const login: Endpoint = {
   },
 };
 
-export const me: Endpoint = {
-  authentication: "administration",
-  handle(gateway, exchange) {
-    const { caller } = requireCaller(exchange);
-    const { user, token } = caller;
-    const access = accessList(gateway.access.snapshot, user.username).filter(
-      ({ database }) =>
-        token.database === EVERY_DATABASE ||
-        database === token.database ||
-        database === EVERY_DATABASE,
-    );
-    exchange.verdict.allow();
-    sendSuccess(exchange, 200, {
-      user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
-      token: { expires: token.expiresAt, database: token.database },
-      access,
-    });
-  },
-};
+export const me = administrative((gateway, exchange) => {
+  const { user, token } = requireCaller(exchange).caller;
+  const access = accessList(gateway.access.snapshot, user.username).filter(
+    ({ database }) =>
+      [token.database, database].includes(EVERY_DATABASE) || database === token.database,
+  );
+  return {
+    user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
+    token: { expires: token.expiresAt, database: token.database },
+    access,
+  };
+});
 
-export const logout: Endpoint = {
-  authentication: "administration",
-  async handle(gateway, exchange) {
-    const { caller } = requireCaller(exchange);
-    await gateway.revocations.revokeToken(caller.token);
-    exchange.verdict.allow();
-    const { username: user, tokenId: token } = caller.token;
-    exchange.verdict.changes = [{ change: "token revoked", user, token }];
-    sendSuccess(exchange, 200, {});
-  },
-};
+export const logout = administrative(async ({ revocations }, exchange) => {
+  const { token } = requireCaller(exchange).caller;
+  await revocations.revokeToken(token);
+  const { username: user, tokenId } = token;
+  exchange.verdict.changes = [{ change: "token revoked", user, token: tokenId }];
+  return {};
+});
 
 /**
  * Revokes all tokens that a user has now, and returns the change for the audit.
@@ -341,33 +325,24 @@ export async function revokeTokensOf(
 }
 
 /** `DELETE /api/users/<u>/tokens`: revokes all tokens that the user has now. */
-export const revokeTokens: Endpoint = {
-  authentication: "administration",
-  async handle(gateway, exchange) {
-    const username = usernameParameter(exchange);
-    const change = await revokeTokensOf(gateway, requireCaller(exchange).actor, username);
-    exchange.verdict.allow();
-    exchange.verdict.changes = [change];
-    sendSuccess(exchange, 200, {});
-  },
-};
+export const revokeTokens = administrative(async (gateway, exchange) => {
+  const username = usernameParameter(exchange);
+  const change = await revokeTokensOf(gateway, requireCaller(exchange).actor, username);
+  exchange.verdict.changes = [change];
+  return {};
+});
 
 /** `PUT /api/users/<u>/password`: also revokes all tokens issued with the old password. */
-export const changePassword: Endpoint = {
-  authentication: "administration",
-  bodyLimit: SMALL_BODY_BYTES,
-  async handle(gateway, exchange, body) {
+export const changePassword = administrative(
+  async (gateway, exchange, body) => {
     const username = usernameParameter(exchange);
-    const { old_password: oldPassword, new_password: newPassword } = parseBody(
-      body,
-      bodies.setPassword,
-    );
+    const input = parseBody(body, bodies.setPassword);
+    const { old_password: oldPassword, new_password: newPassword } = input;
     gateway.passwordRule(newPassword);
     const { actor } = requireCaller(exchange);
     if (username === actor.username && oldPassword === undefined) {
-      throw new Refusal("invalid_body", {
-        message: "Invalid request body: old_password is missing",
-      });
+      const message = "Invalid request body: old_password is missing";
+      throw new Refusal("invalid_body", { message });
     }
     const { plan } = accountActions.password;
     plan(gateway.access.snapshot, actor, { username });
@@ -388,6 +363,7 @@ export const changePassword: Endpoint = {
       return changes;
     };
     await changeAccess(gateway, exchange, planVerified, username);
-    sendSuccess(exchange, 200, {});
+    return {};
   },
-};
+  { hasBody: true },
+);

@@ -55,17 +55,15 @@ export function describeChanges(changes: readonly Change[]): AuditedChange[] {
   return changes.map(describe);
 }
 
-function ofWords(change: string, words: string): AuditedChange {
-  const [user = "", ...rest] = words.split(" ");
-  const role = rest.at(-1) ?? "";
-  return { change, user, entry: rest.slice(0, -1).join(" "), role };
-}
-
 export function describeDiff(diff: AccessDiff): AuditedChange[] {
   const users = (change: string, names: readonly string[]) =>
     names.map((user) => ({ change, user }));
   const grants = (change: string, names: readonly string[]) =>
-    names.map((words) => ofWords(change, words));
+    names.map((name) => {
+      const [user = "", ...entry] = name.split(" ");
+      const role = entry.pop() ?? "";
+      return { change, user, entry: entry.join(" "), role };
+    });
   const boundaries = (change: string, names: readonly string[]) =>
     names.map((boundary) => ({ change, boundary }));
   return [
@@ -172,53 +170,41 @@ async function takeNotes(file: string): Promise<ChangeNote[]> {
 const NOTED_WITHIN_MS = 1500;
 const REMEMBERED = 1000;
 
-interface JournalOptions {
+export type ChangeJournal = ReturnType<typeof openChangeJournal>;
+
+/**
+ * Writes audit lines for changes that no request's line contains.
+ *
+ * @param options.isFirst true for the one process of a gateway that writes notes to the audit
+ */
+export function openChangeJournal(options: {
   readonly audit: Audit;
   readonly log: Log;
   readonly accessFile: string;
   readonly notes: string;
-  /** True for the one process of a gateway that writes notes to the audit. */
   readonly isFirst: boolean;
-}
-
-/** Writes audit lines for changes that no request's line contains. */
-export interface ChangeJournal {
-  /** Records that the audit already has, or will have, the author of this version. */
-  noteVersion(accessVersion: string): void;
-  /** Writes the audit line of a change. Writes nothing if `changes` is empty. */
-  write(author: Author, changes: readonly AuditedChange[], accessVersion?: string): void;
-  /**
-   * Writes changes made elsewhere. An edit of the access file counts as manual unless a program
-   * notes it in time.
-   */
-  onReload(event: ReloadEvent): void;
-  close(): Promise<void>;
-}
-
-export function openChangeJournal(options: JournalOptions): ChangeJournal {
+}) {
   const { audit, log, accessFile, notes, isFirst } = options;
   const versions = new Set<string>();
   const waiting = new Map<NodeJS.Timeout, () => void>();
 
   function remember(version: string): void {
     versions.add(version);
-    const [oldest] = versions;
-    if (versions.size > REMEMBERED && oldest !== undefined) versions.delete(oldest);
+    const [oldest = ""] = versions;
+    if (versions.size > REMEMBERED) versions.delete(oldest);
   }
 
   function write(...change: Parameters<typeof changeFields>): void {
     audit.event("change", changeFields(...change));
   }
 
-  function take({ at, author, changes = [], accessVersion }: ChangeNote): void {
-    if (accessVersion !== undefined) remember(accessVersion);
-    if (author !== undefined) write(author, changes, accessVersion, at);
-  }
-
   async function drain(): Promise<void> {
     if (!existsSync(notes)) return;
     try {
-      for (const note of await takeNotes(notes)) take(note);
+      for (const { at, author, changes = [], accessVersion } of await takeNotes(notes)) {
+        if (accessVersion !== undefined) remember(accessVersion);
+        if (author !== undefined) write(author, changes, accessVersion, at);
+      }
     } catch (error) {
       log.error({ file: notes, err: error }, "changes by commands are not in the audit yet");
     }
@@ -228,7 +214,8 @@ export function openChangeJournal(options: JournalOptions): ChangeJournal {
   if (isFirst) void drain();
 
   return {
-    noteVersion(accessVersion) {
+    /** Records that the audit already has, or will have, the author of this version. */
+    noteVersion(accessVersion: string): void {
       if (isFirst) remember(accessVersion);
       else {
         addNote(notes, { accessVersion }).catch((error: unknown) =>
@@ -236,10 +223,15 @@ export function openChangeJournal(options: JournalOptions): ChangeJournal {
         );
       }
     },
-    write(author, changes, version) {
+    /** Writes the audit line of a change. Writes nothing if `changes` is empty. */
+    write(author: Author, changes: readonly AuditedChange[], version?: string): void {
       if (changes.length > 0) write(author, changes, version);
     },
-    onReload(event) {
+    /**
+     * Writes changes made elsewhere. An edit of the access file counts as manual unless a program
+     * notes it in time.
+     */
+    onReload(event: ReloadEvent): void {
       if (!isFirst || event.kind === "failed" || event.isOwn) return;
       const { snapshot, diff } = event;
       if (event.author !== undefined) {
@@ -257,7 +249,7 @@ export function openChangeJournal(options: JournalOptions): ChangeJournal {
       }, NOTED_WITHIN_MS);
       waiting.set(timer, judge);
     },
-    async close() {
+    async close(): Promise<void> {
       await watch?.close();
       if (isFirst) await drain();
       for (const [timer, judge] of waiting) {

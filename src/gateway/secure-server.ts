@@ -1,6 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import type { ServerOptions } from "node:http";
-import { createServer, type Server } from "node:https";
+import { createServer } from "node:https";
 import { createSecureContext } from "node:tls";
 import { readGuarded, UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
@@ -42,15 +42,6 @@ function readFailure(error: unknown): string {
   return readFailures.get(code) ?? `cannot be read (${code})`;
 }
 
-function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message : "cannot be served";
-}
-
-/** True for a key protected by a passphrase (RFC 5958, or the older OpenSSL format). */
-function isEncrypted(pem: string): boolean {
-  return /^-----BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(pem);
-}
-
 function parseCertificate(file: string, pem: string): X509Certificate {
   try {
     return new X509Certificate(pem);
@@ -60,7 +51,8 @@ function parseCertificate(file: string, pem: string): X509Certificate {
 }
 
 function parseKey(file: string, pem: string): KeyObject {
-  if (isEncrypted(pem)) {
+  // A passphrase protects it (RFC 5958, or the older OpenSSL format).
+  if (/^-----BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(pem)) {
     throw new CertificateError("key", file, "is encrypted: write it without a passphrase");
   }
   try {
@@ -94,7 +86,8 @@ export async function readCertificate(
     // OpenSSL checks the certificate chain and the key strength here.
     createSecureContext({ cert, key });
   } catch (error) {
-    throw new CertificateError("certificate", files.certificate, reasonOf(error));
+    const reason = error instanceof Error ? error.message : "cannot be served";
+    throw new CertificateError("certificate", files.certificate, reason);
   }
   const names = parsed.subjectAltName ?? parsed.subject;
   return { cert, key, names, expires: parsed.validToDate };
@@ -103,7 +96,7 @@ export async function readCertificate(
 /** The oldest allowed version (RFC 8996 forbids earlier ones). */
 const MIN_VERSION = "TLSv1.2";
 
-export interface SecureServerOptions {
+interface SecureServerOptions {
   readonly files: CertificateFiles;
   /** Whether a key that other users may read is refused. */
   readonly checkRead: boolean;
@@ -114,25 +107,21 @@ export interface SecureServerOptions {
   readonly onFailure?: () => void;
 }
 
-/** An HTTPS server that reloads its certificate when the files change. */
-export interface SecureServer {
-  readonly server: Server;
-  readonly certificate: ServerCertificate;
-  /** The reason why the current files are not in force, if so. */
-  readonly failure: string | undefined;
-  reload(): Promise<void>;
-  close(): Promise<void>;
-}
+export type SecureServer = Awaited<ReturnType<typeof createSecureServer>>;
 
 function describe({ certificate }: CertificateFiles, { names, expires }: ServerCertificate) {
   return { certificate, names, expires: expires.toISOString() };
 }
 
-/** @throws CertificateError if the pair cannot be served */
+/**
+ * Creates an HTTPS server that reloads its certificate when the files change.
+ *
+ * @throws CertificateError if the pair cannot be served
+ */
 export async function createSecureServer(
   http: ServerOptions,
   { files, checkRead, log, onLoad, onFailure }: SecureServerOptions,
-): Promise<SecureServer> {
+) {
   const first = await readCertificate(files, { checkRead });
   const { headersTimeout: handshakeTimeout } = http;
   const tls = { minVersion: MIN_VERSION, ...(handshakeTimeout && { handshakeTimeout }) } as const;
@@ -175,14 +164,15 @@ export async function createSecureServer(
   );
   return {
     server,
-    get certificate() {
+    get certificate(): ServerCertificate {
       return inForce;
     },
-    get failure() {
+    /** The reason why the current files are not in force, if so. */
+    get failure(): string | undefined {
       return failure;
     },
     reload: reloadInTurn,
-    async close() {
+    async close(): Promise<void> {
       await Promise.all(watches.map((watch) => watch.close()));
     },
   };
