@@ -63,10 +63,9 @@ function after<Value, Next>(
 }
 
 /**
- * Adds missing row filters to a query and parses the result again, in slices if it is long. The
- * result must follow the grammar, respect the body limit and access the same tables.
+ * Adds missing row filters to a query. The result is parsed again: it must follow the grammar and
+ * access the same tables.
  *
- * @returns the original query if no filter is missing
  * @throws QueryRefused, or Refusal `body_too_large`
  */
 export function withFilters(
@@ -93,28 +92,24 @@ function placesIn({ accesses }: Query) {
 
 const AUDITED_OPERATIONS = 16;
 
-/** The maximum size in bytes of the shapes of one query. */
-const LONGEST_SHAPES = 2048;
-/** In bytes. Shorter shapes carry too little information to record. */
-const SHORTEST_SHAPE = 32;
+const LONGEST_SHAPES_BYTES = 2048;
+/** Shorter shapes carry too little information to record. */
+const SHORTEST_SHAPE_BYTES = 32;
 
 function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decision[]): void {
-  let left = LONGEST_SHAPES;
+  let left = LONGEST_SHAPES_BYTES;
   const operations = accesses
     .slice(0, AUDITED_OPERATIONS)
     .map(({ operation, database, tables, detail }, at) => {
       const { role, entry, boundary } = decisions[at] ?? { role: undefined, entry: undefined };
-      const shape = left < SHORTEST_SHAPE ? "" : (detail?.shape(left) ?? "");
+      const shape = left < SHORTEST_SHAPE_BYTES ? "" : (detail?.shape(left) ?? "");
       left -= Buffer.byteLength(shape);
       return { operation, database, tables, role, entry, boundary, shape: shape || undefined };
     });
   exchange.verdict.ask(operations, accesses.length);
 }
 
-/**
- * The identity for the upstream. Each database is listed once, in the query's order, with the role
- * on it.
- */
+/** Each database is listed once, in the query's order, with the role on it. */
 function identityOf(username: string, query: Query, decisions: readonly Decision[]): Identity {
   const roles = new Map<string, string>();
   for (const [at, { database }] of query.accesses.entries()) {
@@ -123,15 +118,9 @@ function identityOf(username: string, query: Query, decisions: readonly Decision
   return { username, roles: [...roles.values()], databases: [...roles.keys()] };
 }
 
-/**
- * The entry point and OAuth client of a request, by which permission boundaries distinguish
- * callers.
- */
 export function originOf({ authenticated: { principal } }: Exchange): QueryOrigin {
-  return principal === undefined ? direct : { via: "mcp", client: principal.clientId };
+  return principal === undefined ? { via: "query" } : { via: "mcp", client: principal.clientId };
 }
-
-const direct: QueryOrigin = { via: "query" };
 
 export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   const { subject } = exchange.authenticated;
@@ -140,10 +129,7 @@ export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   );
 }
 
-/**
- * A limit that the engine must enforce. `touched` is the digest of the rows that an approval
- * covers.
- */
+/** `touched` is the digest of the rows that an approval covers. */
 type EngineLimit = QueryLimit | BytewiseColumns | { readonly touched: string };
 
 interface NeededApproval {
@@ -169,7 +155,6 @@ interface Judged {
   readonly seesSchema: boolean;
 }
 
-/** For queries while authentication is off. */
 const unjudged: Judged = {
   decisions: [],
   identity: undefined,
@@ -186,20 +171,16 @@ export function requireAllowed({ reason, message }: Decision): void {
 function refusalOf({ batch }: Query, { decisions, reason }: QueryDecision): Refusal {
   const { message } = decisions.at(-1) ?? {};
   const code = reason === "allowed" ? "no_grant" : reason;
-  const told = message === undefined ? {} : { message };
-  if (!batch) return new Refusal(code, told);
+  const options = message === undefined ? {} : { message };
+  if (!batch) return new Refusal(code, options);
   const element = decisions.length - 1;
+  const members = { element, reason: code };
   const detail = `Batch[${element}]: ${code}`;
-  return new Refusal("batch_member_denied", {
-    ...told,
-    detail,
-    members: { element, reason: code },
-  });
+  return new Refusal("batch_member_denied", { ...options, detail, members });
 }
 
 /**
- * Checks a query against the caller's rights and records both for the audit. While authentication
- * is off, nothing is checked.
+ * Checks a query against the caller's rights and records both for the audit.
  *
  * @throws Refusal with the rule that denies it
  */
@@ -233,25 +214,20 @@ const APPROVAL_HEADER = "x-gatehouse-approval";
 /** RFC 9562, section 4. */
 const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
 
-interface Needing extends Asked {
-  readonly needed: NeededApproval;
-}
-
 function sha256(content: Buffer | string): string {
   return createHash("sha256").update(content).digest("hex");
 }
 
-function bindingOf(exchange: Exchange, { body, needed }: Needing): ApprovalBinding {
+function bindingOf(exchange: Exchange, body: Buffer, basis: string): ApprovalBinding {
   const { via, client } = originOf(exchange);
   const { subject } = exchange.authenticated;
   if (subject === undefined) throw new Error("An approval is needed of nobody");
-  const { username } = subject;
-  return { username, via, client, bodyHash: sha256(body), basisHash: sha256(needed.basis) };
+  return {
+    ...{ username: subject.username, via, client },
+    ...{ bodyHash: sha256(body), basisHash: sha256(basis) },
+  };
 }
 
-/**
- * The response for a pending approval: where it is decided and how to continue once it is granted.
- */
 function pending({ consoleUrl }: Gateway, { id, expires }: Approval): Refusal {
   const until = new Date(expires).toISOString();
   const page = consoleUrl === undefined ? {} : { url: `${consoleUrl}/approvals/${id}` };
@@ -265,20 +241,17 @@ function pending({ consoleUrl }: Gateway, { id, expires }: Approval): Refusal {
 async function requestApproval(
   gateway: Gateway,
   exchange: Exchange,
-  needing: Needing,
+  { body, query }: Asked,
+  { rules, basis }: NeededApproval,
   store: ApprovalStore,
 ): Promise<Refusal> {
-  const { body, query, needed } = needing;
   const operations = query.accesses
     .slice(0, AUDITED_OPERATIONS)
     .map(({ operation, database, tables }) => ({ operation, database, tables: [...tables] }));
   const request = {
-    ...bindingOf(exchange, needing),
-    body,
-    operations,
+    ...bindingOf(exchange, body, basis),
+    ...{ body, operations, rules, requestId: exchange.requestId },
     operationCount: query.accesses.length,
-    rules: needed.rules,
-    requestId: exchange.requestId,
   };
   const asked = await store.ask(request, gateway.configuration.approvals.wait * 1000);
   if (asked !== undefined) {
@@ -317,21 +290,22 @@ function whyVoid(
   return isCompared ? undefined : "nobody behind can compare the rows that were shown";
 }
 
-async function use(
+async function consumeApproval(
   gateway: Gateway,
   exchange: Exchange,
-  needing: Needing,
+  { body }: Asked,
+  needed: NeededApproval,
   store: ApprovalStore,
   id: string,
 ): Promise<Approval> {
-  const binding = bindingOf(exchange, needing);
+  const binding = bindingOf(exchange, body, needed.basis);
   const approval = uuid.test(id) ? await store.find(id) : undefined;
   if (approval?.username !== binding.username) throw new Refusal("approval_not_found");
   const { via, client, bodyHash, state } = approval;
   const isSame = via === binding.via && client === binding.client && bodyHash === binding.bodyHash;
   if (!isSame) throw new Refusal("approval_mismatch");
   if (state !== "pending" && state !== "approved") throw refusalFor(approval);
-  const problem = whyVoid(gateway, approval, needing.needed, binding.basisHash);
+  const problem = whyVoid(gateway, approval, needed, binding.basisHash);
   if (problem !== undefined) {
     await store.makeVoid(id, problem);
     throw new Refusal("approval_void");
@@ -342,29 +316,7 @@ async function use(
   throw refusalFor((await store.find(id)) ?? { state: "used", reason: undefined });
 }
 
-/**
- * Consumes the approval that the query presents. Without one, requests an approval and refuses the
- * query.
- *
- * @throws Refusal `approval_required` while it is pending, or another one if it is not valid
- */
-function requireApproval(
-  gateway: Gateway,
-  exchange: Exchange,
-  needing: Needing,
-  id: string | undefined,
-): Promise<Approval> {
-  return gateway.approvals.use(async (store) => {
-    if (id === undefined) throw await requestApproval(gateway, exchange, needing, store);
-    return use(gateway, exchange, needing, store, id);
-  });
-}
-
-/**
- * Counts in all windows and records the counts for the audit.
- *
- * @throws Refusal `rate_limited`
- */
+/** @throws Refusal `rate_limited` */
 async function countIn(
   gateway: Gateway,
   exchange: Exchange,
@@ -391,12 +343,7 @@ function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly
   return rateWindowsOf(access.snapshot, subject.username, originOf(exchange), databases);
 }
 
-/**
- * Counts a query in the caller's rate limits. Each element of a Batch counts. The first element of
- * a tool's query was already counted with the tool call. Returns undefined without limits.
- *
- * @throws Refusal `rate_limited`
- */
+/** Counts each element of a query in the caller's rate limits. Returns undefined without limits. */
 function countQuery(
   gateway: Gateway,
   exchange: Exchange,
@@ -412,11 +359,6 @@ function countQuery(
   return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
 }
 
-/**
- * Counts a tool call or a request that is not a query. Returns undefined without limits.
- *
- * @throws Refusal `rate_limited`
- */
 export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
   const windows = windowsOf(gateway, exchange);
   return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
@@ -427,14 +369,11 @@ interface PreparedQuery extends UpstreamQuery {
   readonly trace: UpwardTrace | undefined;
 }
 
-/** Tells `gatehouse engine` the limits of a query. */
+/** For `gatehouse engine`. */
 export const LIMITS_HEADER = "x-gatehouse-limits";
-/**
- * Tells `gatehouse engine` that errors may name only schema objects that the query itself names.
- */
+/** Errors of `gatehouse engine` may then name only schema objects that the query itself names. */
 const NARROWED_HEADER = "x-gatehouse-narrowed";
 
-/** Headers besides those that the gateway adds to all upstream requests. */
 type OwnHeaders = Record<string, string | string[]>;
 
 function headed(
@@ -453,6 +392,7 @@ function headed(
 }
 
 interface PrepareOptions {
+  /** Headers besides those that the gateway adds to all upstream requests. */
   readonly own: OwnHeaders;
   /** The id of the approval that the caller presents. */
   readonly approval: string | undefined;
@@ -481,10 +421,6 @@ function prepare(
   });
 }
 
-/**
- * Parses a query, in full detail for narrowed callers and otherwise as far as the audit needs. A
- * long one is parsed in slices, so that other requests are served in between.
- */
 function read(
   gateway: Gateway,
   exchange: Exchange,
@@ -507,23 +443,13 @@ function read(
   }, refuse);
 }
 
-/**
- * Counts a request whose query could not be parsed. A tool call has been counted already.
- *
- * @throws `error`, or Refusal `rate_limited`
- */
 async function countUnread(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
   requireStillGood(gateway, exchange);
   if (exchange.authenticated.principal === undefined) await countCall(gateway, exchange);
   throw error;
 }
 
-/**
- * Judges a query, adds the caller's row filters and records it for the audit. A required approval
- * is looked up first, and consumed.
- *
- * @throws Refusal with the rule that denies it
- */
+/** Judges a query, adds the caller's row filters and consumes an approval if one is required. */
 function admit(
   gateway: Gateway,
   exchange: Exchange,
@@ -559,7 +485,11 @@ function admit(
     if (sent !== asked) requireStillGood(gateway, exchange);
     const needed = judged.approval;
     if (needed === undefined) return requestFor(sent, judged);
-    return requireApproval(gateway, exchange, { ...asked, needed }, id).then(({ touched }) => {
+    const approved = gateway.approvals.use(async (store) => {
+      if (id === undefined) throw await requestApproval(gateway, exchange, asked, needed, store);
+      return consumeApproval(gateway, exchange, asked, needed, store, id);
+    });
+    return approved.then(({ touched }) => {
       requireStillGood(gateway, exchange);
       // Changes made since the request, including new row filters, were not approved.
       const now = judge(gateway, exchange, asked.query);
@@ -573,15 +503,11 @@ function admit(
 
 interface HoldOptions {
   readonly signal: AbortSignal;
-  /**
-   * The maximum response size in bytes. It is charged to the user's account until the response has
-   * been sent.
-   */
+  /** In bytes, charged to the user's account until the response has been sent. */
   readonly largest: number;
   readonly approval?: string | undefined;
 }
 
-/** Records the engine's report on rows and limits. Reports of other upstreams are not trusted. */
 function noteReport(
   { queries }: Gateway,
   { verdict }: Exchange,
@@ -593,11 +519,6 @@ function noteReport(
   };
 }
 
-/**
- * Sends a request upstream in the caller's turn and buffers the response.
- *
- * @throws Refusal
- */
 async function hold(
   gateway: Gateway,
   exchange: Exchange,
@@ -615,19 +536,11 @@ async function hold(
   return answer;
 }
 
-/** The upstream's own credential, if any. Requests that originate here never carry the caller's. */
-export function credentialOf({
-  headers: { authorization },
-}: Pick<Gateway, "headers">): Record<string, string> {
-  return authorization === undefined ? {} : { authorization };
+/** The upstream's own credential. Requests that originate here never carry the caller's. */
+export function credentialOf({ headers }: Pick<Gateway, "headers">): Record<string, string> {
+  return headers.authorization === undefined ? {} : { authorization: headers.authorization };
 }
 
-/**
- * Judges, records and forwards a tool's query like `POST /query`. Returns the response and the row
- * filters that were added.
- *
- * @throws QueryRefused or Refusal, both of which are recorded
- */
 export async function ask(
   gateway: Gateway,
   exchange: Exchange,
@@ -649,13 +562,7 @@ export async function ask(
   }
 }
 
-const noBody = Buffer.alloc(0);
-
-/**
- * Requests schema information from an upstream on behalf of the caller.
- *
- * @throws Refusal
- */
+/** Requests schema information on behalf of the caller. */
 export function askFor(
   path: string,
   gateway: Gateway,
@@ -671,7 +578,7 @@ export function askFor(
     ...credentialOf(gateway),
   };
   const headers = headed(gateway, exchange, "GET", own, identity);
-  const request = { ...headers, group, path, body: noBody, isRead: true };
+  const request = { ...headers, group, path, body: Buffer.alloc(0), isRead: true };
   return hold(gateway, exchange, request, options);
 }
 
@@ -698,7 +605,6 @@ export function query(bodyLimit: number): Endpoint {
   return { authentication: "data", bodyLimit, handle };
 }
 
-/** Sends the result unless the client leaves first. */
 function schemaRoute(
   find: (gateway: Gateway, exchange: Exchange, signal: AbortSignal) => Promise<object>,
 ): Endpoint {
