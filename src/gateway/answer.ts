@@ -1,6 +1,6 @@
-import type { ServerResponse } from "node:http";
+import { once } from "node:events";
 import { ClientError } from "../client-error.ts";
-import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
+import { runCooperatively } from "../cooperative-scheduling.ts";
 import { JsonFault } from "../json/fault.ts";
 import { type Members, Refusal, type RefusalCode } from "../refusal.ts";
 import { endBeforeBody, leavesBodyUnread } from "./body.ts";
@@ -16,11 +16,7 @@ export function commonHeaders(exchange: Exchange): string[] {
   return headers;
 }
 
-/**
- * Writes the head of a JSON response. Call `endJson` next.
- *
- * @param headers additional headers, as alternating names and values
- */
+/** @param headers additional headers, as alternating names and values */
 function beginJson(exchange: Exchange, status: number, headers: readonly string[] = []): void {
   const { response } = exchange;
   if (leavesBodyUnread(exchange)) response.shouldKeepAlive = false;
@@ -66,12 +62,7 @@ export function sendSuccess(exchange: Exchange, status: number, fields: object):
 /** In characters. */
 const PIECE_LENGTH = 1 << 16;
 
-interface Piece {
-  readonly text: string;
-  readonly isLast: boolean;
-}
-
-function* pieceSteps(items: Iterator<object | undefined>, isFirst: boolean): Steps<Piece> {
+function* pieceSteps(items: Iterator<object | undefined>, isFirst: boolean) {
   let text = "";
   while (text.length < PIECE_LENGTH) {
     const { value, done } = items.next();
@@ -82,17 +73,6 @@ function* pieceSteps(items: Iterator<object | undefined>, isFirst: boolean): Ste
     yield;
   }
   return { text, isLast: false };
-}
-
-function field([name, value]: [string, unknown]): string {
-  return `${JSON.stringify(name)}:${JSON.stringify(value)}`;
-}
-
-async function whenWritable(response: ServerResponse): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  response.once("drain", resolve).once("close", resolve);
-  await promise;
-  response.off("drain", resolve).off("close", resolve);
 }
 
 /**
@@ -111,20 +91,16 @@ export async function sendList(
   const { request, response } = exchange;
   const iterator = items[Symbol.iterator]();
   const head = `{"status":"success","${name}":[`;
-  const tail = `]${["", ...Object.entries(rest).map(field)].join(",")}}`;
+  const fields = JSON.stringify(rest).slice(1);
+  const tail = fields === "}" ? "]}" : `],${fields}`;
   let piece = await runCooperatively(pieceSteps(iterator, true));
-  if (piece.isLast) {
-    sendText(exchange, 200, `${head}${piece.text}${tail}`);
-    return;
-  }
+  if (piece.isLast) return sendText(exchange, 200, `${head}${piece.text}${tail}`);
   beginJson(exchange, 200);
-  if (request.method === "HEAD") {
-    endJson(exchange, undefined);
-    return;
-  }
+  if (request.method === "HEAD") return endJson(exchange, undefined);
   response.write(head);
+  const closed = new Promise((resolve) => response.once("close", resolve));
   while (!response.destroyed) {
-    if (!response.write(piece.text)) await whenWritable(response);
+    if (!response.write(piece.text)) await Promise.race([once(response, "drain"), closed]);
     if (piece.isLast) break;
     piece = await runCooperatively(pieceSteps(iterator, false));
   }
@@ -140,11 +116,7 @@ const errors: ReadonlyMap<string, string> = new Map<RefusalCode, string>([
   ["insufficient_scope", "insufficient_scope"],
 ]);
 
-/**
- * The value of `WWW-Authenticate` for a refusal.
- *
- * @param scope the scopes that the refusal requires, instead of all scopes of the resource
- */
+/** @param scope the scopes that the refusal requires, instead of all scopes of the resource */
 function challengeOf(
   code: string,
   resource: ResourceChallenge | undefined,

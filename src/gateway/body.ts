@@ -14,7 +14,6 @@ import { type Exchange, hasBody, payerOf } from "./exchange.ts";
  * user's bodies never take more than they leave free for everyone else.
  */
 export class BodyBudget {
-  /** In bytes, at least the size of the largest allowed body. */
   limit: number;
   readonly #heldFor = new Map<string, number>();
   #held = 0;
@@ -55,10 +54,7 @@ function bodyTooLarge(limit: number): Refusal {
   });
 }
 
-/**
- * The body limit of routes that the gateway answers itself. Unneeded bodies up to this size are read
- * so that the connection can be kept.
- */
+/** Unneeded bodies up to this size are read so that the connection can be kept. */
 export const SMALL_BODY_BYTES = 16 * 1024;
 
 /** `application/json` with parameters (RFC 9110, section 8.3.1). */
@@ -169,11 +165,7 @@ function describe(issues: readonly z.core.$ZodIssue[]): string {
   return issue.input === undefined ? `${field} is missing` : `${field} must be a ${issue.expected}`;
 }
 
-/**
- * Parses a small JSON body into the shape that the route expects.
- *
- * @throws Refusal `invalid_body` with the validation errors, JsonFault `duplicate_key`
- */
+/** @throws Refusal `invalid_body` with the validation errors, JsonFault `duplicate_key` */
 export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): z.output<Shape> {
   try {
     requireOneReading(body);
@@ -193,12 +185,11 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   throw new Refusal("invalid_body", { message });
 }
 
-/** The limit for reading larger bodies, so that the sender gets to see the response. */
+/** The rest of a larger body is read up to this limit, so that the sender gets to see the response. */
 const DROPPED_BYTES = 64 * 1024 * 1024;
-/** The limit for bodies that announce more than `DROPPED_BYTES`, whose end is never reached. */
+/** For bodies that announce more than `DROPPED_BYTES`, whose end is never reached. */
 const BEGUN_BYTES = 1024 * 1024;
 const DROPPING_MS = 10_000;
-/** How long a client has to read its last response. */
 const UNREAD_LINGER_MS = 1000;
 
 /**
@@ -216,11 +207,8 @@ export function leavesBodyUnread({ request, body }: Exchange): boolean {
 }
 
 /**
- * Reads and discards the rest of a body, within limits. Some clients read the response only after
- * they have sent everything, and closing earlier could lose it (RFC 9112, section 9.6).
- *
- * @param done called once: when everything has arrived, or after a moment without data or past the
- * limits
+ * Discards the rest of a body, within limits. Some clients read the response only after they have
+ * sent everything, and closing earlier could lose it (RFC 9112, section 9.6).
  */
 function dropRest(request: IncomingMessage, done: () => void): void {
   const startedAt = performance.now();
@@ -243,10 +231,7 @@ function dropRest(request: IncomingMessage, done: () => void): void {
   request.unpipe().resume();
 }
 
-/**
- * Ends a response whose request is still arriving. The connection closes when the request has
- * arrived, or after a short time.
- */
+/** Ends a response once its request has arrived, or after a short time. */
 export function endBeforeBody(exchange: Exchange, answer: string | Buffer | undefined): void {
   const { request, response, body } = exchange;
   if (body.isLost || (request.headers.expect !== undefined && !body.isInvited)) {

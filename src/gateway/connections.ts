@@ -9,32 +9,17 @@ import { sendRejection } from "./answer.ts";
 import { closeSoon } from "./body.ts";
 import type { Exchange } from "./exchange.ts";
 
-/**
- * How long a drained connection must be silent before it is closed. It exceeds the think time of
- * clients that send requests one after the other, so none of their requests meets a closing
- * connection.
- */
+/** Exceeds the think time of clients that send requests one after the other. */
 const SILENCE_MS = 1000;
-/**
- * The same for connections that were accepted just before listening stopped and have sent nothing
- * yet.
- */
+/** For connections that were accepted just before listening stopped. */
 const LINGER_MS = 250;
-/**
- * The maximum number of pipelined requests per connection. A client that exceeds it is
- * disconnected.
- */
+/** Pipelined requests per connection. A client that exceeds it is disconnected. */
 const MAX_WAITING = 64;
 
 interface Service {
   serve(exchange: Exchange): void;
-  /**
-   * Called when the response is sent or the connection has closed.
-   *
-   * @param bytes sent, head and body
-   */
+  /** @param bytes sent, head and body */
   finish(exchange: Exchange, bytes: number): void;
-  /** Called with each response to bytes that never became a request. */
   finishBroken(broken: BrokenRequest): void;
 }
 
@@ -47,14 +32,12 @@ interface ClientConnection {
 
 /**
  * Tracks the listener's connections and shuts them down gracefully. Requests on one connection are
- * served in order. Each is judged by the rules in force after the responses before it, and a
- * connection never costs more than one request.
+ * served one at a time, each by the rules in force after the responses before it.
  */
 export class Connections {
   readonly #server: Server;
   readonly #service: Service;
   readonly #open = new Map<Duplex, ClientConnection>();
-  /** Raw sockets under TLS connections. */
   readonly #encrypted = new Set<Socket>();
   /** Requests whose responses end the connection only because of the drain. */
   readonly #last = new WeakSet<Exchange>();
@@ -62,7 +45,6 @@ export class Connections {
   readonly #broken = new WeakSet<Duplex>();
   #taken = 0;
   #isDraining = false;
-  /** Set when listening has stopped. Resolves when the last connection is closed. */
   #closed: Promise<unknown> | undefined;
 
   constructor(server: Server, service: Service) {
@@ -84,7 +66,6 @@ export class Connections {
     if (this.#isDraining) this.#closeOnceSilent(connection);
   }
 
-  /** Tracks a raw TLS socket, which may never complete its handshake. */
   #shakeHands(socket: Socket): void {
     this.#encrypted.add(socket);
     socket.once("close", () => this.#encrypted.delete(socket));
@@ -108,9 +89,8 @@ export class Connections {
   }
 
   /**
-   * Serves a request after the responses to earlier requests on its connection. The request is not
-   * executed if an earlier response ends the connection, because its own response could never be
-   * sent.
+   * Serves a request after the responses to earlier requests on its connection, unless one of them
+   * ends the connection.
    */
   arrive(exchange: Exchange): void {
     const connection = this.#open.get(exchange.request.socket);
@@ -177,7 +157,6 @@ export class Connections {
     while (this.#open.size > 0) await nextTurn();
   }
 
-  /** Destroys every connection, including upgraded ones and those in a TLS handshake. */
   #cut(): void {
     for (const { socket } of this.#open.values()) socket.destroy();
     for (const socket of this.#encrypted) socket.destroy();
@@ -264,19 +243,16 @@ export class Connections {
   }
 }
 
-/**
- * Closes a connection after a delay if it is silent by then. Pending data is read first, because a
- * busy process may handle timer and data late.
- */
+/** Closes a connection after a delay if it is silent by then. */
 function closeLater(socket: Socket, milliseconds: number, isSilent: () => boolean): void {
   const look = () => {
     if (isSilent()) socket.destroy();
   };
+  // Pending data is read first, because a busy process may handle timer and data late.
   const timer = setTimeout(() => setImmediate(look), milliseconds);
   socket.once("close", () => clearTimeout(timer));
 }
 
-/** Soon closes a connection on which not even a handshake has begun. */
 function closeUnlessBegun(socket: Socket): void {
   closeLater(socket, LINGER_MS, () => socket.bytesRead === 0);
 }

@@ -87,7 +87,6 @@ interface Routed {
   readonly pattern: string;
   /** Path parameters as sent, not decoded. */
   readonly parameters: Readonly<Record<string, string>>;
-  /** True if the request is left out of the audit. */
   readonly isQuiet: boolean;
   readonly resource: ResourceChallenge | undefined;
 }
@@ -115,7 +114,6 @@ export const nobody: Authenticated = {
   principal: undefined,
 };
 
-/** The result of authorization, as shown in the audit and in response headers. */
 class Verdict {
   operations: readonly AuditedOperation[] = [];
   count = 0;
@@ -147,7 +145,6 @@ class Verdict {
   }
 }
 
-/** One request and its response, with the results of each phase of handling it. */
 export class Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -160,7 +157,6 @@ export class Exchange {
   /** `performance.now()` when the request's head had arrived. */
   readonly startedAt = performance.now();
   routed: Routed = unrouted;
-  /** The trace span, if tracing is on. Set once the route is known. */
   trace: RequestTrace | undefined;
   authenticated: Authenticated = nobody;
   /** `performance.now()` when the request was first forwarded upstream. */
@@ -168,7 +164,6 @@ export class Exchange {
   readonly body = {
     /** Bytes of the body and of responses held in memory. */
     heldBytes: 0,
-    /** The account that they are charged to. */
     heldFor: "",
     /** True once a client that sent `Expect: 100-continue` has been asked for its body. */
     isInvited: false,

@@ -18,10 +18,7 @@ export interface Peer {
   readonly forwardedFor: string;
   readonly requestId: string | undefined;
   readonly isTrusted: boolean;
-  /**
-   * True for a loopback peer that sends forwarding headers but is not trusted, which suggests a
-   * misconfigured proxy.
-   */
+  /** Suggests a misconfigured proxy. */
   readonly isUntrustedProxy: boolean;
 }
 
@@ -45,7 +42,6 @@ function contains(list: BlockList, address: string): boolean {
   return isIP(address) !== 0 && list.check(address, isIPv6(address) ? "ipv6" : "ipv4");
 }
 
-/** Shows an IPv4 address as IPv4 even if a dual-stack socket reports it as IPv6. */
 function plainAddress(address: string | undefined): string {
   return (address ?? "").replace(/^::ffff:(?=\d+\.)/, "");
 }
@@ -180,11 +176,7 @@ export function requireOwnOrigin(gateway: Gateway, { request }: Exchange): void 
   if (!isAllowed) throw new Refusal("origin_not_allowed");
 }
 
-/**
- * Blocks pages that have rebound their own DNS name to this machine's address.
- *
- * @throws Refusal `host_not_allowed`
- */
+/** @throws Refusal `host_not_allowed` for pages that have rebound their DNS name to this machine */
 export function requireOwnHost(gateway: Gateway, { request }: Exchange): void {
   if (!isOwn(gateway, request.headers.host)) throw new Refusal("host_not_allowed");
 }
@@ -249,7 +241,6 @@ const answerHeaders = [
   ...["WWW-Authenticate", "Mcp-Session-Id"],
 ].join(", ");
 
-/** Headers for responses to pages of an allowed origin (CORS protocol of the Fetch standard). */
 export function corsHeaders(
   origin: string | undefined,
   allowedOrigins: readonly string[],

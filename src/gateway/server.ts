@@ -78,19 +78,14 @@ function count(gateway: Gateway, exchange: Exchange, status: number, seconds: nu
   });
 }
 
-function begin(tracing: Tracing, exchange: Exchange): RequestTrace {
-  const { request, peer, routed, path, startedAt } = exchange;
+function begin(
+  tracing: Tracing,
+  { request, peer, routed, path, startedAt }: Exchange,
+): RequestTrace {
   const { method = "", headers, httpVersion } = request;
-  return tracing.begin({
-    method,
-    route: routed.pattern === UNKNOWN_ROUTE ? undefined : routed.pattern,
-    path,
-    scheme: peer.proto,
-    address: peer.address,
-    httpVersion,
-    headers,
-    startedAt,
-  });
+  const { proto: scheme, address } = peer;
+  const route = routed.pattern === UNKNOWN_ROUTE ? undefined : routed.pattern;
+  return tracing.begin({ method, route, path, scheme, address, httpVersion, headers, startedAt });
 }
 
 /** A request refused before its route was found has no span. */
@@ -106,11 +101,6 @@ function viaOf({ routed: { resource, pattern }, verdict }: Exchange): EntryPoint
   return resource === undefined ? "query" : "mcp";
 }
 
-/**
- * Writes the audit line and metrics of a finished request and ends its span.
- *
- * @param bytes sent, head and body
- */
 function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   const { request, response, requestId, authenticated, verdict } = exchange;
   const seconds = (performance.now() - exchange.startedAt) / 1000;
@@ -186,7 +176,6 @@ function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void>
 /** Endpoints that a replica without a valid lease still serves. */
 const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
 
-/** Routes, authenticates and reads a request. */
 function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<void> | void {
   const { replica } = gateway;
   if (replica !== undefined && !alwaysAnswered.has(exchange.path)) replica.requireFresh();
@@ -206,11 +195,6 @@ function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<vo
   readAndHandle(gateway, endpoint, exchange);
 }
 
-/**
- * Returns undefined if the request has already been answered.
- *
- * @throws Refusal `not_found` or `method_not_allowed`
- */
 function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): Endpoint | undefined {
   const match = router(exchange.path);
   if (match === undefined) {
@@ -305,10 +289,9 @@ function answerOnItsOwn(request: IncomingMessage, head: Buffer): ServerResponse 
 }
 
 const HEADERS_TIMEOUT_MS = 10_000;
-/** The idle timeout of a keep-alive connection, longer than that of most reverse proxies. */
+/** Longer than that of most reverse proxies. */
 const KEEP_ALIVE_MS = 65_000;
 const CHECK_INTERVAL_MS = 1000;
-
 const MAX_HEADER_BYTES = 16 * 1024;
 
 export interface Listener {
@@ -317,7 +300,6 @@ export interface Listener {
   readonly secure: Pick<SecureServer, "certificate" | "failure"> | undefined;
   reloadCertificate(): Promise<void>;
   originOf(request: IncomingMessage): LoginOrigin;
-  /** Applies the current configuration. */
   configure(): void;
   /** Stops accepting connections, the first part of a graceful shutdown. */
   stopListening(): Promise<void>;
@@ -333,11 +315,7 @@ function timeouts({ request_timeout: seconds }: Configuration["server"]) {
   return { requestTimeout, headersTimeout: Math.min(HEADERS_TIMEOUT_MS, requestTimeout) };
 }
 
-/**
- * Listens on the configured host.
- *
- * @param port 0 picks a free port, which several processes share
- */
+/** @param port 0 picks a free port, which several processes share */
 export async function openListener(gateway: Gateway, port: number): Promise<Listener> {
   const { server: settings } = gateway.configuration;
   let router = routerOf(gateway.configuration);
