@@ -19,7 +19,6 @@ export interface BodyFilter {
   end(): Buffer | Promise<Buffer>;
 }
 
-/** How a response is passed on. */
 export interface Reception {
   /** Alternating names and values. Hop-by-hop headers are removed later. */
   readonly rawHeaders: readonly string[];
@@ -29,15 +28,12 @@ export interface Reception {
   readonly isStream?: boolean;
 }
 
-/** Where a response goes. */
 export interface AnswerSink {
   /** True once no one waits for the response. */
   readonly isGone: boolean;
   /** True once a part of the response has been sent, so that no error can be reported. */
   readonly hasBegun: boolean;
-  /** Called when no one waits for the response any longer. */
   whenGone: (() => void) | undefined;
-  /** Called when the sink wants more after `write` returned false. */
   whenDrained: (() => void) | undefined;
   /**
    * Absent if every response is passed on unchanged.
@@ -58,10 +54,9 @@ export interface AnswerSink {
 
 export interface ClientAnswerOptions {
   readonly response: ServerResponse;
-  /** Headers that the gateway adds to the response, as alternating names and values. */
+  /** Alternating names and values. */
   readonly answerHeaders: readonly string[];
   readonly receive?: AnswerSink["receive"];
-  /** Called with the upstream's headers when the response begins. */
   readonly onHeaders?: ((rawHeaders: readonly string[]) => void) | undefined;
   /**
    * Called if there is no response and none has begun: with Refusal `upstream_unreachable`,
@@ -73,7 +68,6 @@ export interface ClientAnswerOptions {
 /** A final piece of up to this many bytes is sent as text. */
 const SENT_AS_TEXT = 4096;
 
-/** Streams a response to the client. */
 export class ClientAnswer implements AnswerSink {
   whenGone: (() => void) | undefined;
   whenDrained: (() => void) | undefined;
@@ -135,7 +129,6 @@ export interface QueryAnswer {
   readonly headers: readonly string[];
   /** The body, or its first `largest` bytes. */
   readonly body: Buffer;
-  /** True if the body was longer. */
   readonly isCut: boolean;
 }
 
@@ -154,12 +147,10 @@ export interface HeldAnswerOptions {
 /** A longer response is abandoned. `POST /query` streams and has no such limit. */
 const LARGEST_ANSWER_BYTES = 32 * 1024 * 1024;
 
-/** The refusal of a query that its caller canceled. */
 export function givenUp(): Refusal {
   return new Refusal("upstream_broken", { detail: "given up" });
 }
 
-/** Buffers a response that the gateway itself uses. */
 export class HeldAnswer implements AnswerSink {
   isGone = false;
   readonly hasBegun = false;
@@ -167,7 +158,6 @@ export class HeldAnswer implements AnswerSink {
   whenDrained: undefined;
   readonly #options: HeldAnswerOptions;
   readonly #result = Promise.withResolvers<QueryAnswer>();
-  /** Rejects with a Refusal if there is no response. */
   readonly answer = this.#result.promise;
   readonly #pieces: Buffer[] = [];
   #length = 0;
@@ -247,7 +237,7 @@ export interface StreamLimits {
 }
 
 const nothing = Buffer.alloc(0);
-/** The limit of interim responses (RFC 9110, section 15.2) before the final one. */
+/** RFC 9110, section 15.2. */
 const MAX_INTERIM = 100;
 
 /** The response to one request, on its way from a connection to a sink, with back-pressure. */
@@ -384,7 +374,6 @@ export class AnswerStream implements AnswerReceiver {
     this.#settle(undefined, this.#hasReceived);
   }
 
-  /** Called when the connection breaks, and when it is aborted here. */
   onError(error: Error): void {
     this.#isWhole = true;
     this.#fail(error);

@@ -42,7 +42,6 @@ interface Candidate {
   readonly failedAt: number;
 }
 
-/** Chooses among candidates that serve the same databases. */
 export class LoadBalancer<C extends Candidate> {
   readonly #candidates: readonly C[];
   /** Where the search starts, so that equals take turns. */
@@ -89,7 +88,6 @@ export interface UpstreamQuery {
   readonly user: string;
   /** The bytes that were judged, sent unchanged. */
   readonly body: Buffer;
-  /** Header lines. */
   readonly fields: string;
   /** A query that only reads may be sent again if its connection breaks before a response. */
   readonly isRead: boolean;
@@ -122,7 +120,6 @@ export interface BackendOptions {
   readonly healthInterval: number;
   readonly authorization: string | undefined;
   readonly metrics: QueryMetrics;
-  /** Called when one of several backends is ejected and when it returns. */
   readonly onChange: (name: string, isLive: boolean) => void;
 }
 
@@ -133,14 +130,9 @@ export interface BackendOptions {
  * to fail over to.
  */
 export class Backend implements Candidate, TargetMetrics {
-  /** The name in the configuration, for log and metrics. */
   readonly name: string;
-  /**
-   * Queries wait here rather than in the pool. A query whose client has left is dropped at once,
-   * and no user waits for another user's flood.
-   */
+  /** Queries wait here rather than in the pool, so no user waits for another user's flood. */
   readonly limiter: FairLimiter;
-  /** False while it is ejected and its queries go to others. */
   isLive = true;
   failedAt = Number.NEGATIVE_INFINITY;
   readonly #pool: ConnectionPool;
@@ -383,7 +375,6 @@ class Delivery {
   }
 }
 
-/** Backends that serve the same databases. Health checks run if there are several. */
 export class BackendGroup {
   readonly targets: readonly Backend[];
   readonly #balancer: LoadBalancer<Backend>;
@@ -398,12 +389,6 @@ export class BackendGroup {
     new Delivery(this.#balancer, query, sink).start();
   }
 
-  /**
-   * Sends a query for the gateway's own use.
-   *
-   * @throws Refusal `upstream_unreachable`, `upstream_broken`, `upstream_timeout` or
-   * `upstream_overloaded`
-   */
   ask(query: UpstreamQuery & HeldAnswerOptions): Promise<QueryAnswer> {
     const sink = new HeldAnswer(query);
     this.forward(query, sink);
@@ -439,17 +424,12 @@ export class BackendGroup {
 
 const NAMED = 8;
 
-function listed(names: readonly string[]): string {
-  const shown = names.slice(0, NAMED).join(", ");
-  return names.length > NAMED ? `${shown} and ${names.length - NAMED} more` : shown;
-}
-
 /** Maps each database to its backends. */
 export class DatabaseRouting {
   readonly #home: BackendGroup;
+  /** By the exact name of the database. */
   readonly #elsewhere: ReadonlyMap<string, BackendGroup>;
 
-  /** @param elsewhere databases with other backends than `home`, by exact name */
   constructor(home: BackendGroup, elsewhere: ReadonlyMap<string, BackendGroup>) {
     this.#home = home;
     this.#elsewhere = elsewhere;
@@ -466,7 +446,9 @@ export class DatabaseRouting {
     const [place = this.#home] = places;
     if (places.size <= 1) return place;
     const names = [...new Set(query.accesses.map(({ database }) => database))];
-    const message = `A Batch goes to one upstream, and these databases live on several: ${listed(names)}`;
+    const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
+    const listed = names.slice(0, NAMED).join(", ") + more;
+    const message = `A Batch goes to one upstream, and these databases live on several: ${listed}`;
     throw new Refusal("batch_across_upstreams", { message });
   }
 
@@ -489,7 +471,6 @@ export class DatabaseRouting {
     return this.#groups.flatMap(({ targets }) => targets);
   }
 
-  /** The databases that are configured for a target by name. Undefined for the default target. */
   databasesAt(target: Backend): string[] | undefined {
     if (this.#home.targets.includes(target)) return undefined;
     const here = this.#elsewhere.entries().filter(([, group]) => group.targets.includes(target));

@@ -79,11 +79,6 @@ export function engineSockets(directory: string): string[] {
   });
 }
 
-/**
- * Resolves when the engine listens.
- *
- * @throws Error if it exits or stays silent
- */
 async function whenReady(engine: ChildProcess): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const timer = setTimeout(
@@ -103,7 +98,6 @@ async function whenReady(engine: ChildProcess): Promise<void> {
   }
 }
 
-/** Resolves when the process has exited or could not be started. */
 async function whenEnded(engine: ChildProcess): Promise<Record<string, unknown>> {
   try {
     const [code, signal] = await once(engine, "exit");

@@ -5,7 +5,6 @@ interface Waiter {
   readonly onTurn: (turn: Turn) => void;
 }
 
-/** How a wait ended: with a slot, or without one. */
 export type Turn = "slot" | "dismissed" | "gone";
 
 export interface FairLimits {

@@ -5,7 +5,6 @@ import { http } from "../node-http.ts";
 import { affectedHeader, deniedHeader, rowsHeader } from "../product.ts";
 import { fieldIn } from "./http1/answer-reader.ts";
 
-/** Trace headers (W3C Trace Context and Baggage). */
 const traceNames = ["traceparent", "tracestate", "baggage"];
 /** Client headers sent with a query, besides `Accept*` and configured ones. */
 const forwarded = new Set(["content-type", "user-agent", ...traceNames]);
@@ -42,7 +41,6 @@ function namedInConnection(connection: string | undefined): ReadonlySet<string> 
   return others.length === 0 ? hopByHop : new Set([...hopByHop, ...others]);
 }
 
-/** The gateway's statements about a request for the upstream. */
 export interface Provenance {
   readonly requestId: string;
   /** The addresses on the path, the client's first. */
@@ -59,7 +57,6 @@ export interface Identity {
   readonly databases: readonly string[];
 }
 
-/** The headers that the gateway adds to every upstream request. */
 export function gatewayHeaders(provenance: Provenance): Record<string, string> {
   const headers: Record<string, string> = {
     "x-request-id": provenance.requestId,
@@ -76,7 +73,6 @@ export function gatewayHeaders(provenance: Provenance): Record<string, string> {
   return headers;
 }
 
-/** The client credentials and headers that the operator allows. */
 export interface HeaderPolicy {
   readonly forwardHeaders: ReadonlySet<string>;
   readonly forwardAuthorization: boolean;
@@ -167,7 +163,6 @@ const isAnswerHeader = memoize((name) => {
   return !(hopByHop.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin);
 });
 
-/** Details that `gatehouse engine` reports besides its response. */
 export interface EngineReport {
   /** Rows changed and rows returned, if known. */
   readonly affected: number | undefined;

@@ -7,7 +7,6 @@ import { hostAndPort, type UpstreamTarget } from "./target.ts";
 
 /** An upstream that does not connect or respond within this time is down. */
 const TIMEOUT_MS = 2000;
-/** How long a passed check stays valid. */
 const FRESH_MS = 1000;
 
 interface HealthCheckOptions {
@@ -36,7 +35,6 @@ export function takesConnection(target: UpstreamTarget): Promise<boolean> {
   });
 }
 
-/** Rejects unless the head of a response arrives. */
 function request(
   { origin, socketPath }: UpstreamTarget,
   options: RequestOptions,
@@ -75,7 +73,6 @@ export async function askTarget(
   };
 }
 
-/** Sends `GET` on a connection of its own. Resolves to undefined without a response. */
 async function ask(
   { target, authorization }: HealthCheckOptions,
   path: string,
@@ -97,9 +94,10 @@ async function ask(
 
 /** Checks whether the upstream is up. Concurrent callers share one check. */
 export class HealthCheck {
+  /** True for `gatehouse engine`. Undefined until it has answered since it was last down. */
+  isEngine: boolean | undefined;
   readonly #options: HealthCheckOptions;
   #asking: Promise<boolean> | undefined;
-  #isEngine: boolean | undefined;
   /** `performance.now()` until which the upstream counts as up. */
   #freshUntil = Number.NEGATIVE_INFINITY;
 
@@ -107,12 +105,6 @@ export class HealthCheck {
     this.#options = options;
   }
 
-  /** True for `gatehouse engine`. Undefined until it has answered since it was last down. */
-  get isEngine(): boolean | undefined {
-    return this.#isEngine;
-  }
-
-  /** True if the upstream is up or was within the last second. */
   async isUp(): Promise<boolean> {
     if (performance.now() < this.#freshUntil) return true;
     return this.check();
@@ -133,15 +125,15 @@ export class HealthCheck {
   }
 
   async #isThere(): Promise<boolean> {
-    if (this.#isEngine !== false) {
+    if (this.isEngine !== false) {
       const answer = await ask(this.#options, "/healthz");
-      if (answer !== undefined) this.#isEngine = answer.isEngine;
+      if (answer !== undefined) this.isEngine = answer.isEngine;
       // An engine that stops responding is down. For any other upstream a connection is enough.
-      if (this.#isEngine) return answer?.isGood ?? false;
+      if (this.isEngine) return answer?.isGood ?? false;
       if (answer !== undefined) return true;
     }
     const isThere = await takesConnection(this.#options.target);
-    if (!isThere) this.#isEngine = undefined;
+    if (!isThere) this.isEngine = undefined;
     return isThere;
   }
 }

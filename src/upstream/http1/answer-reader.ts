@@ -1,11 +1,9 @@
 import { memoizeLast } from "../../memoize.ts";
 
-/** A response that violates RFC 9112 or is ambiguous. */
 export class BrokenAnswerError extends Error {
   override readonly name = "BrokenAnswerError";
 }
 
-/** How the end of a response body is determined (RFC 9112, section 6.3). */
 type Framing = "none" | "length" | "chunked" | "close";
 
 export interface AnswerHead {
@@ -13,9 +11,7 @@ export interface AnswerHead {
   /** Alternating names and values as received. */
   readonly headers: readonly string[];
   readonly framing: Framing;
-  /** The body size in bytes if `framing` is `length`. */
   readonly length: number;
-  /** False if the connection ends with this response. */
   readonly isKept: boolean;
   /** The keep-alive timeout that the upstream announces, in seconds. */
   readonly keepSeconds: number | undefined;
@@ -156,9 +152,7 @@ export function withoutLength(raw: readonly string[]): readonly string[] {
   return raw.filter((_, at) => raw[at - (at % 2)]?.toLowerCase() !== "content-length");
 }
 
-/** In characters, including chunk extensions. */
 const LONGEST_SIZE_LINE = 1024;
-/** In characters, for all trailer fields together. */
 const LONGEST_TRAILER = 16 * 1024;
 const CR = 0x0d;
 const LF = 0x0a;
@@ -169,14 +163,10 @@ const trailerLine = /^[\w!#$%&'*+.^`|~-]+:[\t\x20-\x7e\x80-\xff]*$/;
 
 type Expected = "size" | "data" | "data-end" | "trailer";
 
-/**
- * Incremental parser for a chunked body (RFC 9112, section 7.1). Trailer fields are dropped, as
- * section 7.1.2 allows.
- */
+/** RFC 9112, section 7.1. Trailer fields are dropped, as section 7.1.2 allows. */
 class ChunkedBody {
   #expected: Expected = "size";
   #line = "";
-  /** Remaining bytes of the current chunk. */
   #left = 0;
   #trailer = 0;
 
@@ -248,8 +238,7 @@ class ChunkedBody {
   }
 }
 
-/** In bytes. */
-const LARGEST_HEAD = 16 * 1024;
+const LARGEST_HEAD_BYTES = 16 * 1024;
 /** A last piece of up to this many bytes is delivered together with the end. */
 const SHORT_LAST = 4096;
 const SWITCHING_PROTOCOLS = 101;
@@ -259,7 +248,6 @@ const nothing = Buffer.alloc(0);
 /** Receives a response as it arrives. `onEnd` or `onError` is the last call. */
 export interface AnswerReceiver {
   onBytes(): void;
-  /** Called for interim responses (RFC 9110, section 15.2). */
   onInterim(): void;
   onHead(head: AnswerHead): void;
   onData(piece: Buffer): void;
@@ -269,7 +257,6 @@ export interface AnswerReceiver {
 }
 
 export interface AnswerEnd {
-  /** The last piece, if it is short and arrived with the end. */
   readonly last: Buffer | undefined;
   /** Bytes after the response that were not requested. */
   readonly surplus: number;
@@ -280,7 +267,6 @@ export class AnswerReader {
   readonly receiver: AnswerReceiver;
   head: AnswerHead | undefined;
   #pending: Buffer = nothing;
-  /** Remaining bytes of a body with known length. */
   #left = 0;
   #chunks: ChunkedBody | undefined;
   #hasBytes = false;
@@ -311,7 +297,7 @@ export class AnswerReader {
     const known = this.#pending.length === 0 ? bytes : Buffer.concat([this.#pending, bytes]);
     this.#pending = nothing;
     const end = known.indexOf(headEnd);
-    if (end > LARGEST_HEAD || (end === -1 && known.length > LARGEST_HEAD)) {
+    if (end > LARGEST_HEAD_BYTES || (end === -1 && known.length > LARGEST_HEAD_BYTES)) {
       throw new BrokenAnswerError("the head of the answer is too large");
     }
     if (end === -1) {
@@ -320,10 +306,7 @@ export class AnswerReader {
     }
     const head = parseAnswerHead(known.toString("latin1", 0, end + 2));
     const rest = known.subarray(end + headEnd.length);
-    return head.status < 200 ? this.#skipInterim(head, rest) : this.#start(head, rest);
-  }
-
-  #skipInterim(head: AnswerHead, rest: Buffer): AnswerEnd | undefined {
+    if (head.status >= 200) return this.#start(head, rest);
     if (head.status === SWITCHING_PROTOCOLS) throw new BrokenAnswerError("unasked for upgrade");
     this.receiver.onInterim();
     return rest.length === 0 || this.#isStopped ? undefined : this.#readHead(rest);

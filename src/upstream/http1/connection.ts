@@ -52,7 +52,6 @@ const SENT_AT_ONCE = 16 * 1024;
 /** In milliseconds. */
 export interface ConnectionTimeouts {
   readonly connect: number;
-  /** For the head of a response, and between two parts of its body. */
   readonly response: number;
 }
 
@@ -70,7 +69,6 @@ export class Connection {
   #isReady = false;
   #unsent: { readonly head: string; readonly body: Buffer } | undefined;
   #isPaused = false;
-  /** True if the rest of the response has no timeout. */
   #isPatient = false;
   #sentAt = 0;
 
@@ -105,7 +103,6 @@ export class Connection {
     if (this.#isReady) writeTogether(this.#write);
   }
 
-  /** True until the first byte of the request has been sent. */
   get isUnsent(): boolean {
     return this.#unsent !== undefined;
   }
@@ -147,13 +144,11 @@ export class Connection {
     this.socket.resume();
   }
 
-  /** Removes the timeout for the rest of the response. */
   waitLong(): void {
     this.#isPatient = true;
     this.socket.setTimeout(0);
   }
 
-  /** Closes the connection. The receiver gets `error`. */
   abort(error: Error): void {
     this.#fail(error);
   }
@@ -194,34 +189,25 @@ export class Connection {
       const end = reader.read(bytes);
       if (this.#reader !== reader) return;
       if (end !== undefined) this.#end(reader, end);
-      else if (reader.head === undefined) this.#requireInTime();
+      // A head that arrives byte by byte, or after many interim ones, never triggers the socket's
+      // idle timeout.
+      else if (
+        reader.head === undefined &&
+        performance.now() > this.#sentAt + this.#timeouts.response
+      ) {
+        throw new ConnectionError("response-timeout");
+      }
     } catch (error) {
       this.#fail(error instanceof Error ? error : new BrokenAnswerError("unreadable"));
     }
   }
 
-  /**
-   * A head that arrives byte by byte, or after many interim ones, would never trigger the socket's
-   * idle timeout.
-   */
-  #requireInTime(): void {
-    if (performance.now() - this.#sentAt > this.#timeouts.response) {
-      throw new ConnectionError("response-timeout");
-    }
-  }
-
   #end(reader: AnswerReader, { last, surplus }: AnswerEnd): void {
+    // TLS reports writes one event loop turn late, but a short request is sent at once.
+    const reported = this.#isEncrypted ? SENT_AT_ONCE : 0;
     // After an early response, the connection still holds unsent bytes of the request.
-    if (surplus > 0 || this.#hasRest()) this.destroy();
+    if (surplus > 0 || this.socket.writableLength > reported) this.destroy();
     this.#finish(reader, last);
-  }
-
-  /**
-   * True if part of the request is unsent. TLS reports writes one event loop turn late, but a short
-   * request is sent at once.
-   */
-  #hasRest(): boolean {
-    return this.socket.writableLength > (this.#isEncrypted ? SENT_AT_ONCE : 0);
   }
 
   #finish({ receiver, head }: AnswerReader, last: Buffer | undefined): void {
@@ -242,15 +228,8 @@ export class Connection {
 
 /** How long a connection is kept idle, unless the upstream announces a timeout. */
 const IDLE_MS = 4000;
-/** How long before the upstream's own timeout an idle connection is no longer used. */
 const IDLE_MARGIN_MS = 1000;
 const LONGEST_IDLE_MS = 600_000;
-
-interface Idle {
-  readonly connection: Connection;
-  /** `performance.now()` until which it may be used. */
-  readonly until: number;
-}
 
 function socketMaker({ origin, socketPath }: UpstreamTarget): (onread: OnReadOpts) => Socket {
   if (socketPath !== undefined) return (onread) => connectPlain({ path: socketPath, onread });
@@ -268,15 +247,14 @@ export class ConnectionPool {
   readonly #open: (onread: OnReadOpts) => Socket;
   readonly #timeouts: ConnectionTimeouts;
   readonly #all = new Set<Connection>();
-  /** Idle connections. The one used last is reused first. */
-  readonly #idle: Idle[] = [];
+  /** Idle connections and `performance.now()` until which they may be used, the last used last. */
+  readonly #idle: { readonly connection: Connection; readonly until: number }[] = [];
 
   constructor(target: UpstreamTarget, timeouts: ConnectionTimeouts) {
     this.#open = socketMaker(target);
     this.#timeouts = timeouts;
   }
 
-  /** An idle connection if there is one, otherwise a new one. */
   take(): Connection {
     const now = performance.now();
     for (let next = this.#idle.pop(); next !== undefined; next = this.#idle.pop()) {
@@ -286,7 +264,6 @@ export class ConnectionPool {
     return this.open();
   }
 
-  /** Always opens a new connection. */
   open(): Connection {
     const connection = new Connection(this.#open, this.#timeouts, this.#onIdle);
     this.#all.add(connection);
@@ -303,7 +280,6 @@ export class ConnectionPool {
     }
   };
 
-  /** Closes all connections, including those that wait for a response. */
   close(): void {
     for (const connection of this.#all) connection.abort(new ConnectionError("closed"));
     this.#idle.length = 0;
