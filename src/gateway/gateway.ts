@@ -13,7 +13,7 @@ import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
-import type { ReplicaMetrics } from "../store/replica.ts";
+import type { Replica } from "../store/replica.ts";
 import type { DatabaseRouting } from "../upstream/backends.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
@@ -34,12 +34,6 @@ export interface McpEndpoint {
   handle(exchange: Exchange, body: Buffer | undefined): Promise<void>;
 }
 
-/** A replica with a shared store. It may decide only while its copy is fresh. */
-export interface SharedReplica extends ReplicaMetrics {
-  /** @throws Refusal `store_unreachable` */
-  requireFresh(): void;
-}
-
 export interface Gateway {
   /** The configuration in force, replaced when the file changes. */
   readonly configuration: Configuration;
@@ -52,7 +46,7 @@ export interface Gateway {
   readonly keys: LiveKeyRing;
   readonly revocations: LiveRevocations;
   /** Undefined if all state is in files. */
-  readonly replica: SharedReplica | undefined;
+  readonly replica: Replica | undefined;
   readonly authorization: AuthorizationState | undefined;
   readonly tokens: TokenAuthority;
   readonly login: LoginContext;

@@ -2,10 +2,11 @@ import type { IncomingMessage } from "node:http";
 import { mcpScopes } from "../oauth/server/protocol.ts";
 import { version } from "../product.ts";
 import { type RefusalCode, refusals } from "../refusal.ts";
+import type { Replica } from "../store/replica.ts";
 import { commonHeaders, sendJson, sendSuccess } from "./answer.ts";
 import { resourceOf } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
-import type { Gateway, SharedReplica } from "./gateway.ts";
+import type { Gateway } from "./gateway.ts";
 import type { Endpoint } from "./route.ts";
 
 export const healthz: Endpoint = {
@@ -19,7 +20,7 @@ function notReady({ requestId }: Exchange, code: RefusalCode) {
   return { status: "error", message: refusals[code][1], code, request_id: requestId };
 }
 
-function storeState({ isReached, appliedVersion, lag, leaseAge }: SharedReplica) {
+function storeState({ isReached, appliedVersion, lag, leaseAge }: Replica) {
   return {
     store: isReached ? "reached" : "unreachable",
     store_version: appliedVersion,

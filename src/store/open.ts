@@ -1,11 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { LRUCache } from "lru-cache";
 import * as z from "zod";
-import type { AccessRules, Author } from "../access/access-rules.ts";
+import type { Author } from "../access/access-rules.ts";
 import { epochSeconds } from "../clock.ts";
 import { storeName } from "../config/addresses.ts";
 import type { Configuration } from "../config/schema.ts";
 import { systemUser } from "../files/guarded.ts";
-import type { KeyStore } from "../identity/key-store.ts";
 import {
   endOf,
   type LiveRevocations,
@@ -28,10 +28,7 @@ import { keyOf, readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
 import { SharedState } from "./state.ts";
 import { StoreWriter } from "./writer.ts";
 
-/**
- * Epoch seconds by the fastest clock of this process, the store and all replicas. A token of this
- * very moment may have been issued by that clock.
- */
+/** Epoch seconds by the fastest clock of all replicas, any of which may just have issued a token. */
 async function latestClock(query: Query): Promise<number> {
   const [row] = await query(
     `select extract(epoch from clock_timestamp())
@@ -63,14 +60,6 @@ function revoking({ state, writer, replica, author }: StoreAccess): Revoking {
   };
 }
 
-function revocationsInStore(store: StoreAccess): RevocationStore {
-  const { state } = store;
-  return {
-    ...revoking(store),
-    read: async () => Object.assign(state.revocations, { count: state.revocations.size }),
-  };
-}
-
 function openRevocationStore(store: StoreAccess): LiveRevocations {
   const { state, replica } = store;
   return {
@@ -96,9 +85,7 @@ function openRevocationStore(store: StoreAccess): LiveRevocations {
 
 const TIMEOUT_MS = 3000;
 /** How long this process caches the owner of a session, which never changes. */
-const BELIEVED_MS = 30_000;
-/** Sessions cached by this process. */
-const MOST_BELIEVED = 10_000;
+const BELIEVED = { max: 10_000, ttl: 30_000 };
 
 const { most, mostPerUser, idle } = usualLimits;
 const live = `used > clock_timestamp() - interval '${idle / 1000} seconds'`;
@@ -115,19 +102,16 @@ const roomSql = `delete from gatehouse.mcp_sessions where key in (
     order by used desc offset ${mostPerUser}) union all
   (select key from gatehouse.mcp_sessions where kind = $2 order by used desc offset ${most}))`;
 
-/** Records which user owns each session, or task, of a foreign MCP server. */
+/**
+ * Records which user owns each session, or task, of a foreign MCP server, so that a session begun
+ * at one replica belongs to its user at every other.
+ */
 function registerOf(kind: string, replica: Replica, database: Database): SessionRegister {
-  const believed = new Map<string, { readonly username: string; readonly until: number }>();
+  const believed = new LRUCache<string, string>(BELIEVED);
 
   async function query(sql: string, values: readonly unknown[]): Promise<Row[]> {
     replica.requireReached();
     return database.query(sql, values, TIMEOUT_MS);
-  }
-
-  function believe(key: string, username: string): true {
-    if (believed.size >= MOST_BELIEVED) believed.clear();
-    believed.set(key, { username, until: performance.now() + BELIEVED_MS });
-    return true;
   }
 
   return {
@@ -135,16 +119,16 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
       const key = keyOf(id);
       const [opened] = await query(openSql, [key, kind, username]);
       await query(roomSql, [username, kind]);
-      return opened !== undefined && believe(key, username);
+      if (opened !== undefined) believed.set(key, username);
+      return opened !== undefined;
     },
     async use(id, username) {
       const key = keyOf(id);
-      const known = believed.get(key);
-      if (known !== undefined && performance.now() < known.until)
-        return known.username === username;
-      believed.delete(key);
+      const owner = believed.get(key);
+      if (owner !== undefined) return owner === username;
       const [used] = await query(useSql, [key, kind, username]);
-      return used !== undefined && believe(key, username);
+      if (used !== undefined) believed.set(key, username);
+      return used !== undefined;
     },
     end(id) {
       const key = keyOf(id);
@@ -154,14 +138,6 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
       query(endSql, [key, kind]).catch(() => {});
     },
   };
-}
-
-/**
- * Records the owners of sessions and tasks of foreign MCP servers in the store, so that a session
- * begun at one replica belongs to its user at every other.
- */
-function sessionsInStore(replica: Replica, database: Database): SessionRegister {
-  return ownersOf(registerOf("session", replica, database), registerOf("task", replica, database));
 }
 
 /** Key rings for login tokens and for access tokens of the authorization server. */
@@ -188,8 +164,7 @@ async function requireTables(database: Database, name: string): Promise<void> {
   const taken = await readMigrations(database.query);
   if (taken >= MIGRATIONS) return;
   const state = taken === 0 ? "has no tables yet" : "has tables of an older version";
-  const remedy = `make them with \`${invocation} store init\``;
-  throw new StoreError(`the store ${name} ${state}: ${remedy}`);
+  throw new StoreError(`the store ${name} ${state}: make them with \`${invocation} store init\``);
 }
 
 async function openSecrets({ store, auth }: Configuration): Promise<Secrets> {
@@ -201,14 +176,6 @@ async function openSecrets({ store, auth }: Configuration): Promise<Secrets> {
     const remedy = `copy it from where \`${invocation} store init\` made it`;
     throw new StoreKeyError(`${store.key_file} is missing: ${remedy}`);
   }
-}
-
-/** Replaces a refusal, which is worded for clients, by a sentence for the operator. */
-function explained(error: unknown, name: string): unknown {
-  if (!(error instanceof Refusal) || error.code !== "store_unreachable") return error;
-  return new StoreError(`the store ${name} does not answer: ${error.detail ?? "it is too slow"}`, {
-    cause: error,
-  });
 }
 
 const WAIT_MS = 1000;
@@ -230,12 +197,14 @@ export async function openStore(
       await requireTables(database, name);
       return { database, secrets: await openSecrets(configuration), close: () => database.close() };
     } catch (error) {
-      const sentence = explained(error, name);
-      if (onWait === undefined || sentence === error) {
+      const isAway = error instanceof Refusal && error.code === "store_unreachable";
+      // The refusal is worded for clients, and this sentence for the operator.
+      const sentence = `the store ${name} does not answer: ${(isAway && error.detail) || "it is too slow"}`;
+      if (onWait === undefined || !isAway) {
         await database.close();
-        throw sentence;
+        throw isAway ? new StoreError(sentence, { cause: error }) : error;
       }
-      if (isFirst) onWait(sentence instanceof Error ? sentence.message : "unknown");
+      if (isFirst) onWait(sentence);
       await delay(WAIT_MS);
     }
   }
@@ -253,15 +222,7 @@ export async function withStore<Result>(
   }
 }
 
-export interface StoreReplica {
-  readonly store: Store;
-  readonly replica: Replica;
-  readonly access: AccessRules;
-  readonly revocations: LiveRevocations;
-  readonly keys: KeyStore;
-  readonly authorization: AuthorizationState;
-  readonly sessions: SessionRegister;
-}
+export type StoreReplica = Awaited<ReturnType<typeof openReplica>>;
 
 function authorizationOf(shared: StoreAccess, { database, secrets }: Store): AuthorizationState {
   return {
@@ -276,7 +237,7 @@ export async function openReplica(
   { store: { max_staleness: maxStaleness } }: Configuration,
   observers: { onLost: (reason: string) => void; onFound: () => void },
   opened: AsyncDisposableStack,
-): Promise<StoreReplica> {
+) {
   const replica = await Replica.open(store.database, { maxStaleness, ...observers });
   opened.defer(() => replica.close());
   const { state } = replica;
@@ -286,47 +247,43 @@ export async function openReplica(
   const authorization = authorizationOf(shared, store);
   opened.defer(() => authorization.store.close());
   return {
-    ...{ store, replica, authorization, sessions: sessionsInStore(replica, store.database) },
+    ...{ store, replica, authorization },
+    sessions: ownersOf(
+      registerOf("session", replica, store.database),
+      registerOf("task", replica, store.database),
+    ),
     access: openAccessStore(shared),
     revocations: openRevocationStore(shared),
     keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
   };
 }
 
-export interface StoreOperator extends StoreAccess {
-  readonly access: AccessRules;
-  readonly revocations: RevocationStore;
-  readonly keys: KeyStore;
-  readonly authorization: AuthorizationState;
-}
+export type StoreOperator = Awaited<ReturnType<typeof operateStore>>;
 
 /**
  * Reads the shared state for a command that judges and changes it.
  *
  * @param onWait called once a change has waited a second for other replicas
  */
-export async function operateStore(
-  store: Store,
-  onWait?: (sentence: string) => void,
-): Promise<StoreOperator> {
+export async function operateStore(store: Store, onWait?: (sentence: string) => void) {
   const state = await SharedState.load(store.database);
   const author: Author = { kind: "cli", name: systemUser() };
-  const writer = new StoreWriter(store.database, state, onWait === undefined ? {} : { onWait });
+  const writer = new StoreWriter(store.database, state, { onWait });
   const shared: StoreAccess = { state, writer, replica: undefined, author };
   return {
     ...shared,
     access: openAccessStore(shared),
-    revocations: revocationsInStore(shared),
+    revocations: {
+      ...revoking(shared),
+      read: async () => Object.assign(state.revocations, { count: state.revocations.size }),
+    },
     authorization: authorizationOf(shared, store),
     keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
   };
 }
 
 const leaseShape = z.object({
-  name: z.string(),
-  since: z.coerce.date(),
-  applied: z.int(),
-  form: z.int(),
+  ...{ name: z.string(), since: z.coerce.date(), applied: z.int(), form: z.int() },
   /** Seconds; negative after expiry. */
   rest: z.number(),
 });

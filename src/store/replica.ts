@@ -44,28 +44,23 @@ const pollShape = z.object({
   ...{ version: z.int(), form: z.int(), rest: z.number().nullable(), is_known: z.boolean() },
 });
 
-export interface ReplicaMetrics extends StoreMetrics {
-  readonly isFresh: boolean;
-}
-
 interface ReplicaOptions {
   /** Seconds. */
   readonly maxStaleness: number;
-  /**
-   * Called when the store becomes unreachable, when the reason changes, and when it is reachable
-   * again.
-   */
+  /** Called when the store becomes unreachable, and when the reason changes. */
   readonly onLost: (reason: string) => void;
+  /** Called when the store is reachable again. */
   readonly onFound: () => void;
 }
 
-interface Moment {
-  readonly monotonic: number;
-  readonly wall: number;
+const never = { monotonic: Number.NEGATIVE_INFINITY, wall: Number.NEGATIVE_INFINITY };
+
+function now(): typeof never {
+  return { monotonic: performance.now(), wall: Date.now() };
 }
 
-function now(): Moment {
-  return { monotonic: performance.now(), wall: Date.now() };
+function unreachable(detail: string): Refusal {
+  return new Refusal("store_unreachable", { detail });
 }
 
 function reasonOf(error: unknown): string {
@@ -79,14 +74,14 @@ function reasonOf(error: unknown): string {
  * `maxStaleness` has passed since it sent its last successful poll. An expired lease therefore
  * never belongs to a process that still decides.
  */
-export class Replica implements ReplicaMetrics {
+export class Replica implements StoreMetrics {
   readonly id: string = randomUUID();
   readonly name: string = `${hostname()}:${process.pid}`;
   readonly state: SharedState;
   readonly #database: Database;
   readonly #options: ReplicaOptions;
-  readonly #maxStaleness: number;
-  #sent: Moment = { monotonic: Number.NEGATIVE_INFINITY, wall: Number.NEGATIVE_INFINITY };
+  readonly #maxStalenessMs: number;
+  #sent = never;
   #headVersion = 0;
   #reason: string | undefined;
   #polling: Promise<void> | undefined;
@@ -98,7 +93,7 @@ export class Replica implements ReplicaMetrics {
     this.#database = database;
     this.state = state;
     this.#options = options;
-    this.#maxStaleness = options.maxStaleness * 1000;
+    this.#maxStalenessMs = options.maxStaleness * 1000;
   }
 
   /**
@@ -112,8 +107,7 @@ export class Replica implements ReplicaMetrics {
     // The first poll only takes the lease: what the same statement reads may be older than the
     // lease.
     for (let polls = 0; polls < 2 || replica.#isPollWanted; polls++) {
-      if (polls === FIRST_POLLS)
-        throw new Refusal("store_unreachable", { detail: "it is too slow" });
+      if (polls === FIRST_POLLS) throw unreachable("it is too slow");
       replica.#isPollWanted = false;
       await replica.#poll();
     }
@@ -143,15 +137,12 @@ export class Replica implements ReplicaMetrics {
     const { monotonic, wall } = now();
     const [passed, passedByWall] = [monotonic - this.#sent.monotonic, wall - this.#sent.wall];
     const isSet = passedByWall - passed > CLOCK_TOLERANCE_MS;
-    return Math.max(passed, passedByWall) < this.#maxStaleness && !isSet;
+    return Math.max(passed, passedByWall) < this.#maxStalenessMs && !isSet;
   }
 
-  /**
-   * @throws Refusal `store_unreachable` if the last successful poll is too old to decide anything
-   */
+  /** @throws Refusal `store_unreachable` if the last successful poll is too old to decide by */
   requireFresh(): void {
-    if (this.isFresh) return;
-    throw new Refusal("store_unreachable", { retryAfter: 1 });
+    if (!this.isFresh) throw new Refusal("store_unreachable", { retryAfter: 1 });
   }
 
   /** @throws Refusal `store_unreachable` at once if the store does not answer now */
@@ -171,17 +162,14 @@ export class Replica implements ReplicaMetrics {
     return this.#polling;
   }
 
-  /**
-   * Releases the lease, so that no writer waits for it. Call only when this process no longer
-   * decides.
-   */
+  /** Releases the lease, so that no writer waits for it. Call only when nothing is decided here. */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     await this.#notices?.close();
     this.#notices = undefined;
     await this.#polling;
-    this.#sent = { monotonic: Number.NEGATIVE_INFINITY, wall: Number.NEGATIVE_INFINITY };
+    this.#sent = never;
     const sql = "delete from gatehouse.leases where replica = $1";
     await this.#database.query(sql, [this.id]).catch(() => {});
   }
@@ -200,20 +188,17 @@ export class Replica implements ReplicaMetrics {
         await this.#poll();
         // Another poll at once tells waiting writers that this replica has applied the new entries.
         if (this.appliedVersion !== before) this.#isPollWanted = true;
-        if (!this.isReached) this.#found();
+        if (this.isReached) continue;
+        this.#reason = undefined;
+        // The listening connection may have died unnoticed.
+        this.#listen();
+        this.#options.onFound();
       } catch (error) {
         const reason = reasonOf(error);
         if (reason !== this.#reason) this.#options.onLost(reason);
         this.#reason = reason;
       }
     }
-  }
-
-  #found(): void {
-    this.#reason = undefined;
-    // The listening connection may have died unnoticed.
-    this.#listen();
-    this.#options.onFound();
   }
 
   #listen(): void {
@@ -230,26 +215,23 @@ export class Replica implements ReplicaMetrics {
         ...[this.id, this.name, this.#options.maxStaleness + MARGIN_SECONDS],
         ...[version, FORM, sent.wall / 1000, id],
       ],
-      Math.min(LONGEST_POLL_MS, this.#maxStaleness / 2),
+      Math.min(LONGEST_POLL_MS, this.#maxStalenessMs / 2),
     );
     const head = pollShape.parse(rows[0]);
     requireReadable(head);
-    if (head.version < version || !head.is_known) throw lostHistory(version, head.version);
+    if (head.version < version || !head.is_known) {
+      throw unreachable(
+        `the store is at version ${head.version} and does not know version ${version}, which is applied ` +
+          "here: it has lost changes, as by a failover; restart this replica to go on by what the store has",
+      );
+    }
     // Completed before the lease expired, so no writer has overlooked the lease (see `append`).
     const took = performance.now() - sent.monotonic;
     const isHeld = head.rest !== null && took < head.rest;
     const entries = rows.filter(({ entry }) => entry !== null);
     await this.state.apply(entries.map((row) => parseEntry({ ...row, version: row.entry })));
     this.#headVersion = head.version;
-    if (this.appliedVersion < head.version) this.#isPollWanted = true;
-    else if (isHeld) this.#sent = sent;
+    if (isHeld && this.appliedVersion >= head.version) this.#sent = sent;
     else this.#isPollWanted = true;
   }
-}
-
-function lostHistory(applied: number, found: number): Refusal {
-  const detail =
-    `the store is at version ${found} and does not know version ${applied}, which is applied here: ` +
-    "it has lost changes, as by a failover; restart this replica to go on by what the store has";
-  return new Refusal("store_unreachable", { detail });
 }

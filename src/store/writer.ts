@@ -7,7 +7,6 @@ import { CHANNEL, type Database, type Query } from "./database.ts";
 import {
   FORM,
   formOf,
-  type Head,
   type LogEntry,
   parseEntry,
   readEntries,
@@ -48,39 +47,30 @@ interface Committed {
 
 /** How long a writer waits for other writers. */
 const LOCK_TIMEOUT_MS = 5000;
-/** Milliseconds between polls of the leases, first and longest. */
+/** Between polls of the leases. */
 const FIRST_LOOK_MS = 5;
 const LONGEST_LOOK_MS = 250;
 const SILENT_WAIT_MS = 1000;
 
-/** @throws Refusal `store_unreachable` if the store is a copy that lacks versions applied here */
-function requireSameHistory(head: Pick<Head, "version" | "id">, state: SharedState): void {
-  const { version, id } = state.position;
-  if (head.version === version && head.id === id) return;
-  const detail = `the store is at version ${head.version}, and does not know what ${version} was here`;
-  throw new Refusal("store_unreachable", { detail });
+interface WriterOptions {
+  /** Its own lease is not waited for: its changes are in force here at once. */
+  readonly replica?: string;
+  /** Called once a change has waited a second for other replicas. */
+  readonly onWait?: ((sentence: string) => void) | undefined;
 }
 
 /** Writes changes to the log one at a time. The row `head` is the lock of all writers. */
 export class StoreWriter {
   readonly #database: Database;
   readonly #state: SharedState;
-  /** This replica's own lease is not waited for: its changes are in force here at once. */
-  readonly #replica: string | undefined;
-  readonly #onWait: ((sentence: string) => void) | undefined;
+  readonly #options: WriterOptions;
   readonly #turns = new AsyncLocalStorage<Turn>();
   #writing: Promise<unknown> = Promise.resolve();
 
-  /** @param onWait called once a change has waited a second for other replicas */
-  constructor(
-    database: Database,
-    state: SharedState,
-    { replica, onWait }: { replica?: string; onWait?: (sentence: string) => void } = {},
-  ) {
+  constructor(database: Database, state: SharedState, options: WriterOptions = {}) {
     this.#database = database;
     this.#state = state;
-    this.#replica = replica;
-    this.#onWait = onWait;
+    this.#options = options;
   }
 
   /**
@@ -104,7 +94,11 @@ export class StoreWriter {
       const head = await readHead(query, true);
       requireReadable(head);
       await this.#state.apply(await readEntries(query, this.#state.position.version));
-      requireSameHistory(head, this.#state);
+      const { position } = this.#state;
+      if (head.version !== position.version || head.id !== position.id) {
+        const detail = `the store is at version ${head.version}, and does not know what ${position.version} was here`;
+        throw new Refusal("store_unreachable", { detail });
+      }
       const { longestLease, form } = await readLeases(query);
       const entries: LogEntry[] = [];
       const turn: Turn = {
@@ -147,10 +141,10 @@ export class StoreWriter {
       string_agg(name, ', ' order by name) as names, max(expires) as until
       from gatehouse.leases
       where expires > clock_timestamp() and applied < $1 and replica is distinct from $2`;
-    const values = [version, this.#replica ?? null, id];
+    let { replica = null, onWait } = this.#options;
+    const values = [version, replica, id];
     let longest = longestLease;
     let pause = FIRST_LOOK_MS;
-    let onWait = this.#onWait;
     for (;;) {
       const rows = await this.#database.query(sql, values).catch(() => undefined);
       const left = rows?.[0];
