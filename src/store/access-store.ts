@@ -13,32 +13,31 @@ import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Query } from "./database.ts";
 import { writeExact, writtenRecords } from "./log.ts";
 import type { Replica } from "./replica.ts";
-import type { SharedState } from "./state.ts";
+import type { AccessChanged, SharedState } from "./state.ts";
 import type { StoreWriter } from "./writer.ts";
 
 export type ReplacementPlan = (current: Snapshot) => Replacement;
 
-/** Writes the current records. A starting replica reads them instead of the whole log. */
+/** Writes the records that a starting replica reads instead of the whole log. */
 async function writeRecords(
   query: Query,
   { users, boundaries }: Replacement,
   version: number,
 ): Promise<void> {
-  const [gone, kept] = [[] as string[], [] as string[]];
-  const names: string[] = [];
-  for (const [name, records] of users) {
-    if (isGone(records)) gone.push(name);
-    else {
-      names.push(name);
-      kept.push(writeExact(writtenRecords(records)));
-    }
-  }
-  await query("delete from gatehouse.users where username = any($1)", [gone]);
+  const { gone = [], kept = [] } = Object.groupBy(users, ([, records]) =>
+    isGone(records) ? "gone" : "kept",
+  );
+  const sql = "delete from gatehouse.users where username = any($1)";
+  await query(sql, [gone.map(([name]) => name)]);
   await query(
     `insert into gatehouse.users (username, version, record)
       select name, $1, record::json from unnest($2::text[], $3::text[]) as given (name, record)
       on conflict (username) do update set version = excluded.version, record = excluded.record`,
-    [version, names, kept],
+    [
+      version,
+      kept.map(([name]) => name),
+      kept.map(([, records]) => writeExact(writtenRecords(records))),
+    ],
   );
   if (boundaries === undefined) return;
   const written = writeExact(boundaries.map(writtenBoundary));
@@ -57,8 +56,7 @@ function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Rep
  * Returns the records as they would be after a replacement.
  *
  * @param force also if the last Owner of a database or the last administrator is lost
- * @throws Refusal `last_owner` or `last_administrator`; RecordsError if the records contradict each
- * other
+ * @throws Refusal `last_owner` or `last_administrator`; RecordsError about contradicting records
  */
 export async function previewAccess(
   { snapshot: before }: SharedState,
@@ -75,8 +73,8 @@ export async function previewAccess(
  * Replaces records according to `plan`, which runs while no other writer can change them.
  *
  * @returns the state as written
- * @throws Refusal from `plan` or `beforeWrite`, `last_owner`, `last_administrator`,
- * `store_unreachable` or `store_uncertain`; RecordsError if the records contradict each other
+ * @throws what `previewAccess` throws; Refusal from `plan` or `beforeWrite`, `store_unreachable` or
+ * `store_uncertain`
  */
 export async function replaceAccess(
   { state, writer, author }: Pick<StoreAccess, "state" | "writer" | "author">,
@@ -122,17 +120,15 @@ export function openAccessStore(store: StoreAccess): AccessRules {
     },
     stale: false,
     subscribe(listener) {
-      state.listeners.push({
-        accessChanged: (change) => listener({ kind: "loaded", ...change }),
-      });
+      const accessChanged = (change: AccessChanged) => listener({ kind: "loaded", ...change });
+      state.listeners.push({ accessChanged });
     },
     async reload() {
       await replica?.poll();
     },
     async change(plan, options) {
       replica?.requireReached();
-      const replace = (current: Snapshot) => replacementOf(current, plan(current));
-      return replaceAccess(store, replace, options);
+      return replaceAccess(store, (current) => replacementOf(current, plan(current)), options);
     },
     async close() {},
   };

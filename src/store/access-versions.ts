@@ -1,4 +1,3 @@
-/** Versions of users and grants: what each one changed, and how to return to an earlier one. */
 import * as z from "zod";
 import type { Author } from "../access/access-rules.ts";
 import { updatedUser, writtenAttributes } from "../access/grant.ts";
@@ -22,7 +21,6 @@ export interface AccessVersion {
   readonly after: Snapshot;
 }
 
-/** Log entries held in memory at a time. */
 const PAGE = 100;
 
 /** Yields every version from the first through `upTo`. */
@@ -104,10 +102,7 @@ function newRecord({ username, attributes }: User): User {
   return updatedUser(blankUser(username), { attributes });
 }
 
-/**
- * Takes grants, boundaries and attributes from the second argument and keeps everything else of the
- * users.
- */
+/** Takes grants, boundaries and attributes from the second argument, and all else from the first. */
 function merge(current: Snapshot, { users, grants, boundaries }: AccessRecords): AccessRecords {
   const wanted = new Map(users.map((user) => [user.username, user]));
   const kept = Array.from(current.users.values(), (user) =>
@@ -117,9 +112,7 @@ function merge(current: Snapshot, { users, grants, boundaries }: AccessRecords):
   return { users: [...kept, ...added], grants, boundaries };
 }
 
-/**
- * Describes what a text says about a user that applying it would not change; undefined if nothing.
- */
+/** What a text says about a user that applying it would not change; undefined if nothing. */
 function objection(current: Snapshot, user: User): string | undefined {
   const { username, email, passwordHash, disabled, tokensValidAfter } = user;
   const record = current.users.get(username);
@@ -136,7 +129,6 @@ function objection(current: Snapshot, user: User): string | undefined {
   return `${username}: of a record only attributes are changed here; all else by \`user\``;
 }
 
-/** Objections listed before the message is cut off. */
 const MOST_OBJECTIONS = 20;
 
 /** @throws Error that lists why the text cannot be applied and which commands to use instead */
@@ -171,20 +163,18 @@ export function planApply(records: AccessRecords, version: string): ReplacementP
   };
 }
 
-/** Users of an earlier state who no longer have a record; a rollback does not restore them. */
+/** Users whom a rollback does not restore. */
 export function usersGone(current: Snapshot, earlier: Snapshot): string[] {
   return [...earlier.users.keys().filter((name) => !current.users.has(name))].sort();
 }
 
 export function planRollback(earlier: Snapshot): ReplacementPlan {
+  const { boundaries } = earlier;
   return (current) => {
     const gone = new Set(usersGone(current, earlier));
     const held = allRecords(earlier).filter(({ user }) => !gone.has(user?.username ?? ""));
     const users = held.flatMap(({ user }) => user ?? []);
     const grants = held.flatMap(({ grants }) => grants);
-    return replacementBy(
-      current,
-      merge(current, { users, grants, boundaries: earlier.boundaries }),
-    );
+    return replacementBy(current, merge(current, { users, grants, boundaries }));
   };
 }

@@ -16,33 +16,27 @@ const writeSql = `insert into gatehouse.activity as a (key, login, use)
 const forgetSql = `delete from gatehouse.activity
   where use < extract(epoch from clock_timestamp()) - ${FORGOTTEN_AFTER}`;
 
-/**
- * Stores the activity that all replicas report. Each process writes only what has changed since its
- * last write.
- */
+/** The activity of all replicas. Each process writes what has changed since its last write. */
 export function activityTable({ query }: Database): ActivityPlace {
   const written = new Map<string, LastActivity>();
-
-  async function writeSome(some: readonly (readonly [string, LastActivity])[]): Promise<void> {
-    const columns = [
-      some.map(([key]) => key),
-      some.map(([, { login }]) => login),
-      some.map(([, { use }]) => use),
-    ];
-    await query(writeSql, columns, SHORT_TIMEOUT_MS);
-    for (const [key, activity] of some) written.set(key, activity);
-  }
 
   return {
     load: () => [],
     async write(known) {
-      const news = Array.from(known, ([key, { login, use }]) => [key, { login, use }] as const);
-      const others = news.filter(([key, { login, use }]) => {
+      const rows = Array.from(known, ([key, { login, use }]) => ({ key, login, use }));
+      const news = rows.filter(({ key, login, use }) => {
         const before = written.get(key);
         return before?.login !== login || before.use !== use;
       });
-      for (let at = 0; at < others.length; at += BATCH) {
-        await writeSome(others.slice(at, at + BATCH));
+      for (let at = 0; at < news.length; at += BATCH) {
+        const some = news.slice(at, at + BATCH);
+        const columns = [
+          some.map(({ key }) => key),
+          some.map(({ login }) => login),
+          some.map(({ use }) => use),
+        ];
+        await query(writeSql, columns, SHORT_TIMEOUT_MS);
+        for (const { key, ...activity } of some) written.set(key, activity);
       }
       await query(forgetSql, [], SHORT_TIMEOUT_MS);
     },

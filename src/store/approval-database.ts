@@ -1,12 +1,9 @@
 import { type ApprovalDatabase, ApprovalStore, type ApprovalTurn } from "../approvals/approval.ts";
 import { type Query, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
-import type { Secrets } from "./secrets.ts";
 
 /** Arbitrary, but all processes that work on approvals must use the same number. */
 const LOCK = 0x6170_7072;
-
-const settingsSql = "select set_config('search_path', 'gatehouse', true)";
 
 const nowSql = "select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now";
 
@@ -27,7 +24,7 @@ function placeOf(id: string): string {
 
 async function begin(send: Query): Promise<ApprovalTurn> {
   const query: ApprovalTurn["query"] = (sql, ...values) => send(sql, values, SHORT_TIMEOUT_MS);
-  await query(settingsSql);
+  await query("select set_config('search_path', 'gatehouse', true)");
   await query("select pg_advisory_xact_lock($1)", LOCK);
   const [row] = await send(nowSql);
   return { query, now: Number(row?.now) };
@@ -60,23 +57,17 @@ export function approvalsInStore(
   return new ApprovalStore(tables, keepDays);
 }
 
-/**
- * Encrypts all stored queries again with the first line of the key file. @returns how many there
- * are
- */
+/** Encrypts all stored queries again with the first line of the key file. @returns their number */
 export function rekeyApprovals({ database, secrets }: Store): Promise<number> {
   return database.transaction(async (query) => {
-    const turn = await begin(query);
-    const rows = await turn.query("SELECT id, body FROM approvals WHERE body IS NOT NULL");
-    for (const row of rows) await rekeyBody(turn, row, secrets);
+    await begin(query);
+    const rows = await query("select id, body from approvals where body is not null");
+    for (const { id, body } of rows) {
+      if (!(body instanceof Buffer)) continue;
+      const place = placeOf(String(id));
+      const anew = secrets.encryptBytes(secrets.decryptBytes(body, place), place);
+      await query("update approvals set body = $1 where id = $2", [anew, id]);
+    }
     return rows.length;
   });
-}
-
-async function rekeyBody({ query }: ApprovalTurn, row: object, secrets: Secrets): Promise<void> {
-  if (!("id" in row && "body" in row && row.body instanceof Buffer)) return;
-  const id = String(row.id);
-  const body = secrets.decryptBytes(row.body, placeOf(id));
-  const anew = secrets.encryptBytes(body, placeOf(id));
-  await query("UPDATE approvals SET body = $1 WHERE id = $2", anew, id);
 }

@@ -31,22 +31,7 @@ function asked(sql: string, values: readonly unknown[] = [], timeout = STATEMENT
   return { text: sql, values: [...values], query_timeout: timeout };
 }
 
-/**
- * Connection pool for the PostgreSQL database that replicas share. Anything that prevents a
- * statement from running is a Refusal `store_unreachable`.
- */
-export interface Database {
-  readonly query: Query;
-  /**
-   * Runs `work` in one transaction, which is rolled back if `work` throws.
-   *
-   * @throws Refusal `store_uncertain` if it is unknown whether the transaction was committed
-   */
-  transaction<Result>(work: (query: Query) => Promise<Result>, isolation?: string): Promise<Result>;
-  /** Calls `onNotice` at each notification. Notifications can be lost; polling covers those. */
-  listen(onNotice: () => void): { close(): Promise<void> };
-  close(): Promise<void>;
-}
+export type Database = ReturnType<typeof openDatabase>;
 
 const INT8 = 20;
 const JSON_TYPES = [114, 3802];
@@ -125,7 +110,7 @@ function listen(address: ServerAddress, onNotice: () => void): { close(): Promis
   };
 }
 
-function queryOn(client: PoolClient): Query {
+function queryOn(client: Pool | PoolClient): Query {
   return async (...statement) => {
     try {
       return (await client.query<Row>(asked(...statement))).rows;
@@ -135,8 +120,13 @@ function queryOn(client: PoolClient): Query {
   };
 }
 
-/** Creates the connection pool, which connects on first use. @throws Error about the URL */
-export function openDatabase(url: string): Database {
+/**
+ * Connection pool for the PostgreSQL database that replicas share. It connects on first use.
+ * Anything that prevents a statement from running is a Refusal `store_unreachable`.
+ *
+ * @throws Error about the URL
+ */
+export function openDatabase(url: string) {
   const address = parseAddress(url, "store.url");
   const pool = new Pool({
     ...settingsOf(address),
@@ -147,40 +137,29 @@ export function openDatabase(url: string): Database {
   // An idle connection that breaks is replaced when the next one is needed.
   pool.on("error", () => {});
 
-  async function connect(): Promise<PoolClient> {
-    try {
-      return await pool.connect();
-    } catch (error) {
-      throw unreachable(error);
-    }
-  }
-
-  async function commit(client: PoolClient): Promise<void> {
-    try {
-      await client.query(asked("commit"));
-    } catch (error) {
-      const detail = detailOf(error);
-      throw new Refusal("store_uncertain", { detail, cause: error });
-    }
-  }
-
   return {
-    async query(...statement) {
-      try {
-        return (await pool.query<Row>(asked(...statement))).rows;
-      } catch (error) {
+    query: queryOn(pool),
+    /**
+     * Runs `work` in one transaction, which is rolled back if `work` throws.
+     *
+     * @throws Refusal `store_uncertain` if it is unknown whether the transaction was committed
+     */
+    async transaction<Result>(
+      work: (query: Query) => Promise<Result>,
+      isolation = "read committed",
+    ): Promise<Result> {
+      const client = await pool.connect().catch((error: unknown) => {
         throw unreachable(error);
-      }
-    },
-    async transaction(work, isolation = "read committed") {
-      const client = await connect();
+      });
       let isGood = false;
       try {
         const query = queryOn(client);
         const bound = `set local idle_in_transaction_session_timeout = ${SILENCE_MS}`;
         await query(`begin isolation level ${isolation}; ${bound}`, [], BEGIN_TIMEOUT_MS);
         const result = await work(query);
-        await commit(client);
+        await client.query(asked("commit")).catch((cause: unknown) => {
+          throw new Refusal("store_uncertain", { detail: detailOf(cause), cause });
+        });
         isGood = true;
         return result;
       } finally {
@@ -188,7 +167,8 @@ export function openDatabase(url: string): Database {
         client.release(!isGood);
       }
     },
-    listen: (onNotice) => listen(address, onNotice),
+    /** Calls `onNotice` at each notification. Some can be lost, which polling covers. */
+    listen: (onNotice: () => void) => listen(address, onNotice),
     close: () => pool.end(),
   };
 }

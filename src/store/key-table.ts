@@ -29,18 +29,18 @@ async function readKeys(query: Query, ring: string, secrets: Secrets): Promise<S
   return Promise.all(rows.map((row) => open(row, ring, secrets)));
 }
 
-async function put(query: Query, ring: string, key: StoredKey, secrets: Secrets): Promise<void> {
-  const sealed = secrets.encrypt(JSON.stringify(key), placeOf(ring, key.kid));
+async function apply(query: Query, ring: string, change: KeyChange, secrets: Secrets) {
+  if (change.kind === "delete") {
+    await query("delete from gatehouse.keys where ring = $1 and kid = $2", [ring, change.kid]);
+    return;
+  }
+  const { kid, created } = change.key;
+  const sealed = secrets.encrypt(JSON.stringify(change.key), placeOf(ring, kid));
   await query(
     `insert into gatehouse.keys (ring, kid, created, sealed) values ($1, $2, $3, $4)
       on conflict (ring, kid) do update set sealed = excluded.sealed`,
-    [ring, key.kid, key.created, sealed],
+    [ring, kid, created, sealed],
   );
-}
-
-async function apply(query: Query, ring: string, change: KeyChange, secrets: Secrets) {
-  if (change.kind === "put") return put(query, ring, change.key, secrets);
-  await query("delete from gatehouse.keys where ring = $1 and kid = $2", [ring, change.kid]);
 }
 
 /** The signing keys of one ring. Private keys are encrypted. */

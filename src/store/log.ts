@@ -59,30 +59,18 @@ export function parseBoundaries(value: unknown): Boundary[] {
   return readList(value, readBoundary);
 }
 
-/** Parses the records of several names. A name without any records left has no entries. */
-function parseUsers(value: unknown): Map<string, UserRecords> {
-  if (!isTable(value)) malformed("a change");
-  return new Map(Object.entries(value).map(([name, records]) => [name, parseRecords(records)]));
-}
-
-/** The append-only log of changes. Each version is one change, and there are no gaps. */
-
+/** An entry of the append-only log. Each version is one change, and there are no gaps. */
 export type StoredChange =
   | { readonly kind: "access"; readonly replacement: Replacement }
   | { readonly kind: "revocation"; readonly revocation: Revocation }
-  /**
-   * The keys of a ring have changed. They have their own table, so that no key material stays in
-   * the log.
-   */
+  /** Keys have their own table, so that no key material stays in the log. */
   | { readonly kind: "keys"; readonly ring: string };
 
 /**
  * The lowest log form that can read each kind of change. A new kind, or one with new content, gets
  * a higher form, which is written only when every running replica can read it.
  */
-const forms: Readonly<Record<StoredChange["kind"], number>> = {
-  ...{ access: 1, revocation: 1, keys: 1 },
-};
+const forms = { access: 1, revocation: 1, keys: 1 };
 
 /** The newest log form that this release reads. */
 export const FORM: number = Math.max(...Object.values(forms));
@@ -105,6 +93,7 @@ export const authorShape = z.object({
   name: z.string(),
 });
 const ringShape = z.object({ ring: z.string() });
+const replacementShape = z.object({ users: z.unknown(), boundaries: z.unknown().optional() });
 
 export function writtenChange(change: StoredChange): object {
   if (change.kind === "revocation") return change.revocation;
@@ -129,11 +118,11 @@ function parseChange(kind: string, data: unknown): StoredChange {
 
 /** @throws StoreContentError or ZodError */
 export function parseReplacement(data: unknown): Replacement {
-  const { users, boundaries } = z
-    .object({ users: z.unknown(), boundaries: z.unknown().optional() })
-    .parse(data);
+  const { users, boundaries } = replacementShape.parse(data);
+  if (!isTable(users)) malformed("a change");
+  const records = Object.entries(users).map(([name, held]) => [name, parseRecords(held)] as const);
   return {
-    users: parseUsers(users),
+    users: new Map(records),
     ...(boundaries === undefined ? {} : { boundaries: parseBoundaries(boundaries) }),
   };
 }
@@ -176,32 +165,23 @@ export async function readHead(query: Query, isWriter = false): Promise<Head> {
   return headShape.parse(row);
 }
 
-/**
- * JSON as stored. A whole number that a double cannot hold exactly is written as `{"integer":
- * "9007199254740993"}`. No record contains an object of that form otherwise.
- */
-
-const KEY = "integer";
-
-function isInteger(value: unknown): value is { [KEY]: string } {
-  return (
-    typeof value === "object" &&
-    value !== null &&
-    KEY in value &&
-    typeof value.integer === "string" &&
-    Object.keys(value).length === 1
-  );
+function isInteger(value: unknown): value is { integer: string } {
+  if (typeof value !== "object" || value === null || Object.keys(value).length > 1) return false;
+  return "integer" in value && typeof value.integer === "string";
 }
 
-/** Writes a value with every digit of its whole numbers. */
+/**
+ * Writes JSON as stored: a whole number that a double cannot hold exactly as `{"integer":
+ * "9007199254740993"}`. No record contains an object of that form otherwise.
+ */
 export function writeExact(value: unknown): string {
   return JSON.stringify(value, (_key, member: unknown) =>
-    typeof member === "bigint" ? { [KEY]: String(member) } : member,
+    typeof member === "bigint" ? { integer: String(member) } : member,
   );
 }
 
 export function parseExact(text: string): unknown {
-  if (!text.includes(`"${KEY}"`)) return JSON.parse(text);
+  if (!text.includes('"integer"')) return JSON.parse(text);
   return JSON.parse(text, (_key, member: unknown) =>
     isInteger(member) ? BigInt(member.integer) : member,
   );

@@ -15,7 +15,7 @@ import {
   StoreContentError,
 } from "./log.ts";
 
-interface AccessChanged {
+export interface AccessChanged {
   readonly previous: Snapshot;
   readonly snapshot: Snapshot;
   readonly diff: AccessDiff;
@@ -23,10 +23,7 @@ interface AccessChanged {
   readonly isOwn: boolean;
 }
 
-/**
- * Called with changes that come into force. A version counts as applied when all listeners are
- * done.
- */
+/** Called with changes in force. A version counts as applied when all listeners are done. */
 interface StateListener {
   accessChanged?(change: AccessChanged): void;
   keysChanged?(ring: string): Promise<void>;
