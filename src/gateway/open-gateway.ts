@@ -191,12 +191,9 @@ async function openIdentity(
   const revocations = store?.revocations ?? (await openRevokedTokens(base));
   opened.defer(() => revocations.close());
   if (store === undefined || settings.access === "file") {
-    const stop = makeHandEditsLast(access, revocations, {
-      turn: member?.number,
-      onFailure: (user, error) =>
-        log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good"),
-    });
-    opened.defer(stop);
+    const onFailure = (user: string, error: unknown) =>
+      log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good");
+    opened.defer(makeHandEditsLast(access, revocations, member?.number ?? 1, onFailure));
   }
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
   metrics?.showTokens(tokens.metrics);

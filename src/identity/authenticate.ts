@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { parsePasswordHash } from "../access/password-hash.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../refusal.ts";
@@ -12,11 +12,7 @@ const known = new WeakMap<User, string>();
 export function saltFingerprint(passwordHash: string): string | undefined {
   const salt = parsePasswordHash(passwordHash)?.salt;
   if (salt === undefined) return undefined;
-  return createHash("sha256")
-    .update(salt)
-    .digest()
-    .subarray(0, FINGERPRINT_BYTES)
-    .toString("base64url");
+  return hash("sha256", salt, "buffer").subarray(0, FINGERPRINT_BYTES).toString("base64url");
 }
 
 /**
@@ -24,10 +20,8 @@ export function saltFingerprint(passwordHash: string): string | undefined {
  * another one. It is empty for a user without a password.
  */
 export function credentialOf(user: User): string {
-  const remembered = known.get(user);
-  if (remembered !== undefined) return remembered;
-  const { passwordHash } = user;
-  const credential = passwordHash === undefined ? "" : (saltFingerprint(passwordHash) ?? "");
+  const { passwordHash = "" } = user;
+  const credential = known.get(user) ?? saltFingerprint(passwordHash) ?? "";
   known.set(user, credential);
   return credential;
 }
@@ -42,8 +36,6 @@ export function earliestIssue(
 
 const SCHEME = "Bearer ";
 
-type IdentifiedToken = Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">;
-
 export interface Caller {
   readonly user: User;
   readonly token: TokenClaims;
@@ -56,7 +48,7 @@ export interface Caller {
  */
 export function readBearerToken(header: string | undefined): string {
   if (header === undefined) throw new Refusal("unauthenticated");
-  // Fast path for the usual spelling. A malformed token is refused when it is parsed.
+  // The usual spelling needs no pattern. A malformed token is refused when it is parsed.
   if (header.startsWith(SCHEME) && header.charAt(SCHEME.length) !== " ") {
     return header.slice(SCHEME.length);
   }
@@ -73,7 +65,7 @@ export function readBearerToken(header: string | undefined): string {
 export function identify(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
-  token: IdentifiedToken,
+  token: Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">,
 ): User {
   const user = snapshot.users.get(token.username);
   if (user === undefined) throw new Refusal("user_gone");

@@ -4,20 +4,11 @@ import { epochSeconds } from "../clock.ts";
 import { credentialOf } from "./authenticate.ts";
 import type { LiveRevocations } from "./revocations.ts";
 
-/**
- * Milliseconds until a hand edit counts as intended. A file that is written in pieces briefly lacks
- * its end, and a revocation cannot be undone.
- */
+/** A file that is written in pieces briefly lacks its end, and a revocation cannot be undone. */
 const MEANT_AFTER_MS = 2000;
 const TURN_MS = 500;
 /** Number of turns. One process suffices, and the others are its backup. */
 const TURNS = 4;
-
-interface HandEditOptions {
-  /** This process's turn, from 1. */
-  readonly turn?: number | undefined;
-  readonly onFailure: (username: string, error: unknown) => void;
-}
 
 type Loaded = Extract<ReloadEvent, { kind: "loaded" }>;
 
@@ -36,12 +27,14 @@ function endedBy({ previous, snapshot, diff }: Loaded): User[] {
  * has another password are refused anyway. The revocation keeps them refused after the edit is
  * undone.
  *
+ * @param turn of this process, from 1
  * @returns a function that stops pending revocations
  */
 export function makeHandEditsLast(
   access: AccessRules,
   revocations: LiveRevocations,
-  { turn = 1, onFailure }: HandEditOptions,
+  turn: number,
+  onFailure: (username: string, error: unknown) => void,
 ): () => void {
   const meantAfter = MEANT_AFTER_MS + (Math.min(turn, TURNS) - 1) * TURN_MS;
   const timers = new Set<NodeJS.Timeout>();

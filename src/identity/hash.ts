@@ -11,16 +11,6 @@ export function configuredCosts({ auth }: Configuration): HashCosts {
   };
 }
 
-function* spellings({ users }: Snapshot): Steps<Map<string, string>> {
-  const found = new Map<string, string>();
-  yield* visitEach(users.values(), ({ passwordHash }) => {
-    if (passwordHash === undefined) return;
-    const beforeSalt = passwordHash.lastIndexOf("$", passwordHash.lastIndexOf("$") - 1);
-    found.set(passwordHash.slice(0, beforeSalt), passwordHash);
-  });
-  return found;
-}
-
 const nothing = Buffer.alloc(0);
 
 function nameOf(costs: HashCosts): string {
@@ -31,12 +21,18 @@ export function areSameCosts(one: HashCosts, other: HashCosts): boolean {
   return nameOf(one) === nameOf(other);
 }
 
-async function collect(snapshot: Snapshot, configured: HashCosts): Promise<readonly HashCosts[]> {
+function* collect({ users }: Snapshot, configured: HashCosts): Steps<readonly HashCosts[]> {
   const all = new Map([[nameOf(configured), configured]]);
-  for (const hash of (await runCooperatively(spellings(snapshot))).values()) {
-    const costs = parsePasswordHash(hash)?.costs;
-    if (costs !== undefined) all.set(nameOf(costs), costs);
-  }
+  const parsed = new Set<string>();
+  yield* visitEach(users.values(), ({ passwordHash = "" }) => {
+    const beforeSalt = passwordHash.lastIndexOf("$", passwordHash.lastIndexOf("$") - 1);
+    const spelling = passwordHash.slice(0, beforeSalt);
+    if (parsed.has(spelling)) return;
+    const costs = parsePasswordHash(passwordHash)?.costs;
+    if (costs === undefined) return;
+    parsed.add(spelling);
+    all.set(nameOf(costs), costs);
+  });
   return [...all.values()];
 }
 
@@ -50,7 +46,7 @@ export function costsOnFile(
   snapshot: Snapshot,
   configured: HashCosts,
 ): Promise<readonly HashCosts[]> {
-  const known = collected.get(snapshot) ?? collect(snapshot, configured);
+  const known = collected.get(snapshot) ?? runCooperatively(collect(snapshot, configured));
   collected.set(snapshot, known);
   return known;
 }
@@ -65,9 +61,7 @@ export interface HashOrder {
 
 export type Derive = (order: HashOrder) => Promise<Uint8Array>;
 
-/**
- * Derives in this process, on its thread pool. Meant for commands, which have nothing else to do.
- */
+/** Derives in this process, on its thread pool. For commands, which have nothing else to do. */
 export const deriveHere: Derive = async ({ password, salt, costs, length }) => {
   // Loaded on demand, because a gateway hashes in a separate process.
   const { argon2id, hash } = await import("argon2");

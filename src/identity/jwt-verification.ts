@@ -26,20 +26,6 @@ const checks: Readonly<Record<SigningAlgorithm, Check>> = {
   },
 };
 
-function isSignature(
-  algorithm: SigningAlgorithm,
-  key: KeyObject,
-  signed: Buffer,
-  signature: Buffer,
-): boolean {
-  try {
-    return checks[algorithm](key, signed, signature);
-  } catch {
-    // Any other error that crafted bytes cause means an invalid signature.
-    return false;
-  }
-}
-
 /**
  * Imports the verification key of a JWK (RFC 7517).
  *
@@ -56,15 +42,6 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 /** The detail goes only to the log. */
 export function invalidToken(detail: string, cause?: unknown): Refusal {
   return new Refusal("token_invalid", { detail, cause });
-}
-
-/** A parsed JWS in compact form (RFC 7515, section 7.1), not verified yet. */
-interface CompactJws {
-  readonly header: JsonObject;
-  readonly payload: Buffer;
-  /** The signed bytes: header and payload as they were sent. */
-  readonly signed: Buffer;
-  readonly signature: Buffer;
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -92,7 +69,8 @@ function decode(part: string): Buffer {
   return bytes;
 }
 
-function parseCompactJws(token: string): CompactJws {
+/** Parses the compact form (RFC 7515, section 7.1). */
+function parseCompactJws(token: string) {
   const [header, payload, signature, ...more] = token.split(".");
   if (header === undefined || payload === undefined || signature === undefined || more.length > 0) {
     throw invalidToken("no three parts");
@@ -100,6 +78,7 @@ function parseCompactJws(token: string): CompactJws {
   return {
     header: readJson(decode(header)).content,
     payload: decode(payload),
+    /** Header and payload as they were sent. */
     signed: Buffer.from(`${header}.${payload}`, "latin1"),
     signature: decode(signature),
   };
@@ -110,29 +89,13 @@ export interface PinnedKeys {
   verifier(kid: string): KeyObject | undefined;
 }
 
-/**
- * Requirements of an endpoint on every token. The token itself decides none of them (RFC 8725,
- * section 3).
- */
+/** What an endpoint requires of every token. The token decides none of it (RFC 8725, section 3). */
 export interface Pin extends PinnedKeys {
   /** The exact `typ`. Other spellings of the same media type are refused. */
   readonly type: string;
   readonly issuer: string;
   readonly audience: string;
   readonly longest: number;
-}
-
-interface SignedPayload {
-  readonly header: JsonObject;
-  readonly payload: Buffer;
-  readonly kid: string;
-  readonly key: KeyObject;
-}
-
-interface PinnedClaims extends Omit<SignedPayload, "header" | "payload"> {
-  readonly claims: JsonObject;
-  readonly notBefore: number;
-  readonly expiresAt: number;
 }
 
 /** True for whole epoch seconds, the only time format in claims here. */
@@ -146,7 +109,7 @@ export function isSeconds(value: unknown): value is number {
  *
  * @throws Refusal `token_invalid`
  */
-export function verifySignature(keys: PinnedKeys, token: string): SignedPayload {
+export function verifySignature(keys: PinnedKeys, token: string) {
   const { header, payload, signed, signature } = parseCompactJws(token);
   const { alg, kid, crit, b64 } = header;
   if (alg !== keys.algorithm) throw invalidToken("alg");
@@ -154,15 +117,14 @@ export function verifySignature(keys: PinnedKeys, token: string): SignedPayload 
   if (crit !== undefined || b64 !== undefined) throw invalidToken("crit or b64");
   const key = typeof kid === "string" ? keys.verifier(kid) : undefined;
   if (key === undefined || typeof kid !== "string") throw invalidToken("unknown kid");
-  if (!isSignature(keys.algorithm, key, signed, signature)) throw invalidToken("signature");
+  let isGood = false;
+  try {
+    isGood = checks[keys.algorithm](key, signed, signature);
+  } catch {
+    // Any error that crafted bytes cause means an invalid signature.
+  }
+  if (!isGood) throw invalidToken("signature");
   return { header, payload, kid, key };
-}
-
-function readPayload(payload: Buffer): JsonObject {
-  const { text, content } = readJson(payload);
-  // The gateway serializes JSON in one way. Another spelling could repeat a claim.
-  if (JSON.stringify(content) !== text) throw invalidToken("not as it was issued");
-  return content;
 }
 
 /**
@@ -170,16 +132,17 @@ function readPayload(payload: Buffer): JsonObject {
  *
  * @throws Refusal `token_expired` if only its age is wrong, otherwise `token_invalid`
  */
-export function verifyPinned(pin: Pin, token: string): PinnedClaims {
+export function verifyPinned(pin: Pin, token: string) {
   if (token.length > pin.longest) throw invalidToken("too long");
   const { header, payload, kid, key } = verifySignature(pin, token);
   if (header.typ !== pin.type) throw invalidToken("typ");
-  const claims = readPayload(payload);
+  const { text, content: claims } = readJson(payload);
+  // The gateway serializes JSON in one way. Another spelling could repeat a claim.
+  if (JSON.stringify(claims) !== text) throw invalidToken("not as it was issued");
   const { iss, aud, nbf = 0, exp, cnf } = claims;
   if (iss !== pin.issuer) throw invalidToken("claim iss");
   if (aud !== pin.audience) throw invalidToken("claim aud");
-  // Such a token requires proof of possession of its key (RFC 7800), which a bearer request does
-  // not have.
+  // Requires proof of possession of a key (RFC 7800), which a bearer request does not have.
   if (cnf !== undefined) throw invalidToken("claim cnf");
   const now = epochSeconds();
   if (!isSeconds(nbf) || nbf > now) throw invalidToken("claim nbf");

@@ -11,18 +11,6 @@ import type { Revocations } from "./revocations.ts";
 import { addressKey, type LoginOrigin, type LoginThrottle } from "./throttle.ts";
 import { type TokenAuthority, tokenRole } from "./token.ts";
 
-interface LoginRequest {
-  readonly username: string;
-  readonly password: string;
-  readonly database: string | undefined;
-}
-
-/** Lifetime in seconds. */
-interface IssuedToken {
-  readonly token: string;
-  readonly expiresIn: number;
-}
-
 export interface LoginContext {
   readonly snapshot: () => Snapshot;
   readonly revocations: Pick<Revocations, "earliestIssue">;
@@ -109,20 +97,17 @@ async function upgradeHash(
  */
 export async function logIn(
   context: LoginContext,
-  request: LoginRequest,
+  request: { username: string; password: string; database: string | undefined },
   origin: LoginOrigin,
-): Promise<IssuedToken> {
-  const user = await checkPassword(context, request.username, request.password, origin);
-  const database = request.database ?? EVERY_DATABASE;
-  const role = tokenRole(context.snapshot(), user.username, database);
-  await upgradeHash(context, user, request.password, origin);
+): Promise<{ token: string; expiresIn: number }> {
+  const { username, password, database = EVERY_DATABASE } = request;
+  const { tokenLifetime: lifetime } = context;
+  const user = await checkPassword(context, username, password, origin);
+  const role = tokenRole(context.snapshot(), username, database);
+  await upgradeHash(context, user, password, origin);
   const { token } = await context.tokens.issue({
-    username: user.username,
-    database,
-    role,
-    credential: credentialOf(user),
-    lifetime: context.tokenLifetime,
+    ...{ username, database, role, credential: credentialOf(user), lifetime },
     notBefore: earliestIssue(context.revocations, user),
   });
-  return { token, expiresIn: context.tokenLifetime };
+  return { token, expiresIn: lifetime };
 }

@@ -1,10 +1,5 @@
 import { randomBytes, timingSafeEqual } from "node:crypto";
-import {
-  formatPasswordHash,
-  type HashCosts,
-  type PasswordHash,
-  parsePasswordHash,
-} from "../access/password-hash.ts";
+import { formatPasswordHash, type HashCosts, parsePasswordHash } from "../access/password-hash.ts";
 import type { Configuration } from "../config/schema.ts";
 import { Refusal } from "../refusal.ts";
 import { areSameCosts, type Derive, deriveHere } from "./hash.ts";
@@ -29,11 +24,6 @@ export function requireUsablePassword(password: string): void {
   if (Buffer.byteLength(characters) > MAX_BYTES) throw new Refusal("password_too_long");
 }
 
-/** False for impossible passwords, so that they cause no hashing work. */
-function isPossible(password: string): boolean {
-  return password.isWellFormed() && Buffer.byteLength(normalized(password)) <= MAX_BYTES;
-}
-
 /** Hashes a password with Argon2id (RFC 9106), with a fresh salt by default. */
 export async function hashPassword(
   password: string,
@@ -42,11 +32,6 @@ export async function hashPassword(
 ): Promise<string> {
   const order = { password: normalized(password), salt, costs, length: HASH_BYTES };
   return formatPasswordHash({ costs, salt, hash: Buffer.from(await derive(order)) });
-}
-
-/** A hash that no password matches. */
-function nobodysHash(costs: HashCosts): PasswordHash {
-  return { costs, salt: randomBytes(SALT_BYTES), hash: randomBytes(HASH_BYTES) };
 }
 
 /**
@@ -65,11 +50,15 @@ export async function verifyPassword(
   derive: Derive = deriveHere,
 ): Promise<boolean> {
   const stored = onFile === undefined ? undefined : parsePasswordHash(onFile);
-  if (!isPossible(password)) return false;
+  // Impossible passwords cause no hashing work.
+  if (!password.isWellFormed()) return false;
+  if (Buffer.byteLength(normalized(password)) > MAX_BYTES) return false;
   let isRight = false;
   for (const each of costs) {
     const isOwn = stored !== undefined && areSameCosts(stored.costs, each);
-    const { salt, hash } = isOwn ? stored : nobodysHash(each);
+    // No password matches random bytes.
+    const nobodys = { salt: randomBytes(SALT_BYTES), hash: randomBytes(HASH_BYTES) };
+    const { salt, hash } = isOwn ? stored : nobodys;
     const order = { password: normalized(password), salt, costs: each, length: hash.length };
     const isEqual = timingSafeEqual(await derive(order), hash);
     if (isOwn) isRight = isEqual;
@@ -98,15 +87,11 @@ export async function strengthenHash(
 /** Checked wherever a password is set. @throws Refusal with the reason */
 export type PasswordRule = (password: string) => void;
 
-async function commonPasswords(): Promise<ReadonlySet<string>> {
-  // Loaded on demand, because it is large and most gateways do not need it.
-  const { dictionary } = await import("@zxcvbn-ts/language-common");
-  return new Set(dictionary["passwords-common"].map((password) => password.toLowerCase()));
-}
-
 export async function openPasswordRule({ auth }: Configuration): Promise<PasswordRule> {
   if (!auth.refuse_common_passwords) return requireUsablePassword;
-  const common = await commonPasswords();
+  // Loaded on demand, because it is large and most gateways do not need it.
+  const { dictionary } = await import("@zxcvbn-ts/language-common");
+  const common = new Set(dictionary["passwords-common"].map((password) => password.toLowerCase()));
   return (password) => {
     requireUsablePassword(password);
     if (common.has(normalized(password).toLowerCase())) throw new Refusal("password_common");

@@ -1,4 +1,4 @@
-import { type KeyObject, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { SignJWT } from "jose/jwt/sign";
 import { LRUCache } from "lru-cache";
 import { entriesIn } from "../access/entries.ts";
@@ -27,22 +27,16 @@ import type { KeyRing } from "./key-ring.ts";
 /** Cached tokens, of about 650 bytes each. */
 const MOST_TOKENS = 100_000;
 
-interface Remembered<T> {
+interface Remembered<T> extends Omit<ReturnType<typeof verifyPinned>, "claims"> {
   readonly content: T;
-  readonly kid: string;
-  readonly key: KeyObject;
-  readonly notBefore: number;
-  readonly expiresAt: number;
 }
 
 /**
- * Verifies tokens, and caches valid ones in full, so that repeated use costs no signature check.
- * The cache holds only the token's content. The caller must check revocations and the user every
- * time.
+ * Verifies tokens, and caches the content of valid ones, so that repeated use costs no signature
+ * check. The caller must check revocations and the user every time.
  *
- * A cached token counts while its key still verifies its `kid` and it has not expired. After that
- * it is verified again like any other. Refused tokens are not cached, so a flood of them cannot
- * evict valid ones.
+ * A cached token counts while its key still verifies its `kid` and it has not expired. Refused
+ * tokens are not cached, so a flood of them cannot evict valid ones.
  */
 export class VerifiedTokens<T extends object> {
   readonly #pin: Pin;
@@ -63,7 +57,18 @@ export class VerifiedTokens<T extends object> {
 
   /** @throws Refusal `token_expired` or `token_invalid` */
   verify(token: string): T {
-    return this.recall(token) ?? this.#verifyAnew(token);
+    const known = this.recall(token);
+    if (known !== undefined) return known;
+    try {
+      const { claims, ...pinned } = verifyPinned(this.#pin, token);
+      const content = this.#read(claims);
+      this.#recent.set(token, { content, ...pinned });
+      this.metrics.verified++;
+      return content;
+    } catch (error) {
+      this.metrics.refused++;
+      throw error;
+    }
   }
 
   /** The content of a cached token that is still valid. */
@@ -76,19 +81,6 @@ export class VerifiedTokens<T extends object> {
     }
     this.#recent.delete(token);
     return undefined;
-  }
-
-  #verifyAnew(token: string): T {
-    try {
-      const { claims, kid, key, notBefore, expiresAt } = verifyPinned(this.#pin, token);
-      const content = this.#read(claims);
-      this.#recent.set(token, { content, kid, key, notBefore, expiresAt });
-      this.metrics.verified++;
-      return content;
-    } catch (error) {
-      this.metrics.refused++;
-      throw error;
-    }
   }
 
   #isGood({ kid, key, notBefore, expiresAt }: Remembered<T>): boolean {
@@ -151,7 +143,7 @@ async function issueToken(
     lifetime instanceof Date ? Math.ceil(lifetime.getTime() / 1000) : issuedAt + lifetime;
   const claims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt };
   const { database, role, credential: cred } = subject;
-  const token = await new SignJWT({ database, cred, ...(role === undefined ? {} : { role }) })
+  const token = await new SignJWT({ database, cred, ...(role && { role }) })
     .setProtectedHeader({ alg: ring.algorithm, kid: ring.signer.kid, typ: TYPE })
     .setSubject(claims.username)
     .setIssuer(issuer)
@@ -191,11 +183,7 @@ export type TokenAuthority = ReturnType<typeof createTokenAuthority>;
  *
  * @throws Refusal if the user has no role on the database
  */
-export function tokenRole(
-  snapshot: Snapshot,
-  username: string,
-  database: string,
-): Role | undefined {
+export function tokenRole(snapshot: Snapshot, username: string, database: string) {
   if (database === EVERY_DATABASE) return widestRole(entriesIn(grantsOf(snapshot, username)));
   // Every role may read, so this checks for any role.
   const subject = { username, tokenDatabase: database };
