@@ -7,7 +7,6 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { entryNames } from "../gateway/change-records.ts";
 import {
   type AuditFilter,
-  linesIn,
   matcherOf,
   NAMED_OPERATIONS,
   needlesOf,
@@ -15,7 +14,7 @@ import {
   parseLine,
   type ReadLine,
 } from "../observe/audit-filter.ts";
-import { auditFilesOf, piecesSince } from "../observe/audit-search.ts";
+import { auditFilesOf, linesIn, piecesSince } from "../observe/audit-search.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, subcommand, withCommonOptions, withHouseStyle } from "./options.ts";

@@ -1,58 +1,5 @@
 import { z } from "zod";
 
-/** The gateway writes no line longer than this. */
-export const LONGEST_LINE = 4 * 1024 * 1024;
-export const NEWLINE = 0x0a;
-
-/** Whole lines of a file, and the offset at which they begin. */
-export interface Piece {
-  readonly start: number;
-  readonly lines: Buffer;
-}
-
-/** Joins chunks into whole lines and drops lines that are too long. */
-export async function* wholeLines(
-  chunks: AsyncIterable<Buffer>,
-  start: number,
-): AsyncGenerator<Piece> {
-  let rest: Buffer = Buffer.alloc(0);
-  let at = start;
-  for await (const chunk of chunks) {
-    const end = chunk.lastIndexOf(NEWLINE) + 1;
-    if (end > 0) {
-      const lines = Buffer.concat([rest, chunk.subarray(0, end)]);
-      yield { start: at, lines };
-      at += lines.length;
-      rest = Buffer.from(chunk.subarray(end));
-    } else if (rest.length + chunk.length <= LONGEST_LINE) rest = Buffer.concat([rest, chunk]);
-    else {
-      at += rest.length + chunk.length;
-      rest = Buffer.alloc(0);
-    }
-  }
-  if (rest.length > 0) yield { start: at, lines: rest };
-}
-
-/** Yields the lines that contain all needles. Do not keep the bytes of a line. */
-export function* linesIn(
-  { start, lines }: Piece,
-  needles: readonly string[],
-): Generator<{ readonly bytes: Buffer; readonly offset: number }> {
-  // The longest needle is usually the rarest.
-  const [first, ...others] = needles.toSorted((a, b) => b.length - a.length);
-  const needle = first === undefined ? undefined : Buffer.from(first);
-  for (let at = 0; at < lines.length; ) {
-    const found = needle === undefined ? at : lines.indexOf(needle, at);
-    if (found === -1) return;
-    const newline = lines.indexOf(NEWLINE, found);
-    const end = newline === -1 ? lines.length : newline;
-    const begin = Math.max(at, lines.lastIndexOf(NEWLINE, found) + 1);
-    const bytes = lines.subarray(begin, end);
-    if (others.every((other) => bytes.includes(other))) yield { bytes, offset: start + begin };
-    at = end + 1;
-  }
-}
-
 /** An audit line lists at most this many operations of a query. */
 export const NAMED_OPERATIONS = 16;
 

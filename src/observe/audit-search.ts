@@ -1,28 +1,71 @@
-import { createReadStream, type Dirent } from "node:fs";
+import { createReadStream } from "node:fs";
 import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { pipeline } from "node:stream";
 import {
   type AuditFilter,
-  LONGEST_LINE,
-  linesIn,
   matcherOf,
-  NEWLINE,
   needlesOf,
-  type Piece,
   parseLine,
   type ReadLine,
-  wholeLines,
 } from "./audit-filter.ts";
+
+/** The gateway writes no line longer than this. */
+const LONGEST_LINE = 4 * 1024 * 1024;
+const NEWLINE = 0x0a;
+
+/** Whole lines of a file, and the offset at which they begin. */
+export interface Piece {
+  readonly start: number;
+  readonly lines: Buffer;
+}
+
+/** Joins chunks into whole lines and drops lines that are too long. */
+async function* wholeLines(chunks: AsyncIterable<Buffer>, start: number): AsyncGenerator<Piece> {
+  let rest: Buffer = Buffer.alloc(0);
+  let at = start;
+  for await (const chunk of chunks) {
+    const end = chunk.lastIndexOf(NEWLINE) + 1;
+    if (end > 0) {
+      const lines = Buffer.concat([rest, chunk.subarray(0, end)]);
+      yield { start: at, lines };
+      at += lines.length;
+      rest = Buffer.from(chunk.subarray(end));
+    } else if (rest.length + chunk.length <= LONGEST_LINE) rest = Buffer.concat([rest, chunk]);
+    else {
+      at += rest.length + chunk.length;
+      rest = Buffer.alloc(0);
+    }
+  }
+  if (rest.length > 0) yield { start: at, lines: rest };
+}
+
+/** Yields the lines that contain all needles. Do not keep the bytes of a line. */
+export function* linesIn(
+  { start, lines }: Piece,
+  needles: readonly string[],
+): Generator<{ readonly bytes: Buffer; readonly offset: number }> {
+  // The longest needle is usually the rarest.
+  const [first, ...others] = needles.toSorted((a, b) => b.length - a.length);
+  const needle = first === undefined ? undefined : Buffer.from(first);
+  for (let at = 0; at < lines.length; ) {
+    const found = needle === undefined ? at : lines.indexOf(needle, at);
+    if (found === -1) return;
+    const newline = lines.indexOf(NEWLINE, found);
+    const end = newline === -1 ? lines.length : newline;
+    const begin = Math.max(at, lines.lastIndexOf(NEWLINE, found) + 1);
+    const bytes = lines.subarray(begin, end);
+    if (others.every((other) => bytes.includes(other))) yield { bytes, offset: start + begin };
+    at = end + 1;
+  }
+}
 
 export const CHUNK_BYTES = 1024 * 1024;
 /** Lines may be this far out of order: several processes write them, and clocks are set. */
 const DISORDER_MS = 60_000;
 
-/** True for `audit.log.1`, `audit.log.2.gz`, `audit.log-20261122`, `audit.log-20261122.gz`. */
-function isRotated(name: string, base: string): boolean {
-  return name.startsWith(base) && /^(?:\.\d+|-\d[\d-]*)(?:\.gz)?$/.test(name.slice(base.length));
-}
+/** Of `audit.log`, `audit.log.1`, `audit.log.2.gz`, `audit.log-20261122` and such. */
+const suffix = /^(?:(?:\.\d+|-\d[\d-]*)(?:\.gz)?)?$/;
 
 /**
  * Returns the audit file and its rotated files, oldest first, without those last written before
@@ -32,11 +75,12 @@ function isRotated(name: string, base: string): boolean {
  */
 export async function auditFilesOf(file: string, since: number): Promise<string[]> {
   const [directory, base] = [path.dirname(file), path.basename(file)];
-  const isMeant = (entry: Dirent) =>
-    entry.isFile() && (entry.name === base || isRotated(entry.name, base));
-  const names = (await readdir(directory, { withFileTypes: true })).filter(isMeant);
+  const entries = (await readdir(directory, { withFileTypes: true })).filter(
+    (entry) =>
+      entry.isFile() && entry.name.startsWith(base) && suffix.test(entry.name.slice(base.length)),
+  );
   const files = await Promise.all(
-    names.map(async ({ name }) => {
+    entries.map(async ({ name }) => {
       const place = path.join(directory, name);
       return { place, writtenAt: (await stat(place)).mtimeMs, isLast: name === base };
     }),
@@ -52,29 +96,21 @@ function timeIn(lines: string): string | undefined {
 }
 
 /**
- * Epoch milliseconds of the first whole line after an offset; undefined if none is within 64 KiB.
- */
-async function timeBehind(handle: FileHandle, offset: number): Promise<number | undefined> {
-  const buffer = Buffer.alloc(64 * 1024);
-  const { bytesRead } = await handle.read(buffer, 0, buffer.length, offset);
-  const text = buffer.toString("latin1", buffer.indexOf(NEWLINE) + 1, bytesRead);
-  const time = Date.parse(timeIn(text) ?? "");
-  return Number.isNaN(time) ? undefined : time;
-}
-
-/**
- * Finds two offsets by binary search. All lines before `low` are older than `moment`, and few after
- * `high` are.
+ * Finds two offsets by binary search. All lines before `low` are older than `moment`, in epoch
+ * milliseconds, and few after `high` are.
  */
 export async function offsetsOf(
   handle: FileHandle,
   moment: number,
 ): Promise<{ low: number; high: number }> {
   let [low, high] = [0, (await handle.stat()).size];
+  const buffer = Buffer.alloc(64 * 1024);
   while (high - low > CHUNK_BYTES) {
     const middle = Math.floor((low + high) / 2);
-    const time = await timeBehind(handle, middle);
-    if (time === undefined) break;
+    const { bytesRead } = await handle.read(buffer, 0, buffer.length, middle);
+    const lines = buffer.toString("latin1", buffer.indexOf(NEWLINE) + 1, bytesRead);
+    const time = Date.parse(timeIn(lines) ?? "");
+    if (Number.isNaN(time)) break;
     if (time < moment - DISORDER_MS) low = middle;
     else high = middle;
   }
@@ -99,11 +135,7 @@ export function piecesFrom(file: string, start: number, end?: number): AsyncGene
   return wholeLines(createReadStream(file, { highWaterMark: CHUNK_BYTES, ...bounds }), start);
 }
 
-/**
- * Reads one file without most of the lines before `since`, in epoch milliseconds.
- *
- * @throws the file system's error, or zlib's
- */
+/** Reads one file without most of the lines before `since`. @throws its error, or zlib's */
 export async function* piecesSince(file: string, since: number): AsyncGenerator<Piece> {
   await using handle = await open(file);
   const isWhole = since <= 0 || isCompressed(file);

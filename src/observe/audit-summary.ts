@@ -1,20 +1,20 @@
 /** Counts the queries and denials of the last hours in the audit files, with bounded work. */
 import { type FileHandle, open } from "node:fs/promises";
-import { linesIn, type Piece, parseLine, type ReadLine } from "./audit-filter.ts";
+import { parseLine, type ReadLine } from "./audit-filter.ts";
 import {
   auditFilesOf,
   CHUNK_BYTES,
   isCompressed,
+  linesIn,
   mayShow,
   offsetsOf,
+  type Piece,
   piecesFrom,
   type ShownDatabases,
 } from "./audit-search.ts";
 
 const HOUR_MS = 3_600_000;
-/**
- * If more bytes than this are in the requested hours, only `SAMPLE_BYTES` of each hour are read.
- */
+/** If the hours hold more than this, only `SAMPLE_BYTES` of each are read. */
 const READ_WHOLE_BYTES = 48 * 1024 * 1024;
 const SAMPLE_BYTES = 2 * 1024 * 1024;
 /** At most this many users, and as many tables, are counted by name. */
