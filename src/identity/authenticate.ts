@@ -15,10 +15,7 @@ export function saltFingerprint(passwordHash: string): string | undefined {
   return hash("sha256", salt, "buffer").subarray(0, FINGERPRINT_BYTES).toString("base64url");
 }
 
-/**
- * The `cred` claim that the user's tokens must carry. Tokens from before a password change have
- * another one. It is empty for a user without a password.
- */
+/** The `cred` claim of valid tokens. It changes with the password, and is empty without one. */
 export function credentialOf(user: User): string {
   const { passwordHash = "" } = user;
   const credential = known.get(user) ?? saltFingerprint(passwordHash) ?? "";
@@ -42,9 +39,9 @@ export interface Caller {
 }
 
 /**
- * Extracts the token of an Authorization header (RFC 6750, section 2.1). The scheme ignores case.
+ * Reads a bearer token (RFC 6750, section 2.1).
  *
- * @throws Refusal `unauthenticated` without a header, `token_invalid` for any other scheme
+ * @throws Refusal `unauthenticated`, `token_invalid`
  */
 export function readBearerToken(header: string | undefined): string {
   if (header === undefined) throw new Refusal("unauthenticated");
@@ -57,11 +54,7 @@ export function readBearerToken(header: string | undefined): string {
   return match[1];
 }
 
-/**
- * Checks a verified token against the current access file and revocations.
- *
- * @throws Refusal `user_gone` or `token_revoked`
- */
+/** Checks user and revocations of a verified token. @throws Refusal `user_gone`, `token_revoked` */
 export function identify(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,

@@ -23,9 +23,8 @@ function endedBy({ previous, snapshot, diff }: Loaded): User[] {
 }
 
 /**
- * Makes the effect of hand edits on tokens permanent. Tokens of a user who is removed, disabled or
- * has another password are refused anyway. The revocation keeps them refused after the edit is
- * undone.
+ * Tokens of a user who is removed, disabled or has another password are refused anyway. The
+ * revocation keeps them refused after the edit is undone.
  *
  * @param turn of this process, from 1
  * @returns a function that stops pending revocations

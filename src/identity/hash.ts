@@ -38,10 +38,7 @@ function* collect({ users }: Snapshot, configured: HashCosts): Steps<readonly Ha
 
 const collected = new WeakMap<Snapshot, Promise<readonly HashCosts[]>>();
 
-/**
- * All costs in the access file, and the configured ones. Every verification spends all of them,
- * whichever user logs in. Computed once per snapshot.
- */
+/** All costs in the access file, and the configured ones. Every verification spends them all. */
 export function costsOnFile(
   snapshot: Snapshot,
   configured: HashCosts,

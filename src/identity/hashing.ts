@@ -20,10 +20,7 @@ export class RecentLogins {
     if (username !== undefined) this.#users.set(username, true);
   }
 
-  /**
-   * The line in which a client waits. Nobody else can claim an address that is known. A known
-   * username can be claimed, but that harms only this user.
-   */
+  /** Nobody else can claim a known address. Claiming a known username harms only this user. */
   lineOf({ username, address, isShared }: HashClient): Pick<Line, "name" | "rank"> {
     if (!isShared && this.#addresses.has(address)) return { rank: 2, name: `2 ${address}` };
     if (username !== undefined && this.#users.has(username)) {
@@ -97,12 +94,7 @@ export class HashQueue implements HashMetrics {
     return this.#lines.values().reduce((sum, { waiters }) => sum + waiters.length, 0);
   }
 
-  /**
-   * Runs a task in its turn.
-   *
-   * @param memory in KiB
-   * @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits
-   */
+  /** @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits */
   async run<T>(memory: number, client: HashClient, task: () => Promise<T>): Promise<T> {
     if (client.signal?.aborted) throw busy();
     const waiter = { memory, turn: Promise.withResolvers<void>() };
@@ -135,11 +127,7 @@ export class HashQueue implements HashMetrics {
     return line;
   }
 
-  /**
-   * Takes a place of the same rank, so that a flood of one kind leaves the others theirs.
-   *
-   * @throws Refusal if no other line should lose a task to this one
-   */
+  /** A flood of one kind leaves the others their places. @throws Refusal if no line is longer */
   #makeRoom({ rank, waiters }: Line): void {
     const [longest] = [...this.#lines.values()]
       .filter((line) => line.rank === rank && line.waiters.length > waiters.length + 1)
@@ -163,10 +151,7 @@ export class HashQueue implements HashMetrics {
     return this.#running < this.#bounds.atOnce && this.#memory + memory <= this.#bounds.memory;
   }
 
-  /**
-   * Starts waiting tasks in order. The queue waits for a large task that does not fit, which would
-   * otherwise never run.
-   */
+  /** Waits for a large task that does not fit, which would otherwise never run. */
   #admit(): void {
     for (;;) {
       const lines = [...this.#lines.values()];
@@ -222,9 +207,8 @@ const WAITING = 64;
 /** All hashing of a gateway goes through one queue and one process. */
 export interface Hashing {
   /**
-   * Runs work in its turn. The work derives its hashes one after the other.
+   * @param costs of all hashes that `work` derives, one after the other
    *
-   * @param costs of all hashes that it derives
    * @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits
    */
   run<T>(
@@ -239,21 +223,16 @@ export interface HashingHere extends Hashing {
   readonly metrics: HashMetrics;
 }
 
-/**
- * Limits concurrent hashes so that their threads do not exceed the cores. A hash uses one thread
- * per Argon2 lane. At least one hash may run.
- */
+/** Keeps the threads of hashes, one per Argon2 lane, below the cores. One hash may always run. */
 export function hashBounds(costs: HashCosts, cores = availableParallelism()): HashBounds {
   const atOnce = Math.min(MOST_AT_ONCE, Math.max(1, Math.floor(cores / costs.parallelism)));
   return { atOnce, memory: atOnce * costs.memory, waiting: WAITING };
 }
 
 /**
- * The first hash starts the process. A process that dies or hangs is replaced, and its hashes are
- * repeated.
+ * The first hash starts the process. If it dies or hangs, another one repeats its hashes.
  *
  * @param onLost called with the reason when the process ended unexpectedly
- * @param recent clients with queue places of their own
  */
 export function openHashing(
   configured: HashCosts,

@@ -10,10 +10,7 @@ export type SigningAlgorithm = (typeof signingAlgorithms)[number];
 
 type Check = (key: KeyObject, signed: Buffer, signature: Buffer) => boolean;
 
-/**
- * Synchronous `node:crypto`, because WebCrypto passes each signature to another thread, which costs
- * more CPU time than the signature.
- */
+/** WebCrypto would pass each signature to another thread, which costs more than the signature. */
 const checks: Readonly<Record<SigningAlgorithm, Check>> = {
   // ES256 signatures are r and s, 32 bytes each, never DER (RFC 7518, section 3.4).
   ES256: (key, signed, signature) =>
@@ -26,12 +23,7 @@ const checks: Readonly<Record<SigningAlgorithm, Check>> = {
   },
 };
 
-/**
- * Imports the verification key of a JWK (RFC 7517).
- *
- * @param jwk public, or symmetric
- * @throws Error if the key does not fit the algorithm
- */
+/** @param jwk public, or symmetric @throws Error if the key does not fit the algorithm */
 export async function importVerifier(jwk: JWK, algorithm: SigningAlgorithm): Promise<KeyObject> {
   const key = await importJWK(jwk, algorithm);
   return key instanceof Uint8Array ? createSecretKey(key) : KeyObject.from(key);

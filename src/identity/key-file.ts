@@ -88,11 +88,7 @@ async function apply(directory: string, change: KeyChange): Promise<void> {
   }
 }
 
-/**
- * Stores each key in its own file with mode 0600. The first change creates the directory.
- *
- * @param options.checkRead also refuse key files that others can read
- */
+/** Each key has its own file with mode 0600. The first change creates the directory. */
 export function keyFilesIn(directory: string, options: { checkRead: boolean }): KeyStore {
   return {
     place: directory,

@@ -98,7 +98,7 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
 }
 
 /**
- * Loads the keys. Creates the first one if none signs.
+ * Creates the first key if none signs.
  *
  * @param onReplaced called if there had been keys before
  * @throws KeyFileError or UnsafeFileError if a key cannot be used
@@ -131,10 +131,9 @@ interface LiveKeyRingOptions {
 }
 
 /**
- * Loads the keys and reloads them on changes. Within a second, a new key signs and a deleted one no
- * longer verifies. While no key signs, for example because the directory was moved away, the last
- * good keys stay in force. While a key is unusable, no new key is accepted, but deleted keys are
- * still dropped.
+ * Reloads keys within a second of a change. While no key signs, for example because the directory
+ * was moved away, the last good keys stay in force. While a key is unusable, no new key is
+ * accepted, but deleted keys are still dropped.
  *
  * @throws Error if no key signs, KeyFileError or UnsafeFileError if a key cannot be used at startup
  */

@@ -133,9 +133,8 @@ function put(key: StoredKey): KeyChange {
 }
 
 /**
- * Creates a new signing key. All gateways verify with it before it signs, so that none refuses
- * tokens of another. The previous key verifies until its last token has expired. Expired keys are
- * deleted.
+ * All gateways verify with the new key before it signs, so that none refuses tokens of another. The
+ * previous key verifies until its last token has expired. Expired keys are deleted.
  *
  * @param tokenLifetime seconds that a login token lives
  * @throws Refusal `key_not_found` if the new key is revoked during the rotation
@@ -168,8 +167,7 @@ export async function rotateKey(
 }
 
 /**
- * Deletes a key that may have leaked, which ends all its tokens. If it was the signing key, a new
- * one is created.
+ * Deletes a key that may have leaked, and replaces one that signs.
  *
  * @throws Refusal `key_not_found`
  */
@@ -192,11 +190,7 @@ export async function ensureSigner(store: KeyStore, algorithm: SigningAlgorithm)
   );
 }
 
-/**
- * Records on the key that it has signed a token valid until `expiresAt` (epoch seconds).
- *
- * @throws Refusal `key_not_found` if the key was rotated or revoked
- */
+/** Records the end of a token on its key. @throws Refusal `key_not_found` if it no longer signs */
 export async function noteMachineToken(
   store: KeyStore,
   kid: string,

@@ -33,9 +33,8 @@ export function hashClientOf(
 }
 
 /**
- * Verifies a password. The throttle comes before any hashing.
+ * The throttle comes before any hashing. Resolves to the user as of the verification.
  *
- * @returns the user as of the verification
  * @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy`
  */
 export async function checkPassword(
@@ -89,12 +88,7 @@ async function upgradeHash(
   }
 }
 
-/**
- * Logs a user in and issues a token.
- *
- * @throws Refusal `credentials_invalid`, `too_many_attempts`, `login_busy`, or the reason why the
- * user has no role on the requested database
- */
+/** @throws Refusal as `checkPassword`, or the reason why the user has no role on the database */
 export async function logIn(
   context: LoginContext,
   request: { username: string; password: string; database: string | undefined },

@@ -35,11 +35,9 @@ export async function hashPassword(
 }
 
 /**
- * Verifies a password against the stored hash.
- *
- * The work is the same for every user, even for one who is unknown or has no hash: one hash at each
- * of `costs`. At most one of them is compared with the stored hash. Padding with an estimated time
- * would still distinguish users by their costs.
+ * The work is the same for every user, even without a hash: one hash at each of `costs`, at most
+ * one of which is compared. Padding with an estimated time would still distinguish users by their
+ * costs.
  *
  * @param costs all costs in the access file. A hash with other costs never matches.
  */

@@ -13,10 +13,7 @@ import { watchFile } from "../files/watch.ts";
 import { Refusal } from "../refusal.ts";
 import type { TokenClaims } from "./token.ts";
 
-/**
- * Revokes one token until it expires, or all tokens of a user issued before a moment. Times are
- * epoch seconds.
- */
+/** One token until it expires, or all tokens of a user before a moment, in epoch seconds. */
 export type Revocation =
   | { readonly jti: string; readonly until: number }
   | { readonly user: string; readonly before: number };
@@ -36,18 +33,14 @@ export interface RevocationStore {
   /** @throws Refusal `revocation_failed`. The token is not revoked then. */
   revokeToken(token: Pick<TokenClaims, "tokenId" | "expiresAt">): Promise<void>;
   /**
-   * Revokes a user's tokens: all that exist now, or those issued before a moment.
+   * Revokes all tokens that exist now, or those issued before a moment, in epoch seconds.
    *
-   * @param before epoch seconds
    * @throws Refusal `revocation_failed`. No token is revoked then.
    */
   revokeUser(username: string, before?: number): Promise<void>;
 }
 
-/**
- * The revocations in force. A new one resolves when it is stored and in force in every process of
- * the gateway.
- */
+/** A new revocation resolves when it is in force in every process of the gateway. */
 export interface LiveRevocations extends Revocations, Omit<RevocationStore, "read"> {
   /** Earliest valid issue time by user. Each change creates a new map. */
   readonly users: ReadonlyMap<string, number>;
@@ -88,12 +81,7 @@ export class RevocationIndex implements Revocations {
   }
 }
 
-/**
- * Revokes all of a user's tokens up to now. This includes tokens issued in this second, and those
- * issued after an earlier revocation.
- *
- * @param now epoch seconds
- */
+/** Includes tokens issued in this second, and those issued after an earlier revocation. */
 export function revocationOfUser(
   known: Revocations,
   user: string,
@@ -160,11 +148,7 @@ async function readContents(file: string, checkRead: boolean): Promise<Contents>
   return runCooperatively(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
 }
 
-/**
- * Reads the revocations. A missing file holds none.
- *
- * @throws RevocationFileError, UnsafeFileError or the file system's error
- */
+/** @throws RevocationFileError, UnsafeFileError or the file system's error */
 export async function readRevocations(
   file: string,
   { checkRead }: { checkRead: boolean },
@@ -197,10 +181,7 @@ async function append(file: string, revocation: Revocation): Promise<void> {
   if (isNew) await syncDirectory(path.dirname(file));
 }
 
-/**
- * Adds revocations and syncs them to disk. Occasionally prunes those that have certainly ended, so
- * that a clock that jumps ahead loses none.
- */
+/** Syncs to disk. Prunes only what has certainly ended, in case a clock jumps ahead. */
 async function addRevocations(file: string, added: readonly Revocation[]): Promise<void> {
   await withLock(file, async () => {
     const { revocations, isTorn } = await readContents(file, false);
@@ -230,11 +211,7 @@ async function revoke(file: string, ...revocations: readonly Revocation[]): Prom
   }
 }
 
-/**
- * The revocations of a file without live updates, for example for a command.
- *
- * @param options.checkRead also refuse a file that others can read
- */
+/** @param options.checkRead also refuse a file that others can read */
 export function revocationsIn(file: string, options: { checkRead: boolean }): RevocationStore {
   async function read({ checkRead }: typeof options) {
     const revocations = await readRevocations(file, { checkRead });
@@ -264,9 +241,8 @@ interface RevocationOptions {
 }
 
 /**
- * Loads the revocations and reloads them when the file changes. Revocations in force stay in force
- * whatever happens to the file. An unusable file changes nothing. If a file lacks revocations, such
- * as an older copy, they are written back.
+ * Reloads when the file changes. Revocations in force stay in force whatever happens to the file.
+ * What a file lacks, such as an older copy, is written back.
  *
  * @throws RevocationFileError, UnsafeFileError or the file system's error if the first load fails
  */

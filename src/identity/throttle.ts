@@ -48,12 +48,9 @@ interface UnderWay {
 }
 
 /**
- * Limits failures per key within a window. An attempt takes a place before it is judged, so that
- * simultaneous guesses get no more tries than sequential ones. If pending attempts hold all places,
- * a new one waits for their outcome, so that simultaneous valid logins succeed.
- *
- * Only failures are stored, and each has cost a hash. Refused attempts with invented names and
- * addresses therefore use no memory.
+ * An attempt takes a place before it is judged, so that simultaneous guesses get no more tries than
+ * sequential ones. If pending attempts hold all places, a new one waits for their outcome. Only
+ * failures are stored, and each has cost a hash, so invented names use no memory.
  */
 export class FailureLimit {
   readonly #counts: KeyCounts;
@@ -78,12 +75,7 @@ export class FailureLimit {
     return this.#underWay.size;
   }
 
-  /**
-   * Takes a place, waiting for one if necessary.
-   *
-   * @throws Refusal `too_many_attempts` if none will become free, `login_busy` if the client has
-   * disconnected
-   */
+  /** @throws Refusal `too_many_attempts` if no place will become free, or `login_busy` */
   async enter(key: string, signal?: AbortSignal): Promise<void> {
     for (;;) {
       if (signal?.aborted) throw busy();
@@ -127,10 +119,7 @@ export class FailureLimit {
     throw new Refusal("too_many_attempts", { retryAfter: secondsLeft(failed) });
   }
 
-  /**
-   * Runs one task at a time. Counts are asynchronous, and must stay consistent with the pending
-   * attempts.
-   */
+  /** Counts are asynchronous, and must stay consistent with the pending attempts. */
   async #inTurn<T>(task: () => Promise<T>): Promise<T> {
     const turn = this.#turn.then(task);
     this.#turn = turn.catch(() => undefined);
@@ -142,12 +131,7 @@ export class FailureLimit {
 const WAITING = 1024;
 const WAITING_OF_ADDRESS = 64;
 
-/**
- * Throttles all logins that this process handles.
- *
- * @param recent records each successful login
- * @param openCounts default: in memory
- */
+/** @param recent records each successful login @param openCounts default: in memory */
 export function createLoginThrottle(
   bounds: ThrottleBounds,
   recent = new RecentLogins(),

@@ -32,11 +32,8 @@ interface Remembered<T> extends Omit<ReturnType<typeof verifyPinned>, "claims"> 
 }
 
 /**
- * Verifies tokens, and caches the content of valid ones, so that repeated use costs no signature
- * check. The caller must check revocations and the user every time.
- *
- * A cached token counts while its key still verifies its `kid` and it has not expired. Refused
- * tokens are not cached, so a flood of them cannot evict valid ones.
+ * Verifies tokens, and caches the content of valid ones while their keys verify. The caller must
+ * check revocations and the user every time. Refused tokens cannot evict valid ones.
  */
 export class VerifiedTokens<T extends object> {
   readonly #pin: Pin;
@@ -178,11 +175,7 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
 
 export type TokenAuthority = ReturnType<typeof createTokenAuthority>;
 
-/**
- * The role for the token: the user's role on its database, or the widest one for `*`.
- *
- * @throws Refusal if the user has no role on the database
- */
+/** The role on the database, or the widest one for `*`. @throws Refusal without a role */
 export function tokenRole(snapshot: Snapshot, username: string, database: string) {
   if (database === EVERY_DATABASE) return widestRole(entriesIn(grantsOf(snapshot, username)));
   // Every role may read, so this checks for any role.

@@ -53,9 +53,8 @@ function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Rep
 }
 
 /**
- * Returns the records as they would be after a replacement.
- *
  * @param force also if the last Owner of a database or the last administrator is lost
+ *
  * @throws Refusal `last_owner` or `last_administrator`; RecordsError about contradicting records
  */
 export async function previewAccess(
@@ -70,11 +69,9 @@ export async function previewAccess(
 }
 
 /**
- * Replaces records according to `plan`, which runs while no other writer can change them.
+ * Runs `plan` while no other writer can change the records. Resolves to the state as written.
  *
- * @returns the state as written
- * @throws what `previewAccess` throws; Refusal from `plan` or `beforeWrite`, `store_unreachable` or
- * `store_uncertain`
+ * @throws what `previewAccess` throws; Refusal from `plan`, `store_unreachable`, `store_uncertain`
  */
 export async function replaceAccess(
   { state, writer, author }: Pick<StoreAccess, "state" | "writer" | "author">,

@@ -52,10 +52,7 @@ const backShape = z.object({
   ...{ before: z.unknown(), previous: z.int() },
 });
 
-/**
- * Yields versions from the newest back to the first. Each entry holds what it replaced, so only as
- * much of the log is read as the caller consumes.
- */
+/** Yields versions from the newest back, and reads only as much of the log as is consumed. */
 export async function* versionsBack(
   query: Query,
   { snapshot, position }: Pick<SharedState, "snapshot" | "position">,
@@ -146,10 +143,8 @@ function requireApplicable(current: Snapshot, users: readonly User[]): void {
 }
 
 /**
- * Applies grants, boundaries and attributes from an edited export, unless the rules have changed
- * since the export.
+ * Applies grants, boundaries and attributes from an edited export.
  *
- * @param version the version of the export
  * @throws from the plan: Refusal `version_conflict`, or Error why the text cannot be applied
  */
 export function planApply(records: AccessRecords, version: string): ReplacementPlan {

@@ -7,10 +7,7 @@ const LOCK = 0x6170_7072;
 
 const nowSql = "select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now";
 
-/**
- * Finds a row if a step is due, an approval has to expire, or a query was decided `$1` milliseconds
- * ago.
- */
+/** Finds a row if a step or an end is due, or if a query was decided `$1` milliseconds ago. */
 const dueSql = `select 1 from gatehouse.approval_steps union all select 1 from gatehouse.approvals
   where state in ('pending', 'approved') and expires <= extract(epoch from clock_timestamp()) * 1000
   union all select 1 from gatehouse.approvals
@@ -30,12 +27,7 @@ async function begin(send: Query): Promise<ApprovalTurn> {
   return { query, now: Number(row?.now) };
 }
 
-/**
- * Opens the approvals of all replicas. Query bytes are encrypted with the key file.
- *
- * @param keepDays days for which a query is kept after the decision
- * @param requireReached throws at once while the store is known to be unreachable
- */
+/** Opens the approvals of all replicas. Query bytes are encrypted, and kept after the decision. */
 export function approvalsInStore(
   { database, secrets }: Store,
   keepDays: number,

@@ -14,10 +14,7 @@ const BEGIN_TIMEOUT_MS = 4000;
 const IDLE_TIMEOUT_MS = 60_000;
 /** For statements that a user waits for or that are repeated. */
 export const SHORT_TIMEOUT_MS = 4000;
-/**
- * The server ends a transaction that is idle for this long. A process that is cut off or stopped
- * inside a transaction therefore cannot block all writers.
- */
+/** A process that is cut off or stopped in a transaction must not block all writers. */
 const SILENCE_MS = 10_000;
 
 export const CHANNEL = "gatehouse";
@@ -36,9 +33,7 @@ export type Database = ReturnType<typeof openDatabase>;
 const INT8 = 20;
 const JSON_TYPES = [114, 3802];
 
-/**
- * Versions are bigints that fit into a double. JSON stays text, to keep all digits of its numbers.
- */
+/** Versions are bigints that fit into a double. JSON keeps all digits of its numbers. */
 function getTypeParser(oid: number, format?: "text" | "binary"): (text: string) => unknown {
   if (oid === INT8) return Number;
   if (JSON_TYPES.includes(oid)) return parseExact;
@@ -121,8 +116,8 @@ function queryOn(client: Pool | PoolClient): Query {
 }
 
 /**
- * Connection pool for the PostgreSQL database that replicas share. It connects on first use.
- * Anything that prevents a statement from running is a Refusal `store_unreachable`.
+ * The pool of this process, which connects on first use. Anything that prevents a statement from
+ * running is a Refusal `store_unreachable`.
  *
  * @throws Error about the URL
  */
@@ -139,11 +134,7 @@ export function openDatabase(url: string) {
 
   return {
     query: queryOn(pool),
-    /**
-     * Runs `work` in one transaction, which is rolled back if `work` throws.
-     *
-     * @throws Refusal `store_uncertain` if it is unknown whether the transaction was committed
-     */
+    /** Rolls back if `work` throws. @throws Refusal `store_uncertain` if a commit has no answer */
     async transaction<Result>(
       work: (query: Query) => Promise<Result>,
       isolation = "read committed",

@@ -67,8 +67,8 @@ export type StoredChange =
   | { readonly kind: "keys"; readonly ring: string };
 
 /**
- * The lowest log form that can read each kind of change. A new kind, or one with new content, gets
- * a higher form, which is written only when every running replica can read it.
+ * The lowest log form that reads a kind of change. One with new content gets a higher form, which
+ * is written only when every running replica can read it.
  */
 const forms = { access: 1, revocation: 1, keys: 1 };
 

@@ -1,10 +1,7 @@
 /** The tables of the store, as migrations that each run once, in order. */
 import type { Database, Query } from "./database.ts";
 
-/**
- * Append only; never change a step. Replicas of the previous release keep running during a
- * migration.
- */
+/** Append only. Replicas of the previous release keep running during a migration. */
 const migrations: readonly string[] = [
   `
   create table gatehouse.head (

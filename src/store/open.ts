@@ -102,10 +102,7 @@ const roomSql = `delete from gatehouse.mcp_sessions where key in (
     order by used desc offset ${mostPerUser}) union all
   (select key from gatehouse.mcp_sessions where kind = $2 order by used desc offset ${most}))`;
 
-/**
- * Records which user owns each session, or task, of a foreign MCP server, so that a session begun
- * at one replica belongs to its user at every other.
- */
+/** The owners of sessions, or tasks, of a foreign MCP server, for all replicas. */
 function registerOf(kind: string, replica: Replica, database: Database): SessionRegister {
   const believed = new LRUCache<string, string>(BELIEVED);
 
@@ -181,9 +178,8 @@ async function openSecrets({ store, auth }: Configuration): Promise<Secrets> {
 const WAIT_MS = 1000;
 
 /**
- * Opens the store, whose tables and key file must exist.
- *
  * @param onWait if given, waits until the store answers, and is called with the reason
+ *
  * @throws StoreError, StoreKeyError, or UnsafeFileError about the key file
  */
 export async function openStore(
@@ -260,11 +256,7 @@ export async function openReplica(
 
 export type StoreOperator = Awaited<ReturnType<typeof operateStore>>;
 
-/**
- * Reads the shared state for a command that judges and changes it.
- *
- * @param onWait called once a change has waited a second for other replicas
- */
+/** @param onWait called once a change has waited a second for other replicas */
 export async function operateStore(store: Store, onWait?: (sentence: string) => void) {
   const state = await SharedState.load(store.database);
   const author: Author = { kind: "cli", name: systemUser() };

@@ -17,9 +17,8 @@ const FIRST_POLLS = 1000;
 const LONGEST_POLL_MS = 4000;
 
 /**
- * How far the wall clock may run ahead of the monotonic clock between two polls. A larger
- * difference means the clock was set: nothing is decided and no token issued until the store knows
- * how far ahead the clock is.
+ * How far the wall clock may run ahead of the monotonic one between two polls. Beyond it the clock
+ * was set: nothing is decided until the store knows how far ahead it is.
  */
 export const CLOCK_TOLERANCE_MS = 200;
 
@@ -69,10 +68,9 @@ function reasonOf(error: unknown): string {
 }
 
 /**
- * A process that decides with the shared state. It holds a lease in the store. Each poll renews the
- * lease and reads new entries in one statement. The process may decide only while less than
- * `maxStaleness` has passed since it sent its last successful poll. An expired lease therefore
- * never belongs to a process that still decides.
+ * A process that decides with the shared state and holds a lease in the store. Each poll renews the
+ * lease and reads new entries. An expired lease never belongs to a process that still decides,
+ * since that needs a good poll sent less than `maxStaleness` ago.
  */
 export class Replica implements StoreMetrics {
   readonly id: string = randomUUID();
@@ -96,11 +94,7 @@ export class Replica implements StoreMetrics {
     this.#maxStalenessMs = options.maxStaleness * 1000;
   }
 
-  /**
-   * Takes a lease and reads the shared state.
-   *
-   * @throws Refusal `store_unreachable`, or StoreContentError if this release cannot read it
-   */
+  /** Takes a lease and reads the shared state. @throws what `SharedState.load` throws */
   static async open(database: Database, options: ReplicaOptions): Promise<Replica> {
     const state = await SharedState.load(database);
     const replica = new Replica(database, state, options);

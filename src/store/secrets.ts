@@ -12,18 +12,12 @@ function nameOf(key: Buffer): Buffer {
   return createHash("sha256").update(key).digest().subarray(0, NAME_BYTES);
 }
 
-/**
- * Hashes an id that grants access, such as a cookie, token or session. A reader of the store cannot
- * present the original.
- */
+/** Hashes an id that grants access, so that a reader of the store cannot present it. */
 export function keyOf(id: string): string {
   return hash("sha256", id, "base64url");
 }
 
-/**
- * Encrypts what a reader of the store must not learn, with the first key of `store.key_file`. Every
- * key in the file decrypts.
- */
+/** Encrypts with the first key of `store.key_file`. Every key in the file decrypts. */
 export class Secrets {
   readonly #first: Buffer;
   readonly #keys: ReadonlyMap<string, Buffer>;

@@ -9,8 +9,8 @@ const BATCH = 1000;
 const MOST_POINTS = 1_000_000_000;
 
 /**
- * Adds points to counts and returns the totals. Rows are locked in key order, so that two replicas
- * cannot deadlock. Replicas of the previous release read what has `changed`.
+ * Locks rows in key order, so that two replicas cannot deadlock. Replicas of the previous release
+ * read what has `changed`.
  */
 const countSql = `
   with given as (
@@ -83,11 +83,9 @@ function readTotal(row: unknown): [id: string, total: Count] {
 }
 
 /**
- * Counts in fixed windows that all replicas share. Calls that arrive during one statement share the
- * next. While the store is out of reach, this process counts in memory and sends its counts later.
- *
- * Points with an unknown write outcome are written again: a count may be too high, but is never too
- * low.
+ * Counts in fixed windows that all replicas share. Calls during one statement share the next.
+ * Counts of this process are sent later if the store is out of reach. Points with an unknown
+ * outcome are written again: a count may be too high, never too low.
  */
 export class SharedCounters {
   readonly #database: Database;

@@ -54,11 +54,7 @@ export class SharedState {
     this.revocations = revocations;
   }
 
-  /**
-   * Reads the whole state in one snapshot.
-   *
-   * @throws Refusal `store_unreachable`, or StoreContentError if this release cannot read it
-   */
+  /** @throws Refusal `store_unreachable`, or StoreContentError if this release cannot read it */
   static async load(database: Database): Promise<SharedState> {
     const [head, users, boundaries, revocations] = await database.transaction(async (query) => {
       const head = await readHead(query);

@@ -24,11 +24,7 @@ export function allRecords(snapshot: Snapshot): UserRecords[] {
   return Array.from(namesIn(snapshot), (name) => recordsOf(snapshot, name));
 }
 
-/**
- * Renders the state as the text of an access file that begins with its version.
- *
- * @param userOf what to write of a user; undefined for nothing
- */
+/** Renders the state as an access file that begins with its version. */
 export function renderAccess(
   snapshot: Snapshot,
   userOf: (user: NonNullable<UserRecords["user"]>) => TomlTable = writtenUser,

@@ -32,10 +32,7 @@ export interface Turn {
   append(draft: Draft): Promise<void>;
 }
 
-/**
- * Judges the shared state while no other writer can change it, writes the records and appends the
- * change. If it throws, everything is rolled back.
- */
+/** Judges and writes while no other writer can. If it throws, everything is rolled back. */
 type Judge = (turn: Turn) => Promise<void>;
 
 interface Committed {
@@ -74,11 +71,10 @@ export class StoreWriter {
   }
 
   /**
-   * Makes a change. Resolves when it is in force wherever decisions are made: each replica has
-   * applied it, or its lease has expired. Changes that `judge` appends belong to its transaction.
+   * Resolves when the change is in force wherever decisions are made: each replica has applied it,
+   * or its lease has expired. What `judge` appends belongs to its transaction.
    *
-   * @throws Refusal from `judge`, `store_unreachable` if nothing was changed, `store_uncertain` if
-   * the outcome is unknown
+   * @throws Refusal from `judge`, `store_unreachable` if nothing was changed, or `store_uncertain`
    */
   async append(judge: Judge, author: Author): Promise<void> {
     const outer = this.#turns.getStore();
@@ -128,9 +124,8 @@ export class StoreWriter {
 
   /**
    * Waits until all other replicas have applied a change or their leases have expired, but no
-   * longer than the longest lease. After that time a poll sent since the commit has brought the
-   * change, and an earlier poll is too old to decide with. The limit matters because a replica that
-   * never receives the answers to its polls may keep renewing its lease.
+   * longer than the longest lease. After that time, all polls that could not bring the change are
+   * too old to decide by. A replica that gets no answers to its polls may renew its lease forever.
    *
    * @throws Refusal `store_uncertain` if the store has lost the change, for example by a failover
    */
@@ -166,10 +161,7 @@ export class StoreWriter {
   }
 }
 
-/**
- * Returns the newest form that all deciding replicas can read, and the duration of the longest
- * lease in milliseconds. No change of a newer form may be written.
- */
+/** The newest form that all deciding replicas read, and the longest lease in milliseconds. */
 async function readLeases(query: Query) {
   const sql = `select coalesce(min(form), $1) as form,
       coalesce(max(extract(epoch from expires - sent)), 0) as length
