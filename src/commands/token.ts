@@ -4,8 +4,7 @@ import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { type Configuration, LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import { credentialOf, earliestIssue } from "../identity/authenticate.ts";
-import { loadKeyRing } from "../identity/key-ring.ts";
-import { noteMachineToken } from "../identity/key-store.ts";
+import { loadKeyRing, noteMachineToken } from "../identity/key-store.ts";
 import { tokenIdPattern } from "../identity/revocations.ts";
 import { createTokenAuthority, tokenRole } from "../identity/token.ts";
 import {

@@ -1,6 +1,6 @@
 import type { AccessRules } from "../access/access-rules.ts";
 import type { Configuration } from "../config/schema.ts";
-import type { LiveKeyRing } from "../identity/key-ring.ts";
+import type { LiveKeyRing } from "../identity/key-store.ts";
 import type { LoginContext } from "../identity/login.ts";
 import type { PasswordRule } from "../identity/password.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";

@@ -12,7 +12,7 @@ import type { OpenCounts } from "../identity/counts.ts";
 import { makeHandEditsLast } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
-import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-ring.ts";
+import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-store.ts";
 import type { LoginContext } from "../identity/login.ts";
 import { openPasswordRule } from "../identity/password.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";

@@ -22,7 +22,7 @@ import {
   type Pin,
   verifyPinned,
 } from "./jwt-verification.ts";
-import type { KeyRing } from "./key-ring.ts";
+import type { KeyRing } from "./key-store.ts";
 
 /** Cached tokens, of about 650 bytes each. */
 const MOST_TOKENS = 100_000;

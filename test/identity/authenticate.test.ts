@@ -2,8 +2,7 @@ import t, { type Test } from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { authenticate, credentialOf } from "../../src/identity/authenticate.ts";
 import { keyFilesIn } from "../../src/identity/key-file.ts";
-import { openKeyRing } from "../../src/identity/key-ring.ts";
-import { revokeKey, rotateKey } from "../../src/identity/key-store.ts";
+import { openKeyRing, revokeKey, rotateKey } from "../../src/identity/key-store.ts";
 import { createTokenAuthority } from "../../src/identity/token.ts";
 import { hashWith, refusalOf, SALT, temporaryDirectory, user } from "../access/kit.ts";
 

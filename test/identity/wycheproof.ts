@@ -10,7 +10,7 @@ import {
   verifySignature,
 } from "../../src/identity/jwt-verification.ts";
 import { KeyFileError, keyFilesIn } from "../../src/identity/key-file.ts";
-import { openKeyRing } from "../../src/identity/key-ring.ts";
+import { openKeyRing } from "../../src/identity/key-store.ts";
 import { refusalOf, temporaryDirectory } from "../access/kit.ts";
 
 const jwkShape = z.looseObject({ kty: z.string(), kid: z.string(), alg: z.string().optional() });

@@ -8,8 +8,7 @@ import {
   type JsonObject,
   type Pin,
 } from "../../identity/jwt-verification.ts";
-import { openKeyRing } from "../../identity/key-ring.ts";
-import { type KeyStore, keyState } from "../../identity/key-store.ts";
+import { type KeyStore, keyState, openKeyRing } from "../../identity/key-store.ts";
 import { VerifiedTokens } from "../../identity/token.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
