@@ -208,7 +208,6 @@ const WAITING = 64;
 export interface Hashing {
   /**
    * @param costs of all hashes that `work` derives, one after the other
-   *
    * @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits
    */
   run<T>(

@@ -96,33 +96,23 @@ export function needlesOf(filter: AuditFilter): string[] {
   return mark === undefined ? needles : [...needles, mark];
 }
 
-function concernsUser({ user, author, changes }: ReadLine, name: string): boolean {
-  return user === name || author?.name === name || changes.some((change) => change.user === name);
-}
-
-function fitsTable(table: string | undefined) {
-  const [name, database] = (table ?? "").split(".").reverse();
-  return (operation: ReadLine["operations"][number]) =>
-    table === undefined ||
-    (operation.tables.includes(name ?? "") &&
-      (database === undefined || operation.database === database));
-}
-
 export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
   const { user, database, table, operation, outcome, since, until } = filter;
   const [member, word] = outcome === undefined ? [] : outcomeMarks[outcome];
-  const isOfTable = fitsTable(table);
+  const [tableName = "", tableDatabase] = (table ?? "").split(".").reverse();
   const asksOperation = [database, table, operation].some((one) => one !== undefined);
   const fits = (one: ReadLine["operations"][number]) =>
     (database === undefined || one.database === database) &&
     (operation === undefined || one.operation === operation) &&
-    isOfTable(one);
+    (table === undefined || one.tables.includes(tableName)) &&
+    (tableDatabase === undefined || one.database === tableDatabase);
   return (line) => {
     const time = Date.parse(line.time);
+    const users = [line.user, line.author?.name, ...line.changes.map((change) => change.user)];
     return (
       time >= since &&
       time <= until &&
-      (user === undefined || concernsUser(line, user)) &&
+      (user === undefined || users.includes(user)) &&
       (member === undefined || line[member] === word) &&
       (!asksOperation || line.operations.some(fits))
     );

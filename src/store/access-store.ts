@@ -54,7 +54,6 @@ function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Rep
 
 /**
  * @param force also if the last Owner of a database or the last administrator is lost
- *
  * @throws Refusal `last_owner` or `last_administrator`; RecordsError about contradicting records
  */
 export async function previewAccess(

@@ -179,7 +179,6 @@ const WAIT_MS = 1000;
 
 /**
  * @param onWait if given, waits until the store answers, and is called with the reason
- *
  * @throws StoreError, StoreKeyError, or UnsafeFileError about the key file
  */
 export async function openStore(
