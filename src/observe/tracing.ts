@@ -1,7 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import {
   type Attributes,
-  type Context,
   ProxyTracer,
   propagation,
   ROOT_CONTEXT,
@@ -89,77 +88,81 @@ export interface UpwardRequest {
 }
 
 /** The span of a request to the upstream (kind CLIENT). */
-export class UpwardTrace {
-  readonly #span: Span;
-
-  constructor(span: Span) {
-    this.#span = span;
+function upwardTrace(span: Span) {
+  function finish(error: string | undefined): void {
+    if (error !== undefined) {
+      span.setAttribute("error.type", error);
+      span.setStatus({ code: SpanStatusCode.ERROR });
+    }
+    span.end();
   }
 
   /** A 4xx is the gateway's error here, because the gateway is the client. */
-  end(status: number): void {
-    this.#span.setAttribute("http.response.status_code", status);
-    this.#end(status < 400 ? undefined : String(status));
+  function end(status: number): void {
+    span.setAttribute("http.response.status_code", status);
+    finish(status < 400 ? undefined : String(status));
   }
 
-  /** Ends the span together with its request, unless it has already ended. */
-  settle({ status, isAnswered, reason }: TracedOutcome): void {
-    if (!this.#span.isRecording()) return;
-    if (reason === undefined && isAnswered) this.end(status);
-    else this.#end(reason);
-  }
-
-  #end(error: string | undefined): void {
-    if (error !== undefined) {
-      this.#span.setAttribute("error.type", error);
-      this.#span.setStatus({ code: SpanStatusCode.ERROR });
-    }
-    this.#span.end();
-  }
+  return {
+    end,
+    /** Ends the span together with its request, unless it has already ended. */
+    settle({ status, isAnswered, reason }: TracedOutcome): void {
+      if (!span.isRecording()) return;
+      if (reason === undefined && isAnswered) end(status);
+      else finish(reason);
+    },
+  };
 }
 
-/** The span of a request (kind SERVER), and the parent of its upstream spans. */
-export class RequestTrace {
-  readonly #tracer: Tracer;
-  readonly #span: Span;
+export type UpwardTrace = ReturnType<typeof upwardTrace>;
+
+/** Begins a request's span (kind SERVER) as a child of the one in the client's headers. */
+function requestTrace(tracer: Tracer, request: TracedRequest) {
+  const { method, route, path, scheme, address, httpVersion, headers, startedAt } = request;
+  const parent = propagation.extract(ROOT_CONTEXT, headers);
+  // Set at the start, so that a sampler can use them.
+  const attributes = {
+    ...methodAttributes(method),
+    // An unknown path may contain anything, even a pasted token.
+    ...(route === undefined ? {} : { "http.route": route, "url.path": path }),
+    "url.scheme": scheme,
+    "client.address": address,
+    "network.protocol.version": httpVersion,
+  };
+  const options = { kind: SpanKind.SERVER, attributes, startTime: startedAt };
+  const span = tracer.startSpan(spanName(method, route), options, parent);
   /** Contains the span and the client's baggage. */
-  readonly #context: Context;
-  readonly #upward: UpwardTrace[] = [];
+  const context = trace.setSpan(parent, span);
+  const upwards: UpwardTrace[] = [];
+  return {
+    /** 32 hexadecimal digits. */
+    traceId: span.spanContext().traceId,
 
-  /** @param parent the context from the client's headers */
-  constructor(tracer: Tracer, span: Span, parent: Context) {
-    this.#tracer = tracer;
-    this.#span = span;
-    this.#context = trace.setSpan(parent, span);
-  }
+    /** Begins the span of a forwarded request and writes it into the headers as the parent. */
+    goUp({ method, headers, target }: UpwardRequest): UpwardTrace {
+      const peer = target === undefined ? {} : peerAttributes(target);
+      const attributes = { ...methodAttributes(method), ...peer };
+      const options = { kind: SpanKind.CLIENT, attributes };
+      const span = tracer.startSpan(spanName(method), options, context);
+      // Deletes what `inject` does not overwrite, such as the state of the client's trace.
+      for (const name of propagation.fields()) delete headers[name];
+      propagation.inject(trace.setSpan(context, span), headers);
+      const upward = upwardTrace(span);
+      upwards.push(upward);
+      return upward;
+    },
 
-  /** 32 hexadecimal digits. */
-  get traceId(): string {
-    return this.#span.spanContext().traceId;
-  }
-
-  /** Begins the span of a forwarded request and writes it into the headers as the parent. */
-  goUp({ method, headers, target }: UpwardRequest): UpwardTrace {
-    const peer = target === undefined ? {} : peerAttributes(target);
-    const attributes = { ...methodAttributes(method), ...peer };
-    const options = { kind: SpanKind.CLIENT, attributes };
-    const span = this.#tracer.startSpan(spanName(method), options, this.#context);
-    // Deletes what `inject` does not overwrite, such as the state of the client's trace.
-    for (const name of propagation.fields()) delete headers[name];
-    propagation.inject(trace.setSpan(this.#context, span), headers);
-    const upward = new UpwardTrace(span);
-    this.#upward.push(upward);
-    return upward;
-  }
-
-  end(outcome: TracedOutcome): void {
-    for (const upward of this.#upward) upward.settle(outcome);
-    this.#span.setAttributes(outcomeAttributes(outcome));
-    if (outcome.status >= 500) this.#span.setStatus({ code: SpanStatusCode.ERROR });
-    // The start time is from the same clock.
-    this.#span.end(performance.now());
-  }
+    end(outcome: TracedOutcome): void {
+      for (const upward of upwards) upward.settle(outcome);
+      span.setAttributes(outcomeAttributes(outcome));
+      if (outcome.status >= 500) span.setStatus({ code: SpanStatusCode.ERROR });
+      // The start time is from the same clock.
+      span.end(performance.now());
+    },
+  };
 }
+
+export type RequestTrace = ReturnType<typeof requestTrace>;
 
 /** The time that the SDK has to send its spans when the process ends. */
 const FLUSH_MS = 2000;
@@ -170,63 +173,33 @@ function callIfThere(target: object, name: string): unknown {
   return typeof method === "function" ? Reflect.apply(method, target, []) : undefined;
 }
 
-/** Traces requests with the OpenTelemetry SDK of this process. */
-export class Tracing {
-  /** The only target, as named in the configuration; undefined if there are several. */
-  readonly upstream: string | undefined;
-  readonly #tracer: Tracer;
-  readonly #log: Log;
+export type Tracing = NonNullable<ReturnType<typeof openTracing>>;
 
-  constructor(tracer: Tracer, targets: readonly string[], log: Log) {
-    this.#tracer = tracer;
-    this.upstream = targets.length === 1 ? targets[0] : undefined;
-    this.#log = log;
-  }
-
-  /** Begins a request's span as a child of the one in the client's headers. */
-  begin(request: TracedRequest): RequestTrace {
-    const { method, route, path, scheme, address, httpVersion, headers, startedAt } = request;
-    const parent = propagation.extract(ROOT_CONTEXT, headers);
-    // Set at the start, so that a sampler can use them.
-    const attributes = {
-      ...methodAttributes(method),
-      // An unknown path may contain anything, even a pasted token.
-      ...(route === undefined ? {} : { "http.route": route, "url.path": path }),
-      "url.scheme": scheme,
-      "client.address": address,
-      "network.protocol.version": httpVersion,
-    };
-    const options = { kind: SpanKind.SERVER, attributes, startTime: startedAt };
-    const span = this.#tracer.startSpan(spanName(method, route), options, parent);
-    return new RequestTrace(this.#tracer, span, parent);
-  }
-
-  /** Makes the SDK send its spans. Resolves after two seconds at the latest. */
-  async flush(): Promise<void> {
-    const late = Promise.withResolvers<never>();
-    const timer = setTimeout(late.reject, FLUSH_MS);
-    const provider = trace.getTracerProvider();
-    try {
-      // The API returns a proxy of the SDK's own provider.
-      const sdk: object = Object(callIfThere(provider, "getDelegate") ?? provider);
-      await Promise.race([callIfThere(sdk, "forceFlush"), late.promise]);
-    } catch {
-      this.#log.warn("the last traces could not be sent");
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-}
-
-/** Returns undefined if no SDK is registered in this process. @param targets as configured */
-export function openTracing(
-  version: string,
-  targets: readonly string[],
-  log: Log,
-): Tracing | undefined {
+/** Traces requests with the OpenTelemetry SDK of this process; undefined if none is registered. */
+export function openTracing(version: string, targets: readonly string[], log: Log) {
   const tracer = trace.getTracer("gatehouse", version);
   // The API returns a `ProxyTracer` as long as no SDK is registered.
   if (tracer instanceof ProxyTracer) return undefined;
   log.info("requests are traced by the OpenTelemetry SDK of this process");
-  return new Tracing(tracer, targets, log);
+  return {
+    /** The only target, as named in the configuration; undefined if there are several. */
+    upstream: targets.length === 1 ? targets[0] : undefined,
+    begin: (request: TracedRequest) => requestTrace(tracer, request),
+
+    /** Makes the SDK send its spans. Resolves after two seconds at the latest. */
+    async flush(): Promise<void> {
+      const late = Promise.withResolvers<never>();
+      const timer = setTimeout(late.reject, FLUSH_MS);
+      const provider = trace.getTracerProvider();
+      try {
+        // The API returns a proxy of the SDK's own provider.
+        const sdk: object = Object(callIfThere(provider, "getDelegate") ?? provider);
+        await Promise.race([callIfThere(sdk, "forceFlush"), late.promise]);
+      } catch {
+        log.warn("the last traces could not be sent");
+      } finally {
+        clearTimeout(timer);
+      }
+    },
+  };
 }
