@@ -17,7 +17,7 @@ import type { LoginContext } from "../identity/login.ts";
 import { openPasswordRule } from "../identity/password.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
-import { ActivityNotes, activityFile } from "../observe/activity.ts";
+import { type ActivityNotes, activityFile, activityNotes } from "../observe/activity.ts";
 import { type Audit, createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -394,7 +394,7 @@ async function openActivity({ loaded, log, member, store, opened }: Base): Promi
     const { activityTable } = await import("../store/activity-table.ts");
     place = activityTable(store.store.database);
   }
-  return opened.adopt(new ActivityNotes(place, log), (activity) => activity.close());
+  return opened.adopt(activityNotes(place, log), (activity) => activity.close());
 }
 
 export async function openGateway(

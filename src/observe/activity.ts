@@ -53,78 +53,66 @@ export function activityFile(serviceDirectory: string, number: number): Activity
   };
 }
 
-export class ActivityNotes {
-  readonly #place: ActivityPlace;
-  readonly #log: Log;
-  readonly #known: Map<string, { login: number; use: number }>;
-  #timer: NodeJS.Timeout | undefined;
-  #writing: Promise<void> = Promise.resolve();
-  #pause = WRITE_AFTER_MS;
-  #hasFailed = false;
+export type ActivityNotes = ReturnType<typeof activityNotes>;
 
-  constructor(place: ActivityPlace, log: Log) {
-    this.#place = place;
-    this.#log = log;
-    const oldest = epochSeconds() - FORGOTTEN_AFTER;
-    const recent = Array.from(place.load()).filter(
-      ([, { login, use }]) => Math.max(login, use) > oldest,
-    );
-    this.#known = new Map(recent.map(([key, activity]) => [key, { ...activity }]));
+export function activityNotes(place: ActivityPlace, log: Log) {
+  const oldest = epochSeconds() - FORGOTTEN_AFTER;
+  const recent = Array.from(place.load()).filter(
+    ([, { login, use }]) => Math.max(login, use) > oldest,
+  );
+  const known = new Map(recent.map(([key, activity]) => [key, { ...activity }]));
+  let timer: NodeJS.Timeout | undefined;
+  let writing: Promise<void> = Promise.resolve();
+  let pause = WRITE_AFTER_MS;
+  let hasFailed = false;
+
+  function write(): Promise<void> {
+    clearTimeout(timer);
+    timer = undefined;
+    pause = WRITE_EVERY_MS;
+    writing = writing.then(async () => {
+      try {
+        await place.write(known);
+        hasFailed = false;
+      } catch (error) {
+        if (!hasFailed) log.warn({ err: error }, "last use of users cannot be written");
+        hasFailed = true;
+      }
+    });
+    return writing;
   }
 
-  /** Records an allowed request or login of a user, by an application if `client` is set. */
-  note(user: string, client: string | undefined, isLogin = false): void {
-    const now = epochSeconds();
-    for (const key of client === undefined ? [user] : [user, keyOf(user, client)]) {
-      const known = this.#known.get(key) ?? { login: 0, use: now };
-      known.use = now;
-      if (isLogin) known.login = now;
-      this.#known.set(key, known);
-    }
-    this.#timer ??= setTimeout(() => void this.#write(), this.#pause).unref();
-  }
-
-  #write(): Promise<void> {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    this.#pause = WRITE_EVERY_MS;
-    this.#writing = this.#writing.then(() => this.#keep());
-    return this.#writing;
-  }
-
-  async #keep(): Promise<void> {
-    try {
-      await this.#place.write(this.#known);
-      this.#hasFailed = false;
-    } catch (error) {
-      if (!this.#hasFailed) this.#log.warn({ err: error }, "last use of users cannot be written");
-      this.#hasFailed = true;
-    }
-  }
-
-  async close(): Promise<void> {
-    if (this.#timer !== undefined) await this.#write();
-    await this.#writing;
-  }
+  return {
+    /** Records an allowed request or login of a user, by an application if `client` is set. */
+    note(user: string, client: string | undefined, isLogin = false): void {
+      const now = epochSeconds();
+      for (const key of client === undefined ? [user] : [user, keyOf(user, client)]) {
+        const activity = known.get(key) ?? { login: 0, use: now };
+        activity.use = now;
+        if (isLogin) activity.login = now;
+        known.set(key, activity);
+      }
+      timer ??= setTimeout(() => void write(), pause).unref();
+    },
+    async close(): Promise<void> {
+      if (timer !== undefined) await write();
+      await writing;
+    },
+  };
 }
 
-/** The activity that all processes of a gateway have written. */
-export class KnownActivity {
-  readonly #known = new Map<string, LastActivity>();
+export type KnownActivity = ReturnType<typeof activityOf>;
 
-  constructor(activities: Iterable<readonly [key: string, activity: LastActivity]>) {
-    for (const [key, { login, use }] of activities) {
-      const before = this.#known.get(key) ?? never;
-      this.#known.set(key, {
-        login: Math.max(before.login, login),
-        use: Math.max(before.use, use),
-      });
-    }
+/** Joins the activity that all processes of a gateway have written. */
+export function activityOf(entries: Iterable<readonly [key: string, activity: LastActivity]>) {
+  const known = new Map<string, LastActivity>();
+  for (const [key, { login, use }] of entries) {
+    const before = known.get(key) ?? never;
+    known.set(key, { login: Math.max(before.login, login), use: Math.max(before.use, use) });
   }
-
-  of(user: string, client?: string): LastActivity {
-    return this.#known.get(keyOf(user, client)) ?? never;
-  }
+  return {
+    of: (user: string, client?: string): LastActivity => known.get(keyOf(user, client)) ?? never,
+  };
 }
 
 /** Reads the files of all processes of a gateway. */
@@ -136,7 +124,5 @@ export function activityIn(serviceDirectory: string): KnownActivity {
     // Nothing is known without the directory.
   }
   const files = names.filter((name) => /^activity\.\d+\.json$/.test(name));
-  return new KnownActivity(
-    files.flatMap((name) => readActivityFile(path.join(serviceDirectory, name))),
-  );
+  return activityOf(files.flatMap((name) => readActivityFile(path.join(serviceDirectory, name))));
 }

@@ -1,8 +1,8 @@
 import * as z from "zod";
 import {
   type ActivityPlace,
+  activityOf,
   FORGOTTEN_AFTER,
-  KnownActivity,
   type LastActivity,
 } from "../observe/activity.ts";
 import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
@@ -48,7 +48,7 @@ const rowShape = z
   .transform(({ key, ...activity }) => [key, activity] as const);
 
 /** @throws Refusal `store_unreachable` */
-export async function readActivity({ query }: Database): Promise<KnownActivity> {
+export async function readActivity({ query }: Database) {
   const rows = await query("select key, login, use from gatehouse.activity");
-  return new KnownActivity(rows.map((row) => rowShape.parse(row)));
+  return activityOf(rows.map((row) => rowShape.parse(row)));
 }
