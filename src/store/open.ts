@@ -26,7 +26,7 @@ import { MIGRATIONS, readMigrations } from "./migrations.ts";
 import { CLOCK_TOLERANCE_MS, Replica } from "./replica.ts";
 import { keyOf, readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
 import { SharedState } from "./state.ts";
-import { StoreWriter } from "./writer.ts";
+import { openWriter } from "./writer.ts";
 
 /** Epoch seconds by the fastest clock of all replicas, any of which may just have issued a token. */
 async function latestClock(query: Query): Promise<number> {
@@ -237,7 +237,7 @@ export async function openReplica(
   opened.defer(() => replica.close());
   const { state } = replica;
   const author: Author = { kind: "store", name: replica.name };
-  const writer = new StoreWriter(store.database, state, { replica: replica.id });
+  const writer = openWriter(store.database, state, { replica: replica.id });
   const shared: StoreAccess = { state, writer, replica, author };
   const authorization = authorizationOf(shared, store);
   opened.defer(() => authorization.store.close());
@@ -259,7 +259,7 @@ export type StoreOperator = Awaited<ReturnType<typeof operateStore>>;
 export async function operateStore(store: Store, onWait?: (sentence: string) => void) {
   const state = await SharedState.load(store.database);
   const author: Author = { kind: "cli", name: systemUser() };
-  const writer = new StoreWriter(store.database, state, { onWait });
+  const writer = openWriter(store.database, state, { onWait });
   const shared: StoreAccess = { state, writer, replica: undefined, author };
   return {
     ...shared,

@@ -35,13 +35,6 @@ export interface Turn {
 /** Judges and writes while no other writer can. If it throws, everything is rolled back. */
 type Judge = (turn: Turn) => Promise<void>;
 
-interface Committed {
-  readonly entries: readonly LogEntry[];
-  readonly version: number;
-  readonly id: string;
-  readonly longestLease: number;
-}
-
 /** How long a writer waits for other writers. */
 const LOCK_TIMEOUT_MS = 5000;
 /** Between polls of the leases. */
@@ -56,41 +49,20 @@ interface WriterOptions {
   readonly onWait?: ((sentence: string) => void) | undefined;
 }
 
+export type StoreWriter = ReturnType<typeof openWriter>;
+
 /** Writes changes to the log one at a time. The row `head` is the lock of all writers. */
-export class StoreWriter {
-  readonly #database: Database;
-  readonly #state: SharedState;
-  readonly #options: WriterOptions;
-  readonly #turns = new AsyncLocalStorage<Turn>();
-  #writing: Promise<unknown> = Promise.resolve();
+export function openWriter(database: Database, state: SharedState, options: WriterOptions) {
+  const turns = new AsyncLocalStorage<Turn>();
+  let writing: Promise<unknown> = Promise.resolve();
 
-  constructor(database: Database, state: SharedState, options: WriterOptions = {}) {
-    this.#database = database;
-    this.#state = state;
-    this.#options = options;
-  }
-
-  /**
-   * Resolves when the change is in force wherever decisions are made: each replica has applied it,
-   * or its lease has expired. What `judge` appends belongs to its transaction.
-   *
-   * @throws Refusal from `judge`, `store_unreachable` if nothing was changed, or `store_uncertain`
-   */
-  async append(judge: Judge, author: Author): Promise<void> {
-    const outer = this.#turns.getStore();
-    if (outer !== undefined) return judge(outer);
-    const writing = this.#writing.then(() => this.#write(judge, author));
-    this.#writing = writing.catch(() => {});
-    await this.#inForce(await writing, performance.now());
-  }
-
-  async #write(judge: Judge, author: Author): Promise<Committed> {
-    const committed = await this.#database.transaction(async (query) => {
+  async function write(judge: Judge, author: Author) {
+    const committed = await database.transaction(async (query) => {
       await query(`set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
       const head = await readHead(query, true);
       requireReadable(head);
-      await this.#state.apply(await readEntries(query, this.#state.position.version));
-      const { position } = this.#state;
+      await state.apply(await readEntries(query, state.position.version));
+      const { position } = state;
       if (head.version !== position.version || head.id !== position.id) {
         const detail = `the store is at version ${head.version}, and does not know what ${position.version} was here`;
         throw new Refusal("store_unreachable", { detail });
@@ -105,16 +77,16 @@ export class StoreWriter {
         append: async (draft) => {
           if (formOf(draft.change) > form) throw new Refusal("store_form_unknown");
           const entry = await insert(query, turn.version, draft, author);
-          this.#state.own.add(entry.id);
+          state.own.add(entry.id);
           entries.push(entry);
         },
       };
-      await this.#turns.run(turn, () => judge(turn));
+      await turns.run(turn, () => judge(turn));
       const { id } = entries.at(-1) ?? head;
       return { entries, version: turn.version - 1, id, longestLease };
     });
     try {
-      await this.#state.apply(committed.entries);
+      await state.apply(committed.entries);
     } catch (cause) {
       // Committed but not in force here yet: the next poll applies it.
       throw new Refusal("store_uncertain", { cause });
@@ -129,19 +101,20 @@ export class StoreWriter {
    *
    * @throws Refusal `store_uncertain` if the store has lost the change, for example by a failover
    */
-  async #inForce({ version, id, longestLease }: Committed, since: number): Promise<void> {
+  async function inForce(committed: Awaited<ReturnType<typeof write>>): Promise<void> {
+    const since = performance.now();
+    const { version, id } = committed;
     const sql = `select count(*)::int as count, exists (
         select from gatehouse.log where version = $1 and id = $3
       ) as is_known, coalesce(max(extract(epoch from expires - sent)), 0) * 1000 as longest,
       string_agg(name, ', ' order by name) as names, max(expires) as until
       from gatehouse.leases
       where expires > clock_timestamp() and applied < $1 and replica is distinct from $2`;
-    let { replica = null, onWait } = this.#options;
-    const values = [version, replica, id];
-    let longest = longestLease;
+    let { replica = null, onWait } = options;
+    let longest = committed.longestLease;
     let pause = FIRST_LOOK_MS;
     for (;;) {
-      const rows = await this.#database.query(sql, values).catch(() => undefined);
+      const rows = await database.query(sql, [version, replica, id]).catch(() => undefined);
       const left = rows?.[0];
       if (left?.is_known === false) throw new Refusal("store_uncertain");
       if (left?.count === 0) return;
@@ -159,6 +132,22 @@ export class StoreWriter {
       pause = Math.min(2 * pause, LONGEST_LOOK_MS);
     }
   }
+
+  return {
+    /**
+     * Resolves when the change is in force wherever decisions are made: each replica has applied
+     * it, or its lease has expired. What `judge` appends belongs to its transaction.
+     *
+     * @throws Refusal from `judge`, `store_unreachable` if nothing was changed, or `store_uncertain`
+     */
+    async append(judge: Judge, author: Author): Promise<void> {
+      const outer = turns.getStore();
+      if (outer !== undefined) return judge(outer);
+      const written = writing.then(() => write(judge, author));
+      writing = written.catch(() => {});
+      await inForce(await written);
+    },
+  };
 }
 
 /** The newest form that all deciding replicas read, and the longest lease in milliseconds. */
