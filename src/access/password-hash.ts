@@ -8,7 +8,7 @@ export interface HashCosts {
   readonly parallelism: number;
 }
 
-export interface PasswordHash {
+interface PasswordHash {
   readonly costs: HashCosts;
   readonly salt: Buffer;
   readonly hash: Buffer;

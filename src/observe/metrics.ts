@@ -41,7 +41,7 @@ export interface HashMetrics {
 }
 
 /** `remembered` tokens were verified before, so the signature was not checked again. */
-export type TokenMetrics = Readonly<Record<"remembered" | "verified" | "refused", number>>;
+type TokenMetrics = Readonly<Record<"remembered" | "verified" | "refused", number>>;
 
 /** The result of the last key fetch of each external issuer, by its prefix. */
 type IssuerStates = Readonly<Record<string, "ok" | "unreachable" | "unused">>;
