@@ -38,11 +38,7 @@ export interface Caller {
   readonly token: TokenClaims;
 }
 
-/**
- * Reads a bearer token (RFC 6750, section 2.1).
- *
- * @throws Refusal `unauthenticated`, `token_invalid`
- */
+/** RFC 6750, section 2.1. @throws Refusal `unauthenticated`, `token_invalid` */
 export function readBearerToken(header: string | undefined): string {
   if (header === undefined) throw new Refusal("unauthenticated");
   // The usual spelling needs no pattern. A malformed token is refused when it is parsed.

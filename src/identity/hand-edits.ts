@@ -56,10 +56,7 @@ export function makeHandEditsLast(
     revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
   }
 
-  /**
-   * Acts without the delay: a partially written file can lack a record, but never looks as if a
-   * user were disabled.
-   */
+  /** Acts without delay: no partially written file looks as if a user were disabled. */
   function revokeDisabled({ previous, snapshot, diff }: Loaded): void {
     for (const username of [...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged]) {
       const was = previous.users.get(username)?.disabled === true;

@@ -166,11 +166,7 @@ export async function rotateKey(
   return made;
 }
 
-/**
- * Deletes a key that may have leaked, and replaces one that signs.
- *
- * @throws Refusal `key_not_found`
- */
+/** Replaces a key that signs. @throws Refusal `key_not_found` */
 export async function revokeKey(
   store: KeyStore,
   algorithm: SigningAlgorithm,

@@ -212,9 +212,7 @@ const consoleLine = z
   })
   .describe("Somebody has signed in to the console, has tried to, or has signed out.");
 
-/**
- * Each kind of line by its section in docs/audit.md. In the log, lines also have `"audit": true`.
- */
+/** By section of docs/audit.md. In the log, each line also has `"audit": true`. */
 export const auditLines = {
   request: requestLine,
   change: changeLine,

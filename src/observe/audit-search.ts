@@ -67,12 +67,7 @@ const DISORDER_MS = 60_000;
 /** Of `audit.log`, `audit.log.1`, `audit.log.2.gz`, `audit.log-20261122` and such. */
 const suffix = /^(?:(?:\.\d+|-\d[\d-]*)(?:\.gz)?)?$/;
 
-/**
- * Returns the audit file and its rotated files, oldest first, without those last written before
- * `since`.
- *
- * @throws the file system's error if the directory cannot be read
- */
+/** With rotated files, oldest first, written since `since`. @throws the file system's error */
 export async function auditFilesOf(file: string, since: number): Promise<string[]> {
   const [directory, base] = [path.dirname(file), path.basename(file)];
   const entries = (await readdir(directory, { withFileTypes: true })).filter(
@@ -185,9 +180,7 @@ async function* piecesBackwards(handle: FileHandle, end: number): AsyncGenerator
   }
 }
 
-/**
- * The databases that a line is about; undefined if it is about none, or about anything else too.
- */
+/** Undefined for a line about no database, or about anything else too. */
 function databasesOf({ operations, changes }: ReadLine): string[] | undefined {
   const entries = changes.map(({ entry }) => entry);
   if (operations.length + entries.length === 0 || entries.includes(undefined)) return undefined;

@@ -4,20 +4,14 @@ import { type DestinationStream, destination, type Logger, pino } from "pino";
 const GATHERED_LENGTH = 32 * 1024;
 const GATHERED_MS = 20;
 
-/**
- * Writes several lines together, because a system call per line would cost more than the line. Also
- * writes the buffer when the process exits.
- */
+/** Gathers lines, because a system call per line would cost more than the line. */
 export class LineWriter implements DestinationStream {
   /** Call `flush` before you reopen or close it. */
   readonly file: ReturnType<typeof destination>;
   #gathered = "";
   #timer: NodeJS.Timeout | undefined;
 
-  /**
-   * @param keptBytes bytes of lines kept in memory while they cannot be written
-   * @param mode permissions of a newly created file
-   */
+  /** @param keptBytes of lines that cannot be written @param mode of a new file */
   constructor(dest: string | number, keptBytes: number, mode?: number) {
     this.file = destination({ dest, sync: false, maxLength: keptBytes, ...(mode && { mode }) });
     process.once("exit", this.#writeLast);
@@ -114,11 +108,7 @@ export async function openLogStream(isTerminal: boolean): Promise<DestinationStr
   return terminalStream(process.stdout.hasColors());
 }
 
-/**
- * Keeps the gateway running after an uncaught error from a callback or a rejected promise. At most
- * its request is lost. It cannot leave decision state half-changed, because snapshots are swapped
- * whole.
- */
+/** At most a request is lost. Decisions stay sound, since snapshots are swapped whole. */
 export function outliveErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {
     log.error({ origin, err: error }, "an error that nobody caught");

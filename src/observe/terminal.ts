@@ -23,10 +23,7 @@ const requestShape = z.object({
   status: z.number(),
   ms: z.number(),
 });
-/**
- * A short line for a request, such as `rita Delete main.users deny role_insufficient 403 2ms`;
- * undefined for any other line.
- */
+/** `rita Delete main.users deny role_insufficient 403 2ms`; undefined if it is no request. */
 function requestLine(line: LogLine, colors: Colors): string | undefined {
   const request = requestShape.safeParse(line).data;
   if (request === undefined) return undefined;

@@ -142,11 +142,7 @@ function requireApplicable(current: Snapshot, users: readonly User[]): void {
   throw new Error([...shown, ...(more > 0 ? [`and ${more} more`] : [])].join("\n"));
 }
 
-/**
- * Applies grants, boundaries and attributes from an edited export.
- *
- * @throws from the plan: Refusal `version_conflict`, or Error why the text cannot be applied
- */
+/** @throws from the plan: Refusal `version_conflict`, or Error why the text cannot be applied */
 export function planApply(records: AccessRecords, version: string): ReplacementPlan {
   return (current) => {
     if (version !== current.version) {
