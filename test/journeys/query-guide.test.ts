@@ -95,7 +95,7 @@ async function followPart(t: Test, part: string): Promise<void> {
   }
 }
 
-for (const heading of ["Further fields and operations", "Databases that want `op`"]) {
+for (const heading of ["Additional fields and operations", "Databases that want `op`"]) {
   t.test(`what goes up is what the page for authors shows: ${heading}`, (t) => {
     const part = authors.split(/^## /m).find((text) => text.startsWith(`${heading}\n`)) ?? "";
     return followPart(t, part);
