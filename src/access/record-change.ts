@@ -24,14 +24,16 @@ export function usernameOf(change: Change): string {
   return "grant" in change ? change.grant.username : change.username;
 }
 
-export function endsTokens(changes: readonly Change[]): boolean {
-  return changes.some(
+/** The user whose tokens end with these changes, which concern one user. */
+export function userLosingTokens(changes: readonly Change[]): string | undefined {
+  const ending = changes.find(
     (change) =>
       change.kind === "remove-user" ||
       (change.kind === "add-user" && change.user.disabled) ||
       (change.kind === "update-user" &&
         ("passwordHash" in change.update || "disabled" in change.update)),
   );
+  return ending && usernameOf(ending);
 }
 
 function changedUser(user: User, changes: readonly Change[]): User | undefined {

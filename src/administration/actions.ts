@@ -77,8 +77,6 @@ export interface Action<Input extends Named> {
     input: Input,
     configuration: Configuration,
   ): readonly Change[];
-  /** True if the change may end every token of the user. */
-  readonly endsTokens?: boolean;
 }
 
 function action<Input extends Named>(defined: Action<Input>): Action<Input> {
@@ -119,7 +117,6 @@ export const accountActions = {
       requireSelfOrAdministrator(current, actor, username);
       return planSetPassword(current, username, passwordHash);
     },
-    endsTokens: true,
     needsPassword: true,
     command: {
       description: "set a user's password",
@@ -134,7 +131,6 @@ export const accountActions = {
   },
   remove: {
     plan: (current, actor, { username }) => planRemoveUser(current, actor, username),
-    endsTokens: true,
     command: {
       description: "remove a user with all its grants",
       force,
@@ -149,7 +145,6 @@ export const accountActions = {
   },
   disable: {
     plan: setDisabled(true),
-    endsTokens: true,
     command: {
       description: "let a user neither log in nor use its tokens",
       force,
@@ -165,7 +160,6 @@ export const accountActions = {
   },
   enable: {
     plan: setDisabled(false),
-    endsTokens: true,
     command: {
       description: "let a disabled user log in again; its earlier tokens stay revoked",
       done: (username) =>
@@ -193,7 +187,6 @@ export const actions = {
   patchUser: action<Named & UserPatch>({
     plan: (current, actor, { username, ...patch }, configuration) =>
       planPatchUser(current, actor, username, patch, issuerPrefixes(configuration)),
-    endsTokens: true,
   }),
   grant: action<Named & GrantOptions & { readonly grant: Grant }>({
     plan: (current, actor, { grant, ...options }) => planGrant(current, actor, grant, options),

@@ -95,7 +95,7 @@ export function showAct(c: ConsoleRequest): Response {
 
 export async function act(c: ConsoleRequest): Promise<Response> {
   const { form, gateway } = c.var;
-  const { plan, endsTokens, needsPassword } = actionOf(form.get("action"));
+  const { plan, needsPassword } = actionOf(form.get("action"));
   const username = form.get("user") ?? "";
   // Users change their own password elsewhere, with the old one.
   const judged: typeof plan = (current, actor, ...given) => {
@@ -106,7 +106,7 @@ export async function act(c: ConsoleRequest): Promise<Response> {
     const { snapshot, actor } = visitorOf(c);
     if (needsPassword) judged(snapshot, actor, { username }, gateway.configuration);
     const input = { username, ...(needsPassword ? { passwordHash: await newHash(c) } : {}) };
-    await makeChange(c, { plan: judged, endsTokens: endsTokens ?? false }, input);
+    await makeChange(c, { plan: judged }, input);
   } catch (error) {
     return sendAct(c, form, failureOf(error));
   }

@@ -87,7 +87,7 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
  */
 export async function makeChange<Input extends { readonly username: string }>(
   c: ConsoleRequest,
-  { plan, endsTokens = false }: Action<Input>,
+  { plan }: Action<Input>,
   input: Input,
 ): Promise<void> {
   const { gateway, form } = c.var;
@@ -107,8 +107,7 @@ export async function makeChange<Input extends { readonly username: string }>(
     return plan(current, actor, input, gateway.configuration);
   };
   const author = { kind: "console", name: actor.username } as const;
-  const endsTokensOf = endsTokens ? input.username : undefined;
-  const { written, audited } = await changeAs(gateway, author, judged, endsTokensOf);
+  const { written, audited } = await changeAs(gateway, author, judged);
   gateway.changes.write(author, audited, written.version);
 }
 

@@ -7,7 +7,7 @@ import {
   requireSelfOrAdministrator,
 } from "../access/administration.ts";
 import { type EntryPlace, readEntry, viewEntry } from "../access/entry-view.ts";
-import { type Change, endsTokens } from "../access/record-change.ts";
+import { type Change, userLosingTokens } from "../access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername, type Subject } from "../access/roles.ts";
 import {
   accessList,
@@ -72,41 +72,33 @@ export async function changeAs(
   { access, changes: journal, revocations }: Gateway,
   author: Author,
   plan: Plan,
-  endsTokensOf?: string,
 ): Promise<{ written: Snapshot; audited: AuditedChange[] }> {
   let changes: readonly Change[] = [];
-  const beforeWrite = async () => {
-    if (endsTokensOf !== undefined && endsTokens(changes)) {
-      await revocations.revokeUser(endsTokensOf);
-    }
+  const planned: Plan = (current) => {
+    changes = plan(current);
+    return changes;
   };
-  const written = await access.change(
-    (current) => {
-      changes = plan(current);
-      return changes;
-    },
-    // Changes that run something before the write are not written together with others.
-    endsTokensOf === undefined ? { author } : { author, beforeWrite },
-  );
+  // Tokens stay dead even if an older access file is restored.
+  const beforeWrite = async () => {
+    const username = userLosingTokens(changes);
+    if (username !== undefined) await revocations.revokeUser(username);
+  };
+  const written = await access.change(planned, { author, beforeWrite });
   journal.noteVersion(written.version);
   const audited = describeChanges(changes);
-  if (endsTokensOf !== undefined && endsTokens(changes))
-    audited.push({ change: "tokens revoked", user: endsTokensOf });
+  const user = userLosingTokens(changes);
+  if (user !== undefined) audited.push({ change: "tokens revoked", user });
   return { written, audited };
 }
 
 /**
  * Changes the access file on behalf of the caller. The caller is looked up again in the file read
  * under the lock, so a caller who has just lost their rights changes nothing.
- *
- * @param endsTokensOf a user whose tokens the change may end; they stay dead even if an older
- * access file is restored
  */
 async function changeAccess(
   gateway: Gateway,
   exchange: Exchange,
   plan: (current: Snapshot, actor: Subject) => readonly Change[],
-  endsTokensOf?: string,
 ): Promise<Snapshot> {
   const { caller, actor } = requireCaller(exchange);
   const planAsCaller = (current: Snapshot) => {
@@ -114,7 +106,7 @@ async function changeAccess(
     return plan(current, actor);
   };
   const author = { kind: "api", name: actor.username } as const;
-  const { written, audited } = await changeAs(gateway, author, planAsCaller, endsTokensOf);
+  const { written, audited } = await changeAs(gateway, author, planAsCaller);
   exchange.verdict.changes = audited;
   return written;
 }
@@ -137,17 +129,14 @@ interface Changing<Input> {
 
 /** Makes an endpoint of an action of the table. */
 function changing<Input extends { readonly username: string }>(
-  { plan, endsTokens = false }: Action<Input>,
+  { plan }: Action<Input>,
   { read, view = () => ({}), hasBody = false }: Changing<Input>,
 ): Endpoint {
   return administrative(
     async (gateway, exchange, body) => {
       const input = read(exchange, body);
-      const written = await changeAccess(
-        gateway,
-        exchange,
-        (current, actor) => plan(current, actor, input, gateway.configuration),
-        endsTokens ? input.username : undefined,
+      const written = await changeAccess(gateway, exchange, (current, actor) =>
+        plan(current, actor, input, gateway.configuration),
       );
       return view(written, input);
     },
@@ -362,7 +351,7 @@ export const changePassword = administrative(
       if (isStale) throw new Refusal("credentials_invalid");
       return changes;
     };
-    await changeAccess(gateway, exchange, planVerified, username);
+    await changeAccess(gateway, exchange, planVerified);
     return {};
   },
   { hasBody: true },
