@@ -33,12 +33,6 @@ const program = withHouseStyle(new Command("gatehouse"))
   .enablePositionalOptions();
 for (const command of await Promise.all(loaded)) program.addCommand(command);
 
-function throwOnUsageError(command: Command): void {
-  command.exitOverride();
-  for (const child of command.commands) throwOnUsageError(child);
-}
-
-throwOnUsageError(program);
 try {
   await program.parseAsync();
 } catch (error) {

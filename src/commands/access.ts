@@ -23,7 +23,7 @@ import {
   readPlace,
   subcommand,
 } from "./options.ts";
-import { print, printJson, printList, UsageError, warn } from "./output.ts";
+import { print, printList, UsageError, warn } from "./output.ts";
 
 /** @throws InvalidArgumentError that lists the roles and suggests the closest one */
 function readRole(text: string): EntryRole {
@@ -96,15 +96,14 @@ async function listAccess(options: CommonOptions): Promise<void> {
     (name === undefined || grant.tables?.some(isOfTable));
   const names = user === undefined ? snapshot.grants.keys() : [user].values();
   const entries = [...names.flatMap((name) => entriesIn(grantsOf(snapshot, name)).filter(isMeant))];
-  if (options.json) {
-    return printJson(entries.map((grant) => ({ username: grant.username, ...viewEntry(grant) })));
-  }
   const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
   const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
-  printList(entries, {}, head, (grant) => [
+  const cellsOf = (grant: Grant) => [
     ...[grant.username, grant.database, grant.role],
     ...(isPlain ? [] : [grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"]),
-  ]);
+  ];
+  const viewOf = (grant: Grant) => ({ username: grant.username, ...viewEntry(grant) });
+  printList(entries, options, head, cellsOf, viewOf);
 }
 
 function addEntryCommands(access: Command): void {

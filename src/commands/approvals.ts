@@ -29,7 +29,7 @@ import { findEngine } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
-import { plainly, print, printJson, printList } from "./output.ts";
+import { momentOf, plainly, print, printJson, printList } from "./output.ts";
 
 const TIMEOUT_MS = 60_000;
 
@@ -62,46 +62,35 @@ async function readPreview(
   }
 }
 
-/** Runs `work` on the approvals; returns undefined if no approval was ever requested. */
-async function withStore<Result>(
-  loaded: LoadedConfiguration,
-  work: (store: ApprovalStore) => Promise<Result>,
-): Promise<Result | undefined> {
-  const { configuration, serviceDirectory } = loaded;
+/** Opens the approvals; returns undefined if no approval was ever requested. */
+async function openApprovals(
+  { configuration, serviceDirectory }: LoadedConfiguration,
+  opened: AsyncDisposableStack,
+): Promise<ApprovalStore | undefined> {
   const { keep } = configuration.approvals;
   if (configuration.store.url !== undefined) {
     const { approvalsInStore } = await import("../store/approval-database.ts");
-    const { withStore: withShared } = await import("../store/open.ts");
-    return withShared(loaded, (shared) => work(approvalsInStore(shared, keep)));
+    const { openStore } = await import("../store/open.ts");
+    const shared = await openStore(configuration);
+    opened.defer(() => shared.close());
+    return approvalsInStore(shared, keep);
   }
   if (!existsSync(approvalFileOf(serviceDirectory))) return undefined;
   const store = await openApprovalsIn(serviceDirectory, keep);
-  try {
-    return await work(store);
-  } finally {
-    await store.close();
-  }
+  opened.defer(() => store.close());
+  return store;
 }
 
 /** @throws Error if no approval has this id */
-async function withApproval(
-  loaded: LoadedConfiguration,
-  id: string,
-  work: (store: ApprovalStore, approval: Approval, author: Author) => Promise<void>,
-): Promise<void> {
-  const isFound = await withStore(loaded, async (store) => {
-    const approval = await store.find(id.toLowerCase());
-    if (approval === undefined) return false;
-    await work(store, approval, { kind: "cli", name: systemUser() });
-    return true;
-  });
-  if (!isFound) {
-    throw new Error("there is no such approval; `approvals list --all` names those that there are");
-  }
+async function openApproval(loaded: LoadedConfiguration, id: string, opened: AsyncDisposableStack) {
+  const store = await openApprovals(loaded, opened);
+  const approval = await store?.find(id.toLowerCase());
+  if (store !== undefined && approval !== undefined) return { store, approval };
+  throw new Error("there is no such approval; `approvals list --all` names those that there are");
 }
 
-function time(milliseconds: number): string {
-  return new Date(milliseconds).toISOString();
+function operator(): Author {
+  return { kind: "cli", name: systemUser() };
 }
 
 function written(approval: Approval): object {
@@ -109,22 +98,24 @@ function written(approval: Approval): object {
   const { asked, expires, decided, author, reason } = approval;
   return {
     ...{ id, state, user: username, via, client, operations, operation_count: operationCount },
-    ...{ rules, asked: time(asked), expires: time(expires) },
-    ...{ decided: decided && time(decided), author, reason },
+    ...{ rules, asked: momentOf(asked / 1000), expires: momentOf(expires / 1000) },
+    ...{ decided: decided && momentOf(decided / 1000), author, reason },
   };
 }
 
 async function list(options: CommonOptions & { readonly all?: true }): Promise<void> {
-  const known = (await withStore(loadFor(options), (store) => store.list())) ?? [];
+  await using opened = new AsyncDisposableStack();
+  const store = await openApprovals(loadFor(options), opened);
+  const known = (await store?.list()) ?? [];
   const isOpen = ({ state }: Approval) => state === "pending" || state === "approved";
   const shown = known.filter((approval) => options.all || isOpen(approval));
-  if (options.json) return printJson(shown.map(written));
   const head = ["ID", "STATE", "USER", "VIA", "ASKS FOR", "EXPIRES"];
-  printList(shown, {}, head, (approval) => {
+  const cellsOf = (approval: Approval) => {
     const { id, state, username, via, client, expires } = approval;
     const way = client === undefined ? via : `${via} ${plainly(client)}`;
-    return [id, state, username, way, summaryOf(approval), time(expires)];
-  });
+    return [id, state, username, way, summaryOf(approval), momentOf(expires / 1000)];
+  };
+  printList(shown, options, head, cellsOf, written);
 }
 
 function describe(approval: Approval): string[] {
@@ -137,13 +128,15 @@ function describe(approval: Approval): string[] {
   const way = client === undefined ? via : `${via}, client ${plainly(client)}`;
   const lines = [
     `Approval ${id}`,
-    `  state      ${state}, until ${time(expires)}`,
-    `  asked by   ${username} (${way}) at ${time(asked)}`,
+    `  state      ${state}, until ${momentOf(expires / 1000)}`,
+    `  asked by   ${username} (${way}) at ${momentOf(asked / 1000)}`,
     `  asks for   ${summaryOf(approval)}`,
     ...rules,
   ];
   if (author !== undefined && decided !== undefined) {
-    lines.push(`  decided    by ${author.kind} ${plainly(author.name)} at ${time(decided)}`);
+    lines.push(
+      `  decided    by ${author.kind} ${plainly(author.name)} at ${momentOf(decided / 1000)}`,
+    );
   }
   if (reason !== undefined) lines.push(`  reason     ${plainly(reason)}`);
   return lines;
@@ -164,41 +157,43 @@ function describeRows(preview: ShownRows | NoPreview): string[] {
 
 async function show(id: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
-  await withApproval(loaded, id, async (store, approval, author) => {
-    const body = await store.readBody(approval.id);
-    const isPending = approval.state === "pending";
-    const preview = body && isPending ? await readPreview(loaded, approval, body) : undefined;
-    const rows = preview && "digest" in preview ? preview : undefined;
-    if (rows !== undefined) await store.noteShown(approval.id, author, rows.digest);
-    const query = body?.toString("utf8");
-    if (options.json) {
-      const read = (row: string): unknown => JSON.parse(row, keepSpelling);
-      const { affected, digest, before = [], after = [] } = rows ?? {};
-      const shown = { affected, digest, before: before.map(read), after: after.map(read) };
-      return printJson({ ...written(approval), query, preview: rows ? shown : preview });
-    }
-    print(describe(approval).join("\n"));
-    if (query === undefined) return print("The query is deleted.");
-    print(["", "Query:", visibleJson(query)].join("\n"));
-    if (preview !== undefined) print(["", ...describeRows(preview)].join("\n"));
-  });
+  await using opened = new AsyncDisposableStack();
+  const { store, approval } = await openApproval(loaded, id, opened);
+  const body = await store.readBody(approval.id);
+  const isPending = approval.state === "pending";
+  const preview = body && isPending ? await readPreview(loaded, approval, body) : undefined;
+  const rows = preview && "digest" in preview ? preview : undefined;
+  if (rows !== undefined) await store.noteShown(approval.id, operator(), rows.digest);
+  const query = body?.toString("utf8");
+  if (options.json) {
+    const read = (row: string): unknown => JSON.parse(row, keepSpelling);
+    const { affected, digest, before = [], after = [] } = rows ?? {};
+    const shown = { affected, digest, before: before.map(read), after: after.map(read) };
+    return printJson({ ...written(approval), query, preview: rows ? shown : preview });
+  }
+  print(describe(approval).join("\n"));
+  if (query === undefined) return print("The query is deleted.");
+  print(["", "Query:", visibleJson(query)].join("\n"));
+  if (preview !== undefined) print(["", ...describeRows(preview)].join("\n"));
 }
 
 type DecideOptions = CommonOptions & { readonly reason?: string };
 
 async function decide(id: string, state: ApprovalDecision["state"], options: DecideOptions) {
   const loaded = loadFor(options);
-  await withApproval(loaded, id, async (store, known, author) => {
-    const wait = loaded.configuration.approvals.wait * 1000;
-    const isDone = await store.decide(known.id, { state, author, reason: options.reason, wait });
-    const approval = (await store.find(known.id)) ?? known;
-    if (!isDone) throw new Error(`${known.id} is ${approval.state} already`);
-    if (options.json) return printJson(written(approval));
-    const { username, expires, touched } = approval;
-    if (state === "denied") return print(`Denied: ${summaryOf(approval)} by ${username}.`);
-    const rows = touched === undefined ? "" : ", on the rows that you were shown";
-    print(`Approved: ${summaryOf(approval)} by ${username}${rows}, once, until ${time(expires)}.`);
-  });
+  await using opened = new AsyncDisposableStack();
+  const { store, approval: known } = await openApproval(loaded, id, opened);
+  const wait = loaded.configuration.approvals.wait * 1000;
+  const decision = { state, author: operator(), reason: options.reason, wait };
+  const isDone = await store.decide(known.id, decision);
+  const approval = (await store.find(known.id)) ?? known;
+  if (!isDone) throw new Error(`${known.id} is ${approval.state} already`);
+  if (options.json) return printJson(written(approval));
+  const { username, expires, touched } = approval;
+  if (state === "denied") return print(`Denied: ${summaryOf(approval)} by ${username}.`);
+  const rows = touched === undefined ? "" : ", on the rows that you were shown";
+  const until = momentOf(expires / 1000);
+  print(`Approved: ${summaryOf(approval)} by ${username}${rows}, once, until ${until}.`);
 }
 
 export function approvalsCommand(): Command {

@@ -19,15 +19,6 @@ interface TestOptions extends CommonOptions {
 /** Characters printed of an answer; `--json` prints all of it. */
 const LONGEST_SHOWN = 4000;
 
-async function readAuthorization(file: string | undefined): Promise<string | undefined> {
-  if (file === undefined) return undefined;
-  // Loaded on demand: an engine that is started reads no configuration.
-  const { readCredential } = await import("../config/resolve.ts");
-  return readCredential(path.resolve(file), true, (allowed) => {
-    return new Error(`${file}: needed is ${allowed}`);
-  });
-}
-
 function printSection({ name, cases, failures }: SectionResult): void {
   const isGood = failures.length === 0;
   const word = isGood ? styleText("green", "ok  ") : styleText("red", "FAIL");
@@ -45,7 +36,12 @@ function printSection({ name, cases, failures }: SectionResult): void {
   }
 }
 
-async function runConformance({ url, level, authorizationFile, json }: TestOptions): Promise<void> {
+async function runConformance({
+  url,
+  level,
+  authorizationFile: file,
+  json,
+}: TestOptions): Promise<void> {
   // Loaded on demand, since no other command uses it.
   const { isBaseUrl } = await import("../config/addresses.ts");
   // The message omits the URL, since it may hold a password.
@@ -54,7 +50,11 @@ async function runConformance({ url, level, authorizationFile, json }: TestOptio
   }
   const { readCases } = await import("../conformance/cases.ts");
   const { connectTo, runSection, sectionsAt } = await import("../conformance/run.ts");
-  const connected = connectTo(url, await readAuthorization(authorizationFile));
+  // An engine that is started reads no configuration.
+  const { readCredential } = await import("../config/resolve.ts");
+  const refuse = (allowed: string) => new Error(`${file}: needed is ${allowed}`);
+  const authorization = file && readCredential(path.resolve(file), true, refuse);
+  const connected = connectTo(url, authorization);
   const send: Send = (body) =>
     connected(body).catch((error: unknown) => {
       const reason = error instanceof Error ? error.message : "unknown error";
@@ -79,27 +79,6 @@ async function runConformance({ url, level, authorizationFile, json }: TestOptio
   else print(`${cases} cases at level ${level}, ${failures.length} failed`);
   if (isStopped) throw new Cancelled();
   if (failures.length > 0) process.exitCode = FAILURE;
-}
-
-function engineTestCommand(): Command {
-  return withHouseStyle(new Command("test"))
-    .description(
-      "send a database that speaks the queries every example, and compare its answers; works in databases of its own, which it makes and drops",
-    )
-    .addOption(
-      new Option(
-        "--url <url>",
-        "where it listens: http://host:port, https://host:port, unix:/path",
-      ).makeOptionMandatory(),
-    )
-    .addOption(
-      new Option("--level <level>", "how much of the queries it speaks")
-        .choices(["core", "full"])
-        .default("core"),
-    )
-    .option("--authorization-file <file>", "a file that holds the Authorization header to send")
-    .option("--json", "as JSON")
-    .action(runConformance);
 }
 
 interface EngineOptions extends CommonOptions {
@@ -178,10 +157,9 @@ async function serve(options: EngineOptions): Promise<void> {
 }
 
 export function engineCommand(): Command {
-  return withCommonOptions(withHouseStyle(new Command("engine")))
+  const engine = withCommonOptions(withHouseStyle(new Command("engine")))
     .description("run the SQL adapter by itself; it trusts whoever reaches it")
     .enablePositionalOptions()
-    .addCommand(engineTestCommand())
     .option(
       "--url <url>",
       "the database: sqlite:DIRECTORY (default: data in the service directory), postgres://user@host:port/database or mysql://user@host:port/",
@@ -217,4 +195,22 @@ export function engineCommand(): Command {
       "after",
       "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.\n$GATEHOUSE_ENGINE_URL stands for --url, and is not in the list of processes.\nThe password of a PostgreSQL user is better kept in ~/.pgpass or $PGPASSWORD than in the URL, and that of a MySQL user in $MYSQL_PWD.",
     );
+  engine
+    .command("test")
+    .description(
+      "send a database that speaks the queries every example, and compare its answers; works in databases of its own, which it makes and drops",
+    )
+    .requiredOption(
+      "--url <url>",
+      "where it listens: http://host:port, https://host:port, unix:/path",
+    )
+    .addOption(
+      new Option("--level <level>", "how much of the queries it speaks")
+        .choices(["core", "full"])
+        .default("core"),
+    )
+    .option("--authorization-file <file>", "a file that holds the Authorization header to send")
+    .option("--json", "as JSON")
+    .action(runConformance);
+  return engine;
 }

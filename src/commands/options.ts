@@ -9,6 +9,7 @@ import { failureLabel } from "./output.ts";
 /** Errors look like all others and end with a hint; the usage line can be typed as printed. */
 export function withHouseStyle(command: Command): Command {
   return command
+    .exitOverride()
     .showHelpAfterError("(add --help for what is allowed)")
     .configureHelp({
       commandUsage: (command) =>

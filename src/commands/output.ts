@@ -92,7 +92,8 @@ export function printList<Item>(
   { json }: { readonly json?: true },
   head: readonly string[],
   cellsOf: (item: Item) => readonly string[],
+  viewOf: (item: Item) => unknown = (item) => item,
 ): void {
-  if (json) printJson(items);
+  if (json) printJson(items.map(viewOf));
   else printTable(head, items.map(cellsOf));
 }

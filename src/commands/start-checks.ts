@@ -66,24 +66,24 @@ interface Written {
 function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const { configuration, serviceDirectory } = loaded;
   const { auth, audit, mcp, store } = configuration;
-  const isShared = store.url !== undefined;
-  const directories = [serviceDirectory];
+  const { access_control_file: accessFile } = auth;
+  const isOwn = store.url === undefined;
   const keys = keysDirectoryOf(serviceDirectory);
-  if (!isShared && !existsSync(keys)) directories.push(keys);
-  const data = dataDirectoryOf(loaded);
-  if (data !== undefined) directories.push(data);
   const hasAuthorizationServer = mcp.enabled && mcp.authorization_servers.length === 0;
-  if (hasAuthorizationServer && !isShared) directories.push(stateDirectoryOf(serviceDirectory));
-  const files = audit.file === undefined ? [] : [audit.file];
-  const directory = path.dirname(auth.access_control_file);
+  const directory = path.dirname(accessFile);
   // A service directory that has to be created is tested separately.
   const isMade = directory !== serviceDirectory || existsSync(directory);
-  if (!isShared && !existsSync(auth.access_control_file) && isMade) {
-    files.push(auth.access_control_file);
-  }
+  const directories = [
+    serviceDirectory,
+    isOwn && !existsSync(keys) && keys,
+    dataDirectoryOf(loaded),
+    isOwn && hasAuthorizationServer && stateDirectoryOf(serviceDirectory),
+  ];
+  const files = [audit.file, isOwn && isMade && !existsSync(accessFile) && accessFile];
+  const isText = (file: string | false | undefined) => typeof file === "string";
   return [
-    ...directories.map((file) => ({ file, isDirectory: true })),
-    ...files.map((file) => ({ file, isDirectory: false })),
+    ...directories.filter(isText).map((file) => ({ file, isDirectory: true })),
+    ...files.filter(isText).map((file) => ({ file, isDirectory: false })),
   ];
 }
 

@@ -14,7 +14,6 @@ import {
   isTokenOf,
 } from "../oauth/server/connections.ts";
 import { findStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
-import type { StateStore } from "../oauth/server/state-store.ts";
 import { invocation } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
@@ -33,18 +32,12 @@ import { type CommonOptions, commandGroup, readExpiry, subcommand } from "./opti
 import { momentOf, momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 
 /** Returns undefined if the authorization server has no state. */
-async function withState<Result>(
-  loaded: LoadedConfiguration,
-  work: (store: StateStore) => Promise<Result>,
-): Promise<Result | undefined> {
+async function openState(loaded: LoadedConfiguration, opened: AsyncDisposableStack) {
   const shared = await storeOf(loaded);
-  if (shared !== undefined) return work(shared.authorization.store);
+  if (shared !== undefined) return shared.authorization.store;
   const store = findStateIn(stateDirectoryOf(loaded.serviceDirectory));
-  try {
-    return store && (await work(store));
-  } finally {
-    await store?.close();
-  }
+  opened.defer(async () => store?.close());
+  return store;
 }
 
 async function listConnections(options: CommonOptions): Promise<void> {
@@ -53,7 +46,9 @@ async function listConnections(options: CommonOptions): Promise<void> {
   const snapshot = await readAccess(loaded);
   const revocations = await (await revocationsOf(loaded)).read();
   const context = { snapshot: () => snapshot, revocations };
-  const connections = (await withState(loaded, connectionsOf)) ?? [];
+  await using opened = new AsyncDisposableStack();
+  const store = await openState(loaded, opened);
+  const connections = store === undefined ? [] : await connectionsOf(store);
   // The apps that have access now, as the gateway would decide.
   const connected = connections.filter((one) => isConnected(context, one));
   const views = connected.map((one) => ({
@@ -80,19 +75,19 @@ async function listConnections(options: CommonOptions): Promise<void> {
 }
 
 /** Ends the access of applications. @returns whether there was any */
-function endConnections(loaded: LoadedConfiguration, isMeant: (one: Connection) => boolean) {
-  return withState(loaded, async (store) => {
-    const meant = (await connectionsOf(store)).filter(isMeant);
-    for (const { grantId } of meant) await store.endGrant(grantId);
-    const change = "application ended";
-    const changes = meant.map(({ username: user, clientId: client }) => ({ change, user, client }));
-    if (meant.length > 0) await noteChanges(loaded, changes);
-    for (const { username, clientId } of meant) {
-      const client = plainly(clientId);
-      print(`Ended what ${username} has allowed the client ${client}, with every token of it.`);
-    }
-    return meant.length > 0;
-  });
+async function endConnections(loaded: LoadedConfiguration, isMeant: (one: Connection) => boolean) {
+  await using opened = new AsyncDisposableStack();
+  const store = await openState(loaded, opened);
+  const meant = store === undefined ? [] : (await connectionsOf(store)).filter(isMeant);
+  for (const { grantId } of meant) await store?.endGrant(grantId);
+  const change = "application ended";
+  const changes = meant.map(({ username: user, clientId: client }) => ({ change, user, client }));
+  if (meant.length > 0) await noteChanges(loaded, changes);
+  for (const { username, clientId } of meant) {
+    const client = plainly(clientId);
+    print(`Ended what ${username} has allowed the client ${client}, with every token of it.`);
+  }
+  return meant.length > 0;
 }
 
 /** RFC 9562, section 4. */

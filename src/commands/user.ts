@@ -4,7 +4,7 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { readAttribute, viewAttributes } from "../access/entry-view.ts";
-import { type Attributes, type User, updatedUser } from "../access/grant.ts";
+import { type Attributes, updatedUser } from "../access/grant.ts";
 import { isEmail, isExternalUsername, isUsername } from "../access/roles.ts";
 import {
   blankUser,
@@ -60,35 +60,21 @@ async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): 
   return names.includes(preferred) ? preferred : (names[0] ?? "<database>");
 }
 
-interface AddOptions extends CommonOptions {
-  readonly email?: string;
+interface UserOptions extends CommonOptions {
+  /** False for `--no-email`. */
+  readonly email?: string | false;
   readonly attribute?: Attributes;
+  readonly removeAttribute?: readonly string[];
   readonly admin?: true;
   /** False for `--no-password`. */
-  readonly password: boolean;
+  readonly password?: boolean;
 }
 
-function mayMakeFile({ configuration: { auth, store } }: LoadedConfiguration): boolean {
-  return store.url === undefined && !existsSync(auth.access_control_file);
-}
-
-/** Adds the user to the file, or creates the file with the first administrator. */
-async function addToFile(loaded: LoadedConfiguration, user: User, isAdmin: boolean): Promise<void> {
-  const grant = isAdmin ? administratorGrant : undefined;
-  const plan: Plan = (current) => planAddUser(current, "operator", user, grant);
-  if (isAdmin && mayMakeFile(loaded)) {
-    await mkdir(loaded.serviceDirectory, { recursive: true, mode: 0o700 });
-    const changes = plan(emptySnapshot);
-    const made = await createAccessFile(loaded.configuration.auth.access_control_file, changes);
-    if (made !== undefined) return noteChanges(loaded, describeChanges(changes), made.version);
-  }
-  await changeAccess(loaded, { username: user.username }, plan);
-}
-
-async function addUser(username: string, options: AddOptions): Promise<void> {
+async function addUser(username: string, options: UserOptions): Promise<void> {
   const loaded = loadFor(options);
   const isExternal = isExternalUsername(username);
-  const { password, email, admin: isAdmin = false, attribute: attributes = new Map() } = options;
+  const { password, admin: isAdmin = false, attribute: attributes = new Map() } = options;
+  const email = options.email === false ? undefined : options.email;
   if (isExternal && password) {
     const message = `${username} signs in at its identity provider: add it with --no-password`;
     throw new Refusal("external_user", { message });
@@ -97,7 +83,9 @@ async function addUser(username: string, options: AddOptions): Promise<void> {
   if (email !== undefined && !isEmail(email)) throw new Refusal("invalid_email");
   // Problems are reported before the password prompt. The file is judged again under its lock, and
   // its permissions are checked when it is put in force.
-  const isFirst = isAdmin && mayMakeFile(loaded);
+  const { auth, store } = loaded.configuration;
+  const file = auth.access_control_file;
+  const isFirst = isAdmin && store.url === undefined && !existsSync(file);
   const before = isFirst ? emptySnapshot : await readAccess(loaded, { checkRead: false });
   if (before.users.has(username)) throw refusalOf("user_exists", { username });
   const passwordHash = password
@@ -106,7 +94,14 @@ async function addUser(username: string, options: AddOptions): Promise<void> {
   // Without a password, only the time tells tokens from those of an earlier user with this name.
   const tokensValidAfter = password ? 0 : epochSeconds();
   const plain = { ...blankUser(username), email, passwordHash, tokensValidAfter };
-  await addToFile(loaded, updatedUser(plain, { attributes }), isAdmin);
+  const user = updatedUser(plain, { attributes });
+  const grant = isAdmin ? administratorGrant : undefined;
+  const plan: Plan = (current) => planAddUser(current, "operator", user, grant);
+  const changes = isFirst ? plan(emptySnapshot) : [];
+  if (isFirst) await mkdir(loaded.serviceDirectory, { recursive: true, mode: 0o700 });
+  const made = isFirst ? await createAccessFile(file, changes) : undefined;
+  if (made === undefined) await changeAccess(loaded, { username }, plan);
+  else await noteChanges(loaded, describeChanges(changes), made.version);
   print(`Added ${username}${isAdmin ? ", an administrator" : ""}.`);
   if (isAdmin) return;
   const database = await hintDatabase(loaded, before);
@@ -192,14 +187,7 @@ const attributeOption = [
   readAttributeOption,
 ] as const;
 
-interface SetOptions extends CommonOptions {
-  /** False for `--no-email`. */
-  readonly email?: string | false;
-  readonly attribute?: Attributes;
-  readonly removeAttribute?: readonly string[];
-}
-
-async function set(username: string, options: SetOptions): Promise<void> {
+async function set(username: string, options: UserOptions): Promise<void> {
   const { attribute, removeAttribute = [] } = options;
   const email = options.email === false ? null : options.email;
   if (typeof email === "string" && !isEmail(email)) throw new Refusal("invalid_email");
