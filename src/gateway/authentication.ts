@@ -11,10 +11,7 @@ import type { Endpoint } from "./route.ts";
 /** The path of the metadata of the protected resource `/mcp` (RFC 9728, section 3.1). */
 export const metadataPath = "/.well-known/oauth-protected-resource";
 
-/**
- * The canonical identifier of the protected resource, which is the audience of its tokens (RFC
- * 8707).
- */
+/** The protected resource, which is the audience of its tokens (RFC 8707). */
 export function resourceOf({ publicUrl }: Pick<Gateway, "publicUrl">): string {
   return `${publicUrl}/mcp`;
 }
@@ -23,11 +20,7 @@ export function mcpChallenge({ publicUrl }: Gateway): ResourceChallenge {
   return { metadata: `${publicUrl}${metadataPath}/mcp`, scope: mcpScopes.join(" ") };
 }
 
-/**
- * Authenticates the caller by login token if the endpoint requires one.
- *
- * @throws Refusal if no caller can be authenticated
- */
+/** @throws Refusal if the endpoint requires a login token and there is no valid one */
 export function authenticateCaller(
   { configuration, tokens, access, revocations }: Gateway,
   { authentication }: Endpoint,
@@ -46,20 +39,16 @@ export function authenticateCaller(
 }
 
 /**
- * True if clients can reach the gateway only from this machine, where DNS rebinding is possible.
- */
-function isLocalOnly({ request }: Exchange): boolean {
-  return isLoopbackAddress(request.socket.localAddress?.replace(/^::ffff:/, "") ?? "");
-}
-
-/**
  * Authenticates the caller of `/mcp`. The challenge tells clients without a valid token where to
  * get one.
  *
  * @throws Refusal `host_not_allowed`, `origin_not_allowed`, or one of the 401 codes
  */
 export async function authenticateMcp(gateway: Gateway, exchange: Exchange): Promise<void> {
-  if (isLocalOnly(exchange) && !exchange.peer.isTrusted) requireOwnHost(gateway, exchange);
+  // Clients that reach the gateway only from this machine may be pages with a rebound DNS name.
+  const { localAddress = "" } = exchange.request.socket;
+  const isLocal = isLoopbackAddress(localAddress.replace(/^::ffff:/, ""));
+  if (isLocal && !exchange.peer.isTrusted) requireOwnHost(gateway, exchange);
   requireOwnOrigin(gateway, exchange);
   if (!gateway.configuration.auth.enabled) return;
   const { authorization } = exchange.request.headers;

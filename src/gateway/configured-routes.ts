@@ -1,4 +1,3 @@
-import type { IncomingHttpHeaders } from "node:http";
 import { requireAdministrator } from "../access/administration.ts";
 import { decideWhole, whyNotWhole } from "../access/policy.ts";
 import { EVERY_DATABASE, judgeName, type Subject } from "../access/roles.ts";
@@ -91,34 +90,21 @@ function authorize(
   return { username, roles: [], databases: [] };
 }
 
-/**
- * Replaces the header that names the database with exactly the judged value. Other spellings that
- * an upstream may fold to the same name are removed. The header is sent even if the client listed
- * it in `Connection`.
- */
-function withJudgedDatabase(
-  kept: IncomingHttpHeaders,
-  sent: IncomingHttpHeaders,
-  { database_header: header }: RouteSettings,
-): IncomingHttpHeaders {
-  if (header === undefined) return kept;
-  const name = header.toLowerCase();
-  const others = Object.entries(kept).filter(([other]) => foldHeader(other) !== foldHeader(name));
-  return { ...Object.fromEntries(others), [name]: sent[name] };
-}
-
 function headersOf(
   { headers: policy }: Gateway,
   { request, requestId, peer }: Exchange,
-  settings: RouteSettings,
+  { database_header: header }: RouteSettings,
   identity: Identity | undefined,
 ): NodeJS.Dict<string | string[]> {
   const { forwardedFor, proto, host, isTrusted } = peer;
   const kept = streamHeaders(request.headers, policy, isTrusted);
-  return {
-    ...withJudgedDatabase(kept, request.headers, settings),
-    ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
-  };
+  if (header !== undefined) {
+    // The upstream gets exactly the judged value, even if `Connection` lists the header. Other
+    // spellings that an upstream may fold to the same name are removed.
+    for (const name in kept) if (foldHeader(name) === foldHeader(header)) delete kept[name];
+    kept[header.toLowerCase()] = request.headers[header.toLowerCase()];
+  }
+  return { ...kept, ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }) };
 }
 
 /** @throws Refusal `not_found` if the route was removed or its access requirement changed */

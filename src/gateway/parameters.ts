@@ -4,10 +4,10 @@ import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 
-/** Decodes percent-encoding exactly once. */
-function decode(raw: string): string | undefined {
+/** Decodes a path parameter's percent-encoding exactly once. */
+function decode({ routed: { parameters } }: Exchange, name: string): string | undefined {
   try {
-    return decodeURIComponent(raw);
+    return decodeURIComponent(parameters[name] ?? "");
   } catch {
     return undefined;
   }
@@ -15,75 +15,52 @@ function decode(raw: string): string | undefined {
 
 /** @throws Refusal `invalid_username` unless the path's `<u>` is a username */
 export function usernameParameter(exchange: Exchange): string {
-  const name = decode(exchange.routed.parameters.username ?? "");
+  const name = decode(exchange, "username");
   if (isUsername(name) || isExternalUsername(name)) return name;
   throw new Refusal("invalid_username");
 }
 
-/**
- * The path's `<table>`.
- *
- * @throws Refusal `schema_not_found` unless it is a plain name
- */
+/** @throws Refusal `schema_not_found` unless the path's `<table>` is a plain name */
 export function tableParameter(exchange: Exchange): string {
-  const name = decode(exchange.routed.parameters.table ?? "");
+  const name = decode(exchange, "table");
   if (name !== undefined && isPlainName(name)) return name;
   throw new Refusal("schema_not_found");
 }
 
-/**
- * The path's decoded `<table or pattern>`, or undefined if absent.
- *
- * @throws Refusal `invalid_table`
- */
-export function entryTableParameter({ routed: { parameters } }: Exchange): string | undefined {
-  const raw = parameters.table_or_pattern;
-  if (raw === undefined) return undefined;
-  const name = decode(raw);
+/** @throws Refusal `invalid_table` */
+export function entryTableParameter(exchange: Exchange): string | undefined {
+  if (exchange.routed.parameters.table_or_pattern === undefined) return undefined;
+  const name = decode(exchange, "table_or_pattern");
   if (name !== undefined && tablePattern.test(name)) return name;
   throw new Refusal("invalid_table");
 }
 
 /**
- * The path's decoded `<database>`.
- *
  * @param others values allowed besides plain names
  * @throws Refusal `invalid_database`
  */
 export function databaseParameter(exchange: Exchange, others: readonly string[] = []): string {
-  const name = decode(exchange.routed.parameters.database ?? "");
+  const name = decode(exchange, "database");
   if (name !== undefined && (isPlainName(name) || others.includes(name))) return name;
   const allowed = [...others.map((other) => `'${other}'`), "1 to 63 of letters, digits, '_', '-'"];
   throw new Refusal("invalid_database", { message: `Invalid database: ${allowed.join(" or ")}` });
 }
 
-export interface Page {
-  readonly limit: number;
-  /** The page starts after this name. Undefined for the first page. */
-  readonly after: string | undefined;
-}
-
 export const DEFAULT_LIMIT = 100;
 export const MAX_LIMIT = 1000;
-
-/** @throws Refusal `invalid_page` if the parameter is repeated */
-function only(query: URLSearchParams, name: string): string | undefined {
-  const values = query.getAll(name);
-  if (values.length > 1) throw new Refusal("invalid_page");
-  return values[0];
-}
 
 /**
  * Reads `?limit=&after=`, where `after` is a username. Ignores other parameters.
  *
  * @throws Refusal `invalid_page`
  */
-export function readPage({ request: { url = "" }, path }: Exchange): Page {
+export function readPage({ request: { url = "" }, path }: Exchange) {
   const query = new URLSearchParams(url.slice(path.length));
-  const limit = only(query, "limit") ?? String(DEFAULT_LIMIT);
-  const after = only(query, "after");
+  const [limit = String(DEFAULT_LIMIT), ...otherLimits] = query.getAll("limit");
+  const [after, ...others] = query.getAll("after");
+  const isOnce = otherLimits.length + others.length === 0;
   const isNumber = /^[1-9]\d{0,3}$/.test(limit) && Number(limit) <= MAX_LIMIT;
   const isName = after === undefined || isUsername(after) || isExternalUsername(after);
-  if (!isNumber || !isName) throw new Refusal("invalid_page");
+  if (!isOnce || !isNumber || !isName) throw new Refusal("invalid_page");
   return { limit: Number(limit), after };
 }

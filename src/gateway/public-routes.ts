@@ -2,7 +2,6 @@ import type { IncomingMessage } from "node:http";
 import { mcpScopes } from "../oauth/server/protocol.ts";
 import { version } from "../product.ts";
 import { type RefusalCode, refusals } from "../refusal.ts";
-import type { Replica } from "../store/replica.ts";
 import { commonHeaders, sendJson, sendSuccess } from "./answer.ts";
 import { resourceOf } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
@@ -15,48 +14,30 @@ export const healthz: Endpoint = {
   handle: (_gateway, exchange) => sendSuccess(exchange, 200, { version }),
 };
 
-/** Gives a 503 the fields of every other error. */
-function notReady({ requestId }: Exchange, code: RefusalCode) {
-  return { status: "error", message: refusals[code][1], code, request_id: requestId };
-}
-
-function storeState({ isReached, appliedVersion, lag, leaseAge }: Replica) {
-  return {
-    store: isReached ? "reached" : "unreachable",
-    store_version: appliedVersion,
-    store_lag: lag,
-    lease_age: Math.round(leaseAge) / 1000,
-  };
-}
-
-/** The reason why this instance should receive no traffic, if any. */
-async function problemOf(
-  { shared, replica }: Gateway,
-  isUp: boolean,
-): Promise<RefusalCode | undefined> {
-  if ((await shared.condition()).isEnding) return "shutting_down";
-  if (replica?.isFresh === false) return "store_unreachable";
-  return isUp ? undefined : "upstream_unreachable";
-}
-
-async function issuerStates({ configuration, mcp }: Gateway) {
-  const { enabled, authorization_servers: servers } = configuration.mcp;
-  if (!enabled || servers.length === 0) return undefined;
-  return (await mcp()).sources.externalIssuers?.states;
-}
-
 export const readyz: Endpoint = {
   authentication: "public",
   isQuiet: true,
   async handle(gateway, exchange) {
-    const { replica } = gateway;
+    const { replica, shared } = gateway;
+    const { enabled, authorization_servers: servers } = gateway.configuration.mcp;
     const isUp = await gateway.routing.isUp();
-    const problem = await problemOf(gateway, isUp);
-    const issuers = await issuerStates(gateway);
+    let code: RefusalCode | undefined;
+    if ((await shared.condition()).isEnding) code = "shutting_down";
+    else if (replica?.isFresh === false) code = "store_unreachable";
+    else if (!isUp) code = "upstream_unreachable";
+    const hasIssuers = enabled && servers.length > 0;
+    const issuers = hasIssuers ? (await gateway.mcp()).sources.externalIssuers?.states : undefined;
+    // A 503 has the fields of every other error.
+    const problem = code && { message: refusals[code][1], code, request_id: exchange.requestId };
     sendJson(exchange, problem === undefined ? 200 : 503, {
-      ...(problem === undefined ? { status: "success" } : notReady(exchange, problem)),
+      ...(problem === undefined ? { status: "success" } : { status: "error", ...problem }),
       upstream: isUp ? "up" : "down",
-      ...(replica === undefined ? {} : storeState(replica)),
+      ...(replica && {
+        store: replica.isReached ? "reached" : "unreachable",
+        store_version: replica.appliedVersion,
+        store_lag: replica.lag,
+        lease_age: Math.round(replica.leaseAge) / 1000,
+      }),
       access_file: gateway.access.stale ? "stale" : "fresh",
       revocations: gateway.revocations.stale ? "stale" : "fresh",
       keys: gateway.keys.failure === undefined ? "fresh" : "stale",

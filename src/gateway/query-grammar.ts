@@ -39,37 +39,24 @@ export function openGrammar(loaded: LoadedConfiguration): QueryInterface {
   };
 }
 
-interface EngineWatch {
-  isEngine(): boolean;
-  readonly known: Promise<unknown>;
-}
-
-function always(isEngine: boolean): EngineWatch {
-  return { isEngine: () => isEngine, known: Promise.resolve() };
-}
-
-function engineBehind(loaded: LoadedConfiguration): EngineWatch {
+function engineBehind(loaded: LoadedConfiguration) {
   const { databases, url } = loaded.configuration.upstream;
-  if (databases.length > 0) return always(false);
-  if (hasOwnEngine(loaded)) return always(true);
-  const target = url === undefined ? undefined : parseTarget(url);
-  if (target?.socketPath === undefined) return always(false);
-  return watchForEngine(new HealthCheck({ target }));
-}
-
-function watchForEngine(check: HealthCheck): EngineWatch {
-  let askedAt = Number.NEGATIVE_INFINITY;
-  const ask = () => {
-    askedAt = performance.now();
-    return check.check();
-  };
-  const known = ask();
+  const isOwn = hasOwnEngine(loaded);
+  const target = url === undefined || isOwn ? undefined : parseTarget(url);
+  if (databases.length > 0 || target?.socketPath === undefined) {
+    const isEngine = isOwn && databases.length === 0;
+    return { isEngine: () => isEngine, known: Promise.resolve() };
+  }
+  const check = new HealthCheck({ target });
+  let askedAt = performance.now();
   return {
-    known,
+    known: check.check(),
     isEngine() {
-      const { isEngine } = check;
-      if (isEngine === undefined && performance.now() - askedAt > AGAIN_MS) void ask();
-      return isEngine === true;
+      if (check.isEngine === undefined && performance.now() - askedAt > AGAIN_MS) {
+        askedAt = performance.now();
+        void check.check();
+      }
+      return check.isEngine === true;
     },
   };
 }

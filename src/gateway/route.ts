@@ -16,11 +16,9 @@ export interface Endpoint {
   readonly authentication: AuthenticationRequirement;
   /** In bytes of JSON. Absent if the endpoint reads no body. */
   readonly bodyLimit?: number;
-  /** True if the handler reads and limits the body itself. */
   readonly readsBody?: boolean;
   /** True for endpoints that monitors poll. They are left out of the audit. */
   readonly isQuiet?: boolean;
-  /** True if clients may open a WebSocket. Requests for other protocols are ignored. */
   readonly takesWebSocket?: boolean;
   handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void;
 }
@@ -34,7 +32,6 @@ export interface Route {
   readonly methods: ReadonlyMap<string, Endpoint>;
 }
 
-/** A matching route with the raw parameter values. */
 interface RouteMatch {
   readonly route: Route;
   readonly parameters: Record<string, string>;
@@ -61,7 +58,6 @@ function matchSegments(
   return parameters;
 }
 
-/** Creates a router with a map for fixed paths and a list for parameterized ones. */
 export function createRouter(routes: readonly Route[]): Router {
   const isFixed = ({ pattern }: Route) => !pattern.includes("/:") && !pattern.endsWith("/*");
   const fixed = new Map(
@@ -99,7 +95,6 @@ export function allowedMethods({ methods }: Route): string {
  */
 const ambiguous =
   /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
-/** Everything that an upstream might take for the end of the first path segment. */
 const separator = /[/;\\#]|%2f|%5c/i;
 
 /** True for a path that an upstream might read as a different one. */

@@ -1,4 +1,4 @@
-import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
+import { isAdministrator } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { MetricValues } from "../observe/metrics.ts";
@@ -26,22 +26,8 @@ export interface GatewayFacts {
   readonly administrators: readonly string[];
 }
 
+/** Administrators that the greeting names. */
 const NAMED = 5;
-
-function accessFacts(
-  snapshot: Snapshot,
-): Pick<GatewayFacts, "accessVersion" | "users" | "administrators"> {
-  return {
-    accessVersion: snapshot.version,
-    users: snapshot.users.size,
-    administrators: snapshot.users
-      .keys()
-      .filter((name) => isAdministrator(snapshot, name))
-      .take(NAMED)
-      .toArray(),
-  };
-}
-
 /** With more users than this, garbage from loading them is collected before requests arrive. */
 const MANY = 5000;
 
@@ -80,10 +66,6 @@ export interface StartGatewayOptions extends MemberOptions {
   readonly loadConsole: () => Promise<{ readonly openConsole: OpenConsole }>;
 }
 
-function displayHost(host: string): string {
-  return host.includes(":") ? `[${host}]` : host;
-}
-
 /** Listens, then opens what needs the gateway's URL. The stack closes both. */
 async function listen(
   { gateway, mcp, store }: OpenedGateway,
@@ -97,7 +79,8 @@ async function listen(
   const behindListener = opened.use(new AsyncDisposableStack());
   const port = (await member?.claimPort()) ?? server.port;
   const listener = await openListener(gateway, port);
-  const url = `${listener.scheme}://${displayHost(server.host)}:${listener.port}`;
+  const host = server.host.includes(":") ? `[${server.host}]` : server.host;
+  const url = `${listener.scheme}://${host}:${listener.port}`;
   gateway.publicUrl ||= url;
   opened.defer(() => listener.drain(gateway.configuration.server.shutdown_grace * 1000));
   if (mcpSettings.enabled) {
@@ -131,27 +114,39 @@ async function warnIfDown({ routing, log }: Gateway, loaded: LoadedConfiguration
   log.warn({ targets }, "the upstream does not answer: until it does, queries are 502 or 503");
 }
 
-async function open(
+/**
+ * Starts the gateway: files, keys and upstream first, then the listener, so that the first accepted
+ * request can be answered. If a step fails, everything opened before is closed.
+ */
+export async function startGateway(
   loaded: LoadedConfiguration,
   options: StartGatewayOptions,
-  opened: AsyncDisposableStack,
-): Promise<Omit<RunningMember, "close">> {
+): Promise<RunningMember> {
+  await using opened = new AsyncDisposableStack();
   const openedGateway = await openGateway(loaded, options, opened);
   const { gateway, firstPassword, dataDirectory } = openedGateway;
-  if (gateway.access.snapshot.users.size > MANY) {
+  const { access, revocations } = gateway;
+  if (access.snapshot.users.size > MANY) {
     const { collectGarbage } = await import("../collect-garbage.ts");
     await collectGarbage();
   }
   const { listener, url } = await listen(openedGateway, loaded, options, opened);
-  const { publicUrl, consoleUrl, access, revocations } = gateway;
+  const { publicUrl, consoleUrl } = gateway;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
   // On a terminal the greeting says it. Only the first of several processes logs it.
   if (!options.hasTerminal && (options.member?.number ?? 1) === 1) {
     void warnIfDown(gateway, loaded);
   }
-  const facts = { url, publicUrl, consoleUrl, firstPassword, dataDirectory, isUpstreamUp };
+  const { snapshot } = access;
+  const isNamed = (name: string) => isAdministrator(snapshot, name);
+  const kept = opened.move();
   return {
-    facts: { ...facts, ...accessFacts(access.snapshot) },
+    facts: {
+      ...{ url, publicUrl, consoleUrl, firstPassword, dataDirectory, isUpstreamUp },
+      accessVersion: snapshot.version,
+      users: snapshot.users.size,
+      administrators: snapshot.users.keys().filter(isNamed).take(NAMED).toArray(),
+    },
     async refresh() {
       gateway.audit.reopen();
       await Promise.all([access.reload(), revocations.reload(), listener.reloadCertificate()]);
@@ -166,19 +161,6 @@ async function open(
     reload: (file) => (file === "access" ? access.reload() : revocations.reload()),
     metrics: async () => gateway.metrics?.values() ?? [],
     stopListening: () => listener.stopListening(),
+    close: () => kept.disposeAsync(),
   };
-}
-
-/**
- * Starts the gateway: files, keys and upstream first, then the listener, so that the first accepted
- * request can be answered. If a step fails, everything opened before is closed.
- */
-export async function startGateway(
-  loaded: LoadedConfiguration,
-  options: StartGatewayOptions,
-): Promise<RunningMember> {
-  await using opened = new AsyncDisposableStack();
-  const running = await open(loaded, options, opened);
-  const kept = opened.move();
-  return { ...running, close: () => kept.disposeAsync() };
 }
