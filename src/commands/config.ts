@@ -129,8 +129,8 @@ async function* checkCertificate({ configuration }: LoadedConfiguration): Findin
   const { server, auth } = configuration;
   const { certificate, key } = server.tls;
   if (certificate === undefined || key === undefined) return;
-  const options = { checkRead: auth.check_permissions };
-  const { names, expires } = await readCertificate({ certificate, key }, options);
+  const checkRead = auth.check_permissions;
+  const { names, expires } = await readCertificate({ certificate, key }, checkRead);
   yield ok("certificate", `${certificate} (${names}, until ${expires.toISOString()})`);
   if (expires.getTime() <= Date.now()) yield { warning: "the certificate has expired" };
 }

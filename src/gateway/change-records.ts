@@ -82,7 +82,6 @@ export function describeDiff(diff: AccessDiff): AuditedChange[] {
 
 const NAMED = 100;
 
-/** The fields of an audit line with the first changes. */
 function changeFields(
   author: Author,
   all: readonly AuditedChange[],
@@ -145,19 +144,14 @@ async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void
 
 function parseNote(line: string): ChangeNote[] {
   try {
-    const { data } = noteShape.safeParse(JSON.parse(line));
-    return data === undefined ? [] : [data];
+    return [noteShape.parse(JSON.parse(line))];
   } catch {
     // The line was cut off by a crash.
     return [];
   }
 }
 
-/**
- * Removes all notes and returns them, oldest first.
- *
- * @throws the error of the file system or of the lock
- */
+/** Removes all notes and returns them, oldest first. */
 async function takeNotes(file: string): Promise<ChangeNote[]> {
   return withLock(file, async () => {
     const text = await readFile(file, "utf8").catch(() => "");
@@ -166,7 +160,7 @@ async function takeNotes(file: string): Promise<ChangeNote[]> {
   });
 }
 
-/** A version of the access file that no program has noted within this time is a manual edit. */
+/** A version that no program has noted within this time is a manual edit. */
 const NOTED_WITHIN_MS = 1500;
 const REMEMBERED = 1000;
 
@@ -214,7 +208,6 @@ export function openChangeJournal(options: {
   if (isFirst) void drain();
 
   return {
-    /** Records that the audit already has, or will have, the author of this version. */
     noteVersion(accessVersion: string): void {
       if (isFirst) remember(accessVersion);
       else {

@@ -49,7 +49,6 @@ import { type FirstPassword, prepareServiceDirectory } from "./service-directory
 import { createShared, type Membership, type Shared } from "./shared.ts";
 import { bodyBytesLimit } from "./system-limits.ts";
 
-/** What the parts of a gateway are opened with. */
 interface Base {
   readonly loaded: LoadedConfiguration;
   readonly log: Log;
@@ -97,7 +96,6 @@ async function openAccess(base: Base): Promise<AccessRules> {
   return access;
 }
 
-/** Opens the journal that follows changes of the access file. */
 function openChanges({ loaded, audit, log, member, opened }: Base, access: AccessRules) {
   const journal = openChangeJournal({
     audit,
@@ -340,7 +338,6 @@ function headerPolicy({ upstream }: Configuration): HeaderPolicy {
   };
 }
 
-/** In seconds (one year). */
 const STRICT_TRANSPORT_AGE = 31_536_000;
 
 /**
@@ -380,7 +377,6 @@ export interface OpenedGateway {
     publicUrl: string;
     consoleUrl: string | undefined;
   };
-  /** Resolved once `/mcp` is ready. */
   readonly mcp: PromiseWithResolvers<McpEndpoint>;
   readonly store: StoreReplica | undefined;
   readonly firstPassword: FirstPassword | undefined;

@@ -14,7 +14,6 @@ export interface Peer {
   readonly address: string;
   readonly proto: string;
   readonly host: string | undefined;
-  /** The value of `X-Forwarded-For` sent upstream. */
   readonly forwardedFor: string;
   readonly requestId: string | undefined;
   readonly isTrusted: boolean;
@@ -50,7 +49,6 @@ export function addressOf(socket: Duplex): string {
   return socket instanceof Socket ? plainAddress(socket.remoteAddress) : "";
 }
 
-/** Some proxies write the address in a forwarding header with its port. */
 function hopAddress(hop: string): string {
   const written = hop.trim();
   const [, bracketed, plain] =
@@ -79,22 +77,13 @@ const loopback = blockList(["127.0.0.0/8", "::1"]);
 
 export const isLoopbackAddress = memoize((address) => contains(loopback, address), 64);
 
-function memberOf(ranges: readonly string[]): (address: string) => boolean {
-  if (ranges.length === 0) return () => false;
-  const list = blockList(ranges);
-  return memoize((address) => contains(list, address));
-}
-
-/**
- * Creates a reader that trusts forwarding headers only from `trustedProxies` (CIDRs).
- *
- * @param scheme the protocol of the connections themselves
- */
+/** Forwarding headers are trusted only from `trustedProxies` (CIDRs). */
 export function createPeerReader(
   trustedProxies: readonly string[],
   scheme: "http" | "https",
 ): PeerReader {
-  const isTrusted = memberOf(trustedProxies);
+  const list = blockList(trustedProxies);
+  const isTrusted = memoize((address) => contains(list, address));
   return ({ socket, headers }) => {
     const peer = addressOf(socket);
     if (!isTrusted(peer)) {
@@ -185,10 +174,7 @@ function portOf({ port, protocol }: URL): string {
   return port || (protocol === "https:" ? "443" : "80");
 }
 
-/**
- * True for the origin of the gateway's own pages. Another port of this machine is a different
- * origin.
- */
+/** Another port of this machine is a different origin. */
 function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Exchange): boolean {
   const page = URL.parse(origin);
   const asked = URL.parse(`${peer.proto}://${request.headers.host}`);
@@ -200,11 +186,7 @@ function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Excha
 /** Values of `Sec-Fetch-Site` for requests caused by a page or link of another origin. */
 const foreignSites: ReadonlySet<unknown> = new Set(["cross-site", "same-site"]);
 
-/**
- * Blocks pages except those of the gateway's own origin and of `server.allowed_origins`.
- *
- * @throws Refusal `origin_not_allowed`
- */
+/** @throws Refusal `origin_not_allowed` for pages of other origins */
 function requireSameOrigin(gateway: Gateway, exchange: Exchange): void {
   const { origin, "sec-fetch-site": site } = exchange.request.headers;
   if (origin !== undefined && gateway.configuration.server.allowed_origins.includes(origin)) return;

@@ -44,10 +44,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
     return subject && whyUnseen(access.snapshot, subject, database, originOf(exchange));
   }
 
-  /**
-   * The visible part of a table or the reason for a denial. Undefined if the caller may see all of
-   * it.
-   */
+  /** The visible part of a table, the reason for a denial, or undefined if all of it is visible. */
   function look(exchange: Exchange, database: string, table: string) {
     const { subject } = exchange.authenticated;
     if (subject === undefined || !isNarrowed(gateway, exchange)) return undefined;

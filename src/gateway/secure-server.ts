@@ -12,17 +12,13 @@ interface CertificateFiles {
 }
 
 interface ServerCertificate {
-  /** PEM, including the certificate chain. */
   readonly cert: string;
   readonly key: string;
   readonly names: string;
   readonly expires: Date;
 }
 
-/**
- * A certificate or key that cannot be served. The message names the files and the reason, but never
- * their content.
- */
+/** The message names the files and the reason, but never their content. */
 class CertificateError extends Error {
   constructor(key: keyof CertificateFiles, file: string, reason: string) {
     super(`server.tls.${key}: ${file}: ${reason}`);
@@ -30,16 +26,11 @@ class CertificateError extends Error {
   }
 }
 
-const readFailures = new Map([
-  ["ENOENT", "does not exist"],
-  ["ENOTDIR", "does not exist"],
-  ["EACCES", "may not be read by this user"],
-]);
-
 function readFailure(error: unknown): string {
   if (error instanceof UnsafeFileError) return error.reason;
   const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
-  return readFailures.get(code) ?? `cannot be read (${code})`;
+  if (code === "ENOENT" || code === "ENOTDIR") return "does not exist";
+  return code === "EACCES" ? "may not be read by this user" : `cannot be read (${code})`;
 }
 
 function parseCertificate(file: string, pem: string): X509Certificate {
@@ -63,21 +54,19 @@ function parseKey(file: string, pem: string): KeyObject {
 }
 
 /**
- * Reads a certificate and its key.
- *
- * @param options.checkRead refuse a key that other users may read
+ * @param checkRead refuse a key that other users may read
  * @throws CertificateError
  */
 export async function readCertificate(
   files: CertificateFiles,
-  options: { checkRead: boolean },
+  checkRead: boolean,
 ): Promise<ServerCertificate> {
-  const read = (which: keyof CertificateFiles, checkRead: boolean) =>
-    readGuarded(files[which], { checkRead }).catch((error: unknown) => {
+  const read = (which: keyof CertificateFiles, options: { checkRead: boolean }) =>
+    readGuarded(files[which], options).catch((error: unknown) => {
       throw new CertificateError(which, files[which], readFailure(error));
     });
-  const cert = await read("certificate", false);
-  const key = await read("key", options.checkRead);
+  const cert = await read("certificate", { checkRead: false });
+  const key = await read("key", { checkRead });
   const parsed = parseCertificate(files.certificate, cert);
   if (!parsed.checkPrivateKey(parseKey(files.key, key))) {
     throw new CertificateError("key", files.key, `is not the key of ${files.certificate}`);
@@ -98,10 +87,8 @@ const MIN_VERSION = "TLSv1.2";
 
 interface SecureServerOptions {
   readonly files: CertificateFiles;
-  /** Whether a key that other users may read is refused. */
   readonly checkRead: boolean;
   readonly log: Log;
-  /** Called with each certificate put in force. */
   readonly onLoad?: (certificate: ServerCertificate) => void;
   /** Called when the files cannot be used and the last valid pair stays in force. */
   readonly onFailure?: () => void;
@@ -122,7 +109,7 @@ export async function createSecureServer(
   http: ServerOptions,
   { files, checkRead, log, onLoad, onFailure }: SecureServerOptions,
 ) {
-  const first = await readCertificate(files, { checkRead });
+  const first = await readCertificate(files, checkRead);
   const { headersTimeout: handshakeTimeout } = http;
   const tls = { minVersion: MIN_VERSION, ...(handshakeTimeout && { handshakeTimeout }) } as const;
   const server = createServer({ ...http, ...tls, cert: first.cert, key: first.key });
@@ -137,7 +124,7 @@ export async function createSecureServer(
 
   async function reload(): Promise<void> {
     try {
-      const found = await readCertificate(files, { checkRead });
+      const found = await readCertificate(files, checkRead);
       if (found.cert !== inForce.cert || found.key !== inForce.key) {
         server.setSecureContext({ ...tls, cert: found.cert, key: found.key });
         inForce = found;

@@ -14,7 +14,6 @@ import { hashPassword, type PasswordRule } from "../identity/password.ts";
 import { invocation } from "../product.ts";
 import { dataDirectoryOf } from "./own-engine.ts";
 
-/** The start cannot continue. The message says what to do. */
 class StartError extends Error {}
 
 interface FirstStart {
@@ -42,7 +41,6 @@ export function passwordFileOf({ serviceDirectory }: { readonly serviceDirectory
   return path.join(serviceDirectory, "initial_admin_password");
 }
 
-/** Creates the service directory, private to its owner, if it is missing. */
 async function makeServiceDirectory(directory: string): Promise<void> {
   const isNew = (await mkdir(directory, { recursive: true })) !== undefined;
   if (isNew) await chmod(directory, 0o700);
@@ -108,16 +106,6 @@ export async function prepareServiceDirectory(
     : { kind: "file", file, isFirstStart: true };
 }
 
-function inUse(serviceDirectory: string, data: string, cause: unknown): StartError {
-  const isDefault = path.dirname(data) === serviceDirectory;
-  const what = isDefault ? `service directory ${serviceDirectory}` : `databases in ${data}`;
-  return new StartError(
-    `another gateway already uses the ${what}: stop it first, or give this one a service directory ` +
-      "of its own with $GATEHOUSE_HOME, or another upstream.url with --config",
-    { cause },
-  );
-}
-
 /**
  * Claims the embedded databases, if any, for this gateway. Gateways with external databases may
  * share a service directory. Release them when the gateway stops taking requests. The next gateway
@@ -132,8 +120,7 @@ export async function claimDatabases(loaded: LoadedConfiguration): Promise<() =>
   const data = dataDirectoryOf(loaded);
   const unclaimed = async () => {};
   await makeServiceDirectory(serviceDirectory);
-  if (data === undefined) return unclaimed;
-  if (!existsSync(path.dirname(data))) return unclaimed;
+  if (data === undefined || !existsSync(path.dirname(data))) return unclaimed;
   const taken = Promise.withResolvers<void>();
   const released = Promise.withResolvers<void>();
   const hold = (): Promise<void> => {
@@ -146,7 +133,14 @@ export async function claimDatabases(loaded: LoadedConfiguration): Promise<() =>
   } catch (error) {
     // The engine has its own lock and reports what it cannot write.
     if (error instanceof LockRefusedError) return unclaimed;
-    throw error instanceof LockTimeoutError ? inUse(serviceDirectory, data, error) : error;
+    if (!(error instanceof LockTimeoutError)) throw error;
+    const isDefault = path.dirname(data) === serviceDirectory;
+    const what = isDefault ? `service directory ${serviceDirectory}` : `databases in ${data}`;
+    throw new StartError(
+      `another gateway already uses the ${what}: stop it first, or give this one a service ` +
+        "directory of its own with $GATEHOUSE_HOME, or another upstream.url with --config",
+      { cause: error },
+    );
   }
   return () => {
     released.resolve();

@@ -31,7 +31,6 @@ export interface Shared {
   readonly sessions: SessionRegister;
   readonly streams: StreamRegister;
   readonly countRequests: CountRequests;
-  /** Applies changed limits. Limits kept by another process are changed there. */
   configure(configuration: Configuration): void;
   condition(): Promise<Condition>;
   note(change: Partial<Condition>): void;
@@ -57,19 +56,19 @@ function throttleBounds({ auth }: Configuration): ThrottleBounds {
   };
 }
 
-const lost = "sessions or tasks of the MCP server behind cannot be kept: a restart ends those";
-
 function openSessions(
   name: string,
   { configuration: { mcp, store }, serviceDirectory }: LoadedConfiguration,
   log: Log,
   opened: AsyncDisposableStack,
 ): Sessions {
-  const isKept = mcp.enabled && mcp.upstream !== undefined && store.url === undefined;
-  if (!isKept) return new Sessions();
+  if (!mcp.enabled || mcp.upstream === undefined || store.url !== undefined) return new Sessions();
   const file = path.join(serviceDirectory, name);
   const warn = (error: unknown) =>
-    log.warn({ file, reason: error instanceof Error ? error.message : "unknown" }, lost);
+    log.warn(
+      { file, reason: error instanceof Error ? error.message : "unknown" },
+      "sessions or tasks of the MCP server behind cannot be kept: a restart ends those",
+    );
   try {
     // Created before the first of several workers would, at a first start.
     mkdirSync(serviceDirectory, { recursive: true, mode: 0o700 });
@@ -82,11 +81,6 @@ function openSessions(
   }
 }
 
-/**
- * Creates all of it in this process. The stack closes it.
- *
- * @param openCounts in memory by default
- */
 export function createShared(
   loaded: LoadedConfiguration,
   log: Log,
@@ -125,7 +119,6 @@ export type SharedFile = "access" | "revocations";
 export interface Membership {
   /** Counted from 1. */
   readonly number: number;
-  /** True for the process that does the work of a first start. */
   readonly isFirst: boolean;
   readonly shared: Shared;
   /**

@@ -6,12 +6,7 @@ import { parseListenAddress } from "../config/addresses.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { Log } from "../observe/log.ts";
 
-/**
- * Checks that the port is free. Workers share theirs with any process that asks to share it, so a
- * second gateway on the same port would get no error.
- *
- * @throws the system's error if the port is in use or not permitted
- */
+/** Workers share their port with any process that asks, so a second gateway would get no error. */
 export async function requireFree(host: string, port: number): Promise<void> {
   const probe = createServer();
   probe.listen({ host, port });
@@ -21,12 +16,7 @@ export async function requireFree(host: string, port: number): Promise<void> {
   await closed;
 }
 
-/**
- * Checks first that a start can listen on its addresses. Otherwise an engine would start in vain,
- * or a first password would be created but never shown.
- *
- * @throws the system's error if it cannot
- */
+/** Otherwise an engine would start in vain, or a first password be created but never shown. */
 export async function requireFreeAddresses(configuration: Configuration): Promise<void> {
   const { server, metrics, console } = configuration;
   await requireFree(server.host, server.port);
@@ -39,10 +29,7 @@ export async function requireFreeAddresses(configuration: Configuration): Promis
 /** Bytes of memory per byte of body, across all processes and including SQLite. */
 const MEMORY_PER_BODY_BYTE = 16;
 
-/**
- * The limit for all bodies held at one time. It is lower than configured if a cgroup has little
- * memory.
- */
+/** Lower than configured if a cgroup has little memory. */
 export function bodyBytesLimit(server: Configuration["server"]): number {
   const { max_body_bytes: one, max_buffered_bytes: all } = server;
   // Zero means no limit.
@@ -52,7 +39,7 @@ export function bodyBytesLimit(server: Configuration["server"]): number {
 
 /** File descriptors for the process itself: logs, reloaded files, Node. */
 const OWN_DESCRIPTORS = 40;
-/** The minimum number of connections, however low the limit is. */
+/** However low the limit of open files is. */
 const FEWEST = 4;
 const WARNING_INTERVAL_MS = 10_000;
 
@@ -60,20 +47,16 @@ const report = z.object({
   userLimits: z.object({ open_files: z.object({ soft: z.number() }) }),
 });
 
-/** The limit of open files. Undefined if unlimited or unknown. */
-function openFilesLimit(): number | undefined {
-  const { data } = report.safeParse(process.report.getReport());
-  return data?.userLimits.open_files.soft;
-}
-
 /**
  * Limits connections by file descriptors: one for each client and one for its upstream connection.
  * Excess connections are closed at once and logged. Otherwise the gateway could accept a connection
  * but no longer reach the upstream or read its files.
  */
 export function limitConnections(server: Server, log: Log): void {
-  const limit = openFilesLimit();
-  if (limit === undefined) return;
+  const { data } = report.safeParse(process.report.getReport());
+  // It is not a number if there is no limit.
+  if (data === undefined) return;
+  const limit = data.userLimits.open_files.soft;
   const connections = Math.max(FEWEST, Math.floor((limit - OWN_DESCRIPTORS) / 2));
   server.maxConnections = connections;
   let turnedAway = 0;

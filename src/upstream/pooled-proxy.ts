@@ -18,13 +18,8 @@ export interface HeldRequest {
   /** True if it may be sent again when its connection breaks before a response. */
   readonly isRepeatable: boolean;
   readonly response: ServerResponse;
-  /** Headers that the gateway adds to the response, as alternating names and values. */
   readonly answerHeaders: readonly string[];
-  /**
-   * Checks the head of the response.
-   *
-   * @throws Refusal if it may not reach the client
-   */
+  /** @throws Refusal if the response may not reach the client */
   readonly receive: (head: AnswerHead) => Promise<Reception>;
 }
 

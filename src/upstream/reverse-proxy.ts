@@ -23,7 +23,6 @@ export interface StreamForward {
    * is sent only if they state its length.
    */
   readonly headers: NodeJS.Dict<string | string[]>;
-  /** Headers that the gateway adds to the response, as alternating names and values. */
   readonly answerHeaders: readonly string[];
   /**
    * Takes over both connections once the upstream has agreed to another protocol. Absent if none

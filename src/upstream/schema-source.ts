@@ -28,7 +28,6 @@ const table = z.object({
 const databaseList = z.object({ data: z.object({ databases: z.array(z.string()) }) });
 const tableList = z.object({ data: z.object({ tables: z.array(z.string()) }) });
 const tableDescription = z.object({ data: table });
-/** The engine's response if its own database is unreachable. */
 const unavailable = z.object({ code: z.literal("database_unavailable") });
 
 /**
@@ -47,10 +46,8 @@ interface SchemaPlace<Caller> {
   readonly get: (caller: Caller, path: string, signal: AbortSignal) => Promise<QueryAnswer>;
 }
 
-/** How long a check result stays valid. */
 const FRESH_MS = 5000;
 
-/** Whether the upstream describes its databases. Undefined if currently unknown. */
 type Found = boolean | undefined;
 
 /**
