@@ -78,30 +78,26 @@ export function isBrowserAtHome({ method, headers }: IncomingMessage, path: stri
 
 type Place = [place: string, what: string, isPage?: true];
 
-function mcpPlaces({ configuration: { mcp }, publicUrl }: Gateway): Place[] {
-  if (!mcp.enabled) return [];
-  const endpoint: Place = [`${publicUrl}/mcp`, "is for MCP clients: give them this address"];
-  if (mcp.authorization_servers.length > 0) return [endpoint];
-  const page = `${publicUrl}/oauth/applications`;
-  return [endpoint, [page, "shows the apps that you have let in, and disconnects them", true]];
-}
-
-function consolePlace({ consoleUrl, configuration }: Gateway): Place[] {
-  if (consoleUrl !== undefined)
-    return [[consoleUrl, "is the console: sign in there with a browser", true]];
-  if (configuration.console.listen !== undefined) return [];
-  return [["[console]", "in gateway.toml, with a listen address, gives this gateway a console"]];
-}
-
-function places(gateway: Gateway): Place[] {
-  return [
+function places({ configuration: { mcp, console }, publicUrl, consoleUrl }: Gateway): Place[] {
+  const all: Place[] = [
     ["POST /login", "takes a username and a password, and gives a token"],
     ["POST /query", "takes a query in JSON, with that token"],
-    ...mcpPlaces(gateway),
-    ...consolePlace(gateway),
-    ["GET /api/me", "says who a token is, and what it may do"],
-    ["GET /readyz", "says whether the database behind answers"],
   ];
+  if (mcp.enabled) {
+    all.push([`${publicUrl}/mcp`, "is for MCP clients: give them this address"]);
+    if (mcp.authorization_servers.length === 0) {
+      const page = `${publicUrl}/oauth/applications`;
+      all.push([page, "shows the apps that you have let in, and disconnects them", true]);
+    }
+  }
+  if (consoleUrl !== undefined) {
+    all.push([consoleUrl, "is the console: sign in there with a browser", true]);
+  } else if (console.listen === undefined) {
+    all.push(["[console]", "in gateway.toml, with a listen address, gives this gateway a console"]);
+  }
+  all.push(["GET /api/me", "says who a token is, and what it may do"]);
+  all.push(["GET /readyz", "says whether the database behind answers"]);
+  return all;
 }
 
 async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {

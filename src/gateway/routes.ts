@@ -34,14 +34,6 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
   await mcp.handle(exchange, exchange.request.method === "POST" ? body : undefined);
 }
 
-/** `POST /mcp`: one message of the Model Context Protocol (Streamable HTTP). */
-function mcpMessage(bodyLimit: number): Endpoint {
-  return { authentication: "mcp", bodyLimit, handle };
-}
-
-/** `GET` and `DELETE /mcp`: streams and session ends, for clients of earlier revisions. */
-const mcpSession: Endpoint = { authentication: "mcp", handle };
-
 /** All paths of the embedded authorization server, which writes its own responses. */
 const authorizationServer: Endpoint = {
   authentication: "public",
@@ -80,9 +72,10 @@ function mcpRoutes({ mcp }: Configuration): Route[] {
   const all = { GET: authorizationServer, POST: authorizationServer, OPTIONS: authorizationServer };
   return [
     route("/mcp", {
-      POST: mcpMessage(mcp.max_body_bytes),
-      GET: mcpSession,
-      DELETE: mcpSession,
+      POST: { authentication: "mcp", bodyLimit: mcp.max_body_bytes, handle },
+      // Streams and session ends, for clients of earlier revisions.
+      GET: { authentication: "mcp", handle },
+      DELETE: { authentication: "mcp", handle },
     }),
     route(metadataPath, { GET: protectedResource }),
     route(`${metadataPath}/mcp`, { GET: protectedResource }),

@@ -2,7 +2,6 @@ import { once } from "node:events";
 import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
 import type { EntryPoint } from "../access/grant.ts";
 import type { Configuration } from "../config/schema.ts";
-import type { LoginOrigin } from "../identity/throttle.ts";
 import { http } from "../node-http.ts";
 import { traceIdOf } from "../observe/trace-parent.ts";
 import type { RequestTrace, Tracing } from "../observe/tracing.ts";
@@ -63,21 +62,6 @@ function operationOf({ verdict }: Exchange): string {
   return verdict.operations[0]?.operation ?? "none";
 }
 
-function count(gateway: Gateway, exchange: Exchange, status: number, seconds: number): void {
-  const { routed, authenticated, verdict, startedAt, forwardedAt } = exchange;
-  gateway.metrics?.request({
-    route: routed.pattern,
-    status,
-    decision: verdict.decision,
-    seconds,
-    reason: verdict.reason ?? "allowed",
-    operation: operationOf(exchange),
-    // Not a name that was only claimed at a login.
-    user: authenticated.subject?.username,
-    gatewaySeconds: forwardedAt === undefined ? seconds : (forwardedAt - startedAt) / 1000,
-  });
-}
-
 function begin(
   tracing: Tracing,
   { request, peer, routed, path, startedAt }: Exchange,
@@ -86,14 +70,6 @@ function begin(
   const { proto: scheme, address } = peer;
   const route = routed.pattern === UNKNOWN_ROUTE ? undefined : routed.pattern;
   return tracing.begin({ method, route, path, scheme, address, httpVersion, headers, startedAt });
-}
-
-/** A request refused before its route was found has no span. */
-function endTrace(tracing: Tracing, exchange: Exchange, status: number): void {
-  const { decision, reason } = exchange.verdict;
-  const isAnswered = exchange.response.headersSent;
-  exchange.trace ??= begin(tracing, exchange);
-  exchange.trace.end({ status, isAnswered, decision, reason, operation: operationOf(exchange) });
 }
 
 function viaOf({ routed: { resource, pattern }, verdict }: Exchange): EntryPoint | undefined {
@@ -105,8 +81,25 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   const { request, response, requestId, authenticated, verdict } = exchange;
   const seconds = (performance.now() - exchange.startedAt) / 1000;
   const status = response.headersSent ? response.statusCode : CLIENT_GONE;
-  count(gateway, exchange, status, seconds);
-  if (gateway.tracing !== undefined) endTrace(gateway.tracing, exchange, status);
+  const { forwardedAt, startedAt } = exchange;
+  gateway.metrics?.request({
+    route: exchange.routed.pattern,
+    status,
+    decision: verdict.decision,
+    seconds,
+    reason: verdict.reason ?? "allowed",
+    operation: operationOf(exchange),
+    // Not a name that was only claimed at a login.
+    user: authenticated.subject?.username,
+    gatewaySeconds: forwardedAt === undefined ? seconds : (forwardedAt - startedAt) / 1000,
+  });
+  if (gateway.tracing !== undefined) {
+    // A request refused before its route was found has no span.
+    exchange.trace ??= begin(gateway.tracing, exchange);
+    const { decision, reason } = verdict;
+    const operation = operationOf(exchange);
+    exchange.trace.end({ status, isAnswered: response.headersSent, decision, reason, operation });
+  }
   if (exchange.routed.isQuiet) return;
   const { routed, trace, path, peer } = exchange;
   const { username, caller, principal } = authenticated;
@@ -241,20 +234,16 @@ function readAndHandle(gateway: Gateway, endpoint: Endpoint, exchange: Exchange)
 /** 16 bytes in base64 (RFC 6455, section 4.1). */
 const handshakeKey = /^[A-Za-z0-9+/]{22}==$/;
 
-/** True for a strictly valid WebSocket handshake, without other protocols. */
-function isHandshake({ method, httpVersion, headers }: IncomingMessage): boolean {
+/**
+ * True for a strictly valid WebSocket handshake on a route that accepts one. Other `Upgrade`
+ * requests are served as if they had none (RFC 9110, section 7.8).
+ */
+function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
+  const { method, httpVersion, headers } = request;
   const isAsked = headers.upgrade?.toLowerCase() === "websocket";
   const isPlain = headers.expect === undefined && !hasBody(headers);
   const hasKey = handshakeKey.test(headers["sec-websocket-key"] ?? "");
-  return method === "GET" && httpVersion === "1.1" && isAsked && isPlain && hasKey;
-}
-
-/**
- * True for a WebSocket handshake on a route that accepts one. Other `Upgrade` requests are served
- * as if they had none (RFC 9110, section 7.8).
- */
-function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
-  if (!isHandshake(request)) return false;
+  if (method !== "GET" || httpVersion !== "1.1" || !isAsked || !isPlain || !hasKey) return false;
   try {
     const match = router(pathOf(request));
     return match !== undefined && endpointFor(match.route, "GET")?.takesWebSocket === true;
@@ -294,17 +283,7 @@ const KEEP_ALIVE_MS = 65_000;
 const CHECK_INTERVAL_MS = 1000;
 const MAX_HEADER_BYTES = 16 * 1024;
 
-export interface Listener {
-  readonly scheme: "http" | "https";
-  readonly port: number;
-  readonly secure: Pick<SecureServer, "certificate" | "failure"> | undefined;
-  reloadCertificate(): Promise<void>;
-  originOf(request: IncomingMessage): LoginOrigin;
-  configure(): void;
-  /** Stops accepting connections, the first part of a graceful shutdown. */
-  stopListening(): Promise<void>;
-  drain(grace: number): Promise<void>;
-}
+export type Listener = Awaited<ReturnType<typeof openListener>>;
 
 function routerOf(configuration: Configuration): Router {
   return refuseAmbiguousPaths(createRouter(routeTable(configuration)), configuration.routes);
@@ -316,7 +295,7 @@ function timeouts({ request_timeout: seconds }: Configuration["server"]) {
 }
 
 /** @param port 0 picks a free port, which several processes share */
-export async function openListener(gateway: Gateway, port: number): Promise<Listener> {
+export async function openListener(gateway: Gateway, port: number) {
   const { server: settings } = gateway.configuration;
   let router = routerOf(gateway.configuration);
   const scheme = settings.tls.certificate === undefined ? "http" : "https";
@@ -419,15 +398,17 @@ export async function openListener(gateway: Gateway, port: number): Promise<List
     port: typeof address === "object" ? (address?.port ?? 0) : 0,
     secure,
     reloadCertificate: async () => secure?.reload(),
-    configure() {
+    /** Applies the current configuration. */
+    configure(): void {
       const { configuration } = gateway;
       router = routerOf(configuration);
       readPeer = createPeerReader(configuration.server.trusted_proxies, scheme);
       Object.assign(server, timeouts(configuration.server));
     },
-    originOf: (request) => loginOrigin(readPeer(request), request),
+    originOf: (request: IncomingMessage) => loginOrigin(readPeer(request), request),
+    /** The first part of a graceful shutdown. */
     stopListening: () => connections.stopListening(),
-    async drain(grace) {
+    async drain(grace: number): Promise<void> {
       await secure?.close();
       await connections.drain(grace);
     },

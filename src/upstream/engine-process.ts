@@ -79,23 +79,16 @@ export function engineSockets(directory: string): string[] {
   });
 }
 
+/** @throws Error if it exits or stays silent */
 async function whenReady(engine: ChildProcess): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const timer = setTimeout(
-    () => reject(new Error("the engine did not start in time; see its log above")),
-    START_TIMEOUT_MS,
-  );
-  const onExit = () =>
-    reject(new Error("the engine ended while it was starting; see its log above"));
-  engine.once("message", () => resolve());
-  engine.once("exit", onExit);
-  engine.once("error", reject);
-  try {
-    await promise;
-  } finally {
-    clearTimeout(timer);
-    engine.off("exit", onExit);
-  }
+  const signal = AbortSignal.timeout(START_TIMEOUT_MS);
+  const ended = once(engine, "exit").then(() => "ended while it was starting");
+  const ready = once(engine, "message", { signal }).then(() => undefined);
+  const failure = await Promise.race([ready, ended]).catch((error: unknown) => {
+    if (signal.aborted) return "did not start in time";
+    throw error;
+  });
+  if (failure !== undefined) throw new Error(`the engine ${failure}; see its log above`);
 }
 
 async function whenEnded(engine: ChildProcess): Promise<Record<string, unknown>> {
