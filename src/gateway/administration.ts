@@ -62,12 +62,7 @@ function administrative(
   };
 }
 
-/**
- * Changes users and grants, and ends the tokens of a user if the change calls for it.
- *
- * @returns the state as written, and the changes for the audit
- * @throws Refusal from `plan`, or if the change or the revocation cannot be written
- */
+/** Returns the state as written, and the changes for the audit. */
 export async function changeAs(
   { access, changes: journal, revocations }: Gateway,
   author: Author,
@@ -111,7 +106,6 @@ async function changeAccess(
   return written;
 }
 
-/** Hashes a password for the caller. */
 function newHash({ login }: Gateway, exchange: Exchange, password: string): Promise<string> {
   const origin = loginOrigin(exchange.peer, exchange.request);
   const client = hashClientOf(origin, exchange.authenticated.username);
@@ -120,14 +114,11 @@ function newHash({ login }: Gateway, exchange: Exchange, password: string): Prom
 }
 
 interface Changing<Input> {
-  /** Reads the input from the path and the body. */
   readonly read: (exchange: Exchange, body: Buffer) => Input;
-  /** The fields of the answer. */
   readonly view?: (written: Snapshot, input: Input) => object;
   readonly hasBody?: boolean;
 }
 
-/** Makes an endpoint of an action of the table. */
 function changing<Input extends { readonly username: string }>(
   { plan }: Action<Input>,
   { read, view = () => ({}), hasBody = false }: Changing<Input>,
@@ -208,10 +199,7 @@ function placeOf(exchange: Exchange): EntryPlace {
   return { username, database, table: entryTableParameter(exchange) };
 }
 
-/**
- * The grants that `actor` may see, followed by undefined after each user so that long scans can
- * yield.
- */
+/** Undefined after each user lets long scans yield. */
 function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | undefined> {
   for (const username of snapshot.grants.keys()) {
     for (const entry of accessList(snapshot, username)) {
@@ -294,11 +282,7 @@ export const logout = administrative(async ({ revocations }, exchange) => {
   return {};
 });
 
-/**
- * Revokes all tokens that a user has now, and returns the change for the audit.
- *
- * @throws Refusal unless the actor is the user or an administrator, or `user_not_found`
- */
+/** @throws Refusal unless the actor is the user or an administrator, or `user_not_found` */
 export async function revokeTokensOf(
   { access, revocations }: Gateway,
   actor: Subject,

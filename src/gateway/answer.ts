@@ -141,10 +141,7 @@ interface Rejection {
   readonly scope?: string | undefined;
 }
 
-/**
- * The scope for a step-up challenge: the missing scopes and those that the token already has. Some
- * clients request exactly what the challenge names and would lose the others.
- */
+/** Some clients request exactly what the challenge names and would lose their other scopes. */
 function scopeToAskFor(
   { authenticated: { principal } }: Exchange,
   missing: string | undefined,

@@ -38,12 +38,7 @@ export function authenticateCaller(
   exchange.authenticated = { username, subject, caller, principal: undefined };
 }
 
-/**
- * Authenticates the caller of `/mcp`. The challenge tells clients without a valid token where to
- * get one.
- *
- * @throws Refusal `host_not_allowed`, `origin_not_allowed`, or one of the 401 codes
- */
+/** @throws Refusal `host_not_allowed`, `origin_not_allowed`, or one of the 401 codes */
 export async function authenticateMcp(gateway: Gateway, exchange: Exchange): Promise<void> {
   // Clients that reach the gateway only from this machine may be pages with a rebound DNS name.
   const { localAddress = "" } = exchange.request.socket;

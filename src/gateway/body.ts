@@ -185,17 +185,14 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   throw new Refusal("invalid_body", { message });
 }
 
-/** The rest of a larger body is read up to this limit, so that the sender gets to see the response. */
+/** The rest of a body is read up to this limit, so that the sender gets to see the response. */
 const DROPPED_BYTES = 64 * 1024 * 1024;
 /** For bodies that announce more than `DROPPED_BYTES`, whose end is never reached. */
 const BEGUN_BYTES = 1024 * 1024;
 const DROPPING_MS = 10_000;
 const UNREAD_LINGER_MS = 1000;
 
-/**
- * True if an unneeded body is still arriving and is too long, or of unknown length, to wait for.
- * The response must then be the last on the connection.
- */
+/** True if an unneeded body is still arriving and is too long to wait for. */
 export function leavesBodyUnread({ request, body }: Exchange): boolean {
   const { headers, complete } = request;
   if (complete || !hasBody(headers)) return false;
@@ -244,10 +241,7 @@ export function endBeforeBody(exchange: Exchange, answer: string | Buffer | unde
   dropRest(request, () => response.end());
 }
 
-/**
- * Closes the connection after a response that was sent before its request had fully arrived, as
- * upstreams may do. Bytes after the body are not parsed as a request.
- */
+/** For a response that was sent before its request had fully arrived, as upstreams may do. */
 export function closeBehindAnswer({ request }: Exchange): void {
   const { complete, headers, socket } = request;
   if (complete || !hasBody(headers)) return;

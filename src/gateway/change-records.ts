@@ -14,10 +14,7 @@ import { type Audit, appendChange } from "../observe/audit.ts";
 import { type AuditedChange, type Author, auditedChange, author } from "../observe/audit-line.ts";
 import type { Log } from "../observe/log.ts";
 
-/**
- * The names of a grant's targets as decisions use them: `main`, or `main.tickets` for each of its
- * tables.
- */
+/** `main`, or `main.tickets` for each of its tables. */
 export function entryNames({ database, tables }: Grant): string[] {
   return tables?.map((table) => `${database}.${table}`) ?? [database];
 }

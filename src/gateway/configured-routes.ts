@@ -56,10 +56,7 @@ function requireTokenFor(exchange: Exchange, settings: RouteSettings, limit: str
   }
 }
 
-/**
- * Refuses a database named in different letter case. Also refuses callers with access to only part
- * of a database, because requests on configured routes cannot be narrowed.
- */
+/** These requests cannot be narrowed, so access to part of a database is not enough. */
 function requireWhole(
   { access }: Gateway,
   exchange: Exchange,

@@ -190,10 +190,7 @@ export class Connections {
     });
   }
 
-  /**
-   * Answers a parser error or a timeout and closes the connection. If a raw TLS socket got plain
-   * text, the answer says so in plain text.
-   */
+  /** Answers a parser error or a timeout and closes the connection. */
   fail({ code }: NodeJS.ErrnoException, socket: Duplex): void {
     const plain = code === "ERR_SSL_HTTP_REQUEST" ? this.#underTls(socket) : undefined;
     const hasSentNothing = socket instanceof Socket && socket.bytesRead === 0;

@@ -12,10 +12,7 @@ import type { Peer } from "./origins.ts";
 /** The maximum number of headers. The parser limits their size. */
 const MAX_HEADERS = 128;
 
-/**
- * A host and optional port (RFC 9110, section 7.2), with the characters of DNS names and IP
- * addresses only.
- */
+/** RFC 9110, section 7.2, with the characters of DNS names and IP addresses only. */
 const authority = /^(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i;
 
 /** A length in canonical decimal form, small enough for every parser. */
@@ -209,9 +206,7 @@ export class Exchange {
   }
 }
 
-/**
- * The account to which scarce resources are charged: the user, or the address if there is no user.
- */
+/** The account to which scarce resources are charged. */
 export function payerOf({ authenticated, peer }: Exchange): string {
   return authenticated.username ?? peer.address;
 }

@@ -43,10 +43,7 @@ async function openHeld(
   return openApprovalsIn(serviceDirectory, keep);
 }
 
-/**
- * Opens the approvals in the service directory, or in the store that replicas share. The stack
- * closes them.
- */
+/** In the service directory, or in the store that replicas share. The stack closes them. */
 export async function openApprovals({
   loaded,
   audit,

@@ -352,9 +352,7 @@ function transportHeaders({ server }: Configuration): readonly string[] {
 /** The global under which the OpenTelemetry API (all 1.x versions) keeps a registered SDK. */
 const registered = Symbol.for("opentelemetry.js.api.1");
 
-/**
- * Traces requests if an OpenTelemetry SDK is registered in this process. Otherwise loads nothing.
- */
+/** Loads nothing unless an OpenTelemetry SDK is registered in this process. */
 async function openTraces(
   { log, opened }: Base,
   routing: DatabaseRouting,

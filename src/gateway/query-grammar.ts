@@ -9,19 +9,13 @@ const AGAIN_MS = 1000;
 
 export interface QueryInterface {
   readonly grammar: Grammar;
-  /**
-   * True for `gatehouse engine`: either the embedded one, or one on a Unix socket, which no one
-   * else can reach.
-   */
+  /** True for `gatehouse engine`: embedded, or on a Unix socket that no one else can reach. */
   readonly isEngine: boolean;
   /** Resolves when the upstream has been identified or does not answer. */
   readonly known: Promise<unknown>;
 }
 
-/**
- * Opens the grammar for `query.level`. The default is `full` for `gatehouse engine` and `core` for
- * other upstreams.
- */
+/** The default level is `full` for `gatehouse engine` and `core` for other upstreams. */
 export function openGrammar(loaded: LoadedConfiguration): QueryInterface {
   const { query } = loaded.configuration;
   const options = { extraFields: query.extra_fields, operations: query.operations };

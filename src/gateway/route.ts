@@ -89,10 +89,7 @@ export function allowedMethods({ methods }: Route): string {
   return names.join(", ");
 }
 
-/**
- * Parts that an upstream might normalize to another path: empty and dot segments, segment
- * parameters, and encoded separators, dots, control characters and percent signs.
- */
+/** Parts that an upstream might normalize to another path. */
 const ambiguous =
   /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
 const separator = /[/;\\#]|%2f|%5c/i;

@@ -32,10 +32,6 @@ async function noted<Answer>(
   }
 }
 
-/**
- * Schema information for the gateway's own routes and for `/mcp`, limited to what the caller may
- * see.
- */
 export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   const { access } = gateway;
 

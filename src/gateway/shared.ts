@@ -21,10 +21,7 @@ import {
 } from "../mcp/proxy/sessions.ts";
 import type { Log } from "../observe/log.ts";
 
-/**
- * State that exists once per gateway, even with several processes: counters over all requests and
- * the hashing process.
- */
+/** Exists once per gateway, even with several processes. */
 export interface Shared {
   readonly throttle: LoginThrottle;
   readonly hashing: Hashing;

@@ -6,10 +6,7 @@ import type { Gateway } from "./gateway.ts";
 
 const INTERVAL_MS = 500;
 
-/**
- * Cuts an open response within a second of its token's expiry or revocation, or of losing what its
- * decision relied on, such as a grant or a route.
- */
+/** Cuts a response within a second of losing its token or what its decision relied on. */
 export function guardStream(gateway: Gateway, exchange: Exchange): void {
   const { response, requestId, verdict } = exchange;
   const timer = setInterval(() => {

@@ -136,11 +136,7 @@ export interface HeldAnswerOptions {
   readonly signal: AbortSignal;
   /** In bytes. Everything beyond is read and discarded. */
   readonly largest: number;
-  /**
-   * Called before bytes are buffered.
-   *
-   * @throws Refusal if there is no room for them
-   */
+  /** @throws Refusal if there is no room for them */
   readonly hold: (bytes: number) => void;
 }
 
@@ -312,10 +308,7 @@ export class AnswerStream implements AnswerReceiver {
     if (reception.isStream && !this.#isWhole) this.#connection.waitLong();
   }
 
-  /**
-   * Passes on the head, with the first piece of the body or its end. Until then, an upstream
-   * failure can still be reported as an error.
-   */
+  /** Until then, an upstream failure can still be reported as an error. */
   #begin(): void {
     const reception = this.#reception;
     if (reception === undefined) return;

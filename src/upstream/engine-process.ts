@@ -43,10 +43,7 @@ function spawnEngine({ url, flags }: EngineOptions, socketPath: string): ChildPr
   });
 }
 
-/**
- * A path for the engine's socket that no one else can reach. It is in the directory, or in a
- * private temporary directory if the path would be too long for a Unix socket.
- */
+/** In a private temporary directory if the path would be too long for a Unix socket. */
 async function privateSocket(
   directory: string,
 ): Promise<{ socketPath: string; removeSocket: () => Promise<void> }> {

@@ -114,9 +114,7 @@ export class FairLimiter {
     return first;
   }
 
-  /**
-   * Removes the last waiter of the longest line, if that is longer than the user's line would be.
-   */
+  /** If that is longer than the user's line would be. */
   #makeRoom(user: string): boolean {
     let longest: Waiter[] = [];
     for (const line of this.#lines.values()) if (line.length > longest.length) longest = line;

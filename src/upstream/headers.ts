@@ -109,10 +109,7 @@ export function traceHeaders(headers: IncomingHttpHeaders) {
   return keptHeaders(headers, (name) => traceNames.includes(name));
 }
 
-/**
- * The headers that frame the body. They are kept whatever `Connection` names, because a body
- * without them would be read as a separate request.
- */
+/** Kept whatever `Connection` names, because a body without them would be a separate request. */
 function framing(headers: IncomingHttpHeaders): Record<string, string> {
   const { "content-length": length, "transfer-encoding": encoding } = headers;
   if (encoding !== undefined) return { "transfer-encoding": "chunked" };
@@ -181,10 +178,7 @@ export function engineReportOf(raw: readonly string[]): EngineReport {
   return { affected: count(affectedHeader), rows: count(rowsHeader), denied };
 }
 
-/**
- * The upstream's response headers that may reach the client, as alternating names and values. The
- * parser returns the same list for an identical head.
- */
+/** The headers that may reach the client. The parser returns the same list for an identical head. */
 export const answerHeaders = memoizeLast((raw: readonly string[]): readonly string[] => {
   const dropped = namedInConnection(fieldIn(raw, "connection"));
   const kept: string[] = [];

@@ -57,10 +57,7 @@ export interface WholeAnswer {
   readonly text: string;
 }
 
-/**
- * Sends one request as commands do, without a connection pool. Rejects unless a complete response
- * arrives.
- */
+/** Rejects unless a complete response arrives. */
 export async function askTarget(
   target: UpstreamTarget,
   { body, ...options }: RequestOptions & { readonly body?: string | Buffer },

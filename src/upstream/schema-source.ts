@@ -30,19 +30,12 @@ const tableList = z.object({ data: z.object({ tables: z.array(z.string()) }) });
 const tableDescription = z.object({ data: table });
 const unavailable = z.object({ code: z.literal("database_unavailable") });
 
-/**
- * A table as described by its database. Properties other than the columns are present only if they
- * apply.
- */
+/** Properties other than the columns are present only if they apply. */
 export type TableDescription = Readonly<z.output<typeof table>>;
 
 interface SchemaPlace<Caller> {
   readonly holds: (database: string) => boolean;
-  /**
-   * Sends `GET` of a path, charged to the caller.
-   *
-   * @throws Refusal as for a query
-   */
+  /** Sends `GET` of a path, charged to the caller. */
   readonly get: (caller: Caller, path: string, signal: AbortSignal) => Promise<QueryAnswer>;
 }
 

@@ -36,15 +36,8 @@ function splice(client: Socket, upstream: Socket, idleTimeout: number): void {
   pipeline(upstream, client, () => {});
 }
 
-/**
- * Prepares the stream of a WebSocket handshake. Client data is forwarded only after the upstream
- * has agreed. Any other response is sent to the client as usual.
- *
- * @param stream the request with a `Sec-WebSocket-Key`, and a response on a connection that no one
- * else reads
- * @param idleTimeout milliseconds without a byte in either direction before it is closed
- */
-export function asWebSocket(stream: StreamForward, idleTimeout: number): StreamForward {
+/** Client data is forwarded only after the upstream has agreed to the handshake. */
+export function asWebSocket(stream: StreamForward, idleTimeoutMs: number): StreamForward {
   const { request, response, headers, answerHeaders: added } = stream;
   const ofConnection = ["Connection", "Upgrade", "Upgrade", "websocket"];
   return {
@@ -57,7 +50,7 @@ export function asWebSocket(stream: StreamForward, idleTimeout: number): StreamF
       response.writeHead(101, [...answerHeaders(answer.rawHeaders), ...ofConnection, ...added]);
       response.flushHeaders();
       if (head.length > 0) upstream.unshift(head);
-      splice(request.socket, upstream, idleTimeout);
+      splice(request.socket, upstream, idleTimeoutMs);
     },
   };
 }

@@ -133,11 +133,7 @@ export function maySpareContent(
   return isConditional && (method === "GET" || method === "HEAD");
 }
 
-/**
- * The value of a field by its lower-case name. Several values are joined.
- *
- * @param raw alternating names and values
- */
+/** Joins several values. The name is in lower case. */
 export function fieldIn(raw: readonly string[], name: string): string | undefined {
   let value: string | undefined;
   for (let at = 0; at + 1 < raw.length; at += 2) {
@@ -203,11 +199,7 @@ class ChunkedBody {
     this.#line += bytes.toString("latin1", from, to);
   }
 
-  /**
-   * Parses a complete line.
-   *
-   * @returns true if it was the last line of the body
-   */
+  /** Returns true after the last line of the body. */
   #endLine(): boolean {
     if (this.#line.charCodeAt(this.#line.length - 1) !== CR) {
       throw new BrokenAnswerError("a line of the chunked body does not end with CRLF");

@@ -17,10 +17,7 @@ const readBuffer = Buffer.allocUnsafeSlow(256 * 1024);
 /** In bytes. The memory of larger pieces is freed at once. */
 const LARGE_PIECE = 16 * 1024;
 
-/**
- * Frees memory that is no longer used. Otherwise it would stay until the next full garbage
- * collection, and a few large bodies would trigger one.
- */
+/** Otherwise a few large bodies would trigger a full garbage collection. */
 export function freeMemory(piece: Buffer): void {
   const { buffer: memory, length } = piece;
   if (length < LARGE_PIECE || memory.byteLength !== length) return;
@@ -55,10 +52,7 @@ export interface ConnectionTimeouts {
   readonly response: number;
 }
 
-/**
- * One HTTP/1.1 connection to the upstream with one request at a time. Unrequested or malformed data
- * closes it, so a response is never taken for that of another request.
- */
+/** Unrequested or malformed data closes it, so no response is taken for that of another request. */
 export class Connection {
   isOver = false;
   readonly socket: Socket;
