@@ -199,7 +199,7 @@ function placeOf(exchange: Exchange): EntryPlace {
   return { username, database, table: entryTableParameter(exchange) };
 }
 
-/** Undefined after each user lets long scans yield. */
+/** Yields undefined after each user, so that long scans can pause. */
 function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | undefined> {
   for (const username of snapshot.grants.keys()) {
     for (const entry of accessList(snapshot, username)) {

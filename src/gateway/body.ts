@@ -241,7 +241,7 @@ export function endBeforeBody(exchange: Exchange, answer: string | Buffer | unde
   dropRest(request, () => response.end());
 }
 
-/** For a response that was sent before its request had fully arrived, as upstreams may do. */
+/** Closes the connection if the response was sent before its request had fully arrived. */
 export function closeBehindAnswer({ request }: Exchange): void {
   const { complete, headers, socket } = request;
   if (complete || !hasBody(headers)) return;

@@ -4,7 +4,7 @@ import type { Server } from "node:http";
 import { Server as NetServer, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { Refusal } from "../refusal.ts";
+import { Refusal, type RefusalCode } from "../refusal.ts";
 import { sendRejection } from "./answer.ts";
 import { closeSoon } from "./body.ts";
 import type { Exchange } from "./exchange.ts";
@@ -15,6 +15,11 @@ const SILENCE_MS = 1000;
 const LINGER_MS = 250;
 /** Pipelined requests per connection. A client that exceeds it is disconnected. */
 const MAX_WAITING = 64;
+
+const violations: ReadonlyMap<string | undefined, RefusalCode> = new Map([
+  ["HPE_HEADER_OVERFLOW", "headers_too_large"],
+  ["ERR_HTTP_REQUEST_TIMEOUT", "request_timeout"],
+]);
 
 interface Service {
   serve(exchange: Exchange): void;
@@ -197,11 +202,11 @@ export class Connections {
     if (plain !== undefined) {
       const message = "This port speaks TLS: use https:// in place of http://";
       this.refuse(new Refusal("bad_request", { message }), plain);
-    } else if (code === "ECONNRESET" || code === "EPIPE" || hasSentNothing) socket.destroy();
-    else if (code === "HPE_HEADER_OVERFLOW") this.refuse(new Refusal("headers_too_large"), socket);
-    else if (code === "ERR_HTTP_REQUEST_TIMEOUT") {
-      this.refuse(new Refusal("request_timeout"), socket);
-    } else this.refuse(new Refusal("bad_request"), socket);
+    } else if (code === "ECONNRESET" || code === "EPIPE" || hasSentNothing) {
+      socket.destroy();
+    } else {
+      this.refuse(new Refusal(violations.get(code) ?? "bad_request"), socket);
+    }
   }
 
   /**

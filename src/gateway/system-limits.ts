@@ -39,7 +39,7 @@ export function bodyBytesLimit(server: Configuration["server"]): number {
 
 /** File descriptors for the process itself: logs, reloaded files, Node. */
 const OWN_DESCRIPTORS = 40;
-/** However low the limit of open files is. */
+/** Allowed however low the limit of open files is. */
 const FEWEST = 4;
 const WARNING_INTERVAL_MS = 10_000;
 

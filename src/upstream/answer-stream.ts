@@ -308,7 +308,7 @@ export class AnswerStream implements AnswerReceiver {
     if (reception.isStream && !this.#isWhole) this.#connection.waitLong();
   }
 
-  /** Until then, an upstream failure can still be reported as an error. */
+  /** Passes on the head. Before that, an upstream failure can still be reported as an error. */
   #begin(): void {
     const reception = this.#reception;
     if (reception === undefined) return;

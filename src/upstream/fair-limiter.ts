@@ -114,7 +114,7 @@ export class FairLimiter {
     return first;
   }
 
-  /** If that is longer than the user's line would be. */
+  /** Removes the last waiter of the longest line if it exceeds the user's own. */
   #makeRoom(user: string): boolean {
     let longest: Waiter[] = [];
     for (const line of this.#lines.values()) if (line.length > longest.length) longest = line;
