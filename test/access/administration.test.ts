@@ -1,13 +1,24 @@
 import t from "tap";
 import {
+  type Actor,
   planAddUser,
   planGrant,
   planPatchUser,
   planRemoveUser,
   planRevoke,
   planSetPassword,
+  requireAdministrator,
+  requireMayGrant,
+  requireMayRevoke,
+  requireRemainingOwners,
+  requireUnlimitedToken,
 } from "../../src/access/administration.ts";
+import { entriesAt } from "../../src/access/entries.ts";
+import type { Grant } from "../../src/access/grant.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
+import { type Role, roles } from "../../src/access/roles.ts";
+import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { grant, hashWith, refusalOf, snapshotOf, user } from "./kit.ts";
 
 const snapshot = snapshotOf(
@@ -105,34 +116,16 @@ t.test("a name without a record is granted nothing, but for an external one", (t
 });
 
 t.test("what is not there cannot be changed or taken away", (t) => {
-  t.equal(
-    refusalOf(() => planRemoveUser(snapshot, root, "ghost")),
-    "user_not_found",
-  );
-  t.equal(
-    refusalOf(() => planSetPassword(snapshot, "ghost", hashWith())),
-    "user_not_found",
-  );
-  t.equal(
-    refusalOf(() => planRevoke(snapshot, root, "bob", "other")),
-    "grant_not_found",
-  );
-  t.equal(
-    refusalOf(() => planRevoke(snapshot, root, "bob", "*")),
-    "grant_not_found",
-  );
-  t.equal(
-    refusalOf(() => planRevoke(snapshot, root, "ghost", "main")),
-    "user_not_found",
-  );
-  t.equal(
-    refusalOf(() => planRevoke(snapshot, root, "github:ghost", "main")),
-    "grant_not_found",
-  );
-  t.equal(
-    refusalOf(() => planPatchUser(snapshot, root, "ghost", {})),
-    "user_not_found",
-  );
+  const cases: [code: string, plan: () => unknown][] = [
+    ["user_not_found", () => planRemoveUser(snapshot, root, "ghost")],
+    ["user_not_found", () => planSetPassword(snapshot, "ghost", hashWith())],
+    ["grant_not_found", () => planRevoke(snapshot, root, "bob", "other")],
+    ["grant_not_found", () => planRevoke(snapshot, root, "bob", "*")],
+    ["user_not_found", () => planRevoke(snapshot, root, "ghost", "main")],
+    ["grant_not_found", () => planRevoke(snapshot, root, "github:ghost", "main")],
+    ["user_not_found", () => planPatchUser(snapshot, root, "ghost", {})],
+  ];
+  for (const [code, plan] of cases) t.equal(refusalOf(plan), code, String(plan));
   t.end();
 });
 
@@ -153,5 +146,364 @@ t.test("an email is changed by its owner or an administrator, a state by the lat
   t.strictSame(planPatchUser(mailed, "operator", "bob", { email: null, disabled: false }), [
     { kind: "update-user", username: "bob", update: { email: undefined } },
   ]);
+  t.end();
+});
+
+const own = ["root * Owner", "olga main Owner", "dora main DbAdmin", "wim main ReadWrite"];
+const staff = [...own, "rita main ReadOnly"];
+
+/** What comes of an actor giving a target each role on a database, from Owner to ReadOnly. */
+const cases: [rule: string, act: string, expected: string, given?: string[]][] = [
+  ["an administrator gives any role", "root new main", "++++"],
+  ["an administrator gives any role on *", "root new *", "++++"],
+  ["an administrator gives any role on a new database", "root new fresh", "++++"],
+  ["an Owner gives any role on its database", "olga new main", "++++"],
+  ["an Owner gives none on another", "olga new other", "----"],
+  ["an Owner gives none on *", "olga new *", "----"],
+  ["a DbAdmin gives the roles below its own", "dora new main", "--++"],
+  ["a DbAdmin gives none on another", "dora new other", "----"],
+  ["a DbAdmin gives none on *", "dora new *", "----"],
+  ["a ReadWrite gives none", "wim new main", "----"],
+  ["a ReadOnly gives none", "rita new main", "----"],
+  ["who has no grant gives none", "nobody new main", "----"],
+  ["an administrator lowers an Owner", "root olga main", "++++"],
+  ["an Owner changes no other Owner", "olga otto main", "----", [...staff, "otto main Owner"]],
+  ["an Owner changes no administrator", "olga root main", "----"],
+  ["an Owner changes a DbAdmin", "olga dora main", "++++"],
+  ["a DbAdmin changes no Owner", "dora olga main", "----"],
+  ["a DbAdmin changes no other DbAdmin", "dora dirk main", "----", [...staff, "dirk main DbAdmin"]],
+  ["a DbAdmin changes those below it", "dora wim main", "--++"],
+  ["a DbAdmin narrows no DbAdmin of *", "dora dirk main", "----", [...staff, "dirk * DbAdmin"]],
+  ["a DbAdmin narrows a ReadWrite of *", "dora wide main", "--++", [...staff, "wide * ReadWrite"]],
+  ["an Owner gives up some of its own", "olga olga main", "++++"],
+  ["a DbAdmin gives up its own, and does not raise itself", "dora dora main", "--++"],
+  ["a ReadWrite gives up writing", "wim wim main", "---+"],
+  ["a ReadOnly changes nothing of its own", "rita rita main", "----"],
+  [
+    "a DbAdmin of * gives the roles below it everywhere",
+    "dirk new any",
+    "--++",
+    ["dirk * DbAdmin", "wim any ReadOnly"],
+  ],
+  [
+    "but brings no new name into the file",
+    "dirk new other",
+    "----",
+    ["dirk * DbAdmin", "wim any ReadOnly"],
+  ],
+  ["not for itself either", "dirk dirk other", "----", ["dirk * DbAdmin", "wim any ReadOnly"]],
+  ["a DbAdmin of * gives them on * too", "dirk new *", "--++", ["dirk * DbAdmin"]],
+  [
+    "a narrowed DbAdmin of * gives none where it is narrowed",
+    "dirk new main",
+    "----",
+    ["dirk * DbAdmin", "dirk main ReadOnly"],
+  ],
+  ["nor on *, which reaches there", "dirk new *", "----", ["dirk * DbAdmin", "dirk main ReadOnly"]],
+  [
+    "but elsewhere",
+    "dirk new other",
+    "--++",
+    ["dirk * DbAdmin", "dirk main ReadOnly", "wim other ReadOnly"],
+  ],
+  [
+    "nor does it undo its narrowing",
+    "dirk dirk main",
+    "----",
+    ["dirk * DbAdmin", "dirk main ReadOnly"],
+  ],
+  [
+    "an Owner of one database does not widen * by it",
+    "dirk new *",
+    "--++",
+    ["dirk * DbAdmin", "dirk main Owner"],
+  ],
+  [
+    "a narrowed administrator is one all the same on *",
+    "root new *",
+    "++++",
+    ["root * Owner", "root main ReadOnly"],
+  ],
+];
+
+function mayGrant(snapshot: Snapshot, actor: Actor, grant: Grant): void {
+  const held = entriesAt(grantsOf(snapshot, grant.username), grant.database, undefined);
+  requireMayGrant(snapshot, actor, grant, held);
+}
+
+/** What comes of `actor` giving the target each role in turn, widest first: `+` is allowed. */
+function grants(
+  grantsInForce: string[],
+  [actor = "", target = "", database = ""]: string[],
+  tokenDatabase = "*",
+): string {
+  const snapshot = snapshotOf(...grantsInForce);
+  return roles
+    .map((role) => {
+      const grant = { username: target, database, role };
+      const code = refusalOf(() => mayGrant(snapshot, { username: actor, tokenDatabase }, grant));
+      return code === undefined ? "+" : "-";
+    })
+    .join("");
+}
+
+t.test("who may give which roles", (t) => {
+  for (const [rule, act, expected, given = staff] of cases) {
+    t.equal(grants(given, act.split(" ")), expected, `${rule} (${act})`);
+  }
+  t.end();
+});
+
+t.test("a token for one database changes that one alone, also what is one's own", (t) => {
+  const given = [...staff, "olga other Owner", "olga * DbAdmin"];
+  t.equal(grants(given, ["olga", "new", "main"], "main"), "++++");
+  t.equal(grants(given, ["olga", "new", "other"], "main"), "----");
+  t.equal(grants(given, ["olga", "new", "*"], "main"), "----");
+  t.equal(grants(given, ["olga", "olga", "main"], "main"), "++++");
+  t.equal(grants(given, ["olga", "olga", "other"], "main"), "----");
+  t.equal(grants(given, ["olga", "olga", "*"], "main"), "----");
+  t.end();
+});
+
+t.test("a refusal says whether the token or the standing is too small", (t) => {
+  const snapshot = snapshotOf(...staff, "mia Mixed Owner");
+  const code = (actor: Actor, database: string, role: Role = "ReadOnly") =>
+    refusalOf(() => mayGrant(snapshot, actor, { username: "new", database, role }));
+  t.equal(code({ username: "olga", tokenDatabase: "main" }, "other"), "token_database");
+  t.equal(code({ username: "olga", tokenDatabase: "main" }, "*"), "token_database");
+  t.equal(code({ username: "olga", tokenDatabase: "*" }, "other"), "no_grant");
+  t.equal(code({ username: "wim", tokenDatabase: "*" }, "main"), "role_insufficient");
+  t.equal(code({ username: "dora", tokenDatabase: "*" }, "main", "DbAdmin"), "role_insufficient");
+  t.end();
+});
+
+t.test("the operator at the command line may grant everything", (t) => {
+  const snapshot = snapshotOf(...staff);
+  for (const role of roles) {
+    for (const database of ["main", "*", "new"]) {
+      const grant = { username: "olga", database, role };
+      t.equal(
+        refusalOf(() => mayGrant(snapshot, "operator", grant)),
+        undefined,
+      );
+    }
+  }
+  t.end();
+});
+
+t.test("only administrators with an unlimited token, and the operator, pass as such", (t) => {
+  const snapshot = snapshotOf(...staff, "dirk * DbAdmin");
+  const code = (actor: Actor) => refusalOf(() => requireAdministrator(snapshot, actor));
+  t.equal(code({ username: "root", tokenDatabase: "*" }), undefined);
+  t.equal(code("operator"), undefined);
+  t.equal(code({ username: "root", tokenDatabase: "main" }), "token_database");
+  for (const username of ["olga", "dirk", "nobody"]) {
+    t.equal(code({ username, tokenDatabase: "*" }), "role_insufficient", username);
+  }
+  t.equal(
+    refusalOf(() => requireUnlimitedToken("operator")),
+    undefined,
+  );
+  t.end();
+});
+
+t.test("a grant for a database in another case than the file's is a conflict", (t) => {
+  const snapshot = snapshotOf(...staff);
+  const root = { username: "root", tokenDatabase: "*" };
+  for (const actor of [root, "operator"] as const) {
+    const grant = { username: "wim", database: "MAIN", role: "ReadOnly" } as const;
+    t.equal(
+      refusalOf(() => planGrant(snapshot, actor, grant)),
+      "database_case_conflict",
+    );
+  }
+  t.end();
+});
+
+function mayRevoke(snapshot: Snapshot, actor: Actor, username: string, database: string): void {
+  const held = entriesAt(grantsOf(snapshot, username), database, undefined);
+  requireMayRevoke(snapshot, actor, { username, database }, held);
+}
+
+const team = [
+  "root * Owner",
+  "olga main Owner",
+  "otto main Owner",
+  "dora main DbAdmin",
+  "dirk main DbAdmin",
+  "wim main ReadWrite",
+  "rita main ReadOnly",
+];
+
+const revocations: [rule: string, act: string, isAllowed: boolean, given?: string[]][] = [
+  ["an administrator takes an Owner's grant", "root olga main", true],
+  ["an Owner takes a DbAdmin's", "olga dora main", true],
+  ["an Owner takes no other Owner's", "olga otto main", false],
+  ["a DbAdmin takes a ReadWrite's", "dora wim main", true],
+  ["a DbAdmin takes no DbAdmin's", "dora dirk main", false],
+  ["a DbAdmin takes no Owner's", "dora olga main", false],
+  ["a ReadWrite takes nobody's", "wim rita main", false],
+  ["who has no grant takes nobody's", "nobody rita main", false],
+  ["one's own may be given up", "rita rita main", true],
+  ["an Owner gives up its own", "olga olga main", true],
+  [
+    "one's own narrowing entry may not",
+    "dan dan main",
+    false,
+    ["dan * DbAdmin", "dan main ReadOnly"],
+  ],
+  ["one's own widening entry may", "dan dan main", true, ["dan * ReadOnly", "dan main DbAdmin"]],
+  [
+    "a DbAdmin undoes a narrowing to what it may give",
+    "dora nora main",
+    true,
+    [...team, "nora * ReadWrite", "nora main ReadOnly"],
+  ],
+  [
+    "a DbAdmin undoes no narrowing of a DbAdmin of *",
+    "dora nora main",
+    false,
+    [...team, "nora * DbAdmin", "nora main ReadOnly"],
+  ],
+  [
+    "a DbAdmin undoes no narrowing of an administrator",
+    "dora nora main",
+    false,
+    [...team, "nora * Owner", "nora main ReadOnly"],
+  ],
+  [
+    "a DbAdmin of one database takes nothing on *",
+    "dora nora *",
+    false,
+    [...team, "nora * ReadOnly"],
+  ],
+];
+
+t.test("who may take which grants away", (t) => {
+  for (const [rule, act, isAllowed, given = team] of revocations) {
+    const [username = "", target = "", database = ""] = act.split(" ");
+    const actor = { username, tokenDatabase: "*" };
+    const refusal = refusalOf(() => mayRevoke(snapshotOf(...given), actor, target, database));
+    t.equal(refusal === undefined, isAllowed, `${rule}: ${refusal}`);
+  }
+  t.end();
+});
+
+t.test("a token for one database takes grants on that one alone", (t) => {
+  const snapshot = snapshotOf(...team, "olga other Owner", "wim other ReadOnly", "olga * ReadOnly");
+  const actor = { username: "olga", tokenDatabase: "main" };
+  const code = (target: string, database: string) =>
+    refusalOf(() => mayRevoke(snapshot, actor, target, database));
+  t.equal(code("wim", "main"), undefined);
+  t.equal(code("wim", "other"), "token_database");
+  t.equal(code("olga", "other"), "token_database");
+  t.equal(code("olga", "*"), "token_database");
+  t.end();
+});
+
+t.test("a user's record is removed by administrators and the operator alone", (t) => {
+  const snapshot = snapshotOf(...team, "dirk * DbAdmin", "new * ReadOnly");
+  const code = (actor: Actor, target: string) =>
+    refusalOf(() => planRemoveUser(snapshot, actor, target));
+  for (const target of ["olga", "rita", "new", "root"]) {
+    t.equal(code({ username: "root", tokenDatabase: "*" }, target), undefined, target);
+    t.equal(code({ username: "root", tokenDatabase: "main" }, target), "token_database");
+    t.equal(code("operator", target), undefined);
+    for (const username of ["olga", "dirk", "dora", "rita", "nobody"]) {
+      t.equal(code({ username, tokenDatabase: "*" }, target), "role_insufficient", username);
+    }
+  }
+  t.end();
+});
+
+const disabled = `password_hash = "${hashWith()}"\ndisabled = true`;
+const others = user("other") + grant("other", "main", "ReadOnly");
+
+/** The refusal of a change from one file to another. */
+function succession(before: string, after: string): string | undefined {
+  const snapshot = (text: string) => parseAccessFile(text + others, "access.toml");
+  return refusalOf(() => runAtOnce(requireRemainingOwners(snapshot(before), snapshot(after))));
+}
+
+const rooted = user("root") + grant("root", "*", "Owner");
+const second = user("second") + grant("second", "*", "Owner");
+const olga = user("olga") + grant("olga", "sales", "Owner");
+
+t.test("the last administrator stays", (t) => {
+  t.equal(succession(rooted, ""), "last_administrator", "not removed");
+  t.equal(succession(rooted, user("root")), "last_administrator", "grant not revoked");
+  t.equal(succession(rooted, user("root") + grant("root", "*", "DbAdmin")), "last_administrator");
+  const off = user("root", disabled) + grant("root", "*", "Owner");
+  t.equal(succession(rooted, off), "last_administrator", "not disabled");
+  const mute = user("root", "") + grant("root", "*", "Owner");
+  t.equal(succession(rooted, mute), "last_administrator", "password not taken away");
+  t.end();
+});
+
+t.test("one of two administrators may go", (t) => {
+  t.equal(succession(rooted + second, second), undefined);
+  t.equal(succession(rooted + second, user("second") + rooted), undefined);
+  t.end();
+});
+
+t.test("who cannot log in as an administrator does not count as one", (t) => {
+  const idle = [
+    user("idle", disabled) + grant("idle", "*", "Owner"),
+    user("idle", "") + grant("idle", "*", "Owner"),
+    grant("idle", "*", "Owner"),
+    grant("github:idle", "*", "Owner"),
+    user("idle") + grant("idle", "*", "DbAdmin"),
+    user("idle") + grant("idle", "main", "Owner"),
+  ];
+  for (const left of idle) t.equal(succession(rooted + left, left), "last_administrator", left);
+  t.end();
+});
+
+t.test("where there was no administrator, none is asked for", (t) => {
+  const idle = user("idle", "") + grant("idle", "*", "Owner");
+  t.equal(succession(idle, ""), undefined);
+  t.end();
+});
+
+t.test("the last Owner of a database stays, whatever the entries for * are", (t) => {
+  t.equal(succession(rooted + olga, rooted), "last_owner");
+  t.equal(succession(rooted + olga, rooted + user("olga")), "last_owner");
+  t.equal(
+    succession(rooted + olga, rooted + user("olga") + grant("olga", "sales", "DbAdmin")),
+    "last_owner",
+  );
+  t.equal(
+    succession(rooted + olga, rooted + user("olga", disabled) + grant("olga", "sales", "Owner")),
+    "last_owner",
+  );
+  t.end();
+});
+
+t.test("one of two Owners may go, and an Owner on another database does not replace it", (t) => {
+  const otto = user("otto") + grant("otto", "sales", "Owner");
+  t.equal(succession(rooted + olga + otto, rooted + otto), undefined);
+  const elsewhere = user("otto") + grant("otto", "other-sales", "Owner");
+  t.equal(succession(rooted + olga + elsewhere, rooted + elsewhere), "last_owner");
+  t.end();
+});
+
+t.test("an Owner needs no password, but must not be disabled or a stranger", (t) => {
+  const remaining: [string, string | undefined][] = [
+    [user("otto", "") + grant("otto", "sales", "Owner"), undefined],
+    [grant("github:otto", "sales", "Owner"), undefined],
+    [user("otto", disabled) + grant("otto", "sales", "Owner"), "last_owner"],
+    [grant("otto", "sales", "Owner"), "last_owner"],
+  ];
+  for (const [otto, refusal] of remaining) {
+    t.equal(succession(rooted + olga + otto, rooted + otto), refusal, otto);
+  }
+  t.end();
+});
+
+t.test("changes that take nobody away are nobody's loss", (t) => {
+  t.equal(succession(rooted + olga, rooted + olga + second), undefined);
+  t.equal(succession(rooted, rooted + olga), undefined);
+  const renewed = user("root", `password_hash = "${hashWith("m=128,t=1,p=1")}"`);
+  t.equal(succession(rooted, renewed + grant("root", "*", "Owner")), undefined);
   t.end();
 });

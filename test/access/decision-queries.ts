@@ -4,8 +4,7 @@ import { createGrammar } from "../../src/query/grammar.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
-import { type Choose, maybe, some } from "./decision-choices.ts";
-import { columns, now } from "./decision-worlds.ts";
+import { type Choose, columns, maybe, now, some } from "./decision-worlds.ts";
 
 /** A JSON value of a query. */
 export type Json =
@@ -152,22 +151,7 @@ function elementOf(choose: Choose): JsonObject {
 
 function bodyOf(choose: Choose): JsonObject {
   const database = choose(databases);
-  switch (
-    choose([
-      "one",
-      "one",
-      "one",
-      "one",
-      "one",
-      "one",
-      "batch",
-      "batch",
-      "batch",
-      "preview",
-      "other",
-      "extra",
-    ])
-  ) {
+  switch (choose("one one one one one one batch batch batch preview other extra".split(" "))) {
     case "batch":
       return { Batch: some(choose, [0], 3).map(() => elementOf(choose)) };
     case "preview":

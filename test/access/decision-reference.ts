@@ -1,38 +1,348 @@
+import type {
+  AttributeValue,
+  Boundary,
+  Grant,
+  Limits,
+  Literal,
+  RowCondition,
+} from "../../src/access/grant.ts";
+import type { DecisionContext } from "../../src/access/rights.ts";
+import type { Asked, Json, JsonObject } from "./decision-queries.ts";
+import { now, username, type World } from "./decision-worlds.ts";
+
+/** How the second reading of the contract looks into a query: its JSON, and nothing the scanner found. */
+
+/** The fields and lists of a query; nothing where there is none. */
+function isObject(value: Json | undefined): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+function objectAt(value: JsonObject, key: string): JsonObject {
+  const held = value[key];
+  return isObject(held) ? held : {};
+}
+function listAt(value: JsonObject, key: string): readonly Json[] {
+  const held = value[key];
+  return Array.isArray(held) ? held : held === undefined ? [] : [held];
+}
+function objectsAt(value: JsonObject, key: string): readonly JsonObject[] {
+  return listAt(value, key).filter(isObject);
+}
+function textAt(value: JsonObject, key: string): string {
+  return String(value[key]);
+}
+
+/** Every name of a column, with where it stands. */
+function namedColumns(
+  operation: string,
+  fields: JsonObject,
+): readonly (readonly [string, string])[] {
+  const aliases = objectsAt(fields, "aggregate").map((one) => textAt(one, "as"));
+  const conditions = (value: Json | undefined): readonly string[] => {
+    if (!isObject(value)) return [];
+    if ("column" in value) return [textAt(value, "column")];
+    return [...listAt(value, "and"), ...listAt(value, "or"), ...listAt(value, "not")].flatMap(
+      conditions,
+    );
+  };
+  const noAlias = (name: string) => !aliases.includes(name);
+  const at = (position: string, names: readonly Json[]) =>
+    names.map((name) => [position, String(name)] as const);
+  const keys = (rows: readonly JsonObject[]) => rows.flatMap((row) => Object.keys(row));
+  return [
+    ...at("columns", operation === "CreateTable" ? [] : listAt(fields, "columns")),
+    ...at("where", conditions(fields.where)),
+    ...at(
+      "on",
+      objectsAt(fields, "join").flatMap((join) => textAt(join, "on").split(" = ")),
+    ),
+    ...at("group_by", listAt(fields, "group_by")),
+    ...at(
+      "aggregate",
+      objectsAt(fields, "aggregate").flatMap((one) => listAt(one, "column")),
+    ),
+    ...at("having", conditions(fields.having).filter(noAlias)),
+    ...at(
+      "order_by",
+      objectsAt(fields, "order_by")
+        .map((one) => textAt(one, "column"))
+        .filter(noAlias),
+    ),
+    ...at("written", keys(objectsAt(fields, "values"))),
+    ...at("written", keys(objectsAt(fields, "set"))),
+    ...at("written", keys(objectsAt(fields, "add"))),
+    ...at("written", listAt(fields, "update")),
+    ...at("on_conflict", listAt(fields, "on_conflict")),
+    ...at("returning", listAt(fields, "returning")),
+  ];
+}
+
+/** A whole number. */
+const isWhole = (value: unknown) => Number.isSafeInteger(value) || typeof value === "bigint";
+
+function terms(where: Json | undefined): readonly JsonObject[] {
+  if (!isObject(where)) return [];
+  return ("and" in where ? objectsAt(where, "and") : [where]).filter((term) => "column" in term);
+}
+
+/** How many values a `where` pins a column to; 0 values and more, or undefined. */
+function pins(
+  where: Json | undefined,
+  column: string,
+  names: readonly string[],
+): number | undefined {
+  const counts = terms(where)
+    .filter((term) => names.some((name) => textAt(term, "column") === name.replace("?", column)))
+    .flatMap((term) => {
+      if (term.cmp === "=") return [[term.value ?? null]];
+      return term.cmp === "IN" ? [listAt(term, "value")] : [];
+    })
+    .filter((values) => values.every((value) => typeof value === "string" || isWhole(value)))
+    .map((values) => values.length);
+  return counts.length === 0 ? undefined : Math.min(...counts);
+}
+
+/** How the second reading of the contract looks into entries: lists that are filtered. */
+
+const gives: Record<string, readonly string[]> = {
+  Owner: [
+    "SELECT",
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "CREATE",
+    "DROP",
+    "CREATE DATABASE",
+    "DROP DATABASE",
+  ],
+  DbAdmin: ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"],
+  ReadWrite: ["SELECT", "INSERT", "UPDATE", "DELETE"],
+  ReadOnly: ["SELECT"],
+  None: [],
+};
+const needs: Record<string, readonly string[]> = {
+  Select: ["SELECT"],
+  Insert: ["INSERT"],
+  Update: ["UPDATE"],
+  Delete: ["DELETE"],
+  Upsert: ["INSERT", "UPDATE"],
+  CreateTable: ["CREATE"],
+  DropTable: ["DROP"],
+  CreateDatabase: ["CREATE DATABASE"],
+  DropDatabase: ["DROP DATABASE"],
+  Truncate: ["DELETE"],
+};
+
+const plain = (name: string) => name.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+const differsByForm = (one: string, other: string) => one !== other && plain(one) === plain(other);
+const start = (pattern: string) => pattern.slice(0, -1);
+const isPattern = (text: string) => text.endsWith("*");
+
+/** Entries of the same place, the first place that is held. */
+function place({ grants }: World, database: string, table: string | undefined): readonly Grant[] {
+  const isNamed = ({ tables }: Grant) => tables?.some((name) => name === table) === true;
+  const isFitted = ({ tables }: Grant) =>
+    tables?.some((name) => isPattern(name) && table?.startsWith(start(name))) === true;
+  const isWhole = ({ tables }: Grant) => tables === undefined;
+  return (
+    [database, "*"]
+      .flatMap((on) =>
+        [isNamed, isFitted, isWhole].map((fits) =>
+          grants.filter((grant) => grant.database === on && fits(grant)),
+        ),
+      )
+      .find((found) => found.length > 0) ?? []
+  );
+}
+
+/** The entry that decides; `lapsed` if what is there is over. */
+function decider(
+  world: World,
+  database: string,
+  table: string | undefined,
+): Grant | "lapsed" | undefined {
+  const found = place(world, database, table);
+  if (found.length === 0) return undefined;
+  return (
+    found.find(({ expires }) => expires !== undefined && expires > now) ??
+    found.find(({ expires }) => expires === undefined) ??
+    "lapsed"
+  );
+}
+
+const narrowingKeys = [
+  "tables",
+  "columns",
+  "writableColumns",
+  "rowFilter",
+  "requireWhere",
+  "maxRows",
+  "maxChanges",
+] as const;
+
+/** Some table or the database itself is decided by an entry that says more than a role. */
+function isNarrowed(world: World, boundaries: readonly Limits[], database: string): boolean {
+  const written = world.grants.flatMap(({ tables = [] }) => tables);
+  const places = [
+    undefined,
+    ...written.map((name) => (isPattern(name) ? `${start(name)}\u0000` : name)),
+  ];
+  const deciding = places.map((table) => decider(world, database, table));
+  return (
+    boundaries.some(
+      ({ maxRows, maxChanges }) => maxRows !== undefined || maxChanges !== undefined,
+    ) ||
+    deciding.some(
+      (grant) =>
+        grant === "lapsed" ||
+        grant?.role === "None" ||
+        (grant !== undefined && narrowingKeys.some((key) => grant[key] !== undefined)),
+    )
+  );
+}
+
+/** The filter's conditions with attributes; undefined if one is missing. */
+function resolved({ attributes }: World, filter: readonly RowCondition[]) {
+  const meaning = (literal: Literal): AttributeValue | undefined => {
+    if (typeof literal !== "string" || !literal.startsWith("@")) return literal;
+    if (literal.startsWith("@@")) return literal.slice(1);
+    return literal === "@username" ? username : attributes[literal.slice(1)];
+  };
+  const found = filter.map(({ column, cmp, value }) => {
+    const meant = Array.isArray(value) ? value.map(meaning) : meaning(value as Literal);
+    const isList = Array.isArray(meant);
+    if (meant === undefined || isList !== (cmp === "IN")) return undefined;
+    if (isList && meant.some((one) => one === undefined || Array.isArray(one))) return undefined;
+    if (["<", ">", "<=", ">="].includes(cmp) && !isWhole(meant)) return undefined;
+    return { column, cmp, value: meant };
+  });
+  return found.some((one) => one === undefined)
+    ? undefined
+    : found.filter((one) => one !== undefined);
+}
+
+type Resolved = NonNullable<ReturnType<typeof resolved>>[number];
+
+function holds({ cmp, value }: Resolved, cell: Json | undefined): boolean {
+  const isSame = (one: unknown) =>
+    typeof one === typeof cell && one === cell && (typeof one !== "number" || isWhole(one));
+  if (cell === null || cell === undefined) return false;
+  if (cmp === "IN") return Array.isArray(value) && value.some(isSame);
+  if (cmp === "=") return isSame(value);
+  if (cmp === "!=") {
+    return (
+      typeof value === typeof cell && (typeof cell !== "number" || isWhole(cell)) && !isSame(value)
+    );
+  }
+  if (typeof cell !== "number" || !isWhole(cell) || typeof value !== "number") return false;
+  return { "<": cell < value, ">": cell > value, "<=": cell <= value, ">=": cell >= value }[cmp];
+}
+
+/** One element of a query as the second reading of the contract takes it apart, and its rights. */
+
+/** One element of a query, taken apart. */
+interface Element {
+  readonly world: World;
+  readonly context: DecisionContext;
+  readonly operation: string;
+  readonly isPreview: boolean;
+  readonly fields: JsonObject;
+  readonly database: string;
+  readonly joins: readonly JsonObject[];
+  readonly own: readonly string[];
+  readonly references: readonly string[];
+  readonly fitting: readonly Boundary[];
+}
+
+const nobody: Grant = { username, database: "", role: "None" };
+
+/** Takes an element apart. */
+function takeApart(world: World, element: JsonObject, { context }: Asked): Element {
+  const [key = ""] = Object.keys(element);
+  const isPreview = key === "Preview";
+  const held = objectAt(element, key);
+  const [operation = ""] = isPreview ? Object.keys(held) : [key];
+  const fields = isPreview ? objectAt(held, operation) : held;
+  const database = textAt(fields, "database");
+  const joins = objectsAt(fields, "join");
+  const joined = joins.map((join) => textAt(join, "table"));
+  const defined = operation === "CreateTable" ? objectsAt(fields, "columns") : [];
+  const fitting = world.boundaries.filter(
+    ({ via, client, username: user, database: on }) =>
+      via === context.via &&
+      (client ?? context.client) === context.client &&
+      (user ?? username) === username &&
+      (on ?? database) === database,
+  );
+  return {
+    ...{ world, context, operation, isPreview, fields, database, joins, fitting },
+    own: [...[...listAt(fields, "from"), ...listAt(fields, "table")].map(String), ...joined],
+    references: defined.flatMap((column) => listAt(column, "references")).map(String),
+  };
+}
+
+/** The table of `table.column`. */
+function tableOf(reference: string): string {
+  return reference.split(".")[0] ?? "";
+}
+
+/** Tables with the rights that are needed there; the database itself without a table. */
+function rightsOf({ operation, isPreview, own, references }: Element) {
+  const wanted = [...(needs[operation] ?? []), ...(isPreview ? ["SELECT"] : [])];
+  return [
+    ...(own.length === 0 ? [undefined] : own).map((table) => ({ table, wanted })),
+    ...references.map((reference) => ({ table: tableOf(reference), wanted: ["SELECT"] })),
+  ];
+}
+
+/** The entry that decides on a table; nobody's where none does. */
+function grantOf({ world, database }: Element, table: string): Grant {
+  const grant = decider(world, database, table);
+  return grant === undefined || grant === "lapsed" ? nobody : grant;
+}
+
+/** What is wrong with the rights of an element. */
+function rightFaults(element: Element): string[] {
+  const { world, database, fitting } = element;
+  const files = [...world.grants, ...world.boundaries].map((rule) => rule.database ?? "*");
+  if (files.some((name) => differsByForm(name, database))) return ["database_case_mismatch"];
+  const written = world.grants
+    .filter((grant) => grant.database === database || grant.database === "*")
+    .flatMap(({ tables = [] }) => tables);
+  return rightsOf(element).flatMap(({ table, wanted }) => {
+    const isOther = (name: string) =>
+      table !== undefined &&
+      (isPattern(name)
+        ? plain(table).startsWith(plain(start(name))) && !table.startsWith(start(name))
+        : differsByForm(name, table));
+    const faults = written.some(isOther) ? ["name_case_mismatch"] : [];
+    const grant = decider(world, database, table);
+    if (grant === undefined) return [...faults, "no_grant"];
+    if (grant === "lapsed") return [...faults, "grant_expired"];
+    const roles = [grant, ...fitting].map(({ role = "Owner" }) => gives[role] ?? []);
+    const isGiven = wanted.every((right) => roles.every((role) => role.includes(right)));
+    return isGiven ? faults : [...faults, "role_insufficient"];
+  });
+}
+
+/** The rights of an element whose use needs approval. */
+function asksOf(element: Element): string[] {
+  const { world, database, fitting } = element;
+  return rightsOf(element).flatMap(({ table, wanted }) => {
+    const grant = decider(world, database, table);
+    const rules = grant === undefined || grant === "lapsed" ? fitting : [grant, ...fitting];
+    const asked = rules.flatMap(({ requireApproval = [] }): readonly string[] => requireApproval);
+    return wanted.filter((right) => asked.includes(right));
+  });
+}
+
 /**
  * The decision once more, from the contract alone: plain lists that are filtered, nothing indexed,
  * and the query's own JSON in the place of the scanner's findings. It says everything that is wrong
  * with each element, in no order.
  */
-import type { Grant, Limits } from "../../src/access/grant.ts";
-import type { Asked } from "./decision-queries.ts";
-import {
-  asksOf,
-  type Element,
-  grantOf,
-  rightFaults,
-  tableOf,
-  takeApart,
-} from "./decision-reference-element.ts";
-import {
-  namedColumns,
-  objectAt,
-  objectsAt,
-  pins,
-  terms,
-  textAt,
-} from "./decision-reference-query.ts";
-import {
-  differsByForm,
-  holds,
-  isNarrowed,
-  isPattern,
-  resolved,
-  start,
-} from "./decision-reference-rules.ts";
-import { now, type World } from "./decision-worlds.ts";
 
 /** What the contract says of one element: its faults, or else its conditions. */
-export interface Opinion {
+interface Opinion {
   readonly faults: ReadonlySet<string>;
   /** The rights whose use needs approval. */
   readonly asks: readonly string[];

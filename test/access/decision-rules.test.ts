@@ -1,7 +1,72 @@
-/** Rules on names, columns and rows, by examples: who asks what, and what comes of it. */
 import t from "tap";
-import type { Grant } from "../../src/access/grant.ts";
-import { codeOf, decideOn, inner, insert, place, select, update, where } from "./decision-kit.ts";
+import type { AttributeValue, Boundary, Grant } from "../../src/access/grant.ts";
+import { decideQuery, decideWhole, seeTable } from "../../src/access/policy.ts";
+import type { DecisionContext } from "../../src/access/rights.ts";
+import { createGrammar } from "../../src/query/grammar.ts";
+import { scan } from "../../src/query/scan.ts";
+import { now, snapshotOf, username } from "./decision-worlds.ts";
+
+/** Grants and queries for tests of the decision by examples. */
+
+const grammar = createGrammar({ extraFields: [], operations: {}, level: "full" });
+const subject = { username, tokenDatabase: "*" };
+
+/** Entries of one user, each on `main` as ReadWrite unless it says otherwise. */
+interface Rules {
+  readonly grants?: readonly Partial<Grant>[];
+  readonly boundaries?: readonly Boundary[];
+  readonly attributes?: Readonly<Record<string, AttributeValue>>;
+}
+
+/** The rules as a snapshot. */
+function snapshotBy({ grants = [{}], boundaries = [], attributes = {} }: Rules) {
+  const place = { username, database: "main", role: "ReadWrite" } as const;
+  return snapshotOf({
+    grants: grants.map((grant) => ({ ...place, ...grant })),
+    boundaries,
+    attributes,
+  });
+}
+
+/** Decides on a query, given as a value or as JSON text. */
+function decideOn(rules: Rules, body: unknown, context: Partial<DecisionContext> = {}) {
+  const text = typeof body === "string" ? body : JSON.stringify(body);
+  const query = scan(Buffer.from(text), grammar, true);
+  const how = { via: "query", now, isEngine: true, ...context } as const;
+  return decideQuery(snapshotBy(rules), subject, query, how);
+}
+
+/** Why a query comes out as it does. */
+function codeOf(rules: Rules, body: unknown, context?: Partial<DecisionContext>): string {
+  return decideOn(rules, body, context).reason;
+}
+
+/** The table that changes are made to. */
+const place = { database: "main", table: "tickets" };
+
+/** A Select of one table. */
+function select(fields: object = {}) {
+  return { Select: { database: "main", from: "tickets", columns: ["id"], ...fields } };
+}
+/** An Insert. */
+function insert(...values: object[]) {
+  return { Insert: { ...place, values } };
+}
+/** An Update of all rows unless it says which. */
+function update(fields: object) {
+  return { Update: { ...place, where: null, ...fields } };
+}
+/** A condition, as the field `where`. */
+function where(column: string, cmp: string, value: unknown) {
+  return { where: { column, cmp, value } };
+}
+/** A Select of two tables. */
+function inner(fields: object = {}) {
+  const join = { table: "orders", on: "tickets.id = orders.id", join_type: "INNER" };
+  return select({ columns: ["tickets.id"], join, ...fields });
+}
+
+/** Rules on names, columns and rows, by examples: who asks what, and what comes of it. */
 
 t.test("a name in another case or Unicode form than an entry's is denied", async (t) => {
   const grants = [{ columns: ["id", "städte", "straße", "file"] }];
@@ -203,4 +268,133 @@ t.test("what cannot be mended by writing it otherwise is said to be so", async (
   );
   const hidden = [{ tables: ["tickets"], columns: ["id"] }, { tables: ["orders"] }];
   t.match(said(hidden, joined), /as in "orders\.name", since not all of "tickets" may be read/);
+});
+
+/** Rules on numbers of rows, approvals and whole databases, by examples. */
+
+t.test("rows are limited, in a Batch as a sum, by the entry and the boundary", async (t) => {
+  const grants = [{ maxRows: 10, maxChanges: 2 }];
+  const boundary: Boundary = { via: "mcp", maxRows: 5 };
+  t.equal(codeOf({ grants }, select()), "limit_required");
+  t.equal(codeOf({ grants }, select({ limit: 11 })), "limit_too_high");
+  t.equal(codeOf({ grants }, select({ limit: 10 })), "allowed");
+  const over = decideOn({ grants, boundaries: [boundary] }, select({ limit: 6 }), { via: "mcp" });
+  t.strictSame([over.reason, over.decisions[0]?.boundary], ["limit_too_high", "mcp"]);
+  t.equal(codeOf({ grants, boundaries: [boundary] }, select({ limit: 6 })), "allowed");
+  const two = decideOn({ grants }, { Batch: [select({ limit: 6 }), select({ limit: 5 })] });
+  t.strictSame([two.reason, two.decisions.length], ["limit_too_high", 2]);
+  const count = {
+    Select: { database: "main", from: "tickets", aggregate: [{ fn: "count", as: "n" }] },
+  };
+  t.equal(codeOf({ grants }, count), "allowed");
+  t.equal(codeOf({ grants }, insert({ id: 1 }, { id: 2 }, { id: 3 })), "too_many_changes");
+  t.equal(
+    codeOf({ grants }, { Batch: [insert({ id: 1 }), insert({ id: 2 }, { id: 3 })] }),
+    "too_many_changes",
+  );
+  const changes = [
+    insert({ id: 1 }),
+    update({ set: { id: 1 }, returning: ["id"] }),
+    select({ limit: 4 }),
+  ];
+  t.strictSame(decideOn({ grants }, { Batch: changes }).limits, [
+    { elements: [0, 1], changes: 2 },
+    { elements: [1], rows: 6 },
+  ]);
+});
+
+t.test("before another database, changes are pinned to few enough rows", async (t) => {
+  const isEngine = false;
+  const counted = { grants: [{ maxChanges: 3 }] };
+  const pinned = { grants: [{ maxChanges: 3, requireWhere: ["a", "b"] }] };
+  const both = (a: unknown, b: unknown) => ({
+    where: {
+      and: [
+        { column: "a", cmp: "IN", value: a },
+        { column: "b", cmp: "IN", value: b },
+      ],
+    },
+  });
+  const change = { set: { id: 1 } };
+  t.equal(
+    codeOf(counted, update({ ...change, ...where("id", "=", 1) }), { isEngine }),
+    "where_required",
+  );
+  t.equal(
+    codeOf(pinned, update({ ...change, ...both([1], ["x", "y", "z"]) }), { isEngine }),
+    "allowed",
+  );
+  t.equal(
+    codeOf(pinned, update({ ...change, ...both([1, 2], ["x", "y"]) }), { isEngine }),
+    "where_required",
+  );
+  for (const isEngine of [true, false]) {
+    for (const values of [[1, null], [1.5], [true], [[1]]]) {
+      t.equal(
+        codeOf(pinned, update({ ...change, ...both(values, ["x"]) }), { isEngine }),
+        "where_required",
+      );
+    }
+    const loose = { where: { or: [both([1], ["x"]).where, both([2], ["x"]).where] } };
+    t.equal(codeOf(pinned, update({ ...change, ...loose }), { isEngine }), "where_required");
+  }
+  const twice = { and: [...both([1, 2, 3, 4], ["x"]).where.and, where("a", "=", 1).where] };
+  const narrower = update({ ...change, where: twice });
+  t.equal(codeOf(pinned, narrower, { isEngine }), "allowed", "of two pins the narrower counts");
+  t.equal(
+    codeOf({ grants: [{ maxRows: 3 }] }, { Preview: update(change) }, { isEngine }),
+    "not_narrowable",
+  );
+});
+
+t.test("an approval is asked for by entry and boundary, of the whole query", async (t) => {
+  const grants: Partial<Grant>[] = [
+    {},
+    { tables: ["tickets"], requireApproval: ["DELETE"], approvers: ["dave"] },
+  ];
+  const boundaries: Boundary[] = [{ via: "mcp", requireApproval: ["INSERT", "DELETE"] }];
+  const body = { Batch: [select(), { Delete: { ...place, ...where("id", "=", 1) } }] };
+  const asked = decideOn({ grants, boundaries }, body, { via: "mcp" });
+  t.strictSame([asked.allowed, asked.reason], [false, "approval_required"]);
+  const common = { database: "main", permissions: ["DELETE"] };
+  t.strictSame(asked.approvals, [
+    { entry: "main.tickets", ...common, approvers: ["dave"] },
+    { boundary: "mcp", ...common },
+  ]);
+  t.ok(decideOn({ grants, boundaries }, body, { via: "mcp", isApproved: true }).allowed);
+  t.ok(decideOn({ grants, boundaries }, select(), { via: "mcp" }).allowed);
+});
+
+t.test("what reaches a whole database is for callers who may use all of it", async (t) => {
+  const origin = { via: "mcp", client: "agent" } as const;
+  const ask = (rules: Rules) =>
+    decideWhole(snapshotBy(rules), subject, "SELECT", "main", origin).reason;
+  t.equal(ask({}), "allowed");
+  t.equal(ask({ grants: [{}, { tables: ["a"] }] }), "not_narrowable");
+  t.equal(ask({ grants: [{ database: "*" }, { tables: ["a"] }] }), "not_narrowable");
+  t.equal(
+    ask({ grants: [{}, { database: "*", tables: ["a"] }] }),
+    "allowed",
+    "which decides nothing here",
+  );
+  t.equal(ask({ grants: [{ maxRows: 1 }] }), "not_narrowable");
+  t.equal(ask({ grants: [{ requireApproval: ["SELECT"] }] }), "not_narrowable");
+  t.equal(ask({ grants: [{ requireApproval: ["DELETE"] }] }), "allowed");
+  t.equal(ask({ boundaries: [{ via: "mcp", role: "None" }] }), "role_insufficient");
+  t.equal(ask({ boundaries: [{ via: "mcp", client: "other", role: "None" }] }), "allowed");
+  t.equal(ask({ boundaries: [{ via: "mcp", client: "agent", maxRows: 1 }] }), "not_narrowable");
+});
+
+t.test("of a table the columns of the entry are seen", async (t) => {
+  const grants = [
+    {},
+    { tables: ["tickets"], columns: ["id"] },
+    { tables: ["salaries"], role: "None" as const },
+  ];
+  const see = (table: string) =>
+    seeTable(snapshotBy({ grants }), subject, "main", table, { via: "query" });
+  const seen = see("tickets");
+  t.ok(typeof seen === "object" && seen.sees("id") && !seen.sees("secret"));
+  t.equal(see("salaries"), "role_insufficient");
+  t.equal(see("Salaries"), "name_case_mismatch");
 });

@@ -5,10 +5,18 @@ import type { Grant } from "../../src/access/grant.ts";
 import { decideQuery } from "../../src/access/policy.ts";
 import { boundaryName, type Decision, type QueryDecision } from "../../src/access/rights.ts";
 import { caseCount } from "../kit/nightly.ts";
-import { type Choose, seeded } from "./decision-choices.ts";
 import { type Asked, askedOf, scanned } from "./decision-queries.ts";
 import { opinionsOn } from "./decision-reference.ts";
-import { boundaryOf, now, snapshotOf, username, type World, worldOf } from "./decision-worlds.ts";
+import {
+  boundaryOf,
+  type Choose,
+  now,
+  seeded,
+  snapshotOf,
+  username,
+  type World,
+  worldOf,
+} from "./decision-worlds.ts";
 
 const subject = { username, tokenDatabase: "*" };
 

@@ -1,7 +1,10 @@
+import assert from "node:assert/strict";
+import fc from "fast-check";
 import t from "tap";
-import { namesWithoutRecord, parseAccessFile } from "../../src/access/parse.ts";
+import { AccessFileError, namesWithoutRecord, parseAccessFile } from "../../src/access/parse.ts";
 import { grantOn, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+import { brokenFiles, SECRET } from "./broken-files.ts";
 import { grant, hashWith, parseRecords, user } from "./kit.ts";
 
 function parse(text: string): Snapshot {
@@ -55,16 +58,16 @@ const spellings: Record<string, string> = {
   ].join("\n"),
 };
 
-for (const [how, text] of Object.entries(spellings)) {
-  t.test(`a file ${how} is read`, (t) => {
+t.test("a file is read however it is written", (t) => {
+  for (const [how, text] of Object.entries(spellings)) {
     const snapshot = parse(text);
-    t.strictSame([...snapshot.users], [["alice", alice]]);
-    t.strictSame([...snapshot.grants.keys()], ["alice"]);
+    t.strictSame([...snapshot.users], [["alice", alice]], how);
+    t.strictSame([...snapshot.grants.keys()], ["alice"], how);
     const own = grantsOf(snapshot, "alice");
-    t.strictSame([[...own.keys()], [...own.values()]], [["main"], [readWrite]]);
-    t.end();
-  });
-}
+    t.strictSame([[...own.keys()], [...own.values()]], [["main"], [readWrite]], how);
+  }
+  t.end();
+});
 
 t.test("what may be left out has a default that opens nothing", (t) => {
   t.strictSame(parse(user("bob", "")).users.get("bob"), {
@@ -141,5 +144,112 @@ t.test("any change of the content is another version, and the same content the s
   t.equal(parse(plain).version, parse(plain).version);
   t.not(parse(plain).version, parse(`${plain}# a comment\n`).version);
   t.match(parse(plain).version, /^[0-9a-f]{12}$/);
+  t.end();
+});
+
+function errorOf(text: string): AccessFileError | undefined {
+  try {
+    parseAccessFile(text, "/etc/access.toml");
+  } catch (error) {
+    if (error instanceof AccessFileError) return error;
+    throw error;
+  }
+  return undefined;
+}
+
+t.test("each broken file is refused, with line and reason, and nothing of it is shown", (t) => {
+  for (const { rule, text, line, reason } of brokenFiles) {
+    const error = errorOf(text);
+    const found = error?.problems.find((problem) => reason.test(problem.reason));
+    const place = line === undefined ? "/etc/access.toml" : `/etc/access.toml:${line}`;
+    t.ok(found !== undefined && found.line === line, `${rule}: ${error?.message}`);
+    t.ok(error?.message.split("\n").includes(`${place}: ${found?.reason}`), `${rule} is told`);
+    t.notMatch(error?.message, new RegExp(SECRET, "i"), rule);
+  }
+  t.end();
+});
+
+t.test("all mistakes of a file are told at once, in its order", (t) => {
+  const text = [
+    `[[users]]\nusername = "a b"\nemail = 1\n${SECRET} = 2\nrolle = 3\n\n`,
+    user("a"),
+    grant("a", "main", "Reader"),
+    user("a"),
+    grant("a", "Main", "Owner"),
+    `[[acl]]\nusername = "b"\ndatabse = "main"\n`,
+    grant("a", "Main", "Owner"),
+    grant("c", "main", "Owner"),
+  ].join("");
+  const found = errorOf(text)?.problems.map(
+    ({ line, reason }) =>
+      `${line} ${reason.replace(/ (?:must be|allowed|only by case).*?(?=$| \(did)/, "")}`,
+  );
+  t.strictSame(found, [
+    "2 `username`",
+    "3 `email`",
+    "4 unknown key;",
+    "5 unknown key;",
+    "14 `role`",
+    "17 this user has a record already",
+    "25 `role`",
+    '27 unknown key "databse"; (did you mean database?)',
+    "28 this user has an entry for this database already",
+    "35 another entry names a database that differs from this one",
+  ]);
+  const nobody = errorOf('[[acl]]\ndatabase = "main"\nrole = "Owner"\n')?.problems;
+  t.match(nobody, [{ line: 1, reason: /^`username` must be .*; it is left out$/ }]);
+  t.equal(nobody?.length, 1);
+  t.end();
+});
+
+t.test("mistakes of a large file are found with their lines, and counted", (t) => {
+  const good = Array.from({ length: 5000 }, (_, at) => user(`user${at}`)).join("");
+  const bad = Array.from({ length: 60 }, () => grant(SECRET, "main", "Writer")).join("");
+  const problems = errorOf(good + bad)?.problems ?? [];
+  t.equal(problems.length, 51);
+  t.equal(problems[0]?.line, 4 * 5000 + 4);
+  t.equal(problems[49]?.line, 4 * 5000 + 5 * 49 + 4);
+  t.strictSame(problems[50], { reason: "and 10 more problems" });
+  t.end();
+});
+
+t.test("a line is found in a file with the line ends of Windows", (t) => {
+  const text = `${user("a")}${grant("a", "main", "Writer")}`.replaceAll("\n", "\r\n");
+  t.equal(errorOf(text)?.problems[0]?.line, 8);
+  t.end();
+});
+
+t.test("a line is found where the tables are one inline array", (t) => {
+  const text = 'users = [\n  { username = "a" },\n  { username = "a" },\n]\n';
+  t.equal(errorOf(text)?.problems[0]?.line, 1, "the array's own line is as near as it gets");
+  t.end();
+});
+
+t.test("however a file is mutilated, no name, email or hash is in the reason", (t) => {
+  const secrets = ["zaphod", "trillian", "Magrathea", "c2FsdHNh", "aGFzaGhh", "argon2"];
+  const text = [
+    user("zaphod", `email = "trillian@example.com"\npassword_hash = "${hashWith()}"`),
+    grant("zaphod", "Magrathea", "Owner"),
+  ].join("");
+  const cut = fc.nat({ max: text.length });
+  const piece = fc.oneof(
+    fc.constantFrom('"', "'", "[", "]", "=", "\\", "\n", "#", "."),
+    fc.string(),
+  );
+  let refused = 0;
+  fc.assert(
+    fc.property(cut, fc.nat({ max: 12 }), piece, (at, length, inserted) => {
+      const error = errorOf(text.slice(0, at) + inserted + text.slice(at + length));
+      if (error === undefined) return;
+      refused += 1;
+      for (const secret of secrets) {
+        // The rule for hashes names the one algorithm that it allows.
+        const said: string = error.message.replace("an Argon2id hash", "");
+        assert.ok(!said.includes(secret), `${secret} in ${said}`);
+      }
+    }),
+    { numRuns: 2000 },
+  );
+  t.ok(refused > 200, "the mutilations were enough");
   t.end();
 });

@@ -19,9 +19,14 @@ import {
 import path from "node:path";
 import t from "tap";
 import type { Plan } from "../../src/access/access-rules.ts";
-import { planGrant } from "../../src/access/administration.ts";
+import {
+  type Actor,
+  planAddUser,
+  planGrant,
+  planRemoveUser,
+} from "../../src/access/administration.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import { grantOn } from "../../src/access/snapshot.ts";
+import { blankUser, grantOn } from "../../src/access/snapshot.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { accessFile, grant, hashWith, refusedBy, user } from "./kit.ts";
@@ -183,18 +188,6 @@ t.test("a file that group or others may write is not trusted as a basis", async 
   t.match(refused.detail, /group or others may write it; mend it with: chmod 600/);
 });
 
-t.test("what stands in the place of the file and is none is refused at once", async (t) => {
-  const file = accessFile(t, text);
-  await rm(file);
-  await mkdir(file);
-  const onDirectory = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
-  t.match(onDirectory, { code: "access_file_invalid", detail: /is not a regular file/ });
-  await rm(file, { recursive: true });
-  execFileSync("mkfifo", ["-m", "600", file]);
-  const onPipe = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
-  t.match(onPipe, { code: "access_file_invalid", detail: /is not a regular file/ });
-});
-
 t.test("a new hash replaces the old one and nothing else", async (t) => {
   const file = accessFile(t, text);
   const passwordHash = hashWith("m=128,t=2,p=1");
@@ -206,7 +199,6 @@ t.test("a new hash replaces the old one and nothing else", async (t) => {
   t.equal(await readFile(file, "utf8"), expected);
 });
 
-/** Plans to add a user with a role on a database, as somebody. */
 const misplaced: [what: string, put: (file: string) => void | Promise<void>, message: RegExp][] = [
   ["a link to itself", (file) => symlink(file, file), /cannot be read \(ELOOP\)/],
   ["a pipe", (file) => void execFileSync("mkfifo", ["-m", "600", file]), /not a regular file/],
@@ -220,16 +212,16 @@ const misplaced: [what: string, put: (file: string) => void | Promise<void>, mes
     /is larger than 16 MiB: import it into a store with `.*gatehouse store import`/,
   ],
 ];
-for (const [what, put, message] of misplaced) {
-  t.test(`${what} in the file's place is refused as an invalid file`, async (t) => {
+t.test("what is no file, or too large, is refused as an invalid file", async (t) => {
+  for (const [what, put, message] of misplaced) {
     const file = accessFile(t, text);
     await rm(file);
     await put(file);
     const refusal = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
-    t.equal(refusal.code, "access_file_invalid");
+    t.equal(refusal.code, "access_file_invalid", what);
     t.match(`${refusal.message} ${refusal.detail}`, message);
-  });
-}
+  }
+});
 
 t.test(
   "a change that would make the file too large is refused, and nothing is written",
@@ -242,3 +234,70 @@ t.test(
     t.equal((await stat(file)).size, Buffer.byteLength(full));
   },
 );
+
+function adding(username: string, actor: Actor = "operator", database = "main"): Plan {
+  return (current) =>
+    planAddUser(current, actor, blankUser(username), { database, role: "ReadOnly" });
+}
+
+t.test("writers of one process are served in order", async (t) => {
+  const file = accessFile(t, text);
+  const names = Array.from({ length: 20 }, (_, n) => `new${n}`);
+  await Promise.all(names.map((name) => changeAccessFile(file, adding(name))));
+  const snapshot = parseAccessFile(await readFile(file, "utf8"), file);
+  t.strictSame([...snapshot.users.keys()], ["root", "alice", ...names]);
+  for (const name of names) t.equal(grantOn(snapshot, name, "main")?.role, "ReadOnly");
+});
+
+t.test("each of many is judged by what those before it change", async (t) => {
+  const file = accessFile(t, `${text}${user("dora")}${grant("dora", "main", "DbAdmin")}`);
+  const dora = { username: "dora", tokenDatabase: "*" };
+  const demoting: Plan = (current) =>
+    planGrant(current, "operator", { username: "dora", database: "main", role: "ReadOnly" });
+  const results = await Promise.allSettled([
+    changeAccessFile(file, adding("one", dora)),
+    changeAccessFile(file, adding("one")),
+    changeAccessFile(file, adding("two")),
+    changeAccessFile(file, (current) => planRemoveUser(current, "operator", "alice")),
+    changeAccessFile(file, adding("alice")),
+    changeAccessFile(file, demoting),
+    changeAccessFile(file, adding("three", dora)),
+    changeAccessFile(file, (current) => planRemoveUser(current, "operator", "root")),
+    changeAccessFile(file, adding("four")),
+    changeAccessFile(file, adding("five", "operator", "MAIN")),
+    changeAccessFile(file, (current) => planRemoveUser(current, "operator", "root"), {
+      force: true,
+    }),
+  ]);
+  t.strictSame(
+    results.map((result) => (result.status === "rejected" ? result.reason.code : "written")),
+    [
+      ...["written", "user_exists", "written", "written", "written", "written"],
+      ...[
+        "role_insufficient",
+        "last_administrator",
+        "written",
+        "database_case_conflict",
+        "written",
+      ],
+    ],
+  );
+  const { users } = parseAccessFile(await readFile(file, "utf8"), file);
+  t.strictSame([...users.keys()].sort(), ["alice", "dora", "four", "one", "two"]);
+});
+
+t.test("one whose revocation fails changes nothing, and those around it are written", async (t) => {
+  const file = accessFile(t, text);
+  const beforeWrite = () => Promise.reject(new Refusal("revocation_failed"));
+  const results = await Promise.allSettled([
+    changeAccessFile(file, adding("one")),
+    changeAccessFile(file, adding("two"), { beforeWrite }),
+    changeAccessFile(file, adding("three")),
+  ]);
+  t.strictSame(
+    results.map((result) => (result.status === "rejected" ? result.reason.code : "written")),
+    ["written", "revocation_failed", "written"],
+  );
+  const { users } = parseAccessFile(await readFile(file, "utf8"), file);
+  t.strictSame([...users.keys()], ["root", "alice", "one", "three"]);
+});
