@@ -6,8 +6,14 @@ import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan, scanInSteps } from "../../src/query/scan.ts";
 import { gist, plain } from "./kit.ts";
-import { hasHiddenFault, type JsonNode, parsePlainly } from "./plain-json.ts";
-import { habits, type SeenAccess, seenBy } from "./readings.ts";
+import {
+  habits,
+  hasHiddenFault,
+  type JsonNode,
+  parsePlainly,
+  type SeenAccess,
+  seenBy,
+} from "./plain-json.ts";
 import { parseForReference, referenceAccesses } from "./reference.ts";
 
 const strictDecoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });

@@ -1,87 +1,92 @@
+import { readdirSync, readFileSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
 import { quoteName } from "../../src/json/fault.ts";
+import { DEEPEST_NESTING } from "../../src/json/reader.ts";
+import { corpus } from "../kit/corpora.ts";
 import { insertOf, refusalOf, scanBody, verdict } from "./kit.ts";
 
-const cells = [
-  "0",
-  "-0",
-  "-0.0e-0",
-  "12345678901234567890123",
-  "1e999",
-  "1E+2",
-  "0.1",
-  '""',
-  '"\\u0000\\"\\\\\\/\\b\\f\\n\\r\\t"',
-  '"\\ud83d\\ude00"',
-  '"\u2028 \u007f é 漢 😀"',
-  "true",
-  "false",
-  "null",
-  "[]",
-  "{}",
-  "[ [ ] , { } ]",
-  '{"a":1,"a":2}',
-  '{"":{"\\u0061":[1,{"b":null}]}}',
+/** Documents that tell a strict JSON parser from a lax one, named as the public test suite does. */
+
+/** A document; its name begins with `y_` (JSON), `n_` (none) or `i_` (a parser may choose). */
+interface Vector {
+  readonly name: string;
+  readonly bytes: Buffer;
+}
+
+const scalars = [
+  ...'0 -0 -0.0e-0 12345678901234567890123 1E+2 -1.5e-3 "" true false null [] {}'.split(" "),
+  ...['"\\u00e9\\n"', '"é漢😀\u007f\u2028"', '"\\u0000\\"\\\\\\/\\b\\f\\n\\r\\t"'],
+  ...['"\\ud83d\\ude00"', '{"":{"\\u0061":[1,{"b":null}]}}'],
+];
+const wrappings: readonly ((document: string) => string)[] = [
+  (document) => document,
+  (document) => ` \t\r\n${document} \t\r\n`,
+  (document) => `[${document}]`,
+  (document) => `[ ${document} , ${document} ]`,
+  (document) => `{"a":${document}}`,
+  (document) => `{ "" : ${document} , "\\u0000" : [ ] }`,
+  (document) => `{"a":${document},"a":{}}`,
 ];
 
-const brokenCells = [
+/** Those in which nothing becomes JSON that was none before, as `1,2` does in an array. */
+const strictWrappings = wrappings.filter((wrap) => !wrap("").startsWith("["));
+
+const brokenScalars = [
+  ..."- -a +1 01 -01 .5 -.5 1. 1.e1 1e 1e+ 1ea 0x1 1_0 1,5 ١ NaN Infinity -Infinity nul nulll nulL tru True undefined 'a'".split(
+    " ",
+  ),
+  ...'a" " "\\" "\\x41" "\\u12" "\\u12g4" "\\U0041" "\\a"'.split(" "),
+  ...["\n", "\t", "\0", "\u001f"].map((control) => `"a${control}"`),
+  ...'[1,] [,1] [1,,2] [1 [ ] } {"a"} {"a":} {"a":1,} {,} {a:1} {1:1} {\'a\':1} [1}'.split(" "),
+  ...[
+    "[1 2]",
+    '{"a" 1}',
+    '{"a":1 "b":2}',
+    "1 1",
+    "/**/1",
+    "1//",
+    "\u00a01",
+    "\v1",
+    "\f1",
+    "\ufeff1",
+  ],
   "",
-  "01",
-  "-",
-  "-a",
-  "+1",
-  ".5",
-  "1.",
-  "1.e1",
-  "1e",
-  "1e+",
-  "0x1",
-  "1 2",
-  "NaN",
-  "Infinity",
-  "nul",
-  "nulll",
-  "True",
-  "tru",
-  "[1,]",
-  "[,1]",
-  "[1 2]",
-  "[",
-  "]",
-  '{"a":1,}',
-  '{"a"}',
-  '{"a":}',
-  '{"a" 1}',
-  "{a:1}",
-  "{'a':1}",
-  "{1:1}",
-  '{"a":1 "b":2}',
-  '"',
-  '"\n"',
-  '"\t"',
-  '"\u0000"',
-  '"\\x41"',
-  '"\\u12"',
-  '"\\u12g4"',
-  '"\\"',
-  "'a'",
-  "/* no */ 1",
-  "1 // no",
-  "\u00a01",
-  "\u000b1",
-  "\ufeff1",
+  "[".repeat(100_000),
+  '{"a":'.repeat(100_000),
 ];
 
-t.test("every form of JSON value is accepted as a cell", async (t) => {
-  for (const cell of cells) t.equal(verdict(insertOf(cell)), "accepted", quoteName(cell));
-});
+const halves = ["\\ud800", "\\udc00\\ud800", "\\ud800\\ud800", "\\udfff", "\\ud83dx"];
+const brokenUtf8 = [
+  "ff",
+  "80",
+  "c3",
+  "c080",
+  "c0af",
+  "e080af",
+  "eda080",
+  "edbfbf",
+  "f08080af",
+  "f4908080",
+  "f888808080",
+];
 
-t.test("what is not JSON is refused, also deep within a cell", async (t) => {
-  for (const cell of brokenCells) {
-    t.equal(verdict(insertOf(cell)), "invalid_json", quoteName(cell));
-    t.equal(verdict(insertOf(`[{"a":[${cell || ","}]}]`)), "invalid_json", quoteName(cell));
-  }
-});
+function vector(letter: "y" | "n" | "i", document: string): Vector {
+  return { name: `${letter}_ ${quoteName(document)}`, bytes: Buffer.from(document) };
+}
+
+function brokenString(hex: string): Vector {
+  return { name: `n_ bytes ${hex}`, bytes: Buffer.from(`22${hex}22`, "hex") };
+}
+
+/** The project's own documents. */
+const jsonVectors: readonly Vector[] = [
+  ...scalars.flatMap((scalar) => wrappings.map((wrap) => vector("y", wrap(scalar)))),
+  ...brokenScalars.flatMap((broken) => strictWrappings.map((wrap) => vector("n", wrap(broken)))),
+  ...brokenUtf8.map(brokenString),
+  ...halves.map((half) => vector("i", `"${half}"`)),
+  ...["1e999", "-1e-999", "9".repeat(500)].map((number) => vector("i", number)),
+];
 
 t.test("every beginning of a body that is cut off is refused", async (t) => {
   const body = insertOf('[-1.5e+3, "\\u00e9\\ud83d\\ude00 é", {"a": [true, false, null]}]');
@@ -112,15 +117,12 @@ t.test("one half of a surrogate pair is refused, in cells and in keys", async (t
 });
 
 t.test("bytes that are not UTF-8 are refused", async (t) => {
-  const sequences = [[0xff], [0xc3], [0xc0, 0x80], [0xed, 0xa0, 0x80], [0xf4, 0x90, 0x80, 0x80]];
-  for (const sequence of sequences) {
-    const [before, after] = insertOf('"|"').split("|");
-    const body = Buffer.concat([
-      Buffer.from(before ?? ""),
-      Buffer.from(sequence),
-      Buffer.from(after ?? ""),
-    ]);
-    t.equal(verdict(body), "invalid_utf8", sequence.join(" "));
+  for (const sequence of ["ff", "c3", "c080", "eda080", "f4908080"]) {
+    const body = Buffer.from(
+      insertOf(`"${Buffer.from(sequence, "hex").toString("latin1")}"`),
+      "latin1",
+    );
+    t.equal(verdict(body), "invalid_utf8", sequence);
   }
   t.equal(verdict(Buffer.from(insertOf("1"), "utf16le")), "invalid_json");
 });
@@ -174,4 +176,110 @@ t.test("a syntax error is told with its byte offset", async (t) => {
     Buffer.byteLength('{"Insert":{"database":"main","table":"users","values":[{"cell":"é",'),
   );
   t.match(message, /^Insert\.values\[0\], byte \d+: /);
+});
+
+/** The levels that a cell of `insertOf` may add: body, Insert, values and row are around it. */
+const roomInCell = DEEPEST_NESTING - 4;
+
+function publicVectors(directory: string): Vector[] {
+  return readdirSync(directory)
+    .filter((name) => /^[yni]_.*\.json$/.test(name))
+    .map((name) => ({ name, bytes: readFileSync(path.join(directory, name)) }));
+}
+
+const directory = corpus("json-parsing");
+const vectors = [...jsonVectors, ...(directory === undefined ? [] : publicVectors(directory))];
+const named = (letter: string) => vectors.filter(({ name }) => name.startsWith(letter));
+
+/** An Insert of one row with one cell, whose bytes are given. */
+function withCell(bytes: Buffer): Buffer {
+  const [before = "", after = ""] = insertOf("|").split("|");
+  return Buffer.concat([Buffer.from(before), bytes, Buffer.from(after)]);
+}
+
+function nesting(bytes: Buffer): number {
+  let depth = 0;
+  let deepest = 0;
+  for (const byte of bytes) {
+    if (byte === 0x5b || byte === 0x7b) depth++;
+    if (byte === 0x5d || byte === 0x7d) depth--;
+    deepest = Math.max(deepest, depth);
+  }
+  return deepest;
+}
+
+function isParsed(bytes: Buffer): boolean {
+  try {
+    JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+t.test("what is no JSON is refused, as a body and as a cell", async (t) => {
+  for (const { name, bytes } of named("n_")) {
+    t.not(verdict(bytes), "accepted", name);
+    t.not(verdict(withCell(bytes)), "accepted", name);
+  }
+  for (const { name, bytes } of jsonVectors.filter(({ name }) => name.startsWith("n_"))) {
+    const code = /^(invalid_json|invalid_utf8|nesting_too_deep)$/;
+    t.match(verdict(withCell(bytes)), code, name);
+  }
+});
+
+t.test("what is JSON is accepted as a cell", async (t) => {
+  for (const { name, bytes } of named("y_")) {
+    if (nesting(bytes) > roomInCell) continue;
+    t.equal(verdict(withCell(bytes)), "accepted", name);
+  }
+});
+
+t.test("what a parser may refuse is accepted only if JSON.parse accepts it", async (t) => {
+  for (const { name, bytes } of named("i_")) {
+    const body = withCell(bytes);
+    if (verdict(body) === "accepted") t.ok(isParsed(body), name);
+    t.not(verdict(bytes), "accepted", name);
+  }
+});
+
+t.test(
+  "a control character is refused at any place of a long cell, and told by its offset",
+  async (t) => {
+    const before = Buffer.byteLength(insertOf('"').split("}")[0] ?? "");
+    for (const length of [31, 32, 33, 150, 500, 4000]) {
+      const { code, location } = refusalOf(
+        insertOf(`"${"é".repeat(length)}\u0001${"x".repeat(300)}"`),
+      );
+      t.equal(code, "invalid_json");
+      t.equal(location.offset, before + 2 * length);
+    }
+  },
+);
+
+t.test("escapes are judged within long text too", async (t) => {
+  const long = "lorem ipsum ".repeat(60);
+  for (const good of ["\\n", '\\"', "\\\\", "\\u0041", "\\ud83d\\ude00"]) {
+    t.equal(verdict(insertOf(`"${long}${good}${long}"`)), "accepted", good);
+  }
+  for (const [bad, code] of [
+    ["\\x", "invalid_json"],
+    ["\\u00g0", "invalid_json"],
+    ["\\ud800", "lone_surrogate"],
+    ["\t", "invalid_json"],
+  ] as const) {
+    t.equal(verdict(insertOf(`"${long}${bad}${long}"`)), code, bad);
+  }
+  t.equal(verdict(insertOf(`"${long}`)), "invalid_json");
+});
+
+t.test("long white space is passed over, and nothing that only looks like it", async (t) => {
+  for (const space of [" ", "\t", "\n", "\r\n", " \t\r\n", "\n    "]) {
+    for (const count of [3, 4, 5, 16, 17, 40, 999]) {
+      t.equal(verdict(insertOf(space.repeat(count) + 1)), "accepted");
+      t.equal(verdict(insertOf(`${space.repeat(count)}\f1`)), "invalid_json");
+      t.equal(verdict(insertOf("1") + space.repeat(count)), "accepted");
+      t.equal(verdict(`${insertOf("1")}${space.repeat(count)}\0`), "trailing_data");
+    }
+  }
 });

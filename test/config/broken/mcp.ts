@@ -50,12 +50,9 @@ const client = {
 export const mcp: Broken[] = [
   ...key("mcp", "enabled", "true or false", ['"true"']),
   ...key("mcp", "upstream", "http://host[:port]/path", [
-    ...[
-      '"127.0.0.1:9200"',
-      '"unix:/run/mcp.sock"',
-      '"http://a/mcp?x=1"',
-      '"http://u:p@a/mcp"',
-    ].slice(0, 3),
+    ...'"127.0.0.1:9200" "unix:/run/mcp.sock" "http://a/mcp?x=1" "http://u:p@a/mcp"'
+      .split(" ")
+      .slice(0, 3),
   ]),
   {
     text: '[mcp]\nauthorization = "Bearer hunter2\\n"\n',

@@ -10,15 +10,7 @@ const databaseRight = "a right on a database, which :database in the path or dat
 const routePaths = [
   ...['""', '"/"', '"stats"', '"/a/"', '"/a//b"', '"/a/./b"', '"/a/../b"', '"/a;b"', '"/a\\\\b"'],
   ...['"/a%62"', '"/a b"', '"/a?b"', '"/:any"', '"/a/:"', '"/a/x:y"', '"/a/:b/:b"', '"/a/*"'],
-  ...[
-    '"/login"',
-    '"/LOGIN"',
-    '"/query"',
-    '"/mcp"',
-    '"/api/stats"',
-    '"/.well-known/x"',
-    '"/oauth/x"',
-  ],
+  ...'"/login" "/LOGIN" "/query" "/mcp" "/api/stats" "/.well-known/x" "/oauth/x"'.split(" "),
   ...['"/healthz"', '"/readyz"', '"/logout"'],
 ];
 
