@@ -9,7 +9,6 @@ const engines = { SQLite: freshEngine, PostgreSQL: freshPostgres, MySQL: freshMy
 type Database = keyof typeof engines;
 const databases: readonly Database[] = ["SQLite", "PostgreSQL", "MySQL"];
 
-/** An answer without what the guide says differs: places of decimals, and the words of refusals. */
 function settled(answer: string): string {
   const plain = answer.replace(
     /("(?:[^"\\]|\\.)*")|(-?\d+)\.(\d*?)0+(?=[,}\]])/g,
@@ -59,7 +58,6 @@ function withStatus(answer: string): string {
 
 type Outcome = string | RegExp;
 
-/** A row of the guide's table of differences: queries, and what the last one comes to over each database. */
 const differences: readonly [row: string, bodies: readonly string[], ...outcomes: Outcome[]][] = [
   ["Decimals", [insert('"d": 1.5'), select("d")], '[{"d":1.5}]', '[{"d":1.50}]', '[{"d":1.50}]'],
   ["Decimals", [insert('"d": 1.125')], "Inserted 1 row", "invalid_value", "invalid_value"],
@@ -162,7 +160,6 @@ function select(column: string, where = "null"): string {
   return `{"Select": {"database": "main", "from": "t", "columns": ["${column}"], "where": ${where}}}`;
 }
 
-/** Rows as they were written, else the code, else the message. */
 function gist({ text, body }: Answer): string {
   return body.code ?? /"data":(.*)\}$/.exec(text)?.[1] ?? body.message ?? "";
 }

@@ -21,7 +21,6 @@ import { cleanEnvironment, gatehouseCommand, runCommand } from "../kit/process.t
 
 type Handle = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
-/** A server of a test's own, which is no database that can be relied on. */
 async function serve(t: Test, handle: Handle): Promise<string> {
   const server = createServer((request, response) => {
     handle(request, response).catch((error) => response.destroy(error));
@@ -34,10 +33,8 @@ function run(t: Test, ...flags: string[]) {
   return runCommand(temporaryDirectory(t), ["engine", "test", ...flags]);
 }
 
-/** What becomes of an answer of the engine on its way. */
 type Distort = (body: string, answer: Answer) => { status: number; type: string; text: string };
 
-/** An engine over SQLite, and a server before it that answers wrongly. */
 async function distorted(t: Test, distort: Distort) {
   const { engine, directory } = await freshEngine(t);
   const url = await serve(t, async (request, response) => {
@@ -63,7 +60,6 @@ const report = z.object({
   ),
 });
 
-/** Faults, each with the queries that it is for, and what is said of it. */
 const faults: readonly [asked: RegExp, from: RegExp, to: string, difference: RegExp][] = [
   [/"cmp": "!=", "value": 20/, /\{"id":1\},/, '{"id":1},{"id":3},', /^data has 3 elements, not 2$/],
   [/"cmp": "LIKE", "value": "a____"/, /\{"id":1\}/, '{"id":"1"}', /^data\[0\]\.id is "1", not 1$/],
@@ -84,27 +80,24 @@ const faults: readonly [asked: RegExp, from: RegExp, to: string, difference: Reg
   [/"limit": 1000/, /\}$/, "", /^the body is no JSON$/],
 ];
 
-t.test(
-  "each wrong answer is told with what was sent, expected and got, and no other",
-  async (t) => {
-    const { url, directory } = await distorted(t, (body, { status, text }) => {
-      const [, from = /^$/, to = ""] = faults.find(([asked]) => asked.test(body)) ?? [];
-      return { status, type: "application/json; charset=utf-8", text: text.replace(from, to) };
-    });
-    const { code, stdout } = await run(t, "--url", url, "--json");
-    t.equal(code, 1);
-    const { level, cases, failures } = report.parse(JSON.parse(stdout));
-    t.equal(level, "core");
-    t.ok(cases > 100);
-    t.equal(failures.length, faults.length);
-    for (const [asked, , , difference] of faults) {
-      const failure = failures.find(({ sent }) => asked.test(sent));
-      t.match(failure?.difference, difference);
-      t.equal(failure?.expected.status, failure?.got.status);
-    }
-    t.strictSame(databaseFiles(directory), ["main.sqlite"], "its databases are dropped");
-  },
-);
+t.test("each wrong answer is told with what was sent, expected and got", async (t) => {
+  const { url, directory } = await distorted(t, (body, { status, text }) => {
+    const [, from = /^$/, to = ""] = faults.find(([asked]) => asked.test(body)) ?? [];
+    return { status, type: "application/json; charset=utf-8", text: text.replace(from, to) };
+  });
+  const { code, stdout } = await run(t, "--url", url, "--json");
+  t.equal(code, 1);
+  const { level, cases, failures } = report.parse(JSON.parse(stdout));
+  t.equal(level, "core");
+  t.ok(cases > 100);
+  t.equal(failures.length, faults.length);
+  for (const [asked, , , difference] of faults) {
+    const failure = failures.find(({ sent }) => asked.test(sent));
+    t.match(failure?.difference, difference);
+    t.equal(failure?.expected.status, failure?.got.status);
+  }
+  t.strictSame(databaseFiles(directory), ["main.sqlite"], "its databases are dropped");
+});
 
 t.test("the report for people has the same", async (t) => {
   const { url } = await distorted(t, (body, { status, text }) => {

@@ -2,7 +2,6 @@ import { existsSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { parse } from "yaml";
-import * as z from "zod";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -13,79 +12,65 @@ import { runCommand, Service } from "../kit/process.ts";
 import { makeRole, runSqlFile } from "../store/role.ts";
 import { deployed, deployedPath, fill } from "./programs.ts";
 
-const names = z.array(z.string());
-const service = z.object({
-  image: z.string(),
-  build: z.object({ context: z.string(), dockerfile: z.string() }).optional(),
-  command: names.default([]),
-  depends_on: z
-    .union([names, z.record(z.string(), z.unknown()).transform(Object.keys)])
-    .default([]),
-  volumes: names.default([]),
-  networks: z.union([names, z.record(z.string(), z.unknown()).transform(Object.keys)]),
-  secrets: z
-    .array(z.union([z.string(), z.object({ source: z.string() }).transform((own) => own.source)]))
-    .default([]),
-  configs: z.array(z.object({ source: z.string(), target: z.string() })).default([]),
-  environment: z.record(z.string(), z.string()).default({}),
-  read_only: z.boolean().default(false),
-});
-const shape = z.object({
-  services: z.record(z.string(), service),
-  networks: z.record(z.string(), z.unknown()),
-  volumes: z.record(z.string(), z.unknown()),
-  configs: z.record(z.string(), z.object({ content: z.string() })).default({}),
-  secrets: z.record(z.string(), z.object({ file: z.string() })),
-});
+interface Composed {
+  readonly command?: string[];
+  readonly build?: { context: string; dockerfile: string };
+  readonly depends_on?: string[] | object;
+  readonly networks: string[] | object;
+  readonly volumes?: string[];
+  readonly secrets?: (string | { source: string })[];
+  readonly configs?: { source: string }[];
+}
+
+const namesIn = (names: string[] | object = []) =>
+  Array.isArray(names) ? names : Object.keys(names);
 
 function read(file: string) {
   const text = deployed(file);
-  return { text, compose: shape.parse(parse(text, { merge: true })) };
+  const compose = parse(text, { merge: true });
+  const services: Record<string, Composed> = compose.services;
+  return { text, compose, services };
 }
 
 const files = ["compose.yaml", "replicas/compose.yaml"];
 for (const file of files) {
   t.test(`all that the services of ${file} refer to is there`, async (t) => {
-    const { compose, text } = read(file);
-    for (const [name, service] of Object.entries(compose.services)) {
-      for (const other of service.depends_on) t.ok(other in compose.services, `${name}: ${other}`);
-      for (const network of service.networks)
-        t.ok(network in compose.networks, `${name}: ${network}`);
-      for (const secret of service.secrets) t.ok(secret in compose.secrets, `${name}: ${secret}`);
-      for (const { source } of service.configs)
-        t.ok(source in compose.configs, `${name}: ${source}`);
-      for (const volume of service.volumes) {
+    const { compose, services, text } = read(file);
+    const place = (name: string) => deployedPath(path.join(path.dirname(file), name));
+    for (const [name, service] of Object.entries(services)) {
+      const { build, configs = [], networks, secrets = [], volumes = [] } = service;
+      for (const other of namesIn(service.depends_on)) t.ok(other in services, `${name}: ${other}`);
+      for (const network of namesIn(networks)) t.ok(network in compose.networks, network);
+      for (const secret of secrets) {
+        const source = typeof secret === "string" ? secret : secret.source;
+        t.ok(source in compose.secrets, `${name}: ${source}`);
+      }
+      for (const { source } of configs) t.ok(source in compose.configs, `${name}: ${source}`);
+      for (const volume of volumes) {
         const [source = ""] = volume.split(":");
         const isThere = source.startsWith("./")
           ? text.includes(`cp /path/to/certificate-and-key.pem ${path.basename(source)}\n`) ||
-            existsSync(deployedPath(path.join(path.dirname(file), source)))
+            existsSync(place(source))
           : source in compose.volumes;
         t.ok(isThere, `${name}: ${source}`);
       }
-      const { build } = service;
-      if (build !== undefined) {
-        t.ok(
-          existsSync(
-            path.join(deployedPath(path.join(path.dirname(file), build.context)), build.dockerfile),
-          ),
-          "the Dockerfile",
-        );
-      }
+      if (build !== undefined) t.ok(existsSync(path.join(place(build.context), build.dockerfile)));
     }
   });
 }
 
-const { text, compose } = read("compose.yaml");
-const gateway = compose.configs.gateway?.content ?? "";
+const { text, compose, services } = read("compose.yaml");
+const gateway: string = compose.configs.gateway.content;
 
 t.test("the front is the one that is believed, and finds the gateway", async (t) => {
   const { gatehouse, front, engine, database } = compose.services;
   const [, address = ""] = /ipv4_address: (\S+)/.exec(text) ?? [];
   t.match(gateway, `trusted_proxies = ["${address}"]`);
-  t.equal(front?.environment.GATEHOUSE, "gatehouse:8080");
+  t.equal(front.environment.GATEHOUSE, "gatehouse:8080");
   t.match(deployed("Caddyfile"), "reverse_proxy {$GATEHOUSE:");
-  t.ok(gatehouse?.read_only && engine?.read_only);
-  t.notOk(gatehouse?.networks.some((name) => database?.networks.includes(name)));
+  t.ok(gatehouse.read_only && engine.read_only);
+  const behind = namesIn(database.networks);
+  t.notOk(namesIn(gatehouse.networks).some((name) => behind.includes(name)));
 });
 
 t.test("gateway and engine work together over PostgreSQL as they are told to", async (t) => {
@@ -99,7 +84,7 @@ t.test("gateway and engine work together over PostgreSQL as they are told to", a
     "/etc/gatehouse/gateway.toml": path.join(home, "gateway.toml"),
   };
   const commandOf = (name: string) =>
-    (compose.services[name]?.command ?? []).map((word) => places[word] ?? word);
+    (services[name]?.command ?? []).map((word) => places[word] ?? word);
   const port = await freePort();
   writeFileSync(
     path.join(home, "gateway.toml"),
@@ -119,7 +104,7 @@ t.test("gateway and engine work together over PostgreSQL as they are told to", a
 });
 
 t.test("replicas work together over PostgreSQL as they are told to", nightly, async (t) => {
-  const { compose: replicas, text } = read("replicas/compose.yaml");
+  const { services: replicas, text } = read("replicas/compose.yaml");
   const toml = deployed("replicas/gateway.toml");
   const balancer = deployed("replicas/haproxy.cfg");
   const [front = "", ...hosts] = text.match(/(?<=ipv4_address: )[\d.]+/g) ?? [];
@@ -149,7 +134,7 @@ t.test("replicas work together over PostgreSQL as they are told to", nightly, as
     "/etc/gatehouse/gateway.toml": path.join(home, "gateway.toml"),
   };
   const commandOf = (name: string) =>
-    (replicas.services[name]?.command ?? []).map((word) => places[word] ?? word);
+    (replicas[name]?.command ?? []).map((word) => places[word] ?? word);
   const engine = new Service(home, commandOf("engine"));
   t.teardown(() => engine.stop("SIGKILL"));
   await engine.logged(({ msg }) => msg === "engine listening");

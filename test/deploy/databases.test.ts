@@ -1,66 +1,89 @@
 import { readdirSync } from "node:fs";
-import t, { type Test } from "tap";
-import { ask, type PlainAnswer } from "../kit/client.ts";
+import t from "tap";
+import { ask } from "../kit/client.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { type Case, type Database, databases, startDatabase } from "./databases.ts";
 import { deployed, deployedPath, fill } from "./programs.ts";
 
-type Asker = (request: Case) => Promise<PlainAnswer>;
+type Who = "nobody" | "reader" | "writer" | "admin";
+type Case = [who: Who, line: string, status: number, body?: string];
 
-/** A gateway of the example as it stands, but for the database's port, and a way to ask it. */
-async function openExample(t: Test, { name, url }: Database, upstream: string): Promise<Asker> {
-  const config = fill(deployed(`examples/${name}.toml`), { [url]: upstream });
-  const gateway = await startGateway(t, { config });
-  const tokens: Record<string, string> = {
-    admin: await gateway.login(),
-    reader: await gateway.addUser("reader", "ReadOnly"),
-    writer: await gateway.addUser("writer", "ReadWrite"),
-  };
-  return async ({ who, line, body }) => {
-    const [method, path] = line.split(" ");
-    const token = tokens[who];
-    const headers = token === undefined ? {} : { Authorization: `Bearer ${token}` };
-    const content = body === undefined ? {} : { body };
-    return ask(`${gateway.url}${path}`, { ...(method ? { method } : {}), headers, ...content });
-  };
-}
+const base64 = (text: string) => Buffer.from(text).toString("base64");
+const key = JSON.stringify({ key: base64("greeting") });
+const pair = JSON.stringify({ key: base64("greeting"), value: base64("hello") });
+
+const databases: Record<string, { url: string; cases: Case[] }> = {
+  etcd: {
+    url: "http://127.0.0.1:2379",
+    cases: [
+      ["nobody", "POST /v3/kv/range", 401, key],
+      ["writer", "POST /v3/kv/put", 403, pair],
+      ["admin", "POST /v3/kv/put", 200, pair],
+      ["reader", "POST /v3/kv/range", 200, key],
+      ["reader", "POST /v3/kv/deleterange", 403, key],
+      ["admin", "POST /v3/kv/deleterange", 200, key],
+      ["writer", "POST /v3/kv/txn", 403, "{}"],
+      ["admin", "POST /v3/auth/disable", 404, "{}"],
+      ["admin", "POST /v3beta/kv/range", 404, key],
+      ["admin", "GET /v3/kv/range", 405],
+    ],
+  },
+  webdis: {
+    url: "http://127.0.0.1:7379",
+    cases: [
+      ["nobody", "GET /HGET/main/greeting", 401],
+      ["reader", "PUT /HSET/main/greeting", 403, "hello/you"],
+      ["writer", "PUT /HSET/main/greeting", 200, "hello/you"],
+      ["reader", "GET /HGET/main/greeting", 200],
+      ["reader", "GET /HGET/m%61in/greeting.txt", 200],
+      ["writer", "GET /HGET/other/greeting", 403],
+      ["writer", "GET /HGET/MAIN/greeting", 403],
+      ["reader", "GET /HINCRBY/main/count/5", 403],
+      ["writer", "GET /HINCRBY/main/count/5", 200],
+      ["reader", "GET /HGETALL/main", 200],
+      ["admin", "GET /HGETALL/main.txt", 400],
+      ["admin", "GET /HGETALL/main%2fx", 400],
+      ["reader", "GET /HDEL/main/count", 403],
+      ["writer", "GET /HDEL/main/count", 200],
+      ["writer", "GET /DEL/main", 403],
+      // Webdis would carry the body out, whatever the path.
+      ["admin", "POST /HGET/main/greeting", 405, "FLUSHALL"],
+      ["admin", "GET /FLUSHALL", 404],
+      ["admin", "GET /7/HGET/main/greeting", 404],
+      ["admin", "GET /DEL/main", 200],
+    ],
+  },
+};
 
 t.test("each file of deploy/examples is tried here", async (t) => {
   const files = readdirSync(deployedPath("examples"));
-  t.strictSame(files.sort(), databases.map(({ name }) => `${name}.toml`).sort());
+  t.strictSame(
+    files.sort(),
+    Object.keys(databases).map((name) => `${name}.toml`),
+  );
 });
 
-for (const database of databases) {
-  const { name, cases } = database;
+for (const [name, { url, cases }] of Object.entries(databases)) {
   t.test(`${name}: who may sends their own bytes up, and nobody else any`, async (t) => {
     const upstream = await new RecordingUpstream().listen();
     t.teardown(() => upstream.close());
-    const send = await openExample(t, database, upstream.url);
-    for (const request of cases) {
-      const what = `${request.who}: ${request.line}`;
-      const { status } = await send(request);
-      t.equal(status, request.status, `${what} is ${request.status}`);
+    const config = fill(deployed(`examples/${name}.toml`), { [url]: upstream.url });
+    const gateway = await startGateway(t, { config });
+    const tokens: Record<string, string> = {
+      admin: await gateway.login(),
+      reader: await gateway.addUser("reader", "ReadOnly"),
+      writer: await gateway.addUser("writer", "ReadWrite"),
+    };
+    for (const [who, line, status, body = ""] of cases) {
+      const [method = "", path] = line.split(" ");
+      const token = tokens[who];
+      const headers = token === undefined ? {} : { Authorization: `Bearer ${token}` };
+      const answer = await ask(`${gateway.url}${path}`, { method, headers, body });
+      t.equal(answer.status, status, `${who}: ${line}`);
       const received = upstream.take();
       const seen = received.map(({ method, url, body }) => [`${method} ${url}`, `${body}`]);
-      const expected = [[request.line, request.body ?? ""]];
-      t.strictSame(seen, request.answer === undefined ? [] : expected, what);
+      t.strictSame(seen, status === 200 ? [[line, body]] : [], `${who}: ${line}`);
       t.notOk(received[0]?.headers.authorization, "the token stays here");
-    }
-  });
-
-  t.test(`${name}: the database itself answers so, where it is installed`, async (t) => {
-    const url = await startDatabase(t, database);
-    if (url === undefined) {
-      t.pass(`this machine has no ${database.programs.join(" and ")}`);
-      return;
-    }
-    const send = await openExample(t, database, url);
-    for (const request of cases) {
-      const { status, body } = await send(request);
-      const what = `${request.who}: ${request.line}`;
-      t.equal(status, request.status, `${what} is ${request.status}`);
-      if (request.answer !== undefined) t.match(`${body}`, request.answer, what);
     }
   });
 }

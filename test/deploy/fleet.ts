@@ -18,13 +18,11 @@ const PAUSE_MS = 10;
 /** HAProxy needs two seconds to notice. */
 const SETTINGS = "[server]\nshutdown_delay = 4\n";
 
-/** What a client of the front was answered; status 0 if nothing. */
 export interface FrontAnswer {
   readonly status: number;
   readonly body: string;
 }
 
-/** A client that keeps its connections to the front, and asks one request at a time on each. */
 export class FrontClient {
   readonly #agent: Agent;
   readonly #port: number;
@@ -35,7 +33,6 @@ export class FrontClient {
     this.#port = tlsPort;
   }
 
-  /** Sends JSON; never throws. */
   async send(method: string, path: string, content: unknown): Promise<FrontAnswer> {
     const sent = request({
       ...{ host: "127.0.0.1", port: this.#port, agent: this.#agent, path, method },
@@ -60,7 +57,6 @@ export class FrontClient {
   }
 }
 
-/** Asks on several connections until it is stopped. */
 export class SteadyLoad {
   readonly #client: FrontClient;
   readonly #asking: Promise<void>[];
@@ -82,7 +78,6 @@ export class SteadyLoad {
     }
   }
 
-  /** Waits until so many more have been answered. */
   async goOn(more = 100): Promise<void> {
     const before = this.count;
     await eventually("the load goes on", () => this.count > before + more);
@@ -94,7 +89,6 @@ export class SteadyLoad {
   }
 }
 
-/** Three replicas over one store, on ports that they keep. */
 export class Fleet {
   readonly store: TestStore;
   readonly client: FrontClient;
@@ -116,7 +110,6 @@ export class Fleet {
     this.client = client;
   }
 
-  /** @param program where HAProxy is */
   static async start(t: Test, program: string): Promise<Fleet> {
     const store = await makeStore(t);
     const ports = [await freePort(), await freePort(), await freePort()];
@@ -134,21 +127,18 @@ export class Fleet {
     return new Fleet(store, replicas, ports, front, client);
   }
 
-  /** Has HAProxy carry out a command, and returns what it says. */
   async #command(line: string): Promise<string> {
     const socket = connect(path.join(this.#front.directory, "admin.sock"));
     socket.end(`${line}\n`);
     return text(socket);
   }
 
-  /** Whether HAProxy sends requests to a replica. */
   async #isUp(server: string): Promise<boolean> {
     const rows = (await this.#command("show stat")).split("\n");
     const row = rows.find((each) => each.startsWith(`gatehouse,${server},`));
     return row?.split(",")[17] === "UP";
   }
 
-  /** Ends a replica as a supervisor does, and starts it anew, as another version if so wanted. */
   async restart(index: number, root = projectRoot): Promise<TestGateway> {
     const [old, port] = [this.replicas[index], this.#ports[index]];
     if (old === undefined || port === undefined) throw new Error("no such replica");

@@ -11,13 +11,10 @@ import { temporaryHome } from "../kit/gateway.ts";
 import { Wire } from "../kit/wire.ts";
 import { deployed, fill } from "./programs.ts";
 
-/** The name that the files in `deploy/` give the gateway. */
 export const PUBLIC_HOST = "gate.example.com";
 
-/** Where a front finds and puts things. */
 interface Places {
   readonly directory: string;
-  /** PEM, certificate and key apart and in one file. */
   readonly cert: string;
   readonly key: string;
   readonly pair: string;
@@ -27,19 +24,14 @@ interface Places {
   readonly gateway: string;
 }
 
-/** A kind of front. */
 export interface FrontKind {
   readonly program: string;
   readonly file: string;
-  /** What the file cannot do without, in its own words. */
   readonly needs: readonly string[];
-  /** Makes the file fit for a test. */
   readonly adapt: (text: string, places: Places) => string;
-  /** The arguments that run it in the foreground. */
   readonly run: (file: string, places: Places) => string[];
 }
 
-/** What nginx wants around a file of `conf.d`, without a place that only root may write. */
 function nginxAround(content: string, { directory }: Places): string {
   const kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
   const temporary = kinds.map((kind) => `${kind}_temp_path ${directory}/${kind};`).join("\n");
@@ -137,13 +129,10 @@ export function replicasFront([one = "", two = "", three = ""]: readonly string[
   };
 }
 
-/** A front that runs. */
 export interface RunningFront {
   readonly tlsPort: number;
   readonly plainPort: number;
-  /** Where its files are. */
   readonly directory: string;
-  /** The certificate that its clients must trust. */
   readonly ca: string;
 }
 
@@ -180,12 +169,7 @@ function spawnFront(t: Test, program: string, flags: string[], home: string): Ch
 }
 
 /** Starts a front before the gateway at `gatewayUrl`; it ends with the test. */
-export async function startFront(
-  t: Test,
-  kind: FrontKind,
-  program: string,
-  gatewayUrl: string,
-): Promise<RunningFront> {
+export async function startFront(t: Test, kind: FrontKind, program: string, gatewayUrl: string) {
   const directory = temporaryHome(t);
   const [places, ca] = await makePlaces(directory, gatewayUrl);
   const file = path.join(directory, path.basename(kind.file));

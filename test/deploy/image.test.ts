@@ -1,13 +1,15 @@
-import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { type ChildProcess, execFile, execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, existsSync, readFileSync, symlinkSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import * as z from "zod";
+import { ask } from "../kit/client.ts";
+import { freePort } from "../kit/free-port.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { nodeCommand } from "../kit/node.ts";
-import { cleanEnvironment } from "../kit/process.ts";
-import { deployed } from "./programs.ts";
+import { cleanEnvironment, Service } from "../kit/process.ts";
+import { deployed, fill, findProgram } from "./programs.ts";
 
 const root = path.join(import.meta.dirname, "../..");
 const lines = deployed("Dockerfile")
@@ -15,7 +17,6 @@ const lines = deployed("Dockerfile")
   .split("\n")
   .filter((line) => /^[A-Z]/.test(line));
 
-/** What follows an instruction, each time that it occurs. */
 function instructions(name: string): string[] {
   return lines
     .filter((line) => line.startsWith(`${name} `))
@@ -24,12 +25,10 @@ function instructions(name: string): string[] {
 
 const words = z.array(z.string());
 
-/** A command in the form of a list. */
 function listed(text = ""): string[] {
   return words.parse(JSON.parse(text.slice(text.indexOf("["))));
 }
 
-/** What is copied from the project's directory. */
 const copied = instructions("COPY")
   .filter((line) => !line.startsWith("--from"))
   .flatMap((line) => line.split(" ").slice(0, -1));
@@ -55,7 +54,6 @@ t.test("all that the image copies is there, and let through to the builder", asy
   t.ok(instructions("RUN").some((line) => line.includes(`-o ${user.split(":")[0]} `)));
 });
 
-/** A directory that holds what the image would. */
 function layOut(t: Test): string {
   const directory = temporaryHome(t);
   for (const name of copied) {
@@ -65,7 +63,6 @@ function layOut(t: Test): string {
   return directory;
 }
 
-/** Starts what the image starts; resolves to its port. */
 async function startImage(t: Test): Promise<{ child: ChildProcess; port: string }> {
   const directory = layOut(t);
   const [entry] = instructions("ENTRYPOINT");
@@ -110,3 +107,73 @@ t.test("what the image holds serves, is found healthy, and drains on its signal"
   t.strictSame(await exit, [0, null]);
   t.equal(await healthOf(), 1, "and nobody is healthy who is gone");
 });
+
+const text = deployed("gatehouse.service");
+
+function settings(name: string): string[] {
+  return Array.from(text.matchAll(new RegExp(`^${name}=(.*)$`, "gm")), ([, value = ""]) => value);
+}
+
+t.test("the unit's command starts the gateway in its one writable place", async (t) => {
+  const home = path.join(temporaryHome(t), "gatehouse");
+  mkdirSync(home, { mode: 0o700 });
+  const config = path.join(path.dirname(home), "gateway.toml");
+  const port = await freePort();
+  const deployedConfig = fill(deployed("gateway.toml"), {
+    "[server]\n": `[server]\nport = ${port}\n`,
+    "127.0.0.1:9464": `127.0.0.1:${await freePort()}`,
+  });
+  writeFileSync(config, deployedConfig);
+  const [command = ""] = settings("ExecStart");
+  const [node, program = "", ...flags] = command.split(" ");
+  t.equal(node, "/usr/bin/node");
+  t.ok(existsSync(fill(program, { "/opt/gatehouse": root })), "the program is there");
+  const environment = Object.fromEntries(
+    settings("Environment").map((pair) => pair.split("=") as [string, string]),
+  );
+  t.equal(environment.GATEHOUSE_HOME, `/var/lib/${settings("StateDirectory")[0]}`);
+  t.strictSame(settings("ReadWritePaths"), [environment.GATEHOUSE_HOME]);
+
+  const adapted = flags.map((flag) => flag.replace("/etc/gatehouse/gateway.toml", config));
+  const service = new Service(home, adapted, { ...environment, GATEHOUSE_HOME: home });
+  t.teardown(() => service.stop("SIGKILL"));
+  await service.logged(({ url }) => url === `http://127.0.0.1:${port}`);
+  t.equal((await ask(`http://127.0.0.1:${port}/readyz`)).status, 200);
+
+  const [reload = ""] = settings("ExecReload");
+  const isRefused = ({ msg }: Record<string, unknown>) =>
+    String(msg).startsWith("access file refused");
+  writeFileSync(path.join(home, "access_control.toml"), "broken");
+  await service.logged(isRefused);
+  // That was seen without being asked; what is told again is told for the signal.
+  service.log.length = 0;
+  const { pid } = service.child;
+  execFileSync("/bin/sh", ["-c", `kill ${reload.split(" ").slice(1).join(" ")}`], {
+    env: { MAINPID: String(pid) },
+  });
+  await service.logged(isRefused);
+  t.equal(await service.stop("SIGTERM"), 0, "and it drains");
+});
+
+const analyze = findProgram("systemd-analyze");
+if (analyze !== undefined) {
+  /** The unit, with a program that every machine has. */
+  const unit = path.join(temporaryHome(t), "gatehouse.service");
+  writeFileSync(unit, fill(text, { "ExecStart=/usr/bin/node": "ExecStart=/bin/true" }));
+
+  t.test("systemd finds nothing wrong with the unit", async (t) => {
+    const { status, stderr } = spawnSync(analyze, ["verify", unit], { encoding: "utf8" });
+    const own = stderr.split("\n").filter((line) => line.includes("gatehouse.service"));
+    t.strictSame(own, []);
+    t.equal(status, 0);
+  });
+
+  t.test("systemd finds little that the service is exposed to, as documented", async (t) => {
+    const flags = ["security", "--offline=true", "--no-pager", unit];
+    const { stdout } = spawnSync(analyze, flags, { encoding: "utf8" });
+    const score = Number(/exposure level for \S+: ([\d.]+)/.exec(stdout)?.[1]);
+    t.ok(score > 0 && score < 2, `${score}`);
+    const page = readFileSync(path.join(root, "docs/operations.md"), "utf8");
+    t.match(page, "systemd-analyze security");
+  });
+}

@@ -1,7 +1,18 @@
-import { spawnSync } from "node:child_process";
-import { chmodSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { execFileSync, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import {
+  chmodSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
+import { Ajv } from "ajv";
 import t, { type Test } from "tap";
+import { parse, parseAllDocuments } from "yaml";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { routeTable } from "../../src/gateway/routes.ts";
 import { makeSecretLine } from "../../src/store/secrets.ts";
@@ -14,39 +25,45 @@ import { runCommand, Service } from "../kit/process.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { makeRole } from "../store/role.ts";
-import { manifests, only } from "./manifests.ts";
-import { fill } from "./programs.ts";
+import { deployed, deployedPath, fill, findProgram } from "./programs.ts";
+
+const manifests = parseAllDocuments(deployed("kubernetes.yaml")).map((one) => one.toJS());
+
+function only(kind: string, name = "gatehouse") {
+  return manifests.find((one) => one.kind === kind && one.metadata.name === name);
+}
 
 const { spec } = only("Deployment");
 const pod = spec.template.spec;
 const [gatehouse] = pod.containers;
-const ports = new Map(gatehouse.ports.map(({ name, containerPort }) => [name, containerPort]));
-const toml = only("ConfigMap", "gatehouse-config").data["gateway.toml"] ?? "";
+const ports = new Map<string, number>(
+  gatehouse.ports.map((one: { name: string; containerPort: number }) => [
+    one.name,
+    one.containerPort,
+  ]),
+);
+const toml: string = only("ConfigMap", "gatehouse-config").data["gateway.toml"];
 const page = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
 
 t.test("all that the manifests refer to is there", async (t) => {
   const database = only("StatefulSet", "gatehouse-postgresql");
-  const maps = manifests.filter(({ kind }) => kind === "ConfigMap");
-  const mapNames = maps.map(({ metadata }) => metadata.name);
   for (const { spec } of [only("Deployment"), database]) {
     const { containers, volumes } = spec.template.spec;
     for (const { name, configMap, secret } of volumes) {
-      if (configMap !== undefined) t.ok(mapNames.includes(configMap.name), name);
+      if (configMap !== undefined) t.ok(only("ConfigMap", configMap.name), name);
       if (secret !== undefined) t.match(page, `create secret generic ${secret.secretName} `, name);
     }
-    const held = new Set(volumes.map(({ name }) => name));
     for (const { name } of containers[0].volumeMounts) {
-      t.ok(held.has(name) || name === "data", `${name} is mounted`);
+      const isHeld = volumes.some((one: { name: string }) => one.name === name);
+      t.ok(isHeld || name === "data", `${name} is mounted`);
     }
     t.strictSame(spec.selector.matchLabels, spec.template.metadata.labels);
   }
   t.strictSame(only("PodDisruptionBudget").spec.selector, spec.selector);
   t.ok(only("PodDisruptionBudget").spec.maxUnavailable < spec.replicas, "some go on");
   t.strictSame(only("Service").spec.selector, spec.selector.matchLabels);
-  t.strictSame(
-    only("Service", database.spec.serviceName).spec.selector,
-    database.spec.selector.matchLabels,
-  );
+  const { selector } = only("Service", database.spec.serviceName).spec;
+  t.strictSame(selector, database.spec.selector.matchLabels);
   for (const { targetPort } of only("Service").spec.ports) t.ok(ports.has(targetPort), targetPort);
   for (const { ports: allowed } of only("NetworkPolicy").spec.ingress) {
     for (const { port } of allowed) t.ok(ports.has(String(port)), `${port}`);
@@ -54,6 +71,17 @@ t.test("all that the manifests refer to is there", async (t) => {
   const [{ http }] = only("Ingress").spec.rules;
   t.match(http.paths[0].backend.service, { name: only("Service").metadata.name });
   t.match(only("Service").spec.ports, [{ name: http.paths[0].backend.service.port.name }]);
+});
+
+t.test("a rollout keeps all replicas, and containers have no rights to spare", async (t) => {
+  t.equal(spec.strategy.rollingUpdate.maxUnavailable, 0);
+  t.equal(pod.securityContext.runAsNonRoot, true);
+  for (const { securityContext } of [...pod.initContainers, gatehouse]) {
+    t.match(securityContext, {
+      ...{ readOnlyRootFilesystem: true, allowPrivilegeEscalation: false },
+      capabilities: { drop: ["ALL"] },
+    });
+  }
 });
 
 t.test("probes ask routes that the gateway has", async (t) => {
@@ -76,7 +104,6 @@ t.test("the configuration fits the container's ports, mounts and time", async (t
   t.ok(pod.terminationGracePeriodSeconds > Number(delay) + Number(grace));
 });
 
-/** Lays files out as a volume of a ConfigMap or Secret: behind links that are swapped. */
 function project(directory: string, files: Readonly<Record<string, string>>): void {
   const version = path.join(directory, "..1");
   mkdirSync(version, { recursive: true });
@@ -87,7 +114,6 @@ function project(directory: string, files: Readonly<Record<string, string>>): vo
   symlinkSync(path.basename(version), path.join(directory, "..data"));
 }
 
-/** What the containers of a pod find, on places of a test's own: the words that lead there. */
 async function layOut(t: Test, upstream: string, http: number, metrics: number) {
   const root = temporaryHome(t);
   const home = path.join(root, "state");
@@ -149,3 +175,51 @@ t.test("a pod's commands serve what the manifests give them", nightly, async (t)
   const queries = upstream.take().filter(({ url }) => url === "/query");
   t.equal(queries.length, 1, "one beside the readiness probe's question");
 });
+
+const chart = deployedPath("helm/gatehouse");
+const values = parse(deployed("helm/gatehouse/values.yaml"));
+const isAllowed = new Ajv().compile(JSON.parse(deployed("helm/gatehouse/values.schema.json")));
+
+t.test("kubernetes.yaml is made of the chart as it is (deploy/helm/render)", async (t) => {
+  const files = readdirSync(chart, { recursive: true, encoding: "utf8" })
+    .filter((name) => statSync(path.join(chart, name)).isFile())
+    .map((name) => `./${name}`)
+    .sort();
+  const digest = createHash("sha256");
+  for (const name of files) digest.update(readFileSync(path.join(chart, name)));
+  t.match(deployed("kubernetes.yaml"), `of the chart ${digest.digest("hex")}\n`);
+});
+
+t.test("the chart's defaults are allowed, and what nobody knows is not", async (t) => {
+  t.ok(isAllowed(values), JSON.stringify(isAllowed.errors));
+  const { version } = JSON.parse(readFileSync(path.join(chart, "../../../package.json"), "utf8"));
+  t.equal(parse(deployed("helm/gatehouse/Chart.yaml")).appVersion, version);
+  const refused = [
+    { ...values, replicas: 0 },
+    { ...values, replica: 3 },
+    { ...values, publicUrl: "http://gate.example.com" },
+    { ...values, store: { ...values.store, maxStaleness: 1 } },
+    { ...values, store: { ...values.store, url: "mysql://gatehouse@db/gatehouse" } },
+    { ...values, store: { ...values.store, url: "postgres://user:password@db/gatehouse" } },
+    { ...values, upstream: { url: "http://database:9090" } },
+  ];
+  for (const wrong of refused) t.notOk(isAllowed(wrong), JSON.stringify(wrong));
+});
+
+const helm = findProgram("helm");
+
+if (helm !== undefined) {
+  t.test("helm finds nothing wrong, and renders kubernetes.yaml", async (t) => {
+    const run = (...flags: string[]) =>
+      execFileSync(helm, flags, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+    t.match(run("lint", "--strict", chart), "0 chart(s) failed");
+    const template = ["template", "gatehouse", chart, "--namespace", "gatehouse"];
+    t.ok(deployed("kubernetes.yaml").endsWith(run(...template)));
+    const other = ["--set", "postgresql.enabled=false"];
+    t.throws(() => run(...template, ...other), "a store has to be named then");
+    const file = "--set-string=accessFile=[[users]]";
+    const rendered = run(...template, ...other, "--set", "store.url=postgres://g@db/g", file);
+    t.match(rendered, 'access = "file"');
+    t.notMatch(rendered, "StatefulSet");
+  });
+}

@@ -3,7 +3,6 @@ import { accessSync, constants, readFileSync } from "node:fs";
 import path from "node:path";
 
 const directory = path.join(import.meta.dirname, "../../deploy");
-/** Where systems keep what only administrators run. */
 const places = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /** Where a program is; undefined if this machine has none of that name. */

@@ -2,18 +2,17 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 
-const root = path.join(import.meta.dirname, "../..");
-const pages = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].concat(
-  readdirSync(path.join(root, "docs"))
+const project = path.join(import.meta.dirname, "../..");
+const documents = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].concat(
+  readdirSync(path.join(project, "docs"))
     .filter((name) => name.endsWith(".md"))
     .map((name) => `docs/${name}`),
 );
 
-function textOf(page: string): string {
-  return readFileSync(path.join(root, page), "utf8").replace(/^```.*?^```/gms, "");
+function documentText(page: string): string {
+  return readFileSync(path.join(project, page), "utf8").replace(/^```.*?^```/gms, "");
 }
 
-/** What a heading is linked to by, as Markdown on the web has it. */
 function anchorOf(heading: string): string {
   return heading
     .trim()
@@ -24,19 +23,63 @@ function anchorOf(heading: string): string {
 
 t.test("every link of the documents leads to a file, and to a heading of it", async (t) => {
   let followed = 0;
-  for (const page of pages) {
-    for (const [, link = ""] of textOf(page).matchAll(/\]\(([^)\s]+)\)/g)) {
+  for (const page of documents) {
+    for (const [, link = ""] of documentText(page).matchAll(/\]\(([^)\s]+)\)/g)) {
       if (/^[a-z]+:/.test(link)) continue;
       const [file = "", anchor] = link.split("#");
       const target = file === "" ? page : path.join(path.dirname(page), file);
-      const there = existsSync(path.join(root, target));
+      const there = existsSync(path.join(project, target));
       if (!there) t.fail(`${page}: ${link} leads to no file`);
       followed++;
       if (!there || anchor === undefined || !target.endsWith(".md")) continue;
-      const headings = textOf(target).matchAll(/^#+ (.*)$/gm);
+      const headings = documentText(target).matchAll(/^#+ (.*)$/gm);
       const anchors = Array.from(headings, ([, heading = ""]) => anchorOf(heading));
       if (!anchors.includes(anchor)) t.fail(`${page}: ${link} leads to no heading`);
     }
   }
   t.ok(followed > 100, `${followed} links`);
+});
+
+const pages = ["docs/security.md", "SECURITY.md"];
+
+function textOf(page: string): string {
+  return readFileSync(path.join(project, page), "utf8");
+}
+
+function section(heading: string): string {
+  const parts = textOf("docs/security.md").split(/^## /m);
+  return parts.find((part) => part.startsWith(`${heading}\n`)) ?? "";
+}
+
+function filesIn(text: string): string[] {
+  return [...text.matchAll(/`((?:test|bench|src)\/[^`]+)`/g)].map(([, file = ""]) => file);
+}
+
+const promises = [...section("What it promises").matchAll(/^\d+\. \*\*(.+)\.\*\*/gm)].map(
+  ([, promise = ""]) => promise,
+);
+const tested = section("How each promise is tested")
+  .split("\n")
+  .filter((line) => line.startsWith("| "))
+  .slice(2)
+  .map((line) => line.slice(2, -2).split(" | "));
+
+t.test("every promise has its tests, and nothing else is said to be tested", async (t) => {
+  t.ok(promises.length > 10);
+  t.strictSame(
+    tested.map(([promise]) => promise),
+    promises,
+  );
+  for (const [promise = "", tests = ""] of tested) {
+    t.ok(
+      filesIn(tests).some((file) => file.endsWith(".test.ts")),
+      promise,
+    );
+  }
+});
+
+t.test("every file that the pages name is there", async (t) => {
+  for (const file of pages.map(textOf).flatMap(filesIn)) {
+    t.ok(existsSync(path.join(project, file)), file);
+  }
 });

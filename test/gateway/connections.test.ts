@@ -1,43 +1,45 @@
-import { createServer } from "node:http";
-import { mock } from "node:test";
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { createServer, type ServerResponse } from "node:http";
+import { buffer } from "node:stream/consumers";
 import t from "tap";
-import { Connections } from "../../src/gateway/connections.ts";
-import { Exchange } from "../../src/gateway/exchange.ts";
-import { createPeerReader } from "../../src/gateway/origins.ts";
+import { cutWhenStalled } from "../../src/gateway/stream-limits.ts";
+import { staffedHome, tokenOf } from "../journeys/staff.ts";
+import { open } from "../kit/client.ts";
+import { startGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
-import { sentBytes } from "../kit/process-info.ts";
-import { Wire, wireRequest } from "../kit/wire.ts";
 
-t.test("a drain answers what came in time, also where it is read only later", async (t) => {
-  const server = createServer();
-  const connections = new Connections(server, {
-    serve: ({ response }) => response.end("answered"),
-    finish() {},
-    finishBroken() {},
-  });
-  const readPeer = createPeerReader([], "http");
-  server.on("request", (request, response) => {
-    const peer = readPeer(request);
-    connections.arrive(new Exchange(request, response, peer, []));
+/** More than the buffers of a connection take. */
+const whole = Buffer.alloc(50 * 1024 * 1024, "x");
+
+t.test("an answer of which the client takes nothing is cut", async (t) => {
+  const cut = Promise.withResolvers<ServerResponse>();
+  const server = createServer((_request, response) => {
+    cutWhenStalled(response, 600);
+    response.once("close", () => cut.resolve(response));
+    response.end(whole);
   });
   const url = `http://127.0.0.1:${await listening(t, server)}`;
-  const wire = await Wire.open(url);
-  t.teardown(() => wire.cut());
-  const request = wireRequest("GET /", {});
-  wire.send(request);
-  await wire.until(/answered/);
+  const stalled = await open(url);
+  const response = await cut.promise;
+  t.notOk(response.writableFinished);
+  await t.rejects(buffer(stalled), { code: "ECONNRESET" }, "the client sees that it is not whole");
+});
 
-  mock.timers.enable({ apis: ["setTimeout"] });
-  t.teardown(() => mock.timers.reset());
-  const drained = connections.drain(60_000);
-  while (server.listening) await nextTurn();
-  await nextTurn();
-  wire.send(request);
-  while (sentBytes(wire.socket).unread === 0);
-  // As if the process had been busy since.
-  mock.timers.tick(1000);
-  mock.timers.reset();
-  t.match(await wire.untilClosed(), /answered.*Connection: close.*answered/s);
-  await drained;
+t.test("of many requests at one time, each is answered by its own token", async (t) => {
+  const names = Array.from({ length: 20 }, (_, at) => `user${at}`);
+  const home = await staffedHome(
+    t,
+    names.map((name) => `${name} main ReadOnly`),
+  );
+  const gateway = await startGateway(t, { home, upstream: "http://127.0.0.1:1" });
+  const tokens = await Promise.all(names.map((name) => tokenOf(gateway, name)));
+  const answers = tokens.flatMap((token, at) => [
+    { token, said: { user: { username: names[at] } } },
+    { token: `${token.slice(0, -9)}${token.slice(-8)}`, said: { code: "token_invalid" } },
+  ]);
+  const asked = answers.map(async ({ token, said }) => {
+    const headers = { authorization: `Bearer ${token}` };
+    const response = await fetch(`${gateway.url}/api/me`, { headers });
+    t.match(await response.json(), said);
+  });
+  await Promise.all(asked);
 });

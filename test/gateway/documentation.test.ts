@@ -8,7 +8,6 @@ import { refusals } from "../../src/refusal.ts";
 
 const text = readFileSync(path.join(import.meta.dirname, "../../docs/http.md"), "utf8");
 
-/** The cells of every table row in the document whose first cell is of the given form. */
 function rows(first: RegExp): string[][] {
   return text
     .split("\n")

@@ -13,10 +13,8 @@ import {
 } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 
-/** A query that every role may send. */
 export const select = { Select: { database: "main", from: "t", columns: ["*"] } };
 
-/** A gateway and the database behind it, which remembers what reached it. */
 export interface Setting {
   gateway: TestGateway;
   upstream: RecordingUpstream;
@@ -31,11 +29,7 @@ export async function openSetting(t: Test, options: RunOptions = {}): Promise<Se
 }
 
 /** As `openSetting`, with an `[auth]` section of the test's own, for hashes that cost something. */
-export async function openSettingWith(
-  t: Test,
-  auth: string,
-  home = temporaryHome(t),
-): Promise<Setting> {
+export async function openSettingWith(t: Test, auth: string, home = temporaryHome(t)) {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
   const file = path.join(home, "own.toml");
@@ -52,10 +46,8 @@ export async function edit({ gateway }: Setting, change: (text: string) => strin
   await eventually("the edit is in force", async () => (await version()) !== before);
 }
 
-/** An answer as it came over the wire. */
-export interface RawAnswer {
+interface RawAnswer {
   status: number;
-  /** Status line and headers. */
   head: string;
   text: string;
 }

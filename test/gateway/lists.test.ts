@@ -5,7 +5,6 @@ import { checkRefusal } from "./kit.ts";
 
 const MANY = 5000;
 
-/** Users in an order that is not that of their names, each with a grant on one of two databases. */
 const more = Array.from({ length: MANY }, (_, n) => {
   const name = `user${(n * 7919) % MANY}`;
   return user(name, "") + grant(name, n % 2 === 0 ? "main" : "side", "ReadOnly");
@@ -29,7 +28,6 @@ async function page(query: string, token: string): Promise<{ users: Listed[]; ne
   return JSON.parse(text);
 }
 
-/** All pages, and how many there were. */
 async function allPages(limit: number, token: string): Promise<[Listed[], number]> {
   const all: Listed[] = [];
   let after = "";

@@ -1,23 +1,94 @@
-import { readFileSync } from "node:fs";
+/** Gateways whose hashes stand still, and logins at them. */
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { getPriority } from "node:os";
-import t from "tap";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { hashBounds } from "../../src/identity/hashing.ts";
 import { eventually } from "../kit/eventually.ts";
-import type { Answer } from "../kit/gateway.ts";
-import { isAlive } from "../kit/process-info.ts";
+import { ADMIN_PASSWORD, type Answer, temporaryHome } from "../kit/gateway.ts";
+import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorizeUrl, registered } from "../oauth/kit.ts";
-import {
-  busy,
-  FULL,
-  flood,
-  hasherOf,
-  hashersOf,
-  logIn,
-  openStopped,
-  right,
-  WAITING,
-} from "./held-hashes.ts";
-import { checkRefusal, openSetting, select } from "./kit.ts";
+import { checkRefusal, openSetting, type Setting, select } from "./kit.ts";
+
+const { atOnce, waiting } = hashBounds({ memory: 64, time: 1, parallelism: 1 });
+const WAITING = waiting;
+const FULL = atOnce + waiting;
+const right = { username: "admin", password: ADMIN_PASSWORD };
+const busy = { status: 503, code: "login_busy" };
+
+function hashersOf({ gateway }: Setting): number[] {
+  return childrenOf(gateway.service.child.pid ?? 0).filter((child) =>
+    readFileSync(`/proc/${child}/cmdline`, "utf8").includes("hash-program"),
+  );
+}
+
+function hasherOf(setting: Setting): number {
+  const [hasher, ...others] = hashersOf(setting);
+  if (hasher === undefined || others.length > 0) throw new Error("not exactly one");
+  return hasher;
+}
+
+function holding(file: string): NodeJS.ProcessEnv {
+  const program = `
+    import { existsSync } from "node:fs";
+    if (process.argv[1]?.includes("hash-program")) {
+      const send = process.send.bind(process);
+      process.send = function give(message) {
+        const isHeld = message.kind === "answer" && existsSync(${JSON.stringify(file)});
+        if (isHeld) setTimeout(give, 20, message);
+        else send(message);
+      };
+    }
+  `;
+  return { NODE_OPTIONS: `--import=data:text/javascript;base64,${btoa(program)}` };
+}
+
+async function openStopped(t: Test, config = "", more = "") {
+  const auth = `max_failures_per_address = 1000\n${more}`;
+  const home = temporaryHome(t);
+  const file = path.join(home, "hold");
+  const setting = await openSetting(t, { auth, config, home, env: holding(file) });
+  const token = await setting.gateway.addUser("bob", "ReadOnly");
+  const hold = () => writeFileSync(file, "");
+  hold();
+  const goOn = () => rmSync(file, { force: true });
+  t.teardown(goOn);
+  return { setting, token, hasher: hasherOf(setting), goOn, hold };
+}
+
+function logIn(
+  { gateway }: Setting,
+  fields: { username: string; password: string },
+  options: { forwardedFor?: string; signal?: AbortSignal } = {},
+): Promise<Answer> {
+  const { forwardedFor, signal } = options;
+  const headers = {
+    "content-type": "application/json",
+    ...(forwardedFor !== undefined && { "x-forwarded-for": forwardedFor }),
+  };
+  const body = JSON.stringify(fields);
+  return gateway.request("/login", { method: "POST", headers, body, ...(signal && { signal }) });
+}
+
+function flood(
+  setting: Setting,
+  count: number,
+  options: Parameters<typeof logIn>[2] | ((at: number) => Parameters<typeof logIn>[2]) = {},
+) {
+  const statuses: number[] = [];
+  const all = Array.from({ length: count }, async (_, at) => {
+    const fields = { username: `user-${at}`, password: "a wrong one" };
+    const answer = await logIn(
+      setting,
+      fields,
+      typeof options === "function" ? options(at) : options,
+    ).catch(() => undefined);
+    statuses.push(answer?.status ?? 0);
+  });
+  const having = (status: number) => statuses.filter((one) => one === status).length;
+  return { having, done: Promise.all(all) };
+}
 
 t.test("every door that hashes shares the one queue, and queries need none", async (t) => {
   const { setting, token, goOn, hold } = await openStopped(t);
@@ -53,7 +124,6 @@ t.test("every door that hashes shares the one queue, and queries need none", asy
   t.equal((await logIn(setting, right)).status, 200);
 });
 
-/** One who has no place by an earlier login. */
 const unknown = { username: "nobody", password: "a wrong one" };
 
 t.test("a flood from one address leaves places to the others", async (t) => {
@@ -125,20 +195,50 @@ t.test("a login that ends each process which hashes for it is refused", async (t
   t.match(answer, { status: 503, body: { code: "login_busy" } });
 });
 
-t.test(
-  "the process that hashes stands back, knows no secret and ends with the gateway",
-  async (t) => {
-    for (const signal of ["SIGTERM", "SIGKILL"] as const) {
-      const setting = await openSetting(t);
-      await setting.gateway.login();
-      const hasher = hasherOf(setting);
-      t.equal(getPriority(hasher), 10);
-      t.notMatch(readFileSync(`/proc/${hasher}/environ`, "utf8"), /GATEHOUSE_/);
-      process.kill(hasher, "SIGTERM");
-      t.equal((await logIn(setting, right)).status, 200, "a signal to the group is not for it");
-      t.equal(hasherOf(setting), hasher);
-      await setting.gateway.service.stop(signal);
-      await eventually("it is gone", () => !isAlive(hasher));
-    }
-  },
-);
+t.test("the process that hashes knows no secret and ends with the gateway", async (t) => {
+  for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+    const setting = await openSetting(t);
+    await setting.gateway.login();
+    const hasher = hasherOf(setting);
+    t.equal(getPriority(hasher), 10);
+    t.notMatch(readFileSync(`/proc/${hasher}/environ`, "utf8"), /GATEHOUSE_/);
+    process.kill(hasher, "SIGTERM");
+    t.equal((await logIn(setting, right)).status, 200, "a signal to the group is not for it");
+    t.equal(hasherOf(setting), hasher);
+    await setting.gateway.service.stop(signal);
+    await eventually("it is gone", () => !isAlive(hasher));
+  }
+});
+
+const strangers = (at: number) => ({ forwardedFor: `198.51.${at >> 8}.${at & 255}` });
+const home = { forwardedFor: "203.0.113.7" };
+const bob = { username: "bob", password: "bob password" };
+
+for (const workers of [1, 2]) {
+  t.test(`a storm from many addresses keeps out nobody known, ${workers} at work`, async (t) => {
+    const config = `[server]\ntrusted_proxies = ["127.0.0.1"]\nworkers = ${workers}\n`;
+    const { setting, goOn, hold } = await openStopped(t, config);
+    goOn();
+    t.equal((await logIn(setting, right, home)).status, 200);
+    hold();
+    const storm = flood(setting, FULL + 50, strangers);
+    await eventually("the queue is full", () => storm.having(503) === 50);
+    const known = [
+      logIn(setting, right, home),
+      logIn(setting, { ...bob, password: "a wrong one" }, home),
+      logIn(setting, right, { forwardedFor: "192.0.2.1" }),
+      logIn(setting, bob, { forwardedFor: "192.0.2.2" }),
+    ];
+    const stranger = { username: "nobody", password: "a wrong one" };
+    t.equal((await logIn(setting, stranger, { forwardedFor: "192.0.2.3" })).status, 503);
+    const turns: string[] = [];
+    void storm.done.then(() => turns.push("storm"));
+    void Promise.all(known).then(() => turns.push("known"));
+    goOn();
+    const statuses = (await Promise.all(known)).map(({ status }) => status);
+    t.strictSame(statuses, [200, 401, 200, 200], "by address, and by name from elsewhere");
+    await storm.done;
+    t.strictSame(turns, ["known", "storm"], "and they need not wait for all of it");
+    t.equal(storm.having(401), FULL, "nor took their places");
+  });
+}

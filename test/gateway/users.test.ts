@@ -1,12 +1,20 @@
+import { readFileSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
+import path from "node:path";
 import t from "tap";
-import { checkRefusal, edit, openSetting, type Setting } from "./kit.ts";
+import { failed, installNothing } from "../commands/kit.ts";
+import { ADMIN_PASSWORD, startGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { checkRefusal, edit, openSetting, type Setting, select } from "./kit.ts";
 
 const password = "long enough";
 
 function create({ gateway }: Setting, token: string, fields: Record<string, unknown>) {
   return gateway.send("POST", "/api/users", { password, role: "ReadOnly", ...fields }, token);
 }
+
+const setting = await openSetting(t);
+const { gateway } = setting;
 
 t.test("a new user is shown without its hash, and can log in", async (t) => {
   const setting = await openSetting(t, { auth: 'default_database = "home"' });
@@ -30,8 +38,6 @@ t.test("a new user is shown without its hash, and can log in", async (t) => {
 });
 
 t.test("a role is given by who may grant it there, and by nobody else", async (t) => {
-  const setting = await openSetting(t);
-  const { gateway } = setting;
   const tokens = new Map([["admin", await gateway.login()]]);
   const holders = { owner: "Owner", dbadmin: "DbAdmin", writer: "ReadWrite", reader: "ReadOnly" };
   for (const [name, role] of Object.entries(holders)) {
@@ -62,35 +68,30 @@ t.test("a role is given by who may grant it there, and by nobody else", async (t
 });
 
 t.test("a token for one database makes no users, not even there", async (t) => {
-  const setting = await openSetting(t);
-  const token = await setting.gateway.login("admin", undefined, "main");
-  const answer = await create(setting, token, { username: "bob" });
+  const token = await gateway.login("admin", undefined, "main");
+  const answer = await create(setting, token, { username: "bob2" });
   checkRefusal(t, answer, { status: 403, code: "token_database" });
 });
 
 t.test("a name with earlier grants needs the right to give each of them", async (t) => {
-  const setting = await openSetting(t);
-  const { gateway } = setting;
-  const owner = await gateway.addUser("owner", "Owner");
-  const dbadmin = await gateway.addUser("dbadmin", "DbAdmin");
+  const owner = await gateway.addUser("owner3", "Owner");
+  const dbadmin = await gateway.addUser("dbadmin3", "DbAdmin");
   await edit(
     setting,
     (text) =>
-      `${text}\n[[acl]]\nusername = "ghost"\ndatabase = "other"\nrole = "ReadOnly"\n` +
-      `\n[[acl]]\nusername = "shade"\ndatabase = "main"\nrole = "DbAdmin"\n`,
+      `${text}\n[[acl]]\nusername = "ghost3"\ndatabase = "other"\nrole = "ReadOnly"\n` +
+      `\n[[acl]]\nusername = "shade3"\ndatabase = "main"\nrole = "DbAdmin"\n`,
   );
-  const answer = await create(setting, owner, { username: "ghost" });
+  const answer = await create(setting, owner, { username: "ghost3" });
   checkRefusal(t, answer, { status: 403, code: "no_grant" });
-  const equal = await create(setting, dbadmin, { username: "shade" });
+  const equal = await create(setting, dbadmin, { username: "shade3" });
   checkRefusal(t, equal, { status: 403, code: "role_insufficient" });
-  const lowered = await create(setting, owner, { username: "shade" });
+  const lowered = await create(setting, owner, { username: "shade3" });
   t.match(lowered.body.user, { access: [{ database: "main", role: "ReadOnly" }] });
-  t.equal((await create(setting, await gateway.login(), { username: "ghost" })).status, 201);
+  t.equal((await create(setting, await gateway.login(), { username: "ghost3" })).status, 201);
 });
 
 t.test("what cannot be a user is refused with the reason", async (t) => {
-  const setting = await openSetting(t);
-  const { gateway } = setting;
   const token = await gateway.login();
   const before = await readFile(gateway.accessFile, "utf8");
   const cases: [fields: Record<string, unknown>, code: string][] = [
@@ -98,7 +99,7 @@ t.test("what cannot be a user is refused with the reason", async (t) => {
     [{ password: "😀".repeat(7) }, "password_too_short"],
     [{ password: "x".repeat(1025) }, "password_too_long"],
     [{ password: "é".repeat(513) }, "password_too_long"],
-    [{ role: "owner" }, "invalid_role"],
+    [{ role: "owner4" }, "invalid_role"],
     [{ role: "toString" }, "invalid_role"],
     [{ database: "a.b" }, "invalid_database"],
     [{ database: "" }, "invalid_database"],
@@ -115,18 +116,16 @@ t.test("what cannot be a user is refused with the reason", async (t) => {
   }
   await create(setting, token, { username: "first", database: "main" });
   for (const [fields, code] of cases) {
-    const answer = await create(setting, token, { username: "bob", ...fields });
+    const answer = await create(setting, token, { username: "bob4", ...fields });
     checkRefusal(t, answer, { status: code === "database_case_conflict" ? 409 : 400, code });
   }
   const after = await readFile(gateway.accessFile, "utf8");
-  t.notMatch(after.slice(before.length), "bob", "nothing was written");
-  const short = await create(setting, token, { username: "bob", password: "1234567" });
+  t.notMatch(after.slice(before.length), "bob4", "nothing was written");
+  const short = await create(setting, token, { username: "bob4", password: "1234567" });
   t.equal(short.body.message, "Password must be at least 8 characters");
 });
 
 t.test("a hostile email is text and nothing more", async (t) => {
-  const setting = await openSetting(t);
-  const { gateway } = setting;
   const token = await gateway.login();
   const emails = [
     'x"]]\\',
@@ -139,20 +138,179 @@ t.test("a hostile email is text and nothing more", async (t) => {
     "<script>alert(1)</script>",
   ];
   for (const [at, email] of emails.entries()) {
-    const answer = await create(setting, token, { username: `user-${at}`, email });
+    const answer = await create(setting, token, { username: `mail-${at}`, email });
     t.equal(answer.status, 201, email);
     t.match(answer.body.user, { email });
   }
   const checked = await gateway.request("/readyz");
   t.equal(checked.body.access_file, "fresh", "the file is still one that can be read");
-  const last = await create(setting, token, { username: "user-0" });
+  const last = await create(setting, token, { username: "mail-0" });
   checkRefusal(t, last, { status: 409, code: "user_exists" });
 });
 
 t.test("of many who make the same user at one moment one succeeds", async (t) => {
-  const setting = await openSetting(t);
-  const token = await setting.gateway.login();
-  const asked = Array.from({ length: 8 }, () => create(setting, token, { username: "bob" }));
+  const token = await gateway.login();
+  const asked = Array.from({ length: 8 }, () => create(setting, token, { username: "bob6" }));
   const statuses = (await Promise.all(asked)).map(({ status }) => status).sort();
   t.strictSame(statuses, [201, ...Array(7).fill(409)]);
+});
+
+const fresh = "another password";
+
+function change({ gateway }: Setting, token: string, username: string, body: unknown) {
+  return gateway.send("PUT", `/api/users/${username}/password`, body, token);
+}
+
+t.test("a user changes its own password with the old one, which ends every token", async (t) => {
+  const token = await gateway.addUser("bob7", "ReadOnly");
+  const limited = await gateway.login("bob7", "bob7 password", "main");
+  const body = { old_password: "bob7 password", new_password: fresh };
+  const answer = await change(setting, token, "bob7", body);
+  t.equal(answer.status, 200);
+  t.strictSame(answer.body, { status: "success" });
+  for (const old of [token, limited]) {
+    const refused = await gateway.query(select, old);
+    checkRefusal(t, refused, { status: 401, code: "token_revoked", message: "Token revoked" });
+  }
+  const old = await gateway.send("POST", "/login", { username: "bob7", password: "bob7 password" });
+  t.equal(old.status, 401);
+  t.equal((await gateway.query(select, await gateway.login("bob7", fresh))).status, 200);
+});
+
+t.test("the same password again is a new one: old tokens stop working", async (t) => {
+  const token = await gateway.addUser("bob8", "ReadOnly");
+  const body = { old_password: "bob8 password", new_password: "bob8 password" };
+  t.equal((await change(setting, token, "bob8", body)).status, 200);
+  t.equal((await gateway.query(select, token)).body.code, "token_revoked");
+});
+
+t.test("a wrong old password is a failed login, and throttled as one", async (t) => {
+  const setting = await openSetting(t, { auth: "max_failures_per_user_and_address = 3" });
+  const { gateway } = setting;
+  const token = await gateway.addUser("bob", "ReadOnly");
+  const body = { old_password: "a wrong one", new_password: fresh };
+  for (let attempt = 0; attempt < 3; attempt++) {
+    const answer = await change(setting, token, "bob", body);
+    const message = "Invalid username or password";
+    checkRefusal(t, answer, { status: 401, code: "credentials_invalid", message });
+  }
+  const answer = await change(setting, token, "bob", body);
+  checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
+  t.ok(Number(answer.headers.get("retry-after")) > 0);
+  const login = { username: "bob", password: "bob password" };
+  t.equal((await gateway.send("POST", "/login", login)).status, 429, "one count for both");
+});
+
+t.test("an administrator sets another one's password without the old one", async (t) => {
+  const token = await gateway.addUser("bob9", "ReadOnly");
+  const admin = await gateway.login();
+  t.equal((await change(setting, admin, "bob9", { new_password: fresh })).status, 200);
+  t.equal((await gateway.query(select, token)).body.code, "token_revoked");
+  t.type(await gateway.login("bob9", fresh), "string");
+  t.equal((await gateway.query(select, admin)).status, 200, "its own tokens live on");
+
+  const wrong = { old_password: "a wrong one", new_password: fresh };
+  t.equal((await change(setting, admin, "bob9", wrong)).status, 401, "one that is given must fit");
+  const gone = await change(setting, admin, "nobody", { new_password: fresh });
+  checkRefusal(t, gone, { status: 404, code: "user_not_found", message: "User not found" });
+});
+
+t.test("anybody else may not, and is not told whether the user exists", async (t) => {
+  await gateway.addUser("bob10", "ReadOnly");
+  const others = [
+    await gateway.addUser("owner10", "Owner"),
+    await gateway.addUser("dba10", "DbAdmin", "*"),
+  ];
+  for (const token of others) {
+    for (const username of ["bob10", "admin", "nobody"]) {
+      for (const old of [{}, { old_password: "bob10 password" }]) {
+        const answer = await change(setting, token, username, { ...old, new_password: fresh });
+        checkRefusal(t, answer, { status: 403, code: "role_insufficient" });
+      }
+    }
+  }
+  t.type(await gateway.login("bob10", "bob10 password"), "string");
+});
+
+t.test("a token for one database changes no password, not even its user's", async (t) => {
+  await gateway.addUser("bob11", "ReadOnly");
+  const limited = await gateway.login("bob11", "bob11 password", "main");
+  const own = { old_password: "bob11 password", new_password: fresh };
+  checkRefusal(t, await change(setting, limited, "bob11", own), {
+    status: 403,
+    code: "token_database",
+  });
+  const admin = await gateway.login("admin", ADMIN_PASSWORD, "main");
+  const other = await change(setting, admin, "bob11", { new_password: fresh });
+  checkRefusal(t, other, { status: 403, code: "token_database" });
+});
+
+t.test("a new password that is too short or too long is refused first", async (t) => {
+  const token = await gateway.addUser("bob12", "ReadOnly");
+  for (const [password, code] of [
+    ["1234567", "password_too_short"],
+    ["x".repeat(1025), "password_too_long"],
+    ["\ud800 password", "invalid_body"],
+  ]) {
+    const body = { old_password: "a wrong one", new_password: password };
+    const answer = await change(setting, token, "bob12", body);
+    checkRefusal(t, answer, { status: 400, code: String(code) });
+  }
+  t.equal((await gateway.query(select, token)).status, 200);
+});
+
+const upstream = "http://127.0.0.1:1";
+const auth = "refuse_common_passwords = true";
+const refusal = { status: 400, body: { code: "password_common" } };
+const message = "Password stands on a list of common passwords: choose another one";
+const userWith = (password: string) => ({ username: "bob12", password, role: "ReadOnly" });
+
+t.test("a common password is refused by every route that sets one", async (t) => {
+  const gateway = await startGateway(t, { upstream, auth });
+  const token = await gateway.login();
+  const before = readFileSync(gateway.accessFile, "utf8");
+  const change = { old_password: ADMIN_PASSWORD };
+  for (const password of ["password", "12345678", "PassWord1", "Qwertyuiop"]) {
+    t.match(await gateway.send("POST", "/api/users", userWith(password), token), refusal);
+    const content = { ...change, new_password: password };
+    t.match(await gateway.send("PUT", "/api/users/admin/password", content, token), refusal);
+  }
+  t.equal(readFileSync(gateway.accessFile, "utf8"), before);
+  const good = await gateway.send("POST", "/api/users", userWith("password of bob"), token);
+  t.equal(good.status, 201);
+});
+
+t.test("without the key it is taken", async (t) => {
+  const gateway = await startGateway(t, { upstream });
+  const answer = await gateway.send(
+    "POST",
+    "/api/users",
+    userWith("password"),
+    await gateway.login(),
+  );
+  t.equal(answer.status, 201);
+});
+
+t.test("a common first password stops the first start", async (t) => {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "gateway.toml"), `[auth]\n${auth}\n`);
+  const env = { GATEHOUSE_ADMIN_PASSWORD: "password1" };
+  const { code, stderr } = await runCommand(home, ["serve", "--port", "0"], { env });
+  t.equal(code, 1);
+  t.match(stderr, `$GATEHOUSE_ADMIN_PASSWORD: ${message}`);
+});
+
+t.test("a common password is refused by every command that sets one", async (t) => {
+  const gatehouse = installNothing(t);
+  const file = path.join(gatehouse.home, "gateway.toml");
+  writeFileSync(file, `${readFileSync(file, "utf8")}${auth}\n`);
+  const add = "user add root --admin --password-stdin";
+  t.strictSame(await gatehouse.run(add, "iloveyou"), failed(1, message));
+  t.strictSame(
+    await gatehouse.run("hash-password --password-stdin", "iloveyou"),
+    failed(1, message),
+  );
+  t.equal((await gatehouse.run(add, "correct horse battery")).code, 0);
+  const change = "user password root --password-stdin";
+  t.strictSame(await gatehouse.run(change, "ILoveYou"), failed(1, message));
 });

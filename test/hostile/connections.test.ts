@@ -1,11 +1,28 @@
-import { readFileSync } from "node:fs";
+import { once } from "node:events";
+import { readFileSync, writeFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
+import { connect, type Socket } from "node:net";
+import path from "node:path";
+import { text } from "node:stream/consumers";
 import t from "tap";
-import { eventually } from "../kit/eventually.ts";
-import { startGateway } from "../kit/gateway.ts";
-import { residentBytes } from "../kit/process-info.ts";
+import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { Service } from "../kit/process.ts";
+import { openSockets, residentBytes } from "../kit/process-info.ts";
+import { insert, queryHeaders } from "../kit/queries.ts";
+import { RawUpstream } from "../kit/raw-upstream.ts";
 import { acceptSockets, openSocket } from "../kit/web-socket.ts";
-import { Wire } from "../kit/wire.ts";
-import { openSite, type Site, sendBytes, statusesOf, through } from "./kit.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
+import {
+  checkRefused,
+  type Door,
+  openSite,
+  type Site,
+  sendBytes,
+  statusesOf,
+  through,
+} from "./kit.ts";
 import { Witness } from "./witness.ts";
 
 const bye = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -121,4 +138,442 @@ t.test("sockets count among the connections that there may be", async (t) => {
     client?.cut();
     return client !== undefined;
   });
+});
+
+const site = await openSite(t);
+const { gateway, witness, query, route } = site;
+const kept = (body = query.body) => ({ head: `Content-Length: ${body.length}\r\n`, body });
+
+function hold() {
+  const { answer } = witness;
+  const held: { url: string; response: ServerResponse }[] = [];
+  witness.answer = ({ url }, response) => held.push({ url, response });
+  return {
+    held,
+    release() {
+      witness.answer = answer;
+    },
+  };
+}
+
+t.test("requests sent at one time are answered in order, one after the other", async (t) => {
+  const { held, release } = hold();
+  t.teardown(release);
+  const wire = await Wire.open(gateway.url);
+  const line = (at: number) => ({ ...kept(), line: `POST /db/main/stats?${at}` });
+  wire.send([0, 1, 2].map((at) => through(route, line(at))).join("") + bye);
+  for (let at = 0; at < 3; at++) {
+    await eventually(`request ${at} goes up`, () => held.length === at + 1);
+    t.equal(held[at]?.url, `/db/main/stats?${at}`);
+    t.equal(statusesOf(wire.text).length, at, "and those behind it wait");
+    held[at]?.response.end(`answer ${at}`);
+  }
+  t.match(await wire.untilClosed(), /answer 0.*answer 1.*answer 2.*"version"/s);
+});
+
+t.test("each is judged by itself, and by what those before it have done", async (t) => {
+  witness.take();
+  const token = await gateway.login();
+  const bearer = { ...query.headers, Authorization: `Bearer ${token}` };
+  const mine = { ...query, headers: bearer };
+  const stranger = { ...query, headers: { "Content-Type": "application/json" } };
+  const bytes = [
+    through(mine, kept()),
+    through(stranger, kept()),
+    through(mine, kept("{}")),
+    through(mine, { line: "GET /nowhere", head: "", body: "" }),
+    through(mine, kept(insert)),
+    through(mine, { line: "POST /logout", head: "", body: "" }),
+    through(mine, kept()),
+    bye,
+  ];
+  const text = await sendBytes(site, bytes.join(""));
+  t.strictSame(statusesOf(text), [200, 401, 400, 404, 200, 200, 401, 200]);
+  t.match(text, /token_revoked/, "a token ends with its logout, also for what was sent already");
+  const up = witness.take().map(({ body }) => body.toString());
+  t.strictSame(up, [query.body, insert]);
+});
+
+t.test("behind a refusal that leaves a body unread, nothing is a request", async (t) => {
+  witness.takeBytes();
+  const stranger = { ...query, headers: { "Content-Type": "application/json" } };
+  const rest = through(query);
+  const lefts = [
+    through(stranger, {
+      head: `Content-Length: ${rest.length}\r\nExpect: 100-continue\r\n`,
+      body: "",
+    }),
+    through(query, { head: "Content-Length: 20000000\r\n", body: "" }),
+    through(stranger, { head: "Transfer-Encoding: chunked\r\n", body: "" }),
+    through(query, { head: "Expect: 100-continue\r\nContent-Length: 20000000\r\n", body: "" }),
+  ];
+  for (const left of lefts) {
+    const text = await sendBytes(site, left + rest);
+    t.equal(statusesOf(text).length, 1, text.slice(0, 12));
+    t.match(text, /^Connection: close\r$/m);
+  }
+  t.equal(witness.takeBytes(), "");
+});
+
+t.test("what is no request waits for its turn, and takes no answer away", async (t) => {
+  const { held, release } = hold();
+  t.teardown(release);
+  const cases = [
+    "garbage\r\n\r\n",
+    "CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n",
+    "GET / HTTP/1.1\r\n\r\n",
+  ];
+  for (const [at, junk] of cases.entries()) {
+    const wire = await Wire.open(gateway.url);
+    wire.send(through(route, kept()) + junk);
+    await eventually("the first goes up", () => held.length === at + 1);
+    held[at]?.response.end("answer");
+    t.strictSame(statusesOf(await wire.untilClosed()), [200, 400], JSON.stringify(junk));
+  }
+});
+
+t.test("what follows on a connection that was to end is not read", async (t) => {
+  witness.take();
+  const text = await sendBytes(site, through(query) + through(query, kept()));
+  t.strictSame(statusesOf(text), [200]);
+  t.equal(witness.take().length, 1);
+});
+
+t.test("who sends request after request without reading costs one of them", async (t) => {
+  const { held, release } = hold();
+  t.teardown(release);
+  const before = witness.connections;
+  const wire = await Wire.open(gateway.url);
+  wire.send("GET /open HTTP/1.1\r\nHost: x\r\n\r\n".repeat(60));
+  await eventually("the first goes up", () => held.length === 1);
+  await sendBytes(site, bye);
+  t.equal(held.length, 1);
+  t.equal(witness.connections - before, 1, "one connection to the upstream, however many wait");
+  wire.send("GET /open HTTP/1.1\r\nHost: x\r\n\r\n".repeat(10));
+  t.equal(await wire.untilClosed(), "", "and who goes on is cut");
+  await eventually("the upstream sees it", () => held[0]?.response.destroyed === true);
+  t.equal(held.length, 1, "none of those that waited goes up");
+});
+
+t.test("requests that wait on a connection are forgotten with it", async (t) => {
+  const config = "[server]\nmax_body_bytes = 65536\nmax_buffered_bytes = 65536\n";
+  const small = await openSite(t, { config });
+  const { answer } = small.witness;
+  let asked = 0;
+  small.witness.answer = () => asked++;
+  const large = query.body.padEnd(30_000);
+  const mine = small.query;
+  for (let round = 1; round <= 6; round++) {
+    const wire = await Wire.open(small.gateway.url);
+    wire.send(through(mine, kept(large)).repeat(2));
+    await eventually("the first goes up", () => asked === round);
+    wire.cut();
+  }
+  small.witness.answer = answer;
+  await eventually("what they held is given back", async () => {
+    const head = `Content-Length: 60000\r\nConnection: close\r\n`;
+    const text = await sendBytes(small, through(mine, { head, body: query.body.padEnd(60_000) }));
+    return statusesOf(text)[0] === 200;
+  });
+});
+
+const MEGABYTE = 1024 * 1024;
+
+/** Bytes that the system takes at most into the buffers of one kind, as it tunes them by itself. */
+function largestBuffer(kind: "rmem" | "wmem"): number {
+  return Number(readFileSync(`/proc/sys/net/ipv4/tcp_${kind}`, "utf8").split(/\s+/)[2]);
+}
+
+const BUFFERED_BYTES = largestBuffer("rmem") + largestBuffer("wmem") + 8 * MEGABYTE;
+
+const flooded = await openSite(t, { config: "[server]\nmax_body_bytes = 100000\n" });
+const { gateway: limited, witness: behind } = flooded;
+
+async function pour(socket: Socket, piece: string, limit: number): Promise<number> {
+  let poured = 0;
+  while (!socket.destroyed && poured < limit) {
+    poured += piece.length;
+    if (!socket.write(piece, "latin1")) {
+      await Promise.race([once(socket, "drain"), once(socket, "close")]).catch(() => {});
+    }
+  }
+  return poured;
+}
+
+t.test("a head of more than 128 lines or 16 KiB is 431", async (t) => {
+  for (const door of flooded.doors) {
+    const length = `Content-Length: ${door.body.length}\r\nConnection: close\r\n`;
+    const own = Object.keys(door.headers).length + 3;
+    const lines = (count: number, line = "a: b\r\n") => length + line.repeat(count);
+    const full = await sendBytes(flooded, through(door, { head: lines(128 - own) }));
+    t.strictSame(statusesOf(full), [200], `${door.name} takes 128 lines`);
+    behind.takeBytes();
+    for (const head of [
+      lines(129 - own),
+      lines(2500, "a:\r\n"),
+      `${"a:\r\n".repeat(2100)}Authorization: x\r\nTransfer-Encoding: chunked\r\n`,
+      lines(1, `a: ${"b".repeat(17_000)}\r\n`),
+      lines(1, `${"a".repeat(17_000)}: b\r\n`),
+    ]) {
+      const text = await sendBytes(flooded, through(door, { head }));
+      checkRefused(t, text, 431, "headers_too_large", `${head.length} bytes`);
+    }
+    const long = await sendBytes(flooded, through(door, { line: `POST /${"a".repeat(17_000)}` }));
+    checkRefused(t, long, 431, "headers_too_large", "a long target");
+    t.equal(behind.takeBytes(), "");
+  }
+});
+
+t.test("a body that is refused is not read to its end", async (t) => {
+  const { query, mcp } = flooded;
+  const chunked = "Transfer-Encoding: chunked\r\n";
+  const stranger = { ...query, headers: { "Content-Type": "application/json" } };
+  const huge = `Content-Length: ${1000 * MEGABYTE}\r\n`;
+  const cases: [bytes: string, status: number, code: string][] = [
+    [through(query, { head: huge, body: "" }), 413, "body_too_large"],
+    [through(query, { head: chunked, body: "" }), 413, "body_too_large"],
+    [through(mcp, { head: huge, body: "" }), 413, "body_too_large"],
+    [through(mcp, { head: chunked, body: "" }), 413, "body_too_large"],
+    [through(query, { line: "POST /login", head: chunked, body: "" }), 413, "body_too_large"],
+    [through(stranger, { head: chunked, body: "" }), 401, "unauthenticated"],
+    [through(stranger, { head: huge, body: "" }), 401, "unauthenticated"],
+    [through(query, { line: "POST /nowhere", head: chunked, body: "" }), 404, "not_found"],
+    [through(query, { line: "PUT /query", head: chunked, body: "" }), 405, "method_not_allowed"],
+    [
+      through(query, { head: `${chunked}Content-Encoding: gzip\r\n`, body: "" }),
+      415,
+      "unsupported_media_type",
+    ],
+  ];
+  const piece = `10000\r\n${" ".repeat(0x10000)}\r\n`;
+  await Promise.all(
+    cases.map(async ([head, status, code]) => {
+      const wire = await Wire.open(limited.url);
+      wire.send(head);
+      // As much of a body whose length nobody knows is read for clients that look up only behind it.
+      const most = BUFFERED_BYTES + (head.includes(chunked) ? 64 * MEGABYTE : 0);
+      const poured = await pour(wire.socket, piece, 2 * most);
+      t.ok(poured < most, `${code}: ${Math.round(poured / MEGABYTE)} MB were taken`);
+      checkRefused(t, wire.text, status, code, head.slice(0, 20));
+    }),
+  );
+  t.equal(behind.takeBytes(), "");
+});
+
+t.test("a small body that is refused costs nobody the connection", async (t) => {
+  const { query } = flooded;
+  const stranger = { ...query, headers: { "Content-Type": "application/json" } };
+  const length = `Content-Length: ${query.body.length}\r\n`;
+  const wire = await Wire.open(limited.url);
+  wire.send(through(stranger, { head: length }).slice(0, -10));
+  await wire.until(/"unauthenticated"/);
+  wire.send(query.body.slice(-10) + through(query));
+  const text = await wire.untilClosed();
+  t.strictSame(statusesOf(text), [401, 200]);
+  t.equal(behind.take().length, 1);
+});
+
+t.test("an answer of the upstream's that comes early ends an endless upload", async (t) => {
+  behind.server.prependOnceListener("request", (_request, response) => {
+    response.writeHead(413, { "Content-Length": "4" }).write("full");
+  });
+  const wire = await Wire.open(limited.url);
+  wire.send(through(flooded.route, { head: "Transfer-Encoding: chunked\r\n", body: "" }));
+  const poured = await pour(wire.socket, `10000\r\n${" ".repeat(0x10000)}\r\n`, 4 * BUFFERED_BYTES);
+  t.ok(poured < 3 * BUFFERED_BYTES, `${Math.round(poured / MEGABYTE)} MB were taken`);
+  t.match(wire.text, /^HTTP\/1\.1 413 .*\r\n\r\nfull$/s);
+});
+
+t.test("an encoded body is 415 where the gateway reads it", async (t) => {
+  const fresh = await openSite(t);
+  for (const door of [fresh.query, fresh.mcp]) {
+    for (const encoding of ["gzip", "deflate", "br", "zstd", "identity, gzip", "x"]) {
+      const head = `Content-Length: ${door.body.length}\r\nContent-Encoding: ${encoding}\r\nConnection: close\r\n`;
+      const text = await sendBytes(fresh, through(door, { head }));
+      t.strictSame(statusesOf(text), [415], `${door.name}: ${encoding}`);
+      t.match(text, '"code":"unsupported_media_type"');
+    }
+  }
+  t.equal(fresh.witness.takeBytes(), "");
+});
+
+t.test("who speaks slowly is closed, and others are served meanwhile", async (t) => {
+  const slow = await openSite(t, { config: "[server]\nrequest_timeout = 2\n" });
+  const beginnings = slow.doors.flatMap((door) => [
+    through(door).slice(0, 30),
+    through(door, { body: door.body.slice(0, 5) }),
+    through(door, { head: "Transfer-Encoding: chunked\r\n", body: "5\r\n{" }),
+  ]);
+  const wires = await Promise.all(
+    Array.from({ length: 60 }, async (_, at) => {
+      const wire = await Wire.open(slow.gateway.url);
+      wire.send(beginnings[at % beginnings.length] ?? "");
+      return wire;
+    }),
+  );
+  const drip = setInterval(() => {
+    for (const wire of wires) if (!wire.isClosed) wire.send(" ");
+  }, 200);
+  t.teardown(() => clearInterval(drip));
+  t.strictSame(statusesOf(await sendBytes(slow, through(slow.query))), [200]);
+  await eventually("all are closed", () => wires.every(({ isClosed }) => isClosed));
+  for (const { text } of wires) {
+    t.ok(["408", "400"].includes(text.slice(9, 12)), "each with an answer");
+  }
+  t.equal(slow.witness.take().length, 1, "nothing of it was a request");
+});
+
+const embedded = await openSite(t, { isEmbedded: true });
+const ways = [
+  ...site.doors.map((door) => ({ site, door })),
+  { site: embedded, door: embedded.mcp },
+];
+
+function beginnings(door: Door): string[] {
+  const whole = through(door);
+  const body = whole.length - door.body.length;
+  return [
+    ...["", "P", whole.slice(0, door.line.length), whole.slice(0, body - 3), whole.slice(0, body)],
+    ...[whole.slice(0, body + 1), whole.slice(0, -1)],
+    through(door, { head: "Transfer-Encoding: chunked\r\n", body: "" }),
+    through(door, { head: "Transfer-Encoding: chunked\r\n", body: "5" }),
+    through(door, { head: "Transfer-Encoding: chunked\r\n", body: "5\r\n{   }\r\n" }),
+    through(door, { head: "Transfer-Encoding: chunked\r\n", body: "5\r\n{   }\r\n0\r\n" }),
+    through(door, { head: "Expect: 100-continue\r\nContent-Length: 9\r\n", body: "" }),
+  ];
+}
+
+for (const { site, door } of ways) {
+  t.test(`who leaves in the middle of a request asked nothing of ${door.name}`, async (t) => {
+    const pid = site.gateway.service.child.pid ?? 0;
+    await sendBytes(site, through(door));
+    const sockets = openSockets(pid);
+    site.witness.take();
+    for (const leave of ["end", "resetAndDestroy"] as const) {
+      const wires = await Promise.all(
+        beginnings(door).map(async (bytes) => {
+          const wire = await Wire.open(site.gateway.url);
+          wire.send(bytes);
+          return wire;
+        }),
+      );
+      t.strictSame(statusesOf(await sendBytes(site, through(door))), [200], "others are served");
+      for (const { socket } of wires) socket[leave]();
+      await Promise.all(wires.map((wire) => wire.untilClosed()));
+    }
+    t.equal(site.witness.take().length, 2, "the two good ones were all that went up");
+    await eventually("no socket is left", () => openSockets(pid) <= sockets);
+  });
+
+  t.test(`who leaves while the upstream works is not worked for, at ${door.name}`, async (t) => {
+    const { answer } = site.witness;
+    t.teardown(() => {
+      site.witness.answer = answer;
+    });
+    for (const begin of [
+      () => {},
+      (response: ServerResponse) => void response.writeHead(200).flushHeaders(),
+      (response: ServerResponse) => void response.writeHead(200).write('{"status":'),
+    ]) {
+      const asked = Promise.withResolvers<void>();
+      const left = Promise.withResolvers<void>();
+      site.witness.answer = (_request, response) => {
+        response.once("close", left.resolve);
+        begin(response);
+        asked.resolve();
+      };
+      const wire = await Wire.open(site.gateway.url);
+      wire.send(through(door));
+      await asked.promise;
+      wire.socket.resetAndDestroy();
+      await left.promise;
+      t.pass("the upstream's side is closed too");
+    }
+    site.witness.answer = answer;
+    t.strictSame(statusesOf(await sendBytes(site, through(door))), [200], "others are served");
+  });
+}
+
+/** More than the systems' buffers hold, and than any limit here. */
+const SIZE = 24_000_000;
+const body = "x".repeat(SIZE);
+
+const upstream = await new RawUpstream(() => {}).listen();
+t.teardown(() => upstream.close());
+const refusal = "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nlarge";
+upstream.server.on("connection", (socket) => {
+  socket.once("data", () => socket.end(refusal));
+});
+const config = '[[routes]]\npath = "/files"\nmethods = ["POST"]\naccess = "public"\n';
+const late = await startGateway(t, { upstream: upstream.url, config });
+const token = await late.login();
+
+async function sendThenRead(request: string): Promise<string> {
+  const { hostname, port } = new URL(late.url);
+  const socket = connect(Number(port), hostname).setEncoding("latin1");
+  await once(socket, "connect");
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  socket.once("error", reject);
+  socket.write(request, "latin1", (error) => (error ? reject(error) : resolve()));
+  await promise;
+  return text(socket);
+}
+
+const plain = { "Content-Type": "application/json" };
+const form = { "Content-Type": "application/x-www-form-urlencoded" };
+const chunked = { ...queryHeaders(token), "Transfer-Encoding": "chunked" };
+const chunks = `${SIZE.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+const requests: Record<string, [request: string, status: number]> = {
+  "a body over the limit": [wireRequest("POST /query", queryHeaders(token), body), 413],
+  "chunks over the limit": [wireRequest("POST /query", chunked) + chunks, 413],
+  "a body without a token": [wireRequest("POST /query", plain, body), 401],
+  "a body for no path": [wireRequest("POST /nowhere", plain, body), 404],
+  "a login over the limit": [wireRequest("POST /login", plain, body), 413],
+  "a message over the limit": [
+    wireRequest("POST /mcp", { ...queryHeaders(token), Host: "localhost" }, body),
+    413,
+  ],
+  "a form over the limit": [wireRequest("POST /oauth/token", form, body), 413],
+  "a body that the upstream refuses": [wireRequest("POST /files", plain, body), 413],
+};
+
+for (const [name, [request, status]] of Object.entries(requests)) {
+  t.test(`${name} is answered for who reads only after sending`, async (t) => {
+    const inner = wireRequest("GET /healthz", {});
+    const answer = await sendThenRead(request + inner);
+    t.match(answer, new RegExp(`^HTTP/1\\.1 ${status} `));
+    t.equal(answer.match(/^HTTP\/1\.1 /gm)?.length, 1, "what follows is no request");
+  });
+}
+
+/** Milliseconds for which all that `/mcp` needs is looked for, in vain. */
+const SEARCH_MS = 500;
+
+/** Loaded before the gateway: what is behind `/mcp` cannot be loaded. */
+const hook = `import { registerHooks } from "node:module";
+registerHooks({ resolve(name, context, next) {
+  if (!name.endsWith("/open-mcp.ts")) return next(name, context);
+  console.log(JSON.stringify({ msg: "looking for it" }));
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ${SEARCH_MS});
+  throw new Error("not to be found");
+} });`;
+
+t.test("whoever asks at /mcp while that fails to open is answered", async (t) => {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "gateway.toml"), '[upstream]\nurl = "http://127.0.0.1:1"\n');
+  const port = await freePort();
+  const preload = `data:text/javascript,${encodeURIComponent(hook)}`;
+  const service = new Service(home, ["serve", "--port", String(port)], {
+    GATEHOUSE_ADMIN_PASSWORD: "correct horse",
+    NODE_OPTIONS: `--unhandled-rejections=strict --import=${preload}`,
+  });
+  t.teardown(() => service.stop("SIGKILL"));
+  const exit = once(service.child, "exit", { signal: AbortSignal.timeout(PATIENCE_MS) });
+  await service.logged(({ msg }) => msg === "looking for it");
+  const wire = await Wire.open(`http://127.0.0.1:${port}`);
+  const headers = { Host: "127.0.0.1", Authorization: "Bearer a.b.c" };
+  wire.send(wireRequest("POST /mcp", headers).replace("Host: gate.test\r\n", ""));
+  t.match(await wire.untilClosed(), /^HTTP\/1\.1 500 .*"code":"internal_error"/s);
+  t.strictSame(await exit, [1, null]);
+  t.match(service.output, /^gatehouse: .*not to be found$/m);
 });

@@ -13,16 +13,13 @@ const routes = tables("routes", [
 ]);
 const policy = tables("mcp.tools", [{ name: "look", permission: "SELECT", database: "main" }]);
 
-/** A way in that leads to the upstream, with a request that goes through. */
 export interface Door {
   readonly name: string;
-  /** Method and target. */
   readonly line: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
 }
 
-/** A gateway, and the upstream behind all of its doors. */
 export interface Site {
   readonly gateway: TestGateway;
   readonly witness: Witness;
@@ -33,13 +30,10 @@ export interface Site {
   readonly doors: readonly Door[];
 }
 
-/** What a site is opened with besides its routes. */
-export interface SiteOptions {
-  /** True for the embedded MCP server; by default one stands behind the gateway. */
+interface SiteOptions {
   readonly isEmbedded?: boolean;
   /** Sections of the configuration. */
   readonly config?: string;
-  /** How many files the gateway may have open. */
   readonly limits?: string;
 }
 
@@ -75,14 +69,11 @@ export async function openSite(t: Test, options: SiteOptions = {}): Promise<Site
   return { gateway, witness, token, query, route, mcp, doors: [query, route, mcp] };
 }
 
-/** Where a request differs from the one that its door takes. */
 export interface Odd {
   readonly line?: string;
   readonly version?: string;
   readonly host?: string;
-  /** Further lines of the head, each with its end; by default the body's length. */
   readonly head?: string;
-  /** What follows the head; by default the door's body. */
   readonly body?: string;
 }
 

@@ -1,7 +1,6 @@
 import type { Socket } from "node:net";
 import { type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
 
-/** The id of a JSON-RPC message, for an answer that a client takes for its own. */
 function idOf({ body }: ReceivedRequest): unknown {
   try {
     return JSON.parse(body.toString()).id ?? null;
@@ -10,9 +9,7 @@ function idOf({ body }: ReceivedRequest): unknown {
   }
 }
 
-/** A database, and an MCP server, that also remembers what stood on its wires byte for byte. */
 export class Witness extends RecordingUpstream {
-  /** Connections that were made so far. */
   connections = 0;
   #bytes = "";
 

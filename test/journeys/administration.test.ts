@@ -2,8 +2,18 @@ import t, { type Test } from "tap";
 import { grantOn } from "../../src/access/snapshot.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
-import { noel, staff } from "./administration.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
+
+const staff = [
+  ...["root * Owner", "rex * Owner"],
+  ...["olga main Owner", "otto main Owner", "dora main DbAdmin", "dirk main DbAdmin"],
+  ...["wim main ReadWrite", "rita main ReadOnly", "ruth main ReadOnly", "solo side Owner"],
+  ...["wide * DbAdmin", "dana * DbAdmin", "dana main ReadOnly", "vera * ReadWrite"],
+  ...["nick * ReadWrite", "nick main ReadOnly", "nora * DbAdmin", "nora main ReadOnly"],
+  ...["ulla main ReadOnly", "ulla side ReadOnly"],
+];
+
+const noel = '[[users]]\nusername = "noel"\n';
 
 /** `<method> <user> [<database> [<role>] | tokens | disabled | email]`. */
 async function act(gateway: TestGateway, request: string, token: string): Promise<Answer> {
@@ -19,6 +29,9 @@ async function act(gateway: TestGateway, request: string, token: string): Promis
   const content = role === undefined ? undefined : { role };
   return gateway.send(method, `/api/access/${name}/${what}`, content, token);
 }
+
+const { gateway } = await openStaffed(t, staff, { more: noel });
+const original = textOf(gateway);
 
 type Rule = [rule: string, caller: string, request: string, expected: string];
 
@@ -116,9 +129,7 @@ const statuses: Record<string, number> = {
   database_case_conflict: 409,
 };
 
-/** Each rule over HTTP, on the same state each time. */
-async function checkRules(t: Test, gateway: TestGateway, rules: readonly Rule[]): Promise<void> {
-  const text = textOf(gateway);
+async function checkRules(t: Test, rules: readonly Rule[]): Promise<void> {
   const tokens = new Map<string, string>();
   for (const [rule, caller, request, expected] of rules) {
     const [name = "", database] = caller.split(" for ");
@@ -128,19 +139,19 @@ async function checkRules(t: Test, gateway: TestGateway, rules: readonly Rule[])
     const sentence = `${rule}: ${caller}, ${request}`;
     if (expected === "200") {
       t.equal(answer.status, 200, `${sentence}: ${answer.body.code}`);
-      checkDone(t, gateway, request);
-      await putInForce(gateway, text);
+      checkDone(t, request);
+      await putInForce(gateway, original);
     } else {
       t.equal(answer.body.code, expected, sentence);
       t.equal(answer.status, statuses[expected] ?? 403);
-      t.equal(textOf(gateway), text, "nothing was written");
+      t.equal(textOf(gateway), original, "nothing was written");
     }
     t.notMatch(answer.text, /argon2/);
   }
 }
 
 /** Holds the file against what was allowed. */
-function checkDone(t: Test, gateway: TestGateway, request: string): void {
+function checkDone(t: Test, request: string): void {
   const [method, name = "", what = "", role] = request.split(" ");
   const snapshot = snapshotOn(gateway);
   if (method === "PUT") t.equal(grantOn(snapshot, name, what)?.role, role);
@@ -153,13 +164,11 @@ function checkDone(t: Test, gateway: TestGateway, request: string): void {
 }
 
 t.test("grants are given and taken by who may, and by nobody else", async (t) => {
-  const { gateway } = await openStaffed(t, staff, { more: noel });
-  await checkRules(t, gateway, grants);
+  await checkRules(t, grants);
 });
 
 t.test("users are managed by who may, and by nobody else", async (t) => {
-  const { gateway } = await openStaffed(t, staff, { more: noel });
-  await checkRules(t, gateway, users);
+  await checkRules(t, users);
 });
 
 t.test("the last Owner and the last administrator stay, unless the operator insists", async (t) => {
@@ -206,5 +215,81 @@ t.test("the last Owner and the last administrator stay, unless the operator insi
   for (const command of ["user disable root", "access revoke solo side"]) {
     const { code } = await runWarm(gateway.home, [...command.split(" "), "--force"]);
     t.equal(code, 0, command);
+  }
+});
+
+t.test("each sees those whom it may grant to, and never a hash", async (t) => {
+  const everybody = [...new Set(staff.map((entry) => entry.split(" ")[0])), "noel"].sort();
+  const onMain = staff.filter((entry) => entry.split(" ")[1] === "main");
+  const people = (entries: string[]) => [...new Set(entries.map((e) => e.split(" ")[0]))].sort();
+  const narrowed = staff.filter((entry) => entry.split(" ")[1] !== "main");
+  const views: [caller: string, entries: string[], users: (string | undefined)[]][] = [
+    ["root", staff, everybody],
+    ["olga", onMain, people(onMain)],
+    ["dora", onMain, people(onMain)],
+    ["dora for main", onMain, people(onMain)],
+    ["root for main", onMain, people(onMain)],
+    ["wide", staff, people(staff)],
+    ["dana", narrowed, people(narrowed)],
+  ];
+  for (const [caller, entries, users] of views) {
+    const [name = "", database] = caller.split(" for ");
+    const headers = { authorization: `Bearer ${await tokenOf(gateway, name, database)}` };
+    const access = await gateway.request("/api/access", { headers });
+    const listed = JSON.parse(access.text).access.map(
+      (entry: Record<string, string>) => `${entry.username} ${entry.database} ${entry.role}`,
+    );
+    t.strictSame(listed.sort(), [...entries].sort(), `${caller}: grants`);
+    const known = await gateway.request("/api/users", { headers });
+    const names = JSON.parse(known.text).users.map((user: { username: string }) => user.username);
+    t.strictSame(names.sort(), users, `${caller}: users`);
+    t.notMatch(access.text + known.text, /argon2|hash/);
+  }
+  for (const caller of ["wim", "rita", "vera"]) {
+    const headers = { authorization: `Bearer ${await tokenOf(gateway, caller)}` };
+    for (const route of ["/api/access", "/api/users"]) {
+      t.equal((await gateway.request(route, { headers })).body.code, "role_insufficient");
+    }
+  }
+});
+
+t.test("everybody is told who it is and what its token opens", async (t) => {
+  const me = async (name: string, database?: string) => {
+    const headers = { authorization: `Bearer ${await tokenOf(gateway, name, database)}` };
+    return (await gateway.request("/api/me", { headers })).body;
+  };
+  const own = { username: "ulla", email: null, disabled: false };
+  const main = { database: "main", role: "ReadOnly" };
+  const side = { database: "side", role: "ReadOnly" };
+  t.match(await me("ulla"), { status: "success", user: own, token: { database: "*" } });
+  t.strictSame((await me("ulla")).access, [main, side]);
+  t.match(await me("ulla", "side"), { token: { expires: Number, database: "side" } });
+  t.strictSame((await me("ulla", "side")).access, [side]);
+  t.notMatch(JSON.stringify(await me("root")), /argon2|hash/);
+});
+
+t.test("a percent-encoded name is decoded once, and must be a name then", async (t) => {
+  const root = await tokenOf(gateway, "root");
+  const put = (route: string) =>
+    gateway.send("PUT", `/api/access/${route}`, { role: "ReadOnly" }, root);
+  for (const route of ["rita/%2A", "rita/*", "r%69ta/s%69de", "idp%3Aalice/main", "ruth/%2a"]) {
+    t.equal((await put(route)).status, 200, route);
+  }
+  t.strictSame([...(snapshotOn(gateway).grants.get("rita")?.keys() ?? [])], ["main", "*", "side"]);
+  t.equal(grantOn(snapshotOn(gateway), "idp:alice", "main")?.role, "ReadOnly");
+  const refused: [route: string, code: string][] = [
+    ["rita/%252A", "invalid_database"],
+    ["rita/a%2Fb", "invalid_database"],
+    ["rita/**", "invalid_database"],
+    ["rita/%", "invalid_database"],
+    ["%252E%252E/main", "invalid_username"],
+    ["a%20b/main", "invalid_username"],
+    ["%ff/main", "invalid_username"],
+    ["*/main", "invalid_username"],
+    ["idp%3A/main", "invalid_username"],
+    ["constructor/main", "user_not_found"],
+  ];
+  for (const [route, code] of refused) {
+    t.equal((await put(route)).body.code, code, route);
   }
 });

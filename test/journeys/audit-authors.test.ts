@@ -1,9 +1,9 @@
-import { readFileSync, rmSync, statSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { userInfo } from "node:os";
 import path from "node:path";
 import t from "tap";
 import { grant, user } from "../access/kit.ts";
-import { openSetting } from "../gateway/kit.ts";
+import { openSetting, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
@@ -12,7 +12,6 @@ import { runWarm } from "../kit/warm-command.ts";
 const self = userInfo().username;
 type Line = Record<string, unknown>;
 
-/** The lines that tell of changes, as what was changed and by whom. */
 function changesIn(lines: readonly Line[]): string[] {
   return lines.flatMap(({ author, changes }) =>
     Array.isArray(changes)
@@ -34,94 +33,84 @@ const run = async (home: string, ...flags: string[]) => {
 
 for (const workers of [1, 2]) {
   const options = workers === 1 ? nightly : {};
-  t.test(
-    `each change is one line that names its author, with ${workers} workers`,
-    options,
-    async (t) => {
-      const { gateway } = await openSetting(t, { config: `[server]\nworkers = ${workers}\n` });
-      const admin = await gateway.login();
-      const rita = { username: "rita", password: "rita password", role: "ReadWrite" };
-      await gateway.send("POST", "/api/users", rita, admin);
-      await gateway.send("PUT", "/api/access/rita/main", { role: "ReadOnly" }, admin);
-      await gateway.send("DELETE", "/api/users/rita/tokens", {}, admin);
-      await gateway.send("PUT", "/api/access/rita/main", { role: "no such" }, admin);
-      await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
-      await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
-      await gateway.send("PATCH", "/api/users/rita", { disabled: false }, admin);
-      await run(gateway.home, "user", "disable", "rita");
-      await run(gateway.home, "token", "revoke", "--user", "rita");
-      await run(gateway.home, "key", "rotate");
-      await eventually("the commands' lines are there", () => {
-        return audited(gateway).filter((text) => text.startsWith("cli")).length === 4;
-      });
-      await gateway.edit((text) => `${text}\n${user("max")}${grant("max", "main", "Owner")}`);
-      await eventually("the edit's line is there", () =>
-        audited(gateway).some((text) => text.includes("max main Owner")),
-      );
-      await gateway.service.stop();
-      t.strictSame(
-        audited(gateway)
-          .map((text) => text.replace(/key added .*/, "key added"))
-          .sort(),
-        [
-          "api admin: grant added rita main ReadWrite",
-          "api admin: grant changed rita main ReadOnly",
-          "api admin: tokens revoked rita",
-          "api admin: user added rita",
-          `cli ${self}: grant added rita other ReadOnly`,
-          `cli ${self}: key added`,
-          `cli ${self}: tokens revoked rita`,
-          `cli ${self}: user changed rita disabled`,
-          `file ${self}: grant added max main Owner`,
-          `file ${self}: user added max`,
-        ],
-      );
-    },
-  );
+  t.test(`each change is one line with its author, ${workers} workers`, options, async (t) => {
+    const { gateway } = await openSetting(t, { config: `[server]\nworkers = ${workers}\n` });
+    const admin = await gateway.login();
+    const rita = { username: "rita", password: "rita password", role: "ReadWrite" };
+    await gateway.send("POST", "/api/users", rita, admin);
+    await gateway.send("PUT", "/api/access/rita/main", { role: "ReadOnly" }, admin);
+    await gateway.send("DELETE", "/api/users/rita/tokens", {}, admin);
+    await gateway.send("PUT", "/api/access/rita/main", { role: "no such" }, admin);
+    await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
+    await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
+    await gateway.send("PATCH", "/api/users/rita", { disabled: false }, admin);
+    await run(gateway.home, "user", "disable", "rita");
+    await run(gateway.home, "token", "revoke", "--user", "rita");
+    await run(gateway.home, "key", "rotate");
+    await eventually("the commands' lines are there", () => {
+      return audited(gateway).filter((text) => text.startsWith("cli")).length === 4;
+    });
+    await gateway.edit((text) => `${text}\n${user("max")}${grant("max", "main", "Owner")}`);
+    await eventually("the edit's line is there", () =>
+      audited(gateway).some((text) => text.includes("max main Owner")),
+    );
+    await gateway.service.stop();
+    t.strictSame(
+      audited(gateway)
+        .map((text) => text.replace(/key added .*/, "key added"))
+        .sort(),
+      [
+        "api admin: grant added rita main ReadWrite",
+        "api admin: grant changed rita main ReadOnly",
+        "api admin: tokens revoked rita",
+        "api admin: user added rita",
+        `cli ${self}: grant added rita other ReadOnly`,
+        `cli ${self}: key added`,
+        `cli ${self}: tokens revoked rita`,
+        `cli ${self}: user changed rita disabled`,
+        `file ${self}: grant added max main Owner`,
+        `file ${self}: user added max`,
+      ],
+    );
+  });
 }
 
-t.test(
-  "commands write their own lines into an audit file, and no gateway repeats them",
-  async (t) => {
-    const home = temporaryHome(t);
-    const file = path.join(home, "audit.log");
-    const lines = () =>
-      readFileSync(file, "utf8")
-        .split("\n")
-        .filter(Boolean)
-        .map((text): Line => JSON.parse(text));
-    const first = await startGateway(t, { home, config: '[audit]\nfile = "audit.log"\n' });
-    await run(home, "user", "add", "max", "--no-password");
-    t.strictSame(changesIn(lines()), [`cli ${self}: user added max`], "at once");
-    await first.service.stop();
-    rmSync(file);
-    await run(home, "user", "add", "rita", "--no-password");
-    t.equal(statSync(file).mode & 0o777, 0o600);
-    await run(home, "access", "grant", "rita", "main", "ReadOnly");
-    const [token = ""] = (await run(home, "token", "issue", "rita")).split("\n");
-    t.notOk(readFileSync(file, "utf8").includes(token.slice(-20)), "no token in it");
-    const second = await startGateway(t, { home, config: '[audit]\nfile = "audit.log"\n' });
-    await run(home, "access", "revoke", "rita", "main");
-    await eventually("the gateway has it", () =>
-      second.service.log.some(({ msg }) => msg === "access file reloaded"),
-    );
-    await second.service.stop();
-    t.match(changesIn(lines()), [
-      `cli ${self}: user added rita`,
-      `cli ${self}: grant added rita main ReadOnly`,
-      /^cli .*: token issued rita [\da-f-]{36}$/,
-      `cli ${self}: grant removed rita main ReadOnly`,
-    ]);
-    t.match(
-      lines().find(({ msg }) => msg === "change"),
-      { at: /^\d{4}-/, level: "info" },
-    );
-    t.match(
-      await run(home, "audit", "--user", "rita"),
-      /\(cli\) {2}grant added rita main ReadOnly/,
-    );
-  },
-);
+t.test("commands write their own lines into an audit file", async (t) => {
+  const home = temporaryHome(t);
+  const file = path.join(home, "audit.log");
+  const lines = () =>
+    readFileSync(file, "utf8")
+      .split("\n")
+      .filter(Boolean)
+      .map((text): Line => JSON.parse(text));
+  const first = await startGateway(t, { home, config: '[audit]\nfile = "audit.log"\n' });
+  await run(home, "user", "add", "max", "--no-password");
+  t.strictSame(changesIn(lines()), [`cli ${self}: user added max`], "at once");
+  await first.service.stop();
+  rmSync(file);
+  await run(home, "user", "add", "rita", "--no-password");
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  await run(home, "access", "grant", "rita", "main", "ReadOnly");
+  const [token = ""] = (await run(home, "token", "issue", "rita")).split("\n");
+  t.notOk(readFileSync(file, "utf8").includes(token.slice(-20)), "no token in it");
+  const second = await startGateway(t, { home, config: '[audit]\nfile = "audit.log"\n' });
+  await run(home, "access", "revoke", "rita", "main");
+  await eventually("the gateway has it", () =>
+    second.service.log.some(({ msg }) => msg === "access file reloaded"),
+  );
+  await second.service.stop();
+  t.match(changesIn(lines()), [
+    `cli ${self}: user added rita`,
+    `cli ${self}: grant added rita main ReadOnly`,
+    /^cli .*: token issued rita [\da-f-]{36}$/,
+    `cli ${self}: grant removed rita main ReadOnly`,
+  ]);
+  t.match(
+    lines().find(({ msg }) => msg === "change"),
+    { at: /^\d{4}-/, level: "info" },
+  );
+  t.match(await run(home, "audit", "--user", "rita"), /\(cli\) {2}grant added rita main ReadOnly/);
+});
 
 t.test("what commands change while no gateway runs is in its output once it does", async (t) => {
   const home = temporaryHome(t);
@@ -141,4 +130,59 @@ t.test("an edit by hand right before the end is told", async (t) => {
   await gateway.service.logged(({ msg }) => msg === "access file reloaded");
   await gateway.service.stop();
   t.strictSame(audited(gateway), [`file ${self}: user added max`]);
+});
+
+async function listed(home: string, name: string): Promise<Record<string, unknown>> {
+  const { stdout } = await runWarm(home, ["user", "list", "--json"]);
+  const users: Record<string, unknown>[] = JSON.parse(stdout);
+  return users.find(({ username }) => username === name) ?? {};
+}
+
+const isNow = (moment: unknown) => Math.abs(Date.parse(String(moment)) - Date.now()) < 60_000;
+
+for (const workers of [1, 2]) {
+  const options = workers === 1 ? nightly : {};
+  t.test(`user list says who was last there, with ${workers} workers`, options, async (t) => {
+    const home = temporaryHome(t);
+    const options = { home, config: `[server]\nworkers = ${workers}\n` };
+    const { gateway } = await openSetting(t, options);
+    const token = await gateway.addUser("rita", "ReadOnly");
+    await gateway.send(
+      "POST",
+      "/api/users",
+      { username: "max", password: "max password", role: "ReadOnly" },
+      await gateway.login(),
+    );
+    await gateway.send("POST", "/login", { username: "max", password: "wrong one" });
+    await gateway.query(select, token);
+    await gateway.service.stop();
+    const { last_login: login, last_use: use } = await listed(home, "rita");
+    t.ok(isNow(login) && isNow(use));
+    t.match(
+      await listed(home, "max"),
+      { last_login: null, last_use: null },
+      "a failure is no login",
+    );
+    for (const file of readdirSync(home).filter((name) => name.startsWith("activity."))) {
+      t.equal(statSync(path.join(home, file)).mode & 0o777, 0o600);
+    }
+    const { gateway: again } = await openSetting(t, options);
+    await again.login();
+    await again.service.stop();
+    t.match(
+      await listed(home, "rita"),
+      { last_login: login, last_use: use },
+      "a restart forgets nothing",
+    );
+    const { stdout } = await runWarm(home, ["user", "list"]);
+    t.match(stdout, /USERNAME +EMAIL +STATE +LAST LOGIN +LAST USE +ATTRIBUTES +ACCESS/);
+  });
+}
+
+t.test("last uses are written while the gateway runs, over a broken file too", async (t) => {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "activity.0.json"), "{broken");
+  const { gateway } = await openSetting(t, { home });
+  await gateway.login();
+  await eventually("it is written", async () => isNow((await listed(home, "admin")).last_login));
 });

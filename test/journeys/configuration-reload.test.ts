@@ -43,7 +43,6 @@ async function scene(t: Test, workers: number) {
   const token = await gateway.login();
   let lines = gateway.service.log.length;
 
-  /** Writes the file and waits for the log to say what came of it. */
   async function write(text: string, outcome: RegExp): Promise<Record<string, unknown>> {
     lines = gateway.service.log.length;
     await putInPlace(file, head + text);
@@ -161,21 +160,18 @@ t.test("streams are cut whose route or tool is not configured any more", async (
   kept.destroy();
 });
 
-t.test(
-  "a file that appears after a start without one is named, and waits for a restart",
-  async (t) => {
-    const home = temporaryHome(t);
-    const cwd = temporaryHome(t);
-    const service = new Service(cwd, ["serve", "--port", "0"], { GATEHOUSE_HOME: home });
-    t.teardown(() => service.stop("SIGKILL"));
-    await service.logged(({ msg }) => String(msg).startsWith("listening on"));
-    const found = (file: string) =>
-      service.logged((line) => line.file === file && /waits for a restart/.test(String(line.msg)));
-    for (const directory of [home, cwd]) {
-      const file = path.join(directory, "gateway.toml");
-      await writeFile(file, "[server]\nmax_body_bytes = 64\n", { mode: 0o600 });
-      t.equal((await found(file)).level, "warn");
-    }
-    t.notMatch(service.output, /configuration re(?:loaded|fused)/);
-  },
-);
+t.test("a file that appears after a start without one waits for a restart", async (t) => {
+  const home = temporaryHome(t);
+  const cwd = temporaryHome(t);
+  const service = new Service(cwd, ["serve", "--port", "0"], { GATEHOUSE_HOME: home });
+  t.teardown(() => service.stop("SIGKILL"));
+  await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  const found = (file: string) =>
+    service.logged((line) => line.file === file && /waits for a restart/.test(String(line.msg)));
+  for (const directory of [home, cwd]) {
+    const file = path.join(directory, "gateway.toml");
+    await writeFile(file, "[server]\nmax_body_bytes = 64\n", { mode: 0o600 });
+    t.equal((await found(file)).level, "warn");
+  }
+  t.notMatch(service.output, /configuration re(?:loaded|fused)/);
+});

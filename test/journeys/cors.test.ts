@@ -1,5 +1,10 @@
-import t from "tap";
-import { openSetting, select } from "../gateway/kit.ts";
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { checkRefusal, openSetting, select, sendRaw } from "../gateway/kit.ts";
+import { freePort } from "../kit/free-port.ts";
+import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
+import { runCommand, Service } from "../kit/process.ts";
 
 const page = "https://app.example.com";
 const config = `[server]\nallowed_origins = ["${page}", "http://localhost:3000"]\n`;
@@ -79,4 +84,150 @@ t.test("without allowed origins no answer says a word of them", async (t) => {
   const { headers } = await gateway.request("/healthz", { headers: { origin: page } });
   t.notOk([...headers.keys()].some((name) => name.startsWith("access-control-")));
   t.equal(headers.get("vary"), null);
+});
+
+const auth = "enabled = false";
+
+async function startBehind(t: Test, server: string): Promise<string> {
+  const home = temporaryHome(t);
+  const sections = [`[server]\n${server}`, `[auth]\n${auth}`, '[upstream]\nurl = "http://[::1]:9"'];
+  writeFileSync(path.join(home, "gateway.toml"), sections.join("\n"));
+  const port = await freePort();
+  const service = new Service(home, ["serve", "--port", String(port)]);
+  t.teardown(() => service.stop("SIGKILL"));
+  await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  return `http://127.0.0.1:${port}`;
+}
+
+const json = { "content-type": "application/json" };
+
+const open = await openSetting(t, { auth });
+
+t.test("every caller passes, and the upstream is told of nobody", async (t) => {
+  const { gateway, upstream } = open;
+  const warning = await gateway.service.logged(({ msg }) => String(msg).includes("IS OFF"));
+  t.equal(warning.level, "warn");
+  const { status, headers } = await gateway.query(select);
+  t.equal(status, 200);
+  t.equal(headers.get("x-gatehouse-decision"), "allow");
+  const asked = { "x-gatehouse-user": "admin", x_gatehouse_role: "Owner", ...json };
+  const init = { method: "POST", headers: asked, body: JSON.stringify(select) };
+  t.equal((await gateway.request("/query", init)).status, 200);
+  t.equal((await gateway.query({ DropDatabase: { database: "main" } })).status, 200);
+  t.equal((await gateway.query(select, "a token that is none")).status, 200);
+  for (const received of upstream.take()) {
+    for (const name of Object.keys(received.headers)) t.notMatch(name, /gatehouse/i);
+    t.equal(received.headers.authorization, undefined);
+  }
+});
+
+t.test("bodies are still held to the grammar", async (t) => {
+  const { gateway, upstream } = open;
+  for (const body of ["[]", "{}", '{"op":"select"}', '{"Select":{},"Insert":{}}', "\ufeff{}"]) {
+    t.equal((await gateway.query(body)).status, 400, body);
+  }
+  const bad = { Select: { ...select.Select, database: "a/b" } };
+  checkRefusal(t, await gateway.query(bad), { status: 400, code: "invalid_name" });
+  t.equal((await gateway.request("/query", { method: "POST", body: "{}" })).status, 415);
+  t.equal(upstream.take().length, 0);
+});
+
+t.test("login works as ever and administration is off, also for an administrator", async (t) => {
+  const { gateway } = open;
+  const token = await gateway.login();
+  const wrong = await gateway.send("POST", "/login", { username: "admin", password: "wrong one" });
+  checkRefusal(t, wrong, { status: 401, code: "credentials_invalid" });
+  const user = { username: "bob", password: "long enough", role: "ReadOnly" };
+  const change = { old_password: ADMIN_PASSWORD, new_password: "another password" };
+  const denied = { status: 403, code: "administration_disabled" };
+  for (const shown of [undefined, token]) {
+    checkRefusal(t, await gateway.send("POST", "/api/users", user, shown), denied);
+    checkRefusal(t, await gateway.send("PUT", "/api/users/admin/password", change, shown), denied);
+  }
+});
+
+t.test("a foreign Host or Origin is refused on every path, a local one passes", async (t) => {
+  const { gateway, upstream } = open;
+  const post = (...lines: string[]) =>
+    sendRaw(
+      gateway.url,
+      ["POST /query HTTP/1.1", "Content-Type: application/json", ...lines],
+      JSON.stringify(select),
+    );
+  const local = ["127.0.0.1", "localhost", "localhost:8080", "LOCALHOST", "[::1]:80", "127.9.9.9"];
+  for (const host of local) t.equal((await post(`Host: ${host}`)).status, 200, host);
+  upstream.take();
+  const foreign = [
+    ...["evil.example", "evil.example:80", "192.0.2.1"],
+    ...["localhost.evil.example", "127.0.0.1.nip.io"],
+    ...["0.0.0.0", "[::]"],
+  ];
+  for (const host of foreign) {
+    const { status, text } = await post(`Host: ${host}`);
+    t.equal(status, 403, host);
+    t.equal(JSON.parse(text).code, "host_not_allowed");
+  }
+  for (const host of ["localhost@evil.example", "a b"]) {
+    t.equal((await post(`Host: ${host}`)).status, 400, "what is no host is none of this machine's");
+  }
+  const { host, port } = new URL(gateway.url);
+  const pages = [
+    ...["Origin: http://evil.example", "Origin: null", "Origin: https://localhost.evil.example"],
+    ...["Origin: x", "Origin: http://localhost:3000", "Origin: http://localhost"],
+    ...["Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"],
+    `Origin: http://${host}\r\nSec-Fetch-Site: same-site`,
+  ];
+  for (const page of pages) {
+    const { status, text } = await post(`Host: ${host}`, page);
+    t.equal(status, 403, page);
+    t.equal(JSON.parse(text).code, "origin_not_allowed");
+  }
+  for (const path of ["/login", "/healthz", "/readyz", "/.well-known/jwks.json"]) {
+    const method = path === "/login" ? "POST" : "GET";
+    t.equal(
+      (await sendRaw(gateway.url, [`${method} ${path} HTTP/1.1`, "Host: evil.example"])).status,
+      403,
+    );
+  }
+  t.equal(upstream.take().length, 0, "the upstream received nothing");
+  const own = [
+    ...[`Origin: http://${host}`, `Origin: http://localhost:${port}`],
+    ...["Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: none"],
+  ];
+  for (const page of own) t.equal((await post(`Host: ${host}`, page)).status, 200, page);
+});
+
+t.test("the host of public_url passes, and origins that are allowed", async (t) => {
+  const url = await startBehind(
+    t,
+    'public_url = "https://gate.example:8443"\nallowed_origins = ["https://app.example"]',
+  );
+  const ask = (...lines: string[]) => sendRaw(url, ["GET /healthz HTTP/1.1", ...lines]);
+  t.equal((await ask("Host: gate.example:8443")).status, 200);
+  t.equal((await ask("Host: gate.example.evil.example")).status, 403);
+  t.equal((await ask("Origin: https://app.example")).status, 200);
+  t.equal((await ask("Origin: https://app.example", "Sec-Fetch-Site: cross-site")).status, 200);
+  t.equal((await ask("Origin: https://gate.example:8443")).status, 200);
+  t.equal((await ask("Origin: https://gate.example")).status, 403);
+  t.equal((await ask("Origin: https://app.example.evil")).status, 403);
+});
+
+t.test("the start is refused on a host that others can reach", async (t) => {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "gateway.toml"), "[auth]\nenabled = false\n");
+  const flags = ["serve", "--host", "0.0.0.0", "--port", "0"];
+  const { code, stdout, stderr } = await runCommand(home, flags);
+  t.equal(code, 1);
+  t.match(`${stdout}${stderr}`, "insecure_allow_remote");
+});
+
+t.test("insecure_allow_remote lets every host and origin in", async (t) => {
+  const remote = `${auth}\ninsecure_allow_remote = true`;
+  const config = '[server]\nhost = "0.0.0.0"\n';
+  const { gateway } = await openSetting(t, { auth: remote, config });
+  const url = gateway.url.replace("0.0.0.0", "127.0.0.1");
+  const lines = ["Host: elsewhere.example", "Origin: http://evil.example"];
+  t.equal((await sendRaw(url, ["GET /healthz HTTP/1.1", ...lines])).status, 200);
+  const exposed = await gateway.service.logged(({ msg }) => String(msg).includes("switch TLS on"));
+  t.equal(exposed.level, "warn");
 });

@@ -1,154 +1,254 @@
-import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+/** The gateway looks after the engine that it starts, whichever database that is over. */
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { startMysql } from "../engine/mysql/server.ts";
+import { startPostgres } from "../engine/postgres/server.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { queryHeaders } from "../kit/queries.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 
+const place = { database: "main", table: "t" };
 const columns = [{ name: "id", type: "int", primary_key: true }];
-const createTable = { CreateTable: { database: "main", table: "t", columns } };
-const selectAll = { Select: { database: "main", from: "t", columns: ["*"] } };
+const createTable = { CreateTable: { ...place, columns } };
+const select = { Select: { database: "main", from: "t", columns: ["*"] } };
 
 function insertOf(count: number, from = 1) {
   const values = Array.from({ length: count }, (_, at) => ({ id: from + at }));
-  return { Insert: { database: "main", table: "t", values } };
+  return { Insert: { ...place, values } };
 }
 
-interface Scene {
-  gateway: TestGateway;
-  token: string;
-  pid: number;
-  engine: number;
-  socket: string;
+function commandOf(pid: number): string {
+  return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
 }
 
-/** The id of the engine's process. */
-function engineOf(pid: number): number {
-  const [engine, ...others] = childrenOf(pid).filter((child) =>
-    readFileSync(`/proc/${child}/cmdline`, "utf8").split("\0").includes("engine"),
-  );
-  if (engine === undefined || others.length > 0) throw new Error("not exactly one engine");
-  return engine;
+async function engineOf({ service }: TestGateway): Promise<number> {
+  const find = () =>
+    childrenOf(service.child.pid ?? 0).filter((pid) => /\bengine\b/.test(commandOf(pid)));
+  await eventually("there is one engine", () => find().length === 1);
+  return find()[0] ?? 0;
 }
 
-/** A gateway with its own engine, and a table with one row. */
-async function scene(t: Test, home?: string): Promise<Scene> {
+function socketOf({ home }: TestGateway): string {
+  return path.join(home, readdirSync(home).find((name) => name.endsWith(".sock")) ?? "missing");
+}
+
+async function scene(t: Test, home?: string) {
   const gateway = await startGateway(t, home === undefined ? {} : { home });
   const token = await gateway.login();
   if (home === undefined) {
-    await gateway.query({ CreateDatabase: { database: "main" } }, token);
     t.equal((await gateway.query(createTable, token)).status, 200);
     t.equal((await gateway.query(insertOf(1), token)).status, 200);
   }
   const pid = gateway.service.child.pid ?? 0;
-  const [name] = readdirSync(gateway.home).filter((name) => name.endsWith(".sock"));
-  const socket = path.join(gateway.home, name ?? "missing");
-  return { gateway, token, pid, engine: engineOf(pid), socket };
+  return { gateway, token, pid, engine: await engineOf(gateway), socket: socketOf(gateway) };
 }
 
-t.test(
-  "a second gateway on a service directory is refused at once, and leaves it alone",
-  async (t) => {
-    const { gateway, token } = await scene(t);
-    const { port } = new URL(gateway.url);
-    const message =
-      `another gateway already uses the service directory ${gateway.home}: stop it first, or give ` +
-      "this one a service directory of its own with $GATEHOUSE_HOME, or another upstream.url with --config";
-    for (const chosen of ["0", port]) {
-      const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", chosen]);
-      t.strictSame([code, stderr], [1, `gatehouse: ${message}\n`]);
-      t.notMatch(stdout, /engine/, "no engine is started");
-    }
-    t.equal((await gateway.query(selectAll, token)).status, 200);
+async function answers(t: Test, gateway: TestGateway, token: string, rows?: object[]) {
+  await eventually("queries are answered", async () => {
+    const { status, body } = await gateway.query(select, token);
+    if (status === 200 && rows !== undefined) t.strictSame(body.data, rows);
+    return status === 200;
+  });
+  t.equal((await gateway.request("/readyz")).status, 200);
+}
 
-    const elsewhere = await runCommand(gateway.home, ["serve", "--port", port], {
-      env: { GATEHOUSE_HOME: path.join(gateway.home, "other") },
-    });
-    t.match(elsewhere.stderr, `:${port} is taken by another process`);
-    t.notMatch(elsewhere.stdout, /engine/, "nor where the port is taken");
-    await gateway.service.stop();
-    await startGateway(t, { home: gateway.home });
-  },
-);
+t.test("a second gateway on a service directory is refused at once", async (t) => {
+  const { gateway, token } = await scene(t);
+  const { port } = new URL(gateway.url);
+  const message =
+    `another gateway already uses the service directory ${gateway.home}: stop it first, or give ` +
+    "this one a service directory of its own with $GATEHOUSE_HOME, or another upstream.url with --config";
+  for (const chosen of ["0", port]) {
+    const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", chosen]);
+    t.strictSame([code, stderr], [1, `gatehouse: ${message}\n`]);
+    t.notMatch(stdout, /engine/, "no engine is started");
+  }
+  t.equal((await gateway.query(select, token)).status, 200);
 
-t.test("the engine's socket is for its owner alone, and gone after the end", async (t) => {
-  const { gateway, engine, socket } = await scene(t);
-  t.ok(statSync(socket).isSocket());
+  const elsewhere = await runCommand(gateway.home, ["serve", "--port", port], {
+    env: { GATEHOUSE_HOME: path.join(gateway.home, "other") },
+  });
+  t.match(elsewhere.stderr, `:${port} is taken by another process`);
+  t.notMatch(elsewhere.stdout, /engine/, "nor where the port is taken");
+  await gateway.service.stop();
+  await startGateway(t, { home: gateway.home });
+});
+
+t.test("the engine has a socket and a session of its own, and keeps its data", async (t) => {
+  const { gateway, token, pid, engine, socket } = await scene(t);
   t.equal(statSync(socket).mode & 0o777, 0o600);
   t.equal(statSync(path.dirname(socket)).mode & 0o077, 0, "and so is its directory");
-  t.equal(await gateway.service.stop(), 0);
-  t.notOk(existsSync(socket));
-  t.notOk(isAlive(engine));
-});
-
-t.test("data outlives the gateway", async (t) => {
-  const { gateway } = await scene(t);
-  await gateway.service.stop();
-  const again = await scene(t, gateway.home);
-  const answer = await again.gateway.query(selectAll, again.token);
-  t.strictSame(answer.body.data, [{ id: 1 }]);
-});
-
-t.test("an engine that is killed is started again with its data", async (t) => {
-  const { gateway, token, pid, engine } = await scene(t);
+  // A negative id is a process group, as a terminal's Ctrl-C meets it. The gateway is in another.
+  process.kill(-engine, "SIGINT");
+  t.ok(isAlive(engine) && isAlive(pid));
   for (let killed = engine, round = 0; round < 2; round++) {
     process.kill(killed, "SIGKILL");
     await gateway.service.logged(({ msg }) => String(msg).startsWith("the engine died"));
-    await eventually("a query is answered again", async () => {
-      const answer = await gateway.query(selectAll, token);
-      if (answer.status === 200) t.strictSame(answer.body.data, [{ id: 1 }]);
-      return answer.status === 200;
-    });
-    t.not(engineOf(pid), killed, "by another process");
-    killed = engineOf(pid);
+    await answers(t, gateway, token, [{ id: 1 }]);
+    t.not(await engineOf(gateway), killed, "by another process");
+    killed = await engineOf(gateway);
   }
+  const last = await engineOf(gateway);
   t.equal(await gateway.service.stop(), 0);
+  t.notOk(existsSync(socket) || isAlive(last));
+
+  const again = await scene(t, gateway.home);
+  await answers(t, again.gateway, again.token, [{ id: 1 }]);
+  await again.gateway.service.stop("SIGKILL");
+  await eventually("the engine never outlives the gateway", () => !isAlive(again.engine));
+  t.notOk(existsSync(again.socket));
+  const third = await scene(t, gateway.home);
+  await answers(t, third.gateway, third.token, [{ id: 1 }]);
 });
 
 t.test("a signal to gateway and engine together lets the request in flight finish", async (t) => {
   const { gateway, token, pid, engine } = await scene(t);
-  const body = JSON.stringify(insertOf(5000, 2));
+  const request = wireRequest(
+    "POST /query",
+    queryHeaders(token),
+    JSON.stringify(insertOf(5000, 2)),
+  );
   const wire = await Wire.open(gateway.url);
   t.teardown(() => wire.cut());
-  const length = { "Content-Length": String(body.length) };
   // The last byte is held back, so that the request is surely in flight.
-  wire.send(
-    `${wireRequest("POST /query", { ...queryHeaders(token), ...length })}${body.slice(0, -1)}`,
-  );
+  wire.send(request.slice(0, -1));
   await gateway.request("/healthz");
   for (const each of [engine, pid]) process.kill(each, "SIGINT");
   await gateway.service.logged(({ msg }) => String(msg).startsWith("draining"));
   for (const each of [engine, pid]) process.kill(each, "SIGTERM");
-  wire.send(body.slice(-1));
+  wire.send(request.slice(-1));
   t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 .*"status":"success"/s);
   t.equal(await gateway.service.stop(), 0);
   await eventually("the engine ends too", () => !isAlive(engine));
-
   const again = await scene(t, gateway.home);
-  const count = (await again.gateway.query(selectAll, again.token)).body.data;
-  t.equal(Array.isArray(count) && count.length, 5001, "what was answered was done");
+  const rows = (await again.gateway.query(select, again.token)).body.data;
+  t.equal(Array.isArray(rows) && rows.length, 5001, "what was answered was done");
 });
 
-t.test("an engine never outlives a gateway that was killed, and the next one starts", async (t) => {
-  const { gateway, engine, socket } = await scene(t);
+async function live(t: Test, upstream: string, secret: string, config = ""): Promise<void> {
+  const gateway = await startGateway(t, { upstream, config });
+  const token = await gateway.login();
+  await gateway.query({ CreateDatabase: { database: "main" } }, token);
+  const made = await gateway.query(createTable, token);
+  t.equal(made.status, 200, made.text);
+  t.match(
+    (await gateway.request("/schema/main", { headers: { authorization: `Bearer ${token}` } })).body,
+    {
+      data: { tables: ["t"] },
+    },
+  );
+  const engine = await engineOf(gateway);
+  t.notMatch(commandOf(engine), secret, "nobody sees the password in the list of processes");
+  process.kill(engine, "SIGKILL");
+  await eventually("it is gone", () => !isAlive(engine));
+  await answers(t, gateway, token);
+  const next = await engineOf(gateway);
   await gateway.service.stop("SIGKILL");
-  await eventually("the engine ends", () => !isAlive(engine));
-  t.notOk(existsSync(socket));
-  const again = await scene(t, gateway.home);
-  t.strictSame((await again.gateway.query(selectAll, again.token)).body.data, [{ id: 1 }]);
+  await eventually("the engine never outlives the gateway", () => !isAlive(next));
+  t.notMatch(gateway.service.output, secret);
+}
+
+t.test("a URL of PostgreSQL makes the gateway start the engine itself", async (t) => {
+  const server = await startPostgres(t);
+  await server.requirePassword("app", "hunter2");
+  await server.sql("alter role app superuser");
+  await live(t, `postgres://app:hunter2@127.0.0.1:${server.port}/postgres`, "hunter2");
 });
 
-t.test(
-  "the engine runs in a session of its own, so that a terminal's Ctrl-C passes it by",
-  async (t) => {
-    const { engine, pid } = await scene(t);
-    // A negative id is a process group; the engine leads one, which the gateway is not in.
-    t.ok(process.kill(-engine, 0));
-    process.kill(-engine, "SIGINT");
-    t.ok(isAlive(engine));
-    t.ok(isAlive(pid));
-  },
-);
+t.test("and one of MySQL", nightly, async (t) => {
+  const server = await startMysql(t);
+  await server.sql("create user app identified by 'hunter2'", "grant all on *.* to app");
+  const url = `mysql://app:hunter2@127.0.0.1:${server.port}/`;
+  await live(t, url, "hunter2", "statement_timeout = 5\npool_size = 2\n");
+});
+
+t.test("and a directory of SQLite files, beside the configuration file", async (t) => {
+  const gateway = await startGateway(t, { upstream: "sqlite:shop" });
+  const token = await gateway.login();
+  t.equal((await gateway.query(createTable, token)).status, 200);
+  t.ok(existsSync(path.join(gateway.home, "shop", "main.sqlite")));
+  t.notOk(existsSync(path.join(gateway.home, "data")));
+});
+
+t.test("the configured limits are the engine's", async (t) => {
+  const server = await startPostgres(t);
+  const config = "statement_timeout = 1\npool_size = 2\n";
+  const gateway = await startGateway(t, { upstream: server.url(), config });
+  const token = await gateway.login();
+  await server.sql(
+    `create schema main; create view main.t as select 1 as id, pg_sleep(60)::text as slept`,
+  );
+  let most = 0;
+  const sleeping = "select count(*)::int as n from pg_stat_activity where wait_event = 'PgSleep'";
+  // On a busy machine they may be over before anybody looks: then once more.
+  await eventually("two are seen at one time", async () => {
+    let isOver = false;
+    const asked = Array.from({ length: 4 }, () => gateway.query(select, token));
+    const over = Promise.all(asked).finally(() => {
+      isOver = true;
+    });
+    while (!isOver) most = Math.max(most, Number((await server.sql(sleeping))[0]?.n));
+    for (const answer of await over) {
+      t.match(answer, { status: 503, body: { code: "query_timeout", message: /1 second/ } });
+    }
+    return most >= 2;
+  });
+  t.equal(most, 2, "no more than so many at one time");
+});
+
+t.test("a database that refuses the engine ends the start, and says why", async (t) => {
+  const server = await startPostgres(t);
+  await server.requirePassword("app", "hunter2");
+  const wrong = `postgres://app:wrong-one@127.0.0.1:${server.port}/postgres`;
+  const home = temporaryHome(t);
+  const env = {
+    GATEHOUSE_ADMIN_PASSWORD: "correct horse",
+    GATEHOUSE_CONFIG: path.join(home, "c.toml"),
+  };
+  writeFileSync(env.GATEHOUSE_CONFIG, `[upstream]\nurl = "${wrong}"\n`, { mode: 0o600 });
+  const { code, stdout, stderr } = await runCommand(home, ["serve", "--port", "0"], { env });
+  t.equal(code, 1);
+  t.match(stdout + stderr, /refuses the engine for postgres/);
+  t.notMatch(stdout + stderr, /wrong-one/);
+});
+
+t.test("a stopped engine is down at once, and replaced after a while", nightly, async (t) => {
+  const gateway = await startGateway(t);
+  const token = await gateway.login();
+  t.equal((await gateway.query(createTable, token)).status, 200);
+  const engine = await engineOf(gateway);
+  process.kill(engine, "SIGSTOP");
+  await eventually("it is told", async () => (await gateway.request("/readyz")).status === 503);
+  t.ok(isAlive(engine));
+  await gateway.service.logged(({ msg }) => msg === "the engine does not answer: it is ended");
+  await answers(t, gateway, token);
+  t.not(await engineOf(gateway), engine);
+  t.notOk(isAlive(engine));
+});
+
+t.test("an engine whose socket is deleted listens anew", nightly, async (t) => {
+  const gateway = await startGateway(t);
+  const token = await gateway.login();
+  t.equal((await gateway.query(createTable, token)).status, 200);
+  const engine = await engineOf(gateway);
+  rmSync(socketOf(gateway));
+  await eventually("it is there again", () => existsSync(socketOf(gateway)));
+  await answers(t, gateway, token);
+  t.equal(await engineOf(gateway), engine, "by the same process");
+  t.equal(await gateway.service.stop(), 0);
+  t.notOk(existsSync(socketOf(gateway)));
+});
+
+t.test("a broken configuration keeps no engine from starting again", nightly, async (t) => {
+  const gateway = await startGateway(t);
+  const token = await gateway.login();
+  t.equal((await gateway.query(createTable, token)).status, 200);
+  writeFileSync(path.join(gateway.home, "gateway.toml"), "nonsense = ");
+  process.kill(await engineOf(gateway), "SIGKILL");
+  await answers(t, gateway, token);
+});

@@ -7,7 +7,6 @@ import { queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 
-/** A gateway with two users, before an upstream that holds its answers until a test gives them. */
 async function scene(t: Test, config: string, env: NodeJS.ProcessEnv = {}) {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());

@@ -2,29 +2,20 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { ask } from "../kit/client.ts";
-import { type RunOptions, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
-import { insert, queryHeaders, select } from "../kit/queries.ts";
+import { type RunOptions, startGateway, temporaryHome } from "../kit/gateway.ts";
+import { queryHeaders, select } from "../kit/queries.ts";
 import { type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
-import { Wire, wireRequest } from "../kit/wire.ts";
 import { statelessCall } from "../mcp/messages.ts";
 
-interface Scene {
-  gateway: TestGateway;
-  upstream: RecordingUpstream;
-  token: string;
-}
-
-/** A gateway before a recording upstream, and an administrator's token. */
-async function scene(t: Test, options: RunOptions = {}, socketPath?: string): Promise<Scene> {
+async function scene(t: Test, options: RunOptions = {}, socketPath?: string) {
   const upstream = await new RecordingUpstream().listen(socketPath);
   t.teardown(() => upstream.close());
   const gateway = await startGateway(t, { upstream: upstream.url, ...options });
   return { gateway, upstream, token: await gateway.login() };
 }
 
-/** Sends a query with these headers too, and returns what the upstream got. */
 async function forwarded(
-  { gateway, upstream, token }: Scene,
+  { gateway, upstream, token }: Awaited<ReturnType<typeof scene>>,
   headers: Record<string, string> = {},
   route = "/query",
 ): Promise<ReceivedRequest> {
@@ -36,7 +27,6 @@ async function forwarded(
   return received;
 }
 
-/** Everything that a client may try to say to the upstream. */
 const everything = {
   Accept: "application/json",
   "Accept-Encoding": "gzip",
@@ -58,7 +48,6 @@ const everything = {
   "X-Real-IP": "6.6.6.6",
 };
 
-/** The names, in lower case and in order of the alphabet. */
 function namesOf({ rawHeaders }: ReceivedRequest): string[] {
   return rawHeaders
     .filter((_, at) => at % 2 === 0)
@@ -186,26 +175,4 @@ t.test("in the form `op` the fields go up with the bytes that the client sent", 
   t.equal(one?.headers["content-length"], String(one?.body.length));
   const inner = select.slice(select.indexOf(":{") + 2, -2);
   t.equal(batch?.body.toString(), `["batch",{"op":"insert",${fields}},{"op":"select",${inner}}]`);
-});
-
-t.test("two Authorization headers are refused and nothing goes up", async (t) => {
-  const { gateway, upstream, token } = await scene(t);
-  const wire = await Wire.open(gateway.url);
-  t.teardown(() => wire.cut());
-  const twice = `Authorization: Bearer ${token}\r\nAuthorization: Bearer ${token}\r\n`;
-  const type = "Content-Type: application/json\r\nContent-Length: 2\r\n";
-  wire.send(`POST /query HTTP/1.1\r\nHost: x\r\n${type}${twice}\r\n{}`);
-  t.match(await wire.until(/several_authorization_headers/), /^HTTP\/1\.1 400 /);
-  t.equal(upstream.take().length, 0);
-});
-
-t.test("requests in a row on one connection are answered in order", async (t) => {
-  const { gateway, upstream, token } = await scene(t);
-  upstream.answer = ({ body }, response) => response.end(body);
-  const wire = await Wire.open(gateway.url);
-  t.teardown(() => wire.cut());
-  const bodies = [select, insert, select];
-  for (const body of bodies) wire.send(wireRequest("POST /query", queryHeaders(token), body));
-  await wire.until(/Select.*Insert.*Select/s);
-  t.equal(wire.text.match(/HTTP\/1\.1 200 OK/g)?.length, 3);
 });

@@ -13,7 +13,6 @@ import { tokenOf } from "./staff.ts";
 const directory = path.join(import.meta.dirname, "../clients");
 const modules = path.join(directory, "node_modules");
 
-/** Why tests of clients do not run; false where they do. */
 export const noClients = existsSync(path.join(modules, ".package-lock.json"))
   ? false
   : "not installed: npm ci --prefix test/clients";
@@ -31,10 +30,8 @@ export async function fillUsers(gateway: TestGateway): Promise<void> {
   await gateway.query({ Insert: { database: "main", table: "users", values } }, root);
 }
 
-/** A place of somebody's own in which the clients are installed, and nothing else. */
 export class Workplace {
   readonly directory: string;
-  /** The environment of its programs: Node as the tests have it, and none of the runner's flags. */
   readonly environment: Record<string, string>;
 
   constructor(t: Test, extra: Readonly<Record<string, string>> = {}) {

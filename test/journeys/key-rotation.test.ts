@@ -1,12 +1,16 @@
-import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { openSetting } from "../gateway/kit.ts";
 import { decodePart, readKey, readKeys } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
 import type { TestGateway } from "../kit/gateway.ts";
+import { nightly, sampled } from "../kit/nightly.ts";
+import { runCommand } from "../kit/process.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { insertRefusal, openStaffed, soon, tokenOf } from "./staff.ts";
+import { workersOf } from "./supervised.ts";
 
 const grants = ["root * Owner", "bob main ReadWrite"];
 
@@ -16,7 +20,6 @@ async function gatehouse(gateway: TestGateway, flags: string): Promise<string> {
   return stdout.trim();
 }
 
-/** The names of the published keys. */
 async function published(gateway: TestGateway): Promise<string[]> {
   const { text } = await gateway.request("/.well-known/jwks.json");
   return JSON.parse(text).keys.map((key: { kid: string }) => key.kid);
@@ -30,7 +33,6 @@ function keyFileOf({ home }: TestGateway, kid: string): string {
   return path.join(home, "keys", `${kid}.json`);
 }
 
-/** Says in a key's file until when it verifies, as the command line writes it. */
 function retire(gateway: TestGateway, kid: string, until: number): void {
   const file = keyFileOf(gateway, kid);
   const key = JSON.parse(readFileSync(file, "utf8"));
@@ -40,7 +42,8 @@ function retire(gateway: TestGateway, kid: string, until: number): void {
 }
 
 for (const algorithm of ["ES256", "HS256"]) {
-  t.test(`a rotation of ${algorithm} keys logs nobody out`, async (t) => {
+  const options = algorithm === "ES256" ? {} : nightly;
+  t.test(`a rotation of ${algorithm} keys logs nobody out`, options, async (t) => {
     const auth = `signing_algorithm = "${algorithm}"`;
     const { gateway } = await openStaffed(t, grants, { auth });
     const { kid: old } = readKey(gateway.home);
@@ -142,4 +145,115 @@ t.test("a broken file among the keys keeps no deleted key alive", async (t) => {
   await gatehouse(gateway, "key rotate");
   const made = readKeys(gateway.home).find(({ kid }) => kid !== decodePart(good, 0).kid)?.kid;
   await soon(t, "without it new keys are taken", async () => (await signer(gateway)) === made);
+});
+
+async function untilKeysAre(gateway: TestGateway, expected: "stale" | "fresh"): Promise<void> {
+  await eventually(`the keys are ${expected}`, async () => {
+    const { status, body } = await gateway.request("/readyz");
+    return status === 200 && body.keys === expected;
+  });
+}
+
+const losses: [what: string, lose: (home: string) => void, restore: (home: string) => void][] = [
+  [
+    "keys/ is moved away",
+    (home) => renameSync(path.join(home, "keys"), path.join(home, "elsewhere")),
+    (home) => renameSync(path.join(home, "elsewhere"), path.join(home, "keys")),
+  ],
+  [
+    "the only key is moved away",
+    (home) => renameSync(keyFile(home), path.join(home, "key.json")),
+    (home) => renameSync(path.join(home, "key.json"), keyFile(home)),
+  ],
+  [
+    "the service directory is moved away",
+    (home) => renameSync(home, `${home}.moved`),
+    (home) => renameSync(`${home}.moved`, home),
+  ],
+];
+
+const names = new Map<string, string>();
+
+function keyFile(home: string): string {
+  const directory = path.join(home, "keys");
+  const [name = names.get(home) ?? ""] = readdirSync(directory);
+  names.set(home, name);
+  return path.join(directory, name);
+}
+
+for (const [what, lose, restore] of sampled(losses)) {
+  t.test(`while ${what}, the last good keys stay in force, and that is said`, async (t) => {
+    const metrics = `127.0.0.1:${await freePort()}`;
+    const { gateway } = await openStaffed(t, grants, {
+      config: `[metrics]\nlisten = "${metrics}"\n`,
+    });
+    const { home } = gateway;
+    t.teardown(() => rmSync(`${home}.moved`, { recursive: true, force: true }));
+    const metric = async () => {
+      const text = await (await fetch(`http://${metrics}/metrics`)).text();
+      return /^gatehouse_signing_keys_last_reload_successful (\d)$/m.exec(text)?.[1];
+    };
+    const { kid } = readKey(home);
+    const token = await tokenOf(gateway, "bob");
+    t.equal(await metric(), "1");
+
+    lose(home);
+    await untilKeysAre(gateway, "stale");
+    const isRefusal = ({ msg }: Record<string, unknown>) =>
+      msg === "signing keys refused: the last good ones stay in force";
+    t.match((await gateway.service.logged(isRefusal)).reason, "holds no key that signs");
+    t.equal(await metric(), "0");
+    t.equal(await insertRefusal(gateway, token), undefined, "nobody is logged out");
+    const another = await tokenOf(gateway, "bob");
+    t.equal(await insertRefusal(gateway, another), undefined);
+    await checkNothingMade(t, home);
+
+    restore(home);
+    await untilKeysAre(gateway, "fresh");
+    t.equal(await metric(), "1");
+    t.equal(readKey(home).kid, kid, "no other key was made");
+    for (const one of [token, another]) t.equal(await insertRefusal(gateway, one), undefined);
+  });
+}
+
+async function checkNothingMade(t: Test, home: string): Promise<void> {
+  if (existsSync(home)) {
+    const { code, stderr } = await runCommand(home, ["token", "issue", "bob"]);
+    t.equal(code, 1);
+    t.match(stderr, "holds no key that signs");
+  }
+  const keys = path.join(home, "keys");
+  t.strictSame(existsSync(keys) ? readdirSync(keys) : [], []);
+}
+
+t.test("a worker that is started again makes no keys in the place of lost ones", async (t) => {
+  const { gateway } = await openStaffed(t, grants, { config: "[server]\nworkers = 2\n" });
+  const token = await tokenOf(gateway, "bob");
+  const keys = path.join(gateway.home, "keys");
+  renameSync(keys, `${keys}.moved`);
+  await untilKeysAre(gateway, "stale");
+  const [worker = 0] = workersOf(gateway);
+  process.kill(worker, "SIGKILL");
+  await gateway.service.logged(
+    ({ restartInMs, reason }) =>
+      restartInMs !== undefined && String(reason).includes("holds no key that signs"),
+  );
+  t.notOk(existsSync(keys));
+  renameSync(`${keys}.moved`, keys);
+  await gateway.service.logged(({ msg }) => msg === "a worker serves again");
+  await untilKeysAre(gateway, "fresh");
+  t.equal(await insertRefusal(gateway, token), undefined);
+});
+
+t.test("keys that are missing at a start are made anew, with a warning", async (t) => {
+  const { gateway } = await openStaffed(t, grants);
+  const isWarning = ({ msg }: Record<string, unknown>) => String(msg).startsWith("no signing keys");
+  const token = await tokenOf(gateway, "bob");
+  await gateway.service.stop();
+  t.notOk(gateway.service.log.some(isWarning), "a first start is not worth one");
+  rmSync(path.join(gateway.home, "keys"), { recursive: true });
+  const { gateway: restarted } = await openSetting(t, { home: gateway.home });
+  await restarted.service.logged(isWarning);
+  t.equal(await insertRefusal(restarted, token), "token_invalid");
+  t.equal(await insertRefusal(restarted, await tokenOf(restarted, "bob")), undefined);
 });

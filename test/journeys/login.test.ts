@@ -40,7 +40,6 @@ const cheap = { memory: 128, time: 1, parallelism: 1 };
 /** Enough for the time of a hash to stand out. */
 const costly = { memory: 16_384, time: 2, parallelism: 1 };
 
-/** A gateway with a user of each kind, one of them with a hash of lower costs than the others. */
 async function openKinds(t: Test, costs: HashCosts): Promise<Setting> {
   const own = await hashPassword("known password", costs);
   const low = await hashPassword("imported password", { memory: 64, time: 1, parallelism: 1 });
@@ -165,60 +164,54 @@ t.test("a token for one database opens that one and no other", async (t) => {
   t.equal((await gateway.query(other, String(star.body.token))).status, 200);
 });
 
-t.test(
-  "a login for a database without a grant is denied, one without a database not",
-  async (t) => {
-    const setting = await openSetting(t);
-    const { gateway } = setting;
-    await gateway.addUser("bob", "ReadOnly");
-    const fields = { username: "bob", password: "bob password" };
-    const denied = { status: 403, message: "Insufficient permissions for this operation" };
-    const other = await logIn(setting, { ...fields, database: "other" });
-    checkRefusal(t, other, { ...denied, code: "no_grant" });
-    const cased = await logIn(setting, { ...fields, database: "Main" });
-    checkRefusal(t, cased, { ...denied, code: "database_case_mismatch" });
-    const invalid = await logIn(setting, { ...fields, database: "a.b" });
-    checkRefusal(t, invalid, { status: 400, code: "invalid_database" });
-    const wrong = await logIn(setting, { ...fields, password: "a wrong one", database: "other" });
-    t.equal(wrong.status, 401, "the password is judged first");
+t.test("a login for a database without a grant is denied", async (t) => {
+  const setting = await openSetting(t);
+  const { gateway } = setting;
+  await gateway.addUser("bob", "ReadOnly");
+  const fields = { username: "bob", password: "bob password" };
+  const denied = { status: 403, message: "Insufficient permissions for this operation" };
+  const other = await logIn(setting, { ...fields, database: "other" });
+  checkRefusal(t, other, { ...denied, code: "no_grant" });
+  const cased = await logIn(setting, { ...fields, database: "Main" });
+  checkRefusal(t, cased, { ...denied, code: "database_case_mismatch" });
+  const invalid = await logIn(setting, { ...fields, database: "a.b" });
+  checkRefusal(t, invalid, { status: 400, code: "invalid_database" });
+  const wrong = await logIn(setting, { ...fields, password: "a wrong one", database: "other" });
+  t.equal(wrong.status, 401, "the password is judged first");
 
-    await edit(setting, (text) => text.replace(/\[\[acl\]\]\nusername = "bob"\n.*\n.*\n/, ""));
-    const token = await gateway.login("bob", "bob password");
-    t.notOk("role" in decodePart(token, 1), "without a grant the token names no role");
-    t.equal((await gateway.query(select, token)).body.code, "no_grant");
-  },
-);
+  await edit(setting, (text) => text.replace(/\[\[acl\]\]\nusername = "bob"\n.*\n.*\n/, ""));
+  const token = await gateway.login("bob", "bob password");
+  t.notOk("role" in decodePart(token, 1), "without a grant the token names no role");
+  t.equal((await gateway.query(select, token)).body.code, "no_grant");
+});
 
-t.test(
-  "a hash of lower costs is raised by a login, with its salt, and tokens live on",
-  async (t) => {
-    const { gateway } = await openSetting(t);
-    const { home, accessFile } = gateway;
-    const hashParts = () => {
-      const [, hash = ""] = /password_hash = "(.*)"/.exec(readFileSync(accessFile, "utf8")) ?? [];
-      const [, , , costs, salt] = hash.split("$");
-      return { costs, salt };
-    };
-    const { salt } = hashParts();
-    t.equal(hashParts().costs, "m=64,t=1,p=1");
-    const old = await gateway.login();
-    await gateway.service.stop();
+t.test("a hash of lower costs is raised by a login, and tokens live on", async (t) => {
+  const { gateway } = await openSetting(t);
+  const { home, accessFile } = gateway;
+  const hashParts = () => {
+    const [, hash = ""] = /password_hash = "(.*)"/.exec(readFileSync(accessFile, "utf8")) ?? [];
+    const [, , , costs, salt] = hash.split("$");
+    return { costs, salt };
+  };
+  const { salt } = hashParts();
+  t.equal(hashParts().costs, "m=64,t=1,p=1");
+  const old = await gateway.login();
+  await gateway.service.stop();
 
-    const raised = "argon2_memory_cost = 128\nargon2_time_cost = 2\nargon2_parallelism = 1";
-    const { gateway: stronger } = await openSettingWith(t, raised, home);
-    const during = await stronger.login();
-    t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt });
-    const after = await stronger.login();
-    for (const token of [old, during, after]) {
-      t.equal((await stronger.query(select, token)).status, 200);
-    }
-    await stronger.service.stop();
+  const raised = "argon2_memory_cost = 128\nargon2_time_cost = 2\nargon2_parallelism = 1";
+  const { gateway: stronger } = await openSettingWith(t, raised, home);
+  const during = await stronger.login();
+  t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt });
+  const after = await stronger.login();
+  for (const token of [old, during, after]) {
+    t.equal((await stronger.query(select, token)).status, 200);
+  }
+  await stronger.service.stop();
 
-    const { gateway: weaker } = await openSetting(t, { home });
-    await weaker.login();
-    t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt }, "and is never lowered");
-  },
-);
+  const { gateway: weaker } = await openSetting(t, { home });
+  await weaker.login();
+  t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt }, "and is never lowered");
+});
 
 t.test("a file that cannot be changed does not fail the login", async (t) => {
   const { gateway } = await openSetting(t);

@@ -4,7 +4,6 @@ import type { TestGateway } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { cheapHash, passwordOf, succeed } from "./staff.ts";
 
-/** What a way of losing a token or a grant is given. */
 export interface Loss {
   readonly gateway: TestGateway;
   readonly name: string;
@@ -12,7 +11,6 @@ export interface Loss {
   readonly root: string;
 }
 
-/** A way of losing a token or a grant. */
 export interface Way {
   readonly how: string;
   readonly code: string;
@@ -21,7 +19,6 @@ export interface Way {
   act(loss: Loss): Promise<unknown>;
 }
 
-/** Runs a command that must succeed. */
 async function gatehouse({ gateway }: Loss, flags: string, input?: string): Promise<void> {
   const { code, stderr } = await runWarm(gateway.home, flags.split(" "), input);
   if (code !== 0) throw new Error(`${flags}: ${stderr}`);
@@ -38,7 +35,6 @@ function recordOf(name: string): RegExp {
 const anew = "an entirely new one";
 const revoked = { code: "token_revoked", afterRestore: "token_revoked" };
 
-/** Every way there is. */
 export const ways: Way[] = [
   {
     how: "the user is removed by the API",
@@ -150,3 +146,8 @@ export const ways: Way[] = [
     },
   },
 ];
+
+/** One way for each code. */
+export const oneWayEach = ways.filter(
+  ({ code }, at) => ways.findIndex((way) => way.code === code) === at,
+);

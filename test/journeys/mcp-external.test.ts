@@ -1,12 +1,11 @@
-import { once } from "node:events";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import Provider from "oidc-provider";
 import t, { type Test } from "tap";
 import { grant, user } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { listening } from "../kit/listening.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
@@ -18,12 +17,7 @@ const select = { database: "main", from: "t", columns: ["*"] };
 const url = "https://gate.example.com";
 const resource = `${url}/mcp`;
 
-/** A gateway that takes tokens of these issuers, for the resource of its public address. */
-async function open(
-  t: Test,
-  issuers: Readonly<Record<string, string>>,
-  config = "",
-): Promise<TestGateway> {
+async function open(t: Test, issuers: Readonly<Record<string, string>>, config = "") {
   const servers = Object.entries(issuers).map(
     ([prefix, issuer]) =>
       `[[mcp.authorization_servers]]\nissuer = "${issuer}"\nprefix = "${prefix}"\n`,
@@ -45,16 +39,17 @@ async function open(
   return gateway;
 }
 
-/** Runs a command that must succeed. */
 async function run({ home }: TestGateway, words: string): Promise<string> {
   const { code, stdout, stderr } = await runWarm(home, words.split(" "));
   if (code !== 0) throw new Error(stderr);
   return stdout;
 }
 
+const issuer = await TestIssuer.start(t);
+const gateway = await open(t, { staff: issuer.url });
+const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
+
 t.test("users of another server come in by its tokens, and by their grants", async (t) => {
-  const issuer = await TestIssuer.start(t);
-  const gateway = await open(t, { staff: issuer.url });
   const metadata = await gateway.request("/.well-known/oauth-protected-resource/mcp");
   t.match(metadata.body, { resource, authorization_servers: [issuer.url] });
   const own = await gateway.request("/.well-known/oauth-authorization-server");
@@ -76,10 +71,7 @@ t.test("users of another server come in by its tokens, and by their grants", asy
 });
 
 t.test("tokens that are not for here, or of nobody here, are refused", async (t) => {
-  const issuer = await TestIssuer.start(t);
   const stranger = await TestIssuer.start(t);
-  const gateway = await open(t, { staff: issuer.url });
-  const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
   const claims = (changes: Record<string, unknown>) => issuer.sign(resource, { claims: changes });
   t.equal(await codeOf(await stranger.sign(resource)), "token_invalid", "an unknown issuer");
   const feigned = await stranger.sign(resource, { claims: { iss: issuer.url } });
@@ -121,8 +113,6 @@ t.test("tokens that are not for here, or of nobody here, are refused", async (t)
 });
 
 t.test("what the file says of an external user holds at once", async (t) => {
-  const issuer = await TestIssuer.start(t);
-  const gateway = await open(t, { staff: issuer.url });
   const codeOf = async (token: string) =>
     refusalOf(await callTool(gateway, "select", select, token));
   const bob = await issuer.sign(resource, { claims: { sub: "bob", jti: "j-2" } });
@@ -186,8 +176,8 @@ t.test("each issuer has users of its own", async (t) => {
 t.test("external users without a record are disabled, given attributes and listed", async (t) => {
   const issuer = await TestIssuer.start(t);
   const gateway = await open(t, { staff: issuer.url });
-  const root = await tokenOf(gateway, "root");
   const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
+  const root = await tokenOf(gateway, "root");
   const patch = (name: string, disabled: boolean) =>
     gateway.send("PATCH", `/api/users/${name}`, { disabled }, root);
   const view = { username: "staff:alice", email: null, disabled: false, external: true };
@@ -235,8 +225,6 @@ t.test("external users without a record are disabled, given attributes and liste
 });
 
 t.test("token revoke takes every id of an external token that the audit shows", async (t) => {
-  const issuer = await TestIssuer.start(t);
-  const gateway = await open(t, { staff: issuer.url });
   const upper = "0B9C3BD1-8F3F-4A57-9A3C-5F3D3A1C7A43";
   for (const jti of [undefined, "urn:x/7", upper, upper.toLowerCase(), "x".repeat(300)]) {
     const token = await issuer.sign(resource, { claims: { jti } });
@@ -255,14 +243,7 @@ t.test("token revoke takes every id of an external token that the audit shows", 
 /** A certified authorization server in the test's process, with one machine for a client. */
 async function openProvider(t: Test): Promise<string> {
   const server = createServer();
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const address: AddressInfo | string | null = server.address();
-  const issuer = `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+  const issuer = `http://127.0.0.1:${await listening(t, server)}`;
   const provider = new Provider(issuer, {
     clients: [
       {

@@ -1,28 +1,31 @@
-import t from "tap";
+import type { IncomingMessage } from "node:http";
+import t, { type Test } from "tap";
 import { decodePart } from "../identity/forge.ts";
-import { auditOf } from "../kit/gateway.ts";
+import { open as openAnswer } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
+import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
-import { callTool, checkDenied, malformed, send } from "./mcp.ts";
-import { beginSession, open, revision, staff } from "./mcp-server.ts";
-import { tokenOf } from "./staff.ts";
+import { obtainTokens } from "../oauth/flow.ts";
+import { postForm } from "../oauth/kit.ts";
+import { type Loss, oneWayEach, type Way } from "./losses.ts";
+import {
+  beginSession,
+  callTool,
+  checkDenied,
+  malformed,
+  openProxied,
+  refusalOf,
+  revision,
+  send,
+  staff,
+} from "./mcp.ts";
+import { passwordOf, soon, staffedHome, tokenOf } from "./staff.ts";
+import { servedBy } from "./supervised.ts";
 
-const shared = await open(t, staff);
-
-t.test("clients of every revision reach the server, as far as their roles go", async (t) => {
-  const { gateway } = shared;
-  const token = await tokenOf(gateway, "alice");
-  for (const connect of [connectStateless, connectEarlier]) {
-    const mcp = await connect(t, `${gateway.url}/mcp`, token);
-    t.strictSame((await mcp.toolNames()).toSorted(), ["query_database", "test_simple_text"]);
-    t.match(await mcp.call("test_simple_text", {}), { isError: false, text: /simple text/ });
-    t.match(await mcp.call("query_database", { database: "main" }), { text: "asked main" });
-    await t.rejects(mcp.call("query_database", { database: "side" }), /no_grant/);
-    await t.rejects(mcp.call("wait", {}), /role_insufficient/);
-    await t.rejects(mcp.call("test_error_handling", {}), /tool_without_policy/);
-    t.match(await mcp.read("test://static-text"), /static text/);
-  }
-});
+const shared = await openProxied(t, staff);
 
 t.test("the client's token stays here, and so does the database's", async (t) => {
   const { gateway, fixture } = shared;
@@ -50,6 +53,7 @@ t.test("the client's token stays here, and so does the database's", async (t) =>
     "x-forwarded-for": "127.0.0.1",
     "x-request-id": answer.headers.get("x-request-id"),
   });
+  t.equal(received[0]?.body.toString(), call.body, "the very bytes that were judged");
   for (const { headers } of received) t.notOk("authorization" in headers);
 });
 
@@ -92,22 +96,12 @@ t.test("whatever the gateway refuses is said to be denied, and why", async (t) =
   t.strictSame(fixture.take(), []);
 });
 
-t.test("what is refused before a tool is known never reaches the server", async (t) => {
-  const { gateway, fixture } = shared;
-  const token = await tokenOf(gateway, "alice");
-  fixture.take();
-  const call = statelessCall("tools/call", { name: "test_simple_text" });
-  const twice = call.body.replace('"name"', '"name":"wait","name"');
-  t.equal((await send(gateway, { ...call, body: twice }, token)).status, 400);
-  const misnamed = { ...call, headers: { ...call.headers, "mcp-name": "wait" } };
-  t.match((await send(gateway, misnamed, token)).body, { error: { code: -32020 } });
-  t.equal((await send(gateway, call)).status, 401);
-  t.equal((await send(gateway, statelessCall("x/unknown"), token)).status, 404);
-  t.strictSame(fixture.take(), []);
-});
-
 t.test("the server is shown its own credential, and nobody else is", async (t) => {
-  const { gateway, fixture } = await open(t, staff, 'authorization = "Bearer of-the-server"');
+  const { gateway, fixture } = await openProxied(
+    t,
+    staff,
+    'authorization = "Bearer of-the-server"',
+  );
   const token = await tokenOf(gateway, "alice");
   const args = { database: "main" };
   const answers = [
@@ -125,24 +119,134 @@ t.test("the server is shown its own credential, and nobody else is", async (t) =
   t.notMatch(gateway.service.output, "of-the-server");
 });
 
-t.test("a session is its user's alone", async (t) => {
-  const { gateway, fixture } = shared;
-  const [alice, bob] = [await tokenOf(gateway, "alice"), await tokenOf(gateway, "bob")];
-  const session = await beginSession(gateway, alice);
-  const headers = { ...revision, "mcp-session-id": session };
-  const call = handshakeCall("tools/list", {}, headers);
-  t.equal((await send(gateway, call, alice)).status, 200);
-  t.equal(
-    (await send(gateway, call, await tokenOf(gateway, "alice"))).status,
-    200,
-    "another login",
-  );
-  fixture.take();
-  for (const method of ["GET", "DELETE"]) {
-    t.equal((await send(gateway, { method, headers }, bob)).status, 404, method);
+async function openStream(
+  gateway: TestGateway,
+  { method, headers, body }: ReturnType<typeof statelessCall> | Record<string, never>,
+  token: string,
+  more: Readonly<Record<string, string>> = {},
+): Promise<IncomingMessage> {
+  const answer = await openAnswer(`${gateway.url}/mcp`, {
+    method: method ?? "GET",
+    headers: { accept: "text/event-stream", ...headers, ...more, authorization: `Bearer ${token}` },
+    ...(body === undefined ? {} : { body }),
+  });
+  answer.on("error", () => {}).resume();
+  return answer;
+}
+
+async function checkCut(
+  t: Test,
+  { how, code }: Way,
+  call: IncomingMessage,
+  listening: IncomingMessage,
+): Promise<void> {
+  await soon(t, `the call is cut: ${how}`, () => call.destroyed);
+  t.notOk(call.complete, "it does not look as if it had ended");
+  const keepsToken = code === "no_grant" || code === "role_insufficient";
+  if (!keepsToken) await soon(t, "and so is the session's stream", () => listening.destroyed);
+  else t.notOk(listening.destroyed, "a stream that no grant opened stays");
+  listening.destroy();
+}
+
+t.test("an open stream is cut when its token or its right is lost", async (t) => {
+  const names = oneWayEach.map((_, number) => `user-${number}`);
+  const everybody = ["root * Owner", ...names.map((name) => `${name} main ReadWrite`)];
+  const { gateway, fixture } = await openProxied(t, everybody);
+  const root = await tokenOf(gateway, "root");
+  const wait = statelessCall("tools/call", { name: "wait", arguments: {} });
+  const cuts: Promise<void>[] = [];
+  for (const [number, way] of oneWayEach.entries()) {
+    const name = names[number] ?? "";
+    const loss: Loss = { gateway, name, token: await tokenOf(gateway, name), root };
+    const session = { ...revision, "mcp-session-id": await beginSession(gateway, loss.token) };
+    const call = await openStream(gateway, wait, loss.token);
+    const listening = await openStream(gateway, {}, loss.token, session);
+    t.strictSame([call.statusCode, listening.statusCode], [200, 200]);
+    await way.act(loss);
+    cuts.push(checkCut(t, way, call, listening));
   }
-  t.match((await send(gateway, call, bob)).body, { error: { code: -32001 } });
-  t.strictSame(fixture.take(), []);
-  t.equal((await send(gateway, { method: "DELETE", headers }, alice)).status, 200);
-  t.equal((await send(gateway, call, alice)).status, 404, "it is over");
+  await Promise.all(cuts);
+  await eventually("the server is told", () => fixture.cancelled === oneWayEach.length);
+  const isCut = ({ msg }: Record<string, unknown>) => msg === "an open stream is cut";
+  const codes = () => new Set(gateway.service.log.filter(isCut).map(({ code }) => code));
+  const expected = new Set(oneWayEach.map(({ code }) => code));
+  await eventually("each code is in the log", () => codes().size >= expected.size);
+  t.same(codes(), expected);
 });
+
+t.test("an open stream is cut when its app is no longer allowed", async (t) => {
+  const { gateway, fixture } = shared;
+  const before = fixture.cancelled;
+  const options = { username: "bob", password: passwordOf("bob") };
+  const { accessToken, refreshToken, clientId } = await obtainTokens(gateway, options);
+  const wait = statelessCall("tools/call", { name: "wait", arguments: {} });
+  const streams = [
+    await openStream(gateway, wait, accessToken),
+    await openStream(gateway, wait, await tokenOf(gateway, "bob")),
+  ];
+  const fields = { token: refreshToken, client_id: clientId };
+  t.equal((await postForm(`${gateway.url}/oauth/revoke`, fields)).status, 200);
+  await soon(t, "the app's stream", () => streams[0]?.destroyed === true);
+  t.notOk(streams[1]?.destroyed, "and no other");
+  streams[1]?.destroy();
+  await eventually("both are over", () => fixture.cancelled === before + 2);
+});
+
+t.test("a grant that is new shows in the next list", async (t) => {
+  const { gateway } = shared;
+  const token = await tokenOf(gateway, "eve");
+  const { toolNames } = await connectStateless(t, `${gateway.url}/mcp`, token);
+  t.strictSame(await toolNames(), ["query_database"]);
+  const call = () => callTool(gateway, "test_simple_text", {}, token);
+  t.equal(refusalOf(await call()), "no_grant");
+  await gateway.send(
+    "PUT",
+    "/api/access/eve/main",
+    { role: "ReadWrite" },
+    await tokenOf(gateway, "root"),
+  );
+  t.equal(refusalOf(await call()), undefined);
+  t.equal((await toolNames()).length, 3, "the client does not go by the earlier list");
+});
+
+const fixture = new FixtureServer();
+const url = await fixture.listen();
+t.teardown(() => fixture.close());
+const grants = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
+
+for (const count of [1, 2]) {
+  const options = count === 1 ? nightly : {};
+  t.test(`a session of a user outlives the gateway (${count})`, options, async (t) => {
+    const home = await staffedHome(t, grants);
+    const options = {
+      ...{ home, upstream: "http://127.0.0.1:9" },
+      ...servedBy(count, { config: `[mcp]\nupstream = "${url}"` }),
+    };
+    const first = await startGateway(t, options);
+    const [alice, bob] = [await tokenOf(first, "alice"), await tokenOf(first, "bob")];
+    async function begin(): Promise<Record<string, string>> {
+      const { headers } = await send(first, initialize, alice);
+      return { ...revision, "mcp-session-id": String(headers.get("mcp-session-id")) };
+    }
+    const sessions = [await begin(), await begin(), await begin()];
+    const [over = {}, ...open] = sessions.map((session) =>
+      handshakeCall("tools/list", {}, session),
+    );
+    t.equal((await send(first, { ...over, method: "DELETE" }, alice)).status, 200);
+    // A worker tells the others of it without waiting for them.
+    await eventually("the session is over in all processes", async () => {
+      fixture.take();
+      await send(first, over, alice);
+      return fixture.take().length === 0;
+    });
+    await first.service.stop("SIGKILL");
+
+    const second = await startGateway(t, options);
+    fixture.take();
+    t.equal((await send(second, over, alice)).status, 404);
+    for (const list of open) t.equal((await send(second, list, bob)).status, 404);
+    t.strictSame(fixture.take(), [], "the server is not asked");
+    for (const list of open) t.equal((await send(second, list, alice)).status, 200);
+    t.equal(await second.service.stop(), 0);
+  });
+}

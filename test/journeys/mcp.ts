@@ -1,9 +1,11 @@
 /** What a client of `/mcp` does, request by request. */
 import type { Test } from "tap";
-import { type Answer, auditOf, type TestGateway } from "../kit/gateway.ts";
-import { statelessCall } from "../mcp/messages.ts";
+import { type Answer, auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { tables } from "../kit/tables.ts";
+import { FixtureServer } from "../mcp/fixture-server.ts";
+import { initialize, statelessCall } from "../mcp/messages.ts";
+import { staffedHome } from "./staff.ts";
 
-/** A request's parts as `fetch` takes them. */
 export interface Call {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string | string[]>>;
@@ -57,17 +59,11 @@ export function refusalOf(answer: Answer): string | undefined {
 }
 
 /** Holds that the gateway says of an answer that it has denied, and why, in header and audit. */
-export async function checkDenied(
-  t: Test,
-  gateway: TestGateway,
-  answer: Answer,
-  reason: string,
-): Promise<void> {
+export async function checkDenied(t: Test, gateway: TestGateway, answer: Answer, reason: string) {
   t.equal(answer.headers.get("x-gatehouse-decision"), "deny", reason);
   t.match(await auditOf(gateway, answer), { decision: "deny", reason, path: "/mcp" });
 }
 
-/** Messages that no server behind the gateway gets to see, by the reason why. */
 export const malformed: Readonly<Record<string, Call>> = refusedMessages();
 
 function refusedMessages(): Record<string, Call> {
@@ -87,4 +83,38 @@ function refusedMessages(): Record<string, Call> {
     },
     method_not_found: statelessCall("tools/run"),
   };
+}
+
+const toolPolicy = tables("mcp.tools", [
+  { name: "test_simple_text", permission: "SELECT", database: "main" },
+  { name: "query_database", permission: "SELECT", database_argument: "database" },
+  { name: "wait", permission: "UPDATE", database: "main" },
+]);
+
+/** A gateway in front of an MCP server that remembers what reached it. */
+export async function openProxied(t: Test, grants: readonly string[], more = "") {
+  const fixture = new FixtureServer();
+  const url = await fixture.listen();
+  t.teardown(() => fixture.close());
+  const gateway = await startGateway(t, {
+    home: await staffedHome(t, grants),
+    upstream: 'http://127.0.0.1:9"\nauthorization = "Bearer of-the-database',
+    config: `[mcp]\nupstream = "${url}"\n${more}\n${toolPolicy}`,
+  });
+  return { gateway, fixture };
+}
+
+export const staff = [
+  "root * Owner",
+  "alice main ReadOnly",
+  "bob main ReadWrite",
+  "eve side ReadOnly",
+];
+
+export const revision = { "mcp-protocol-version": "2025-11-25" };
+
+/** Begins a session, and gives its id. */
+export async function beginSession(gateway: TestGateway, token: string): Promise<string> {
+  const { headers } = await send(gateway, initialize, token);
+  return headers.get("mcp-session-id") ?? "";
 }

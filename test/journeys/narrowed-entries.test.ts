@@ -2,9 +2,39 @@
 import t, { type Test } from "tap";
 import { entriesIn } from "../../src/access/entries.ts";
 import { grantsOf } from "../../src/access/snapshot.ts";
-import type { Answer, TestGateway } from "../kit/gateway.ts";
-import { entry, openNarrowed, soon } from "./narrowed.ts";
-import { putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
+import type { Answer } from "../kit/gateway.ts";
+import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
+
+const staff = [
+  ...["root * Owner", "olga main Owner", "otto main Owner", "dora main DbAdmin"],
+  ...["rita main ReadOnly", "wim main ReadWrite", "tina main DbAdmin", "hank side ReadOnly"],
+  ...["tom side ReadOnly", "tess main Owner", "duo main ReadOnly", "mona main ReadOnly"],
+];
+
+const entry = (username: string, database: string, more: string) =>
+  `[[acl]]\nusername = "${username}"\ndatabase = "${database}"\n${more}\n\n`;
+
+const soon = new Date(Date.now() + 3_600_000).toISOString();
+
+/** Entries that say more than a role. */
+const more = [
+  entry("tina", "main", 'role = "ReadOnly"\ntables = ["secrets"]'),
+  entry("tom", "main", 'role = "ReadWrite"\ntables = ["tickets"]\ncolumns = ["id"]'),
+  entry("tess", "main", `role = "Owner"\nexpires = ${soon}`),
+  entry("duo", "main", `role = "ReadWrite"\nexpires = ${soon}`),
+  entry("mona", "main", 'role = "None"\ntables = ["a", "b"]'),
+  entry("hank", "main", 'role = "Owner"\nrequire_approval = ["DELETE"]'),
+  entry("tom", "*", 'role = "None"\ntables = ["audit_*"]'),
+].join("");
+
+const { gateway } = await openStaffed(t, staff, { more });
+const root = await tokenOf(gateway, "root");
+const original = textOf(gateway);
+t.afterEach(() => putInForce(gateway, original));
+const put = (place: string, body: unknown, token = root) =>
+  gateway.send("PUT", `/api/access/${place}`, body, token);
+const remove = (place: string, token = root) =>
+  gateway.send("DELETE", `/api/access/${place}`, undefined, token);
 
 const narrowed = {
   role: "ReadWrite",
@@ -22,18 +52,13 @@ const narrowed = {
   expires: "2126-12-24T18:00:00Z",
 };
 
-const { gateway, root, original, put, remove } = await openNarrowed(t);
-
-function heldBy(from: TestGateway, username: string) {
-  return [...entriesIn(grantsOf(snapshotOn(from), username))];
-}
+const heldBy = (username: string) => [...entriesIn(grantsOf(snapshotOn(gateway), username))];
 
 function refusedWith(t: Test, answer: Answer, status: number, code: string, message?: RegExp) {
   t.strictSame([answer.status, answer.body.code], [status, code], answer.text);
   if (message !== undefined) t.match(answer.body.message, message);
 }
 
-/** What `GET` of a list says of rita's entries. */
 async function listed(route: string, token: string): Promise<object[]> {
   const { text } = await gateway.send("GET", route, undefined, token);
   const { access, users } = JSON.parse(text);
@@ -59,7 +84,7 @@ t.test("a whole entry is set for a database, a table and a pattern, and listed s
   t.strictSame(await listed("/api/me", await tokenOf(gateway, "rita")), expected);
   t.strictSame(await listed("/api/users?limit=1&after=otto", root), expected);
   for (const [place] of places) t.equal((await remove(place)).status, 200, place);
-  t.strictSame(heldBy(gateway, "rita"), [], "each is removed, whatever it says");
+  t.strictSame(heldBy("rita"), [], "each is removed, whatever it says");
 });
 
 t.test("whole numbers are taken, kept and listed to the last digit", async (t) => {
@@ -70,17 +95,17 @@ t.test("whole numbers are taken, kept and listed to the last digit", async (t) =
   t.ok(answer.text.includes(filter), answer.text);
   const list = await gateway.send("GET", "/api/access", undefined, root);
   t.ok(list.text.includes(filter));
-  t.equal(heldBy(gateway, "rita").at(-1)?.rowFilter?.[0]?.value, BigInt(value));
+  t.equal(heldBy("rita").at(-1)?.rowFilter?.[0]?.value, BigInt(value));
 });
 
 t.test("an entry takes the place of all that is held there, one for a time too", async (t) => {
   t.equal((await put("duo/main", { role: "ReadOnly", max_rows: 5 })).status, 200);
   const grant = { username: "duo", database: "main", role: "ReadOnly", maxRows: 5 };
-  t.strictSame(heldBy(gateway, "duo"), [grant]);
+  t.strictSame(heldBy("duo"), [grant]);
   t.equal((await put("duo/main", { role: "ReadOnly", expires: soon })).status, 200);
-  t.match(heldBy(gateway, "duo"), [{ expires: Date.parse(soon), maxRows: undefined }]);
+  t.match(heldBy("duo"), [{ expires: Date.parse(soon), maxRows: undefined }]);
   t.equal((await put("tom/main/tickets", { role: "None", expires: soon })).status, 200);
-  t.match(heldBy(gateway, "tom")[1], { role: "None", columns: undefined });
+  t.match(heldBy("tom")[1], { role: "None", columns: undefined });
 });
 
 t.test("a role alone widens no entry that says more, and nothing else is lost", async (t) => {
@@ -101,53 +126,41 @@ t.test("a role alone widens no entry that says more, and nothing else is lost", 
   refusedWith(t, await put("rita/MAIN/t", narrowed), 409, "database_case_conflict");
 });
 
-t.test(
-  "what the file could not hold is refused with its reasons, and nothing written",
-  async (t) => {
-    const before = textOf(gateway);
-    const bad: [fields: object, code: string, message: RegExp][] = [
-      [{ role: "Reader" }, "invalid_role", /Owner, DbAdmin, ReadWrite, ReadOnly or None/],
-      [{ columns: ["id"] }, "invalid_body", /role is missing/],
-      [{ role: "ReadOnly", tables: ["t"] }, "invalid_body", /unknown field "tables"/],
-      [{ role: "ReadOnly", max_row: 1 }, "invalid_body", /unknown field "max_row"/],
-      [
-        { role: "Owner", columns: ["id"] },
-        "invalid_entry",
-        /`columns` goes with the role ReadWrite/,
-      ],
-      [{ role: "ReadOnly", columns: [] }, "invalid_entry", /`columns` must be a list of columns/],
-      [{ role: "ReadOnly", columns: null }, "invalid_entry", /`columns` must be/],
-      [
-        { role: "ReadOnly", max_rows: 0 },
-        "invalid_entry",
-        /`max_rows` must be a whole number from 1/,
-      ],
-      [{ role: "ReadOnly", expires: "2026-12-24" }, "invalid_entry", /`expires` must be a time/],
-      [
-        { role: "ReadOnly", row_filter: [{ column: "a", cmp: "<", value: "x" }], max_changes: "3" },
-        "invalid_entry",
-        /`row_filter` must be .*; `max_changes` must be/,
-      ],
-    ];
-    for (const [fields, code, message] of bad) {
-      refusedWith(t, await put("rita/main", fields), 400, code, message);
-    }
-    refusedWith(
-      t,
-      await put("rita/main/t", { role: "Owner" }),
-      400,
+t.test("what the file could not hold is refused with its reasons", async (t) => {
+  const before = textOf(gateway);
+  const bad: [fields: object, code: string, message: RegExp][] = [
+    [{ role: "Reader" }, "invalid_role", /Owner, DbAdmin, ReadWrite, ReadOnly or None/],
+    [{ columns: ["id"] }, "invalid_body", /role is missing/],
+    [{ role: "ReadOnly", tables: ["t"] }, "invalid_body", /unknown field "tables"/],
+    [{ role: "ReadOnly", max_row: 1 }, "invalid_body", /unknown field "max_row"/],
+    [{ role: "Owner", columns: ["id"] }, "invalid_entry", /`columns` goes with the role ReadWrite/],
+    [{ role: "ReadOnly", columns: [] }, "invalid_entry", /`columns` must be a list of columns/],
+    [{ role: "ReadOnly", columns: null }, "invalid_entry", /`columns` must be/],
+    [
+      { role: "ReadOnly", max_rows: 0 },
       "invalid_entry",
-      /`tables` goes/,
-    );
-    refusedWith(
-      t,
-      await put("rita/main", '{"role":"ReadOnly","role":"None"}'),
-      400,
-      "duplicate_key",
-    );
-    t.equal(textOf(gateway), before);
-  },
-);
+      /`max_rows` must be a whole number from 1/,
+    ],
+    [{ role: "ReadOnly", expires: "2026-12-24" }, "invalid_entry", /`expires` must be a time/],
+    [
+      { role: "ReadOnly", row_filter: [{ column: "a", cmp: "<", value: "x" }], max_changes: "3" },
+      "invalid_entry",
+      /`row_filter` must be .*; `max_changes` must be/,
+    ],
+  ];
+  for (const [fields, code, message] of bad) {
+    refusedWith(t, await put("rita/main", fields), 400, code, message);
+  }
+  refusedWith(
+    t,
+    await put("rita/main/t", { role: "Owner" }),
+    400,
+    "invalid_entry",
+    /`tables` goes/,
+  );
+  refusedWith(t, await put("rita/main", '{"role":"ReadOnly","role":"None"}'), 400, "duplicate_key");
+  t.equal(textOf(gateway), before);
+});
 
 t.test("paths are matched as sent, methods come first, and a table is decoded once", async (t) => {
   const { url } = gateway;
@@ -188,4 +201,76 @@ t.test("the last Owner is one of the whole database, and for good", async (t) =>
   refusedWith(t, await put("root/*", { role: "Owner", expires: soon }), 409, "last_administrator");
   t.equal((await put("tina/side", { role: "Owner" })).status, 200);
   t.equal((await remove("wim/side")).status, 200, "another one is left");
+});
+
+const insufficient = "role_insufficient";
+type Rule = [rule: string, caller: string, request: string, expected: number | string];
+
+const column = JSON.stringify({ role: "ReadOnly", columns: ["id"] });
+
+const rules: Rule[] = [
+  ["a DbAdmin narrows what is below it", "dora", `PUT rita/main ${column}`, 200],
+  ["and gives for a table", "dora", `PUT rita/main/t ${column}`, 200],
+  ["and takes such an entry away", "dora", "DELETE tom/main/tickets", 200],
+  ["it narrows no equal", "dora", `PUT tina/main ${column}`, insufficient],
+  ["nor for a table", "dora", `PUT tina/main/t ${column}`, insufficient],
+  ["nor changes the table of an equal", "dora", `PUT tina/main/secrets ${column}`, insufficient],
+  ["nor removes it, behind which is more", "dora", "DELETE tina/main/secrets", insufficient],
+  ["nor what is above it, for a time", "dora", `PUT tess/main ${column}`, insufficient],
+  ["nor removes that", "dora", "DELETE tess/main", insufficient],
+  [
+    "it gives no Owner for a time",
+    "dora",
+    `PUT rita/main {"role":"Owner","expires":"${soon}"}`,
+    insufficient,
+  ],
+  ["it gives nothing on *, not for a table either", "dora", `PUT rita/*/t ${column}`, "no_grant"],
+  ["it gives its own up, and narrows it not", "dora", `PUT dora/main ${column}`, insufficient],
+  ["an Owner removes the entry of a DbAdmin", "olga", "DELETE tina/main/secrets", 200],
+  ["an Owner changes no other Owner", "olga", `PUT hank/main ${column}`, insufficient],
+  ["an administrator does", "root", `PUT hank/main ${column}`, 200],
+  [
+    "a holder of columns does not widen them",
+    "tom",
+    `PUT tom/main/tickets {"role":"ReadWrite","max_rows":9}`,
+    insufficient,
+  ],
+  ["nor removes the entry", "tom", "DELETE tom/main/tickets", insufficient],
+  ["nor gives up None", "tom", "DELETE tom/*/audit_*", insufficient],
+  ["who has an entry for a table grants nothing", "tina", `PUT rita/main ${column}`, insufficient],
+  ["nor to itself", "tina", `PUT tina/main/secrets {"role":"ReadWrite"}`, insufficient],
+  ["nor removes it", "tina", "DELETE tina/main/secrets", insufficient],
+  ["who is Owner for a time grants nothing", "tess", `PUT rita/main ${column}`, insufficient],
+  ["nor makes it last", "tess", `PUT tess/main {"role":"Owner","max_rows":1}`, "invalid_entry"],
+  ["nor that", "tess", 'PUT tess/main {"role":"Owner","approvers":["root"]}', insufficient],
+  [
+    "an Owner who is asked for approval grants nothing",
+    "hank",
+    'PUT rita/main {"role":"ReadWrite"}',
+    insufficient,
+  ],
+  ["who may write does not narrow others", "wim", `PUT rita/main ${column}`, insufficient],
+  [
+    "a wider role for a time is given by who may",
+    "wim",
+    `PUT wim/main {"role":"Owner","expires":"${soon}"}`,
+    insufficient,
+  ],
+];
+
+t.test("narrowed entries are given, changed and removed by who may", async (t) => {
+  const tokens = new Map<string, string>();
+  for (const [rule, caller, request, expected] of rules) {
+    const token = tokens.get(caller) ?? (await tokenOf(gateway, caller));
+    tokens.set(caller, token);
+    const [method = "", place = "", body] = request.split(" ");
+    const answer = method === "PUT" ? await put(place, body, token) : await remove(place, token);
+    t.equal(
+      expected === 200 ? answer.status : answer.body.code,
+      expected,
+      `${rule}: ${answer.text}`,
+    );
+    if (expected === 200) await putInForce(gateway, original);
+    else t.equal(textOf(gateway), original, "nothing was written");
+  }
 });

@@ -15,7 +15,6 @@ const config = tables("routes", [
   { path: "/db/:database/events", access: "INSERT" },
 ]);
 
-/** Lets the upstream answer with streams that it keeps open; returns them. */
 function keepOpen({ upstream }: Setting): ServerResponse[] {
   const streams: ServerResponse[] = [];
   upstream.answer = (_, response) => {
@@ -26,7 +25,6 @@ function keepOpen({ upstream }: Setting): ServerResponse[] {
   return streams;
 }
 
-/** A stream on `route` whose first event has arrived. */
 async function openStream(gateway: TestGateway, route: string, token?: string): Promise<Wire> {
   const wire = await Wire.open(gateway.url);
   const headers: Record<string, string> = token ? { Authorization: `Bearer ${token}` } : {};
@@ -37,12 +35,10 @@ async function openStream(gateway: TestGateway, route: string, token?: string): 
   return wire;
 }
 
-/** Sends another event to everybody who is still there. */
 function sendMore(streams: readonly ServerResponse[]): void {
   for (const stream of streams) stream.write("data: more\n\n");
 }
 
-/** Holds that a stream is cut on both sides, while other things go on. */
 async function checkCut(
   t: Test,
   how: string,

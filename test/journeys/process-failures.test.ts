@@ -1,10 +1,17 @@
-import t from "tap";
-import { checkRefusal } from "../gateway/kit.ts";
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { grant, user } from "../access/kit.ts";
+import { checkRefusal, openSetting } from "../gateway/kit.ts";
+import { decodePart } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { Service } from "../kit/process.ts";
+import { residentBytes } from "../kit/process-info.ts";
 import { insert, queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { insertRefusal, openStaffed, succeed, tokenOf } from "./staff.ts";
 
 /**
  * Faults for a gateway of a test's own: a body that says "boom" cannot be copied, and SIGUSR2 lets
@@ -36,29 +43,24 @@ async function faultyGateway(): Promise<TestGateway> {
 const gateway = await faultyGateway();
 const token = await gateway.login();
 
-t.test(
-  "an error within a request is a 500 in the documented shape, and its cause is logged",
-  async (t) => {
-    const body = insert.replace('"id":1', '"boom":"a private row"');
-    // In chunks, since a body of known length may come in one piece and is not copied.
-    const answer = await gateway.request("/query", {
-      method: "POST",
-      headers: queryHeaders(token),
-      body: new Blob([body]).stream(),
-      duplex: "half",
-    });
-    checkRefusal(t, answer, { status: 500, code: "internal_error", message: "Internal error" });
-    t.notMatch(answer.text, /private|TypeError|\.ts/);
-    const { requestId, err } = await gateway.service.logged(
-      ({ msg }) => msg === "unexpected error",
-    );
-    t.equal(requestId, answer.headers.get("x-request-id"));
-    t.match(err, { type: "TypeError", stack: /at BodyCollector.*gateway.body\.ts/s });
-    t.notMatch(gateway.service.output, token);
-    t.notMatch(gateway.service.output, "a private row");
-    t.equal((await gateway.query(select, token)).status, 200);
-  },
-);
+t.test("an error within a request is a 500, and its cause is logged", async (t) => {
+  const body = insert.replace('"id":1', '"boom":"a private row"');
+  // In chunks, since a body of known length may come in one piece and is not copied.
+  const answer = await gateway.request("/query", {
+    method: "POST",
+    headers: queryHeaders(token),
+    body: new Blob([body]).stream(),
+    duplex: "half",
+  });
+  checkRefusal(t, answer, { status: 500, code: "internal_error", message: "Internal error" });
+  t.notMatch(answer.text, /private|TypeError|\.ts/);
+  const { requestId, err } = await gateway.service.logged(({ msg }) => msg === "unexpected error");
+  t.equal(requestId, answer.headers.get("x-request-id"));
+  t.match(err, { type: "TypeError", stack: /at BodyCollector.*gateway.body\.ts/s });
+  t.notMatch(gateway.service.output, token);
+  t.notMatch(gateway.service.output, "a private row");
+  t.equal((await gateway.query(select, token)).status, 200);
+});
 
 t.test("errors that nobody catches end nothing, and are logged", async (t) => {
   const kept = await Wire.open(gateway.url);
@@ -89,4 +91,62 @@ t.test("clients that reset their connections at any moment end nothing", async (
   }
   t.equal((await gateway.query(select, token)).status, 200);
   t.equal(await gateway.service.stop(), 0, "and it still ends as it should");
+});
+
+/** A clock that SIGUSR2 sets ahead by more than the longest token lives, and the next one back. */
+const jumpingClock = `
+const { now } = Date;
+let ahead = 0;
+Date.now = () => now() + ahead;
+process.on("SIGUSR2", () => (ahead = ahead === 0 ? 400 * 24 * 3600 * 1000 : 0));
+`;
+
+t.test("a clock that jumps ahead and back revives no token, and is told of", async (t) => {
+  const preload = `data:text/javascript;base64,${btoa(jumpingClock)}`;
+  const env = { NODE_OPTIONS: `--import=${preload}` };
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"], { env });
+  const { child } = gateway.service;
+  const jumped = (isAhead: boolean) =>
+    gateway.service.logged(
+      ({ msg, seconds }) =>
+        msg === "the system's clock has jumped" && Number(seconds) > 0 === isAhead,
+    );
+  const dead = await tokenOf(gateway, "bob");
+  await succeed(gateway.send("POST", "/logout", undefined, dead));
+
+  child.kill("SIGUSR2");
+  await jumped(true);
+  t.equal(await insertRefusal(gateway, dead), "token_expired");
+  const later = await tokenOf(gateway, "bob");
+  await succeed(gateway.send("POST", "/logout", undefined, later));
+
+  child.kill("SIGUSR2");
+  await jumped(false);
+  t.equal(await insertRefusal(gateway, dead), "token_revoked");
+  const written = readFileSync(path.join(gateway.home, "revocations"), "utf8");
+  t.match(written, String(decodePart(dead, 1).jti), "nothing was pruned");
+  await gateway.service.stop();
+  const { gateway: restarted } = await openSetting(t, { home: gateway.home });
+  t.equal(await insertRefusal(restarted, dead), "token_revoked");
+});
+
+/** Bytes that a gateway with so many users holds once it listens. */
+async function memoryWith(t: Test, count: number): Promise<number> {
+  const home = temporaryHome(t);
+  writeFileSync(path.join(home, "gateway.toml"), '[upstream]\nurl = "http://127.0.0.1:1"\n');
+  const names = Array.from({ length: count }, (_, index) => `user${index}`);
+  const tables = names.map((name) => user(name) + grant(name, "main", "ReadOnly"));
+  const text = tables.join("") + user("admin") + grant("admin", "*", "Owner");
+  writeFileSync(path.join(home, "access_control.toml"), text, { mode: 0o600 });
+  const service = new Service(home, ["serve", "--port", "0"]);
+  t.teardown(() => service.stop());
+  const { users } = await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  t.equal(users, count + 1);
+  return residentBytes(service.child.pid ?? 0);
+}
+
+t.test("what reading many users has left is gone when the gateway listens", async (t) => {
+  const few = await memoryWith(t, 1);
+  const many = await memoryWith(t, 5000);
+  t.ok(many < few + 75e6, `${many} bytes with 5,000 users, ${few} with one`);
 });

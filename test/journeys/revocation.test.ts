@@ -6,7 +6,6 @@ import { eventually } from "../kit/eventually.ts";
 import { insert, queryHeaders } from "../kit/queries.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import { KeptConnection } from "./kept-connection.ts";
 import { type Loss, type Way, ways } from "./losses.ts";
 import {
   insertRefusal,
@@ -19,8 +18,8 @@ import {
   tokenOf,
   untilInForce,
 } from "./staff.ts";
+import { KeptConnection } from "./supervised.ts";
 
-/** One way, from a token that works to one that is refused wherever it is shown. */
 async function checkLoss(t: Test, way: Way, loss: Loss): Promise<void> {
   const { gateway, token } = loss;
   const kept = new KeptConnection(gateway.url);

@@ -1,6 +1,5 @@
 import t, { type Test } from "tap";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
-import { RecordingUpstream } from "../kit/upstream.ts";
+import { openSetting } from "../gateway/kit.ts";
 
 const column = { name: "id", type: "int", primary_key: true };
 const bodies: Record<string, (database: string) => unknown> = {
@@ -17,7 +16,6 @@ const all = Object.keys(bodies);
 const write = ["Select", "Insert", "Update", "Delete"];
 const tables = [...write, "CreateTable", "DropTable"];
 
-/** What each user may do on `main`, and on `other`, of which only the administrator has a role. */
 const table: Record<string, { main: string[]; other: string[] }> = {
   owner: { main: all, other: [] },
   dbadmin: { main: tables, other: [] },
@@ -28,7 +26,9 @@ const table: Record<string, { main: string[]; other: string[] }> = {
 };
 const roles = { owner: "Owner", dbadmin: "DbAdmin", writer: "ReadWrite", reader: "ReadOnly" };
 
-async function logInAll(gateway: TestGateway): Promise<Map<string, string>> {
+const { gateway, upstream } = await openSetting(t);
+
+async function logInAll(): Promise<Map<string, string>> {
   const tokens = new Map([["admin", await gateway.login()]]);
   for (const [name, role] of Object.entries(roles)) {
     tokens.set(name, await gateway.addUser(name, role));
@@ -40,8 +40,6 @@ async function logInAll(gateway: TestGateway): Promise<Map<string, string>> {
 /** Sends one operation, spelled oddly, and holds the answer and what went up against the table. */
 async function ask(
   t: Test,
-  gateway: TestGateway,
-  upstream: RecordingUpstream,
   question: { token: string; user: string; operation: string; database: string; allowed: boolean },
 ): Promise<void> {
   const { token, user, operation, database, allowed } = question;
@@ -69,27 +67,20 @@ async function ask(
 }
 
 t.test("the role table holds for every role and every operation", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
-  const gateway = await startGateway(t, { upstream: upstream.url });
-  const tokens = await logInAll(gateway);
+  const tokens = await logInAll();
   for (const [user, rights] of Object.entries(table)) {
     const token = tokens.get(user) ?? "";
     for (const operation of all) {
       for (const database of ["main", "other"] as const) {
         const allowed = rights[database].includes(operation);
-        await ask(t, gateway, upstream, { token, user, operation, database, allowed });
+        await ask(t, { token, user, operation, database, allowed });
       }
     }
   }
 });
 
 t.test("a Batch is allowed only if each of its elements is", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
-  const gateway = await startGateway(t, { upstream: upstream.url });
-  const token = await gateway.addUser("writer", "ReadWrite");
-
+  const token = await gateway.addUser("batcher", "ReadWrite");
   const good = { Batch: [bodies.Select?.("main"), bodies.Insert?.("main")] };
   t.equal((await gateway.query(good, token)).status, 200);
   const [received] = upstream.take();
@@ -110,9 +101,6 @@ t.test("a Batch is allowed only if each of its elements is", async (t) => {
 });
 
 t.test("the upstream learns the role on each database of a Batch", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
-  const gateway = await startGateway(t, { upstream: upstream.url });
   const token = await gateway.addUser("carol", "ReadOnly");
   await gateway.edit(
     (text) => `${text}\n[[acl]]\nusername = "carol"\ndatabase = "logs"\nrole = "Owner"\n`,

@@ -141,7 +141,6 @@ t.test("a database process that tells nothing has no such tools, until it does",
   });
 });
 
-/** A gateway with one connection to an upstream that holds what is asked about a schema. */
 async function narrow(t: Test) {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());

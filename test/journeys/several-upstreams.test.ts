@@ -1,9 +1,14 @@
+import { writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
+import { createServer } from "node:https";
+import path from "node:path";
 import t, { type Test } from "tap";
+import { makeCertificate } from "../kit/certificate.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
-import { startGateway } from "../kit/gateway.ts";
-import { select } from "../kit/queries.ts";
+import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { listening } from "../kit/listening.ts";
+import { insert, select } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { callTool, textOf } from "./mcp.ts";
@@ -155,3 +160,57 @@ t.test("each of several targets is in the metrics by its name", async (t) => {
     (await metrics()).includes(`gatehouse_upstream_target_up{target="${url}"} 0`),
   );
 });
+
+async function encrypted(t: Test, name: string) {
+  const { cert, key } = makeCertificate(name);
+  const received: string[] = [];
+  const state = { padding: 0, connections: 0 };
+  const server = createServer({ cert, key }, (request, response) => {
+    const pieces: Buffer[] = [];
+    request.on("data", (piece: Buffer) => pieces.push(piece));
+    request.on("end", () => {
+      received.push(Buffer.concat(pieces).toString());
+      response.setHeader("Content-Type", "application/json");
+      response.end(`{"data":"${"x".repeat(state.padding)}"}`);
+    });
+  });
+  server.on("secureConnection", () => state.connections++);
+  const port = await listening(t, server);
+  return { cert, received, state, url: `https://localhost:${port}` };
+}
+
+async function behind(t: Test, upstream: { url: string }, trusted: string) {
+  const authority = path.join(temporaryHome(t), "authority.pem");
+  writeFileSync(authority, trusted);
+  const env = { NODE_EXTRA_CA_CERTS: authority };
+  const gateway = await startGateway(t, { upstream: upstream.url, env });
+  return { gateway, token: await gateway.login() };
+}
+
+t.test("an upstream behind TLS answers short and long, on kept connections", async (t) => {
+  const upstream = await encrypted(t, "localhost");
+  const { gateway, token } = await behind(t, upstream, upstream.cert);
+  for (const padding of [0, 5000, 20_000, 3_000_000, 1]) {
+    upstream.state.padding = padding;
+    const { status, text } = await gateway.query(select, token);
+    t.equal(status, 200);
+    t.ok(text === `{"data":"${"x".repeat(padding)}"}`, `${padding} bytes arrive as they were sent`);
+  }
+  const { status } = await gateway.query(insert, token);
+  t.equal(status, 200);
+  t.strictSame(upstream.received.at(-1), insert);
+  t.equal(upstream.state.connections, 1);
+});
+
+for (const [what, name, isTrusted] of [
+  ["that is not trusted", "localhost", false],
+  ["of another one", "elsewhere.test", true],
+] as const) {
+  t.test(`an upstream with a certificate ${what} gets nothing of a query`, async (t) => {
+    const upstream = await encrypted(t, name);
+    const trusted = isTrusted ? upstream.cert : makeCertificate("localhost").cert;
+    const { gateway, token } = await behind(t, upstream, trusted);
+    t.match(await gateway.query(select, token), { status: 502 });
+    t.strictSame(upstream.received, []);
+  });
+}

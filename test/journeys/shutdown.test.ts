@@ -1,59 +1,53 @@
 import { existsSync, readFileSync, renameSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway } from "../kit/gateway.ts";
-import { queryHeaders, select } from "../kit/queries.ts";
-import { RecordingUpstream } from "../kit/upstream.ts";
+import { freePort } from "../kit/free-port.ts";
+import { startGateway, TestGateway } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
+import { Service } from "../kit/process.ts";
+import { insert, queryHeaders, select } from "../kit/queries.ts";
+import { type Answer, RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { askUntilRefused, servedBy } from "./supervised.ts";
 
-/** A gateway before an upstream that holds its answers until a test gives them. */
-async function scene(t: Test, config = "") {
+const LINGER_MS = 1000;
+
+const atOnce: Answer = (_, response) => response.end("{}");
+
+async function scene(t: Test, answer?: Answer, config = "") {
   const upstream = await new RecordingUpstream().listen();
-  const held: ServerResponse[] = [];
-  upstream.answer = (_, response) => held.push(response);
   t.teardown(() => upstream.close());
+  const held: ServerResponse[] = [];
+  upstream.answer = answer ?? ((_, response) => held.push(response));
   const gateway = await startGateway(t, { upstream: upstream.url, config });
-  const headers = queryHeaders(await gateway.login());
-  const { service } = gateway;
+  const token = await gateway.login();
+  const request = (body: string) => wireRequest("POST /query", queryHeaders(token), body);
 
-  /** Sends a query and resolves when it is with the upstream. */
-  async function sendQuery(): Promise<Wire> {
+  async function sendQuery(body = select): Promise<Wire> {
     const wire = await Wire.open(gateway.url);
     t.teardown(() => wire.cut());
     const before = held.length;
-    wire.send(wireRequest("POST /query", headers, select));
+    wire.send(request(body));
     await eventually("the query is in flight", () => held.length > before);
     return wire;
   }
 
-  /** Asks the gateway to end; resolves to the exit code when it has. */
-  async function stop(signal: NodeJS.Signals = "SIGTERM") {
-    const code = service.stop(signal);
-    await service.logged(({ msg }) => String(msg).startsWith("draining"));
+  async function drain() {
+    const code = gateway.service.stop();
+    await eventually("new connections are refused", () => Wire.isRefused(gateway.url));
     return { code };
   }
-  return { gateway, held, headers, sendQuery, stop };
+  return { upstream, gateway, token, held, request, sendQuery, drain };
 }
 
-for (const signal of ["SIGTERM", "SIGINT"] as const) {
-  t.test(`on ${signal} the request in flight is answered, and no other is taken`, async (t) => {
-    const { gateway, held, sendQuery, stop } = await scene(t);
-    const wire = await sendQuery();
-    const { code } = await stop(signal);
-    await eventually("new connections are refused", () => Wire.isRefused(gateway.url));
-    held[0]?.end('{"late":true}');
-    const answer = await wire.untilClosed();
-    t.match(answer, /^HTTP\/1\.1 200 .*\{"late":true\}/s);
-    t.match(answer, /^Connection: close/m);
-    t.equal(await code, 0);
-  });
-}
-
-t.test("connections that are idle or silent do not hold the gateway up", async (t) => {
-  const { gateway, held, headers, sendQuery, stop } = await scene(
+t.test("a drain finishes what it has taken, and waits for no idle connection", async (t) => {
+  const { gateway, held, request, sendQuery, drain } = await scene(
     t,
+    undefined,
     "[server]\nshutdown_grace = 600\n",
   );
   const idle = await Wire.open(gateway.url);
@@ -64,12 +58,11 @@ t.test("connections that are idle or silent do not hold the gateway up", async (
   held[0]?.write("half");
   await begun.until(/^Connection: keep-alive.*half/ms);
   const asking = await sendQuery();
-
-  const { code } = await stop();
+  const { code } = await drain();
   await idle.untilClosed();
   await silent.untilClosed();
   // A request that comes on a connection which still has one in flight.
-  asking.send(wireRequest("POST /query", headers, select));
+  asking.send(request(select));
   await asking.taken();
   held[0]?.end("whole");
   t.match(await begun.untilClosed(), /whole\r\n0\r\n\r\n$/, "an answer half out is finished");
@@ -81,34 +74,17 @@ t.test("connections that are idle or silent do not hold the gateway up", async (
   t.equal(await code, 0);
 });
 
-t.test("what is left after the grace is cut, and the exit is still clean", async (t) => {
-  const { held, sendQuery, stop } = await scene(t, "[server]\nshutdown_grace = 1\n");
-  const wire = await sendQuery();
-  held[0]?.write("half");
-  await wire.until(/half/);
-  const { code } = await stop();
-  t.notMatch(await wire.untilClosed(), /\r\n0\r\n\r\n$/);
-  t.equal(await code, 0);
-});
-
-t.test("SIGHUP goes on in a new audit file after the old one was moved away", async (t) => {
-  const { gateway } = await scene(t, '[audit]\nfile = "audit.log"\n');
-  const file = path.join(gateway.home, "audit.log");
-  const moved = path.join(gateway.home, "audit.log.1");
-  const holds = (name: string, text: string) =>
-    existsSync(name) && readFileSync(name, "utf8").includes(text);
-
-  await gateway.request("/api/me");
-  await eventually("the first line", () => holds(file, "/api/me"));
-  renameSync(file, moved);
-  gateway.service.child.kill("SIGHUP");
-  await eventually("a new file", () => existsSync(file));
-  await gateway.request("/api/users");
-  await eventually("the second line", () => holds(file, "/api/users"));
-  t.notOk(holds(moved, "/api/users"));
-  t.notOk(holds(file, "/api/me"));
-  for (const line of readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
-  t.equal((await gateway.request("/healthz")).status, 200, "the signal ended nothing");
+t.test("what is left after the grace is cut, and in the audit", async (t) => {
+  const route = '[[routes]]\npath = "/live"\naccess = "public"\n';
+  const half: Answer = (_, response) => response.write("half");
+  const { gateway } = await scene(t, half, `[server]\nshutdown_grace = 1\n${route}`);
+  const wires = await Promise.all(Array.from({ length: 10 }, () => Wire.open(gateway.url)));
+  for (const wire of wires) wire.send(wireRequest("GET /live", {}));
+  for (const wire of wires) await wire.until(/half/);
+  t.equal(await gateway.service.stop(), 0);
+  for (const wire of wires) t.notMatch(await wire.untilClosed(), /\r\n0\r\n\r\n$/);
+  const lines = gateway.service.log.filter(({ audit, path }) => audit && path === "/live");
+  t.equal(lines.length, wires.length);
 });
 
 for (const workers of [1, 2]) {
@@ -136,4 +112,166 @@ t.test("it ends when the delay is over", async (t) => {
 t.test("a Ctrl-C waits for nobody to notice", async (t) => {
   const gateway = await startGateway(t, { config: "[server]\nshutdown_delay = 3600\n" });
   t.equal(await gateway.service.stop("SIGINT"), 0);
+});
+
+const slowly: Answer = async (_, response) => {
+  await delay(Math.random() * 60);
+  response.end("{}");
+};
+const thinking = () => delay(250 + Math.random() * 100);
+const loads = [
+  ["clients that ask without a pause", 32, 200, slowly, undefined],
+  ["clients that think between requests", 60, 120, atOnce, thinking],
+] as const;
+for (const [what, count, enough, answer, think] of loads) {
+  t.test(`a drain answers every request that was taken of ${what}`, async (t) => {
+    const { upstream, gateway, token } = await scene(t, answer);
+    const clients = Array.from({ length: count }, () => askUntilRefused(gateway, token, think));
+    await eventually("they are at it", () => upstream.received.length > enough);
+    t.equal(await gateway.service.stop(), 0);
+    t.strictSame((await Promise.all(clients)).flat(), []);
+  });
+}
+
+t.test("a body of which half has come is waited for, and carried out", async (t) => {
+  const { upstream, gateway, request, drain } = await scene(t, atOnce);
+  const wire = await Wire.open(gateway.url);
+  wire.send(request(insert).slice(0, -20));
+  await gateway.request("/healthz");
+  const { code } = await drain();
+  await delay(2 * LINGER_MS);
+  wire.send(request(insert).slice(-20));
+  t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 .*Connection: close/s);
+  t.equal(upstream.received.length, 1);
+  t.equal(await code, 0);
+});
+
+t.test("what comes behind an answer that ends its connection is not carried out", async (t) => {
+  const { upstream, held, request, sendQuery, drain } = await scene(t);
+  const wire = await sendQuery(insert);
+  const { code } = await drain();
+  held[0]?.write('"half');
+  await wire.until(/Connection: close.*half/s);
+  wire.send(request(insert));
+  await wire.taken();
+  held[0]?.end('whole"');
+  t.match(await wire.untilClosed(), /whole"\r\n0\r\n\r\n$/);
+  t.equal(upstream.received.length, 1, "nobody would have learnt that it was");
+  t.equal(await code, 0);
+});
+
+t.test("whoever had connected before the signal is let in and answered", async (t) => {
+  const { gateway, request } = await scene(t, atOnce);
+  const { child } = gateway.service;
+  child.kill("SIGSTOP");
+  const wires = await Promise.all(Array.from({ length: 20 }, () => Wire.open(gateway.url)));
+  for (const wire of wires) wire.send(request(select));
+  const code = gateway.service.stop();
+  child.kill("SIGCONT");
+  for (const wire of wires) t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 /);
+  t.equal(await code, 0);
+});
+
+const shared = await new RecordingUpstream().listen();
+t.teardown(() => shared.close());
+
+t.test("SIGHUP goes on in a new audit file after the old one was moved away", async (t) => {
+  const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });
+  const file = path.join(gateway.home, "audit.log");
+  const moved = path.join(gateway.home, "audit.log.1");
+  const holds = (name: string, text: string) =>
+    existsSync(name) && readFileSync(name, "utf8").includes(text);
+
+  await gateway.request("/api/me");
+  await eventually("the first line", () => holds(file, "/api/me"));
+  renameSync(file, moved);
+  gateway.service.child.kill("SIGHUP");
+  await eventually("a new file", () => existsSync(file));
+  await gateway.request("/api/users");
+  await eventually("the second line", () => holds(file, "/api/users"));
+  t.notOk(holds(moved, "/api/users"));
+  t.notOk(holds(file, "/api/me"));
+  for (const line of readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
+  t.equal((await gateway.request("/healthz")).status, 200, "the signal ended nothing");
+});
+
+async function restartScene(
+  t: Test,
+  count: number,
+  env: (home: string) => NodeJS.ProcessEnv = () => ({}),
+) {
+  const more = servedBy(count, { config: '[audit]\nfile = "audit.log"' });
+  const first = await startGateway(t, { upstream: shared.url, ...more });
+  const token = await first.login();
+  await first.service.stop();
+  const port = String(await freePort());
+  const service = new Service(first.home, ["serve", "--port", port], env(first.home));
+  t.teardown(() => service.stop("SIGKILL"));
+  const gateway = new TestGateway(first.home, service, `http://127.0.0.1:${port}`);
+  return { gateway, token };
+}
+
+async function untilHealthy({ url }: TestGateway): Promise<void> {
+  for (;;) {
+    const answer = await ask(`${url}/healthz`, {}).catch(() => undefined);
+    if (answer?.status === 200) return;
+  }
+}
+
+for (const count of [1, 4]) {
+  const options = count === 1 ? {} : nightly;
+  t.test(`SIGHUP during a start is obeyed, with ${count} to serve`, options, async (t) => {
+    const { gateway } = await restartScene(t, count);
+    const audit = path.join(gateway.home, "audit.log");
+    await untilHealthy(gateway);
+    renameSync(audit, `${audit}.1`);
+    gateway.service.child.kill("SIGHUP");
+    await gateway.service.logged(({ msg }) => String(msg).startsWith("listening on"));
+    await eventually("the audit goes on in a new file", () => existsSync(audit));
+    t.equal((await gateway.request("/healthz")).status, 200);
+    t.equal(await gateway.service.stop(), 0);
+  });
+
+  t.test(`SIGTERM during a start drains after it, with ${count} to serve`, options, async (t) => {
+    const { gateway, token } = await restartScene(t, count);
+    await untilHealthy(gateway);
+    const clients = Array.from({ length: 8 }, () => askUntilRefused(gateway, token));
+    const before = shared.received.length;
+    await eventually("they are at it", () => shared.received.length > before);
+    t.equal(await gateway.service.stop(), 0);
+    t.strictSame((await Promise.all(clients)).flat(), [], "every query was answered");
+  });
+}
+
+t.test("SIGHUP while the command is still being loaded ends nothing", async (t) => {
+  const { gateway } = await restartScene(t, 1);
+  await gateway.service.stop("SIGKILL");
+  const signalling = `import { registerHooks } from "node:module";
+    registerHooks({ load(url, context, next) {
+      if (url.endsWith("/src/cli.ts")) process.kill(process.pid, "SIGHUP");
+      return next(url, context);
+    } });`;
+  const service = new Service(gateway.home, ["serve", "--port", String(await freePort())], {
+    NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(signalling)}`,
+  });
+  t.teardown(() => service.stop("SIGKILL"));
+  await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  t.equal(await service.stop(), 0);
+});
+
+t.test("a signal to the whole group during a start ends nothing", nightly, async (t) => {
+  // The first three workers are hit before anything of theirs is loaded: two, and one in the place of one.
+  const signalling = (home: string) => `import { mkdirSync } from "node:fs";
+    for (let at = 1; at <= 3 && process.argv[1].includes("workers/program"); at++) {
+      try { mkdirSync(${JSON.stringify(home)} + "/hit-" + at); } catch { continue; }
+      process.kill(process.pid, "SIGHUP");
+      break;
+    }`;
+  const { gateway } = await restartScene(t, 2, (home) => ({
+    NODE_OPTIONS: `--import data:text/javascript;base64,${btoa(signalling(home))}`,
+  }));
+  await gateway.service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  for (const at of [1, 2, 3]) t.ok(existsSync(path.join(gateway.home, `hit-${at}`)));
+  t.equal((await gateway.request("/healthz")).status, 200);
+  t.equal(await gateway.service.stop(), 0);
 });

@@ -107,20 +107,13 @@ export async function openBriefly<Opened>(
 }
 
 /** Checks that `isSo` becomes true. */
-export async function soon(
-  t: Test,
-  what: string,
-  isSo: () => boolean | Promise<boolean>,
-): Promise<void> {
+export async function soon(t: Test, what: string, isSo: () => boolean | Promise<boolean>) {
   await eventually(what, isSo);
   t.pass(what);
 }
 
 /** The refusal of an Insert into `main` on a connection of its own; undefined if it went through. */
-export async function insertRefusal(
-  gateway: TestGateway,
-  token: string,
-): Promise<string | undefined> {
+export async function insertRefusal(gateway: TestGateway, token: string) {
   const headers = queryHeaders(token);
   const answer = await ask(`${gateway.url}/query`, { method: "POST", headers, body: insert });
   return JSON.parse(answer.body.toString()).code;

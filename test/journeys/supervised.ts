@@ -1,9 +1,12 @@
 /** Gateways that are served by several processes, and ways to tell these apart. */
 import { readFileSync } from "node:fs";
+import { Agent, type IncomingMessage, request } from "node:http";
+import { json } from "node:stream/consumers";
 import type { Test } from "tap";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import type { RunOptions, TestGateway } from "../kit/gateway.ts";
 import { childrenOf } from "../kit/process-info.ts";
-import { KeptConnection } from "./kept-connection.ts";
+import { select } from "../kit/queries.ts";
 
 /** Options by which `count` processes serve; `server` holds further keys of that section. */
 export function servedBy(count: number, { config = "", server = "" } = {}): RunOptions {
@@ -29,12 +32,7 @@ export async function workerOf({ service }: TestGateway, requestId: string): Pro
 }
 
 /** A kept connection to each of the workers 1 to `count`, in that order; they end with the test. */
-export async function connectToEach(
-  t: Test,
-  gateway: TestGateway,
-  token: string,
-  count: number,
-): Promise<KeptConnection[]> {
+export async function connectToEach(t: Test, gateway: TestGateway, token: string, count: number) {
   const found = new Map<number, KeptConnection>();
   while (found.size < count) {
     const kept = new KeptConnection(gateway.url);
@@ -43,4 +41,74 @@ export async function connectToEach(
     found.set(await workerOf(gateway, requestId), kept);
   }
   return [...found].toSorted(([one], [other]) => one - other).map(([, kept]) => kept);
+}
+
+interface KeptAnswer {
+  readonly status: number;
+  readonly code: string | undefined;
+  readonly requestId: string;
+  readonly isReused: boolean;
+}
+
+function codeOf(body: unknown): string | undefined {
+  const hasCode = typeof body === "object" && body !== null && "code" in body;
+  return hasCode ? String(body.code) : undefined;
+}
+
+export class KeptConnection {
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  readonly #url: string;
+
+  constructor(url: string) {
+    this.#url = url;
+  }
+
+  async send(method: string, path: string, token: string, body?: string): Promise<KeptAnswer> {
+    const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+    const sent = request(`${this.#url}${path}`, {
+      method,
+      agent: this.#agent,
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+    sent.once("response", resolve).once("error", reject);
+    sent.end(body);
+    const answer = await promise;
+    const code = codeOf(await json(answer));
+    const { statusCode: status = 0, headers } = answer;
+    const requestId = String(headers["x-request-id"]);
+    return { status, code, requestId, isReused: sent.reusedSocket };
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+/** A drain closes a connection that was silent for so long, in milliseconds. */
+const SILENCE_MS = 1000;
+
+/** Asks one query after the other until no new connection is taken; what went wrong before that. */
+export async function askUntilRefused(
+  gateway: TestGateway,
+  token: string,
+  think: () => Promise<void> = async () => {},
+): Promise<unknown[]> {
+  const kept = new KeptConnection(gateway.url);
+  const wrong: unknown[] = [];
+  for (let sentAt = performance.now(); ; ) {
+    const before = sentAt;
+    sentAt = performance.now();
+    try {
+      const { status } = await kept.send("POST", "/query", token, select);
+      if (status !== 200) wrong.push(status);
+      await think();
+    } catch (error) {
+      if (error instanceof Error && "code" in error && error.code === "ECONNREFUSED") break;
+      // On a busy machine the client itself may have been silent for too long.
+      if (performance.now() - before < SILENCE_MS) wrong.push(error);
+    }
+  }
+  kept.close();
+  return wrong;
 }

@@ -7,6 +7,7 @@ import t, { type Test } from "tap";
 import { makeCertificate } from "../kit/certificate.ts";
 import { freePort } from "../kit/free-port.ts";
 import { type RunOptions, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { listening } from "../kit/listening.ts";
 import { runCommand } from "../kit/process.ts";
 import { select } from "../kit/queries.ts";
 import { replaceFile, tlsSection, writePair } from "../kit/tls-files.ts";
@@ -22,7 +23,6 @@ const YEAR = "max-age=31536000";
 
 setDefaultCACertificates([...rootCertificates, first.cert, renewed.cert]);
 
-/** A gateway that speaks TLS as `localhost`; `server` holds further keys of that section. */
 async function startSecure(t: Test, { server = "", ...options }: RunOptions & { server?: string }) {
   const home = temporaryHome(t);
   writePair(home, first);
@@ -30,7 +30,6 @@ async function startSecure(t: Test, { server = "", ...options }: RunOptions & { 
   return startGateway(t, { ...options, home, config });
 }
 
-/** Shakes hands and returns the connection. */
 async function shakeHands({ url }: TestGateway, options: object = {}): Promise<TLSSocket> {
   const { port } = new URL(url);
   const socket = connect({
@@ -43,7 +42,6 @@ async function shakeHands({ url }: TestGateway, options: object = {}): Promise<T
   return socket;
 }
 
-/** The serial number of the certificate that a new connection is shown. */
 async function serialShown(gateway: TestGateway): Promise<string> {
   const socket = await shakeHands(gateway);
   const { serialNumber } = socket.getPeerCertificate();
@@ -158,11 +156,7 @@ t.test("a drain waits for no handshake, and lets a request finish", async (t) =>
   const upstream = createServer((_, response) => {
     void held.promise.then(() => response.end("{}"));
   });
-  upstream.listen(0, "127.0.0.1");
-  await once(upstream, "listening");
-  t.teardown(() => upstream.close());
-  const address = upstream.address();
-  const port = typeof address === "object" ? address?.port : 0;
+  const port = await listening(t, upstream);
   const asked = once(upstream, "request");
   const gateway = await startSecure(t, {
     upstream: `http://127.0.0.1:${port}`,

@@ -14,10 +14,8 @@ import t from "tap";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 
-/** Nothing is asked of a database here. */
 const upstream = "http://127.0.0.1:9";
 
-/** A service directory in which every guarded file is there, and nobody serves. */
 async function prepared(): Promise<{ home: string; files: string[]; gateway: TestGateway }> {
   const gateway = await startGateway(t, { upstream });
   await gateway.send("POST", "/logout", {}, await gateway.login());

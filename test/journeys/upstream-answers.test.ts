@@ -1,21 +1,89 @@
 /** What an upstream may answer instead of an answer, and what becomes of it. */
+import type { Socket } from "node:net";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway } from "../kit/gateway.ts";
-import { queryHeaders } from "../kit/queries.ts";
-import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { insert, queryHeaders, select } from "../kit/queries.ts";
+import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import {
-  asking,
-  broken,
-  cut,
-  cutEarly,
-  ending,
-  idIn,
-  type Misbehaviour,
-  odd,
-  open,
-} from "./misbehaving.ts";
+
+const open = '[[routes]]\npath = "/public"\nmethods = ["GET", "POST"]\naccess = "public"\n';
+
+function asking(id: string, operation: "Select" | "Insert"): string {
+  const value = { database: "main" };
+  if (operation === "Insert") {
+    return JSON.stringify({ Insert: { ...value, table: "t", values: [{ id }] } });
+  }
+  const where = { column: "id", cmp: "=", value: id };
+  return JSON.stringify({ Select: { ...value, from: "t", columns: ["*"], where } });
+}
+
+function idIn(text: string): string {
+  return /"(id-\d+)"/.exec(text)?.[1] ?? "";
+}
+
+type Misbehaviour = (socket: Socket, right: string) => void;
+
+function ending(text: string): Misbehaviour {
+  return (socket) => socket.end(text, "latin1");
+}
+
+const head = "HTTP/1.1 200 OK\r\n";
+
+const broken: Record<string, Misbehaviour> = {
+  "half a status line": ending("HTTP/1."),
+  "half a head": ending(`${head}Content-Ty`),
+  "half a head, then a reset": (socket) => {
+    socket.write(`${head}Content-Ty`, () => socket.resetAndDestroy());
+  },
+  "another protocol": ending("SSH-2.0-OpenSSH_9.7\r\n"),
+  "HTTP/2 without being asked": ending("\x00\x00\x12\x04\x00\x00\x00\x00\x00"),
+  "a status of two digits": ending("HTTP/1.1 99 Odd\r\nContent-Length: 0\r\n\r\n"),
+  "a status of four digits": ending("HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
+  "two lengths": ending(`${head}Content-Length: 1\r\nContent-Length: 2\r\n\r\nab`),
+  "a negative length": ending(`${head}Content-Length: -1\r\n\r\n`),
+  "a length and chunks": ending(`${head}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`),
+  "a name with a space": ending(`${head}Bad Name: 1\r\nContent-Length: 0\r\n\r\n`),
+  "a header of 100 kB": ending(`${head}X-Long: ${"x".repeat(100_000)}\r\n\r\n`),
+  "a hundred thousand headers": ending(`${head}${"X-A: 1\r\n".repeat(100_000)}\r\n`),
+  "a change of protocols": ending(
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+  ),
+  "a go-ahead that nobody asked for": ending("HTTP/1.1 100 Continue\r\n\r\n"),
+  "interim answers without end": (socket) => {
+    socket.write("HTTP/1.1 102 Processing\r\n\r\n".repeat(5000));
+  },
+};
+
+const cut: Record<string, Misbehaviour> = {
+  "fewer bytes than its length": ending(`${head}Content-Length: 100\r\n\r\nhalf`),
+  "a chunk whose size is no number": (socket) => {
+    socket.write(`${head}Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n`);
+  },
+  "a chunk longer than its size": (socket) => {
+    socket.write(`${head}Transfer-Encoding: chunked\r\n\r\n4\r\nhalfmore\r\n0\r\n\r\n`);
+  },
+  "chunks without an end": ending(`${head}Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n`),
+  "a reset in the body": (socket) => {
+    socket.write(`${head}Content-Length: 100\r\n\r\nhalf`, () => socket.resetAndDestroy());
+  },
+};
+
+const cutEarly: Record<string, Misbehaviour> = {
+  "no chunk": ending(`${head}Transfer-Encoding: chunked\r\n\r\n`),
+  "half a chunk's size": ending(`${head}Transfer-Encoding: chunked\r\n\r\n4`),
+  "a first chunk whose size is no number": (socket) => {
+    socket.write(`${head}Transfer-Encoding: chunked\r\n\r\nzz\r\n`);
+  },
+  "none of the bytes of its length": ending(`${head}Content-Length: 100\r\n\r\n`),
+};
+
+const odd: Record<string, Misbehaviour> = {
+  "two answers at once": (socket, right) => socket.write(right + wireAnswer('"forged"')),
+  "an answer and more": (socket, right) => socket.write(`${right}more`),
+  "an answer at the end of the connection": (socket, right) => socket.end(right),
+};
 
 const get = "GET /public HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
@@ -29,7 +97,6 @@ async function scene(t: Test, config = "") {
   const token = await gateway.login();
   let count = 0;
 
-  /** Asks while the upstream misbehaves; how often the query reached it, and what came back. */
   async function meet(how: Misbehaviour, operation: "Select" | "Insert", request?: string) {
     misbehave = how;
     const id = `id-${++count}`;
@@ -157,4 +224,158 @@ t.test("interim answers do not put off the end of the wait", async (t) => {
   t.match(text, /^HTTP\/1\.1 504 .*"code":"upstream_timeout"/s);
   t.equal(carriedOut, 1);
   await recovers(t);
+});
+
+t.test("whatever the upstream does to each, no client gets what is another one's", async (t) => {
+  const ways = [...Object.values(broken), ...Object.values(cut), ...Object.values(odd)];
+  const { gateway, upstream } = await mixedScene(t, ways);
+  const token = await gateway.login();
+  const statuses = new Map<number, number>();
+  const ask = async (client: number, round: number) => {
+    const id = `id-${client * 1000 + round}`;
+    const operation = round % 2 === 0 ? "Select" : "Insert";
+    try {
+      const { status, text } = await gateway.query(asking(id, operation), token);
+      statuses.set(status, (statuses.get(status) ?? 0) + 1);
+      if (status === 200) t.equal(text, `"${id}"`);
+      else t.equal(status, 502);
+    } catch {
+      // A cut connection is an honest end too.
+    }
+  };
+  await Promise.all(
+    Array.from({ length: 16 }, async (_, client) => {
+      for (let round = 0; round < 25; round++) await ask(client, round);
+    }),
+  );
+  t.ok((statuses.get(200) ?? 0) > 100, "many are answered all the same");
+  const times = new Map<string, number>();
+  for (const request of upstream.requests) {
+    if (request.includes("Insert")) times.set(idIn(request), (times.get(idIn(request)) ?? 0) + 1);
+  }
+  t.equal(Math.max(...times.values()), 1, "nothing that writes was sent twice");
+});
+
+async function mixedScene(
+  t: Test,
+  ways: readonly Misbehaviour[],
+): Promise<{ gateway: TestGateway; upstream: RawUpstream }> {
+  let count = 0;
+  const upstream = await new RawUpstream((socket, request) => {
+    const right = wireAnswer(JSON.stringify(idIn(request)));
+    const way = count++ % 2 === 0 ? undefined : ways[(count >> 1) % ways.length];
+    if (way === undefined) socket.write(right);
+    else way(socket, right);
+  }).listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url, config: "connections = 8\n" });
+  return { gateway, upstream };
+}
+
+const success = wireAnswer('{"status":"success"}');
+
+async function rawScene(t: Test, onRequest: OnRequest, config = "") {
+  const upstream = await new RawUpstream(onRequest).listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url, config });
+  return { upstream, gateway, token: await gateway.login() };
+}
+
+/** Holds an answer against what the contract says of a failure. */
+async function fails(
+  t: Test,
+  gateway: TestGateway,
+  body: string,
+  expected: { status: number; code: string },
+  token: string,
+): Promise<void> {
+  const answer = await gateway.query(body, token);
+  t.equal(answer.status, expected.status, expected.code);
+  t.match(answer.body, { status: "error", code: expected.code, message: String });
+  t.equal(answer.body.request_id, answer.headers.get("x-request-id"));
+}
+
+t.test("an upstream that is not there is 502, until it is there", async (t) => {
+  const upstream = await new RecordingUpstream().listen();
+  const { url } = upstream;
+  await upstream.close();
+  const gateway = await startGateway(t, { upstream: url });
+  const token = await gateway.login();
+  const refused = { status: 502, code: "upstream_unreachable" };
+  await fails(t, gateway, select, refused, token);
+  await fails(t, gateway, insert, refused, token);
+  t.equal((await gateway.request("/readyz")).status, 503);
+
+  const again = new RecordingUpstream();
+  again.server.listen(Number(new URL(url).port), "127.0.0.1");
+  t.teardown(() => again.close());
+  t.equal((await gateway.query(select, token)).status, 200);
+  t.equal((await gateway.request("/readyz")).status, 200);
+});
+
+t.test("a Unix socket that is not there is 502", async (t) => {
+  const gateway = await startGateway(t, { upstream: "unix:/nonexistent/db.sock" });
+  const refused = { status: 502, code: "upstream_unreachable" };
+  await fails(t, gateway, select, refused, await gateway.login());
+});
+
+t.test("a connection that breaks before the answer is 502", async (t) => {
+  const { upstream, gateway, token } = await rawScene(t, (socket) => socket.resetAndDestroy());
+  const broken = { status: 502, code: "upstream_broken" };
+  await fails(t, gateway, insert, broken, token);
+  t.equal(upstream.requests.length, 1, "an Insert is sent once");
+  await fails(t, gateway, select, broken, token);
+  t.equal(upstream.requests.length, 3, "a Select is sent once more and not again");
+});
+
+t.test("an upstream that takes too long to answer is 504", async (t) => {
+  const { upstream, gateway, token } = await rawScene(t, () => {}, "response_timeout = 1\n");
+  const slow = { status: 504, code: "upstream_timeout" };
+  await fails(t, gateway, select, slow, token);
+  await fails(t, gateway, insert, slow, token);
+  t.equal(upstream.requests.length, 2, "neither is sent again");
+  await eventually("the connections are given up", () => upstream.closed === 2);
+});
+
+t.test("a Select that meets a connection just closed is sent once more on a new one", async (t) => {
+  const seen: string[] = [];
+  const { upstream, gateway, token } = await rawScene(t, (socket, request) => {
+    const operation = /"(Select|Insert)"/.exec(request)?.[1] ?? "";
+    seen.push(operation);
+    // The second request on each connection is met by its end, as after an idle time.
+    if (seen.length === 2) socket.destroy();
+    else socket.write(success);
+  });
+  t.equal((await gateway.query(select, token)).status, 200);
+  t.equal((await gateway.query(select, token)).status, 200, "the client does not notice");
+  t.strictSame(seen, ["Select", "Select", "Select"]);
+  t.equal(upstream.connections, 2);
+});
+
+t.test("an Insert that meets a connection just closed is not sent again", async (t) => {
+  const { upstream, gateway, token } = await rawScene(t, (socket, request) => {
+    if (request.includes("Insert")) socket.destroy();
+    else socket.write(success);
+  });
+  t.equal((await gateway.query(select, token)).status, 200);
+  await fails(t, gateway, insert, { status: 502, code: "upstream_broken" }, token);
+  const batch = `{"Batch":[${select},${insert}]}`;
+  await fails(t, gateway, batch, { status: 502, code: "upstream_broken" }, token);
+  t.equal(upstream.requests.filter((request) => request.includes("Insert")).length, 2);
+});
+
+t.test("more than the upstream and the line can hold is 503 at once", async (t) => {
+  const config = "connections = 1\nresponse_timeout = 2\n";
+  const { upstream, gateway, token } = await rawScene(t, () => {}, config);
+  const queries = Array.from({ length: 40 }, () => gateway.query(select, token));
+  const answers = await Promise.all(queries);
+  const count = (code: string) => answers.filter(({ body }) => body.code === code).length;
+  const overloaded = answers.filter(({ body }) => body.code === "upstream_overloaded");
+  t.equal(overloaded.length + count("upstream_timeout"), 40);
+  t.ok(count("upstream_timeout") >= 1);
+  for (const answer of overloaded) {
+    t.equal(answer.status, 503);
+    t.equal(answer.headers.get("retry-after"), "1");
+  }
+  t.ok(upstream.requests.length < 5, "the upstream was spared");
 });

@@ -3,6 +3,8 @@ import t from "tap";
 import { WebSocket } from "ws";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { RawUpstream } from "../kit/raw-upstream.ts";
 import {
   type Accepted,
   acceptSockets,
@@ -11,9 +13,36 @@ import {
   SocketClient,
 } from "../kit/web-socket.ts";
 import { Wire } from "../kit/wire.ts";
-import { type Way, ways } from "./losses.ts";
-import { auditOf, socketRoutes } from "./socket-routes.ts";
-import { openBriefly, openStaffed, soon, tokenOf } from "./staff.ts";
+import { oneWayEach, type Way } from "./losses.ts";
+import { openBriefly, openStaffed, soon, succeed, tokenOf } from "./staff.ts";
+import { servedBy } from "./supervised.ts";
+
+const socketRoutes = `
+[[routes]]
+path = "/public/live"
+access = "public"
+upgrade = true
+[[routes]]
+path = "/live"
+access = "authenticated"
+upgrade = true
+[[routes]]
+path = "/brief"
+access = "authenticated"
+upgrade = true
+upgrade_idle_timeout = 1
+[[routes]]
+path = "/db/:database/live"
+access = "INSERT"
+upgrade = true
+[[routes]]
+path = "/db/:database/plain"
+access = "INSERT"
+`;
+function auditOf({ answer }: SocketClient, { service }: TestGateway) {
+  const id = answer.headers["x-request-id"];
+  return service.logged(({ audit, requestId }) => audit !== undefined && requestId === id);
+}
 
 const limits = `
 response_timeout = 3
@@ -34,64 +63,56 @@ const [root, alice, bob] = [
   await tokenOf(gateway, "bob"),
 ];
 
-t.test(
-  "a socket is opened for who may, under the gateway's own word for who that is",
-  async (t) => {
-    const accepted = acceptSockets(t, upstream, {
-      headers: [
-        ...[
-          "X-Own: kept",
-          "X-Gatehouse-Decision: deny",
-          "X-Gatehouse-User: eve",
-          "X-Request-Id: x",
-        ],
-        ...["Access-Control-Allow-Origin: *", "Connection: X-Drop", "X-Drop: it"],
-      ],
-      greeting: "with the agreement",
-    });
-    const headers = {
-      Authorization: `Bearer ${bob}`,
-      "X-Gatehouse-User": "root",
-      X_Gatehouse_Role: "Owner",
-      "X-Forwarded-For": "192.0.2.1",
-      "X-Client": "kept",
-      Cookie: "a=b",
-    };
-    const client = await SocketClient.open(`${gateway.url}/db/main/live?x=1`, headers, ["chat"]);
+t.test("a socket is opened for who may, in the name that the gateway gives", async (t) => {
+  const accepted = acceptSockets(t, upstream, {
+    headers: [
+      ...["X-Own: kept", "X-Gatehouse-Decision: deny", "X-Gatehouse-User: eve", "X-Request-Id: x"],
+      ...["Access-Control-Allow-Origin: *", "Connection: X-Drop", "X-Drop: it"],
+    ],
+    greeting: "with the agreement",
+  });
+  const headers = {
+    Authorization: `Bearer ${bob}`,
+    "X-Gatehouse-User": "root",
+    X_Gatehouse_Role: "Owner",
+    "X-Forwarded-For": "192.0.2.1",
+    "X-Client": "kept",
+    Cookie: "a=b",
+  };
+  const client = await SocketClient.open(`${gateway.url}/db/main/live?x=1`, headers, ["chat"]);
 
-    const { request } = accepted[0] ?? {};
-    t.equal(request?.url, "/db/main/live?x=1");
-    t.match(request?.headers, {
-      ...{ connection: "Upgrade", upgrade: "websocket", "sec-websocket-protocol": "chat" },
-      ...{ "x-gatehouse-user": "bob", "x-gatehouse-role": "ReadWrite" },
-      ...{ "x-gatehouse-database": "main", "x-forwarded-for": "127.0.0.1", "x-client": "kept" },
-    });
-    for (const name of ["authorization", "cookie", "x_gatehouse_role"]) {
-      t.notOk(request?.headers[name], name);
-    }
-    t.match(client.answer.headers, {
-      ...{ "x-own": "kept", "x-gatehouse-decision": "allow", "sec-websocket-protocol": "chat" },
-      "x-request-id": request?.headers["x-request-id"],
-    });
-    for (const name of ["x-gatehouse-user", "access-control-allow-origin", "x-drop"]) {
-      t.notOk(client.answer.headers[name], name);
-    }
+  const { request } = accepted[0] ?? {};
+  t.equal(request?.url, "/db/main/live?x=1");
+  t.match(request?.headers, {
+    ...{ connection: "Upgrade", upgrade: "websocket", "sec-websocket-protocol": "chat" },
+    ...{ "x-gatehouse-user": "bob", "x-gatehouse-role": "ReadWrite" },
+    ...{ "x-gatehouse-database": "main", "x-forwarded-for": "127.0.0.1", "x-client": "kept" },
+  });
+  for (const name of ["authorization", "cookie", "x_gatehouse_role"]) {
+    t.notOk(request?.headers[name], name);
+  }
+  t.match(client.answer.headers, {
+    ...{ "x-own": "kept", "x-gatehouse-decision": "allow", "sec-websocket-protocol": "chat" },
+    "x-request-id": request?.headers["x-request-id"],
+  });
+  for (const name of ["x-gatehouse-user", "access-control-allow-origin", "x-drop"]) {
+    t.notOk(client.answer.headers[name], name);
+  }
 
-    await eventually("what came with the agreement", () => client.heard.length === 1);
-    await client.echo("there and back");
-    t.strictSame(client.heard, ["with the agreement", "there and back"]);
-    t.strictSame(accepted[0]?.heard, ["there and back"]);
-    const isNoted = () => gateway.service.log.some(({ audit, status }) => audit && status === 101);
-    t.notOk(isNoted(), "the audit waits for the end");
-    client.socket.close(4001);
-    await eventually("it is closed as it was asked to be", () => client.code === 4001);
-    const line = await auditOf(client, gateway);
-    t.match(line, { user: "bob", method: "GET", path: "/db/main/live", decision: "allow" });
-    t.match(line, { status: 101, operations: [{ operation: "INSERT", database: "main" }] });
-    t.ok(Number(line.bytes) > 300, "head and messages are counted");
-    t.ok(Number(line.ms) > 0);
-  },
-);
+  await eventually("what came with the agreement", () => client.heard.length === 1);
+  await client.echo("there and back");
+  t.strictSame(client.heard, ["with the agreement", "there and back"]);
+  t.strictSame(accepted[0]?.heard, ["there and back"]);
+  const isNoted = () => gateway.service.log.some(({ audit, status }) => audit && status === 101);
+  t.notOk(isNoted(), "the audit waits for the end");
+  client.socket.close(4001);
+  await eventually("it is closed as it was asked to be", () => client.code === 4001);
+  const line = await auditOf(client, gateway);
+  t.match(line, { user: "bob", method: "GET", path: "/db/main/live", decision: "allow" });
+  t.match(line, { status: 101, operations: [{ operation: "INSERT", database: "main" }] });
+  t.ok(Number(line.bytes) > 300, "head and messages are counted");
+  t.ok(Number(line.ms) > 0);
+});
 
 t.test("who may not is refused as anywhere, and the upstream hears nothing", async (t) => {
   const accepted = acceptSockets(t, upstream);
@@ -144,16 +165,13 @@ t.test("an upstream that does not agree has its answer handed on", async (t) => 
   t.equal(answer.headers.connection, "close");
 });
 
-t.test(
-  "a route that takes no sockets serves the request as if nothing had been wished",
-  async (t) => {
-    acceptSockets(t, upstream);
-    const headers = handshake(bob);
-    const answer = await ask(`${gateway.url}/db/main/plain`, { headers });
-    t.equal(answer.status, 200);
-    t.notOk(upstream.received[0]?.headers.upgrade);
-  },
-);
+t.test("a route that takes no sockets serves the request as a plain one", async (t) => {
+  acceptSockets(t, upstream);
+  const headers = handshake(bob);
+  const answer = await ask(`${gateway.url}/db/main/plain`, { headers });
+  t.equal(answer.status, 200);
+  t.notOk(upstream.received[0]?.headers.upgrade);
+});
 
 t.test("a client that does not read holds the upstream up, and then gets everything", async (t) => {
   const accepted = acceptSockets(t, upstream);
@@ -180,11 +198,7 @@ t.test("a socket is cut when its right is lost, and no other socket is", async (
     await openSocket(`${gateway.url}/db/main/live`, bob),
     await openSocket(`${gateway.url}/public/live`),
   ];
-  // One for each reason: `open-streams.test.ts` has them all.
-  const different = ways.filter(
-    ({ code }, at) => ways.findIndex((way) => way.code === code) === at,
-  );
-  t.equal(different.length, names.length);
+  t.equal(oneWayEach.length, names.length);
   const loseOne = async (way: Way, number: number) => {
     const name = names[number] ?? "";
     const token = await tokenOf(gateway, name);
@@ -196,7 +210,7 @@ t.test("a socket is cut when its right is lost, and no other socket is", async (
     await eventually("the upstream sees it", () => upstreamSide?.readyState === WebSocket.CLOSED);
     t.match(await auditOf(client, gateway), { status: 101, decision: "allow", reason: way.code });
   };
-  await Promise.all(different.map(loseOne));
+  await Promise.all(oneWayEach.map(loseOne));
   for (const other of others) await other.echo("still here");
 });
 
@@ -239,4 +253,41 @@ t.test("a drain gives sockets their grace, and cuts them then", async (t) => {
   await eventually("the other is cut", () => staying.code === 1006);
   t.equal(await ended, 0);
   t.match(await auditOf(staying, gateway), { status: 101 });
+});
+
+/** So many that the system gives some to each of two processes, all but surely. */
+const SOCKETS = 40;
+
+t.test("an upstream that is mute is 504, and one that is down is 502", async (t) => {
+  const mute = await new RawUpstream(() => {}).listen();
+  const timeout = "response_timeout = 1\n";
+  const behind = await startGateway(t, { upstream: mute.url, config: `${timeout}${socketRoutes}` });
+  const refused = async (status: number, code: string) => {
+    const answer = await ask(`${behind.url}/public/live`, { headers: handshake() });
+    t.equal(answer.status, status);
+    t.match(JSON.parse(answer.body.toString()), { status: "error", code, message: String });
+  };
+  await refused(504, "upstream_timeout");
+  await mute.close();
+  await refused(502, "upstream_unreachable");
+});
+
+t.test("sockets are served by several processes, and cut in each", async (t) => {
+  const setting = await openStaffed(
+    t,
+    ["bob main ReadWrite"],
+    servedBy(2, { config: socketRoutes }),
+  );
+  const { gateway } = setting;
+  const accepted = acceptSockets(t, setting.upstream);
+  const token = await tokenOf(gateway, "bob");
+  const clients = await Promise.all(
+    Array.from({ length: SOCKETS }, () => openSocket(`${gateway.url}/live`, token)),
+  );
+  for (const client of clients) await client.echo("here");
+  t.equal(accepted.length, SOCKETS);
+  await succeed(gateway.send("POST", "/logout", undefined, token));
+  await soon(t, "all are cut", () => clients.every(({ isClosed }) => isClosed));
+  const lines = await Promise.all(clients.map((client) => auditOf(client, gateway)));
+  t.equal(new Set(lines.map(({ worker }) => worker)).size, 2, "both had some");
 });

@@ -4,20 +4,24 @@ import t from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import { runCommand, Service } from "../kit/process.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire } from "../kit/wire.ts";
-import { KeptConnection } from "./kept-connection.ts";
-import { askUntilRefused } from "./load.ts";
-import { connectToEach, servedBy, workerOf, workersOf } from "./supervised.ts";
+import {
+  askUntilRefused,
+  connectToEach,
+  KeptConnection,
+  servedBy,
+  workerOf,
+  workersOf,
+} from "./supervised.ts";
 
 const COUNT = 2;
 
-/** A client that asks one query after the other, on one connection while that lasts. */
 class Client {
-  /** The workers that have answered, one connection after the other. */
   readonly workers: number[] = [];
   answers = 0;
   failures = 0;
@@ -48,7 +52,6 @@ class Client {
   }
 }
 
-/** The sum of a metric over all its labels. */
 async function sumOf(url: string, name: string): Promise<number> {
   const text = await (await fetch(url)).text();
   const values = text.split("\n").filter((line) => line.startsWith(`${name}{`));
@@ -100,7 +103,7 @@ t.test("a worker that is killed takes nothing along but its own requests", async
   t.ok((await asked()) >= before, "no count falls");
 });
 
-t.test("a worker that hangs is replaced, and a change waits no longer for it", async (t) => {
+t.test("a worker that hangs is replaced, and no change waits for it", nightly, async (t) => {
   const connections = await connectToEach(t, gateway, token, COUNT);
   const [victim = 0] = workersOf(gateway);
   const start = performance.now();
@@ -126,21 +129,18 @@ t.test("a worker that hangs is replaced, and a change waits no longer for it", a
   t.equal(workersOf(gateway).length, COUNT);
 });
 
-t.test(
-  "a port that is taken is told of once, also by a gateway of several processes",
-  async (t) => {
-    const port = new URL(gateway.url).port;
-    const other = new Service(gateway.home, ["serve", "--port", port]);
-    t.teardown(() => other.stop("SIGKILL"));
-    await once(other.child, "close");
-    t.equal(other.child.exitCode, 1);
-    const reason = `127.0.0.1:${port} is taken by another process`;
-    t.equal(
-      other.output.replace(/^\{.*\n/gm, ""),
-      `gatehouse: ${reason}: choose another one with --port (or server.port)\n`,
-    );
-  },
-);
+t.test("a port that is taken is told of once by several processes", async (t) => {
+  const port = new URL(gateway.url).port;
+  const other = new Service(gateway.home, ["serve", "--port", port]);
+  t.teardown(() => other.stop("SIGKILL"));
+  await once(other.child, "close");
+  t.equal(other.child.exitCode, 1);
+  const reason = `127.0.0.1:${port} is taken by another process`;
+  t.equal(
+    other.output.replace(/^\{.*\n/gm, ""),
+    `gatehouse: ${reason}: choose another one with --port (or server.port)\n`,
+  );
+});
 
 t.test("a worker that cannot start again is tried until it can, and others serve", async (t) => {
   const good = await gateway.edit((text) => `${text}broken`).then(() => workersOf(gateway));
@@ -172,19 +172,16 @@ t.test("a drain under load answers every request that was taken, by any worker",
   t.equal(audited, received, "the last lines of the log are there");
 });
 
-t.test(
-  "without the main process nothing is left, and what keeps it from starting is told once",
-  async (t) => {
-    const { gateway } = await scene();
-    const all = childrenOf(gateway.service.child.pid ?? 0);
-    t.ok(all.length >= COUNT);
-    await gateway.service.stop("SIGKILL");
-    await eventually("all are gone", () => !all.some(isAlive));
-    await eventually("nobody listens", () => Wire.isRefused(gateway.url));
+t.test("without the main process nothing is left of the others", async (t) => {
+  const { gateway } = await scene();
+  const all = childrenOf(gateway.service.child.pid ?? 0);
+  t.ok(all.length >= COUNT);
+  await gateway.service.stop("SIGKILL");
+  await eventually("all are gone", () => !all.some(isAlive));
+  await eventually("nobody listens", () => Wire.isRefused(gateway.url));
 
-    await gateway.edit((text) => `${text}broken`);
-    const { code, stderr, stdout } = await runCommand(gateway.home, ["serve", "--port", "0"]);
-    t.strictSame([code, stdout], [1, ""]);
-    t.match(stderr, /^gatehouse: \S+access_control\.toml:\d+: [^\n]+\n$/);
-  },
-);
+  await gateway.edit((text) => `${text}broken`);
+  const { code, stderr, stdout } = await runCommand(gateway.home, ["serve", "--port", "0"]);
+  t.strictSame([code, stdout], [1, ""]);
+  t.match(stderr, /^gatehouse: \S+access_control\.toml:\d+: [^\n]+\n$/);
+});

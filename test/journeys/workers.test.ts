@@ -1,14 +1,21 @@
 import { readFileSync } from "node:fs";
+import type { IncomingMessage } from "node:http";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
+import { ask, open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
+import { startGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { insert, select } from "../kit/queries.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import type { KeptConnection } from "./kept-connection.ts";
-import { openStaffed, passwordOf, soon, tokenOf } from "./staff.ts";
-import { connectToEach, servedBy, workerOf } from "./supervised.ts";
+import { FixtureServer } from "../mcp/fixture-server.ts";
+import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
+import { obtainTokens, refresh } from "../oauth/flow.ts";
+import { postForm, register } from "../oauth/kit.ts";
+import { refusalOf, send } from "./mcp.ts";
+import { openStaffed, passwordOf, soon, staffedHome, tokenOf } from "./staff.ts";
+import { connectToEach, type KeptConnection, servedBy, workerOf } from "./supervised.ts";
 
 const names = ["ann", "ben", "cid", "dan", "eve", "fay", "gus", "hal"];
 /** Whom hand edits end; the first is enough, unless the machine is busy. */
@@ -19,6 +26,17 @@ const COUNT = 2;
 const { gateway, upstream } = await openStaffed(t, grants, {
   ...servedBy(COUNT, { server: 'trusted_proxies = ["127.0.0.1"]' }),
 });
+const PROCESSES = 3;
+const people = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
+const fixture = new FixtureServer();
+const url = await fixture.listen();
+t.teardown(() => fixture.close());
+const proxied = await startGateway(t, {
+  home: await staffedHome(t, people),
+  upstream: "http://127.0.0.1:9",
+  ...servedBy(PROCESSES, { config: `[mcp]\nupstream = "${url}"\nregistrations_per_hour = 20` }),
+});
+
 const root = await tokenOf(gateway, "root");
 const connections = await connectToEach(t, gateway, root, COUNT);
 
@@ -26,7 +44,6 @@ const connections = await connectToEach(t, gateway, root, COUNT);
 const ofIvy = await tokenOf(gateway, "ivy");
 await gateway.edit((text) => text.replaceAll('username = "ivy"', 'username = "iva"'));
 
-/** What each worker says to an Insert, on a connection that was open before. */
 async function answersOfAll(token: string): Promise<(string | undefined)[]> {
   const ask = async (kept: KeptConnection) => {
     const { code, isReused } = await kept.send("POST", "/query", token, insert);
@@ -36,7 +53,6 @@ async function answersOfAll(token: string): Promise<(string | undefined)[]> {
   return Promise.all(connections.map(ask));
 }
 
-/** What all workers say if they agree. */
 const all = (code: string | undefined) => connections.map(() => code);
 
 t.test("several processes serve on one port, and each line of the log names its own", async (t) => {
@@ -176,4 +192,77 @@ t.test("what a hand edit ends is made lasting by one of them alone", async (t) =
     if (found.includes(1)) break;
   }
   t.ok(found.includes(1), `${found}`);
+});
+
+const revision = { "mcp-protocol-version": "2025-11-25" };
+/** Requests on connections of their own after which each worker has had one, all but surely. */
+const MANY = 24;
+
+function knock(token: string, { headers, ...call }: ReturnType<typeof handshakeCall>) {
+  const authorization = `Bearer ${token}`;
+  const own = { ...headers, authorization, connection: "close" };
+  return ask(`${proxied.url}/mcp`, { ...call, headers: own });
+}
+
+t.test("a session is its user's alone, whichever worker is asked", async (t) => {
+  const alice = await tokenOf(proxied, "alice");
+  const bob = await tokenOf(proxied, "bob");
+  const begun = await knock(alice, initialize);
+  const session = { ...revision, "mcp-session-id": String(begun.headers["mcp-session-id"]) };
+  const list = handshakeCall("tools/list", {}, session);
+  const workers = new Set<number>();
+  for (let count = 0; count < MANY || workers.size < PROCESSES; count++) {
+    const { status, headers } = await knock(alice, list);
+    t.equal(status, 200);
+    workers.add(await workerOf(proxied, String(headers["x-request-id"])));
+    t.equal((await knock(bob, list)).status, 404);
+  }
+  t.equal((await knock(alice, { ...list, method: "DELETE" })).status, 200);
+  for (let count = 0; count < PROCESSES; count++) t.equal((await knock(alice, list)).status, 404);
+});
+
+t.test("streams of a user are counted over all workers", async (t) => {
+  const bob = await tokenOf(proxied, "bob");
+  const { headers, ...call } = statelessCall("subscriptions/listen", {
+    notifications: { toolsListChanged: true },
+  });
+  const own = { ...headers, authorization: `Bearer ${bob}` };
+  const listen = () => openAnswer(`${proxied.url}/mcp`, { ...call, headers: own });
+  const streams: IncomingMessage[] = [];
+  t.teardown(() => {
+    for (const stream of streams) stream.destroy();
+  });
+  while (streams.length < 100) streams.push(...(await Promise.all([listen(), listen()])));
+  t.ok(streams.every(({ statusCode }) => statusCode === 200));
+  t.equal((await listen()).statusCode, 429);
+  for (const stream of streams.splice(0, 2)) stream.destroy();
+  await eventually("there is room again", async () => {
+    const again = await listen();
+    again.destroy();
+    return again.statusCode === 200;
+  });
+});
+
+t.test("a login in the browser goes on with any worker", async (t) => {
+  const tokens = await obtainTokens(proxied, { password: passwordOf("alice") });
+  const list = statelessCall("tools/list");
+  const again = await refresh(proxied, tokens.clientId, tokens.refreshToken);
+  t.equal(again.status, 200);
+  const fields = { token: String(again.body.refresh_token), client_id: tokens.clientId };
+  for (let count = 0; count < MANY / 2; count++) {
+    t.equal((await knock(tokens.accessToken, list)).status, 200);
+  }
+  t.equal((await postForm(`${proxied.url}/oauth/revoke`, fields)).status, 200);
+  for (let count = 0; count < MANY / 2; count++) {
+    const answer = await knock(tokens.accessToken, list);
+    t.equal(refusalOf(await send(proxied, list, tokens.accessToken)), "token_revoked");
+    t.equal(answer.status, 401);
+  }
+});
+
+t.test("registrations from one address are counted over all workers", async (t) => {
+  const statuses: number[] = [];
+  // The app above was the first of twenty.
+  for (let count = 0; count < 22; count++) statuses.push((await register(proxied)).status);
+  t.strictSame(statuses, [...Array(19).fill(201), 429, 429, 429]);
 });

@@ -1,24 +1,27 @@
-import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { appendFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import fc from "fast-check";
 import t, { type Test } from "tap";
 import { decide } from "../../src/access/policy.ts";
 import { type Role, roles } from "../../src/access/roles.ts";
-import { grantOn } from "../../src/access/snapshot.ts";
-import { grant, user } from "../access/kit.ts";
-import type { TestGateway } from "../kit/gateway.ts";
+import { grantOn, isAdministrator, type Snapshot } from "../../src/access/snapshot.ts";
+import { changeAccessFile } from "../../src/access/write.ts";
+import { accessFile, grant, refusedBy, user } from "../access/kit.ts";
+import type { Answer, TestGateway } from "../kit/gateway.ts";
+import { caseCount } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 import {
   cheapHash,
   insertRefusal,
   openStaffed,
   passwordOf,
+  putInForce,
   snapshotOn,
+  succeed,
   textOf,
   tokenOf,
   untilInForce,
 } from "./staff.ts";
 
-/** What one of those who write the file does next. */
 type Step =
   | {
       readonly by: "editor in place" | "editor by rename";
@@ -48,13 +51,11 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   },
 );
 
-/** Everybody who writes one gateway's access file, and what must be in it by now. */
 class Writers {
   readonly #gateway: TestGateway;
   readonly #token: string;
   #count = 0;
   #inFlight: Promise<void>[] = [];
-  /** The role on `main` that each user must have; undefined for one that was removed. */
   readonly expected = new Map<string, Role | undefined>();
   readonly comments: string[] = [];
 
@@ -70,7 +71,6 @@ class Writers {
     else this.#inFlight.push(this.#useCommands(name, step));
   }
 
-  /** Waits until nobody is writing. */
   async rest(): Promise<void> {
     await Promise.all(this.#inFlight.splice(0));
   }
@@ -98,7 +98,6 @@ class Writers {
     this.expected.set(`idp:${name}`, undefined);
   }
 
-  /** In a quiet moment: a comment somewhere between two tables, and a user with a grant below. */
   async #edit(name: string, { by, at, role }: Extract<Step, { at: number }>): Promise<void> {
     const hash = await cheapHash(passwordOf(name));
     await this.rest();
@@ -159,4 +158,198 @@ t.test("whoever writes, nobody's change is lost and the gateway obeys the file",
   });
   await fc.assert(property, { numRuns: 10, endOnFailure: true });
   t.ok(writers.comments.length > 0);
+});
+
+function administratorsIn(snapshot: Snapshot): string[] {
+  return [...snapshot.users.values()]
+    .filter(({ username, disabled }) => !disabled && isAdministrator(snapshot, username))
+    .map(({ username }) => username);
+}
+
+function oust(way: number, gateway: TestGateway, token: string, name: string): Promise<Answer> {
+  switch (way % 4) {
+    case 0:
+      return gateway.send("PUT", `/api/access/${name}/*`, { role: "ReadOnly" }, token);
+    case 1:
+      return gateway.send("DELETE", `/api/access/${name}/*`, undefined, token);
+    case 2:
+      return gateway.send("DELETE", `/api/users/${name}`, undefined, token);
+    default:
+      return gateway.send("PATCH", `/api/users/${name}`, { disabled: true }, token);
+  }
+}
+
+t.test("two administrators who oust each other leave one", async (t) => {
+  const { gateway } = await openStaffed(t, ["ann * Owner", "ben * Owner"]);
+  const text = textOf(gateway);
+  for (let round = 0; round < caseCount(4, 20); round++) {
+    const [ann, ben] = [await tokenOf(gateway, "ann"), await tokenOf(gateway, "ben")];
+    const answers = await Promise.all([
+      oust(round, gateway, ann, "ben"),
+      oust(round + Math.floor(round / 4), gateway, ben, "ann"),
+    ]);
+    const statuses = answers.map(({ status }) => status);
+    t.equal(statuses.filter((status) => status === 200).length, 1, `round ${round}: ${statuses}`);
+    t.equal(administratorsIn(snapshotOn(gateway)).length, 1);
+    await putInForce(gateway, text);
+  }
+});
+
+t.test("two administrators who give up at one moment leave one", async (t) => {
+  const { gateway } = await openStaffed(t, ["ann * Owner", "ben * Owner"]);
+  const text = textOf(gateway);
+  const [ann, ben] = [await tokenOf(gateway, "ann"), await tokenOf(gateway, "ben")];
+  for (let round = 0; round < caseCount(4, 10); round++) {
+    const answers = await Promise.all([
+      gateway.send("DELETE", "/api/access/ann/*", undefined, ann),
+      gateway.send("DELETE", "/api/access/ben/*", undefined, ben),
+    ]);
+    t.strictSame(answers.map(({ status }) => status).sort(), [200, 409]);
+    t.equal(administratorsIn(snapshotOn(gateway)).length, 1);
+    await putInForce(gateway, text);
+  }
+});
+
+t.test("who is demoted while it grants has granted nothing after that", async (t) => {
+  const names = Array.from({ length: 24 }, (_, number) => `user-${number}`);
+  const grants = [
+    "root * Owner",
+    "dora main DbAdmin",
+    ...names.map((name) => `${name} side ReadOnly`),
+  ];
+  const { gateway } = await openStaffed(t, grants);
+  const text = textOf(gateway);
+  const dora = await tokenOf(gateway, "dora");
+  const give = (name: string) =>
+    gateway.send("PUT", `/api/access/${name}/main`, { role: "ReadWrite" }, dora);
+  const between = { passed: 0, refused: 0 };
+  // More often where the demotion has fallen before all of them, or behind.
+  const hasMissed = () => between.passed === 0 || between.refused === 0;
+  for (let round = 0; round < 5 || (round < 50 && hasMissed()); round++) {
+    const early = names.slice(0, 12).map(give);
+    await Promise.race(early);
+    // The marker is written together with the demotion, so that its place says what came later.
+    const demotion = changeAccessFile(gateway.accessFile, () => [
+      { kind: "set-grant", grant: { username: "dora", database: "main", role: "ReadOnly" } },
+      { kind: "add-grant", grant: { username: "idp:marker", database: "main", role: "ReadOnly" } },
+    ]);
+    // One after another, since those that come at once share a write.
+    const late: Answer[] = [];
+    for (const name of names.slice(12)) late.push(await give(name));
+    const answers = [...(await Promise.all(early)), ...late];
+    await demotion;
+    const written = snapshotOn(gateway);
+    const lines = textOf(gateway).split("\n");
+    const marker = lines.indexOf('username = "idp:marker"');
+    for (const [number, { status }] of answers.entries()) {
+      const name = names[number] ?? "";
+      const role = grantOn(written, name, "main")?.role;
+      t.equal(role !== undefined, status === 200, "what was answered is what was done");
+      if (role !== undefined) t.ok(lines.lastIndexOf(`username = "${name}"`) < marker, name);
+      between[status === 200 ? "passed" : "refused"]++;
+    }
+    t.equal((await give("user-0")).status, 403, "and nothing is granted from then on");
+    await putInForce(gateway, text);
+  }
+  t.notOk(hasMissed(), "the demotion fell between grants");
+});
+
+t.test("a login during a change of password is dead, or of the new password", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const root = await tokenOf(gateway, "root");
+  let password = passwordOf("bob");
+  for (let round = 0; round < 6; round++) {
+    const next = `password number ${round}`;
+    const logIn = (tried: string) =>
+      gateway.send("POST", "/login", { username: "bob", password: tried });
+    const change = () =>
+      gateway.send("PUT", "/api/users/bob/password", { new_password: next }, root);
+    const byHand = () =>
+      runCommand(gateway.home, ["user", "password", "bob", "--password-stdin"], { input: next });
+    const olds = Array.from({ length: 3 }, () => logIn(password));
+    const changing = round % 3 === 2 ? byHand() : change();
+    olds.push(logIn(password), logIn(password));
+    const news = [logIn(next), logIn(next)];
+    await changing;
+    const [before, after] = [await Promise.all(olds), await Promise.all(news)];
+    await untilInForce(gateway);
+    for (const { body } of before) {
+      if (body.token === undefined) continue;
+      t.equal(await insertRefusal(gateway, String(body.token)), "token_revoked");
+    }
+    t.equal((await logIn(password)).status, 401, "the old password opens nothing");
+    for (const { status } of after) t.ok(status === 200 || status === 401);
+    const fresh = String((await logIn(next)).body.token);
+    t.equal(await insertRefusal(gateway, fresh), undefined, "a login after the change is good");
+    password = next;
+  }
+});
+
+t.test("a name made again at the moment of its removal has a new holder", async (t) => {
+  const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
+  const root = await tokenOf(gateway, "root");
+  const account = { username: "bob", password: passwordOf("bob"), role: "ReadWrite" };
+  const make = () => gateway.send("POST", "/api/users", account, root);
+  for (let round = 0; round < caseCount(3, 8); round++) {
+    const earlier = await tokenOf(gateway, "bob");
+    const [removed, made] = await Promise.all([
+      gateway.send("DELETE", "/api/users/bob", undefined, root),
+      make(),
+      insertRefusal(gateway, earlier),
+    ]);
+    t.equal(removed.status, 200);
+    if (made.status !== 201) t.equal((await make()).status, 201, "at the latest afterwards");
+    t.equal(await insertRefusal(gateway, earlier), "token_revoked");
+    t.equal(await insertRefusal(gateway, await tokenOf(gateway, "bob")), undefined);
+  }
+});
+
+t.test("the command line and the API at one time lose nothing", async (t) => {
+  const names = Array.from({ length: 5 }, (_, number) => `user-${number}`);
+  const grants = ["root * Owner", ...names.map((name) => `${name} side ReadOnly`)];
+  const { gateway } = await openStaffed(t, grants);
+  const root = await tokenOf(gateway, "root");
+  const commands = names.map((name) =>
+    runCommand(gateway.home, ["access", "grant", name, "main", "DbAdmin"]),
+  );
+  const made: string[] = [];
+  let isDone = false;
+  const finished = Promise.all(commands).finally(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    const username = `made-${made.length}`;
+    const account = { username, password: passwordOf(username), role: "ReadOnly" };
+    const answer = await gateway.send("POST", "/api/users", account, root);
+    t.equal(answer.status, 201);
+    made.push(username);
+  }
+  for (const { code, stderr } of await finished) t.equal(code, 0, stderr);
+  const written = snapshotOn(gateway);
+  for (const name of names) t.equal(grantOn(written, name, "main")?.role, "DbAdmin");
+  for (const name of made) t.equal(grantOn(written, name, "main")?.role, "ReadOnly");
+  await untilInForce(gateway);
+  await succeed(gateway.request("/api/access", { headers: { authorization: `Bearer ${root}` } }));
+});
+
+t.test("what an operator saves while a machine is writing is not overwritten", async (t) => {
+  const file = accessFile(t, user("root") + grant("root", "*", "Owner"));
+  const added = { username: "idp:alice", database: "main", role: "ReadOnly" } as const;
+  let judged = 0;
+  const written = await changeAccessFile(file, () => {
+    // The file has been read by now, and is saved by hand before it is replaced.
+    if (judged++ === 0) appendFileSync(file, "# saved meanwhile\n");
+    return [{ kind: "add-grant", grant: added }];
+  });
+  t.equal(judged, 2, "the change is judged again, by what was saved");
+  t.match(written.bytes.toString(), "# saved meanwhile\n");
+  t.equal(grantOn(written.snapshot, "idp:alice", "main")?.role, "ReadOnly");
+
+  const refusal = await refusedBy(
+    changeAccessFile(file, () => {
+      appendFileSync(file, "# saved again\n");
+      return [{ kind: "remove-grant", grant: added }];
+    }),
+  );
+  t.equal(refusal.code, "busy", "a file that never stands still is left to its operator");
 });

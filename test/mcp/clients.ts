@@ -3,27 +3,6 @@ import { Client as EarlierClient } from "@modelcontextprotocol/sdk/client/index.
 import { StreamableHTTPClientTransport as EarlierTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import type { Test } from "tap";
 
-/** What the tests need of a client, whichever library it is of. */
-export interface AnyClient {
-  /** The revision that was agreed on. */
-  readonly version: string;
-  /** The names of the tools that are listed. */
-  toolNames(): Promise<string[]>;
-  /** Calls a tool. */
-  call(name: string, args: Record<string, unknown>): Promise<ToolAnswer>;
-  /** The URIs of the resources that are listed. */
-  resourceUris(): Promise<string[]>;
-  /** The text of a resource. */
-  read(uri: string): Promise<string>;
-}
-
-/** A tool's answer, as far as the tests look at it. */
-export interface ToolAnswer {
-  readonly isError: boolean;
-  readonly text: string;
-  readonly structured: Record<string, unknown> | undefined;
-}
-
 const identity = { name: "test", version: "1.0.0" };
 
 function textOf(content: unknown): string {
@@ -36,11 +15,30 @@ function asRecord(value: unknown): Record<string, unknown> | undefined {
   return typeof value === "object" && value !== null ? { ...value } : undefined;
 }
 
-/** What a transport sends with each request. */
 function asWhom(token: string | undefined): { requestInit?: RequestInit } {
   if (token === undefined) return {};
   return { requestInit: { headers: { authorization: `Bearer ${token}` } } };
 }
+
+function toolsOf(client: Client | EarlierClient, version: string) {
+  return {
+    version,
+    toolNames: async () => (await client.listTools()).tools.map(({ name }) => name),
+    async call(name: string, args: Record<string, unknown>) {
+      const { isError, content, structuredContent } = await client.callTool({
+        name,
+        arguments: args,
+      });
+      const structured = asRecord(structuredContent);
+      return { isError: isError === true, text: textOf(content), structured };
+    },
+    resourceUris: async () => (await client.listResources()).resources.map(({ uri }) => uri),
+    read: async (uri: string) => textOf((await client.readResource({ uri })).contents),
+  };
+}
+
+export type AnyClient = ReturnType<typeof toolsOf>;
+export type ToolAnswer = Awaited<ReturnType<AnyClient["call"]>>;
 
 /**
  * A client of the current library that speaks 2026-07-28.
@@ -52,7 +50,7 @@ export async function connectStateless(
   url: string,
   token?: string,
   onUrl?: (url: string) => Promise<"accept" | "decline">,
-): Promise<AnyClient> {
+) {
   const capabilities = onUrl === undefined ? {} : { elicitation: { url: {} } };
   const versionNegotiation = { mode: { pin: "2026-07-28" } } as const;
   const client = new Client(identity, { capabilities, versionNegotiation });
@@ -63,40 +61,14 @@ export async function connectStateless(
   }
   await client.connect(new StreamableHTTPClientTransport(new URL(url), asWhom(token)));
   t.teardown(() => client.close());
-  return {
-    version: "2026-07-28",
-    toolNames: async () => (await client.listTools()).tools.map(({ name }) => name),
-    async call(name, args) {
-      const { isError, content, structuredContent } = await client.callTool({
-        name,
-        arguments: args,
-      });
-      const structured = asRecord(structuredContent);
-      return { isError: isError === true, text: textOf(content), structured };
-    },
-    resourceUris: async () => (await client.listResources()).resources.map(({ uri }) => uri),
-    read: async (uri) => textOf((await client.readResource({ uri })).contents),
-  };
+  return toolsOf(client, "2026-07-28");
 }
 
 /** A client of the earlier library, which begins by a handshake. */
-export async function connectEarlier(t: Test, url: string, token?: string): Promise<AnyClient> {
+export async function connectEarlier(t: Test, url: string, token?: string) {
   const client = new EarlierClient(identity);
   const transport = new EarlierTransport(new URL(url), asWhom(token));
   await client.connect(transport);
   t.teardown(() => client.close());
-  return {
-    version: transport.protocolVersion ?? "",
-    toolNames: async () => (await client.listTools()).tools.map(({ name }) => name),
-    async call(name, args) {
-      const { isError, content, structuredContent } = await client.callTool({
-        name,
-        arguments: args,
-      });
-      const structured = asRecord(structuredContent);
-      return { isError: isError === true, text: textOf(content), structured };
-    },
-    resourceUris: async () => (await client.listResources()).resources.map(({ uri }) => uri),
-    read: async (uri) => textOf((await client.readResource({ uri })).contents),
-  };
+  return toolsOf(client, transport.protocolVersion ?? "");
 }

@@ -1,6 +1,12 @@
+/** The tools beyond single operations: pages, counts, batches, previews, and what is shown of them. */
 import t from "tap";
+import { decodeHeaderValue } from "../../src/mcp/protocol-headers.ts";
+import { ask } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
 import { connectEarlier, connectStateless } from "./clients.ts";
-import { openEmbedded, principalOf } from "./kit.ts";
+import { openAnswering, openEmbedded } from "./kit.ts";
+import { handshakeCall, statelessCall } from "./messages.ts";
+import { fromOrders, ofOrders, open } from "./orders.ts";
 
 const owner = { alice: { "*": "Owner" } } as const;
 const users = {
@@ -120,64 +126,6 @@ t.test("rows past the cap are cut, and said to be", async (t) => {
   t.same(none.structured, { rows: [], truncated: true, next_offset: 0 });
 });
 
-t.test("a denied call says which rule denied it", async (t) => {
-  const { endpoint, ask } = await openEmbedded(t, {
-    grants: { alice: { main: "ReadOnly", other: "ReadWrite" } },
-  });
-  await ask({ CreateTable: users });
-  const mcp = await connectStateless(t, endpoint.url);
-  const values = [{ id: 1, name: "Ann" }];
-  t.match(await mcp.call("insert", { database: "main", table: "users", values }), {
-    isError: true,
-    text: /^Denied: .*\(role_insufficient\)$/,
-  });
-  t.match(await mcp.call("drop_table", { database: "elsewhere", table: "users" }), {
-    isError: true,
-    text: /^Denied: .*\(no_grant\)$/,
-  });
-  for (const database of ["elsewhere", "nowhere"]) {
-    t.match(await mcp.call("list_tables", { database }), {
-      isError: true,
-      text: /^Denied: .*\(no_grant\)$/,
-    });
-  }
-});
-
-t.test("a caller is listed only the tools that its roles can use", async (t) => {
-  const grants = {
-    alice: { main: "ReadOnly" },
-    bob: { main: "ReadOnly", other: "ReadWrite" },
-    carol: { main: "DbAdmin" },
-    dave: {},
-  } as const;
-  const { endpoint } = await openEmbedded(t, { grants });
-  const reading = ["whoami", "list_databases", "list_tables", "describe_table", "select"];
-  const writing = [...reading, "insert", "update", "delete", "upsert", "preview"];
-  const expected = {
-    alice: [...reading, "count", "batch"],
-    bob: [...writing, "count", "batch"],
-    carol: [...writing, "create_table", "drop_table", "count", "batch"],
-    dave: ["whoami"],
-  };
-  for (const [username, names] of Object.entries(expected)) {
-    endpoint.principal = principalOf(username);
-    const mcp = await connectStateless(t, endpoint.url);
-    t.same(await mcp.toolNames(), names, username);
-  }
-});
-
-t.test("only databases that may be read are told of", async (t) => {
-  const { endpoint, ask } = await openEmbedded(t, { grants: { alice: { main: "ReadOnly" } } });
-  await ask({ CreateDatabase: { database: "hidden" } });
-  await ask({ CreateTable: { ...users, database: "hidden" } });
-  const mcp = await connectStateless(t, endpoint.url);
-  t.same((await mcp.call("list_databases", {})).structured, { databases: ["main"] });
-  t.same(await mcp.resourceUris(), []);
-  await t.rejects(mcp.read("gatehouse:///hidden/users"), /Insufficient permissions/);
-  await t.rejects(mcp.read("gatehouse:///hidden/missing"), /Insufficient permissions/);
-  await t.rejects(mcp.read("gatehouse:///main/missing"), /no such database or table/);
-});
-
 t.test("without a schema there are neither its tools nor resources", async (t) => {
   const { endpoint } = await openEmbedded(t, { grants: owner, hasSchema: false });
   const mcp = await connectStateless(t, endpoint.url);
@@ -186,22 +134,461 @@ t.test("without a schema there are neither its tools nor resources", async (t) =
   t.ok(names.includes("select"));
 });
 
-t.test(
-  "arguments outside the schema or the grammar are errors that a model can mend",
-  async (t) => {
-    const { endpoint, ask } = await openEmbedded(t, { grants: owner });
-    await ask({ CreateTable: users });
-    const mcp = await connectStateless(t, endpoint.url);
-    const select = { database: "main", from: "users", columns: ["*"] };
-    for (const wrong of [
-      { database: "../main" },
-      { limit: -1 },
-      { where: { column: "id" } },
-      { unknown: 1 },
-      { columns: ["users.id", "orders.id"] },
-    ]) {
-      t.match(await mcp.call("select", { ...select, ...wrong }), { isError: true }, wrong);
+t.test("rows are counted, with and without a condition and a join", async (t) => {
+  const mcp = await open(t, 30);
+  t.same((await mcp.call("count", fromOrders)).structured, { count: 30 });
+  const where = { column: "region", cmp: "=", value: "eu" };
+  t.same((await mcp.call("count", { ...fromOrders, where })).structured, { count: 10 });
+  t.match(await mcp.call("count", { ...fromOrders, group_by: ["region"] }), {
+    isError: true,
+    text: /^Failed: the field "group_by" is unknown; allowed: database, from, where, join/,
+  });
+  t.match(await mcp.call("count", { database: "main" }), {
+    isError: true,
+    text: /"from" is left out/,
+  });
+  t.match(await mcp.call("count", { ...fromOrders, database: "other" }), {
+    isError: true,
+    text: /^Denied: .*; whoami tells .*\(no_grant\)$/,
+  });
+});
+
+t.test("a change answers its rows, and a preview what it would do", async (t) => {
+  const mcp = await open(t, 0);
+  const inserted = await mcp.call("insert", {
+    ...{ ...ofOrders, values: [{ id: 1, total: 2.5 }, { id: 2 }] },
+    returning: ["id", "total"],
+  });
+  t.same(inserted.structured, {
+    message: "Inserted 2 rows",
+    affected: 2,
+    rows: [
+      { id: 1, total: 2.5 },
+      { id: 2, total: null },
+    ],
+  });
+  const where = { column: "id", cmp: "=", value: 1 };
+  const previewed = await mcp.call("preview", {
+    Update: { ...ofOrders, add: { total: 1 }, where },
+  });
+  t.match(previewed.structured, { affected: 1, before: [{ total: 2.5 }], after: [{ total: 3.5 }] });
+  t.equal(previewed.structured?.truncated, undefined);
+  const upsert = { values: [{ id: 2, total: 9 }], on_conflict: ["id"], update: ["total"] };
+  const upserted = await mcp.call("upsert", { ...ofOrders, ...upsert, returning: ["total"] });
+  t.match(upserted.structured, { affected: 1, rows: [{ total: 9 }] });
+});
+
+t.test("a preview of more rows than it shows says that there are more", async (t) => {
+  const mcp = await open(t, 101);
+  const all = { Delete: { ...ofOrders, where: null } };
+  t.match((await mcp.call("preview", all)).structured, { affected: 101, truncated: true });
+  const where = { column: "id", cmp: "<", value: 100 };
+  const some = await mcp.call("preview", { Delete: { ...ofOrders, where } });
+  t.equal(some.structured?.truncated, undefined);
+});
+
+t.test("a batch is carried out whole or not at all, and says which operation failed", async (t) => {
+  const mcp = await open(t, 3, { rowLimit: 2 });
+  const insert = (id: number) => ({ Insert: { ...ofOrders, values: [{ id }], returning: ["id"] } });
+  const read = { Select: { ...fromOrders, columns: ["id"], order_by: { column: "id" } } };
+  const done = await mcp.call("batch", { operations: [insert(7), read] });
+  t.same(done.structured, {
+    truncated: true,
+    results: [{ affected: 1, data: [{ id: 7 }] }, [{ id: 0 }, { id: 1 }]],
+  });
+  t.match(await mcp.call("batch", { operations: [insert(8), insert(7)] }), {
+    isError: true,
+    text: /^Failed: operations\[1\]: .*; describe_table tells .*\(constraint_violation\)$/,
+  });
+  t.same((await mcp.call("count", fromOrders)).structured, { count: 4 });
+  const wrong: [args: Record<string, unknown>, text: RegExp][] = [
+    [{}, /"operations" is left out; required: operations; operations is written like \[/],
+    [{ operations: [] }, /^Failed: operations: .* \(batch_size\)$/],
+    [
+      { operations: [insert(9), { Insert: { ...ofOrders } }] },
+      /^Failed: operations\[1\].Insert: the field "values"/,
+    ],
+    [{ operations: [{ Insert: { ...ofOrders, values: {} } }] }, /values is written like \[/],
+    [{ operations: [], more: 1 }, /"more" is unknown; allowed: operations/],
+    [{ operations: [{ Preview: { Delete: { ...ofOrders, where: null } } }] }, /\(not_in_batch\)$/],
+  ];
+  for (const [args, text] of wrong) t.match(await mcp.call("batch", args), { isError: true, text });
+});
+
+t.test("what is too large to be shown was done all the same, and the result says so", async (t) => {
+  const mcp = await open(t, 0, { resultBytes: 64 * 1024 });
+  const values = Array.from({ length: 500 }, (_, id) => ({ id, region: "r".repeat(300) }));
+  const inserted = await mcp.call("insert", { ...ofOrders, values, returning: ["*"] });
+  t.same(inserted.structured, {
+    message: "Inserted 500 rows; the rows are too large to be shown",
+    affected: 500,
+    truncated: true,
+  });
+  t.same((await mcp.call("count", fromOrders)).structured, { count: 500 });
+  const where = { column: "id", cmp: "<", value: 100 };
+  const above = { column: "id", cmp: ">=", value: 100 };
+  const previewed = await mcp.call("preview", { Delete: { ...ofOrders, where: null } });
+  t.match(previewed.structured, { affected: 500, truncated: true });
+  const wide = { ...ofOrders, set: { region: "s".repeat(600) }, where: above };
+  t.match((await mcp.call("preview", { Update: wide })).structured, {
+    message: "Nothing is kept; the rows are too large to be shown",
+    affected: 400,
+    truncated: true,
+  });
+  const deleted = await mcp.call("delete", { ...ofOrders, where, returning: ["*"] });
+  t.match(deleted.structured, { affected: 100, truncated: undefined });
+  const text = JSON.parse(deleted.text);
+  t.equal(text.truncated, true);
+  t.ok(text.rows.length > 0 && text.rows.length < 100 && deleted.text.length < 9000);
+});
+
+t.test("what is refused names what would be right", async (t) => {
+  const mcp = await open(t, 1);
+  const cases: [tool: string, args: Record<string, unknown>, text: RegExp][] = [
+    [
+      "select",
+      { ...fromOrders, columns: ["nothing"] },
+      /; describe_table tells the columns \(unknown_column\)$/,
+    ],
+    [
+      "select",
+      { ...fromOrders, columns: ["totle"] },
+      /\(did you mean total\?\) \(unknown_column\)$/,
+    ],
+    [
+      "select",
+      { database: "main", from: "things", columns: ["*"] },
+      /; list_tables tells .*\(table_not_found\)$/,
+    ],
+    [
+      "describe_table",
+      { database: "main", table: "things" },
+      /; list_databases and list_tables tell .*\(schema_not_found\)$/,
+    ],
+    [
+      "select",
+      { ...fromOrders, columns: ["id"], aggregate: "count" },
+      /aggregate is written like \[\{"fn": "count"/,
+    ],
+    [
+      "preview",
+      { Update: { ...ofOrders, set: 1, where: null } },
+      /^Failed: Update.set: .*; set is written like \{"name"/,
+    ],
+    [
+      "upsert",
+      { ...ofOrders, values: [{ id: 1 }], on_conflict: "id", update: [] },
+      /on_conflict is written like/,
+    ],
+    ["whoami", { user: "me" }, /"user" is unknown; allowed: none/],
+    [
+      "count",
+      { database: "main", table: "orders" },
+      /"table" is unknown; .* \(did you mean from\?\)/,
+    ],
+    [
+      "delete",
+      ofOrders,
+      /"where" is left out; .*; where is written like .* or null \(missing_field\)$/,
+    ],
+    ["select", { ...fromOrders, columns: ["count(*)"] }, /; counts and sums stand under aggregate/],
+  ];
+  for (const [tool, args, text] of cases) {
+    t.match(await mcp.call(tool, args), { isError: true, text }, `${tool} ${JSON.stringify(args)}`);
+  }
+});
+
+const columns = [
+  { name: "id", type: "bigint", primary_key: true },
+  { name: "name", type: "text" },
+];
+const order_by = { column: "id" };
+const select = { database: "main", from: "users", columns: ["*"], order_by };
+const resultBytes = 64 * 1024;
+
+async function openFilled(t: Parameters<typeof openEmbedded>[0]) {
+  const setting = await openEmbedded(t, { grants: owner, rowLimit: 1000, resultBytes });
+  await setting.ask({ CreateTable: { database: "main", table: "users", columns } });
+  const values = Array.from({ length: 300 }, (_, id) => ({ id, name: `"${"n".repeat(500)}"` }));
+  await setting.ask({ Insert: { database: "main", table: "users", values } });
+  return setting;
+}
+
+for (const [client, connect] of [
+  ["a client of 2026-07-28", connectStateless],
+  ["a client that begins by a handshake", connectEarlier],
+] as const) {
+  t.test(`${client} reads a long result page by page, from either form`, async (t) => {
+    const { endpoint } = await openFilled(t);
+    const mcp = await connect(t, endpoint.url);
+    for (const form of ["structured", "text"] as const) {
+      const ids: unknown[] = [];
+      let offset: unknown = 0;
+      let pages = 0;
+      while (offset !== undefined) {
+        const answer = await mcp.call("select", { ...select, offset });
+        const page = form === "text" ? JSON.parse(answer.text) : answer.structured;
+        ids.push(...page.rows.map(({ id }: { id: number }) => id));
+        t.equal(page.truncated, page.next_offset !== undefined);
+        offset = page.next_offset;
+        pages++;
+      }
+      t.same(
+        ids,
+        Array.from({ length: 300 }, (_, id) => id),
+        form,
+      );
+      t.ok(pages > 1, `${pages} pages`);
     }
-    t.match(await mcp.call("delete", { database: "main", table: "users" }), { isError: true });
-  },
-);
+  });
+}
+
+t.test("a result is no larger than it may be, and its text is short", async (t) => {
+  const { endpoint } = await openFilled(t);
+  for (const call of [statelessCall, handshakeCall]) {
+    const { body } = await ask(
+      endpoint.url,
+      call("tools/call", { name: "select", arguments: select }),
+    );
+    t.ok(body.length <= resultBytes, `${body.length} bytes`);
+    t.ok(body.length > resultBytes / 2, "as much as fits");
+  }
+  const mcp = await connectStateless(t, endpoint.url);
+  const { text, structured } = await mcp.call("select", select);
+  t.ok(text.length <= resultBytes / 8);
+  const few = await mcp.call("select", { ...select, limit: 2 });
+  t.same(JSON.parse(few.text), few.structured, "few rows are the same in both");
+  t.match(structured, { truncated: true });
+});
+
+t.test("a row that no result can hold is an error that says what to do", async (t) => {
+  const { endpoint, ask: query } = await openFilled(t);
+  const values = [{ id: -1, name: "n".repeat(100_000) }];
+  await query({ Insert: { database: "main", table: "users", values } });
+  const mcp = await connectStateless(t, endpoint.url);
+  t.match(await mcp.call("select", select), {
+    isError: true,
+    text: /larger than a result may be, which is 65536 bytes: ask for fewer columns \(result_too_large\)$/,
+  });
+  const ids = { ...select, columns: ["id"], limit: 1 };
+  t.match(await mcp.call("select", ids), { structured: { rows: [{ id: -1 }] } });
+});
+
+t.test("an answer of any spelling is passed on, with every number's digits", async (t) => {
+  const data = [{ id: 1, big: "BIG", text: 'a\nb "c" \\', real: 1.5, deep: [{ a: null }] }];
+  const body = JSON.stringify({ status: "success", data }, null, "\r\n ").replace(
+    '"BIG"',
+    "-1e400",
+  );
+  const url = await openAnswering(t, async () => ({
+    status: 200,
+    body: Buffer.from(body),
+    isCut: false,
+  }));
+  for (const connect of [connectStateless, connectEarlier]) {
+    const mcp = await connect(t, url);
+    const { structured } = await mcp.call("select", select);
+    t.same(structured, { rows: [{ ...data[0], big: "-1e400" }], truncated: false });
+  }
+});
+
+t.test("what is wrong with arguments is said with its place and right form", async (t) => {
+  const { endpoint } = await openEmbedded(t, { grants: owner });
+  const mcp = await connectStateless(t, endpoint.url);
+  const table = { database: "main", table: "users" };
+  const cases: [tool: string, args: Record<string, unknown>, text: RegExp][] = [
+    [
+      "select",
+      { ...select, where: "id = 1" },
+      /^Failed: where: an object is expected, a string was found; where is written like {"column": "id", "cmp": "=", "value": 1}, or .* \(wrong_type\)$/,
+    ],
+    [
+      "select",
+      { ...select, where: { and: [{ column: "id", cmp: "==", value: 1 }] } },
+      /^Failed: where.and\[0\].cmp: .*allowed: =, !=, .*\(invalid_value\)$/,
+    ],
+    [
+      "select",
+      { ...select, colums: ["id"] },
+      /^Failed: the field "colums" is unknown; allowed: database, from, columns, .*\(unknown_field\)$/,
+    ],
+    [
+      "select",
+      { ...select, limit: "10" },
+      /^Failed: limit: a number is expected, a string was found \(wrong_type\)$/,
+    ],
+    [
+      "insert",
+      { ...table, values: { id: 1 } },
+      /^Failed: values: an array is expected, an object was found; values is written like \[{"id": 1, .*\(wrong_type\)$/,
+    ],
+    [
+      "insert",
+      { ...table, values: [{ id: 1 }, 2] },
+      /^Failed: values\[1\]: an object is expected, a number was found; /,
+    ],
+    [
+      "delete",
+      table,
+      /^Failed: the field "where" is left out; required: database, table, where; where is written like .*, or null \(missing_field\)$/,
+    ],
+    [
+      "create_table",
+      { ...table, columns: [{ name: "id" }] },
+      /^Failed: columns\[0\]: the field "type" is left out; required: name, type; columns is written like /,
+    ],
+    [
+      "list_tables",
+      { database: "a b" },
+      /^Failed: database: "a b" is no plain name; allowed: .*\(invalid_name\)$/,
+    ],
+    [
+      "list_databases",
+      { database: "main" },
+      /^Failed: the field "database" is unknown; allowed: none \(unknown_field\)$/,
+    ],
+  ];
+  for (const [tool, args, text] of cases) {
+    t.match(await mcp.call(tool, args), { isError: true, text }, `${tool} ${JSON.stringify(args)}`);
+  }
+});
+
+const params = { name: "select", arguments: { database: "main", from: "t", columns: ["*"] } };
+
+t.test("a client that goes away takes its query along", async (t) => {
+  let asked = 0;
+  let aborted = 0;
+  const url = await openAnswering(t, (_principal, _query, { signal }) => {
+    asked++;
+    const { promise, reject } = Promise.withResolvers<never>();
+    signal.addEventListener("abort", () => {
+      aborted++;
+      reject(new Error("gone"));
+    });
+    return promise;
+  });
+  for (const [at, call] of [
+    statelessCall("tools/call", params),
+    handshakeCall("tools/call", params),
+  ].entries()) {
+    const client = new AbortController();
+    const { headers, body } = call;
+    const answer = fetch(url, { method: "POST", headers, body, signal: client.signal });
+    answer.catch(() => {});
+    await eventually("the query is asked", () => asked === at + 1);
+    client.abort();
+    await eventually("the query is given up", () => aborted === at + 1);
+  }
+});
+
+t.test("an error that nobody expected tells the model nothing of itself", async (t) => {
+  const url = await openAnswering(t, () => Promise.reject(new Error("/secret/path")));
+  const text = (await ask(url, statelessCall("tools/call", params))).body.toString();
+  t.match(text, "internal_error");
+  t.notMatch(text, "secret");
+});
+
+t.test("a stream of subscriptions, which could bring nothing, is over at once", async (t) => {
+  const url = await openAnswering(t, () => Promise.reject(new Error("not asked")));
+  const notifications = { toolsListChanged: true, resourcesListChanged: true };
+  const stream = await ask(url, statelessCall("subscriptions/listen", { notifications }));
+  t.match(stream.headers, { "content-type": "text/event-stream" });
+  const [acknowledged, answer] = stream.body.toString().split("\n\n");
+  t.match(acknowledged, /notifications\/subscriptions\/acknowledged","params":{"notifications":{}/);
+  t.match(answer, /"id":1,"result":{"resultType":"complete"/);
+});
+
+function base64(text: string): string {
+  return `=?base64?${Buffer.from(text).toString("base64")}?=`;
+}
+
+const call = statelessCall("tools/call", { name: "list_databases", arguments: {} });
+
+function withHeaders(changes: Record<string, string | undefined>) {
+  const headers = Object.entries({ ...call.headers, ...changes }).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, value] as const],
+  );
+  return { ...call, headers: Object.fromEntries(headers) };
+}
+
+const grants = { alice: { "*": "Owner" } } as const;
+const disagreements = [
+  { "mcp-protocol-version": undefined },
+  { "mcp-protocol-version": "2025-11-25" },
+  { "mcp-method": undefined },
+  { "mcp-method": "tools/list" },
+  { "mcp-method": "Tools/Call" },
+  { "mcp-name": undefined },
+  { "mcp-name": "drop_table" },
+  { "mcp-name": "List_Databases" },
+  { "mcp-name": "list_databases, drop_table" },
+  { "mcp-name": base64("drop_table") },
+  { "mcp-name": "=?base64?!!!?=" },
+  { "mcp-name": "=?base64?bGlzdF9kYXRhYmFzZXM?=" },
+];
+
+t.test("headers that do not agree with the body are refused", async (t) => {
+  const { endpoint } = await openEmbedded(t, { grants });
+  for (const changes of disagreements) {
+    const answer = await ask(endpoint.url, withHeaders(changes));
+    t.equal(answer.status, 400, JSON.stringify(changes));
+    t.match(JSON.parse(answer.body.toString()), { id: 1, error: { code: -32020 } });
+  }
+});
+
+t.test("the versions are named to who claims an unknown one", async (t) => {
+  const { endpoint } = await openEmbedded(t, { grants });
+  const body = call.body.replace("2026-07-28", "2099-01-01");
+  const headers = { ...call.headers, "mcp-protocol-version": "2099-01-01" };
+  const answer = await ask(endpoint.url, { ...call, headers, body });
+  t.equal(answer.status, 400);
+  t.match(JSON.parse(answer.body.toString()).error, {
+    code: -32022,
+    data: { supported: ["2026-07-28"], requested: "2099-01-01" },
+  });
+});
+
+t.test("a name in base64 stands for what it encodes", async (t) => {
+  const { endpoint } = await openEmbedded(t, { grants });
+  const answer = await ask(endpoint.url, withHeaders({ "mcp-name": base64("list_databases") }));
+  t.equal(answer.status, 200);
+  t.match(JSON.parse(answer.body.toString()).result, {
+    structuredContent: { databases: ["main"] },
+  });
+});
+
+t.test("header values are decoded strictly", async (t) => {
+  t.equal(decodeHeaderValue("plain value"), "plain value");
+  t.equal(decodeHeaderValue(base64("Hello, 世界")), "Hello, 世界");
+  t.equal(decodeHeaderValue(base64("")), "");
+  t.equal(decodeHeaderValue("=?base64?unfinished"), "=?base64?unfinished");
+  t.equal(decodeHeaderValue("=?BASE64?YQ==?="), "=?BASE64?YQ==?=");
+  for (const bad of [
+    "caf\u00e9",
+    "a\u0001",
+    "=?base64?YQ?=",
+    "=?base64?YR==?=",
+    "=?base64?/w==?=",
+  ]) {
+    t.equal(decodeHeaderValue(bad), undefined, JSON.stringify(bad));
+  }
+});
+
+t.test("clients before 2026-07-28 need not mirror the body", async (t) => {
+  const { endpoint } = await openEmbedded(t, { grants });
+  const older = (headers: Record<string, string>) =>
+    ask(endpoint.url, handshakeCall("tools/list", {}, headers));
+  t.equal((await older({})).status, 200);
+  t.equal((await older({ "mcp-protocol-version": "2025-06-18" })).status, 200);
+  t.equal((await older({ "mcp-method": "tools/list" })).status, 200);
+  const liar = await older({ "mcp-method": "ping" });
+  t.equal(liar.status, 400, "what they send must agree all the same");
+  t.match(JSON.parse(liar.body.toString()).error, { code: -32020 });
+});
+
+t.test("GET and DELETE are not for a server without sessions", async (t) => {
+  const { endpoint } = await openEmbedded(t, { grants });
+  const headers = { accept: "text/event-stream" };
+  t.equal((await ask(endpoint.url, { method: "GET", headers })).status, 405);
+  t.equal((await ask(endpoint.url, { method: "DELETE" })).status, 405);
+});

@@ -21,8 +21,7 @@ import {
 import { toWebRequest } from "../../src/mcp/embedded.ts";
 import { createFixtureServer } from "./fixture-tools.ts";
 
-/** A request as the fixture received it. */
-export interface FixtureRequest {
+interface FixtureRequest {
   readonly method: string;
   readonly headers: IncomingHttpHeaders;
   readonly body: string;
@@ -34,7 +33,6 @@ export interface FixtureRequest {
  */
 export class FixtureServer {
   readonly received: FixtureRequest[] = [];
-  /** Calls of `wait` that were cancelled. */
   cancelled = 0;
   readonly #more: (server: McpServer) => void;
   readonly #options: ServerOptions;
@@ -60,7 +58,6 @@ export class FixtureServer {
     this.#events = events;
   }
 
-  /** Listens on a free port and gives the endpoint's URL. */
   async listen(): Promise<string> {
     this.#server.listen(0, "127.0.0.1");
     await once(this.#server, "listening");
@@ -75,7 +72,6 @@ export class FixtureServer {
     this.#server.closeAllConnections();
   }
 
-  /** Takes what was received so far, and forgets it. */
   take(): FixtureRequest[] {
     return this.received.splice(0);
   }
@@ -118,7 +114,6 @@ export class FixtureServer {
     return transport.handleRequest(request, options);
   }
 
-  /** A session that begins if the first request is a handshake. */
   async #newSession(): Promise<WebStandardStreamableHTTPServerTransport> {
     const transport = new WebStandardStreamableHTTPServerTransport({
       ...(this.#events === undefined ? {} : { eventStore: this.#events }),

@@ -100,10 +100,7 @@ function registerOthers(server: McpServer): void {
  *
  * @param options what it is made with besides the usual options
  */
-export function createFixtureServer(
-  onCancelled: () => void,
-  options: ServerOptions = {},
-): McpServer {
+export function createFixtureServer(onCancelled: () => void, options: ServerOptions = {}) {
   const shared = { ttlMs: 60_000, cacheScope: "public" } as const;
   const server = new McpServer(
     { name: "fixture", version: "1.0.0" },
@@ -118,7 +115,6 @@ export function createFixtureServer(
   return server;
 }
 
-/** The names of the tools of the fixture. */
 export const fixtureTools = [
   "test_simple_text",
   "test_image_content",

@@ -1,6 +1,4 @@
-import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import type { Test } from "tap";
 import { collectGrants, entriesIn } from "../../src/access/entries.ts";
@@ -21,18 +19,15 @@ import { Refusal } from "../../src/refusal.ts";
 import { createSchemaSource, type SchemaSource } from "../../src/upstream/schema-source.ts";
 import { freshEngine, send } from "../engine/kit.ts";
 import type { FreshEngine } from "../engine/over-each.ts";
+import { listening } from "../kit/listening.ts";
 
-/** The operations of the contract. */
 const grammar = createGrammar({ extraFields: [], operations: {} });
 
-/** A `/mcp` endpoint that a test talks to, and who is calling it. */
 export interface Endpoint {
   readonly url: string;
-  /** The caller of the next requests. */
   principal: Principal;
 }
 
-/** Grants of the tests' users: username to database to role. */
 export type Grants = Readonly<Record<string, Readonly<Record<string, Role>>>>;
 
 /** A snapshot that holds grants and nothing else. */
@@ -67,12 +62,10 @@ export function principalOf(username: string, scopes: readonly McpScope[] = mcpS
   };
 }
 
-/** A call to whose answer nothing is added, and of which nobody is told. */
 function callOf(principal: Principal) {
   return { caller: principal, principal, answerHeaders: () => [], onRefused() {} };
 }
 
-/** True if one of the user's grants gives the right. */
 function mayUseBy(snapshot: Snapshot) {
   return ({ subject }: Principal, permission: PermissionClass): boolean =>
     entriesIn(grantsOf(snapshot, subject.username)).some(({ role }) =>
@@ -92,14 +85,7 @@ export async function listen(
       .then((body) => handle(request, response, body))
       .catch((error: unknown) => answerError(response, error));
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  const address: AddressInfo | string | null = server.address();
-  return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}/mcp`;
+  return `http://127.0.0.1:${await listening(t, server)}/mcp`;
 }
 
 function answerError(response: ServerResponse, error: unknown): void {
@@ -112,7 +98,6 @@ function answerError(response: ServerResponse, error: unknown): void {
   response.end(JSON.stringify({ status: "error", code: isKnown ? error.code : String(error) }));
 }
 
-/** Queries as the gateway takes them: judged by the real scanner and policy, then sent up. */
 function askBy(snapshot: Snapshot, address: string) {
   return async (
     { subject }: Principal,
@@ -133,7 +118,6 @@ function askBy(snapshot: Snapshot, address: string) {
   };
 }
 
-/** What there is at an engine, narrowed by the real policy. */
 function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> {
   const reasonOf = ({ subject }: Principal, database: string) =>
     decide(snapshot, subject, "SELECT", database).reason;
@@ -154,7 +138,6 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
   });
 }
 
-/** A database process that does not tell what it holds. */
 const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
   places: [],
   whyUnseen: () => undefined,
@@ -164,7 +147,6 @@ function deniedBy(decision: Decision | undefined): Refusal {
   return new Refusal(reason === "allowed" ? "no_grant" : reason);
 }
 
-/** Who calls, without any access. */
 function whoIs({ subject, scopes }: Principal): object {
   const limits = { rows: 10, result_bytes: 1024 * 1024, message_bytes: 1024 * 1024, seconds: 30 };
   return { user: subject.username, scopes: [...scopes], access: [], limits };
@@ -186,19 +168,15 @@ export async function openAnswering(t: Test, ask: ToolContext<Principal>["ask"])
 
 export interface EmbeddedSetting {
   readonly endpoint: Endpoint;
-  /** Queries the engine behind, past every check. */
   readonly ask: (body: object | string) => Promise<{ status: number; text: string }>;
 }
 
-export interface EmbeddedSettingOptions {
+interface EmbeddedSettingOptions {
   readonly grants: Grants;
   readonly rowLimit?: number;
   readonly resultBytes?: number;
-  /** False for a database that cannot tell what it holds. */
   readonly hasSchema?: boolean;
-  /** `full` unless it says otherwise. */
   readonly level?: Level;
-  /** Over SQLite unless it says otherwise. */
   readonly fresh?: FreshEngine;
 }
 

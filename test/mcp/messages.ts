@@ -2,7 +2,6 @@ import type { Ask } from "../kit/client.ts";
 
 const prefix = "io.modelcontextprotocol";
 
-/** What clients of every revision send with a POST. */
 export const postHeaders = {
   "content-type": "application/json",
   accept: "application/json, text/event-stream",
@@ -50,7 +49,6 @@ export function handshakeCall(
   };
 }
 
-/** A handshake. */
 export const initialize = handshakeCall("initialize", {
   protocolVersion: "2025-11-25",
   capabilities: {},

@@ -9,14 +9,14 @@ import { startNode } from "../../bench/peers/node.ts";
 import { World, writers } from "../../bench/peers/world.ts";
 import { bestRatio } from "../kit/cost.ts";
 import { freePort } from "../kit/free-port.ts";
+import { nightly } from "../kit/nightly.ts";
 import { statelessCall } from "./messages.ts";
 
 const select = { database: "main", from: "users", columns: ["id"], limit: 10 };
 const { headers, body } = statelessCall("tools/call", { name: "select", arguments: select });
-/** What a query is answered with here, and what a tool is. */
 const answer = '{"status":"success","data":[{"id":1}]}';
 
-t.test("a tool call costs no more than it has to", async (t) => {
+t.test("a tool call costs no more than it has to", nightly, async (t) => {
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-test-"));
   t.teardown(() => rmSync(directory, { recursive: true, force: true }));
   const upstream = createServer((request, response) => {

@@ -12,30 +12,25 @@ import { FixtureServer } from "./fixture-server.ts";
 import { fixtureTools } from "./fixture-tools.ts";
 import { type Endpoint, type Grants, listen, principalOf, snapshotOf } from "./kit.ts";
 
-/** A foreign server behind the proxy. */
 export interface ProxiedSetting {
   readonly endpoint: Endpoint;
   readonly fixture: FixtureServer;
-  /** Why requests were refused, in their order. */
   readonly denials: string[];
 }
 
-/** Rules under which whoever may read `main` may call everything. */
 export const everyTool: readonly ToolRule[] = fixtureTools.map((name) =>
   name === "query_database"
     ? { name, permission: "SELECT", database_argument: "database" }
     : { name, permission: "SELECT", database: "main" },
 );
 
-export interface ProxiedSettingOptions {
+interface ProxiedSettingOptions {
   readonly grants: Grants;
   readonly policy?: readonly ToolRule[];
   readonly sessions?: SessionRegister;
   readonly sessionTouch?: number;
   readonly streams?: OpenStreams;
-  /** Another server than the fixture. */
   readonly target?: string;
-  /** Registers what the fixture is to have besides the usual tools. */
   readonly more?: (server: McpServer) => void;
 }
 

@@ -6,6 +6,7 @@ import { askModel } from "../../bench/questions/model.ts";
 import { isSame } from "../../bench/questions/play.ts";
 import { askAt, openSetting } from "../../bench/questions/setting.ts";
 import { Shop, scales } from "../../bench/questions/shop.ts";
+import { nightly } from "../kit/nightly.ts";
 
 const opened = new AsyncDisposableStack();
 t.teardown(() => opened.disposeAsync());
@@ -27,7 +28,7 @@ t.test("there are sixty, each with answers that the rows give", async (t) => {
   }
 });
 
-t.test("the best calls answer each question rightly within its budget", async (t) => {
+t.test("the best calls answer each question rightly within its budget", nightly, async (t) => {
   for await (const outcome of playAll(ask, "small", questions)) {
     const { id, isRight, isWithinBudget, calls, bytes, found } = outcome;
     t.ok(isRight, `${id}: ${JSON.stringify(found)}`);

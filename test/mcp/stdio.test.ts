@@ -9,7 +9,6 @@ const policy = ["mirrored", "misdeclared", "test_simple_text"].map((name) => ({
   ...{ name, permission: "SELECT" as const, database: "main" },
 }));
 
-/** The schema of an argument that is to be the header `Mcp-Param-<name>` too. */
 function inHeader<Type extends "string" | "integer" | "boolean" | "number">(
   type: Type,
   name: string,
@@ -75,19 +74,14 @@ t.test("arguments that a listed tool wants as headers go up as such", async (t) 
   );
 });
 
-t.test(
-  "a tool that declares headers against the rules is left out, and it is said why",
-  async (t) => {
-    const { program } = await openMirrored(t);
-    await program.askStateless("tools/list");
-    const { result } = await program.askStateless("tools/list");
-    t.equal(program.errors.length, 1, "once");
-    t.notMatch(JSON.stringify(result), "misdeclared");
-    t.match(program.errors, [
-      /The tool misdeclared is left out: x-mcp-header of share is not on a/,
-    ]);
-  },
-);
+t.test("a tool that declares headers against the rules is left out", async (t) => {
+  const { program } = await openMirrored(t);
+  await program.askStateless("tools/list");
+  const { result } = await program.askStateless("tools/list");
+  t.equal(program.errors.length, 1, "once");
+  t.notMatch(JSON.stringify(result), "misdeclared");
+  t.match(program.errors, [/The tool misdeclared is left out: x-mcp-header of share is not on a/]);
+});
 
 t.test("a program that never lists its tools can call them all the same", async (t) => {
   const { program, fixture } = await openMirrored(t);

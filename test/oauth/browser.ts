@@ -15,7 +15,6 @@ interface Cookie {
 
 const MAX_REDIRECTS = 10;
 
-/** Follows redirects within one origin, keeps cookies by path, and sends the forms of pages. */
 export class PlainBrowser {
   readonly #origin: string;
   #cookies: Cookie[] = [];
@@ -24,7 +23,6 @@ export class PlainBrowser {
     this.#origin = origin;
   }
 
-  /** The cookies that it holds, with their attributes. */
   get cookies(): readonly Cookie[] {
     return this.#cookies;
   }
@@ -49,7 +47,6 @@ export class PlainBrowser {
       .join("; ");
   }
 
-  /** Goes to `url`, and on until a page is there or the way leads to another origin. */
   async open(url: string, form?: URLSearchParams): Promise<Page> {
     let next = url;
     let body = form;
@@ -72,7 +69,6 @@ export class PlainBrowser {
     throw new Error("too many redirects");
   }
 
-  /** Sends the form of a page with its hidden fields and these. */
   submit(page: Page, fields: Readonly<Record<string, string>>): Promise<Page> {
     const hidden = /<input type="hidden" name="(\w+)" value="([^"]*)">/g;
     const form = new URLSearchParams();

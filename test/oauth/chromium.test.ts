@@ -2,11 +2,19 @@ import path from "node:path";
 import type { Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
-import { launch, openCallback } from "./chromium.ts";
-import { exchange } from "./flow.ts";
-import { authorizeUrl, makePkce, openSetting, PASSWORD, registered } from "./kit.ts";
+import { PlainBrowser } from "./browser.ts";
+import { launch, openCallback, openSite } from "./chromium.ts";
+import { authorize, exchange, obtainTokens } from "./flow.ts";
+import {
+  authorizeUrl,
+  documentsOf,
+  makePkce,
+  openSetting,
+  PASSWORD,
+  postForm,
+  registered,
+} from "./kit.ts";
 
-/** Where screenshots go: a directory of the caller's, to be looked at, or one of the test's own. */
 function screenshotDirectory(t: Test): string {
   return process.env.GATEHOUSE_TEST_SCREENSHOTS ?? temporaryDirectory(t);
 }
@@ -18,7 +26,6 @@ const screens = [
   { name: "dark", viewport: { width: 1280, height: 900 }, colorScheme: "dark" },
 ] as const;
 
-/** Nothing stands beyond the edge, and every control that is seen has a name. */
 async function checkPage(t: Test, page: Page, label: string): Promise<void> {
   const width = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth");
   t.ok(Number(width) <= 0, `${label} fits its width`);
@@ -104,5 +111,186 @@ t.test("a person lets a client in with a browser", async (t) => {
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.waitForURL(`${redirect}?error=access_denied**`);
     await context.close();
+  }
+});
+
+const redirect_uri = "com.example.app:/callback";
+const app = { client_name: "Desk", redirect_uris: [redirect_uri] };
+
+t.test("an app on the user's machine is answered by its own scheme", async (t) => {
+  const setting = await openSetting(t);
+  const clientId = await registered(setting, app);
+  const tokens = await obtainTokens(setting, { clientId, parameters: { redirect_uri } });
+  t.equal(tokens.callback.protocol, "com.example.app:");
+  t.equal(tokens.callback.searchParams.get("iss"), setting.url);
+  t.equal(tokens.callback.searchParams.get("state"), "s1");
+  t.match(await setting.server.verify(tokens.accessToken), { clientId });
+});
+
+t.test("an app's redirect is compared exactly", async (t) => {
+  const setting = await openSetting(t);
+  const client_id = await registered(setting, app);
+  for (const redirect_uri of [
+    "com.example.app:/callback/",
+    "com.example.app:/callback?x=1",
+    "com.example.app://callback",
+    "COM.example.app:/callback",
+    "com.example.app2:/callback",
+    "com.example.app:/../callback",
+  ]) {
+    const browser = new PlainBrowser(setting.url);
+    const page = await browser.open(authorizeUrl(setting, { client_id, redirect_uri }));
+    t.equal(page.status, 400, redirect_uri);
+    t.ok(page.url.startsWith(setting.url), redirect_uri);
+  }
+});
+
+t.test("another app that caught the code cannot use it", async (t) => {
+  const setting = await openSetting(t);
+  const clientId = await registered(setting, app);
+  const authorized = await authorize(setting, { clientId, parameters: { redirect_uri } });
+  const { body: without } = await postForm(`${setting.url}/oauth/token`, {
+    grant_type: "authorization_code",
+    client_id: clientId,
+    code: authorized.callback.searchParams.get("code") ?? "",
+    redirect_uri,
+  });
+  t.equal(without.error, "invalid_grant");
+  const { body } = await exchange(setting, { ...authorized, verifier: "a".repeat(43) });
+  t.equal(body.error, "invalid_grant");
+});
+
+t.test("an app's redirect opens its scheme to no page", async (t) => {
+  const setting = await openSetting(t);
+  const clientId = await registered(setting, {
+    redirect_uris: ["com.example.app://pages.example/callback"],
+  });
+  const answer = await fetch(`${setting.url}/oauth/token`, {
+    method: "POST",
+    headers: { origin: "http://pages.example" },
+    body: new URLSearchParams({ grant_type: "refresh_token", client_id: clientId }),
+  });
+  t.equal(answer.headers.get("access-control-allow-origin"), null);
+});
+
+t.test("a browser hands the answer to the app", async (t) => {
+  const setting = await openSetting(t);
+  const browser = await launch(t);
+  const client_id = await registered(setting, app);
+  const page = await browser.newPage();
+  const complaints: string[] = [];
+  page.on("console", (message) => complaints.push(message.text()));
+  await page.goto(authorizeUrl(setting, { client_id, redirect_uri }));
+  await page.getByLabel("Username").fill("alice");
+  await page.getByLabel("Password").fill(PASSWORD);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByText("the app that opens com.example.app: links").waitFor();
+  await page.getByText("The answer goes to a program on your own computer.").waitFor();
+  const leaving = page.waitForRequest((request) => request.url().startsWith("com.example.app:"));
+  await page.getByRole("button", { name: "Allow" }).click();
+  const { searchParams } = new URL((await leaving).url());
+  t.ok(searchParams.get("code"), "it leaves with the code");
+  t.strictSame(
+    complaints.filter((text) => /Content Security Policy/.test(text)),
+    [],
+  );
+});
+
+const names = [
+  '<img src=x onerror="document.title=1">',
+  "</title><script>document.title=1</script>",
+  '"><a href="https://evil.example">Log in</a>',
+  "&lt;b&gt;&#x202e;{{7*7}}",
+  "W".repeat(100),
+  "ש".repeat(40),
+  "e\u0301\u0323".repeat(30),
+];
+
+async function checkName(t: Test, page: Page, name: string): Promise<void> {
+  const heading = page.getByRole("heading", { level: 1 });
+  t.equal(await heading.locator("bdi").textContent(), name, name);
+  await checkIntact(t, page);
+}
+
+async function checkIntact(t: Test, page: Page): Promise<void> {
+  const foreign = 'script, img, a:not([href="/oauth/applications"]), b, iframe';
+  t.equal(await page.locator(foreign).count(), 0, "no element is made");
+  t.match(await page.title(), /Gatehouse$/, "no script has run");
+  const width = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth");
+  t.ok(Number(width) <= 0, "nothing is pushed off the page");
+  t.ok(await page.getByRole("button").first().isVisible());
+}
+
+t.test("a name is shown as a name, whatever is in it", async (t) => {
+  const setting = await openSetting(t);
+  const browser = await launch(t);
+  const redirect_uri = await openCallback(t);
+  const context = await browser.newContext({ viewport: { width: 360, height: 740 } });
+  const page = await context.newPage();
+  for (const client_name of names) {
+    const metadata = { client_name, redirect_uris: [redirect_uri] };
+    const client_id = await registered(setting, metadata);
+    await page.goto(authorizeUrl(setting, { client_id, redirect_uri, prompt: "login" }));
+    await checkName(t, page, client_name);
+    await page.getByLabel("Username").fill("alice");
+    await page.getByLabel("Password").fill(PASSWORD);
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByText("Logged in as").waitFor();
+    await checkName(t, page, client_name);
+    await page.getByRole("button", { name: "Allow" }).click();
+    await page.waitForURL(`${redirect_uri}?**`);
+  }
+  await page.goto(`${setting.url}/oauth/applications`);
+  const shown = await page.getByRole("heading", { level: 2 }).locator("bdi").allTextContents();
+  t.strictSame(shown.toSorted(), names.toSorted());
+  await checkIntact(t, page);
+});
+
+// The other site is on the same host, so that cookies which are kept to one site go along.
+t.test("a page cannot be put in another one's frame", async (t) => {
+  const setting = await openSetting(t);
+  const browser = await launch(t);
+  const client_id = await registered(setting);
+  const source = authorizeUrl(setting, { client_id }).replaceAll("&", "&amp;");
+  const site = await openSite(t, `<iframe src="${source}"></iframe>`);
+  const page = await browser.newPage();
+  const framed = page.waitForEvent("framenavigated", (frame) => frame !== page.mainFrame());
+  await page.goto(site);
+  const frame = await framed;
+  t.equal(frame.url(), "chrome-error://chromewebdata/");
+  t.equal(await frame.getByLabel("Password").count(), 0);
+});
+
+t.test("a form of another site logs nobody in", async (t) => {
+  const setting = await openSetting(t);
+  const browser = await launch(t);
+  const client_id = await registered(setting);
+  const page = await browser.newPage();
+  await page.goto(authorizeUrl(setting, { client_id }));
+  const interaction = page.url();
+  const site = await openSite(
+    t,
+    `<form method="post" action="${interaction}"><input name="username" value="bob">
+<input name="password" value="${PASSWORD}"><button name="action" value="login">Win</button></form>`,
+  );
+  await page.goto(site);
+  const answered = page.waitForResponse(interaction);
+  await page.getByRole("button").click();
+  t.equal((await answered).status(), 403);
+  t.notOk(setting.events.some(({ name }) => name === "oauth_login"));
+});
+
+t.test("no client has a name that hides or covers something", async (t) => {
+  const client_id = "https://app.example.com/client.json";
+  const redirect_uris = ["http://127.0.0.1:4999/callback"];
+  const hidden = ["\u202e", "\u2066", "\u200b", "\u200f", "\u00ad", "\0", "\u2028", "\n"];
+  for (const sign of ["\u0301".repeat(8), ...hidden]) {
+    const client_name = `Ba${sign}nk`;
+    const documents = documentsOf({ [client_id]: { client_id, client_name, redirect_uris } });
+    const setting = await openSetting(t, { documents });
+    const answer = await fetch(authorizeUrl(setting, { client_id }));
+    const label = `U+${sign.charCodeAt(0).toString(16)}`;
+    t.equal(answer.status, 400, `${label} in a document`);
+    t.equal(await registered(setting, { client_name, redirect_uris }), "undefined", label);
   }
 });

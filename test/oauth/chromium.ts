@@ -8,6 +8,7 @@ import sparticuz from "@sparticuz/chromium";
 import { type Browser, chromium } from "playwright-core";
 import type { Test } from "tap";
 import { PATIENCE_MS } from "../kit/eventually.ts";
+import { listening } from "../kit/listening.ts";
 import { nodeCommand } from "../kit/node.ts";
 
 /** A site of a test's own that shows this page at every path: its origin. */
@@ -16,14 +17,8 @@ export async function openSite(t: Test, page: string): Promise<string> {
     response.writeHead(200, { "content-type": "text/html" });
     response.end(page);
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const address = server.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-  return `http://127.0.0.1:${address.port}`;
+  const port = await listening(t, server);
+  return `http://127.0.0.1:${port}`;
 }
 
 /** A program on the user's machine that waits for the answer. */
@@ -31,7 +26,6 @@ export async function openCallback(t: Test): Promise<string> {
   return `${await openSite(t, "You can close this page.")}/callback`;
 }
 
-/** What the browser must not be spared: the rules that pages rely on. */
 const unwanted = ["--disable-web-security", "--allow-running-insecure-content", "--single-process"];
 
 /**

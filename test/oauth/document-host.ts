@@ -1,8 +1,8 @@
 import { createServer } from "node:https";
 import type { Test } from "tap";
 import { makeCertificate } from "../kit/certificate.ts";
+import { listening } from "../kit/listening.ts";
 
-/** What a host answers at a path: a document, or where it sends whoever asks. */
 type Served = { readonly document: unknown } | { readonly location: string };
 
 /** An https server on this machine, by the name `localhost`. */
@@ -10,10 +10,8 @@ export interface DocumentHost {
   readonly host: string;
   readonly port: number;
   readonly url: string;
-  /** Its certificate, PEM. */
   readonly cert: string;
   readonly served: Map<string, Served>;
-  /** How many connections it has had. */
   reached(): number;
 }
 
@@ -32,14 +30,7 @@ export async function openDocumentHost(t: Test, name = "localhost"): Promise<Doc
     }
   });
   server.on("connection", () => connections++);
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const address = server.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-  const { port } = address;
+  const port = await listening(t, server);
   const host = `${name}:${port}`;
   return { host, port, url: `https://${host}`, cert, served, reached: () => connections };
 }

@@ -2,12 +2,41 @@ import { createHash } from "node:crypto";
 import { mock } from "node:test";
 import { UnsecuredJWT } from "jose";
 import { pino } from "pino";
-import t from "tap";
-import { createExternalIssuers } from "../../src/oauth/external-issuers.ts";
+import t, { type Test } from "tap";
+import { createExternalIssuers, type ExternalIssuers } from "../../src/oauth/external-issuers.ts";
+import type { Refusal } from "../../src/refusal.ts";
 import { refusedBy } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
-import { makeKey, metadataPlaces, type TokenChanges } from "./issuer.ts";
-import { openSetting, resource } from "./issuer-setting.ts";
+import { eventually } from "../kit/eventually.ts";
+import { makeKey, metadataPlaces, TestIssuer, type TokenChanges } from "./issuer.ts";
+
+const resource = "https://gate.example.com/mcp";
+
+interface Setting {
+  readonly issuer: TestIssuer;
+  fresh(claim?: string): ExternalIssuers;
+  verify(token: string, issuers?: ExternalIssuers): Promise<string>;
+  refusal(changes: TokenChanges | string, issuers?: ExternalIssuers): Promise<string>;
+  refused(changes: TokenChanges | string, issuers?: ExternalIssuers): Promise<Refusal>;
+}
+
+async function openSetting(t: Test): Promise<Setting> {
+  const issuer = await TestIssuer.start(t);
+  const fresh = (username_claim = "sub") => {
+    const settings = { issuer: issuer.url, prefix: "staff", username_claim };
+    return createExternalIssuers([settings], () => resource, pino({ level: "silent" }));
+  };
+  const verify = async (token: string, issuers = fresh()) =>
+    (await issuers.verify(issuer.url, token)).user;
+  const refused: Setting["refused"] = async (changes, issuers) => {
+    const token = typeof changes === "string" ? changes : await issuer.sign(resource, changes);
+    return refusedBy(verify(token, issuers));
+  };
+  return {
+    ...{ issuer, fresh, verify, refused },
+    refusal: async (changes, issuers) => (await refused(changes, issuers)).code,
+  };
+}
 
 t.test("an issuer's keys are found wherever its metadata may be", async (t) => {
   const { issuer, verify, refusal } = await openSetting(t);
@@ -204,20 +233,125 @@ t.test("a name that does not fit is refused, never cleaned", async (t) => {
   }
 });
 
-t.test(
-  "a name is taken from the claim that is configured, an email only if verified",
-  async (t) => {
-    const { issuer, fresh, verify, refusal } = await openSetting(t);
-    const claims = { preferred_username: "bob", email: "carol@example.com" };
-    const token = await issuer.sign(resource, { claims });
-    t.equal(await verify(token, fresh("preferred_username")), "staff:bob");
-    t.equal(await refusal({}, fresh("preferred_username")), "token_invalid", "it is not there");
-    const verified = { ...claims, email_verified: true };
-    const email = await issuer.sign(resource, { claims: verified });
-    t.equal(await verify(email, fresh("email")), "staff:carol@example.com");
-    for (const email_verified of [undefined, false, "true", 1]) {
-      const doubtful = { claims: { ...claims, email_verified } };
-      t.equal(await refusal(doubtful, fresh("email")), "token_invalid", `${email_verified}`);
-    }
-  },
-);
+t.test("a name is taken from the configured claim, an email only if verified", async (t) => {
+  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  const claims = { preferred_username: "bob", email: "carol@example.com" };
+  const token = await issuer.sign(resource, { claims });
+  t.equal(await verify(token, fresh("preferred_username")), "staff:bob");
+  t.equal(await refusal({}, fresh("preferred_username")), "token_invalid", "it is not there");
+  const verified = { ...claims, email_verified: true };
+  const email = await issuer.sign(resource, { claims: verified });
+  t.equal(await verify(email, fresh("email")), "staff:carol@example.com");
+  for (const email_verified of [undefined, false, "true", 1]) {
+    const doubtful = { claims: { ...claims, email_verified } };
+    t.equal(await refusal(doubtful, fresh("email")), "token_invalid", `${email_verified}`);
+  }
+});
+
+const COOLDOWN_MS = 5100;
+
+t.test("keys rotate under their issuer, and made-up ones cost it nothing", async (t) => {
+  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  t.teardown(() => mock.timers.reset());
+  const issuers = fresh();
+  await verify(await issuer.sign(resource), issuers);
+  await verify(await issuer.sign(resource), issuers);
+  t.equal(issuer.fetches, 1, "keys are remembered");
+
+  const old = issuer.keys[0];
+  issuer.keys = [await makeKey("second")];
+  mock.timers.tick(COOLDOWN_MS);
+  t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice", "the new key");
+  t.equal(issuer.fetches, 2, "it was asked for");
+  const header = { kid: "made-up" };
+  const outdated = old === undefined ? {} : { key: old };
+  for (let count = 0; count < 20; count++) {
+    t.equal(await refusal(count % 2 === 0 ? { header } : outdated, issuers), "issuer_unreachable");
+  }
+  t.equal(issuer.fetches, 2, "which was just done");
+  mock.timers.tick(COOLDOWN_MS);
+  await Promise.all(Array.from({ length: 20 }, () => refusal({ header }, issuers)));
+  t.equal(issuer.fetches, 3, "it is asked once more, later");
+  mock.timers.tick(COOLDOWN_MS);
+  t.equal(
+    await refusal(outdated, issuers),
+    "token_invalid",
+    "a key that was looked for and is gone",
+  );
+});
+
+t.test("a good token waits for the next fetch after a made-up one has used this one", async (t) => {
+  const { issuer, fresh, verify, refused } = await openSetting(t);
+  mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  t.teardown(() => mock.timers.reset());
+  const issuers = fresh();
+  await verify(await issuer.sign(resource), issuers);
+  mock.timers.tick(COOLDOWN_MS);
+  t.match(await refused({ header: { kid: "made-up" } }, issuers), { code: "token_invalid" });
+  mock.timers.tick(1500);
+  issuer.keys = [await makeKey("second")];
+  const soon = { code: "issuer_unreachable", status: 503, retryAfter: 4, detail: "unknown_key" };
+  t.match(await refused({}, issuers), soon);
+  mock.timers.tick(4000);
+  t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice");
+});
+
+t.test("an issuer that is out of reach is waited for", async (t) => {
+  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  const issuers = fresh();
+  const token = await issuer.sign(resource);
+  await issuer.stop();
+  const refused = await refusedBy(verify(token, issuers));
+  t.match(refused, { code: "issuer_unreachable", status: 503, retryAfter: 2 });
+  await issuer.listen();
+  t.equal(await refusal(token, issuers), "issuer_unreachable", "it is left alone for a moment");
+  t.equal(issuer.fetches, 0);
+  await eventually(
+    "it is asked again",
+    async () => (await verify(token, issuers).catch(() => "")) === "staff:alice",
+  );
+});
+
+t.test("keys that are known serve while their issuer is out of reach", async (t) => {
+  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  t.teardown(() => mock.timers.reset());
+  const issuers = fresh();
+  await verify(await issuer.sign(resource), issuers);
+  issuer.failure = 500;
+  mock.timers.tick(COOLDOWN_MS);
+  t.equal(await refusal({ header: { kid: "made-up" } }, issuers), "issuer_unreachable");
+  t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice");
+  mock.timers.tick(660_000);
+  t.equal(await refusal({}, issuers), "issuer_unreachable", "but not for ever");
+});
+
+t.test("an answer that holds no keys is none", async (t) => {
+  const { issuer, refusal } = await openSetting(t);
+  for (const answer of [{}, { keys: "none" }, { keys: [1] }, [], "keys"]) {
+    issuer.others.set("/keys", answer);
+    t.equal(await refusal({}), "issuer_unreachable", JSON.stringify(answer));
+  }
+  issuer.others.set("/keys", { keys: [{ kty: "oct", kid: "first", alg: "HS256", k: "c2VjcmV0" }] });
+  t.equal(await refusal({}), "token_invalid", "a shared secret");
+});
+
+t.test("an issuer that is back is found so without a token", async (t) => {
+  const { issuer, fresh, refusal } = await openSetting(t);
+  const issuers = fresh();
+  t.strictSame(issuers.states, { staff: "unused" });
+  await issuer.stop();
+  mock.timers.enable({ apis: ["setTimeout"] });
+  t.teardown(() => mock.timers.reset());
+  t.equal(await refusal({}, issuers), "issuer_unreachable");
+  t.strictSame(issuers.states, { staff: "unreachable" });
+  await issuer.listen();
+  const later = performance.now() + 30_000;
+  const passed = mock.method(performance, "now", () => later);
+  mock.timers.tick(30_000);
+  passed.mock.restore();
+  mock.timers.reset();
+  await eventually("it is found", () => issuers.states.staff === "ok");
+  issuers.close();
+});

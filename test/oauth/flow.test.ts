@@ -1,9 +1,29 @@
-import { decodeJwt, decodeProtectedHeader } from "jose";
-import t from "tap";
+import path from "node:path";
+import { mock } from "node:test";
+import { decodeJwt, decodeProtectedHeader, type JWTPayload, SignJWT } from "jose";
+import t, { type Test } from "tap";
+import { epochSeconds } from "../../src/clock.ts";
+import { keyFilesIn } from "../../src/identity/key-file.ts";
 import { metadataPaths } from "../../src/oauth/server/protocol.ts";
+import { openSigningKeys } from "../../src/oauth/server/tokens.ts";
+import { Refusal } from "../../src/refusal.ts";
+import { grant, refusedBy } from "../access/kit.ts";
+import { eventually } from "../kit/eventually.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
 import { PlainBrowser } from "./browser.ts";
-import { authorize, exchange, obtainTokens } from "./flow.ts";
-import { authorizeUrl, CONFIGURED, openSetting, PASSWORD, registered } from "./kit.ts";
+import { authorize, exchange, obtainTokens, refresh } from "./flow.ts";
+import {
+  authorizeUrl,
+  CONFIGURED,
+  defaultUsers,
+  openSetting,
+  PASSWORD,
+  postForm,
+  REDIRECT,
+  registered,
+  type Setting,
+  userWith,
+} from "./kit.ts";
 
 t.test("the metadata names the endpoints, under the very issuer", async (t) => {
   const setting = await openSetting(t);
@@ -106,4 +126,480 @@ t.test("a loopback redirect may come back to any port", async (t) => {
   const redirect_uri = "http://127.0.0.1:61234/callback";
   const { callback } = await obtainTokens(setting, { parameters: { redirect_uri } });
   t.equal(callback.port, "61234");
+});
+
+t.test("a refresh token is good once, for the next one and an access token", async (t) => {
+  const setting = await openSetting(t);
+  const first = await obtainTokens(setting, { database: "main", reach: "read" });
+  const second = await refresh(setting, first.clientId, first.refreshToken);
+  t.match(second, { status: 200, body: { access_token: String, refresh_token: String } });
+  t.not(second.body.refresh_token, first.refreshToken);
+  const token = await setting.server.verify(String(second.body.access_token));
+  t.match(token, { username: "alice", database: "main", readOnly: true });
+});
+
+function holdTime(t: Test): (seconds: number) => void {
+  mock.timers.enable({ apis: ["Date"], now: Date.now() });
+  t.teardown(() => mock.timers.reset());
+  return (seconds) => mock.timers.tick(seconds * 1000);
+}
+
+t.test("a refresh token that is shown again later ends the whole line", async (t) => {
+  const pass = holdTime(t);
+  const setting = await openSetting(t);
+  const first = await obtainTokens(setting);
+  const second = await refresh(setting, first.clientId, first.refreshToken);
+  pass(11);
+  const stolen = await refresh(setting, first.clientId, first.refreshToken);
+  t.equal(stolen.body.error, "invalid_grant");
+  t.ok(setting.events.some(({ name }) => name === "oauth_replay"));
+  const next = await refresh(setting, first.clientId, String(second.body.refresh_token));
+  t.equal(next.body.error, "invalid_grant");
+  for (const token of [first.accessToken, String(second.body.access_token)]) {
+    t.equal((await refusedBy(setting.server.verify(token))).code, "token_revoked");
+  }
+});
+
+t.test("a refresh token serves all that its client asks for at one moment", async (t) => {
+  const pass = holdTime(t);
+  const setting = await openSetting(t);
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  const other = await registered(setting);
+  const again = () => refresh(setting, clientId, refreshToken);
+  const answers = await Promise.all([again(), again(), again(), again(), again()]);
+  pass(9);
+  answers.push(await again());
+  t.strictSame(new Set(answers.map(({ status }) => status)), new Set([200]));
+  const lines = answers.map(({ body }) => String(body.refresh_token));
+  t.equal(new Set(lines).size, answers.length);
+  t.equal((await refresh(setting, other, refreshToken)).body.error, "invalid_grant");
+  for (const line of lines) t.equal((await refresh(setting, clientId, line)).status, 200);
+  for (const { body } of answers) await setting.server.verify(String(body.access_token));
+  t.notOk(setting.events.some(({ name }) => name === "oauth_replay"));
+  pass(11);
+  t.equal((await refresh(setting, clientId, String(lines[0]))).body.error, "invalid_grant");
+  for (const { body } of answers) {
+    const refused = await refusedBy(setting.server.verify(String(body.access_token)));
+    t.equal(refused.code, "token_revoked", "all of them are one family");
+  }
+});
+
+t.test("a clock that was set back opens no second moment", async (t) => {
+  const pass = holdTime(t);
+  const setting = await openSetting(t);
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  pass(60);
+  t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
+  mock.timers.setTime(Date.now() - 30_000);
+  t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
+});
+
+t.test("a refresh token is its client's alone", async (t) => {
+  const setting = await openSetting(t);
+  const { refreshToken } = await obtainTokens(setting);
+  const other = await registered(setting);
+  t.equal((await refresh(setting, other, refreshToken)).body.error, "invalid_grant");
+});
+
+t.test("a refresh cannot widen the scope", async (t) => {
+  const setting = await openSetting(t);
+  const { clientId, refreshToken } = await obtainTokens(setting, {
+    parameters: { scope: "mcp:resources" },
+  });
+  const { body } = await postForm(`${setting.url}/oauth/token`, {
+    grant_type: "refresh_token",
+    client_id: clientId,
+    refresh_token: refreshToken,
+    scope: "mcp:resources mcp:tools",
+  });
+  t.equal(body.error, "invalid_scope");
+});
+
+t.test("nothing is refreshed for a user that is disabled, removed or changed", async (t) => {
+  const bob = await userWith("bob");
+  for (const users of [
+    (await userWith("alice", undefined, "disabled = true")) + bob,
+    bob,
+    (await userWith("alice", "another horse")) + bob,
+    (await userWith("alice")) + bob,
+    (await userWith("alice", undefined, `tokens_valid_after = ${epochSeconds() + 60}`)) + bob,
+  ]) {
+    const setting = await openSetting(t);
+    const { clientId, refreshToken } = await obtainTokens(setting);
+    setting.setUsers(users + grant("alice", "main", "ReadWrite"));
+    t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
+  }
+});
+
+t.test("a revocation of all tokens of a user ends its refresh tokens too", async (t) => {
+  const setting = await openSetting(t);
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  setting.revokedBefore.set("alice", epochSeconds() + 1);
+  t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
+  const next = await obtainTokens(setting);
+  t.match(await setting.server.verify(next.accessToken), { username: "alice" });
+});
+
+t.test("a client revokes its refresh token, and with it the grant", async (t) => {
+  const setting = await openSetting(t);
+  const { clientId, refreshToken, accessToken } = await obtainTokens(setting);
+  const revoke = (client_id: string, token: string) =>
+    postForm(`${setting.url}/oauth/revoke`, { client_id, token });
+  const other = await registered(setting);
+  t.equal((await revoke(other, refreshToken)).status, 200);
+  await setting.server.verify(accessToken);
+  t.equal((await revoke(clientId, refreshToken)).status, 200);
+  t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
+  t.equal((await refusedBy(setting.server.verify(accessToken))).code, "token_revoked");
+});
+
+t.test("a client revokes an access token alone", async (t) => {
+  const setting = await openSetting(t);
+  const { clientId, refreshToken, accessToken } = await obtainTokens(setting);
+  const url = `${setting.url}/oauth/revoke`;
+  t.equal((await postForm(url, { client_id: clientId, token: accessToken })).status, 200);
+  t.equal((await refusedBy(setting.server.verify(accessToken))).code, "token_revoked");
+  t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
+  t.equal((await postForm(url, { client_id: "nobody", token: "x" })).body.error, "invalid_client");
+  t.equal((await postForm(url, { client_id: clientId })).body.error, "invalid_request");
+  t.equal((await postForm(url, { client_id: clientId, token: "unknown" })).status, 200);
+});
+
+t.test("tokens, clients and consent outlive a restart", async (t) => {
+  const setting = await openSetting(t, { users: await defaultUsers() });
+  const { clientId, refreshToken, accessToken } = await obtainTokens(setting, { reach: "read" });
+  await setting.restart();
+  t.match(await setting.server.verify(accessToken), { username: "alice", readOnly: true });
+  const { body } = await refresh(setting, clientId, refreshToken);
+  t.match(await setting.server.verify(String(body.access_token)), { readOnly: true });
+  t.ok((await obtainTokens(setting, { clientId })).accessToken);
+});
+
+t.test("an access token ends by itself", async (t) => {
+  const setting = await openSetting(t, { tokenLifetime: 1 });
+  const { accessToken } = await obtainTokens(setting);
+  await eventually("the token is refused", async () => {
+    const outcome = await setting.server.verify(accessToken).catch((error: unknown) => error);
+    return outcome instanceof Refusal && outcome.code === "token_expired";
+  });
+});
+
+async function checkErrorAtClient(
+  t: Test,
+  setting: Setting,
+  parameters: Record<string, string>,
+  error: string,
+): Promise<void> {
+  const client_id = await registered(setting);
+  const page = await new PlainBrowser(setting.url).open(
+    authorizeUrl(setting, { client_id, ...parameters }),
+  );
+  t.ok(page.url.startsWith(REDIRECT), "the client is told");
+  const { searchParams } = new URL(page.url);
+  t.equal(searchParams.get("error"), error);
+  t.equal(searchParams.get("iss"), setting.url);
+  t.equal(searchParams.get("state"), "s1");
+}
+
+t.test("a request without PKCE is refused", async (t) => {
+  const setting = await openSetting(t);
+  const without = { code_challenge: "", code_challenge_method: "" };
+  await checkErrorAtClient(t, setting, without, "invalid_request");
+});
+
+t.test("a plain challenge is refused, said or not", async (t) => {
+  const setting = await openSetting(t);
+  await checkErrorAtClient(t, setting, { code_challenge_method: "plain" }, "invalid_request");
+  await checkErrorAtClient(t, setting, { code_challenge_method: "" }, "invalid_request");
+});
+
+t.test("a token for another resource is refused", async (t) => {
+  const setting = await openSetting(t);
+  const elsewhere = { resource: "https://elsewhere.example/mcp" };
+  await checkErrorAtClient(t, setting, elsewhere, "invalid_target");
+  await checkErrorAtClient(t, setting, { resource: `${setting.url}/query` }, "invalid_target");
+  const authorized = await authorize(setting);
+  const { body } = await postForm(`${setting.url}/oauth/token`, {
+    grant_type: "authorization_code",
+    client_id: authorized.clientId,
+    code: authorized.callback.searchParams.get("code") ?? "",
+    code_verifier: authorized.verifier,
+    redirect_uri: REDIRECT,
+    resource: "https://elsewhere.example/mcp",
+  });
+  t.equal(body.error, "invalid_target");
+});
+
+t.test("the implicit grant is not there", async (t) => {
+  const setting = await openSetting(t);
+  const client_id = await registered(setting);
+  const page = await new PlainBrowser(setting.url).open(
+    authorizeUrl(setting, { client_id, response_type: "token" }),
+  );
+  t.match(page.url, /error=unsupported_response_type/);
+});
+
+t.test("a redirect that is not the registered one is shown, not followed", async (t) => {
+  const setting = await openSetting(t);
+  const client_id = await registered(setting, {
+    redirect_uris: ["https://app.example.com/callback", REDIRECT],
+  });
+  for (const redirect_uri of [
+    "https://app.example.com/callback/",
+    "https://app.example.com/callback?x=1",
+    "https://app.example.com:8443/callback",
+    "https://app.example.com.evil.example/callback",
+    "https://app.example.com/callback/../other",
+    "https://app.example.com/callback/%2e%2e/other",
+    "https://app.example.com/%63allback",
+    "https://app.example.com/callback%3Fx=1",
+    "https://app.example.com/callback#fragment",
+    "https://app.example.com/callback;x",
+    "https://app.example.com//callback",
+    "https://app.example.com\\callback",
+    "https://app.example.com:443/callback",
+    "https://user@app.example.com/callback",
+    "https://app.example.com@evil.example/callback",
+    "https://evil.example\\@app.example.com/callback",
+    "https://APP.example.com/callback",
+    "https://app.example.com./callback",
+    "//app.example.com/callback",
+    "javascript:alert(1)",
+    "http://user@127.0.0.1:4999/callback",
+    "http://127.0.0.1:4999@evil.example/callback",
+    "http://127.1:4999/callback",
+    "https://127.0.0.1:4999/callback",
+    "http://app.example.com/callback",
+    "http://127.0.0.1:4999/other",
+    "http://localhost:4999/callback",
+    "http://127.0.0.1.evil.example/callback",
+    "",
+  ]) {
+    const url = authorizeUrl(setting, { client_id, redirect_uri });
+    const page = await new PlainBrowser(setting.url).open(url);
+    t.equal(page.status, 400, redirect_uri);
+    t.ok(page.url.startsWith(setting.url), redirect_uri);
+    t.match(page.headers.get("content-security-policy"), /default-src 'none'/);
+    t.match(page.headers.get("content-security-policy"), /frame-ancestors 'none'/);
+    t.equal(page.headers.get("x-frame-options"), "DENY");
+    t.match(page.text, /This request cannot go on/);
+  }
+});
+
+t.test("a client that is not known is shown to the user", async (t) => {
+  const setting = await openSetting(t);
+  const url = authorizeUrl(setting, { client_id: "<script>alert(1)</script>" });
+  const page = await new PlainBrowser(setting.url).open(url);
+  t.equal(page.status, 400);
+  t.notMatch(page.text, "<script");
+});
+
+t.test("a code is good once; shown again it ends what came of it", async (t) => {
+  const setting = await openSetting(t);
+  const tokens = await obtainTokens(setting);
+  await setting.server.verify(tokens.accessToken);
+  const again = await exchange(setting, tokens);
+  t.equal(again.body.error, "invalid_grant");
+  const refusal = await refusedBy(setting.server.verify(tokens.accessToken));
+  t.equal(refusal.code, "token_revoked");
+  const refreshed = await refresh(setting, tokens.clientId, tokens.refreshToken);
+  t.equal(refreshed.body.error, "invalid_grant");
+  t.ok(setting.events.some(({ name }) => name === "oauth_replay"));
+});
+
+t.test("of many exchanges of a code at one moment, one at most succeeds", async (t) => {
+  const setting = await openSetting(t);
+  const authorized = await authorize(setting);
+  const answers = await Promise.all(Array.from({ length: 8 }, () => exchange(setting, authorized)));
+  t.ok(answers.filter(({ status }) => status === 200).length <= 1);
+});
+
+t.test("a code needs its verifier, its client and its redirect", async (t) => {
+  const setting = await openSetting(t);
+  const other = await registered(setting);
+  for (const change of [
+    { verifier: "a".repeat(43) },
+    { clientId: other },
+    { redirectUri: "http://127.0.0.1:5000/callback" },
+  ]) {
+    const authorized = await authorize(setting);
+    const { body } = await exchange(setting, { ...authorized, ...change });
+    t.equal(body.error, "invalid_grant", JSON.stringify(Object.keys(change)));
+  }
+});
+
+t.test("a token of another server, or a bent one, opens nothing", async (t) => {
+  const [setting, other] = [await openSetting(t), await openSetting(t)];
+  const { accessToken } = await obtainTokens(other);
+  const [head, body, signature] = (await obtainTokens(setting)).accessToken.split(".");
+  for (const token of [accessToken, `${head}.${body}.${signature?.toLowerCase()}`, "x", "a.b.c"]) {
+    t.equal((await refusedBy(setting.server.verify(token))).code, "token_invalid");
+  }
+});
+
+t.test("a token for another audience opens nothing, whoever signed it", async (t) => {
+  const setting = await openSetting(t);
+  const { accessToken } = await obtainTokens(setting);
+  const { privateKeys } = await openSigningKeys(
+    keyFilesIn(path.join(setting.directory, "keys"), { checkRead: true }),
+  );
+  const [key] = privateKeys;
+  if (key === undefined) throw new Error("no key");
+  const header = { alg: "ES256", typ: "at+jwt", kid: key.kid };
+  const signed = (changes: JWTPayload) =>
+    new SignJWT({ ...decodeJwt(accessToken), ...changes }).setProtectedHeader(header).sign(key);
+  t.match(await setting.server.verify(await signed({})), { username: "alice" });
+  for (const changes of [
+    { aud: "https://elsewhere.example/mcp" },
+    { aud: setting.url },
+    { aud: "gatehouse" },
+    { aud: [`${setting.url}/mcp`, "https://elsewhere.example/mcp"] },
+    { aud: [] },
+    { iss: "https://elsewhere.example" },
+  ]) {
+    const refusal = await refusedBy(setting.server.verify(await signed(changes)));
+    t.equal(refusal.code, "token_invalid", JSON.stringify(changes));
+  }
+});
+
+t.test("a code is not exchanged without its verifier, its redirect and its client", async (t) => {
+  const setting = await openSetting(t);
+  for (const change of [{ code_verifier: "" }, { redirect_uri: "" }, { client_id: "" }]) {
+    const { clientId, verifier, callback } = await authorize(setting);
+    const fields = {
+      grant_type: "authorization_code",
+      client_id: clientId,
+      code: callback.searchParams.get("code") ?? "",
+      code_verifier: verifier,
+      redirect_uri: REDIRECT,
+      ...change,
+    };
+    const given = Object.entries(fields).filter(([, value]) => value !== "");
+    const answer = await postForm(`${setting.url}/oauth/token`, Object.fromEntries(given));
+    t.ok(answer.status >= 400, Object.keys(change).join());
+    t.equal(answer.body.access_token, undefined);
+  }
+});
+
+t.test("paths are known as they are spelled", async (t) => {
+  const { url } = await openSetting(t);
+  for (const path of ["/oauth/REGISTER", "/oauth/register/", "/oauth/%74oken", "/oauth/", "/x"]) {
+    const answer = await fetch(url + path, { method: "POST" });
+    t.equal(answer.status, 404, path);
+    t.match(await answer.json(), { error: "not_found" });
+  }
+  const answer = await fetch(`${url}/oauth/token`);
+  t.equal(answer.status, 405);
+  t.equal(answer.headers.get("allow"), "POST, OPTIONS");
+});
+
+t.test("an address asks so often a minute, and no more", async (t) => {
+  const setting = await openSetting(t);
+  const client_id = await registered(setting);
+  const ask = () => fetch(authorizeUrl(setting, { client_id }), { redirect: "manual" });
+  const answers = await Promise.all(Array.from({ length: 61 }, ask));
+  const refused = answers.filter(({ status }) => status === 429);
+  t.equal(refused.length, 1);
+  t.match(refused[0]?.headers.get("retry-after"), /^\d+$/);
+});
+
+const elsewhere = "https://elsewhere.example/callback";
+
+const failing = [
+  { prompt: "none" },
+  { scope: "everything" },
+  { code_challenge: "" },
+  { code_challenge_method: "plain" },
+  { response_mode: "form_post" },
+  { response_type: "token" },
+  { resource: "https://elsewhere.example/mcp" },
+  { request: "x" },
+] as const;
+
+t.test("nobody is sent elsewhere by a request that was bound to fail", async (t) => {
+  const setting = await openSetting(t);
+  const loggedIn = new PlainBrowser(setting.url);
+  await authorize(setting, { browser: loggedIn });
+  for (const redirect_uri of [elsewhere, "com.example.app:/callback"]) {
+    const client_id = await registered(setting, { redirect_uris: [redirect_uri] });
+    for (const wrong of failing) {
+      for (const browser of [new PlainBrowser(setting.url), loggedIn]) {
+        const url = authorizeUrl(setting, { client_id, redirect_uri, ...wrong });
+        const page = await browser.open(url);
+        t.match(page, { status: 400, url: setting.url }, JSON.stringify(wrong));
+        t.equal(page.headers.get("location"), null);
+        t.match(page.text, "This request cannot go on");
+        t.match(page.text, `href="${redirect_uri}`, "the way to the app is the user's to go");
+      }
+    }
+  }
+});
+
+t.test("a program on the user's machine, and a client that is known, are told", async (t) => {
+  const setting = await openSetting(t);
+  const [configured = ""] = CONFIGURED.redirect_uris;
+  for (const [client_id, redirect_uri] of [
+    [await registered(setting), REDIRECT],
+    [CONFIGURED.client_id, configured],
+  ] as const) {
+    const url = authorizeUrl(setting, { client_id, redirect_uri, prompt: "none" });
+    const page = await new PlainBrowser(setting.url).open(url);
+    t.ok(page.url.startsWith(redirect_uri));
+    t.equal(new URL(page.url).searchParams.get("error"), "login_required");
+  }
+});
+
+t.test("answers go by the query alone", async (t) => {
+  const setting = await openSetting(t);
+  const client_id = await registered(setting);
+  for (const response_mode of ["form_post", "fragment", "jwt", "web_message", "x"]) {
+    const url = authorizeUrl(setting, { client_id, response_mode });
+    const page = await new PlainBrowser(setting.url).open(url);
+    const { searchParams, hash } = new URL(page.url);
+    t.ok(page.url.startsWith(REDIRECT), response_mode);
+    t.equal(searchParams.get("error"), "unsupported_response_mode");
+    t.equal(searchParams.get("iss"), setting.url);
+    t.equal(hash, "");
+  }
+  const { callback } = await authorize(setting, { parameters: { response_mode: "query" } });
+  t.ok(callback.searchParams.get("code"));
+  const metadata = await fetch(`${setting.url}/.well-known/oauth-authorization-server`);
+  t.match(await metadata.json(), { response_modes_supported: ["query"] });
+});
+
+t.test("there is no logout that leads anywhere, nor anything else like it", async (t) => {
+  const { url } = await openSetting(t);
+  const away = `?post_logout_redirect_uri=${elsewhere}&redirect_uri=${elsewhere}&next=${elsewhere}`;
+  for (const path of [
+    ...["/session/end", "/session/end/confirm", "/oauth/session/end", "/oauth/logout", "/logout"],
+    ...["/oauth/end_session", "/me", "/request", "/token/introspection", "/device", "/oauth//"],
+    ...["/oauth/interaction/x", "/oauth/authorize/x", `/oauth/authorize/x/../${elsewhere}`],
+  ]) {
+    for (const method of ["GET", "POST"]) {
+      const answer = await fetch(`${url}${path}${away}`, { method, redirect: "manual" });
+      t.ok(answer.status >= 400 && answer.status < 500, `${method} ${path} ${answer.status}`);
+      t.equal(answer.headers.get("location"), null, path);
+    }
+  }
+});
+
+const form = { "Content-Type": "application/x-www-form-urlencoded" };
+const chunked = { "Transfer-Encoding": "chunked" };
+
+t.test("a code is exchanged also by a form of unknown length", async (t) => {
+  const setting = await openSetting(t);
+  const { clientId, verifier, callback, redirectUri } = await authorize(setting);
+  const fields = new URLSearchParams({
+    grant_type: "authorization_code",
+    client_id: clientId,
+    code: callback.searchParams.get("code") ?? "",
+    code_verifier: verifier,
+    redirect_uri: redirectUri,
+  }).toString();
+  const wire = await Wire.open(setting.url);
+  wire.send(wireRequest("POST /oauth/token", { ...form, ...chunked }));
+  for (const character of fields) wire.send(`1\r\n${character}\r\n`);
+  wire.send("0\r\n\r\n");
+  t.match(await wire.until(/\r\n\r\n[\s\S]*\}/), /^HTTP\/1\.1 200 [\s\S]*"access_token"/);
+  wire.cut();
 });

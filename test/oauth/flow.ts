@@ -9,17 +9,14 @@ import {
   type Setting,
 } from "./kit.ts";
 
-/** An authorization server, by its issuer. */
 type Server = Pick<Setting, "url">;
 
-/** What a client holds after a token request. */
 export interface Tokens {
   readonly accessToken: string;
   readonly refreshToken: string;
   readonly body: Record<string, unknown>;
 }
 
-/** How a flow is to differ from the usual one. */
 export interface FlowOptions {
   readonly clientId?: string;
   readonly username?: string;
@@ -30,7 +27,6 @@ export interface FlowOptions {
   readonly parameters?: Readonly<Record<string, string>>;
 }
 
-/** A code that waits for its exchange. */
 export interface Authorized {
   readonly clientId: string;
   readonly verifier: string;

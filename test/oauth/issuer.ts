@@ -12,7 +12,6 @@ import {
 } from "jose";
 import type { Test } from "tap";
 
-/** A signing key of an issuer. */
 export interface IssuerKey {
   readonly kid: string;
   readonly alg: string;
@@ -20,14 +19,12 @@ export interface IssuerKey {
   readonly jwk: JWK;
 }
 
-/** A claim's or header's value; undefined takes out what is usually there. */
 export interface TokenChanges {
   readonly claims?: Readonly<Record<string, unknown>>;
   readonly header?: Partial<JWTHeaderParameters>;
   readonly key?: IssuerKey;
 }
 
-/** Where an issuer's metadata is, below its origin. */
 export const metadataPlaces = {
   "RFC 8414": "/.well-known/oauth-authorization-server/staff",
   "RFC 8414, as an OpenID provider": "/.well-known/openid-configuration/staff",
@@ -40,17 +37,11 @@ export async function makeKey(kid: string, alg = "ES256"): Promise<IssuerKey> {
   return { kid, alg, privateKey, jwk: { ...(await exportJWK(publicKey)), kid, alg, use: "sig" } };
 }
 
-/** An authorization server of somebody else's, as far as its metadata and keys are concerned. */
 export class TestIssuer {
-  /** The keys that it shows; the first signs. */
   keys: IssuerKey[];
-  /** Documents that it has instead of its own, by path. */
   readonly others = new Map<string, unknown>();
-  /** Times that its keys were fetched. */
   fetches = 0;
-  /** The status of every answer, while something is wrong with it. */
   failure: number | undefined;
-  /** Where its metadata is. */
   place = metadataPlaces["RFC 8414"];
   readonly #server: Server;
   #port = 0;
@@ -65,7 +56,6 @@ export class TestIssuer {
     });
   }
 
-  /** Starts one on a free port; it ends with the test. */
   static async start(t: Test): Promise<TestIssuer> {
     const issuer = new TestIssuer([await makeKey("first")]);
     await issuer.listen();
@@ -77,12 +67,10 @@ export class TestIssuer {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** Its identifier, which has a path. */
   get url(): string {
     return `${this.origin}/staff`;
   }
 
-  /** Listens, on the same port as before. */
   async listen(): Promise<void> {
     this.#server.listen(this.#port, "127.0.0.1");
     await once(this.#server, "listening");
@@ -90,7 +78,6 @@ export class TestIssuer {
     if (typeof address === "object" && address !== null) this.#port = address.port;
   }
 
-  /** Goes out of reach. */
   async stop(): Promise<void> {
     if (!this.#server.listening) return;
     const closed = once(this.#server, "close");
@@ -99,7 +86,6 @@ export class TestIssuer {
     await closed;
   }
 
-  /** A token for `resource` of the user `alice`, but for the changes. */
   async sign(resource: string, { claims, header, key }: TokenChanges = {}): Promise<string> {
     const { kid, alg, privateKey } = key ?? this.#signer();
     const now = Math.floor(Date.now() / 1000);

@@ -26,7 +26,6 @@ export const CONFIGURED = {
   redirect_uris: ["https://inspector.example.com/callback"],
 };
 
-/** An authorization server behind a plain HTTP server, whose users a test can change. */
 export interface Setting {
   readonly url: string;
   readonly directory: string;
@@ -34,7 +33,6 @@ export interface Setting {
   readonly events: { name: string; fields: Readonly<Record<string, unknown>> }[];
   /** Epoch seconds before which everything of a user is revoked. */
   readonly revokedBefore: Map<string, number>;
-  /** Puts other users in force: records and grants as in the access file. */
   setUsers(text: string): void;
   /** Closes the server and opens it again on what it has kept. */
   restart(): Promise<void>;
@@ -57,15 +55,12 @@ export async function defaultUsers(): Promise<string> {
   ].join("");
 }
 
-/** How a setting is to differ from the usual one. */
-export interface SettingOptions {
+interface SettingOptions {
   readonly documents?: DocumentFetch;
   readonly users?: string;
   readonly tokenLifetime?: number;
   readonly registrationsPerHour?: number;
-  /** Clients of the configuration besides the usual one. */
   readonly clients?: readonly ConfiguredClient[];
-  /** The public URL, if it is not the server's own. */
   readonly issuer?: string;
 }
 
@@ -177,10 +172,7 @@ export async function register(
 }
 
 /** Registers a client and gives its identifier. */
-export async function registered(
-  setting: Pick<Setting, "url">,
-  metadata?: object,
-): Promise<string> {
+export async function registered(setting: Pick<Setting, "url">, metadata?: object) {
   return String((await register(setting, metadata)).body.client_id);
 }
 

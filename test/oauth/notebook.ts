@@ -3,20 +3,16 @@ import type { OAuthClientProvider, OAuthDiscoveryState } from "@modelcontextprot
 type Tokens = Parameters<OAuthClientProvider["saveTokens"]>[0];
 type Client = NonNullable<Awaited<ReturnType<OAuthClientProvider["clientInformation"]>>>;
 
-/** How an app is to differ from the usual one. */
-export interface NotebookOptions {
-  /** Where its metadata document is. */
+interface NotebookOptions {
   readonly clientMetadataUrl?: string;
   /** What it registers for; without refresh tokens it has to ask its user again. */
   readonly grantTypes?: string[];
 }
 
-/** A client as the official SDK has it, that remembers in memory. */
 export class Notebook implements OAuthClientProvider {
   readonly redirectUrl: string;
   readonly clientMetadataUrl?: string;
   readonly #grantTypes: string[];
-  /** Where it has sent its user. */
   sentTo: URL | undefined;
   #client: Client | undefined;
   #tokens: Tokens | undefined;

@@ -1,12 +1,36 @@
 import { createHash } from "node:crypto";
-import t from "tap";
+import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/clock.ts";
-import { grant } from "../access/kit.ts";
+import { Refusal } from "../../src/refusal.ts";
+import { grant, refusedBy } from "../access/kit.ts";
+import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type Page, PlainBrowser } from "./browser.ts";
-import { authorize, obtainTokens } from "./flow.ts";
-import { authorizeUrl, documentsOf, openSetting, REDIRECT, registered, userWith } from "./kit.ts";
-import { openLogin, right, yes } from "./page-kit.ts";
+import { authorize, exchange, obtainTokens, refresh } from "./flow.ts";
+import {
+  authorizeUrl,
+  defaultUsers,
+  documentsOf,
+  openSetting,
+  PASSWORD,
+  REDIRECT,
+  registered,
+  type Setting,
+  userWith,
+} from "./kit.ts";
+
+const right = { username: "alice", password: PASSWORD, action: "login" };
+
+const yes = { database: "*", reach: "full", action: "allow" };
+
+async function openLogin(
+  setting: Setting,
+  browser = new PlainBrowser(setting.url),
+  metadata?: object,
+): Promise<{ browser: PlainBrowser; page: Page }> {
+  const client_id = await registered(setting, metadata);
+  return { browser, page: await browser.open(authorizeUrl(setting, { client_id })) };
+}
 
 t.test("the pages run no script, load nothing, and are framed and kept by nobody", async (t) => {
   const setting = await openSetting(t);
@@ -141,14 +165,6 @@ t.test("a form without its token, or with another one's, does nothing", async (t
   t.match(await browser.submit(page, right), { status: 200, text: /Let <bdi>Notebook<\/bdi> use/ });
 });
 
-t.test("a form does nothing without the cookie of its interaction", async (t) => {
-  const setting = await openSetting(t);
-  const { page } = await openLogin(setting);
-  const answer = await new PlainBrowser(setting.url).submit(page, right);
-  t.equal(answer.status, 400);
-  t.match(answer.text, "belongs to another browser");
-});
-
 t.test("cookies are for the server alone", async (t) => {
   const setting = await openSetting(t);
   const { browser, page } = await openLogin(setting);
@@ -200,4 +216,278 @@ t.test("only what is offered can be chosen", async (t) => {
     t.equal((await browser.submit(page, { ...yes, ...change })).status, 400);
   }
   t.match((await browser.submit(page, yes)).url, /code=/);
+});
+
+t.test("another account can be used instead", async (t) => {
+  const setting = await openSetting(t);
+  const { browser, page: login } = await openLogin(setting);
+  const consent = await browser.submit(login, right);
+  const again = await browser.submit(consent, { action: "switch" });
+  t.match(again.text, 'value="login"');
+  const bob = await browser.submit(again, { ...right, username: "bob" });
+  t.match(bob.text, "Logged in as <strong>bob</strong>");
+  t.notMatch(bob.text, "archive");
+  t.match((await browser.submit(bob, yes)).url, /code=/);
+});
+
+t.test("a login asked for again may be another user's", async (t) => {
+  const setting = await openSetting(t);
+  const browser = new PlainBrowser(setting.url);
+  const clientId = await registered(setting);
+  await authorize(setting, { browser, clientId });
+  const url = authorizeUrl(setting, { client_id: clientId, prompt: "login" });
+  const consent = await browser.submit(await browser.open(url), { ...right, username: "bob" });
+  t.match(consent.text, "Logged in as <strong>bob</strong>");
+  t.match((await browser.submit(consent, yes)).url, /code=/);
+});
+
+t.test("behind a TLS front, cookies and addresses are those of the public URL", async (t) => {
+  const setting = await openSetting(t, { issuer: "https://gate.example.com" });
+  const client_id = await registered(setting);
+  const resource = "https://gate.example.com/mcp";
+  const answer = await fetch(authorizeUrl(setting, { client_id, resource }), {
+    redirect: "manual",
+    headers: { "x-forwarded-host": "evil.example", "x-forwarded-proto": "http" },
+  });
+  t.equal(answer.status, 303);
+  t.match(answer.headers.get("location"), /^https:\/\/gate\.example\.com\/oauth\/interaction\//);
+  for (const cookie of answer.headers.getSetCookie()) t.match(cookie, /; secure/);
+  t.equal(answer.headers.getSetCookie().length, 2);
+});
+
+const loginAs = (username: string) => ({ username, password: PASSWORD, action: "login" });
+
+async function open(setting: Setting, browser: PlainBrowser) {
+  return browser.open(authorizeUrl(setting, { client_id: await registered(setting) }));
+}
+
+t.test("a page that another browser was given does nothing here", async (t) => {
+  const setting = await openSetting(t);
+  const [victim, attacker] = [new PlainBrowser(setting.url), new PlainBrowser(setting.url)];
+  await authorize(setting, { browser: victim });
+  const consent = await attacker.submit(await open(setting, attacker), loginAs("bob"));
+  for (const page of [
+    await victim.open(consent.url),
+    await victim.submit(consent, yes),
+    await victim.open(consent.url.replace("/interaction/", "/authorize/")),
+  ]) {
+    t.equal(page.status, 400);
+    t.ok(page.url.startsWith(setting.url));
+  }
+  t.match((await attacker.submit(consent, yes)).url, /code=/, "it still waits where it belongs");
+});
+
+t.test("a consent is that of the user who is logged in, or none", async (t) => {
+  const setting = await openSetting(t);
+  const browser = new PlainBrowser(setting.url);
+  const [first, second] = [await open(setting, browser), await open(setting, browser)];
+  const ofAlice = await browser.submit(first, loginAs("alice"));
+  const ofBob = await browser.submit(second, loginAs("bob"));
+  t.match(ofBob.text, "Logged in as <strong>bob</strong>");
+  t.notMatch(ofBob.text, /<script/);
+  const late = await browser.submit(ofAlice, yes);
+  t.equal(late.status, 400, "alice is not logged in any more");
+  t.ok(late.url.startsWith(setting.url));
+  t.match((await browser.submit(ofBob, yes)).url, /code=/);
+});
+
+t.test("two pages of one user do not end each other", async (t) => {
+  const setting = await openSetting(t);
+  const browser = new PlainBrowser(setting.url);
+  const [first, second] = [await open(setting, browser), await open(setting, browser)];
+  const pages = [
+    await browser.submit(first, loginAs("alice")),
+    await browser.submit(second, loginAs("alice")),
+  ];
+  for (const page of pages) t.match((await browser.submit(page, yes)).url, /code=/);
+});
+
+t.test("a login gives the browser another session", async (t) => {
+  const setting = await openSetting(t);
+  const browser = new PlainBrowser(setting.url);
+  const session = () => browser.cookies.find(({ name }) => name === "gatehouse_session")?.value;
+  const page = await open(setting, browser);
+  const planted = session();
+  await browser.submit(page, loginAs("alice"));
+  t.ok(session());
+  t.not(session(), planted, "one that was planted before is worth nothing");
+});
+
+t.test("an answer of one app is worth nothing to another one", async (t) => {
+  const setting = await openSetting(t);
+  const mine = await authorize(setting, { username: "bob" });
+  const theirs = await authorize(setting, { username: "alice" });
+  const mixed = await exchange(setting, { ...mine, callback: theirs.callback });
+  t.equal(mixed.body.error, "invalid_grant");
+  const swapped = await exchange(setting, { ...theirs, verifier: mine.verifier });
+  t.equal(swapped.body.error, "invalid_grant");
+});
+
+function placeOf({ url }: Setting): string {
+  return `${url}/oauth/applications`;
+}
+
+async function signIn(setting: Setting, username = "alice") {
+  const browser = new PlainBrowser(setting.url);
+  const login = await browser.open(placeOf(setting));
+  const page = await browser.submit(login, { ...right, username });
+  return { browser, page };
+}
+
+async function codeOf(setting: Setting, token: string): Promise<string> {
+  const outcome: unknown = await setting.server.verify(token).catch((error: unknown) => error);
+  return outcome instanceof Refusal ? outcome.code : "good";
+}
+
+function checkLogin(t: Test, { status, text }: Page, expected = 200): void {
+  t.equal(status, expected);
+  t.match(text, "Log in to see your connected applications");
+  t.notMatch(text, /Notebook|name="disconnect"/);
+}
+
+t.test("a user sees the apps that it has let in, and ends one with all its tokens", async (t) => {
+  const setting = await openSetting(t);
+  const first = await obtainTokens(setting, { database: "main", reach: "read" });
+  const again = await obtainTokens(setting, { clientId: first.clientId, database: "archive" });
+  const otherApp = await registered(setting, { client_name: "Sheet", redirect_uris: [REDIRECT] });
+  const other = await obtainTokens(setting, { clientId: otherApp });
+  const ofBob = await obtainTokens(setting, { clientId: first.clientId, username: "bob" });
+  (await setting.server.verify(first.accessToken)).noteCall("select");
+
+  const { browser, page } = await signIn(setting);
+  t.equal(page.url, placeOf(setting));
+  t.match(page.text, "Logged in as <strong>alice</strong>");
+  t.equal(page.text.match(/<section/g)?.length, 2, "an app is shown once");
+  t.match(page.text, /only read <strong>main<\/strong>, since \d{4}-\d\d-\d\d \d\d:\d\d UTC/);
+  t.match(page.text, "read and change <strong>archive</strong>");
+  t.match(page.text, "read and change all databases that you may use");
+  t.match(page.text, "It has called select.");
+  t.match(page.text, "It has called no tool.");
+
+  const left = await browser.submit(page, { disconnect: first.clientId });
+  t.equal(left.url, placeOf(setting));
+  t.notMatch(left.text, "Notebook");
+  t.match(left.text, "Sheet");
+  for (const { accessToken, refreshToken } of [first, again]) {
+    t.equal(await codeOf(setting, accessToken), "token_revoked");
+    const refreshed = await refresh(setting, first.clientId, refreshToken);
+    t.equal(refreshed.body.error, "invalid_grant");
+  }
+  t.equal(await codeOf(setting, other.accessToken), "good");
+  t.equal(await codeOf(setting, ofBob.accessToken), "good", "what bob has allowed is bob's");
+  t.match(setting.events.at(-1), {
+    name: "oauth_token",
+    fields: { outcome: "invalid_grant" },
+  });
+  const ended = setting.events.find(({ name }) => name === "oauth_revocation");
+  t.match(ended?.fields, { user: "alice", client: first.clientId, token: "all" });
+});
+
+t.test("an app that can do nothing any more is not connected", async (t) => {
+  const setting = await openSetting(t);
+  const { clientId, refreshToken } = await obtainTokens(setting);
+  const { browser, page } = await signIn(setting);
+  t.match(page.text, "Notebook");
+  const fields = { token: refreshToken, client_id: clientId };
+  await fetch(`${setting.url}/oauth/revoke`, { method: "POST", body: new URLSearchParams(fields) });
+  t.match((await browser.open(placeOf(setting))).text, "No app is connected.");
+  await obtainTokens(setting);
+  setting.revokedBefore.set("alice", Math.floor(Date.now() / 1000) + 1);
+  checkLogin(t, await browser.open(placeOf(setting)));
+  const { page: later } = await signIn(setting);
+  t.match(later.text, "No app is connected.", "everything of hers was revoked");
+});
+
+t.test("the page is shown to nobody who is not logged in", async (t) => {
+  const setting = await openSetting(t);
+  await obtainTokens(setting);
+  const browser = new PlainBrowser(setting.url);
+  const login = await browser.open(placeOf(setting));
+  checkLogin(t, login);
+  t.match(login.headers.get("content-security-policy"), "form-action 'self';");
+  const wrong = await browser.submit(login, { ...right, password: "wrong horse" });
+  checkLogin(t, wrong, 401);
+  t.match(wrong.text, 'role="alert"');
+  const none = await browser.submit(login, { disconnect: "x" });
+  checkLogin(t, none);
+  const page = await browser.submit(wrong, right);
+  t.match(page.text, "Notebook");
+  const [session] = browser.cookies.filter(({ name }) => name === "gatehouse_session");
+  t.match(session, { path: "/oauth", attributes: /httponly/ });
+  t.match(session?.attributes, /samesite=lax/);
+  const out = await browser.submit(page, { action: "logout" });
+  checkLogin(t, out);
+  checkLogin(t, await browser.open(placeOf(setting)));
+  const late = await browser.submit(page, { disconnect: "x" });
+  checkLogin(t, late);
+});
+
+t.test("a login in the browser serves both pages, and ends with its password", async (t) => {
+  const setting = await openSetting(t);
+  const browser = new PlainBrowser(setting.url);
+  await obtainTokens(setting, { browser });
+  t.match((await browser.open(placeOf(setting))).text, "Notebook");
+  const { browser: own } = await signIn(setting);
+  await obtainTokens(setting, { browser: own, password: "is not asked for" });
+  const bob = await userWith("bob");
+  setting.setUsers(
+    (await userWith("alice", "another horse")) + bob + grant("alice", "main", "Owner"),
+  );
+  checkLogin(t, await browser.open(placeOf(setting)));
+  setting.setUsers((await userWith("alice", PASSWORD, "disabled = true")) + bob);
+  checkLogin(t, await own.open(placeOf(setting)));
+});
+
+t.test("a form without its token, or with that of another login, does nothing", async (t) => {
+  const setting = await openSetting(t);
+  const { accessToken, clientId } = await obtainTokens(setting);
+  const { browser, page } = await signIn(setting);
+  const { page: second } = await signIn(setting);
+  const { page: ofBob } = await signIn(setting, "bob");
+  const login = await new PlainBrowser(setting.url).open(placeOf(setting));
+  const tokenIn = ({ text }: Page) => /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? "";
+  for (const csrf of ["", "x", tokenIn(second), tokenIn(ofBob), tokenIn(login)]) {
+    for (const action of [{ disconnect: clientId }, { action: "logout" }]) {
+      t.equal((await browser.submit(page, { ...action, csrf })).status, 403);
+    }
+  }
+  const stranger = new PlainBrowser(setting.url);
+  const own = await stranger.open(placeOf(setting));
+  for (const csrf of ["", "x", tokenIn(login), tokenIn(page)]) {
+    t.equal((await stranger.submit(own, { ...right, csrf })).status, 403, "a login neither");
+  }
+  t.equal(await codeOf(setting, accessToken), "good");
+  t.match((await browser.open(placeOf(setting))).text, "Notebook");
+});
+
+t.test("a login is taken from the browser that was given its page alone", async (t) => {
+  const setting = await openSetting(t);
+  for (const cookie of ["x=y", "gatehouse_browser=", "gatehouse_browser=; x=y"]) {
+    const headers = { cookie };
+    const page = await ask(placeOf(setting), { headers });
+    const csrf = /name="csrf" value="([^"]+)"/.exec(page.body.toString())?.[1] ?? "";
+    const body = new URLSearchParams({ ...right, csrf }).toString();
+    const type = { "content-type": "application/x-www-form-urlencoded" };
+    for (const sent of [type, { ...type, ...headers }]) {
+      const answer = await ask(placeOf(setting), { method: "POST", headers: sent, body });
+      t.equal(answer.status, 403, cookie);
+    }
+  }
+  t.notOk(setting.events.some(({ name }) => name === "oauth_login"));
+});
+
+t.test("the id of an access token names its family, and nobody else's", async (t) => {
+  const setting = await openSetting(t, { users: await defaultUsers() });
+  const one = await obtainTokens(setting);
+  const { body } = await refresh(setting, one.clientId, one.refreshToken);
+  const other = await obtainTokens(setting, { clientId: one.clientId });
+  const idOf = async (token: unknown) => (await setting.server.verify(String(token))).tokenId;
+  const ids = await Promise.all([one.accessToken, body.access_token, other.accessToken].map(idOf));
+  for (const id of ids) t.match(id, /^[\w-]{43}$/);
+  t.equal(new Set(ids).size, 3);
+  const [first, second, third] = ids.map((id) => id.slice(0, 22));
+  t.equal(first, second);
+  t.not(first, third);
+  const refused = await refusedBy(setting.server.verify(`${one.accessToken}x`));
+  t.equal(refused.code, "token_invalid");
 });

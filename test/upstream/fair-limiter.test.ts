@@ -3,7 +3,6 @@ import * as fc from "fast-check";
 import t from "tap";
 import { FairLimiter } from "../../src/upstream/fair-limiter.ts";
 
-/** Takes a slot, which there must be. Returns whom it is charged to. */
 function taken(limiter: FairLimiter, user: string): string {
   if (!limiter.tryTake(user)) throw new Error("no slot");
   return user;
@@ -15,7 +14,6 @@ function limiterOf(slots: number, waiting: number, patience = MINUTE): FairLimit
   return new FairLimiter({ slots, waiting, patience }, { add() {} });
 }
 
-/** A place in the line. Its turn resolves to the user, or to undefined without a slot. */
 interface Waiting {
   readonly turn: Promise<string | undefined>;
   leave(): void;
@@ -27,75 +25,32 @@ function join(limiter: FairLimiter, user: string): Waiting | undefined {
   return leave && { turn, leave };
 }
 
-/** The place, which there must be. */
 function joined(limiter: FairLimiter, user: string): Waiting {
   const place = join(limiter, user);
   if (place === undefined) throw new Error("no place");
   return place;
 }
 
-t.test("of one user, who has waited longest goes first", async (t) => {
-  const limiter = limiterOf(1, 2);
-  const slot = taken(limiter, "alice");
-  t.notOk(limiter.tryTake("alice"));
-  const first = joined(limiter, "alice");
-  const second = joined(limiter, "alice");
-  t.equal(join(limiter, "alice"), undefined, "the line is full");
-  limiter.release(slot);
-  t.equal(await first.turn, slot);
-  limiter.release(slot);
-  t.equal(await second.turn, slot);
+t.test("a slot goes to who holds the fewest, then to whose turn is oldest", async (t) => {
+  const limiter = limiterOf(3, 10);
+  const all = Array.from({ length: 3 }, () => taken(limiter, "flood"));
+  const order: string[] = [];
+  const places = ["flood", "flood", "flood", "flood", "bob", "bob", "carol"].map((user) => {
+    const place = joined(limiter, user);
+    void place.turn.then(() => order.push(user));
+    return place;
+  });
+
+  for (const slot of all) limiter.release(slot);
+  await places[0]?.turn;
+  t.strictSame(order, ["bob", "carol", "flood"], "those who hold nothing, then the flood itself");
+  limiter.release("bob");
+  await places[5]?.turn;
+  t.equal(order.at(-1), "bob", "whose first query is done, and who holds less than the flood");
+  for (const user of ["carol", "flood", "bob"]) limiter.release(user);
+  await places[3]?.turn;
+  t.strictSame(order.slice(4), ["flood", "flood", "flood"], "once alone, it has all limiter");
 });
-
-t.test("whoever leaves the line is passed over and holds nothing", async (t) => {
-  const limiter = limiterOf(1, 2);
-  const slot = taken(limiter, "alice");
-  const leaver = joined(limiter, "alice");
-  const stayer = joined(limiter, "alice");
-  leaver.leave();
-  leaver.leave();
-  t.equal(await leaver.turn, undefined);
-  const next = joined(limiter, "alice");
-  next.leave();
-  limiter.release(slot);
-  t.equal(await stayer.turn, slot);
-  stayer.leave();
-  t.notOk(limiter.tryTake("alice"), "leaving after the turn came gives nothing back");
-  limiter.release(slot);
-  t.ok(limiter.tryTake("bob"));
-});
-
-t.test("without a line one is full as soon as all limiter are held", (t) => {
-  const limiter = limiterOf(1, 0);
-  taken(limiter, "alice");
-  t.equal(join(limiter, "alice"), undefined);
-  t.equal(join(limiter, "bob"), undefined);
-  t.end();
-});
-
-t.test(
-  "a slot goes to the one who holds the fewest, then to whose turn is longest ago",
-  async (t) => {
-    const limiter = limiterOf(3, 10);
-    const all = Array.from({ length: 3 }, () => taken(limiter, "flood"));
-    const order: string[] = [];
-    const places = ["flood", "flood", "flood", "flood", "bob", "bob", "carol"].map((user) => {
-      const place = joined(limiter, user);
-      void place.turn.then(() => order.push(user));
-      return place;
-    });
-
-    for (const slot of all) limiter.release(slot);
-    await places[0]?.turn;
-    t.strictSame(order, ["bob", "carol", "flood"], "those who hold nothing, then the flood itself");
-    limiter.release("bob");
-    await places[5]?.turn;
-    t.equal(order.at(-1), "bob", "whose first query is done, and who holds less than the flood");
-    for (const user of ["carol", "flood", "bob"]) limiter.release(user);
-    await places[3]?.turn;
-    t.strictSame(order.slice(4), ["flood", "flood", "flood"], "once alone, it has all limiter");
-  },
-);
 
 t.test("a full line makes room for others at the cost of the longest", async (t) => {
   const limiter = limiterOf(1, 4);
@@ -151,35 +106,6 @@ t.test("who has waited for too long loses the place, and others wait on", async 
   t.strictSame(waits, [0.1, 0.1, 0.1, 0.04, 0.1]);
 });
 
-t.test("a turn is told at once, so that nothing is kept for it meanwhile", (t) => {
-  const limiter = limiterOf(1, 1);
-  const slot = taken(limiter, "alice");
-  let turn: string | undefined;
-  limiter.wait("bob", (how) => {
-    turn = how;
-  });
-  limiter.release(slot);
-  t.equal(turn, "slot");
-  t.end();
-});
-
-t.test("a slot passes through any number of waiters that release it at once", (t) => {
-  const limiter = limiterOf(1, 50_000);
-  const slot = taken(limiter, "alice");
-  let told = 0;
-  for (let at = 0; at < 50_000; at++) {
-    limiter.wait("bob", () => {
-      told++;
-      limiter.release("bob");
-    });
-  }
-  limiter.release(slot);
-  t.equal(told, 50_000);
-  t.equal(limiter.busy, 0);
-  t.end();
-});
-
-/** One step of a property: somebody asks, gives a slot back, or leaves. */
 const step = fc.record({
   kind: fc.constantFrom("ask", "ask", "release", "leave"),
   user: fc.constantFrom("alice", "bob", "carol", "dave"),

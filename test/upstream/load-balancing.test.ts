@@ -4,20 +4,17 @@ import t, { type Test } from "tap";
 import { BackendGroup, LoadBalancer, QueryMetrics } from "../../src/upstream/backends.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
-import { freePort } from "../kit/free-port.ts";
 import { listening } from "../kit/listening.ts";
 import { sentBytes } from "../kit/process-info.ts";
 import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { backendOptions, queryFor } from "./asking.ts";
 
 const answering: OnRequest = (socket) => socket.write(wireAnswer("{}"));
-const breaking: OnRequest = (socket) => socket.resetAndDestroy();
 
 function candidate(name: string, load = 0, isLive = true, failedAt = 0) {
   return { name, load, isLive, failedAt };
 }
 
-/** A query whose answer is held. */
 const held = {
   largest: 100,
   hold() {},
@@ -38,17 +35,14 @@ async function rawUpstream(t: Test, onRequest: OnRequest): Promise<RawUpstream> 
   return upstream;
 }
 
-/** True for what is no health check. */
 function isQuery(request: string): boolean {
   return request.startsWith("POST /query ");
 }
 
-/** How many queries a target was sent. */
 function queriesOf({ requests }: RawUpstream): number {
   return requests.filter(isQuery).length;
 }
 
-/** Several targets behind a server that forwards what it is asked, as a read if its path says so. */
 async function balanced(t: Test, urls: readonly string[], connections = 8) {
   const changes: string[] = [];
   const metrics = new QueryMetrics();
@@ -68,13 +62,6 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
     return { status: answer.status, text: await answer.text().catch(() => "cut") };
   };
   return { group, changes, metrics, send };
-}
-
-/** The statuses of as many queries, one after the other. */
-async function inTurn(count: number, send: () => Promise<{ status: number }>): Promise<number[]> {
-  const statuses: number[] = [];
-  for (let at = 0; at < count; at++) statuses.push((await send()).status);
-  return statuses;
 }
 
 t.test("the least busy live candidate is chosen, and equals take turns", async (t) => {
@@ -100,77 +87,12 @@ t.test("where none is live, the one whose failure is longest ago is tried", asyn
   t.equal(balancer.first(), undefined);
 });
 
-t.test("a target that refuses connections fails no query, and is ejected", async (t) => {
-  const there = await rawUpstream(t, answering);
-  const gone = await new RawUpstream(answering).listen();
-  const { url } = gone;
-  const { changes, send, group } = await balanced(t, [url, there.url]);
-  t.ok(await group.isUp(), "both pass the check at the start");
-  await gone.close();
-  t.strictSame(await inTurn(10, () => send("write")), Array(10).fill(200));
-  t.strictSame(changes, [`${url} ejected`]);
-  t.equal(queriesOf(there), 10);
-  t.ok(await group.isUp());
-});
-
-t.test("with all targets gone the caller is told so", async (t) => {
-  const urls = [await freePort(), await freePort()].map((port) => `http://127.0.0.1:${port}`);
-  const { send, group } = await balanced(t, urls);
-  for (const kind of ["read", "write"] as const) {
-    t.strictSame(await send(kind), { status: 502, text: "upstream_unreachable" });
-  }
-  t.notOk(await group.isUp());
-});
-
-t.test("a read whose connection broke is asked once of another target", async (t) => {
-  const good = await rawUpstream(t, answering);
-  const bad = await rawUpstream(t, breaking);
-  const { send, changes } = await balanced(t, [bad.url, good.url]);
-  t.strictSame(await inTurn(10, () => send("read")), Array(10).fill(200));
-  t.strictSame(changes, [`${bad.url} ejected`]);
-  t.equal(queriesOf(bad), 3, "three failures in a row eject it");
-  t.equal(queriesOf(good), 10);
-});
-
-t.test("a read that breaks twice is given up", async (t) => {
-  const [one, two, three] = [
-    await rawUpstream(t, breaking),
-    await rawUpstream(t, breaking),
-    await rawUpstream(t, breaking),
-  ];
-  const { send } = await balanced(t, [one.url, two.url, three.url]);
-  t.strictSame(await send("read"), { status: 502, text: "upstream_broken" });
-  const counts = [one, two, three].map(queriesOf);
-  t.strictSame(counts, [1, 1, 0], "each time on another target");
-});
-
-t.test("what is no read is sent once, also if its connection broke", async (t) => {
-  const good = await rawUpstream(t, answering);
-  const bad = await rawUpstream(t, breaking);
-  const { send } = await balanced(t, [bad.url, good.url]);
-  t.strictSame(await send("write"), { status: 502, text: "upstream_broken" });
-  t.equal(queriesOf(bad), 1);
-  t.equal(queriesOf(good), 0);
-});
-
 t.test("a read is not asked again once a byte of an answer has come", async (t) => {
   const good = await rawUpstream(t, answering);
   const bad = await rawUpstream(t, (socket) => socket.write("HTTP/1.1", () => socket.destroy()));
   const { send } = await balanced(t, [bad.url, good.url]);
   t.strictSame(await send("read"), { status: 502, text: "upstream_broken" });
   t.equal(queriesOf(good), 0);
-});
-
-t.test("an idle connection's end is no trouble where no other target is live", async (t) => {
-  let isClosing = false;
-  const only = await rawUpstream(t, (socket) => {
-    if (isClosing) socket.destroy();
-    else socket.write(wireAnswer("{}"));
-    isClosing = !isClosing;
-  });
-  const gone = `http://127.0.0.1:${await freePort()}`;
-  const { send } = await balanced(t, [only.url, gone]);
-  t.strictSame(await inTurn(6, () => send("read")), Array(6).fill(200));
 });
 
 const endings: Record<string, (socket: Socket) => void> = {
@@ -228,22 +150,3 @@ t.test("whoever waits for a target that is ejected goes to another one", async (
   t.equal(answers.filter(({ status }) => status !== 200).length, 3);
   t.equal(queriesOf(full), 6);
 });
-
-t.test(
-  "a single target is asked once more by the same rules, whoever takes the answer",
-  async (t) => {
-    let isBreaking = true;
-    const only = await rawUpstream(t, (socket) => {
-      if (isBreaking) socket.resetAndDestroy();
-      else socket.write(wireAnswer("{}"));
-      isBreaking = !isBreaking;
-    });
-    const { send, group } = await balanced(t, [only.url]);
-    t.strictSame(await send("read"), { status: 200, text: "{}" });
-    const answer = await group.ask({ ...held, isRead: true });
-    t.equal(answer.body.toString(), "{}");
-    t.equal(queriesOf(only), 4);
-    await t.rejects(group.ask({ ...held, isRead: false }), { code: "upstream_broken" });
-    t.equal(queriesOf(only), 5, "what is no read is sent once");
-  },
-);

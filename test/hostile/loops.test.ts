@@ -1,9 +1,15 @@
 /** Bodies as large as they may be, each in its own way, and how long they hold the event loop. */
-import type { Test } from "tap";
+import t, { type Test } from "tap";
+import { cpuSecondsOf } from "../../bench/rig/program.ts";
+import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { longestTurn, measuredEnvironment } from "../kit/loop-time.ts";
 import { sampled } from "../kit/nightly.ts";
+import { queryHeaders } from "../kit/queries.ts";
+import { tables } from "../kit/tables.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
 import { postHeaders, statelessCall } from "../mcp/messages.ts";
+import { checkRefused, openSite, sendBytes, statusesOf } from "./kit.ts";
 import { Witness } from "./witness.ts";
 
 /** Milliseconds for which nothing may hold the event loop, on a machine that parses the piece below in so many. */
@@ -14,38 +20,29 @@ const piece = JSON.stringify(
 );
 /** A busy machine's caches and collector make one turn or other longer: each may be tried again. */
 const TRIES = 3;
-/** Bytes of an answer that says what is wrong. */
 const LONGEST_ANSWER = 4096;
 const LARGEST_BODY = 10 * 1024 * 1024;
-/** Bytes of a body that are left to what else stands in it. */
 const REST = 4096;
 
-/** The largest body, for a section of the configuration. */
-export const limits = `max_body_bytes = ${LARGEST_BODY}\n`;
+const limits = `max_body_bytes = ${LARGEST_BODY}\n`;
 
-/** Elements, as many as fit into a body. */
-export function fill(element: string): string {
+function fill(element: string): string {
   const count = Math.floor((LARGEST_BODY - REST) / (element.length + 1));
   return `${`${element},`.repeat(count - 1)}${element}`;
 }
 
-/** Members of different keys, as many as fit into a body. */
-export function keys(value = "0"): string {
+function keys(value = "0"): string {
   const count = Math.floor((LARGEST_BODY - REST) / (9 + value.length));
   return Array.from({ length: count }, (_, at) => `"k${at.toString(36)}":${value}`).join(",");
 }
 
-/** A string as long as a body may be. */
-export const long = "x".repeat(LARGEST_BODY - REST);
-/** The same in escapes alone. */
-export const escaped = "\\u0041".repeat(Math.floor((LARGEST_BODY - REST) / 6));
+const long = "x".repeat(LARGEST_BODY - REST);
+const escaped = "\\u0041".repeat(Math.floor((LARGEST_BODY - REST) / 6));
 
 const table = '"database":"main","table":"t"';
-/** The first members of a Select. */
-export const from = '"database":"main","from":"t"';
+const from = '"database":"main","from":"t"';
 const comparison = '{"column":"a","cmp":"=","value":1}';
 
-/** An operation, and the tool that asks for it, with fields that are large in their own way. */
 interface LargeOperation {
   readonly name: string;
   readonly operation: string;
@@ -66,8 +63,7 @@ function dropping(name: string, fields: () => string): LargeOperation {
   return { name, operation: "DropTable", tool: "drop_table", args: () => `{${fields()}}` };
 }
 
-/** Operations that are large by one of their fields. */
-export const large: readonly LargeOperation[] = [
+const large: readonly LargeOperation[] = [
   inserting("rows", () => fill("{}")),
   selecting("comparisons", () => `"columns":["*"],"where":{"and":[${fill(comparison)}]}`),
   selecting("columns of no kind", () => `"columns":[${fill("1")}]`),
@@ -93,8 +89,7 @@ export const large: readonly LargeOperation[] = [
   },
 ];
 
-/** A body, and what is said of it. */
-export interface LargeBody {
+interface LargeBody {
   readonly name: string;
   readonly body: string;
 }
@@ -103,13 +98,11 @@ function request(method: string, params: string): string {
   return `{"jsonrpc":"2.0","id":1,"method":"${method}","params":${params}}`;
 }
 
-/** A call of a tool by a client that begins by a handshake. */
-export function callOf(tool: string, args: string): string {
+function callOf(tool: string, args: string): string {
   return request("tools/call", `{"name":"${tool}","arguments":${args}}`);
 }
 
-/** Messages that are large beside a tool's arguments. */
-export const messages: readonly LargeBody[] = [
+const messages: readonly LargeBody[] = [
   { name: "no JSON", body: `{"jsonrpc":"2.0","id":1,"method":"ping"${" ".repeat(long.length)}` },
   { name: "members", body: `{${keys()}}` },
   { name: "a long id", body: `{"jsonrpc":"2.0","id":"${long}","method":"ping"}` },
@@ -128,7 +121,7 @@ export const messages: readonly LargeBody[] = [
  *
  * @param config its configuration, by the URL of the witness
  */
-export async function openMeasured(t: Test, config: (url: string) => string) {
+async function openMeasured(t: Test, config: (url: string) => string) {
   const home = temporaryHome(t);
   const witness = new Witness();
   await witness.listen();
@@ -140,7 +133,6 @@ export async function openMeasured(t: Test, config: (url: string) => string) {
   return { gateway, nobody, owner: await gateway.login() };
 }
 
-/** Has all loaded that is loaded when it is first wanted. */
 async function warmUp(gateway: TestGateway, token: string): Promise<void> {
   const { headers } = statelessCall("tools/list");
   const authorization = `Bearer ${token}`;
@@ -161,8 +153,7 @@ function slowness(): number {
   return Math.max(1, (user + system) / 1000 / PIECE_MS);
 }
 
-/** Checks that no body holds the event loop, or is answered at length. */
-export async function checkEach(
+async function checkEach(
   t: Test,
   gateway: TestGateway,
   bodies: readonly LargeBody[],
@@ -184,3 +175,77 @@ export async function checkEach(
     t.ok(turn < limit, `${name}: ${turn.toFixed(1)} ms of one turn, at most ${limit.toFixed(1)}`);
   }
 }
+
+t.setTimeout(230_000);
+
+const calls = large.map(({ tool, name, args }) => ({ name, body: callOf(tool, args()) }));
+
+t.test("no call of a tool holds the event loop", async (t) => {
+  const { gateway, owner } = await openMeasured(t, () => `[mcp]\n${limits}`);
+  await checkEach(t, gateway, calls, owner);
+});
+
+t.test("nor does one of a user without a grant, or what is no call", async (t) => {
+  const { gateway, nobody } = await openMeasured(t, () => `[mcp]\n${limits}`);
+  await checkEach(t, gateway, [...calls.slice(0, 4), ...messages], nobody);
+});
+
+t.test("no message to a server behind the gateway holds the event loop", async (t) => {
+  const names = new Set(large.map(({ tool }) => tool));
+  const rules = Array.from(names, (name) => ({
+    name,
+    permission: "SELECT",
+    database_argument: "database",
+  }));
+  const policy = tables("mcp.tools", rules);
+  const config = (url: string) => `[mcp]\n${limits}upstream = "${url}/mcp"\n${policy}`;
+  const { gateway, owner } = await openMeasured(t, config);
+  const calls = large.map(({ tool, name, args }) => ({ name, body: callOf(tool, args()) }));
+  await checkEach(t, gateway, [...calls, ...messages], owner);
+});
+
+t.test("no query holds the event loop", async (t) => {
+  const { gateway, owner } = await openMeasured(t, () => '[query]\nextra_fields = ["hint"]\n');
+  const queries = large.map(({ operation, name, args }) => {
+    return { name, body: `{"${operation}":${args()}}` };
+  });
+  const hinted = (hint: string) => `{"Select":{${from},"columns":["*"],"hint":${hint}}}`;
+  const others = [
+    { name: "an extra field of many keys", body: hinted(`{${keys()}}`) },
+    { name: "an extra field of lists", body: hinted(`[${fill("[]")}]`) },
+    { name: "an unknown operation", body: `{"${long}":{}}` },
+    { name: "an operation in escapes", body: `{"${escaped}":{}}` },
+    { name: "a batch of nothing", body: `{"Batch":[${fill("{}")}]}` },
+  ];
+  await checkEach(t, gateway, [...queries, ...others], owner, "/query");
+});
+
+const site = await openSite(t, { config: "[server]\nmax_body_bytes = 50000000\n" });
+const { gateway, witness, token } = site;
+const pid = gateway.service.child.pid ?? 0;
+
+const columns = Array.from({ length: 1_600_000 }, (_, at) => `"c${at}":0`);
+const body = `{"Insert":{"database":"main","table":"t","values":[{${columns}}]}}`;
+
+function insertBy(token: string): string {
+  return wireRequest("POST /query", { ...queryHeaders(token), Connection: "close" }, body);
+}
+
+async function begin(token: string): Promise<Wire> {
+  const wire = await Wire.open(gateway.url);
+  const before = cpuSecondsOf(pid);
+  wire.send(insertBy(token));
+  await eventually("it computes", () => cpuSecondsOf(pid) > before + 0.12);
+  return wire;
+}
+
+t.test("a token that is revoked while its body is scanned is refused", async (t) => {
+  await gateway.addUser("carol", "Owner");
+  const carol = await gateway.login("carol", "carol password");
+  witness.take();
+  const wire = await begin(carol);
+  t.equal((await gateway.send("POST", "/logout", {}, carol)).status, 200);
+  checkRefused(t, await wire.untilClosed(), 401, "token_revoked", "the long body");
+  t.equal(witness.take().length, 0);
+  t.strictSame(statusesOf(await sendBytes(site, insertBy(token))), [200], "others are served");
+});

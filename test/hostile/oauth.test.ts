@@ -1,0 +1,581 @@
+import { createServer, type ServerResponse } from "node:http";
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { gzipSync } from "node:zlib";
+import { SignJWT } from "jose";
+import { pino } from "pino";
+import t, { type Test } from "tap";
+import { createExternalIssuers } from "../../src/oauth/external-issuers.ts";
+import { callTool, refusalOf, send } from "../journeys/mcp.ts";
+import { passwordOf, staffedHome } from "../journeys/staff.ts";
+import { ask } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway } from "../kit/gateway.ts";
+import { listening } from "../kit/listening.ts";
+import { select } from "../kit/queries.ts";
+import { Wire } from "../kit/wire.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { PlainBrowser } from "../oauth/browser.ts";
+import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
+import { makeKey } from "../oauth/issuer.ts";
+import {
+  authorizeUrl,
+  openSetting,
+  PASSWORD,
+  postForm,
+  REDIRECT,
+  registered,
+  type Setting,
+} from "../oauth/kit.ts";
+import { statusesOf } from "./kit.ts";
+
+const narrow = { database: "archive", reach: "read" } as const;
+/** By which a client would like to have more than the user has let it have. */
+const wide = JSON.stringify([{ type: "database_access", database: "*", read_only: false }]);
+const wishes: Readonly<Record<string, string>> = {
+  authorization_details: wide,
+  ...{ database: "*", read_only: "false", reach: "full", role: "Owner", sub: "root" },
+  ...{ claims: '{"userinfo":{"email":null}}', audience: "gatehouse", cred: "x", grant: "x" },
+  ...{ login_hint: "root", display: "popup", ui_locales: "de", dpop_jkt: "x" },
+  scope: "openid profile email mcp:resources",
+};
+
+async function reachOf(setting: Setting, body: Record<string, unknown>) {
+  const token = await setting.server.verify(String(body.access_token));
+  const { username, database, readOnly, scopes } = token;
+  return { username, database, readOnly, scopes: [...scopes].sort().join(" ") };
+}
+
+const asked = { username: "alice", database: "archive", readOnly: true, scopes: "mcp:resources" };
+
+t.test("what a user has narrowed stays so, whatever a client says at any step", async (t) => {
+  const setting = await openSetting(t);
+  const parameters = { scope: "mcp:resources" };
+  const clientId = await registered(setting);
+  const first = await obtainTokens(setting, { clientId, ...narrow, parameters });
+  t.strictSame(await reachOf(setting, first.body), asked);
+  let { refreshToken } = first;
+  for (const [name, value] of Object.entries(wishes)) {
+    const options = { clientId, ...narrow, parameters: { ...parameters, [name]: value } };
+    const { body } = await exchange(setting, await authorize(setting, options));
+    t.strictSame(await reachOf(setting, body), asked, `${name} in the authorization request`);
+    t.notOk("id_token" in body);
+    const more = name === "scope" ? parameters : { [name]: value };
+    const refreshed = await postForm(`${setting.url}/oauth/token`, {
+      grant_type: "refresh_token",
+      client_id: clientId,
+      refresh_token: refreshToken,
+      ...more,
+    });
+    t.strictSame(await reachOf(setting, refreshed.body), asked, `${name} in a refresh`);
+    refreshToken = String(refreshed.body.refresh_token);
+  }
+});
+
+t.test("at the exchange of a code nothing can be added either", async (t) => {
+  const setting = await openSetting(t);
+  const parameters = { scope: "mcp:resources" };
+  const { clientId, verifier, callback } = await authorize(setting, { ...narrow, parameters });
+  const { body } = await postForm(`${setting.url}/oauth/token`, {
+    grant_type: "authorization_code",
+    client_id: clientId,
+    code: callback.searchParams.get("code") ?? "",
+    code_verifier: verifier,
+    redirect_uri: REDIRECT,
+    ...{ ...wishes, scope: "mcp:tools mcp:resources" },
+  });
+  t.strictSame(await reachOf(setting, body), asked);
+});
+
+t.test("a request is what stands in its URL, once, and nothing fetched or signed", async (t) => {
+  const setting = await openSetting(t);
+  const { url, fetched } = await openTrap(t);
+  const client_id = await registered(setting);
+  const good = authorizeUrl(setting, { client_id });
+  const odd = [
+    ...[`request_uri=${url}/request`, "request_uri=urn:ietf:params:oauth:request_uri:x"],
+    ...["request=eyJhbGciOiJub25lIn0.e30.", "registration={}", `client_id=${client_id}`],
+    ...["id_token_hint=eyJhbGciOiJub25lIn0.e30.", "id_token_hint=x", "max_age=-1"],
+    ...[`redirect_uri=${encodeURIComponent(REDIRECT)}`, "state=s2", "code_challenge=x"],
+    ...["code_challenge_method=plain", "response_type=token", "response_mode=fragment"],
+    ...["response_mode=jwt", "response_mode=web_message", "prompt=none&prompt=login", "scope=x"],
+  ];
+  for (const more of odd) {
+    const page = await new PlainBrowser(setting.url).open(`${good}&${more}`);
+    t.notMatch(page.url, /interaction|code=/, more);
+    t.ok(page.status === 400 || page.url.includes("error="), more);
+  }
+  t.strictSame(fetched, []);
+});
+
+t.test("a consent counts once", async (t) => {
+  const setting = await openSetting(t);
+  const browser = new PlainBrowser(setting.url);
+  const url = authorizeUrl(setting, { client_id: await registered(setting) });
+  const login = await browser.open(url);
+  const consent = await browser.submit(login, {
+    ...{ username: "alice", password: PASSWORD, action: "login" },
+  });
+  const yes = { database: "*", reach: "full", action: "allow" };
+  const twice = await Promise.all([browser.submit(consent, yes), browser.submit(consent, yes)]);
+  const codes = twice.filter((page) => page.url.includes("code="));
+  t.ok(codes.length <= 1, "of two at one moment one at most leads to a code");
+  for (const page of [
+    await browser.submit(consent, yes),
+    await browser.open(consent.url),
+    await browser.open(consent.url.replace("/interaction/", "/authorize/")),
+    await browser.submit(login, { username: "alice", password: PASSWORD, action: "login" }),
+  ]) {
+    t.equal(page.status, 400);
+    t.notMatch(page.url, "code=");
+  }
+});
+
+/** A server on this machine that would like to be asked for something. */
+async function openTrap(t: Test): Promise<{ url: string; fetched: string[] }> {
+  const fetched: string[] = [];
+  const server = createServer((request, response) => {
+    fetched.push(request.url ?? "");
+    response.end("{}");
+  });
+  return { url: `http://127.0.0.1:${await listening(t, server)}`, fetched };
+}
+
+t.test("nothing that a registration names is fetched, kept or shown", async (t) => {
+  const setting = await openSetting(t);
+  const { url, fetched } = await openTrap(t);
+  const named = Object.fromEntries(
+    [
+      ...["jwks_uri", "sector_identifier_uri", "logo_uri", "client_uri", "policy_uri", "tos_uri"],
+      ...["initiate_login_uri", "backchannel_logout_uri", "software_statement", "client_id"],
+      ...["registration_client_uri", "backchannel_client_notification_endpoint", "request_uris"],
+      ...["post_logout_redirect_uris", "client_secret", "scope", "default_acr_values"],
+    ].map((name) => [name, `${url}/${name}`]),
+  );
+  const polluting = '"__proto__":{"client_name":"x","is_admin":true},"constructor":{"x":1}';
+  const text = JSON.stringify({ ...named, redirect_uris: [REDIRECT], client_name: "Notebook" });
+  const answer = await fetch(`${setting.url}/oauth/register`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: text.replace("{", `{${polluting},`),
+  });
+  t.equal(answer.status, 201);
+  const client: Record<string, unknown> = { ...Object(await answer.json()) };
+  t.strictSame(Object.keys(client).sort(), [
+    ...["application_type", "client_id", "client_id_issued_at", "client_name", "grant_types"],
+    ...["redirect_uris", "response_types", "token_endpoint_auth_method"],
+  ]);
+  const client_id = String(client.client_id);
+  const page = await new PlainBrowser(setting.url).open(authorizeUrl(setting, { client_id }));
+  t.equal(page.status, 200);
+  t.notMatch(page.text, url);
+  t.notOk("is_admin" in {});
+  t.strictSame(fetched, []);
+});
+
+t.test("what is no client's metadata is refused, however odd", async (t) => {
+  const setting = await openSetting(t);
+  const uris = ["https://a;frame-ancestors/cb", "https://a,b/cb", "https://a'b/cb", "https://*/cb"];
+  const bodies: unknown[] = [
+    ...[null, [], 1, "x", {}, { redirect_uris: null }, { redirect_uris: {} }],
+    ...uris.map((uri) => ({ redirect_uris: [uri] })),
+  ];
+  for (const body of bodies) {
+    const answer = await fetch(`${setting.url}/oauth/register`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    t.equal(answer.status, 400, JSON.stringify(body));
+    t.match(await answer.json(), { error: /^invalid_/ });
+  }
+});
+
+const CLIENT = "https://app.example.com/client.json";
+const document = { client_id: CLIENT, redirect_uris: [REDIRECT] };
+
+const absent = [
+  ...["request", "par", "pushed_authorization_request", "device", "device/auth", "device/x"],
+  ...["me", "userinfo", "introspect", "introspection", "token/introspection", "token/revocation"],
+  ...["session/end", "session/end/confirm", "logout", "end_session", "backchannel", "reg", "reg/x"],
+  ...["register/x", "challenge", "ciba", "auth", "auth/x", "certs", "keys", "jwks.json", "jwks/x"],
+  ...["interaction", "interaction/", "interaction/a/b", "authorize/", "authorize/a/b", "token/"],
+  ...["%61uthorize", "TOKEN", "token%00", "token;x", ".well-known/openid-configuration", ""],
+  ...["interaction/..%2ftoken", "interaction/%2e%2e", `interaction/${"a".repeat(65)}`, "../query"],
+];
+
+t.test("nothing is served but what the documents name", async (t) => {
+  const { url } = await openSetting(t);
+  for (const name of absent) {
+    for (const method of ["GET", "POST", "PUT", "DELETE", "PATCH"]) {
+      const { status } = await fetch(`${url}/oauth/${name}`, { method, redirect: "manual" });
+      t.equal(status, 404, `${method} ${name}`);
+    }
+  }
+});
+
+t.test("both documents say the same, under whatever name the server is asked", async (t) => {
+  const { url } = await openSetting(t);
+  const spoofed = { "x-forwarded-host": "evil.test", "x-forwarded-proto": "https" };
+  const documents = await Promise.all(
+    ["oauth-authorization-server", "openid-configuration"].map(async (name) => {
+      const answer = await fetch(`${url}/.well-known/${name}`, { headers: spoofed });
+      return answer.text();
+    }),
+  );
+  t.equal(documents[0], documents[1]);
+  const metadata: Record<string, unknown> = { ...Object(JSON.parse(documents[0] ?? "")) };
+  const places = Object.entries(metadata).filter(([name]) => /_endpoint$|_uri$/.test(name));
+  t.equal(places.length, 5);
+  for (const [name, place] of places) {
+    t.ok(String(place).startsWith(`${url}/oauth/`), name);
+    for (const method of ["GET", "POST"]) {
+      const { status } = await fetch(String(place), { method, redirect: "manual" });
+      t.notOk(status === 404 || status >= 500, `${method} ${name} is ${status}`);
+    }
+  }
+  const grants = [
+    ...["client_credentials", "password", "implicit", ""],
+    ...["authorization_code ", "AUTHORIZATION_CODE"],
+    ...["device_code", "jwt-bearer", "saml2-bearer", "token-exchange"].map(
+      (name) => `urn:ietf:params:oauth:grant-type:${name}`,
+    ),
+    ...["urn:openid:params:grant-type:ciba", "__proto__", "constructor", "toString"],
+  ];
+  const client_id = await registered({ url });
+  for (const grant_type of grants) {
+    const more = { username: "alice", password: "correct horse", scope: "mcp:tools" };
+    const { status, body } = await postForm(`${url}/oauth/token`, {
+      grant_type,
+      client_id,
+      ...more,
+    });
+    t.equal(status, 400, grant_type);
+    t.match(body.error, /^(?:unsupported_grant_type|invalid_request)$/, grant_type);
+  }
+});
+
+t.test("no page says again what was said to it but as text", async (t) => {
+  const setting = await openSetting(t);
+  const evil = `"'><svg/onload=alert(1)>\${1}{{1}}</title></style><script>x</script>`;
+  const raw = /<svg|<script|<\/title>(?!\n<style>)|onload=alert\(1\)>/;
+  const client_id = await registered(setting, {
+    client_name: evil.slice(0, 90),
+    redirect_uris: [REDIRECT],
+  });
+  const names = [
+    ...["client_id", "redirect_uri", "scope", "state", "resource", "response_type", "prompt"],
+    ...["response_mode", "code_challenge", "code_challenge_method", "request", evil],
+  ];
+  const urls = names.map((name) => authorizeUrl(setting, { client_id, [name]: evil }));
+  const encoded = encodeURIComponent(evil);
+  urls.push(
+    authorizeUrl(setting, { client_id }),
+    ...["authorize/x", "interaction/x", encoded].map((end) => `${setting.url}/oauth/${end}`),
+    ...["authorize/x", "interaction/x"].map((end) => `${setting.url}/oauth/${end}?${encoded}`),
+  );
+  for (const url of urls) {
+    const answer = await fetch(url, { headers: { accept: "text/html" }, redirect: "manual" });
+    const page =
+      answer.status === 303
+        ? await new PlainBrowser(setting.url).open(url).catch(() => null)
+        : null;
+    const text = page?.text ?? (await answer.text());
+    t.notMatch(text, raw, url.slice(setting.url.length, 400));
+  }
+  const page = await new PlainBrowser(setting.url).open(authorizeUrl(setting, { client_id }));
+  const browser = new PlainBrowser(setting.url);
+  const login = await browser.open(authorizeUrl(setting, { client_id }));
+  const again = await browser.submit(login, { username: evil, password: evil, action: "login" });
+  for (const { text } of [page, again]) t.notMatch(text, raw);
+  const forms = [{ action: evil }, { [evil]: evil }, { csrf: evil }, { username: evil }];
+  for (const form of forms) t.notMatch((await browser.submit(again, { ...form })).text, raw);
+});
+
+t.test("a page is given to nobody who asks for it by a script", async (t) => {
+  const setting = await openSetting(t);
+  const { url, headers } = await new PlainBrowser(setting.url).open(
+    authorizeUrl(setting, { client_id: await registered(setting) }),
+  );
+  t.match(headers.get("content-type"), "text/html");
+  const targets = [url, url.replace("/interaction/", "/authorize/"), authorizeUrl(setting, {})];
+  for (const site of ["same-origin", "same-site", "cross-site"]) {
+    for (const mode of ["cors", "no-cors", "same-origin", "websocket"]) {
+      for (const target of targets) {
+        const asked = { "sec-fetch-site": site, "sec-fetch-mode": mode };
+        const { status, body } = await ask(target, { headers: asked });
+        t.equal(status, 403, `${site} ${mode}`);
+        t.notMatch(body.toString(), "csrf");
+      }
+    }
+    const gone = { "sec-fetch-site": site, "sec-fetch-mode": "navigate" };
+    t.not((await ask(url, { headers: gone })).status, 403, "a browser may go there");
+  }
+});
+
+t.test("made-up cookies leave nothing behind", async (t) => {
+  const setting = await openSetting(t);
+  const kept = () => {
+    const database = new DatabaseSync(path.join(setting.directory, "state.sqlite"), {
+      readOnly: true,
+    });
+    const row = database.prepare("SELECT count(*) AS n FROM records").get();
+    database.close();
+    return row?.n;
+  };
+  const before = kept();
+  for (const name of ["gatehouse_session", "gatehouse_interaction", "gatehouse_resume"]) {
+    for (const value of ["x", "../x", "%00", "' OR 1=1 --", "a".repeat(3000), '"x"']) {
+      for (const place of ["authorize/x", "interaction/x", "interaction/x?"]) {
+        const url = `${setting.url}/oauth/${place}`;
+        const cookie = `${name}=${value}; gatehouse_session=y; gatehouse_session.sig=z`;
+        const { status } = await fetch(url, { headers: { cookie, accept: "text/html" } });
+        t.equal(status, 400, `${place} with ${name}=${value.slice(0, 20)}`);
+      }
+    }
+  }
+  t.equal(kept(), before);
+});
+
+t.test("nobody has documents of clients fetched without bound", async (t) => {
+  let fetched = 0;
+  const setting = await openSetting(t, {
+    documents: async (url) => {
+      fetched++;
+      if (url !== CLIENT) throw new Error("there is no such document");
+      return { body: JSON.stringify(document), cacheControl: undefined };
+    },
+  });
+  for (let at = 0; at < 40; at++) {
+    const client_id = `https://app.example.com/${at}.json`;
+    const revoked = { token: "x", client_id };
+    const { status } = await postForm(`${setting.url}/oauth/revoke`, revoked);
+    t.equal(status, 200, "a token of nobody's is revoked, whoever asks");
+  }
+  t.equal(fetched, 0, "a revocation fetches nothing");
+  for (let at = 0; at < 40; at++) {
+    const client_id = `https://app.example.com/${at}.json`;
+    const form = { grant_type: "refresh_token", refresh_token: "x", client_id };
+    const { body } = await postForm(`${setting.url}/oauth/token`, form);
+    t.equal(body.error, "invalid_client");
+  }
+  t.equal(fetched, 30, "of all other requests a minute no more than these do");
+});
+
+const grants = ["root * Owner", "alice main ReadWrite", "alice side ReadWrite"];
+const gateway = await startGateway(t, {
+  home: await staffedHome(t, grants),
+  config: '[server]\nrequest_timeout = 1\n[[routes]]\npath = "/me"\naccess = "authenticated"\n',
+});
+
+// What is sent while the authorization server is loaded, by the first who asks for it, comes whole.
+await gateway.request("/oauth/jwks");
+
+const form = "application/x-www-form-urlencoded";
+const places = { register: "application/json", token: form, revoke: form };
+
+function head(place: string, type: string, lines: string): string {
+  return `POST /oauth/${place} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: ${type}\r\n${lines}\r\n`;
+}
+
+async function sendBytes(bytes: string): Promise<string> {
+  const wire = await Wire.open(gateway.url);
+  wire.send(bytes);
+  return wire.untilClosed();
+}
+
+for (const [place, type] of Object.entries(places)) {
+  t.test(`a body that is too large gets an answer at /oauth/${place}`, async (t) => {
+    const large = "x".repeat(100_000);
+    const told = head(place, type, `Content-Length: ${large.length}\r\n`);
+    t.strictSame(statusesOf(await sendBytes(told + large)), [413]);
+    t.strictSame(statusesOf(await sendBytes(told)), [413], "before it has come");
+    const waits = head(place, type, `Content-Length: ${large.length}\r\nExpect: 100-continue\r\n`);
+    t.strictSame(statusesOf(await sendBytes(waits)), [413], "and is not asked for");
+    const chunk = `${large.length.toString(16)}\r\n${large}\r\n0\r\n\r\n`;
+    const chunked = head(place, type, "Transfer-Encoding: chunked\r\nConnection: close\r\n");
+    t.match(statusesOf(await sendBytes(chunked + chunk)), [/^4(?:13|00)$/], "in chunks too");
+  });
+
+  t.test(`who waits to be asked for a body is asked at /oauth/${place}`, async (t) => {
+    const wire = await Wire.open(gateway.url);
+    wire.send(head(place, type, "Content-Length: 2\r\nExpect: 100-continue\r\n"));
+    await wire.until(/^HTTP\/1\.1 100 /);
+    wire.send("{}");
+    t.match(await wire.untilClosed(), /HTTP\/1\.1 40[01] .*"error":"invalid_/s);
+  });
+
+  t.test(`a body that does not come, or breaks off, harms nobody at /oauth/${place}`, async (t) => {
+    const slow = await Wire.open(gateway.url);
+    slow.send(`${head(place, type, "Content-Length: 20\r\n")}{`);
+    const broken = await Wire.open(gateway.url);
+    broken.send(`${head(place, type, "Content-Length: 20\r\n")}{`);
+    const odd = head(place, type, "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n");
+    t.strictSame(statusesOf(await sendBytes(`${odd}0\r\n\r\n`)), [400]);
+    broken.socket.resetAndDestroy();
+    t.strictSame(statusesOf(await slow.untilClosed()), [408]);
+    await eventually("both are over", () => {
+      const lines = gateway.service.log.filter(({ path }) => path === `/oauth/${place}`);
+      return lines.some(({ status }) => status === 499);
+    });
+    const loud = gateway.service.log.filter(
+      ({ level, audit }) => audit !== true && (level === "error" || level === "warn"),
+    );
+    t.strictSame(loud, [], "no operator is called for it");
+  });
+}
+
+t.test("a token that its user has narrowed opens no more, at whatever door", async (t) => {
+  const root = await gateway.login("root", passwordOf("root"));
+  const columns = [{ name: "id", type: "int", primary_key: true }];
+  for (const database of ["main", "side"]) {
+    await gateway.query({ CreateDatabase: { database } }, root);
+    await gateway.query({ CreateTable: { database, table: "t", columns } }, root);
+  }
+  const user = { username: "alice", password: passwordOf("alice") };
+  const { accessToken } = await obtainTokens(gateway, { ...user, database: "main", reach: "read" });
+  const rows = (database: string) => ({ database, from: "t", columns: ["*"] });
+  t.equal(refusalOf(await callTool(gateway, "select", rows("main"), accessToken)), undefined);
+  const where = { column: "id", cmp: "=", value: 1 };
+  const denied: [name: string, args: Record<string, unknown>][] = [
+    ["select", rows("side")],
+    [
+      "select",
+      { ...rows("main"), join: { table: "side.t", on: "t.id = t.id", join_type: "INNER" } },
+    ],
+    ["insert", { database: "main", table: "t", values: [{ id: 1 }] }],
+    ["update", { database: "main", table: "t", set: { id: 2 }, where }],
+    ["delete", { database: "main", table: "t", where: null }],
+    ["create_table", { database: "main", table: "u", columns }],
+    ["drop_table", { database: "main", table: "t" }],
+    ["list_tables", { database: "side" }],
+    ["describe_table", { database: "side", table: "t" }],
+    ["insert", { database: "side", table: "t", values: [{ id: 1 }] }],
+  ];
+  for (const [name, args] of denied) {
+    const answer = await callTool(gateway, name, args, accessToken);
+    t.ok(refusalOf(answer), `${name} ${JSON.stringify(args)}`);
+  }
+  for (const uri of ["gatehouse:///side/t", "gatehouse:///main/../side/t"]) {
+    const answer = await send(gateway, statelessCall("resources/read", { uri }), accessToken);
+    t.match(answer.body, { error: { code: Number } }, uri);
+    t.notMatch(answer.text, /"columns"/);
+  }
+  for (const method of ["tools/list", "resources/list", "resources/templates/list"]) {
+    const { text, status } = await send(gateway, statelessCall(method), accessToken);
+    t.equal(status, 200);
+    t.notMatch(text, /insert|drop_table|side/, method);
+  }
+  const routes = [
+    ...["POST /query", "POST /logout", "GET /me", "GET /api/me", "GET /api/users"],
+    ...["GET /api/access", "POST /api/users", "DELETE /api/users/alice/tokens"],
+    ...["PUT /api/users/alice/password", "PUT /api/access/alice/main", "PATCH /api/users/alice"],
+  ];
+  for (const route of routes) {
+    const [method = "", place = ""] = route.split(" ");
+    const body = method === "GET" ? {} : { body: select };
+    const headers = { authorization: `Bearer ${accessToken}`, "content-type": "application/json" };
+    const answer = await gateway.request(place, { method, headers, ...body });
+    t.match(answer, { status: 401, body: { code: "token_invalid" } }, route);
+  }
+});
+
+const resource = "https://gate.example.com/mcp";
+const key = await makeKey("first");
+const keys = JSON.stringify({ keys: [key.jwk] });
+const large = JSON.stringify({ keys: [key.jwk], padding: "x".repeat(300 * 1024) });
+
+type Behaviour = (response: ServerResponse, text: string) => void;
+
+function json(response: ServerResponse, text: string | Buffer, headers = {}): void {
+  response.writeHead(200, { "content-type": "application/json", ...headers }).end(text);
+}
+
+function drip(response: ServerResponse): void {
+  response.writeHead(200, { "content-type": "application/json" });
+  const timer = setInterval(() => response.write(" "), 200);
+  response.once("close", () => clearInterval(timer));
+}
+
+async function refusedBy(
+  t: Test,
+  behaviour: { readonly metadata?: Behaviour; readonly keys?: Behaviour },
+): Promise<{ code: string; asked: string[] }> {
+  const asked: string[] = [];
+  const server = createServer(({ url: place = "" }, response) => {
+    asked.push(place);
+    const text = JSON.stringify({ issuer: url, jwks_uri: `${url}/keys` });
+    if (place === "/keys") (behaviour.keys ?? json)(response, keys);
+    else if (place.startsWith("/elsewhere")) json(response, place.endsWith("keys") ? keys : text);
+    else (behaviour.metadata ?? json)(response, text);
+  });
+  const url = `http://127.0.0.1:${await listening(t, server)}`;
+  const settings = { issuer: url, prefix: "staff", username_claim: "sub" };
+  const issuers = createExternalIssuers([settings], () => resource, pino({ level: "silent" }));
+  const token = await signFor(url);
+  const outcome = issuers.verify(url, token).then(({ user }) => user);
+  const code = await outcome.catch((error: { code?: string }) => String(error.code));
+  return { code, asked };
+}
+
+async function signFor(issuer: string): Promise<string> {
+  return new SignJWT({})
+    .setProtectedHeader({ alg: key.alg, kid: key.kid, typ: "at+jwt" })
+    .setIssuer(issuer)
+    .setAudience(resource)
+    .setSubject("alice")
+    .setIssuedAt()
+    .setExpirationTime("10m")
+    .sign(key.privateKey);
+}
+
+const somewhere =
+  (place: string): Behaviour =>
+  (response) =>
+    void response.writeHead(302, { location: place }).end();
+
+const behaviours: Readonly<Record<string, Parameters<typeof refusedBy>[1]>> = {
+  "metadata that is elsewhere": { metadata: somewhere("/elsewhere/metadata") },
+  "keys that are elsewhere": { keys: somewhere("/elsewhere/keys") },
+  "more metadata than anyone needs": {
+    metadata: (response, text) => json(response, text + " ".repeat(300 * 1024)),
+  },
+  "more keys than anyone needs": { keys: (response) => json(response, large) },
+  "many keys in few bytes": {
+    keys: (response) => json(response, gzipSync(large), { "content-encoding": "gzip" }),
+  },
+  "metadata that comes slowly": { metadata: drip },
+  "keys that come slowly": { keys: drip },
+  "metadata that never comes": { metadata: () => {} },
+  "keys that never come": { keys: () => {} },
+  "keys that break off": {
+    keys: (response) => {
+      response.writeHead(200, { "content-length": "9999" }).write(keys);
+      setTimeout(() => response.destroy(), 50);
+    },
+  },
+  "keys beyond https": {
+    metadata: (response, text) =>
+      json(response, text.replace(/"jwks_uri":"[^"]*"/, '"jwks_uri":"http://192.0.2.1/keys"')),
+  },
+  "keys in a file": {
+    metadata: (response, text) =>
+      json(response, text.replace(/"jwks_uri":"[^"]*"/, '"jwks_uri":"file:///etc/passwd"')),
+  },
+  "a name that is nearly its own": {
+    metadata: (response, text) => json(response, text.replace(/("issuer":"[^"]*)"/, '$1/"')),
+  },
+};
+
+t.test("an issuer that behaves oddly is out of reach, and soon", async (t) => {
+  const outcomes = Object.entries(behaviours).map(async ([what, behaviour]) => {
+    const { code, asked } = await refusedBy(t, behaviour);
+    t.equal(code, "issuer_unreachable", what);
+    t.notOk(
+      asked.some((place) => place.startsWith("/elsewhere")),
+      "no redirect is followed",
+    );
+  });
+  await Promise.all(outcomes);
+  t.equal((await refusedBy(t, {})).code, "staff:alice", "and one that does not is not");
+});

@@ -1,0 +1,728 @@
+import t, { type Test } from "tap";
+import { grant } from "../access/kit.ts";
+import { sendRaw } from "../gateway/kit.ts";
+import { staffedHome, tokenOf } from "../journeys/staff.ts";
+import { ask } from "../kit/client.ts";
+import { freePort } from "../kit/free-port.ts";
+import { startGateway } from "../kit/gateway.ts";
+import { queryHeaders, select } from "../kit/queries.ts";
+import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
+import { tables } from "../kit/tables.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { TestIssuer } from "../oauth/issuer.ts";
+import {
+  checkRefused,
+  type Door,
+  openSite,
+  type Site,
+  sendBytes,
+  statusesOf,
+  through,
+} from "./kit.ts";
+import { Witness } from "./witness.ts";
+
+const metrics = `127.0.0.1:${await freePort()}`;
+const site = await openSite(t, { config: `[metrics]\nlisten = "${metrics}"\n` });
+const embedded = await openSite(t, { isEmbedded: true });
+const ways = [
+  ...site.doors.map((door) => ({ site, door })),
+  { site: embedded, door: embedded.mcp },
+];
+
+const oddLines = {
+  "a folded line": "X-A: b\r\n c\r\n",
+  "a folded line with a tab": "X-A: b\r\n\tX-Gatehouse-User: root\r\n",
+  "a value that begins on the next line": "X-A:\r\n b\r\n",
+  "a line end without CR": "X-A: b\n",
+  "a CR within a value": "X-A: b\rX-Gatehouse-User: root\r\n",
+  "a NUL in a value": "X-A: b\0c\r\n",
+  "a NUL in a name": "X-A\0: b\r\n",
+  "a control character in a value": "X-A: b\x01c\r\n",
+  "a DEL in a value": "X-A: b\x7fc\r\n",
+  "a space before the colon": "X-A : b\r\n",
+  "a tab before the colon": "X-A\t: b\r\n",
+  "a space before the name": "X-A: b\r\n X-B : c\r\n",
+  "an empty name": ": b\r\n",
+  "a line without a colon": "X-A\r\n",
+  "a name beyond ASCII": "X-\xe9: b\r\n",
+  "a name with a bracket": "X(A): b\r\n",
+  "a name with a quote": 'X"A: b\r\n',
+};
+
+for (const { site, door } of ways) {
+  t.test(`no head with an odd line brings anything through ${door.name}`, async (t) => {
+    const length = `Content-Length: ${door.body.length}\r\n`;
+    for (const [what, line] of Object.entries(oddLines)) {
+      for (const head of [line + length, length + line]) {
+        const text = await sendBytes(site, through(door, { head }));
+        checkRefused(t, text, 400, "bad_request", what);
+        t.equal(site.witness.takeBytes(), "", what);
+      }
+    }
+  });
+
+  t.test(`${door.name} takes requests with one plain Host alone`, async (t) => {
+    const hosts = [
+      ...["", "a b", "a/b", "a@b", "a,b", "a, b", "a#b", "a?b", "a\\b", "a:b", "a:", "a:123456"],
+      ...["[::1", "::1", "http://a", "caf\xe9", "%61", "127.0.0.1\r\nHost: 127.0.0.1"],
+      ...["127.0.0.1\r\nHost: evil", "127.0.0.1\r\nhost: evil"],
+    ];
+    for (const host of hosts) {
+      const text = await sendBytes(site, through(door, { host }));
+      checkRefused(t, text, 400, "bad_request", JSON.stringify(host));
+    }
+    const none = through(door).replace("Host: 127.0.0.1\r\n", "");
+    checkRefused(t, await sendBytes(site, none), 400, "bad_request", "none");
+    t.equal(site.witness.takeBytes(), "");
+    for (const host of ["127.0.0.1:1", "localhost", "[::1]:8080", "127.0.0.1"]) {
+      t.strictSame(statusesOf(await sendBytes(site, through(door, { host }))), [200], host);
+    }
+  });
+
+  t.test(`${door.name} speaks HTTP/1.0 and HTTP/1.1 and nothing else`, async (t) => {
+    site.witness.takeBytes();
+    for (const version of [
+      "HTTP/0.9",
+      "HTTP/2.0",
+      "HTTP/1.2",
+      "HTTP/3.0",
+      "http/1.1",
+      "HTTP/1.10",
+    ]) {
+      const text = await sendBytes(site, through(door, { version }));
+      checkRefused(t, text, 400, "bad_request", version);
+    }
+    const bare = await sendBytes(site, `${door.line}\r\n\r\n`);
+    checkRefused(t, bare, 400, "bad_request", "no version");
+    t.equal(site.witness.takeBytes(), "");
+    const old = await sendBytes(site, through(door, { version: "HTTP/1.0" }));
+    t.strictSame(statusesOf(old), [200]);
+    t.notMatch(old, /Transfer-Encoding/i, "an old client is not answered in chunks");
+  });
+
+  t.test(`the wish for another protocol is not heard by ${door.name}`, async (t) => {
+    const length = `Content-Length: ${door.body.length}\r\n`;
+    site.witness.takeBytes();
+    const plain = await sendBytes(site, through(door));
+    t.strictSame(statusesOf(plain), [200]);
+    const usual = site.witness.takeBytes();
+    for (const protocol of ["h2c", "websocket", "TLS/1.0", "h2c, websocket"]) {
+      const wish = `Connection: Upgrade, HTTP2-Settings\r\nUpgrade: ${protocol}\r\n`;
+      const head = `${length}${wish}HTTP2-Settings: AAMAAABkAAQAAP__\r\n`;
+      const body = `${door.body}GET /open HTTP/1.1\r\nHost: x\r\n\r\n`;
+      const text = await sendBytes(site, through(door, { head, body }));
+      t.strictSame(statusesOf(text), [200], `${protocol}: answered as if it had not been said`);
+      t.match(text, /^Connection: close\r$/m, "and what follows is not read");
+      t.equal(site.witness.takeBytes(), usual);
+    }
+  });
+}
+
+t.test("the beginning of HTTP/2, and TLS, are answered for in HTTP/1.1", async (t) => {
+  const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+  const hello = "\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03";
+  for (const bytes of [preface, hello, "\0", "SSH-2.0-x\r\n", "EHLO x\r\n"]) {
+    const text = await sendBytes(site, bytes);
+    checkRefused(t, text, 400, "bad_request", JSON.stringify(bytes));
+  }
+  t.equal(site.witness.takeBytes(), "");
+});
+
+t.test("methods that are for proxies, or none at all, reach nothing", async (t) => {
+  const refused = [
+    "CONNECT /query",
+    "CONNECT evil.test:443",
+    "get /open",
+    "G\xe9T /open",
+    "GET\t/open",
+  ];
+  for (const line of [...refused, " GET /open", "GET /open HTTP/1.1 x", "/open", "GET"]) {
+    const text = await sendBytes(site, through(site.query, { line }));
+    checkRefused(t, text, 400, "bad_request", line);
+  }
+  const plain: [line: string, status: number][] = [
+    ["TRACE /query", 405],
+    ["TRACE /open", 405],
+    ["TRACE /mcp", 405],
+    ["OPTIONS /query", 405],
+    ["OPTIONS *", 404],
+    ["PURGE /open", 405],
+    ["GET /query", 405],
+  ];
+  for (const [line, status] of plain) {
+    const text = await sendBytes(site, through(site.query, { line }));
+    t.strictSame(statusesOf(text), [status], line);
+  }
+  t.equal(site.witness.takeBytes(), "");
+});
+
+t.test("a path is one thing only", async (t) => {
+  const elsewhere = [
+    ...["//query", "/query/", "/./query", "/%71uery", "/query;x", "/query%00"],
+    ...["\\query", "/query#x"],
+    ...["/QUERY", "/query\\", "/../query", "/query/.", "query", "*", "/quer%79"],
+    ...["/query%20", "/query&"],
+    ...["http://127.0.0.1/query", "http://evil.test/query", "//127.0.0.1/query", "/query\xe9"],
+    ...["//mcp", "/mcp/", "/MCP", "/mcp;x", "/%6dcp", "/mcp%2f", "http://127.0.0.1/mcp"],
+  ];
+  for (const target of elsewhere) {
+    const text = await sendBytes(site, through(site.query, { line: `POST ${target}` }));
+    t.strictSame(
+      statusesOf(text).filter((status) => status !== 404 && status !== 400),
+      [],
+      target,
+    );
+  }
+  const onRoutes = [
+    ...["/open/", "//open", "/open;x", "/open%2f", "/open%00", "/open#", "/open?a#b"],
+    ...["/open?#", "/open\\"],
+    ...["/db/main/stats/", "/db//stats", "/db/./stats", "/db/main/./stats", "/db/x/../main/stats"],
+    ...["/db/main%2fstats/stats", "/db/main/stats;x", "/db/main%00/stats", "/db/main/stats?x#y"],
+    ...["/db/m\xe9in/stats", "/db/%2e%2e/stats", "/db/main\\..\\x/stats", "/%6fpen"],
+    ...["/OPEN", "/Db/main/stats"],
+    ...["http://evil.test/open", "http://127.0.0.1/db/main/stats"],
+  ];
+  for (const target of onRoutes) {
+    const text = await sendBytes(site, through(site.route, { line: `GET ${target}` }));
+    t.strictSame(
+      statusesOf(text).filter((status) => status !== 404 && status !== 400),
+      [],
+      target,
+    );
+  }
+  t.equal(site.witness.takeBytes(), "");
+});
+
+t.test("what is no request has its line in the audit and its place in the metrics", async (t) => {
+  const { service } = site.gateway;
+  const cases: [bytes: string, status: number, code: string][] = [
+    ["garbage\r\n\r\n", 400, "bad_request"],
+    [`GET / HTTP/1.1\r\nHost: x\r\nX: ${"x".repeat(20_000)}\r\n\r\n`, 431, "headers_too_large"],
+    ["CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n", 400, "bad_request"],
+  ];
+  for (const [bytes, status, code] of cases) {
+    const text = await sendBytes(site, bytes);
+    checkRefused(t, text, status, code, code);
+    const { request_id: requestId } = JSON.parse(text.slice(text.indexOf("{")));
+    const line = await service.logged((entry) => entry.requestId === requestId);
+    const { length } = text;
+    t.match(line, { audit: true, status, reason: code, decision: "deny", bytes: length });
+    t.match(line, { address: "127.0.0.1", msg: "request" });
+    t.notMatch(JSON.stringify(line), /garbage|xxxx/, "of the bytes themselves nothing is kept");
+  }
+  const text = await (await fetch(`http://${metrics}/metrics`)).text();
+  const counted =
+    'gatehouse_requests_total{route="unknown",status="431",reason="headers_too_large"}';
+  t.ok(text.includes(`${counted} 1\n`));
+});
+
+t.test("a connection on which nothing was said leaves no trace", async (t) => {
+  const quiet = await openSite(t, { config: "[server]\nrequest_timeout = 1\n" });
+  const wire = await Wire.open(quiet.gateway.url);
+  t.equal(await wire.untilClosed(), "", "it is closed without a word");
+  await sendBytes(quiet, "garbage\r\n\r\n");
+  const { service } = quiet.gateway;
+  await service.logged(({ reason }) => reason === "bad_request");
+  t.notOk(service.log.some(({ reason }) => reason === "request_timeout"));
+});
+
+const chunked = "Transfer-Encoding: chunked\r\n";
+const close = "Connection: close\r\n";
+const smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+
+const trailers =
+  "X-Gatehouse-User: root\r\nHost: evil\r\nAuthorization: Bearer x\r\nConnection: host\r\n";
+
+interface Shape {
+  readonly head: string;
+  readonly body: string;
+}
+
+function chunk({ body }: Door, spell = (hex: string) => hex, end = "\r\n0\r\n\r\n"): string {
+  return `${spell(body.length.toString(16))}\r\n${body}${end}`;
+}
+
+function brokenShapes(door: Door): Record<string, Shape> {
+  const { body } = door;
+  const { length } = body;
+  const whole = chunk(door);
+  const lengths = [
+    ...[`+${length}`, `0x${length.toString(16)}`, `-${length}`, `${length} ,${length}`],
+    ...[`${length}, ${length}`, `${length} ${length}`, `0${length}`, `${length}.0`, `${length}e0`],
+    ...["", "99999999999999999999999", "18446744073709551615", "9007199254740993", "ten"],
+  ];
+  const codings = [
+    ...["chunked, identity", "identity, chunked", "gzip, chunked", "chunked, chunked", ", chunked"],
+    ...["chunked,", "xchunked", "chunkedx", "chunked;q=1", '"chunked"', "identity", "gzip", ""],
+    ...["\x0bchunked", "chunked\t", "chunk\xe9d", "\r\n chunked"],
+  ];
+  const sizes = [" ", "\t", "+", "-", "0x", "1000000000000000", "\x00", "\u00b9", "_", "."];
+  return {
+    "CL.TE": { head: `Content-Length: ${length}\r\n${chunked}`, body: `0\r\n\r\n${smuggled}` },
+    "TE.CL": { head: `${chunked}Content-Length: 4\r\n`, body: whole + smuggled },
+    "two equal lengths": { head: `Content-Length: ${length}\r\n`.repeat(2), body },
+    "two lengths": { head: `Content-Length: ${length}\r\nContent-Length: 0\r\n`, body },
+    "two codings": { head: chunked + chunked, body: whole },
+    "chunked and another": { head: `${chunked}Transfer-Encoding: x\r\n`, body: whole },
+    "another and chunked": { head: `Transfer-Encoding: identity\r\n${chunked}`, body: whole },
+    "a space before the colon": { head: "Transfer-Encoding : chunked\r\n", body: whole },
+    "a line end without CR": { head: `X-A: b\n${chunked}`, body: whole },
+    ...Object.fromEntries(
+      lengths.map((text) => [
+        `Content-Length: ${text}`,
+        { head: `Content-Length: ${text}\r\n`, body: body + smuggled },
+      ]),
+    ),
+    ...Object.fromEntries(
+      codings.map((text) => [
+        `Transfer-Encoding: ${text}`,
+        { head: `Transfer-Encoding: ${text}\r\n`, body: whole + smuggled },
+      ]),
+    ),
+    ...Object.fromEntries(
+      sizes.map((text) => [
+        `a chunk's size after ${JSON.stringify(text)}`,
+        { head: chunked, body: chunk(door, (hex) => text + hex) },
+      ]),
+    ),
+    "a space after a chunk's size": { head: chunked, body: chunk(door, (hex) => `${hex} `) },
+    "LF in an extension": { head: chunked, body: chunk(door, (hex) => `${hex};\n`) },
+    "LF in a quoted extension": { head: chunked, body: chunk(door, (hex) => `${hex};a="\n"`) },
+    "CR in an extension": { head: chunked, body: chunk(door, (hex) => `${hex};\rx`) },
+    "LF alone in chunks": { head: chunked, body: whole.replaceAll("\r\n", "\n") },
+    "LF alone behind a size": { head: chunked, body: whole.replace("\r\n", "\n") },
+    "CR alone behind a size": { head: chunked, body: whole.replace("\r\n", "\r") },
+  };
+}
+
+function brokenBodies(door: Door): Record<string, Shape> {
+  return {
+    "LF alone behind a chunk": { head: chunked, body: chunk(door, undefined, "\n0\r\n\r\n") },
+    "more than the size says": { head: chunked, body: chunk(door, undefined, "xx\r\n0\r\n\r\n") },
+    "LF alone behind the last chunk": {
+      head: chunked,
+      body: chunk(door, undefined, "\r\n0\n\r\n"),
+    },
+    "a length for a trailer": {
+      head: chunked,
+      body: chunk(door, undefined, "\r\n0\r\nContent-Length: 7\r\n\r\n"),
+    },
+    "a trailer that is none": { head: chunked, body: chunk(door, undefined, "\r\n0\r\nx\r\n\r\n") },
+  };
+}
+
+function plainShapes(door: Door): Record<string, Shape> {
+  const coded = (head: string, body = chunk(door)) => ({ head: head + close, body });
+  return {
+    "in capitals": coded("TRANSFER-ENCODING: CHUNKED\r\n"),
+    "behind a tab": coded("Transfer-Encoding:\tchunked\r\n"),
+    "with an extension": coded(
+      chunked,
+      chunk(door, (hex) => `${hex};a="b"`),
+    ),
+    "with zeros before a size": coded(
+      chunked,
+      chunk(door, (hex) => `000${hex}`),
+    ),
+    "with another spelling beside it": coded(`${chunked}Content_Length: 4\r\n`),
+    "with trailers": coded(chunked, chunk(door, undefined, `\r\n0\r\n${trailers}\r\n`)),
+  };
+}
+
+/** Sends a request that is taken and returns the bytes that the upstream got. */
+async function passed(t: Test, site: Site, bytes: string, what = "a good one"): Promise<string> {
+  site.witness.takeBytes();
+  t.strictSame(statusesOf(await sendBytes(site, bytes)), [200], what);
+  return site.witness.takeBytes();
+}
+
+for (const { site, door } of ways) {
+  t.test(`no odd framing brings anything through ${door.name}`, async (t) => {
+    const expected = await passed(t, site, through(door));
+    for (const [what, { head, body }] of Object.entries(brokenShapes(door))) {
+      const text = await sendBytes(site, through(door, { head, body }));
+      checkRefused(t, text, 400, "bad_request", what);
+      t.equal(site.witness.takeBytes(), "", what);
+    }
+    t.equal(await passed(t, site, through(door)), expected, "and what comes next is as ever");
+  });
+
+  t.test(`a body that breaks on its way is no request behind ${door.name}`, async (t) => {
+    for (const [what, { head, body }] of Object.entries(brokenBodies(door))) {
+      const text = await sendBytes(site, through(door, { head, body: body + smuggled }));
+      checkRefused(t, text, 400, "bad_request", what);
+      t.equal(site.witness.take().length, 0, what);
+      t.notMatch(site.witness.takeBytes(), /smuggled|\r\n0\r\n/, "and has no end there");
+    }
+  });
+
+  t.test(`what may be spelled in several ways goes up in one from ${door.name}`, async (t) => {
+    const head = chunked + close;
+    const expected = await passed(t, site, through(door, { head, body: chunk(door) }));
+    for (const [what, { head, body }] of Object.entries(plainShapes(door))) {
+      t.equal(await passed(t, site, through(door, { head, body }), what), expected, what);
+    }
+  });
+
+  t.test(`a chunked body in HTTP/1.0 is refused by ${door.name}`, async (t) => {
+    const odd = { version: "HTTP/1.0", head: chunked, body: chunk(door) };
+    checkRefused(t, await sendBytes(site, through(door, odd)), 400, "bad_request", "HTTP/1.0");
+    t.equal(site.witness.takeBytes(), "");
+  });
+}
+
+t.test("bytes behind a body that has no length are no part of it", async (t) => {
+  const body = smuggled.replace("\r\n\r\n", `\r\n${close}\r\n`);
+  const text = await sendBytes(site, through(site.query, { head: "", body }));
+  t.strictSame(statusesOf(text), [400, 404], "the body is empty, the rest a request of its own");
+  t.equal(site.witness.takeBytes(), "");
+});
+
+async function upward(site: Site, door: Door, lines: string): Promise<string> {
+  site.witness.takeBytes();
+  const head = `Content-Length: ${door.body.length}\r\nConnection: close\r\n${lines}`;
+  const statuses = statusesOf(await sendBytes(site, through(door, { head })));
+  return statuses.join() === "200"
+    ? site.witness.takeBytes().split("\r\n").sort().join("\n")
+    : `answered with ${statuses}`;
+}
+
+const identities = ["User", "Role", "Database", "Anything"].flatMap((what) => [
+  ...[`X-Gatehouse-${what}`, `X_Gatehouse_${what}`, `X.Gatehouse.${what}`, `x-gatehouse_${what}`],
+  ...[`X~Gatehouse~${what}`, `X!GATEHOUSE|${what}`, `x-GATEHOUSE-${what}`, `X'Gatehouse^${what}`],
+]);
+
+const origins = [
+  ...["Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-User"],
+  ...["X-Forwarded-Uri", "X-Forwarded-Method", "X_Forwarded_For", "X.Forwarded.For", "X-Real-IP"],
+  ...["X_Real_IP", "X-Original-Forwarded-For", "True-Client-IP", "X-Client-IP", "Client-IP"],
+  ...["X-Cluster-Client-IP", "CF-Connecting-IP", "X-Request-Id", "X_Request_Id", "X.Request.Id"],
+];
+
+const diversions = [
+  ...["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X_HTTP_Method_Override"],
+  ...["X-Original-URL", "X-Rewrite-URL", "X-Original-URI", "X-Original-Method", "Proxy"],
+  ...["Proxy-Authorization", "Proxy_Authorization", "Proxy-Connection", "Keep-Alive", "Keep_Alive"],
+  ...["TE", "Trailer", "HTTP2-Settings", "Content_Length", "Content.Length", "Transfer_Encoding"],
+  ...["Transfer.Encoding", "Cookie", "Authorization_", "Authorization."].slice(0, 2),
+];
+
+for (const { site, door } of ways) {
+  t.test(`no claim of a client's goes up from ${door.name}`, async (t) => {
+    const usual = await upward(site, door, "");
+    t.match(usual, /^x-gatehouse-user: admin$/m);
+    for (const name of [...identities, ...origins, ...diversions]) {
+      t.equal(await upward(site, door, `${name}: evil\r\n`), usual, name);
+    }
+    const all = identities.map((name) => `${name}: root\r\n${name}: admin\r\n`);
+    t.equal(await upward(site, door, all.slice(0, 24).join("")), usual, "many at one time, twice");
+  });
+
+  t.test(`Connection takes nothing of the gateway's own off, from ${door.name}`, async (t) => {
+    const usual = await upward(site, door, "");
+    const own = [
+      ...["x-gatehouse-user", "X-Gatehouse-Role", "x-gatehouse-database", "x-request-id"],
+      ...["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "host", "authorization"],
+      ...["content-length", "transfer-encoding", "connection", "close", "keep-alive", "*", ""],
+    ];
+    for (const name of own) {
+      t.equal(await upward(site, door, `Connection: ${name}\r\n`), usual, name);
+    }
+    const all = `Connection: ${own.join(" ,\t")}\r\n`;
+    t.equal(await upward(site, door, all + all), usual, "all of them, twice");
+    const hop = "Connection: X-Hop, tracestate\r\nX-Hop: 1\r\ntracestate: a=b\r\n";
+    t.equal(await upward(site, door, hop), usual, "but what it names stays here");
+  });
+}
+
+t.test("who says to be somebody else is nobody on a public route", async (t) => {
+  const { witness, query } = site;
+  for (const name of identities) {
+    const open = { ...query, headers: { [name]: "root" } };
+    await sendBytes(site, through(open, { line: "POST /open" }));
+    t.notMatch(witness.takeBytes(), /gatehouse/i, name);
+  }
+});
+
+const publicUrl = "https://gate.example.com";
+const issuer = await TestIssuer.start(t);
+const upstream = await new RawUpstream((socket) => {
+  socket.write(wireAnswer('{"status":"success","data":[]}'));
+}).listen();
+t.teardown(() => upstream.close());
+const issuing = await startGateway(t, {
+  home: await staffedHome(t, ["root * Owner"], grant("staff:alice", "main", "ReadWrite")),
+  upstream: upstream.url,
+  config: `[server]\npublic_url = "${publicUrl}"\n[[mcp.authorization_servers]]\nissuer = "${issuer.url}"\nprefix = "staff"\n`,
+});
+const ofGateway = await tokenOf(issuing, "root");
+const ofIssuer = await issuer.sign(`${publicUrl}/mcp`, { claims: { jti: "j-1" } });
+const list = statelessCall("tools/list");
+
+const doors = [
+  { name: "a query", line: "POST /query", body: select, headers: {}, token: ofGateway },
+  { ...list, name: "/mcp with a login token", line: "POST /mcp", token: ofGateway },
+  { ...list, name: "/mcp with another issuer's token", line: "POST /mcp", token: ofIssuer },
+];
+
+const right = ["Bearer @", "bearer @", "bEaReR @", "BEARER   @  ", "Bearer @\t", "\tBearer @"];
+
+/** What stands in the header, in which @ is the token. */
+function wrongSpellings(token: string): string[] {
+  const [start, end] = [token.slice(0, -4), token.slice(-4)];
+  return [
+    ...["", "Bearer", "Bearer ", "Bearer null", "Bearer undefined", "Bearer.", "Bearer .", "@"],
+    ...["Bearer@", "Bearer\t@", "Bearer \t@", "Bearer\t @", "Bearer\u00a0@", "Bearer \u00a0@"],
+    ...["Bearer: @", "Bearer=@", '"Bearer" @', "Bearer @ x", "Bearer @ @", "Bearer @\t@"],
+    ...["Bearer @;", "Bearer @,", "Bearer ,@", "Bearer @,Bearer @", "Bearer @, Bearer @"],
+    ...["Basic x, Bearer @", "Bearer @, Basic x", 'Bearer "@"', 'Bearer token="@"'],
+    ...["Bearer token=@", "Bearer <@>", "Basic @", "Token @", "JWT @", "DPoP @", "Bearers @"],
+    ...["Bearer Bearer @", "Bearer @\u00e9", "B\u00e9arer @", "Bearer @="],
+    ...["Bearer @==", "Bearer @."],
+    ...["Bearer @\u00a0", "Bearer @%20", `Bearer @${"A".repeat(12_000)}`, "Bearer .."],
+    ...[`Bearer ${start} ${end}`, `Bearer ${start}\t${end}`, `Bearer ${token.slice(0, -2)}+/`],
+    ...[". ", " .", "%2E"].map((dot) => `Bearer ${token.replaceAll(".", dot)}`),
+    `Basic ${Buffer.from(`admin:${token}`).toString("base64")}`,
+  ];
+}
+
+for (const { name, line, body, headers, token } of doors) {
+  t.test(`a token has one spelling at ${name}`, async (t) => {
+    const send = async (authorization: string) => {
+      const all = { "Content-Type": "application/json", ...headers };
+      const fields = Object.entries(all).map(([name, value]) => `${name}: ${value}`);
+      const lines = [`${line} HTTP/1.1`, ...fields, `Authorization: ${authorization}`];
+      return sendRaw(issuing.url, [...lines, "Host: gate.example.com"], body);
+    };
+    const spell = (form: string) => form.replaceAll("@", token);
+    for (const form of right) t.equal((await send(spell(form))).status, 200, form);
+    for (const form of wrongSpellings(token)) {
+      const { status, head, text } = await send(spell(form));
+      const what = JSON.stringify(form.replaceAll(token, "<token>"));
+      t.equal(status, 401, what);
+      t.equal(JSON.parse(text).code, "token_invalid", what);
+      t.match(head, /^www-authenticate: bearer /im, what);
+    }
+  });
+}
+
+const config = '[[routes]]\npath = "/open"\nmethods = ["POST"]\naccess = "public"\n';
+
+const splits = {
+  "a CR in a value": "X-A: b\rSet-Cookie: evil=1\r\n",
+  "a CR and a space in a value": "X-A: b\r Set-Cookie: evil=1\r\n",
+  "a line end without CR": "X-A: b\nSet-Cookie: evil=1\r\n",
+  "a NUL in a value": "X-A: b\0Set-Cookie: evil=1\r\n",
+  "a folded line": "X-A: b\r\n Set-Cookie: evil=1\r\n",
+  "a line end in a name": "X-A\nSet-Cookie: evil=1\r\n",
+  "a space before the colon": "Set-Cookie : evil=1\r\n",
+  "two lengths": "Content-Length: 0\r\n",
+  "a length and chunks": "Transfer-Encoding: chunked\r\n",
+  "chunked twice": "Transfer-Encoding: chunked, chunked\r\n",
+  "an empty name": ": Set-Cookie: evil=1\r\n",
+};
+
+t.test("an answer of the upstream's can not be made into two", async (t) => {
+  let head = "";
+  const body = '{"status":"success"}\r\nHTTP/1.1 200 OK\r\nSet-Cookie: evil=1\r\n\r\n';
+  const upstream = await new RawUpstream((socket) => {
+    socket.end(`HTTP/1.1 200 OK\r\nContent-Length: 20\r\n${head}\r\n${body}`);
+  }).listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, { upstream: upstream.url, config });
+  const headers = { ...queryHeaders(await gateway.login()), Connection: "close" };
+  for (const target of ["/query", "/open"]) {
+    for (const [what, lines] of Object.entries(splits)) {
+      head = lines;
+      const wire = await Wire.open(gateway.url);
+      wire.send(wireRequest(`POST ${target}`, headers, select));
+      const text = await wire.untilClosed();
+      t.match(text, /^HTTP\/1\.1 502 .*"upstream_broken"/s, `${target}: ${what}`);
+      t.notMatch(text, /^Set-Cookie/im, what);
+      t.equal(text.split("HTTP/1.1").length, 2, `${what}: one answer`);
+    }
+    head = "";
+    const wire = await Wire.open(gateway.url);
+    wire.send(wireRequest(`POST ${target}`, headers, select));
+    const text = await wire.untilClosed();
+    t.match(
+      text,
+      /^HTTP\/1\.1 200 .*\{"status":"success"\}$/s,
+      "what follows an answer stays there",
+    );
+  }
+});
+
+t.test("what a client says is in no line of the answer's head", async (t) => {
+  const upstream = await new RawUpstream(() => {}).listen();
+  t.teardown(() => upstream.close());
+  const gateway = await startGateway(t, {
+    upstream: upstream.url,
+    config: '[server]\ntrusted_proxies = ["127.0.0.1"]\nallowed_origins = ["https://app.test"]\n',
+  });
+  const token = await gateway.login();
+  const evil = "evil%0d%0aSet-Cookie:%20a=1";
+  const said = {
+    authorization: `Bearer ${token}`,
+    origin: `https://app.test ${evil}`,
+    "x-request-id": evil,
+    "x-forwarded-host": evil,
+    "x-forwarded-proto": evil,
+    "access-control-request-method": evil,
+    "access-control-request-headers": evil,
+    "mcp-session-id": evil,
+  };
+  for (const path of [`/api/users/${evil}`, `/api/access/${evil}/${evil}`, "/mcp", `/${evil}`]) {
+    for (const method of ["GET", "DELETE", "OPTIONS", "POST"]) {
+      const answer = await ask(`${gateway.url}${path}`, { method, headers: said });
+      t.ok(answer.status >= 400, `${method} ${path} is ${answer.status}`);
+      t.notMatch(answer.rawHeaders.join("\n"), /evil/, `${method} ${path}`);
+    }
+  }
+});
+
+const reading = { methods: ["GET", "POST"], access: "SELECT" };
+const routes = tables("routes", [
+  { path: "/db/:database/files/:name", ...reading, methods: ["GET", "POST", "DELETE"] },
+  { path: "/export", ...reading, database_header: "X-Database" },
+  { path: "/public/:name", access: "public" },
+]);
+
+const witness = new Witness();
+await witness.listen();
+t.teardown(() => witness.close());
+const grants = ["root * Owner", "alice main ReadOnly", "bob side ReadWrite"];
+const gateway = await startGateway(t, {
+  home: await staffedHome(t, grants),
+  upstream: witness.url,
+  config: routes,
+});
+const alice = await tokenOf(gateway, "alice");
+
+async function sendLine(line: string, headers: readonly string[] = [], body = ""): Promise<string> {
+  const wire = await Wire.open(gateway.url);
+  const own = ["Host: 127.0.0.1", `Authorization: Bearer ${alice}`, "Connection: close"];
+  wire.send([`${line} HTTP/1.1`, ...own, ...headers, "", body].join("\r\n"));
+  return wire.untilClosed();
+}
+
+t.test("a path that some reader takes for another one goes nowhere", async (t) => {
+  const names = [
+    ...["..", ".", "..;", "..;x", "..;/x", "a;b", ";", "a%3bb", "a%3Bb", "%3b", "..%3bx"],
+    ...["%2e%2e", "%2e.", ".%2E", "a%2eb", "%252e%252e", "%252E", "%25252e", "a%252fb", "%252F.."],
+    ...["a%2fb", "a%2Fb", "a%5cb", "a%255cb", "a\\b", "..\\x", "%5c..%5c", "a%00b", "a%2500b"],
+    ...["a%0ab", "a%0d%0aX-A:1", "a%09b", "a%1fb", "a%7fb", "a%250ab", "a//b", "/", "a#b"],
+    ...["%", "a%", "a%2", "a%zz", "%u002e%u002e", "a%u2215b", "%c0%ae%c0%ae", "a%c0%afb", "%ff"],
+    ...["%e0%80%af", "%f8%80%80%80%af", "%ed%a0%80", "%c0%80", "%c1%9c", "a b", "a\tb", "caf\xe9"],
+  ];
+  for (const name of names) {
+    for (const place of [`/db/main/files/${name}`, `/public/${name}`]) {
+      for (const target of [place, `${place}?x=1`, `${place}/../../side/files/a`]) {
+        const text = await sendLine(`GET ${target}`);
+        t.match(statusesOf(text), [/^40[04]$/], target);
+        t.equal(witness.takeBytes(), "", target);
+      }
+    }
+  }
+  for (const name of [
+    "a.b",
+    "a..b",
+    "...",
+    "~a",
+    "a%20b",
+    "100%25",
+    "caf%C3%A9",
+    "a,b",
+    "a'b",
+    "@",
+  ]) {
+    t.strictSame(statusesOf(await sendLine(`GET /db/main/files/${name}`)), [200], name);
+    t.match(witness.takeBytes(), `GET /db/main/files/${name} HTTP/1.1`, "as it was sent");
+  }
+});
+
+t.test("no spelling of a database is another one", async (t) => {
+  const others = [
+    ...["side", "MAIN", "Main", "m%41in", "%4dain", "*", "%2a", "main%20", "main%0a", "%6dain%00"],
+    ...["main,side", "main%2cside", "main:x", "main@side", "main&x", "main=side"],
+    ...["main+", "m%C4%B1"],
+    ...["%ef%bd%8dain", "main%e2%80%8b", "ma%C4%B1n", "m%61in%2e", "mai%6E%3fx", "-", ":database"],
+    ...["m".repeat(64), "", "%", "main%", "main%u0000"],
+  ];
+  for (const name of others) {
+    const text = await sendLine(`GET /db/${name}/files/a`);
+    t.match(statusesOf(text), [/^40[034]$/], name);
+    t.equal(witness.takeBytes(), "", name);
+  }
+});
+
+t.test("a header names one database, in one spelling", async (t) => {
+  const refused: string[][] = [
+    [],
+    ["X-Database: side"],
+    ["X-Database: MAIN"],
+    ["X-Database: main", "X-Database: side"],
+    ["X-Database: side", "X-Database: main"],
+    ["X-Database: main", "X-Database: main"],
+    ["X-Database: main", "x-database: side"],
+    ["X-Database: main,side"],
+    ["X-Database: main\tside"],
+    ["X-Database: main;side"],
+    ["X-Database: =?utf-8?b?bWFpbg==?="],
+    ["X-Database: "],
+    ["X-Database: *"],
+    ["X-Database: m\xe1in"],
+    ["X_Database: main"],
+    ["X.Database: main"],
+  ];
+  for (const headers of refused) {
+    const text = await sendLine("GET /export", headers);
+    t.match(statusesOf(text), [/^40[03]$/], headers.join(" and "));
+    t.equal(witness.takeBytes(), "");
+  }
+  const beside: string[][] = [
+    ["X_Database: side"],
+    ["X.Database: side", "x~database: side"],
+    ["Connection: x-database"],
+    ["Connection: close, X-Database, x_database", "X_DATABASE: side"],
+    ["X-Gatehouse-Database: side", "X_Gatehouse_Database: side"],
+    ["X-Original-URL: /export?database=side", "X-Rewrite-URL: /db/side/files/a"],
+    ["X-HTTP-Method-Override: DELETE", "X-Method-Override: DELETE", "X-HTTP-Method: DELETE"],
+    ["X_HTTP_Method_Override: DELETE"],
+    ["Upgrade: websocket", "Connection: upgrade", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="],
+  ];
+  for (const headers of beside) {
+    const text = await sendLine("GET /export", ["X-Database:  main ", ...headers]);
+    t.strictSame(statusesOf(text), [200], headers.join(" and "));
+    const bytes = witness.takeBytes();
+    t.match(bytes, /^GET \/export HTTP\/1\.1\r\n/);
+    t.strictSame(bytes.match(/^x.database: .*$/gim), ["x-database: main"]);
+    t.match(bytes, /^x-gatehouse-database: main\r$/m);
+    t.notMatch(bytes, /DELETE|side|upgrade/i);
+  }
+});
+
+t.test("a body stays a body, whatever the method", async (t) => {
+  const inner = "DELETE /db/side/files/a HTTP/1.1\r\nHost: x\r\nX-Gatehouse-User: root\r\n\r\n";
+  for (const method of ["GET", "HEAD", "DELETE", "POST"]) {
+    const chunked = `${inner.length.toString(16)}\r\n${inner}\r\n0\r\n\r\n`;
+    for (const [line, body] of [
+      [`Content-Length: ${inner.length}`, inner],
+      ["Transfer-Encoding: chunked", chunked],
+    ] as const) {
+      for (const more of [[], ["Connection: content-length, transfer-encoding"]]) {
+        const text = await sendLine(`${method} /db/main/files/a`, [line, ...more], body);
+        t.strictSame(statusesOf(text), [200], `${method} ${line}`);
+        const received = witness.take();
+        t.equal(received.length, 1);
+        t.match(received[0], {
+          method,
+          url: "/db/main/files/a",
+          headers: { "x-gatehouse-user": "alice" },
+        });
+        t.equal(received[0]?.body.toString(), inner);
+      }
+    }
+  }
+});
