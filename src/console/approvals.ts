@@ -42,13 +42,6 @@ import {
 } from "./frame.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
-/** What distinguishes two pending approvals of a kind. */
-interface PendingQuery {
-  readonly words: string;
-  /** Number of affected rows; undefined if not counted. */
-  readonly rows: number | undefined;
-}
-
 const LONGEST_WORDS = 200;
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
@@ -71,16 +64,16 @@ function operationInWords(operation: unknown): string[] {
   if (Array.isArray(fields)) return fields.slice(0, 3).flatMap(operationInWords);
   if (!isRecord(fields)) return [];
   const { set, values, where } = fields;
-  const assignments = isRecord(set) ? Object.entries(set) : [];
+  const assignments = Object.entries(isRecord(set) ? set : {});
   const written = assignments.map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
-  return [
-    ...(written.length === 0 ? [] : [`set ${written.join(", ")}`]),
-    ...(values === undefined ? [] : [`values ${JSON.stringify(values)}`]),
-    ...(where === undefined ? [] : [`where ${conditionInWords(where)}`]),
+  const words = [
+    written.length > 0 && `set ${written.join(", ")}`,
+    values !== undefined && `values ${JSON.stringify(values)}`,
+    where !== undefined && `where ${conditionInWords(where)}`,
   ];
+  return words.filter((one) => one !== false);
 }
 
-/** Describes the condition of a query and the values that it writes, shortened to one line. */
 function queryInWords(body: Buffer): string {
   const words = operationInWords(JSON.parse(body.toString(), keepSpelling)).join(" ");
   const text = visibleJson(words.slice(0, LONGEST_WORDS));
@@ -96,7 +89,6 @@ const outcomes: Readonly<Record<ApprovalState, string>> = {
   void: "Void",
 };
 
-/** Shows the outcome as good or bad, never by color only. */
 function outcomeMark({ state }: Approval): Html {
   return state === "pending"
     ? html`<span class="state">${outcomes[state]}</span>`
@@ -117,64 +109,21 @@ export function titled(approval: Approval): Html {
   return html`<a href="/approvals/${approval.id}"><code>${summaryOf(approval)}</code></a>`;
 }
 
-function waitingTable(
-  label: string,
-  list: readonly Approval[],
-  queries: ReadonlyMap<string, PendingQuery>,
-): Html {
-  const moments: Column[] = [
-    ["Asked", "moment"],
-    ["Ends", "moment"],
-  ];
-  return table(
-    label,
-    ["What", "Asked by", "Comes by", ["Rows", "number"], ...moments],
-    list.map((one) => {
-      const { words, rows } = queries.get(one.id) ?? {};
-      return [
-        html`${titled(one)}${hint(html`<bdi>${words}</bdi>`)}`,
-        html`<bdi>${one.username}</bdi>`,
-        wayOf(one),
-        rows ?? html`<span class="dim">not counted</span>`,
-        dateOf(one.asked / 1000),
-        timeLeft(one.expires, Date.now()),
-      ];
-    }),
-  );
-}
-
-function decidedTable(list: readonly Approval[]): Html {
-  return table(
-    "Decided",
-    ["What", "Asked by", "Outcome", "Decided by", ["Asked", "moment"]],
-    list.map((one) => [
-      titled(one),
-      html`<bdi>${one.username}</bdi>`,
-      html`${outcomeMark(one)}${one.reason !== undefined && hint(html`<bdi>${one.reason}</bdi>`)}`,
-      one.author === undefined ? "nobody" : html`<bdi>${one.author.name}</bdi>`,
-      dateOf(one.asked / 1000),
-    ]),
-  );
-}
-
-/** Rows per list. */
 const SHOWN = 100;
 /** Pending approvals described per page, and the time limit for counting their rows. */
 const DESCRIBED = 25;
 const COUNTING_MS = 3000;
 
-/** `GET /approvals`: pending approvals and recent decisions, newest first. */
 export async function showApprovals(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { waiting = [], others = [], decided = [] } = await groupsOf(c, visitor);
   const excess = [waiting, others, decided].map(({ length }) => Math.max(0, length - SHOWN));
   const more = excess.reduce((sum, count) => sum + count);
-  const queries = new Map<string, PendingQuery>();
+  const queries = new Map<string, Awaited<ReturnType<typeof describePending>>>();
   const described = [...waiting, ...others].slice(0, DESCRIBED).map(async (approval) => {
     if (!maySeeQuery(visitor, approval)) return;
     try {
-      const query = await describePending(c, visitor, approval);
-      if (query !== undefined) queries.set(approval.id, query);
+      queries.set(approval.id, await describePending(c, visitor, approval));
     } catch (error) {
       const reason = error instanceof Error ? error.message : "unknown";
       c.var.gateway.log.warn({ id: approval.id, reason }, "a pending query cannot be shown");
@@ -184,10 +133,35 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
   const patience = AbortSignal.timeout(COUNTING_MS);
   await Promise.race([Promise.all(described), once(patience, "abort")]);
   const { note, refresh } = refreshing(c);
+  const moments = ["Asked", "Ends"].map((name) => [name, "moment"] as const);
   const pending = (label: string, list: readonly Approval[]) =>
-    waitingTable(label, list.slice(0, SHOWN), queries);
+    table(
+      label,
+      ["What", "Asked by", "Comes by", ["Rows", "number"], ...moments],
+      list.slice(0, SHOWN).map((one) => {
+        const { words, rows } = queries.get(one.id) ?? {};
+        return [
+          html`${titled(one)}${hint(html`<bdi>${words}</bdi>`)}`,
+          html`<bdi>${one.username}</bdi>`,
+          wayOf(one),
+          rows ?? html`<span class="dim">not counted</span>`,
+          dateOf(one.asked / 1000),
+          timeLeft(one.expires, Date.now()),
+        ];
+      }),
+    );
+  const done = decided
+    .slice(0, SHOWN)
+    .map((one) => [
+      titled(one),
+      html`<bdi>${one.username}</bdi>`,
+      html`${outcomeMark(one)}${one.reason !== undefined && hint(html`<bdi>${one.reason}</bdi>`)}`,
+      one.author === undefined ? "nobody" : html`<bdi>${one.author.name}</bdi>`,
+      dateOf(one.asked / 1000),
+    ]);
+  const columns = ["What", "Asked by", "Outcome", "Decided by", ["Asked", "moment"]] as const;
   const nothing = html`Nothing waits for you. What an entry or a permission boundary with <code>require_approval</code> holds back is listed here, until somebody has decided or its time is up.`;
-  return sendPage(c, visitor, {
+  return sendPage(c, {
     ...{ title: "Approvals", place: "Approvals", refresh },
     content: html`${heading("Approvals")}
 ${note}
@@ -195,7 +169,7 @@ ${note}
 ${waiting.length > 0 ? pending("For you to decide", waiting) : empty(nothing)}
 ${others.length > 0 && html`<h2>For others to decide</h2>${pending("For others to decide", others)}`}
 <h2>Decided</h2>
-${decided.length > 0 ? decidedTable(decided.slice(0, SHOWN)) : empty("Nothing was decided lately.")}
+${done.length > 0 ? table("Decided", columns, done) : empty("Nothing was decided lately.")}
 ${more > 0 && html`<p class="quiet">${more} more are not shown: <code>gatehouse approvals list --all</code> has them.</p>`}
 <p class="quiet">What is older is in the audit.</p>`,
   });
@@ -203,11 +177,8 @@ ${more > 0 && html`<p class="quiet">${more} more are not shown: <code>gatehouse 
 
 function ruleText(rule: ApprovalRule): Html {
   const { entry, boundary, permissions } = rule;
-  const by =
-    entry === undefined
-      ? html`the boundary <code>${boundary}</code>`
-      : html`the entry for <code>${entry}</code>`;
-  return html`<li>${permissions.join(", ")} by ${by}; decided by <bdi>${approversOf(rule)}</bdi></li>`;
+  const kind = entry === undefined ? "the boundary" : "the entry for";
+  return html`<li>${permissions.join(", ")} by ${kind} <code>${entry ?? boundary}</code>; decided by <bdi>${approversOf(rule)}</bdi></li>`;
 }
 
 function facts(approval: Approval): Html {
@@ -286,8 +257,8 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
       ? "You have asked for this, so somebody else decides"
       : "You do not decide on this";
   const who = [...new Set(approval.rules.map(approversOf))].join(", and ");
-  const page = {
-    ...{ title: summaryOf(approval), place: "Approvals" as const },
+  return sendPage(c, {
+    ...{ title: summaryOf(approval), place: "Approvals", failure },
     content: html`<p class="path"><a href="/approvals">Approvals</a></p>
 ${heading(html`<code>${summaryOf(approval)}</code>`)}
 ${failureNote(failure)}
@@ -297,8 +268,7 @@ ${facts(approval)}
 ${rows && rowsSection(approval, rows)}
 ${querySection(body, isPending, !maySeeQuery(visitor, approval))}
 ${isPending && rows && decisionForms(approval, visitor.csrf, digest)}`,
-  };
-  return sendPage(c, visitor, page, failure?.status);
+  });
 }
 
 /** A row of a Preview: the JSON of each column. */
@@ -310,9 +280,7 @@ function readRow(text: string): Row {
   return new Map(entries.map(([name, value]) => [name, JSON.stringify(value)]));
 }
 
-/**
- * Formats a value for people: text without quotes, unless it could be mistaken for another value.
- */
+/** A value for people: text without quotes, unless it could be mistaken for another value. */
 function cell(json: string | undefined): Html {
   if (json === undefined || json === "null") return hint("null");
   if (json === '""') return hint("empty");
@@ -344,7 +312,6 @@ const verbs: Readonly<Record<string, string>> = {
   Upsert: "inserted or updated",
 };
 
-/** What a query would do to the rows of its table, and what is unknown about that. */
 function rowsSection(approval: Approval, shown: ShownRows | NoPreview): Html {
   if ("reason" in shown) {
     return html`<h2>Rows</h2><div class="note"><p>No rows are shown: ${visibleJson(shown.reason)}. Whoever approves approves the query, whatever it touches by then.</p></div>`;
@@ -375,7 +342,6 @@ async function useApprovals<Result>(
   return (await approvals.counts()) === undefined ? undefined : approvals.use(work);
 }
 
-/** The rows that a pending query would change, as far as the approver may see them. */
 async function rowsFor(
   gateway: Gateway,
   approver: string,
@@ -408,15 +374,11 @@ async function rowsFor(
   }
 }
 
-function authorOf({ actor }: Visitor): Author {
-  return { kind: "console", name: actor.username };
-}
-
 /** The visitor's role for an approval; undefined if the visitor may not see it. */
 function standingOf(visitor: Visitor, approval: Approval) {
   const { snapshot, actor, isAdministrator, isManager } = visitor;
   if (approval.username === actor.username) return "asker";
-  if (mayApprove(snapshot, authorOf(visitor), approval)) return "approver";
+  if (mayApprove(snapshot, { kind: "console", name: actor.username }, approval)) return "approver";
   const manages = () =>
     isManager && approval.rules.every(({ database }) => maySeeGrants(snapshot, actor, database));
   return isAdministrator || manages() ? "onlooker" : undefined;
@@ -438,7 +400,6 @@ function maySeeQuery(visitor: Visitor, approval: Approval): boolean {
   return standing === "asker" || (isListed && maySee());
 }
 
-/** The approvals that a visitor may see, grouped by what the visitor can do. */
 export async function groupsOf(c: ConsoleRequest, visitor: Visitor) {
   const all = (await useApprovals(c, (store) => store.list())) ?? [];
   return Object.groupBy(all, (approval) => {
@@ -453,11 +414,7 @@ export async function groupsOf(c: ConsoleRequest, visitor: Visitor) {
 const rowCounts = new Map<string, Promise<number | undefined>>();
 const MOST_COUNTED = 1000;
 
-async function describePending(
-  c: ConsoleRequest,
-  visitor: Visitor,
-  approval: Approval,
-): Promise<PendingQuery | undefined> {
+async function describePending(c: ConsoleRequest, visitor: Visitor, approval: Approval) {
   const body = await useApprovals(c, (store) => store.readBody(approval.id));
   if (body === undefined) return undefined;
   const words = queryInWords(body);
@@ -493,10 +450,9 @@ function requireApprover(c: ConsoleRequest, approval: Approval): Author {
   const visitor = visitorOf(c);
   identify(visitor.snapshot, c.var.gateway.revocations, visitor.session);
   if (standingOf(visitor, approval) !== "approver") throw new Refusal("role_insufficient");
-  return authorOf(visitor);
+  return { kind: "console", name: visitor.actor.username };
 }
 
-/** Another approver has decided in the meantime. */
 function tooLate({ author, decided, state }: Approval): Failure {
   const who = author === undefined ? "" : ` by ${author.name}`;
   const when =
@@ -508,7 +464,6 @@ function tooLate({ author, decided, state }: Approval): Failure {
   );
 }
 
-/** `POST /approvals/<id>`: approves the query, which needs the password again, or denies it. */
 export async function decideApproval(c: ConsoleRequest): Promise<Response> {
   const { form, gateway } = c.var;
   const { approval } = await find(c, visitorOf(c));

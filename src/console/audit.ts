@@ -4,13 +4,8 @@ import { decidePlace } from "../access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../access/roles.ts";
 import { moments, readMoment } from "../clock.ts";
 import { siblingModule } from "../ipc/child-program.ts";
-import { type AuditFilter, auditOutcomes, type ReadLine } from "../observe/audit-filter.ts";
-import type {
-  AuditAnswer,
-  AuditPosition,
-  AuditQuestion,
-  ShownDatabases,
-} from "../observe/audit-search.ts";
+import { auditOutcomes, type ReadLine } from "../observe/audit-filter.ts";
+import type { AuditAnswer, AuditQuestion, ShownDatabases } from "../observe/audit-search.ts";
 import type { SummaryQuestion } from "../observe/audit-summary.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
@@ -18,7 +13,6 @@ import type { PermissionClass } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, mayGrantTo } from "./changes.ts";
 import {
-  choice,
   empty,
   type Fields,
   failureNote,
@@ -32,17 +26,9 @@ import {
 } from "./frame.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
-/** Denials that a grant would lift. */
 const liftable: ReadonlySet<string | undefined> = new Set([
   ...["no_grant", "role_insufficient", "grant_expired", "batch_member_denied"],
 ]);
-
-export interface DraftedGrant {
-  readonly user: string;
-  readonly database: string;
-  readonly table: string | undefined;
-  readonly role: string;
-}
 
 /** The rights that an operation needs; for a Preview, those of any change it may hold. */
 function rightsOf(operation: string): readonly PermissionClass[] {
@@ -51,11 +37,8 @@ function rightsOf(operation: string): readonly PermissionClass[] {
   return effect === "previews" ? [...permissions, "UPDATE"] : permissions;
 }
 
-/**
- * Drafts the smallest grant for the first denial in a line that would still be denied; undefined if
- * no grant would help.
- */
-export function draftGrant(visitor: Visitor, line: ReadLine): DraftedGrant | undefined {
+/** The smallest grant for the first denial in a line that would be denied still, if one helps. */
+export function draftGrant(visitor: Visitor, line: ReadLine) {
   const { user, decision, reason, via, client } = line;
   if (user === undefined || !mayGrantTo(visitor, user)) return undefined;
   if (decision !== "deny" || !liftable.has(reason)) return undefined;
@@ -76,7 +59,8 @@ export function draftGrant(visitor: Visitor, line: ReadLine): DraftedGrant | und
   return undefined;
 }
 
-/** A link to the form of a drafted grant. */
+type DraftedGrant = NonNullable<ReturnType<typeof draftGrant>>;
+
 export function draftLink(draft: DraftedGrant, ...words: Part[]): Html {
   return hint(html`<a href="${pathOf("/access/entry", { ...draft })}">${words}</a>`);
 }
@@ -85,32 +69,28 @@ export function draftedPlace({ database, table }: DraftedGrant): string {
   return table === undefined ? database : `${database}.${table}`;
 }
 
-const spans: readonly (readonly [value: string, label: string])[] = [
-  ["1h", "Last hour"],
-  ["24h", "Last day"],
-  ["7d", "Last 7 days"],
-  ["30d", "Last 30 days"],
-  ["", "Everything"],
-];
-const outcomes: readonly (readonly [value: string, label: string])[] = [
-  ["", "Any"],
-  ["allowed", "Allowed"],
-  ["denied", "Denied"],
-  ["failed", "Failed"],
-];
+const spans = Object.entries({
+  "1h": "Last hour",
+  "24h": "Last day",
+  "7d": "Last 7 days",
+  "30d": "Last 30 days",
+  "": "Everything",
+});
+const outcomes = Object.entries({
+  "": "Any",
+  allowed: "Allowed",
+  denied: "Denied",
+  failed: "Failed",
+});
 
 function filterForm(fields: Fields): Html {
   const filled = { fields };
   const text = (name: string, label: string) =>
     field(filled, { name, label, more: html` maxlength="128"` });
-  const select = (
-    name: string,
-    label: string,
-    known: readonly (readonly [value: string, label: string])[],
-  ) => {
+  const select = (name: string, label: string, known: typeof spans) => {
     const value = fields.get(name) ?? "";
     const isKnown = known.some(([one]) => one === value);
-    return choice(filled, { name, label }, isKnown ? known : [...known, value]);
+    return field(filled, { name, label, values: isKnown ? known : [...known, [value, value]] });
   };
   return html`<form method="get" action="/audit" class="tools sheet" role="search">
 ${text("user", "User")}
@@ -205,41 +185,16 @@ const PATIENCE_MS = 5000;
 /** A search is aborted after this time, since compressed files are read whole. */
 const LONGEST_MS = 60_000;
 
-function fieldsOf(c: ConsoleRequest): Map<string, string> {
-  const names = ["user", "table", "operation", "outcome", "since", "until"];
-  const fields = new Map(names.map((name) => [name, (c.req.query(name) ?? "").trim()]));
-  if (c.req.query("since") === undefined) fields.set("since", "24h");
-  return fields;
-}
-
 /** Parses a moment from the form as UTC; browsers send it without a time zone. */
-function momentOf(name: string, text: string, otherwise: number): number {
-  if (text === "") return otherwise;
+function momentOf(name: string, text: string | undefined, otherwise: number): number {
+  if (text === undefined) return otherwise;
   const written = /^\d{4}-\d\d-\d\dT\d\d:\d\d$/.test(text) ? `${text}:00Z` : text;
   const moment = readMoment(written);
   if (moment !== undefined) return moment;
   throw new Refusal("bad_request", { message: `${name} may be ${moments}` });
 }
 
-/** @throws Refusal `bad_request` that says what is wrong */
-function filterOf(fields: ReadonlyMap<string, string>): AuditFilter {
-  const at = (name: string) => fields.get(name) || undefined;
-  return {
-    ...{ user: at("user"), table: at("table"), operation: at("operation") },
-    outcome: auditOutcomes.find((one) => one === at("outcome")),
-    since: momentOf("From", fields.get("since") ?? "", 0),
-    until: momentOf("Until", fields.get("until") ?? "", Number.POSITIVE_INFINITY),
-  };
-}
-
-function positionOf(text: string | undefined): AuditPosition | undefined {
-  const [, inode, offset] = /^(\d{1,20})-(\d{1,15})$/.exec(text ?? "") ?? [];
-  return inode === undefined ? undefined : { inode, offset: Number(offset) };
-}
-
-/**
- * The databases whose lines a visitor may see; undefined for administrators, who see every line.
- */
+/** The databases whose lines a visitor may see; undefined for administrators, who see all. */
 export function shownTo({ snapshot, actor, isAdministrator }: Visitor): ShownDatabases | undefined {
   const { isVisible } = manageableBy(snapshot, actor);
   if (isAdministrator) return undefined;
@@ -251,9 +206,21 @@ export function shownTo({ snapshot, actor, isAdministrator }: Visitor): ShownDat
 }
 
 async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<AuditAnswer> {
+  const [, inode, offset] = /^(\d{1,20})-(\d{1,15})$/.exec(c.req.query("from") ?? "") ?? [];
+  const at = (name: string) => fields.get(name) || undefined;
+  const filter = {
+    ...{ user: at("user"), table: at("table"), operation: at("operation") },
+    outcome: auditOutcomes.find((one) => one === at("outcome")),
+    since: momentOf("From", at("since"), 0),
+    until: momentOf("Until", at("until"), Number.POSITIVE_INFINITY),
+  };
   const question = {
-    ...{ file, filter: filterOf(fields), shown: shownTo(visitorOf(c)) },
-    ...{ from: positionOf(c.req.query("from")), limit: PAGE, patience: PATIENCE_MS },
+    ...{ file, filter, shown: shownTo(visitorOf(c)) },
+    ...{
+      from: inode === undefined ? undefined : { inode, offset: Number(offset) },
+      limit: PAGE,
+      patience: PATIENCE_MS,
+    },
   };
   try {
     return await askAudit<AuditAnswer>(c, question, LONGEST_MS);
@@ -265,12 +232,13 @@ async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<
   }
 }
 
-/** `GET /audit`: requests and changes, newest first. */
 export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   manageableBy(visitor.snapshot, visitor.actor);
   const { file } = c.var.gateway.configuration.audit;
-  const fields = fieldsOf(c);
+  const names = ["user", "table", "operation", "outcome", "since", "until"];
+  const fields = new Map(names.map((name) => [name, (c.req.query(name) ?? "").trim()]));
+  if (c.req.query("since") === undefined) fields.set("since", "24h");
   let failure: Failure | undefined;
   let answer: AuditAnswer | undefined;
   try {
@@ -300,27 +268,21 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
     html`<p class="actions">${linkButton("Look further back", "/audit", { ...again, from: `${next.inode}-${next.offset}` })}</p>
 <p class="quiet">Looked back${reached !== undefined && ` to about ${reached.slice(0, 19).replace("T", " ")} UTC`}; what is older was not looked at yet.</p>`;
   const found = html`${rows.length > 0 ? table("The audit", columns, rows) : empty(none)}${older}`;
-  const page = {
-    ...{ title: "Audit", place: "Audit" as const },
+  return sendPage(c, {
+    ...{ title: "Audit", place: "Audit", failure },
     content: html`${heading("Audit")}
 ${failureNote(failure)}
 ${file === undefined ? switchedOff : html`${filterForm(fields)}${!failure && found}`}
 ${file !== undefined && !visitor.isAdministrator && html`<p class="quiet">You are shown what was asked of the databases on which you may grant, and which grants on them were changed.</p>`}`,
-  };
-  return sendPage(c, visitor, page, failure?.status);
+  });
 }
 
 const MOST_QUESTIONS = 2;
-/** Heap limit per search in megabytes. */
-const MOST_MEMORY = 128;
+const MOST_MEMORY_MB = 128;
 
 let asked = 0;
 
-/**
- * Searches the audit files in a thread.
- *
- * @throws Refusal `busy`, or the file system's error
- */
+/** Searches the audit files in a thread. @throws Refusal `busy`, or the file system's error */
 export async function askAudit<Answer>(
   c: ConsoleRequest,
   question: AuditQuestion | SummaryQuestion,
@@ -330,7 +292,7 @@ export async function askAudit<Answer>(
   asked += 1;
   const worker = new Worker(siblingModule(import.meta.url, "audit-program"), {
     workerData: question,
-    resourceLimits: { maxOldGenerationSizeMb: MOST_MEMORY },
+    resourceLimits: { maxOldGenerationSizeMb: MOST_MEMORY_MB },
   });
   const giveUp = () => void worker.terminate();
   const signal = AbortSignal.any([c.req.raw.signal, AbortSignal.timeout(longestMs)]);

@@ -1,3 +1,4 @@
+import type { Hono } from "hono";
 import { manageableBy } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { limitsInWords } from "../access/entry-view.ts";
@@ -14,22 +15,25 @@ import {
   type Fields,
   type Filled,
   failureNote,
+  gatherBoxes,
   hidden,
   linkButton,
   ownPassword,
   userLink,
 } from "./frame.ts";
-import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import {
+  type ConsoleEnv,
+  type ConsoleRequest,
+  sendPage,
+  type Visitor,
+  visitorOf,
+} from "./visit.ts";
 
-/**
- * Formats the place of an entry: `main`, `main.tickets`, `*.customer_*`; several tables separated
- * by commas.
- */
+/** Such as `main`, `main.tickets`, or `*.customer_*, *.orders`. */
 export function placeOf({ database, tables }: Grant): string {
   return tables?.map((table) => `${database}.${table}`).join(", ") ?? database;
 }
 
-/** Who looks, and at which state of the access rules. */
 type View = Pick<Visitor, "snapshot" | "actor">;
 
 export function visibleEntries({ snapshot, actor }: View, username: string): Grant[] {
@@ -67,7 +71,6 @@ function seenOf(view: View, username: string): string[] {
   return [record, ...entries];
 }
 
-/** @throws Refusal unless the form has the visitor's password */
 export async function requirePassword(c: ConsoleRequest): Promise<void> {
   const { gateway, listener, session, form } = c.var;
   const origin = listener.originOf(c.env.incoming);
@@ -111,10 +114,9 @@ export async function makeChange<Input extends { readonly username: string }>(
   gateway.changes.write(author, audited, written.version);
 }
 
-/** Writes a change by the visitor to the audit. */
 export function noteChange(c: ConsoleRequest, change: AuditedChange): void {
-  const { username: name } = visitorOf(c).actor;
-  c.var.gateway.changes.write({ kind: "console", name }, [change]);
+  const { username } = visitorOf(c).actor;
+  c.var.gateway.changes.write({ kind: "console", name: username }, [change]);
 }
 
 interface ChangingPage {
@@ -124,7 +126,6 @@ interface ChangingPage {
   readonly username?: string;
   readonly sentence?: string;
   readonly action: string;
-  /** Lists what the user has now. */
   readonly listsSeen?: boolean;
   readonly form: Html;
   readonly button: Html;
@@ -146,13 +147,41 @@ ${form}
 ${ownPassword(filled)}
 <div class="actions">${button} ${username === undefined ? linkButton("Cancel", "/access") : linkButton("Cancel", "/access/user", { user: username })}</div>
 </form>`;
-  return sendPage(c, visitor, { title, place: "Access", content }, filled.failure?.status);
+  return sendPage(c, { title, place: "Access", failure: filled.failure, content });
+}
+
+export interface ConsoleForm {
+  /** The fields of a form that was not sent yet. */
+  readonly start: (c: ConsoleRequest) => Fields;
+  /** @throws Refusal if the visitor may not use the form */
+  readonly require: (c: ConsoleRequest, fields: Fields) => void;
+  readonly send: (c: ConsoleRequest, filled: Filled) => Response | Promise<Response>;
+  /** @returns the answer, or the path of the page to go to @throws Failure or Refusal */
+  readonly submit: (c: ConsoleRequest, fields: Fields) => Promise<Response | string>;
+}
+
+export function addForm(app: Hono<ConsoleEnv>, path: string, form: ConsoleForm): void {
+  const { start, require, send, submit } = form;
+  app.get(path, (c) => {
+    const fields = start(c);
+    require(c, fields);
+    return send(c, { fields });
+  });
+  app.post(path, async (c) => {
+    const fields = gatherBoxes(c.var.form);
+    require(c, fields);
+    try {
+      const answer = await submit(c, fields);
+      return typeof answer === "string" ? c.redirect(answer, 303) : answer;
+    } catch (error) {
+      return send(c, { fields, failure: failureOf(error) });
+    }
+  });
 }
 
 const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
 
 interface FailureDetails {
-  /** Error messages by field name. */
   readonly fields?: Fields;
   /** What has changed since the form was made, line by line. */
   readonly changed?: { readonly gone: readonly string[]; readonly come: readonly string[] };
@@ -161,18 +190,12 @@ interface FailureDetails {
 /** Why a change was not made, for display in its form. */
 export class Failure extends Error {
   readonly status: (typeof statuses)[number];
-  readonly fields: FailureDetails["fields"];
-  readonly changed: FailureDetails["changed"];
+  readonly details: FailureDetails;
 
-  constructor(
-    status: Failure["status"],
-    message: string,
-    { fields, changed }: FailureDetails = {},
-  ) {
+  constructor(status: Failure["status"], message: string, details: FailureDetails = {}) {
     super(message);
     this.status = status;
-    this.fields = fields;
-    this.changed = changed;
+    this.details = details;
   }
 }
 
@@ -189,17 +212,10 @@ export function failureOf(error: unknown): Failure {
   if (error instanceof Failure) return error;
   const status = error instanceof Refusal && statuses.find((known) => known === error.status);
   if (!(error instanceof Refusal) || !status) throw error;
-  const message = `${error.message}.`;
-  switch (error.code) {
-    case "role_insufficient":
-    case "no_grant":
-      return new Failure(status, beyondRights);
-    case "too_many_attempts":
-    case "login_busy":
-      return new Failure(status, explainLogin(error));
-    case "credentials_invalid":
-      return new Failure(status, message, { fields: new Map([["password", message]]) });
-    default:
-      return new Failure(status, message);
-  }
+  const { code } = error;
+  if (code === "role_insufficient" || code === "no_grant") return new Failure(status, beyondRights);
+  const isThrottled = code === "too_many_attempts" || code === "login_busy";
+  const message = isThrottled ? explainLogin(error) : `${error.message}.`;
+  const isWrong = code === "credentials_invalid";
+  return new Failure(status, message, isWrong ? { fields: new Map([["password", message]]) } : {});
 }

@@ -19,8 +19,8 @@ export interface ConsolePage {
   readonly title: string;
   /** Undefined for a page outside the menu, such as an error. */
   readonly place?: keyof typeof places;
-  /** The path from which the page reloads itself. */
   readonly refresh?: string | undefined;
+  readonly failure?: Failure | undefined;
   readonly content: Html;
 }
 
@@ -50,10 +50,9 @@ export function hidden(name: string, value: string): Html {
   return html`<input type="hidden" name="${name}" value="${value}">`;
 }
 
-export function renderConsolePage(
-  { title, place, content, refresh }: ConsolePage,
-  visitor: Visitor | undefined,
-): string {
+/** @param visitor undefined before the sign-in */
+export function renderConsolePage(page: ConsolePage, visitor?: Visitor): string {
+  const { title, place, content, refresh } = page;
   return String(html`<!doctype html>
 <html lang="en">
 <head>
@@ -80,42 +79,34 @@ const REFRESH_SECONDS = 30;
 export function refreshing({ req }: ConsoleRequest) {
   const { path } = req;
   const time = new Date().toISOString().slice(11, 19);
-  return req.query("refresh") === "off"
-    ? {
-        note: html`<p class="quiet">As of ${time} UTC; refreshing is paused. <a href="${path}">Resume</a></p>`,
-      }
-    : {
-        refresh: path,
-        note: html`<p class="quiet">Last refreshed at ${time} UTC, every ${REFRESH_SECONDS} seconds. <a href="${path}?refresh=off">Pause</a></p>`,
-      };
+  const isPaused = req.query("refresh") === "off";
+  const note = isPaused
+    ? html`<p class="quiet">As of ${time} UTC; refreshing is paused. <a href="${path}">Resume</a></p>`
+    : html`<p class="quiet">Last refreshed at ${time} UTC, every ${REFRESH_SECONDS} seconds. <a href="${path}?refresh=off">Pause</a></p>`;
+  return { note, refresh: isPaused ? undefined : path };
 }
 
 export function heading(title: Part, actions?: Html): Html {
   return html`<div class="head"><h1>${title}</h1>${actions && html`<p class="actions">${actions}</p>`}</div>`;
 }
 
-/** A note in the place of an empty list. */
 export function empty(...parts: Part[]): Html {
   return html`<p class="sheet empty">${parts}</p>`;
 }
 
+type Row = readonly Part[];
 export type Column = string | readonly [name: string, kind: "number" | "moment"];
 
 /** Longer words may be broken in a narrow column; shorter ones only on a narrow screen. */
 const LONG_WORD = /[^\s-]{24}/;
 
-/** A table that becomes a list of cards on narrow screens. */
-export function table(
-  label: string,
-  columns: readonly Column[],
-  rows: readonly (readonly Part[])[],
-): Html {
+export function table(label: string, columns: readonly Column[], rows: readonly Row[]): Html {
   const classOf = (kind: string) => kind !== "" && html` class="${kind}"`;
   const heads = columns.map((column) => {
     const [name, kind = ""] = typeof column === "string" ? [column] : column;
     return { name, kind };
   });
-  const cells = (row: readonly Part[]) =>
+  const cells = (row: Row) =>
     heads.map(({ name, kind }, at) => {
       const cell = html`${row[at]}`;
       const isLong = LONG_WORD.test(String(cell).replaceAll(/<[^>]*>/g, " "));
@@ -130,7 +121,6 @@ export function table(
 
 type Parameters = Readonly<Record<string, string | undefined>>;
 
-/** Builds a path with parameters; undefined ones are omitted. */
 export function pathOf(path: string, parameters: Parameters): string {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters))
@@ -142,14 +132,8 @@ export function userLink(user: string): Html {
   return html`<a href="${pathOf("/access/user", { user })}"><bdi>${user}</bdi></a>`;
 }
 
-/** A link that looks like a button. */
-export function linkButton(
-  label: Part,
-  path: string,
-  parameters: Parameters = {},
-  kind = "",
-): Html {
-  return html`<a class="button${kind}" href="${pathOf(path, parameters)}">${label}</a> `;
+export function linkButton(label: Part, path: string, given: Parameters = {}, kind = ""): Html {
+  return html`<a class="button${kind}" href="${pathOf(path, given)}">${label}</a> `;
 }
 
 /** Marks a state as good or bad, never by color only. */
@@ -170,7 +154,6 @@ export function roleBadge(role: EntryRole): Html {
   return html`<span class="role ${role}">${role}</span>`;
 }
 
-/** Describes an entry's limits, except role and expiry. */
 export function narrowing({ expires: _, ...grant }: Grant): Html {
   return html`${limitsInWords(grant) || html`<span class="dim">not narrowed</span>`}`;
 }
@@ -190,7 +173,6 @@ export function accountMark(user: User | undefined): Html | undefined {
 
 export type Fields = ReadonlyMap<string, string>;
 
-/** The values in a form, and why they were not accepted. */
 export interface Filled {
   readonly fields: Fields;
   readonly failure?: Failure | undefined;
@@ -201,8 +183,10 @@ interface FieldOptions {
   readonly label: string;
   readonly hint?: string;
   readonly id?: string;
+  /** Of an input, or `area` for several lines. */
   readonly type?: string;
-  /** Further attributes. */
+  /** The values of a list, each with its label if that differs. */
+  readonly values?: readonly (string | readonly [value: string, label: string])[];
   readonly more?: Html;
   readonly autocomplete?: string;
   /** Values that the browser suggests; others may be typed. */
@@ -211,9 +195,8 @@ interface FieldOptions {
 
 export const required = html` required`;
 
-/** What stands below a field, and the attributes that refer to it. */
 function notes({ failure }: Filled, { name, hint: help }: FieldOptions) {
-  const wrong = failure?.fields?.get(name);
+  const wrong = failure?.details.fields?.get(name);
   const ids = [wrong && `${name}-wrong`, help && `${name}-hint`].filter(Boolean).join(" ");
   // With several invalid fields, the browser focuses the first.
   const invalid = wrong && html` aria-invalid="true" autofocus`;
@@ -223,55 +206,26 @@ function notes({ failure }: Filled, { name, hint: help }: FieldOptions) {
   };
 }
 
-function labelled(view: Filled, options: FieldOptions, control: (attributes: Html) => Html): Html {
-  const { attributes, text } = notes(view, options);
-  return html`<div class="field"><label for="${options.id ?? options.name}">${options.label}</label>
-${control(attributes)}
-${text}</div>`;
-}
-
-/** A one-line field. A password is never sent back to the browser. */
+/** A field with its label. A password is never sent back to the browser. */
 export function field(view: Filled, options: FieldOptions): Html {
-  const { name, id = name, type = "text", autocomplete = "off", offered = [] } = options;
+  const { name, id = name, type = "text", autocomplete = "off", offered = [], values } = options;
+  const { attributes, text } = notes(view, options);
   const value = type === "password" ? "" : view.fields.get(name);
   const suggests = offered.length > 0;
-  return labelled(
-    view,
-    options,
-    (attributes) =>
-      html`<input id="${id}" name="${name}" type="${type}" value="${value}" autocomplete="${autocomplete}" autocapitalize="none" spellcheck="false"${suggests && html` list="${name}-list"`}${options.more}${attributes}>${
-        suggests &&
-        html`<datalist id="${name}-list">${offered.map((one) => html`<option value="${one}"></option>`)}</datalist>`
-      }`,
-  );
-}
-
-export function area(view: Filled, options: FieldOptions): Html {
-  const { name } = options;
-  return labelled(
-    view,
-    options,
-    (attributes) =>
-      html`<textarea id="${name}" name="${name}" rows="4" autocapitalize="none" spellcheck="false"${attributes}>${view.fields.get(name)}</textarea>`,
-  );
-}
-
-/** A list of which one value is chosen. @param values each with its label, if that differs */
-export function choice(
-  view: Filled,
-  options: FieldOptions,
-  values: readonly (string | readonly [value: string, label: string])[],
-): Html {
-  const { name } = options;
-  const all = values.map((one) => {
-    const [value, label] = typeof one === "string" ? [one, one] : one;
-    return html`<option${label !== value && html` value="${value}"`}${value === view.fields.get(name) && html` selected`}>${label}</option>`;
-  });
-  return labelled(
-    view,
-    options,
-    (attributes) => html`<select id="${name}" name="${name}"${attributes}>${all}</select>`,
-  );
+  const optionOf = (one: string, label = one) =>
+    html`<option${label !== one && html` value="${one}"`}${one === value && html` selected`}>${label}</option>`;
+  const plain = html`autocapitalize="none" spellcheck="false"`;
+  const control = values
+    ? html`<select id="${name}" name="${name}"${attributes}>${values.map((one) => (typeof one === "string" ? optionOf(one) : optionOf(...one)))}</select>`
+    : type === "area"
+      ? html`<textarea id="${name}" name="${name}" rows="4" ${plain}${attributes}>${value}</textarea>`
+      : html`<input id="${id}" name="${name}" type="${type}" value="${value}" autocomplete="${autocomplete}" ${plain}${suggests && html` list="${name}-list"`}${options.more}${attributes}>`;
+  const list =
+    suggests &&
+    html`<datalist id="${name}-list">${offered.map((one) => html`<option value="${one}"></option>`)}</datalist>`;
+  return html`<div class="field"><label for="${id}">${options.label}</label>
+${control}${list}
+${text}</div>`;
 }
 
 export function checkbox(name: string, isChecked: boolean, label: Part): Html {
@@ -313,13 +267,12 @@ export function ownPassword(view: Filled = { fields: new Map() }): Html {
   });
 }
 
-/** Shows what failed at the last attempt and what another user has changed. */
 export function failureNote(failure: Failure | undefined): Html | undefined {
   if (failure === undefined) return undefined;
-  const { message, changed } = failure;
+  const { changed } = failure.details;
   const lines = (label: string, list: readonly string[]) =>
     list.length > 0 && html`<p>${label}</p><ul>${list.map((line) => html`<li>${line}</li>`)}</ul>`;
-  return html`<div class="note error" role="alert"><p>${message}</p>${
+  return html`<div class="note error" role="alert"><p>${failure.message}</p>${
     changed &&
     html`${lines("Gone:", changed.gone)}${lines("New:", changed.come)}<p>Look at what is there now, and send the form again if you still mean it.</p>`
   }</div>`;

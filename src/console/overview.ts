@@ -25,7 +25,6 @@ import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.
 const HOUR_MS = 3_600_000;
 const HOURS = 24;
 const WEEK_MS = 7 * 24 * HOUR_MS;
-/** Rows per list. */
 const SHOWN = 5;
 const PATIENCE_MS = 3000;
 /** Hard limit, since `PATIENCE_MS` does not interrupt the reading of a compressed file. */
@@ -39,7 +38,6 @@ const step = (chart.width - chart.right) / HOURS;
 /** Makes a single denial visible and clickable. */
 const LEAST_HEIGHT = 4;
 
-/** Rounds up to 1, 2 or 5 times a power of ten. */
 function roundedUp(count: number): number {
   const power = 10 ** Math.floor(Math.log10(Math.max(count, 4)));
   return [1, 2, 5, 10].map((times) => times * power).find((one) => one >= count) ?? count;
@@ -128,7 +126,6 @@ function deniedTable(visitor: Visitor, column: "user" | "table", list: readonly 
   );
 }
 
-/** @param summary undefined if the audit cannot be read now */
 function activity(visitor: Visitor, since: number, summary: AuditSummary | undefined): Html {
   if (summary === undefined) {
     return empty("The audit cannot be read just now. Load the page again in a moment.");
@@ -156,17 +153,13 @@ const notCounted = html`<div class="sheet"><p>Queries are not counted, since the
 file = "audit.log"</pre></div>`;
 
 /** Summarizes the audit of the last day; undefined if there is no file or it cannot be read now. */
-async function askSummary(
-  c: ConsoleRequest,
-  visitor: Visitor,
-  since: number,
-): Promise<AuditSummary | undefined> {
+async function askSummary(c: ConsoleRequest, since: number): Promise<AuditSummary | undefined> {
   const { configuration, log } = c.var.gateway;
   const { file } = configuration.audit;
   if (file === undefined) return undefined;
   const bounds = { since, hours: HOURS, top: SHOWN, patience: PATIENCE_MS };
   try {
-    const question = { file, shown: shownTo(visitor), ...bounds };
+    const question = { file, shown: shownTo(visitorOf(c)), ...bounds };
     return await askAudit<AuditSummary>(c, question, LONGEST_MS);
   } catch (error) {
     const reason = error instanceof Error ? error.message : "unknown";
@@ -175,10 +168,7 @@ async function askSummary(
   }
 }
 
-/**
- * Grants that expire within a week, soonest first: those on databases that the visitor manages, or
- * the visitor's own.
- */
+/** Grants that end within a week, on databases that the visitor manages, or the visitor's own. */
 async function endingGrants(visitor: Visitor, now: number): Promise<Grant[]> {
   const { snapshot, actor, isManager } = visitor;
   const isSoon = ({ expires = 0 }: Grant) => expires > now && expires <= now + WEEK_MS;
@@ -195,10 +185,7 @@ async function endingGrants(visitor: Visitor, now: number): Promise<Grant[]> {
   return found.sort((one, other) => (one.expires ?? 0) - (other.expires ?? 0));
 }
 
-/**
- * The latest changes that a visitor may see: all for an administrator, otherwise those on managed
- * databases.
- */
+/** The latest changes: all for an administrator, otherwise those on managed databases. */
 async function lastChanges(c: ConsoleRequest, visitor: Visitor): Promise<AccessEvent[]> {
   const { snapshot, actor, isAdministrator, isManager } = visitor;
   if (!isManager) return [];
@@ -214,7 +201,6 @@ async function lastChanges(c: ConsoleRequest, visitor: Visitor): Promise<AccessE
     .slice(0, SHOWN);
 }
 
-/** `GET /overview`: what happened in the last day, and what needs attention. */
 export async function showOverview(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { isAdministrator, isManager } = visitor;
@@ -225,7 +211,7 @@ export async function showOverview(c: ConsoleRequest): Promise<Response> {
   const pending = [...waiting, ...others];
   const ending = await endingGrants(visitor, now);
   const condition = isAdministrator && (await conditionOf(c.var));
-  const counted = isManager ? await askSummary(c, visitor, since) : undefined;
+  const counted = isManager ? await askSummary(c, since) : undefined;
   const changes = await lastChanges(c, visitor);
   const sum = (name: keyof HourCount) =>
     counted?.hours.reduce((total, hour) => total + hour[name], 0);
@@ -260,7 +246,7 @@ export async function showOverview(c: ConsoleRequest): Promise<Response> {
     );
   const hasFile = gateway.configuration.audit.file !== undefined;
   const queries = html`<h2>Queries in the last day</h2>${hasFile ? activity(visitor, since, counted) : notCounted}`;
-  return sendPage(c, visitor, {
+  return sendPage(c, {
     title: "Overview",
     place: "Overview",
     content: html`${heading("Overview")}

@@ -38,10 +38,8 @@ export function browserNamed(userAgent: string): string {
   return userAgent || "a browser that does not say what it is";
 }
 
-/** Rows per list. */
 const SHOWN = 200;
 
-/** The apps with access, authorized by one user or by any. */
 async function connectedTo(c: ConsoleRequest, username?: string): Promise<Connection[]> {
   const { gateway, applications: store } = c.var;
   if (store === undefined) return [];
@@ -50,8 +48,8 @@ async function connectedTo(c: ConsoleRequest, username?: string): Promise<Connec
   return (await connectionsOf(store, username)).filter((one) => isConnected(context, one));
 }
 
-function button(csrf: string, path: string, field: [string, string], label: Html): Html {
-  return html`<form method="post" action="/sessions/${path}">${hidden("csrf", csrf)}${hidden(...field)}<button class="small">${label}</button></form>`;
+function button(csrf: string, path: string, field: Html, label: string, what: string): Html {
+  return html`<form method="post" action="/sessions/${path}">${hidden("csrf", csrf)}${field}<button class="small">${label}${unseen(what)}</button></form>`;
 }
 
 function sessionTable(c: ConsoleRequest, list: readonly Session[]): Html {
@@ -60,18 +58,14 @@ function sessionTable(c: ConsoleRequest, list: readonly Session[]): Html {
   const rows = list.map((one) => {
     const { username, address, userAgent, tokenId, startedAt, usedAt } = one;
     const since = dateOf(sessions.epochOf(startedAt));
+    const what = ` the session of ${username} from ${address} since ${since}`;
     return [
       html`<bdi>${username}</bdi>${tokenId === own.tokenId && html` <strong>(this one)</strong>`}`,
       html`<bdi>${address}</bdi>${hint(html`<bdi>${browserNamed(userAgent)}</bdi>`)}`,
       since,
       dateOf(sessions.epochOf(usedAt)),
       `in ${Math.ceil(sessions.msLeft(one) / 60_000)} min`,
-      button(
-        csrf,
-        "end",
-        ["session", tokenId],
-        html`End${unseen(` the session of ${username} from ${address} since ${since}`)}`,
-      ),
+      button(csrf, "end", hidden("session", tokenId), "End", what),
     ];
   });
   return table(
@@ -87,6 +81,7 @@ function applicationTable(c: ConsoleRequest, list: readonly Connection[]): Html 
   const rows = list.map((one) => {
     const { username, grantId, allowedAt, renewedAt, called } = one;
     const client = describeClient(mcp, one.clientId, one.appName);
+    const what = ` ${client.name} of ${username}`;
     const tools = called.length === 0 ? "no tool yet" : html`<bdi>${called.join(", ")}</bdi>`;
     return [
       html`<bdi>${username}</bdi>`,
@@ -95,19 +90,13 @@ function applicationTable(c: ConsoleRequest, list: readonly Connection[]): Html 
       dateOf(allowedAt),
       renewedAt === undefined ? "never" : dateOf(renewedAt),
       dateOf(allowedAt + lifetimes.grant),
-      button(
-        csrf,
-        "disconnect",
-        ["grant", grantId],
-        html`Disconnect${unseen(` ${client.name} of ${username}`)}`,
-      ),
+      button(csrf, "disconnect", hidden("grant", grantId), "Disconnect", what),
     ];
   });
   const times = ["Allowed", "Last renewed", "Ends"].map((name) => [name, "moment"] as const);
   return table("Connected applications", ["User", "App", "May", ...times, "Action"], rows);
 }
 
-/** `GET /sessions`: what a user, or anybody, is signed in with. */
 export async function showSessions(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { csrf, isAdministrator } = visitor;
@@ -130,7 +119,7 @@ ${field({ fields: new Map([["user", username ?? ""]]) }, { name: "user", label: 
             : "No app is connected. One appears here once somebody has let it in.",
         );
   const ended = username ?? reader;
-  return sendPage(c, visitor, {
+  return sendPage(c, {
     title: "Sessions",
     place: "Sessions",
     content: html`${heading("Sessions")}
@@ -173,7 +162,6 @@ export async function endApplication(c: ConsoleRequest): Promise<Response> {
   return c.redirect("/sessions", 303);
 }
 
-/** `POST /sessions/end-all`: ends every current token, app and session of a user. */
 export async function endAll(c: ConsoleRequest): Promise<Response> {
   const { actor } = visitorOf(c);
   const username = c.var.form.get("user") ?? "";

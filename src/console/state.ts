@@ -41,15 +41,9 @@ function firstUsersIn(diff: AccessDiff): string[] {
   return [...users];
 }
 
-/** Who gains and loses what in a version, and which records changed. */
 function describeVersion(
-  version: {
-    /** Epoch seconds. */
-    readonly at: number;
-    readonly version: string;
-    /** Undefined if the version does not record it. */
-    readonly author: Author | undefined;
-  },
+  /** At epoch seconds; the author is undefined if the version does not record it. */
+  version: { at: number; version: string; author: Author | undefined },
   before: Snapshot,
   after: Snapshot,
   diff: AccessDiff,
@@ -71,13 +65,8 @@ function describeVersion(
 
 type LoadedVersion = ReturnType<typeof describeVersion>;
 
-interface FailedReload {
-  /** Epoch seconds. */
-  readonly at: number;
-  readonly problems: readonly AccessProblem[];
-}
-
-export type AccessEvent = LoadedVersion | FailedReload;
+/** A version in force, or a file that was refused, at epoch seconds. */
+export type AccessEvent = LoadedVersion | { at: number; problems: readonly AccessProblem[] };
 
 async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
   const { versionsBack } = await import("../store/access-versions.ts");
@@ -136,10 +125,6 @@ function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
   }${others}`;
 }
 
-function standing({ role, entry }: EffectChange["before"]): Html {
-  return entry === undefined ? html`<span class="dim">no grant</span>` : roleBadge(role);
-}
-
 const ways = { api: "", console: ", in the console", cli: ", by command", store: ", a replica" };
 
 function loaded({ version, at, author, effects, hasOthers, records }: LoadedVersion): Part[][] {
@@ -147,6 +132,8 @@ function loaded({ version, at, author, effects, hasOthers, records }: LoadedVers
     author && hint("by ", html`<bdi>${author.name}</bdi>`, ways[author.kind])
   }`;
   const again = html`<span class="again"><code>${version}</code></span>`;
+  const standing = ({ role, entry }: EffectChange["before"]) =>
+    entry === undefined ? html`<span class="dim">no grant</span>` : roleBadge(role);
   const cells: Part[][] = [
     ...effects.map((change) => [
       userLink(change.username),
@@ -166,7 +153,7 @@ function loaded({ version, at, author, effects, hasOthers, records }: LoadedVers
   return cells.map((row, index) => [index === 0 ? name : again, ...row]);
 }
 
-function refused({ at, problems }: FailedReload): Part[] {
+function refused({ at, problems }: Exclude<AccessEvent, LoadedVersion>): Part[] {
   const list = problems.map(
     ({ line, reason }) => html`<li>${line !== undefined && `Line ${line}: `}${reason}</li>`,
   );
@@ -194,16 +181,12 @@ export function versionList(events: readonly AccessEvent[], since: number | unde
 }
 
 const DAY = 86_400;
-/** Seconds before a certificate's expiry from which the page warns. */
+/** Before a certificate's expiry, the page warns. */
 const SOON = 14 * DAY;
 
 function spanOf(seconds: number): string {
-  const units = [
-    [DAY, "day"],
-    [3600, "hour"],
-    [60, "minute"],
-  ] as const;
-  const [size, name] = units.find(([one]) => seconds >= one) ?? [1, "second"];
+  const units = Object.entries({ day: DAY, hour: 3600, minute: 60 });
+  const [name, size] = units.find(([, one]) => seconds >= one) ?? ["second", 1];
   return counted(Math.floor(seconds / size), name);
 }
 
@@ -259,7 +242,7 @@ function replicas({ own, lag, status }: NonNullable<State["store"]>): Html {
 <p class="quiet">The store is at version ${version}, in form ${form}; this release reads forms up to ${readableForm}.${lag > 0 && ` This replica has ${lag} versions to apply.`}</p>`;
 }
 
-function troubles({ gateway, listener }: Console, state: State): string[] {
+export function summary({ gateway, listener }: Console, state: State): Html {
   const { access, revocations, keys } = gateway;
   const { configurationFailure, store, upstreams } = state;
   const reason = revocations.failure === undefined ? "" : `: ${revocations.failure}`;
@@ -285,17 +268,11 @@ function troubles({ gateway, listener }: Console, state: State): string[] {
         !isUp && `${name} does not answer: queries for it are refused, or go to another.`,
     ),
   ];
-  return found.filter((sentence) => sentence !== false);
-}
-
-export function summary(console: Console, state: State): Html {
-  const found = troubles(console, state);
-  if (found.length === 0)
+  if (!found.some(Boolean))
     return html`<div class="note done"><p><strong>Everything is in order.</strong></p></div>`;
-  return html`<div class="note error"><p><strong>This needs your attention:</strong></p><ul>${found.map((one) => html`<li>${one}</li>`)}</ul></div>`;
+  return html`<div class="note error"><p><strong>This needs your attention:</strong></p><ul>${found.map((one) => one && html`<li>${one}</li>`)}</ul></div>`;
 }
 
-/** Administrators named on the page. */
 const NAMED = 8;
 
 function facts({ gateway, listener }: Console): Html {
@@ -319,8 +296,20 @@ ${
 </dl>`;
 }
 
-async function upstreamStates({ gateway: { routing }, loaded }: Console) {
-  const states = routing.targets.map(async (target) => {
+async function storeState({ store, replica }: StoreReplica) {
+  const { name: own, isReached, lag } = replica;
+  // Loaded on demand, because a gateway without a store does not need it.
+  const { readStatus } = await import("../store/open.ts");
+  const status = await readStatus(store.database).catch((error) => {
+    if (!(error instanceof Refusal)) throw error;
+    return undefined;
+  });
+  return { own, isReached: status !== undefined && isReached, lag, status };
+}
+
+export async function conditionOf({ gateway, loaded, store }: Console) {
+  const { routing, shared } = gateway;
+  const upstreams = routing.targets.map(async (target) => {
     const { busy, waiting, isLive } = target;
     const databases = routing.databasesAt(target);
     // The embedded engine listens on a private socket whose name means nothing to users.
@@ -328,39 +317,20 @@ async function upstreamStates({ gateway: { routing }, loaded }: Console) {
     const name = isOwnEngine ? withoutPassword(ownDatabaseUrl(loaded)) : target.name;
     return { name, databases, busy, waiting, isLive, isUp: await target.isUp() };
   });
-  return Promise.all(states);
-}
-
-async function storeState({ store, replica }: StoreReplica) {
-  const { name: own, isReached, lag } = replica;
-  // Loaded on demand, because a gateway without a store does not need it.
-  const { readStatus } = await import("../store/open.ts");
-  try {
-    return { own, isReached, lag, status: await readStatus(store.database) };
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
-    return { own, isReached: false, lag, status: undefined };
-  }
-}
-
-/** What has to be asked: the configuration, the upstreams and the store. */
-export async function conditionOf(console: Console) {
-  const { gateway, store } = console;
   return {
-    configurationFailure: (await gateway.shared.condition()).configurationFailure,
-    upstreams: await upstreamStates(console),
+    configurationFailure: (await shared.condition()).configurationFailure,
+    upstreams: await Promise.all(upstreams),
     store: store && (await storeState(store)),
   };
 }
 
-/** `GET /state`: what is in force and what has changed; for administrators. */
 export async function showState(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   requireAdministrator(visitor.snapshot, visitor.actor);
   const { history } = c.var;
   const state = await conditionOf(c.var);
   const { note, refresh } = refreshing(c);
-  return sendPage(c, visitor, {
+  return sendPage(c, {
     ...{ title: "State", place: "State", refresh },
     content: html`${heading("State")}
 ${note}

@@ -7,7 +7,8 @@ import { type HeldSessions, IDLE_MS, LONGEST_MS, type Session } from "./sessions
 const alive = `used > clock_timestamp() - interval '${IDLE_MS} ms'
   and started > clock_timestamp() - interval '${LONGEST_MS} ms'`;
 
-const columns = `username, token_id, address, user_agent, credential, issued, version,
+const columns = `username, token_id as "tokenId", address, user_agent as "userAgent", credential,
+  issued as "issuedAt", version,
   (extract(epoch from clock_timestamp() - started) * 1000)::float8 as started,
   (extract(epoch from clock_timestamp() - used) * 1000)::float8 as used`;
 
@@ -23,21 +24,12 @@ const endSql = "delete from gatehouse.console_sessions where token_id = $1";
 const sweepSql = `delete from gatehouse.console_sessions where key in (
   select key from gatehouse.console_sessions where not (${alive}) limit 1000 for update skip locked)`;
 
+/** The store returns times as ages. */
 const rowShape = z.object({
-  ...{ username: z.string(), token_id: z.string(), address: z.string(), user_agent: z.string() },
-  ...{ credential: z.string(), issued: z.int(), version: z.int() },
+  ...{ username: z.string(), tokenId: z.string(), address: z.string(), userAgent: z.string() },
+  ...{ credential: z.string(), issuedAt: z.int(), version: z.int() },
   ...{ started: z.number(), used: z.number() },
 });
-
-/** The store returns times as ages. */
-function sessionOf(row: z.infer<typeof rowShape>): Session {
-  const { username, address, credential, issued, started, used } = row;
-  const now = performance.now();
-  return {
-    ...{ username, address, credential, userAgent: row.user_agent, tokenId: row.token_id },
-    ...{ issuedAt: issued, startedAt: now - started, usedAt: now - used },
-  };
-}
 
 /** The console sessions of all replicas, timed by the store's clock. */
 export function sessionsInStore({ query }: Database, replica: Replica): HeldSessions {
@@ -54,7 +46,10 @@ export function sessionsInStore({ query }: Database, replica: Replica): HeldSess
     if (newest > replica.appliedVersion) {
       throw new Refusal("store_unreachable", { retryAfter: 1 });
     }
-    return known.map(sessionOf);
+    const now = performance.now();
+    return known.map(({ version: _, started, used, ...session }) => {
+      return { ...session, startedAt: now - started, usedAt: now - used };
+    });
   }
 
   return {

@@ -14,12 +14,11 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import type { FormGuard } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
+import type { namesOffered } from "./access.ts";
 import { type ConsolePage, renderConsolePage } from "./frame.ts";
-import type { namesOffered } from "./names.ts";
 import type { Session, Sessions } from "./sessions.ts";
 import type { openHistory } from "./state.ts";
 
-/** What pages share for the lifetime of the console. */
 export interface Console {
   readonly gateway: Gateway;
   readonly loaded: LoadedConfiguration;
@@ -34,11 +33,17 @@ export interface Console {
   readonly history: ReturnType<typeof openHistory>;
 }
 
+/** How the browser reached the console: through the public URL or on this machine. */
+interface Arrival {
+  readonly origin: string;
+  /** True over https: the cookie is then bound to the host and to https. */
+  readonly isSecure: boolean;
+}
+
 export interface ConsoleEnv {
   Bindings: HttpBindings;
   Variables: Console & {
     arrival: Arrival;
-    /** Undefined if no one is signed in. */
     session: Session | undefined;
     /** Fields of a POST whose form token was checked. */
     form: ReadonlyMap<string, string>;
@@ -47,14 +52,12 @@ export interface ConsoleEnv {
 
 export type ConsoleRequest = Context<ConsoleEnv>;
 
-/** A signed-in user with the rights in force. */
 export interface Visitor {
   readonly session: Session;
   readonly actor: Subject;
   readonly csrf: string;
   readonly snapshot: Snapshot;
   readonly isAdministrator: boolean;
-  /** True if the visitor may grant on some database. */
   readonly isManager: boolean;
 }
 
@@ -78,98 +81,53 @@ export function visitorOf(c: ConsoleRequest): Visitor {
   };
 }
 
-export function sendPage(
-  c: ConsoleRequest,
-  visitor: Visitor,
-  page: ConsolePage,
-  status: 200 | 400 | 401 | 403 | 404 | 409 | 429 | 500 | 503 = 200,
-): Response {
-  return c.html(renderConsolePage(page, visitor), status);
-}
-
-/** How the browser reached the console: through the public URL or on this machine. */
-interface Arrival {
-  /** The console's origin as the browser sees it. */
-  readonly origin: string;
-  /** True over https: the cookie is then bound to the host and to https. */
-  readonly isSecure: boolean;
-}
-
-/** Parses a host with its port as URLs spell it; rejects anything else. */
-function readHost(host: string): URL | undefined {
-  const url = URL.parse(`http://${host}`);
-  const isPlain = url?.host === host.toLowerCase() || `${url?.host}:80` === host.toLowerCase();
-  return url !== null && isPlain ? url : undefined;
+export function sendPage(c: ConsoleRequest, page: ConsolePage): Response {
+  return c.html(renderConsolePage(page, visitorOf(c)), page.failure?.status);
 }
 
 /**
- * Finds the console's name that a request used; undefined for any other name. A foreign page
- * therefore cannot point its own name here (DNS rebinding).
- *
- * @param publicUrl empty if there is none
- * @param port the listener's
- * @param peer the address of the connected client
+ * Finds the console's name that a request used: its public one, or one of this machine with the
+ * listener's port. Undefined for any other, so a foreign page cannot point its own name here.
  */
-function arrivalOf(
-  { publicUrl, port }: { publicUrl: string; port: number },
-  host: string | undefined,
-  peer: string,
-): Arrival | undefined {
+function arrivalOf(c: ConsoleRequest): Arrival | undefined {
+  const { headers, socket } = c.env.incoming;
+  const publicUrl = c.var.gateway.configuration.console.public_url;
+  const { host } = headers;
   if (host === undefined) return undefined;
   const isPublic = publicUrl !== "" && new URL(publicUrl).host === host.toLowerCase();
   if (isPublic) return { origin: publicUrl, isSecure: publicUrl.startsWith("https:") };
-  const url = readHost(host);
-  if (url === undefined || Number(url.port || 80) !== port) return undefined;
-  const isLocal = isLoopback(url.hostname) && isLoopback(peer);
+  const url = URL.parse(`http://${host}`);
+  // A host with its port must be spelled as URLs spell it.
+  const isPlain = [url?.host, `${url?.host}:80`].includes(host.toLowerCase());
+  if (!url || !isPlain || Number(url.port || 80) !== socket.localPort) return undefined;
+  const isLocal = isLoopback(url.hostname) && isLoopback(socket.remoteAddress ?? "");
   return isLocal ? { origin: url.origin, isSecure: false } : undefined;
 }
 
-/** Middleware for every page, in this order. */
-
-/** Maximum form size; a query to be explained is the largest value. */
-const FORM_BYTES = 256 * 1024;
-
-const policy = {
-  defaultSrc: ["'none'"],
-  styleSrc: ["'self'"],
-  imgSrc: ["'self'"],
-  formAction: ["'self'"],
-  frameAncestors: ["'none'"],
-  baseUri: ["'none'"],
-};
-
 /** Pages must not be framed, and no script may run in them. */
 export const headers = secureHeaders({
-  contentSecurityPolicy: policy,
+  contentSecurityPolicy: {
+    defaultSrc: ["'none'"],
+    styleSrc: ["'self'"],
+    imgSrc: ["'self'"],
+    formAction: ["'self'"],
+    frameAncestors: ["'none'"],
+    baseUri: ["'none'"],
+  },
   xFrameOptions: "DENY",
   referrerPolicy: "same-origin",
   strictTransportSecurity: false,
 });
 
-/** Sends `Cache-Control: no-store`. */
-export const uncached: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
+/** Rejects requests under any name but the console's own (DNS rebinding). */
+export const knownHost: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
+  const arrival = arrivalOf(c);
+  if (arrival === undefined) throw new Refusal("host_not_allowed");
+  c.set("arrival", arrival);
   await next();
-  c.header("Cache-Control", "no-store");
 };
 
-/**
- * Rejects requests under any name but the console's own (DNS rebinding). @param port the listener's
- */
-export function knownHost(port: () => number): MiddlewareHandler<ConsoleEnv> {
-  return async (c, next) => {
-    const { headers, socket } = c.env.incoming;
-    const names = { publicUrl: c.var.gateway.configuration.console.public_url, port: port() };
-    const arrival = arrivalOf(names, headers.host, socket.remoteAddress ?? "");
-    if (arrival === undefined) throw new Refusal("host_not_allowed");
-    c.set("arrival", arrival);
-    await next();
-  };
-}
-
-/**
- * Keeps other sites from embedding or loading pages, by the Fetch Metadata headers. Other sites may
- * only link here.
- */
+/** Lets other sites link to pages, but neither embed nor load them (Fetch Metadata). */
 export const ownPages: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
   const site = c.req.header("sec-fetch-site") ?? "none";
   const isOwn = site === "same-origin" || site === "none";
@@ -178,21 +136,19 @@ export const ownPages: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
   await next();
 };
 
-/** Accepts only forms from the console's own pages. */
 export const ownForms = csrf({
   origin: (origin, c: ConsoleRequest) => origin === c.var.arrival.origin,
 });
 
 /** A cookie that scripts cannot read; over https it is also bound to the host (RFC 6265bis). */
 function serverCookie(name: string) {
-  const optionsOf = ({ isSecure }: ConsoleEnv["Variables"]["arrival"]) => {
+  const optionsOf = ({ isSecure }: Arrival) => {
     const common = { path: "/", httpOnly: true, sameSite: "Lax" } as const;
     return isSecure ? { ...common, secure: true, prefix: "host" as const } : common;
   };
   return {
     read: (c: ConsoleRequest) =>
       c.var.arrival.isSecure ? getCookie(c, name, "host") : getCookie(c, name),
-    /** Sets the cookie until the browser is closed. */
     keep: (c: ConsoleRequest, value: string) => setCookie(c, name, value, optionsOf(c.var.arrival)),
     drop: (c: ConsoleRequest) => void deleteCookie(c, name, optionsOf(c.var.arrival)),
   };
@@ -203,12 +159,10 @@ export const sessionCookie = serverCookie("gatehouse-console");
 /** Identifies a browser that is not signed in; its sign-in form is bound to this name. */
 export const browserCookie = serverCookie("gatehouse-console-browser");
 
-/**
- * Reads the form of a POST. Bytes are counted on arrival, since a reverse proxy may send the body
- * in chunks.
- *
- * @throws Refusal `unsupported_media_type`, `body_too_large`, or `bad_request` for a repeated field
- */
+/** Maximum form size; a query to be explained is the largest value. */
+const FORM_BYTES = 256 * 1024;
+
+/** Counts the bytes on arrival, since a reverse proxy may send the body in chunks. */
 export async function readForm(c: ConsoleRequest): Promise<ReadonlyMap<string, string>> {
   const [type = ""] = (c.req.header("content-type") ?? "").split(";");
   if (type.trim().toLowerCase() !== "application/x-www-form-urlencoded") {

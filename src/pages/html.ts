@@ -42,21 +42,18 @@ export function dateOf(seconds: number): string {
   return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }
 
-export interface FormGuard {
-  tokenFor(name: string): string;
-  isRight(name: string, token: string | undefined): boolean;
-}
+export type FormGuard = ReturnType<typeof createFormGuard>;
 
 /**
  * Binds a form's token to a name that the browser also has in a cookie. A foreign page can neither
  * read the token nor make the browser send it with another cookie.
  */
-export function createFormGuard(secret: Uint8Array): FormGuard {
+export function createFormGuard(secret: Uint8Array) {
   const digest = (name: string) =>
     createHmac("sha256", secret).update(`interaction:${name}`).digest();
   return {
-    tokenFor: (name) => digest(name).toString("base64url"),
-    isRight(name, token = "") {
+    tokenFor: (name: string) => digest(name).toString("base64url"),
+    isRight(name: string, token = "") {
       const given = Buffer.from(token, "base64url");
       const expected = digest(name);
       return given.length === expected.length && timingSafeEqual(given, expected);

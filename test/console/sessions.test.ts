@@ -1,6 +1,6 @@
 import t from "tap";
 import { emptySnapshot, type User } from "../../src/access/snapshot.ts";
-import { IDLE_MS, LONGEST_MS, Sessions } from "../../src/console/sessions.ts";
+import { IDLE_MS, LONGEST_MS, openSessions } from "../../src/console/sessions.ts";
 import { RevocationIndex } from "../../src/identity/revocations.ts";
 
 const alice: User = {
@@ -17,7 +17,7 @@ async function openSetting() {
   const revocations = new RevocationIndex();
   const state = { snapshot: { ...emptySnapshot, users: new Map([["alice", alice]]) } };
   const context = { snapshot: () => state.snapshot, revocations };
-  const sessions = new Sessions(context, () => clock.now);
+  const sessions = openSessions(context, () => clock.now);
   return { clock, revocations, sessions, secret: await sessions.open(alice, place) };
 }
 
