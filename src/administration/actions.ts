@@ -30,7 +30,6 @@ function text<Text extends string>(fits: (text: unknown) => text is Text, code: 
   });
 }
 
-/** The code of the refusal for a text that does not fit; undefined for other issues. */
 export function refusalCodeOf(issue: z.core.$ZodIssue): RefusalCode | undefined {
   return issue.code === "custom" ? issue.params?.code : undefined;
 }
@@ -71,16 +70,7 @@ export interface Action<Input extends Named> {
    *
    * @throws Refusal why the actor may not make it
    */
-  plan(
-    current: Snapshot,
-    actor: Actor,
-    input: Input,
-    configuration: Configuration,
-  ): readonly Change[];
-}
-
-function action<Input extends Named>(defined: Action<Input>): Action<Input> {
-  return defined;
+  plan(current: Snapshot, actor: Actor, input: Input, settings: Configuration): readonly Change[];
 }
 
 /** An action on a user that takes no input but, at most, a new password. */
@@ -100,6 +90,10 @@ export interface AccountAction extends Action<Named & { readonly passwordHash?: 
   };
 }
 
+function action<Input extends Named>(defined: Action<Input>): Action<Input> {
+  return defined;
+}
+
 const force = "also the last administrator or the last Owner of a database";
 
 function setDisabled(disabled: boolean): AccountAction["plan"] {
@@ -107,10 +101,7 @@ function setDisabled(disabled: boolean): AccountAction["plan"] {
     planPatchUser(current, actor, username, { disabled }, issuerPrefixes(configuration));
 }
 
-/**
- * The actions on an account by their names: `gatehouse user <name>`, and the buttons of a user's
- * page in the console.
- */
+/** `gatehouse user <name>`, and the buttons of a user's page in the console. */
 export const accountActions = {
   password: {
     plan(current, actor, { username, passwordHash = "" }) {

@@ -70,12 +70,7 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
   };
 }
 
-/**
- * Opens the approvals of a service directory. Creates the file and the key (0600) if they are
- * missing.
- *
- * @throws the error of SQLite or the file system, or UnsafeFileError if others can read the key
- */
+/** Creates the file and the key (0600) if they are missing. */
 export async function openApprovalsIn(
   serviceDirectory: string,
   keepDays: number,
@@ -90,11 +85,7 @@ export async function openApprovalsIn(
   }
 }
 
-/**
- * Reads or creates the key (0600) that encrypts the bytes of queries.
- *
- * @throws UnsafeFileError if others can read it, or an error that names the file
- */
+/** @throws UnsafeFileError if others can read the key, or an error that names the file */
 export async function openBodyKey(file: string): Promise<Buffer> {
   if (!existsSync(file)) {
     await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });

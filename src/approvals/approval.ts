@@ -121,7 +121,7 @@ const countShape = z.object({ state: z.string(), count: z.number() });
 /** Past approvals by state, except that `pending` counts the current ones. */
 export type ApprovalCounts = Readonly<Record<ApprovalState, number>>;
 
-/** Maximum pending approvals per user. */
+/** Per user. */
 export const MOST_PENDING = 20;
 
 const DAY_MS = 24 * 3600 * 1000;
@@ -200,10 +200,7 @@ async function expire(turn: ApprovalTurn, keepMs: number): Promise<void> {
   await query("DELETE FROM approvals WHERE expires < $1 AND body IS NULL", now - DAY_MS);
 }
 
-/**
- * Approvals for all processes of a gateway and for commands. Every operation first expires what is
- * due. Each step is kept until it is written to the audit.
- */
+/** Every operation first expires what is due. Each step is kept until it is in the audit. */
 export class ApprovalStore {
   readonly #database: ApprovalDatabase;
   readonly #keepMs: number;
@@ -263,10 +260,7 @@ export class ApprovalStore {
     return this.#inTurn(async ({ query }) => (await query(sql)).map((row) => rowShape.parse(row)));
   }
 
-  /**
-   * The bytes of the query, while it is pending or kept for review. @throws Error if they cannot be
-   * decrypted
-   */
+  /** The query, while it is pending or kept for review. @throws Error if it cannot be decrypted */
   async readBody(id: string): Promise<Buffer | undefined> {
     const sql = "SELECT body FROM approvals WHERE id = $1";
     const [row] = await this.#inTurn(({ query }) => query(sql, id));
@@ -327,9 +321,7 @@ export class ApprovalStore {
     });
   }
 
-  /**
-   * Passes each step to `write` exactly once, even if several processes call this at the same time.
-   */
+  /** Passes each step to `write` exactly once, even if several processes call this together. */
   async takeSteps(write: (name: string, fields: StepFields) => void): Promise<void> {
     // Most polls find nothing due, and need no lock for that.
     if (!(await this.#database.hasDue(this.#keepMs))) return;

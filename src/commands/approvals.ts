@@ -33,11 +33,7 @@ import { momentOf, plainly, print, printJson, printList } from "./output.ts";
 
 const TIMEOUT_MS = 60_000;
 
-async function readPreview(
-  loaded: LoadedConfiguration,
-  approval: Approval,
-  body: Buffer,
-): Promise<ShownRows | NoPreview> {
+async function readPreview(loaded: LoadedConfiguration, approval: Approval, body: Buffer) {
   const { query, upstream } = loaded.configuration;
   const options = { extraFields: query.extra_fields, operations: query.operations };
   const snapshot = await readAccess(loaded);

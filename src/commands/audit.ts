@@ -26,8 +26,7 @@ const administering = new Set(["Owner", "DbAdmin"]);
  * Finds entries that have allowed nothing. An entry that narrows (`None`) takes effect by denying
  * and is not listed. Where the audit is inconclusive, an entry counts as used.
  *
- * @param since epoch milliseconds
- * @returns `begins`: epoch milliseconds of the first line, if there is one
+ * @returns `begins`, the time of the first line. All times are epoch milliseconds.
  */
 async function findUnused(snapshot: Snapshot, files: readonly string[], since: number) {
   const used = new Set<string>();

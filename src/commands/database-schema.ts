@@ -32,10 +32,7 @@ export async function findEngine(loaded: LoadedConfiguration): Promise<string | 
   return undefined;
 }
 
-async function startEngineFor(
-  loaded: LoadedConfiguration,
-  opened: AsyncDisposableStack,
-): Promise<string | undefined> {
+async function startEngineFor(loaded: LoadedConfiguration, opened: AsyncDisposableStack) {
   const url = ownDatabaseUrl(loaded);
   // Do not touch SQLite files: this command may run as another user, who would own new ones.
   if (!isServerUrl(url)) return undefined;
@@ -112,9 +109,7 @@ export function listDatabases(loaded: LoadedConfiguration): Promise<readonly str
   return withNames(loaded, (list) => list(loaded.configuration.auth.default_database));
 }
 
-type Named = Partial<
-  Pick<Grant, "database" | "tables" | "columns" | "writableColumns" | "rowFilter" | "requireWhere">
->;
+type Named = Pick<Partial<Grant>, Exclude<keyof Grant, "username" | "role">>;
 
 function nearest(name: string, all: readonly string[] = []): string {
   const isListed = all.length > 0 && all.length <= LISTED;
@@ -167,11 +162,7 @@ async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string,
   }
 }
 
-/**
- * Compares entries and boundaries with the database, if it answers within two seconds.
- *
- * @param named the entries, under the names that warnings use
- */
+/** @param named entries and boundaries, under the names that warnings use */
 export async function missingNames(
   loaded: LoadedConfiguration,
   named: Iterable<readonly [about: string, entry: Named]>,

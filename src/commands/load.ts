@@ -1,8 +1,8 @@
-import { type LoadedConfiguration, type LoadOptions, loadConfiguration } from "../config/load.ts";
+import { type LoadedConfiguration, loadConfiguration } from "../config/load.ts";
 import type { CommonOptions } from "./options.ts";
 import { warn } from "./output.ts";
 
-export function searchOf({ config, host, port }: CommonOptions): LoadOptions {
+export function searchOf({ config, host, port }: CommonOptions) {
   return { config, host, port, env: process.env, cwd: process.cwd() };
 }
 

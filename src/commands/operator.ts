@@ -57,10 +57,7 @@ export function refusalOf(code: RefusalCode, about: About): Refusal {
   return new Refusal(code, message === undefined ? {} : { message });
 }
 
-/**
- * Runs `work` and names the user and the grant in a refusal that concerns them, since a script may
- * have typed many.
- */
+/** Names the user and the grant in a refusal, since a script may have typed many. */
 export async function naming<T>(about: About, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work();

@@ -9,14 +9,9 @@ import { keysDirectoryOf } from "../identity/key-file.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { invocation } from "../product.ts";
 
-export interface ExposureWarning {
-  readonly about: { readonly host?: string };
-  readonly sentence: string;
-}
-
-export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[] {
+export function exposureWarnings(loaded: LoadedConfiguration) {
   const { auth, server, mcp, store } = loaded.configuration;
-  const warnings: ExposureWarning[] = [];
+  const warnings: { about: { host?: string }; sentence: string }[] = [];
   const warn = (sentence: string, about = {}) => void warnings.push({ about, sentence });
   const keys = [loaded.serviceDirectory, keysDirectoryOf(loaded.serviceDirectory)];
   const directories = new Set(store.url === undefined ? keys : []);
@@ -57,11 +52,8 @@ export function exposureWarnings(loaded: LoadedConfiguration): ExposureWarning[]
   return warnings;
 }
 
-interface Written {
-  readonly file: string;
-  /** True for a directory, which is created with its parents if missing. */
-  readonly isDirectory: boolean;
-}
+/** A directory is created with its parents if missing. */
+type Written = { readonly file: string; readonly isDirectory: boolean };
 
 function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const { configuration, serviceDirectory } = loaded;

@@ -188,8 +188,7 @@ async function revokeTokens(written: string | undefined, options: CommonOptions)
     await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);
     print(`Revoked every token that ${username} has by now.`);
   } else if (tokenId !== undefined) {
-    // The id alone does not tell the expiry, so the revocation is kept for the longest token
-    // lifetime.
+    // The id does not tell the expiry, so the revocation is kept for the longest lifetime.
     const expiresAt = epochSeconds() + LONGEST_TOKEN_SECONDS;
     for (const id of ids) await revocations.revokeToken({ tokenId: id, expiresAt });
     await noteChanges(loaded, [{ change: "token revoked", token: tokenId }]);

@@ -39,10 +39,7 @@ import { type CommonOptions, commandGroup, readNames, subcommand } from "./optio
 import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 import { readNewHash } from "./password.ts";
 
-/**
- * A database for a hint: the default one if it exists, else another known from the database or the
- * access file, else `<database>`.
- */
+/** The default database if it exists, else another that is known, else `<database>`. */
 async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): Promise<string> {
   const preferred = loaded.configuration.auth.default_database;
   const directory = dataDirectoryOf(loaded);
