@@ -574,10 +574,7 @@ const DESCRIBED = 5;
 
 const origin = { via: "query" } as const;
 
-/**
- * Suggests databases, tables and columns (of the table, or of those that match a pattern) on which a
- * user may grant. Names that the upstream does not return in time are left out.
- */
+/** Suggests names on which a user may grant, as far as the upstream returns them in time. */
 export function namesOffered({ access, routing, headers }: Gateway) {
   const source = createSchemaSource<Subject>({
     places: routing.places.map(({ holds, group }) => ({

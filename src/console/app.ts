@@ -227,7 +227,6 @@ async function openSharedSessions({ gateway, store }: OpenedListener) {
   return { sessions: openSessions(context, undefined, held), guard: createFormGuard(secret) };
 }
 
-/** Opens the console if one is configured. The stack closes it. */
 export const openConsole: OpenConsole = async (front, loaded, opened) => {
   const { gateway, listener, store } = front;
   const { console, server, store: settings, mcp } = gateway.configuration;

@@ -271,7 +271,6 @@ ${isPending && rows && decisionForms(approval, visitor.csrf, digest)}`,
   });
 }
 
-/** A row of a Preview: the JSON of each column. */
 type Row = ReadonlyMap<string, string>;
 
 function readRow(text: string): Row {

@@ -59,7 +59,6 @@ export function mayGrantTo(view: View, username: string): boolean {
   return mayManage(view, username) || isExternalUsername(username);
 }
 
-/** What the visitor sees of a user's record and entries, line by line. */
 function seenOf(view: View, username: string): string[] {
   const user = view.snapshot.users.get(username);
   const isKnown = user && manageableBy(view.snapshot, view.actor).isManageable(user);
@@ -85,8 +84,6 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
 /**
  * Makes a change for a visitor who has entered the password again, unless the data shown by the
  * form has changed. Everything is judged again on the state read under the lock.
- *
- * @throws Failure, or Refusal why not
  */
 export async function makeChange<Input extends { readonly username: string }>(
   c: ConsoleRequest,
@@ -151,7 +148,6 @@ ${ownPassword(filled)}
 }
 
 export interface ConsoleForm {
-  /** The fields of a form that was not sent yet. */
   readonly start: (c: ConsoleRequest) => Fields;
   /** @throws Refusal if the visitor may not use the form */
   readonly require: (c: ConsoleRequest, fields: Fields) => void;
@@ -187,7 +183,6 @@ interface FailureDetails {
   readonly changed?: { readonly gone: readonly string[]; readonly come: readonly string[] };
 }
 
-/** Why a change was not made, for display in its form. */
 export class Failure extends Error {
   readonly status: (typeof statuses)[number];
   readonly details: FailureDetails;

@@ -50,7 +50,6 @@ export function hidden(name: string, value: string): Html {
   return html`<input type="hidden" name="${name}" value="${value}">`;
 }
 
-/** @param visitor undefined before the sign-in */
 export function renderConsolePage(page: ConsolePage, visitor?: Visitor): string {
   const { title, place, content, refresh } = page;
   return String(html`<!doctype html>

@@ -27,7 +27,6 @@ const systems = [
   [/\bLinux\b/, "Linux"],
 ] as const;
 
-/** The common name of a browser; an unknown User-Agent is shown as it is. */
 export function browserNamed(userAgent: string): string {
   for (const [pattern, name] of browsers) {
     const version = pattern.exec(userAgent)?.[1];

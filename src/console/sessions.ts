@@ -76,8 +76,6 @@ export type Sessions = ReturnType<typeof openSessions>;
 /**
  * The sessions of the console. Each is stored under the hash of its secret, and checked against the
  * access rules and the revocations at every use.
- *
- * @param now milliseconds of a monotonic clock
  */
 export function openSessions(
   { snapshot, revocations }: AccountContext,

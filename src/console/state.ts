@@ -181,7 +181,6 @@ export function versionList(events: readonly AccessEvent[], since: number | unde
 }
 
 const DAY = 86_400;
-/** Before a certificate's expiry, the page warns. */
 const SOON = 14 * DAY;
 
 function spanOf(seconds: number): string {

@@ -31,7 +31,6 @@ const rowShape = z.object({
   ...{ started: z.number(), used: z.number() },
 });
 
-/** The console sessions of all replicas, timed by the store's clock. */
 export function sessionsInStore({ query }: Database, replica: Replica): HeldSessions {
   function ask(sql: string, ...values: unknown[]) {
     replica.requireReached();

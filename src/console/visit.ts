@@ -33,7 +33,6 @@ export interface Console {
   readonly history: ReturnType<typeof openHistory>;
 }
 
-/** How the browser reached the console: through the public URL or on this machine. */
 interface Arrival {
   readonly origin: string;
   /** True over https: the cookie is then bound to the host and to https. */
