@@ -10,15 +10,15 @@ function optionalText(description: string) {
   return z.string().optional().describe(description);
 }
 
-const time = z.iso.datetime().describe("When it was over: ISO 8601 in UTC with milliseconds.");
+const time = z.iso.datetime().describe("When it ended: ISO 8601 in UTC with milliseconds.");
 const accessVersion = text(
-  "The access file in force: the short content hash that `/readyz` has too.",
+  "Version of the access file in force: the short content hash, as in `/readyz`.",
 );
 
 const level = z
   .enum(["info", "warn", "error"])
   .describe(
-    "`info`: allowed, or done. `warn`: denied. `error`: the gateway or the upstream failed.",
+    "`info`: allowed or completed. `warn`: denied. `error`: the gateway or the upstream failed.",
   );
 
 export const author = z
@@ -27,7 +27,7 @@ export const author = z
     name: z.string(),
   })
   .describe(
-    "Who has changed users, grants, keys or revocations: the caller (`api`), the console's user (`console`), the system's user (`cli`), the owner of a file that was edited (`file`), the replica (`store`).",
+    "Who changed users, grants, keys or revocations: the caller (`api`), the console's user (`console`), the system user (`cli`), the owner of the edited file (`file`), the replica (`store`).",
   );
 
 export const auditedChange = z.strictObject({
@@ -46,7 +46,7 @@ const changes = z
   .array(auditedChange)
   .readonly()
   .describe(
-    "What was changed, the first 100: `change` such as `grant added`, `grant lowered`, `user changed`, `token issued`, `tokens revoked`, `application ended`, `key added`, `key revoked`, and as far as it applies `user`, `entry` (as in `operations`), `role`, `fields`, `boundary`, `key`, `token`, `client`.",
+    "The first 100 changes: `change` such as `grant added`, `grant lowered`, `user changed`, `token issued`, `tokens revoked`, `application ended`, `key added`, `key revoked`, and where they apply `user`, `entry` (as in `operations`), `role`, `fields`, `boundary`, `key`, `token`, `client`.",
   );
 
 const operation = z.strictObject({
@@ -66,102 +66,100 @@ const requestLine = z
   .strictObject({
     level,
     time,
-    requestId: text("`X-Request-Id` of the answer."),
-    traceId: optionalText("The trace that it is part of."),
-    address: text("The client's address, as `server.trusted_proxies` lets it be known."),
-    method: text("HTTP method; empty for what was no request."),
-    path: optionalText("Path without query string; absent where it is none of the gateway's."),
-    user: optionalText("Who asked; at a login, who was named, if there is such a user."),
+    requestId: text("`X-Request-Id` of the response."),
+    traceId: optionalText("Trace id of the request."),
+    address: text("Client address, with `server.trusted_proxies` applied."),
+    method: text("HTTP method; empty if the bytes were not a request."),
+    path: optionalText("Path without query string; absent for unknown paths."),
+    user: optionalText("The caller; for a login, the named user if it exists."),
     tokenId: optionalText("`jti` of the token."),
     via: z
       .enum(["query", "mcp"])
       .optional()
       .describe(
-        "How a database was asked: by `/query`, a route or `/schema` (`query`), or by `/mcp`.",
+        "How the database was accessed: by `/query`, a route or `/schema` (`query`), or by `/mcp`.",
       ),
-    client: optionalText("The OAuth client whose token it was."),
-    issuer: optionalText("The external issuer of a token that was refused."),
+    client: optionalText("OAuth client of the token."),
+    issuer: optionalText("External issuer of a refused token."),
     operations: z
       .array(operation)
       .readonly()
       .describe(
-        "The first 16 operations in their order: `operation` and `database` and `tables`; `role` and `entry` of the access file that decided; the permission `boundary` that denied; the `shape`, see below.",
+        "The first 16 operations in order: `operation`, `database`, `tables`; the `role` and `entry` of the access file that decided; the `boundary` that denied; the `shape` (see above).",
       ),
-    operationCount: z.number().describe("How many there were."),
-    decision: z.enum(["allow", "deny"]).optional().describe("Absent where nothing was decided."),
-    reason: optionalText("Why not, or why it was cut: a code of docs/http.md."),
-    detail: optionalText(
-      "Why an external token was refused, more precisely: a word of docs/mcp.md.",
+    operationCount: z.number().describe("Number of operations."),
+    decision: z.enum(["allow", "deny"]).optional().describe("Absent if nothing was decided."),
+    reason: optionalText(
+      "Why the request was denied or the response was cut: a code of docs/http.md.",
     ),
+    detail: optionalText("Why an external token was refused: a word of docs/mcp.md."),
     narrowed: z.literal("rows").optional().describe("Row filters were added to the query."),
-    approval: optionalText("The approval that it asked for, or was run by."),
+    approval: optionalText("Approval that the request created or used."),
     rates: z
       .array(rate)
       .readonly()
       .optional()
       .describe(
-        "The rate limits in which it was counted, whether it passed or not: the `boundary`, its `limit` such as `60/min`, and how much is `counted` in the window by then.",
+        "Rate limits that counted the request, whether it passed or not: the `boundary`, its `limit` such as `60/min`, and the number `counted` in the window so far.",
       ),
     affected: z
       .number()
       .optional()
-      .describe("Rows inserted, updated and deleted, as far as `gatehouse engine` is behind."),
+      .describe("Rows inserted, updated and deleted; only with `gatehouse engine`."),
     rows: z
       .number()
       .optional()
-      .describe(
-        "Rows answered, as far as `gatehouse engine` is behind and the answer is not streamed.",
-      ),
+      .describe("Rows returned; only with `gatehouse engine`, and not for streamed results."),
     author: author.optional(),
     changes: changes.optional(),
     accessVersion,
-    status: z.number().describe("HTTP status; 499 for a client that left before its answer."),
-    ms: z.number().describe("Milliseconds from the first byte read to the last one written."),
-    bytes: z.number().describe("Bytes of the answer, head and body."),
-    msg: z.literal("request").describe("The kind of line."),
+    status: z.number().describe("HTTP status; 499 if the client left before the response."),
+    ms: z.number().describe("Milliseconds from the first byte read to the last byte written."),
+    bytes: z.number().describe("Bytes of the response, head and body."),
+    msg: z.literal("request").describe("Kind of line."),
   })
-  .describe("A request that is over: a decision, a login, a change by `/api`.");
+  .describe("A completed request: a decision, a login, a change by `/api`.");
 
 const changeLine = z
   .strictObject({
     level,
     time,
-    at: optionalText("When a command has made it, which may be before the gateway was started."),
+    at: optionalText("When a command made the change, possibly before the gateway started."),
     author,
     changes,
-    changeCount: z.number().optional().describe("How many there were, if more than 100."),
+    changeCount: z.number().optional().describe("Number of changes, if more than 100."),
     accessVersion: accessVersion.optional(),
-    msg: z.literal("change").describe("The kind of line."),
+    msg: z.literal("change").describe("Kind of line."),
   })
-  .describe("A change that no request has made: by a command, or by an edit of a file.");
+  .describe("A change by a command or by an edit of a file.");
 
 const refusedLine = z
   .strictObject({
     level,
     time,
     file: text("The access file."),
-    line: z.number().optional().describe("The line that is wrong."),
-    reason: text("Why; never text of the file."),
-    msg: z.literal("access file refused").describe("The kind of line."),
+    line: z.number().optional().describe("Line with the error."),
+    reason: text("The reason; never text of the file."),
+    msg: z.literal("access file refused").describe("Kind of line."),
   })
-  .describe("A state of the access file that was not taken; the last good one stays in force.");
+  .describe("A rejected access file; the last valid one stays in force.");
 
 const oauthLine = z
   .strictObject({
     level,
     time,
-    user: optionalText("Whose it is."),
+    user: optionalText("The user."),
     client: optionalText("The OAuth client."),
-    client_name: optionalText("What the client calls itself."),
-    redirect_uris: z.array(z.string()).optional().describe("Of a registration."),
-    address: optionalText("The address that it came from."),
-    database: optionalText("The database that a consent is for, or `*`."),
-    read_only: z.boolean().optional().describe("Whether a consent is for reading alone."),
-    scopes: z.array(z.string()).optional().describe("The scopes of a consent."),
+    client_name: optionalText("Name that the client gives itself."),
+    redirect_uris: z.array(z.string()).optional().describe("Redirect URIs of a registration."),
+    address: optionalText("Address of the request."),
+    database: optionalText("Database of a consent, or `*`."),
+    read_only: z.boolean().optional().describe("True if a consent allows only reading."),
+    scopes: z.array(z.string()).optional().describe("Scopes of a consent."),
     grant_type: z.unknown().optional().describe("`authorization_code` or `refresh_token`."),
-    token: optionalText("Id of the token; of a revocation, which kind of token."),
-    outcome: optionalText("`allowed`, or why not."),
-    reason: optionalText("More of that."),
+    token: optionalText("Id of the token; for a revocation, the kind of token."),
+    outcome: optionalText("`allowed`, or the reason why not."),
+    reason: optionalText("Details of the outcome."),
     author: author.optional(),
     msg: z.enum([
       "oauth_registration",
@@ -172,24 +170,24 @@ const oauthLine = z
       "oauth_replay",
     ]),
   })
-  .describe("What the authorization server has done.");
+  .describe("An action of the authorization server.");
 
 const approvalLine = z
   .strictObject({
     level,
     time,
-    at: text("When it was; a command may have done it before the gateway started."),
-    approval: text("Its id."),
-    user: text("Who asked."),
-    via: z.enum(["query", "mcp"]).describe("How it came."),
-    client: optionalText("The OAuth client by which it came."),
+    at: text("When the step happened, possibly by a command before the gateway started."),
+    approval: text("Id of the approval."),
+    user: text("The requesting user."),
+    via: z.enum(["query", "mcp"]).describe("How the query arrived."),
+    client: optionalText("OAuth client of the request."),
     operations: z
       .array(operation.pick({ operation: true, database: true, tables: true }))
-      .describe("What is asked for: the first 16 operations."),
-    operationCount: z.number().describe("How many there are."),
-    requestId: optionalText("The request that asked for it, or was run by it."),
+      .describe("The first 16 operations."),
+    operationCount: z.number().describe("Number of operations."),
+    requestId: optionalText("Request that created or used the approval."),
     author: author.optional(),
-    reason: optionalText("Why it was denied, or is void."),
+    reason: optionalText("Why it was denied or became void."),
     msg: z.enum([
       "approval_asked",
       "approval_approved",
@@ -205,12 +203,12 @@ const consoleLine = z
   .strictObject({
     level,
     time,
-    user: optionalText("Who; absent for a name that nobody has."),
-    address: optionalText("The address that it came from."),
-    outcome: optionalText("`allowed`, or why not."),
+    user: optionalText("The user; absent for an unknown name."),
+    address: optionalText("Address of the request."),
+    outcome: optionalText("`allowed`, or the reason why not."),
     msg: z.enum(["console_login", "console_logout"]),
   })
-  .describe("Somebody has signed in to the console, has tried to, or has signed out.");
+  .describe("A sign-in, failed sign-in or sign-out at the console.");
 
 /** By section of docs/audit.md. In the log, each line also has `"audit": true`. */
 export const auditLines = {
