@@ -25,16 +25,11 @@ export interface AccessFileOptions extends ReadOptions {
 const LARGE_BYTES = 4 * 1024 * 1024;
 const LARGE = "the access file is larger than 4 MiB: [store] is for installations of this size";
 
-function asFailure(file: string, error: unknown): ReloadEvent {
-  const failed = (problems: readonly AccessProblem[]): ReloadEvent => ({
-    kind: "failed",
-    file,
-    problems,
-  });
-  if (error instanceof AccessFileError) return failed(error.problems);
-  if (error instanceof UnsafeFileError) return failed([{ reason: error.reason }]);
+function problemsOf(error: unknown): readonly AccessProblem[] {
+  if (error instanceof AccessFileError) return error.problems;
+  if (error instanceof UnsafeFileError) return [{ reason: error.reason }];
   const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
-  return failed([{ reason: code === "ENOENT" ? "is missing" : `cannot be read (${code})` }]);
+  return [{ reason: code === "ENOENT" ? "is missing" : `cannot be read (${code})` }];
 }
 
 /**
@@ -77,7 +72,7 @@ export async function openAccessFile(
       tell({ kind: "loaded", previous, snapshot, diff });
     } catch (error) {
       stale = true;
-      tell(asFailure(file, error));
+      tell({ kind: "failed", file, problems: problemsOf(error) });
     }
   }
 

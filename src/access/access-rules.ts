@@ -20,7 +20,6 @@ export interface ChangeOptions {
   readonly author?: Author | undefined;
 }
 
-/** Who makes a change: the API caller, the console user, the user of a command, or a replica. */
 export interface Author {
   readonly kind: "api" | "console" | "cli" | "store";
   readonly name: string;
@@ -42,10 +41,7 @@ export type ReloadEvent =
       readonly problems: readonly AccessProblem[];
     };
 
-/**
- * Users and grants in force, independent of where they are stored. `access-file.ts` stores them in
- * a file.
- */
+/** Users and grants in force, from a file (`access-file.ts`) or a store. */
 export interface AccessRules {
   /**
    * The last good state, for decisions.
@@ -53,7 +49,7 @@ export interface AccessRules {
    * @throws Refusal `store_unreachable` if it may be out of date
    */
   readonly snapshot: Snapshot;
-  /** The version of the last good state, even if that state may be out of date. */
+  /** Of the last good state, even if it may be out of date. */
   readonly version: string;
   /** True while the snapshot may not match the stored rules. */
   readonly stale: boolean;

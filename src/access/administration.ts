@@ -45,19 +45,16 @@ function effectiveRole(snapshot: Snapshot, username: string, database: string): 
   return widestRole(reachingEntries(grantsOf(snapshot, username), database));
 }
 
-/** @throws Refusal `token_database` unless the actor's token is for every database */
 export function requireUnlimitedToken(actor: Actor): void {
   if (actor !== "operator" && actor.tokenDatabase !== EVERY_DATABASE) {
     throw new Refusal("token_database");
   }
 }
 
-/** @throws Refusal `token_database` unless the actor's token is for `database` or for every one */
 function requireTokenFor(actor: Subject, database: string): void {
   if (actor.tokenDatabase !== database) requireUnlimitedToken(actor);
 }
 
-/** @throws Refusal `role_insufficient` unless the actor is an administrator */
 export function requireAdministrator(snapshot: Snapshot, actor: Actor): void {
   if (actor === "operator") return;
   requireUnlimitedToken(actor);
@@ -78,16 +75,9 @@ function reachesBeyond(snapshot: Snapshot, actor: Subject, role: EntryRole): boo
   return entriesIn(grantsOf(snapshot, actor.username)).some((own) => !mayGrant(own.role, role));
 }
 
-/** True if the file does not name the database yet. `*` is not a database name. */
-function isNewName(snapshot: Snapshot, database: string): boolean {
-  return database !== EVERY_DATABASE && !snapshot.databases.has(database.toLowerCase());
-}
-
 /**
  * Checks that the actor may give this role. A database name that is new to the file denies every
  * other spelling of it to everyone, so only administrators may introduce one.
- *
- * @throws Refusal with a 403 code
  */
 function requireGrantable(
   snapshot: Snapshot,
@@ -97,15 +87,15 @@ function requireGrantable(
   if (actor === "operator") return;
   requireTokenFor(actor, database);
   const own = grantingRole(snapshot, actor, database);
-  const reaches = database === EVERY_DATABASE && reachesBeyond(snapshot, actor, role);
-  const bringsIn = isNewName(snapshot, database) && !isAdministrator(snapshot, actor.username);
-  if (!mayGrant(own, role) || reaches || bringsIn) throw new Refusal("role_insufficient");
+  const isBeyond =
+    database === EVERY_DATABASE
+      ? reachesBeyond(snapshot, actor, role)
+      : !snapshot.databases.has(database.toLowerCase()) &&
+        !isAdministrator(snapshot, actor.username);
+  if (!mayGrant(own, role) || isBeyond) throw new Refusal("role_insufficient");
 }
 
-/**
- * @throws Refusal unless the actor outranks the user's current role on `database`, or on every
- * database if it is `*`
- */
+/** The actor must outrank the user's current role on `database`, or on every one if it is `*`. */
 function requireOutranked(
   snapshot: Snapshot,
   actor: Subject,
@@ -162,8 +152,6 @@ function requireGiveable(
  * Checks that the actor may give this grant, which may replace others. Changing a grant that has
  * limits requires the right to give the old role, the new role, and the role that would apply
  * without it.
- *
- * @throws Refusal with a 403 code
  */
 export function requireMayGrant(
   snapshot: Snapshot,
@@ -191,8 +179,6 @@ export function requireMayGrant(
 /**
  * Checks that the actor may revoke these grants. Users may revoke their own. Removing a narrowing
  * entry counts as giving the wider role that then applies.
- *
- * @throws Refusal with a 403 code
  */
 export function requireMayRevoke(
   snapshot: Snapshot,
@@ -215,10 +201,6 @@ export function requireMayRevoke(
   requireOutranked(snapshot, actor, username, database);
 }
 
-/**
- * Allows users to act on themselves, and administrators to act on anyone. @throws Refusal a 403
- * code
- */
 export function requireSelfOrAdministrator(
   snapshot: Snapshot,
   actor: Actor,
@@ -233,42 +215,29 @@ export function maySeeGrants(snapshot: Snapshot, actor: Subject, database: strin
   return decide(snapshot, actor, "GRANT", database).allowed;
 }
 
-/** @throws Refusal `role_insufficient` unless the actor may grant on some database */
+/** The actor must be able to grant on some database. */
 export function requireManager(snapshot: Snapshot, actor: Subject): void {
   if (!mayUseAnywhere(snapshot, actor, "GRANT")) throw new Refusal("role_insufficient");
 }
 
-interface Manageable {
-  isVisible(database: string): boolean;
-  isManageable(user: Pick<User, "username">): boolean;
-  view(user: User): UserView;
-}
-
-/** @throws Refusal `role_insufficient` unless the actor may grant on some database */
-export function manageableBy(snapshot: Snapshot, actor: Subject): Manageable {
+/** What an actor who may grant on some database may see and manage. */
+export function manageableBy(snapshot: Snapshot, actor: Subject) {
   requireManager(snapshot, actor);
   const { username, tokenDatabase } = actor;
   const isOverAll = isAdministrator(snapshot, username) && tokenDatabase === EVERY_DATABASE;
   const isVisible = (database: string) => maySeeGrants(snapshot, actor, database);
   return {
     isVisible,
-    isManageable: (user) => isOverAll || grantsOf(snapshot, user.username).keys().some(isVisible),
-    view(user) {
+    isManageable: (user: Pick<User, "username">) =>
+      isOverAll || grantsOf(snapshot, user.username).keys().some(isVisible),
+    view(user: User): UserView {
       const { access, ...rest } = viewUser(snapshot, user);
       return { ...rest, access: access.filter(({ database }) => isVisible(database)) };
     },
   };
 }
 
-/** Each `plan*` function checks a change against the current file and returns what to change. */
-
-/** @throws Refusal `database_case_conflict` if the file names the database in another case */
-function requireSameCase(snapshot: Snapshot, database: string): void {
-  const known = snapshot.databases.get(database.toLowerCase());
-  if (known !== undefined && known !== database) throw new Refusal("database_case_conflict");
-}
-
-/** The entries that a new one would replace. @throws Refusal `entry_lists_tables` */
+/** The entries that a new one would replace. */
 function heldAt(
   snapshot: Snapshot,
   { username, database }: Pick<Grant, "username" | "database">,
@@ -279,17 +248,14 @@ function heldAt(
   return held;
 }
 
-/**
- * @throws Refusal `entry_narrowed` if a bare role would replace an entry with limits,
- * `invalid_entry`
- */
 function grantChanges(
   snapshot: Snapshot,
   grant: Grant,
   held: readonly Grant[],
   isWhole: boolean,
 ): Change[] {
-  requireSameCase(snapshot, grant.database);
+  const known = snapshot.databases.get(grant.database.toLowerCase());
+  if (known !== undefined && known !== grant.database) throw new Refusal("database_case_conflict");
   const isRoleAlone = !isWhole && !saysMore(grant);
   if (isRoleAlone && held.some(saysMore)) throw new Refusal("entry_narrowed");
   requireNoConflict(grantsOf(snapshot, grant.username), grant, held);
@@ -301,12 +267,7 @@ function grantChanges(
   return [...removals, { kind: "set-grant", grant }];
 }
 
-/**
- * Adds a user, optionally with a grant. If the name already has grants, the actor needs the right
- * to give each of them.
- *
- * @throws Refusal `user_exists`, `database_case_conflict` or a 403 code
- */
+/** If the name already has grants, the actor needs the right to give each of them. */
 export function planAddUser(
   snapshot: Snapshot,
   actor: Actor,
@@ -322,29 +283,21 @@ export function planAddUser(
   for (const held of entriesIn(grantsOf(snapshot, username))) {
     requireGrantable(snapshot, actor, held);
   }
-  const granted =
-    given === undefined
-      ? []
-      : grantChanges(snapshot, given, heldAt(snapshot, given, undefined), false);
-  return [{ kind: "add-user", user }, ...granted];
+  const add: Change = { kind: "add-user", user };
+  if (given === undefined) return [add];
+  return [add, ...grantChanges(snapshot, given, heldAt(snapshot, given, undefined), false)];
 }
 
-/** @throws Refusal `user_not_found` */
 function requireUser(snapshot: Snapshot, username: string): User {
   const user = snapshot.users.get(username);
   if (user === undefined) throw new Refusal("user_not_found");
   return user;
 }
 
-/** @throws Refusal `external_user` or `user_not_found` */
-export function planSetPassword(
-  snapshot: Snapshot,
-  username: string,
-  passwordHash: string,
-): Change[] {
+export function planSetPassword(snapshot: Snapshot, username: string, passwordHash: string) {
   if (isExternalUsername(username)) throw new Refusal("external_user");
   requireUser(snapshot, username);
-  return [{ kind: "update-user", username, update: { passwordHash } }];
+  return [{ kind: "update-user", username, update: { passwordHash } }] satisfies Change[];
 }
 
 export interface UserPatch {
@@ -360,8 +313,6 @@ export interface UserPatch {
  * enable, or set attributes. A user of an external issuer needs no prior record.
  *
  * @param prefixes the prefixes of the configured issuers
- * @returns an empty list if nothing would change
- * @throws Refusal `user_not_found` or a 403 code
  */
 export function planPatchUser(
   snapshot: Snapshot,
@@ -387,10 +338,8 @@ export function planPatchUser(
 }
 
 /**
- * Removes a user with all grants. Only administrators may do this, because an actor who can remove
- * a record could recreate it with their own password.
- *
- * @throws Refusal `user_not_found` or a 403 code
+ * Only administrators may do this, because an actor who can remove a record could recreate it with
+ * their own password.
  */
 export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: string): Change[] {
   requireAdministrator(snapshot, actor);
@@ -410,9 +359,6 @@ export interface GrantOptions {
 /**
  * Gives an entry and replaces what the user holds there: on the database, or on the one table or
  * pattern that it names.
- *
- * @throws Refusal `user_not_found` for a name without a record that is not external,
- * `entry_lists_tables`, `entry_narrowed`, or a 403 code
  */
 export function planGrant(
   snapshot: Snapshot,
@@ -428,11 +374,7 @@ export function planGrant(
   return grantChanges(snapshot, grant, held, isWhole);
 }
 
-/**
- * Revokes what the user holds on a database, or on one of its tables or patterns.
- *
- * @throws Refusal `user_not_found`, `grant_not_found`, `entry_lists_tables` or a 403 code
- */
+/** Revokes what the user holds on a database, or on one of its tables or patterns. */
 export function planRevoke(
   snapshot: Snapshot,
   actor: Actor,
@@ -453,46 +395,34 @@ export const administratorGrant: { database: string; role: Role } = {
   role: "Owner",
 };
 
-/** The owners and administrators that a change must leave in place. */
-interface RemainingOwners {
-  /** Databases with a permanent Owner who can act. Entries for `*` do not count. */
-  readonly owned: Set<string>;
-  readonly hasAdministrator: boolean;
-}
-
-function* remainingOwners(snapshot: Snapshot, among: Iterable<string>): Steps<RemainingOwners> {
+/** Databases with a permanent Owner who can act, and `*` if one of those can also log in. */
+function* ownedDatabases(snapshot: Snapshot, among: Iterable<string>): Steps<Set<string>> {
   const owned = new Set<string>();
-  let hasAdministrator = false;
   yield* visitEach(among, (username) => {
     if (obstacleOf(snapshot, username) !== undefined) return;
-    const user = snapshot.users.get(username);
+    const hasPassword = snapshot.users.get(username)?.passwordHash !== undefined;
     const grants = grantsOf(snapshot, username);
     for (const database of grants.keys()) {
-      if (standingGrant(grants, database)?.role !== "Owner") continue;
-      if (database !== EVERY_DATABASE) owned.add(database);
-      else hasAdministrator ||= user?.passwordHash !== undefined;
+      const counts = hasPassword || database !== EVERY_DATABASE;
+      if (counts && standingGrant(grants, database)?.role === "Owner") owned.add(database);
     }
   });
-  return { owned, hasAdministrator };
+  return owned;
 }
 
 export function* hasAdministrator(snapshot: Snapshot): Steps<boolean> {
-  return (yield* remainingOwners(snapshot, snapshot.grants.keys())).hasAdministrator;
+  return (yield* ownedDatabases(snapshot, snapshot.grants.keys())).has(EVERY_DATABASE);
 }
 
 /** The refusal code for what the users in `among` have lost, if anything. */
 function* lossAmong(before: Snapshot, after: Snapshot, among: (of: Snapshot) => Iterable<string>) {
-  const past = yield* remainingOwners(before, among(before));
-  const future = yield* remainingOwners(after, among(after));
-  if (past.hasAdministrator && !future.hasAdministrator) return "last_administrator";
-  return past.owned.isSubsetOf(future.owned) ? undefined : "last_owner";
+  const past = yield* ownedDatabases(before, among(before));
+  const lost = past.difference(yield* ownedDatabases(after, among(after)));
+  if (lost.has(EVERY_DATABASE)) return "last_administrator";
+  return lost.size === 0 ? undefined : "last_owner";
 }
 
-/**
- * Refuses a change that removes the last Owner of a database or the last administrator.
- *
- * @throws Refusal `last_owner` or `last_administrator`
- */
+/** Refuses a change that removes the last Owner of a database or the last administrator. */
 export function* requireRemainingOwners(before: Snapshot, after: Snapshot): Steps<void> {
   const changed = yield* differingNames(before, after);
   // All other users need to be searched only if the changed users lost something.

@@ -3,12 +3,11 @@ import { isDeepStrictEqual } from "node:util";
 import { decodeUtf8 } from "../files/guarded.ts";
 import { outline, renderValue, type Statement, type Writable } from "../toml/toml.ts";
 import { isSamePlace } from "./entries.ts";
-import { type Grant, type UserUpdate, updatedUser, writtenUser } from "./grant.ts";
+import { updatedUser, writtenUser } from "./grant.ts";
 import { MAX_ACCESS_FILE_BYTES, readRecordsOf, TOO_LARGE, UneditableError } from "./parse.ts";
-import { applyChanges, type Change } from "./record-change.ts";
+import { applyChanges, type Change, usernameOf } from "./record-change.ts";
 import { type AccessRecords, isTableName, type TableName, writtenEntry } from "./records.ts";
 
-/** The statements of one table. */
 interface Table {
   readonly header: Statement;
   /** All statements under the header, including subtables such as `[users.attributes]`. */
@@ -84,12 +83,7 @@ class TextEditor {
     this.#splices.push({ start: at, end: at, text: gap + lines + (blank ?? "") });
   }
 
-  /**
-   * Sets a key of a table, or removes it if `value` is undefined.
-   *
-   * @throws UneditableError if the value is written as a table of its own
-   */
-  set(table: TableName, index: number, key: string, value: Writable | undefined): void {
+  #set(table: TableName, index: number, key: string, value: Writable | undefined): void {
     const { header, statements } = this.#table(table, index);
     const inner = statements.findIndex(({ kind }) => kind !== "key");
     const keys = inner === -1 ? statements : statements.slice(0, inner);
@@ -106,6 +100,18 @@ class TextEditor {
     } else {
       const { valueStart: start, end } = statement;
       this.#splices.push({ start, end, text: renderValue(value) });
+    }
+  }
+
+  /** Sets or removes the keys that differ. */
+  update(
+    table: TableName,
+    index: number,
+    old: Record<string, Writable>,
+    wanted: Record<string, Writable>,
+  ): void {
+    for (const key of new Set([...Object.keys(old), ...Object.keys(wanted)])) {
+      if (!isDeepStrictEqual(old[key], wanted[key])) this.#set(table, index, key, wanted[key]);
     }
   }
 
@@ -147,7 +153,7 @@ class TextEditor {
   }
 }
 
-/** The record to change. It always exists, since the change was judged against these records. */
+/** The change was judged against these records, so they hold what it means. */
 function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => boolean) {
   const index = records.findIndex(isMeant);
   const record = records[index];
@@ -155,72 +161,43 @@ function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => bool
   return { index, record };
 }
 
-function editKeys(
-  editor: TextEditor,
-  table: TableName,
-  index: number,
-  { old, wanted }: Record<"old" | "wanted", Record<string, Writable>>,
-): void {
-  for (const key of new Set([...Object.keys(old), ...Object.keys(wanted)])) {
-    if (!isDeepStrictEqual(old[key], wanted[key])) editor.set(table, index, key, wanted[key]);
-  }
-}
-
-function editUser(
-  editor: TextEditor,
-  { users }: AccessRecords,
-  name: string,
-  update: UserUpdate,
-): void {
-  const { index, record } = placeOf(users, ({ username }) => username === name);
-  const wanted = writtenUser(updatedUser(record, update));
-  editKeys(editor, "users", index, { old: writtenUser(record), wanted });
-}
-
-function editGrant(editor: TextEditor, { grants }: AccessRecords, grant: Grant): void {
-  const { index, record } = placeOf(grants, (known) => isSamePlace(known, grant));
-  editKeys(editor, "acl", index, { old: writtenEntry(record), wanted: writtenEntry(grant) });
-}
-
-function removeUser(editor: TextEditor, { users, grants }: AccessRecords, name: string): void {
-  for (const [index, { username }] of users.entries()) {
-    if (username === name) editor.removeTable("users", index);
-  }
-  for (const [index, { username }] of grants.entries()) {
-    if (username === name) editor.removeTable("acl", index);
-  }
-}
-
-function edit(editor: TextEditor, records: AccessRecords, change: Change): void {
+function edit(editor: TextEditor, { users, grants }: AccessRecords, change: Change): void {
+  const name = usernameOf(change);
+  const grant = () =>
+    placeOf(grants, (known) => "grant" in change && isSamePlace(known, change.grant));
   switch (change.kind) {
     case "add-user":
       editor.append("users", writtenUser(change.user));
       break;
-    case "update-user":
-      editUser(editor, records, change.username, change.update);
+    case "update-user": {
+      const { index, record } = placeOf(users, ({ username }) => username === name);
+      const wanted = writtenUser(updatedUser(record, change.update));
+      editor.update("users", index, writtenUser(record), wanted);
       break;
+    }
     case "remove-user":
-      removeUser(editor, records, change.username);
+      for (const [index, { username }] of users.entries()) {
+        if (username === name) editor.removeTable("users", index);
+      }
+      for (const [index, { username }] of grants.entries()) {
+        if (username === name) editor.removeTable("acl", index);
+      }
       break;
     case "add-grant":
       editor.append("acl", writtenEntry(change.grant));
       break;
-    case "set-grant":
-      editGrant(editor, records, change.grant);
-      break;
-    case "remove-grant": {
-      const isMeant = (known: Grant) => isSamePlace(known, change.grant);
-      editor.removeTable("acl", placeOf(records.grants, isMeant).index);
+    case "set-grant": {
+      const { index, record } = grant();
+      editor.update("acl", index, writtenEntry(record), writtenEntry(change.grant));
       break;
     }
+    case "remove-grant":
+      editor.removeTable("acl", grant().index);
+      break;
   }
 }
 
-/**
- * The text with `changes` made. `records` must be those of the text.
- *
- * @throws UneditableError if the file is not written as tables
- */
+/** @throws UneditableError if the file is not written as tables */
 export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
   const editor = new TextEditor(text);
   for (const change of changes) edit(editor, records, change);

@@ -18,7 +18,7 @@ export interface AccessProblem {
   readonly reason: string;
 }
 
-/** The access file is invalid. The message says where and why, and never quotes the file. */
+/** The message says where and why, and never quotes the file. */
 export class AccessFileError extends Error {
   readonly file: string;
   /** In the order of the file, at least one. */
@@ -38,12 +38,11 @@ export class AccessFileError extends Error {
 /** The file is written in a form that cannot be edited line by line. */
 export class UneditableError extends Error {}
 
-/** Maximum problems reported. */
-const TOLD = 50;
+const MAX_PROBLEMS = 50;
 
 function locate(text: string, problems: readonly RecordProblem[]): readonly AccessProblem[] {
   const lineOf = lineLocator(text);
-  const told = problems.slice(0, TOLD).map(({ table, index, key, reason }) => {
+  const told = problems.slice(0, MAX_PROBLEMS).map(({ table, index, key, reason }) => {
     const path = index === -1 ? [] : [table, index];
     return { line: lineOf(key === undefined ? path : [...path, key]), reason };
   });
@@ -85,7 +84,7 @@ export function readRecordsOf(bytes: Uint8Array, file: string): AccessRecords {
   }
 }
 
-/** Work on an access file: to read it or, with `changes`, to edit it. */
+/** To read an access file or, with `changes`, to edit it. */
 export interface FileWork {
   readonly bytes: Uint8Array;
   readonly file: string;
@@ -156,16 +155,13 @@ export interface ParsedAccess {
   readonly snapshot: Snapshot;
 }
 
-/** Hex digits of the hash in the version, enough to tell two files apart. */
-const VERSION_DIGITS = 12;
-
 /** Indexes records that have been checked. */
 export async function indexAccess(bytes: Buffer, records: AccessRecords): Promise<ParsedAccess> {
   return { bytes, records, snapshot: await runCooperatively(snapshotSteps(bytes, records)) };
 }
 
 function snapshotSteps(bytes: Buffer, records: AccessRecords): Steps<Snapshot> {
-  const version = createHash("sha256").update(bytes).digest("hex").slice(0, VERSION_DIGITS);
+  const version = createHash("sha256").update(bytes).digest("hex").slice(0, 12);
   return indexRecords(records, version, (problem) => {
     throw new RecordsError([problem]);
   });
@@ -186,7 +182,6 @@ export function parseAccessFile(text: string, file: string): Snapshot {
   return runAtOnce(snapshotSteps(bytes, readRecordsOf(bytes, file)));
 }
 
-/** Maximum size of the access file. Installations that need more use the store. */
 export const MAX_ACCESS_FILE_BYTES = 16 * 1024 * 1024;
 export const TOO_LARGE = `is larger than 16 MiB: import it into a store with \`${invocation} store import\``;
 
@@ -197,29 +192,21 @@ export interface ReadOptions {
   readonly isImport?: boolean;
 }
 
-const most = { bytes: MAX_ACCESS_FILE_BYTES, reason: TOO_LARGE };
-const mostToImport = { bytes: 256 * 1024 * 1024, reason: "is larger than 256 MiB" };
-
-function readBytes(file: string, { checkRead, isImport = false }: ReadOptions): Promise<Buffer> {
-  return readGuardedBytes(file, { checkRead, most: isImport ? mostToImport : most });
-}
-
-/** True if the access file is unchanged. @throws as `readAccessFile`, except for the content */
-export async function isStill(
-  file: string,
-  { bytes }: ParsedAccess,
-  options: ReadOptions,
-): Promise<boolean> {
-  return bytes.equals(await readBytes(file, options));
+/**
+ * @throws UnsafeFileError if it is not a regular file, too large, or its permissions are too wide,
+ * and the file system's error if it cannot be read
+ */
+export function readAccessBytes(file: string, { checkRead, isImport }: ReadOptions) {
+  const most = isImport
+    ? { bytes: 256 * 1024 * 1024, reason: "is larger than 256 MiB" }
+    : { bytes: MAX_ACCESS_FILE_BYTES, reason: TOO_LARGE };
+  return readGuardedBytes(file, { checkRead, most });
 }
 
 /**
- * Reads the access file.
- *
  * @param earlier an earlier reading, returned if nothing has changed
  * @param name the file's name in errors
- * @throws AccessFileError, UnsafeFileError if it is not a regular file, too large, or its
- * permissions are too wide, and the file system's error if it cannot be read
+ * @throws AccessFileError and as `readAccessBytes`
  */
 export async function readAccessFile(
   file: string,
@@ -227,7 +214,7 @@ export async function readAccessFile(
   earlier?: ParsedAccess,
   name = file,
 ): Promise<ParsedAccess> {
-  const bytes = await readBytes(file, options);
+  const bytes = await readAccessBytes(file, options);
   return earlier?.bytes.equals(bytes) ? earlier : parseAccess(bytes, name);
 }
 

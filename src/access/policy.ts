@@ -1,5 +1,5 @@
 import type { PermissionClass, Query } from "../query/query.ts";
-import { DatabaseGrants, lastingGrant, standingGrant } from "./entries.ts";
+import { DatabaseGrants, standingGrant, type UserGrants } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
 import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
 import {
@@ -71,16 +71,9 @@ export function decide(
 }
 
 /** True if every entry through which a user reaches a database is permanent and without limits. */
-function grantsUnrestricted(
-  snapshot: Snapshot,
-  username: string,
-  database: string,
-  now: number,
-): boolean {
-  const grants = grantsOf(snapshot, username);
-  const place = lastingGrant(grants, database) === undefined ? EVERY_DATABASE : database;
-  const isOwn = place === database || !grants.has(database);
-  return isOwn && standingGrant(grants, place, now) !== undefined;
+function grantsUnrestricted(grants: UserGrants, database: string, now: number): boolean {
+  const place = grants.has(database) ? database : EVERY_DATABASE;
+  return standingGrant(grants, place, now) !== undefined;
 }
 
 /**
@@ -100,7 +93,7 @@ function decideAmong(
   const { role } = deciding.grant;
   if (isLapsed) return deny("grant_expired", "None", name);
   const mayGrantThere =
-    permission !== "GRANT" || grantsUnrestricted(snapshot, username, database, now);
+    permission !== "GRANT" || grantsUnrestricted(grantsOf(snapshot, username), database, now);
   if (!mayGrantThere || !roleAllows(role, permission)) return deny("role_insufficient", role, name);
   return { allowed: true, reason: "allowed", role, entry: name };
 }
@@ -122,11 +115,7 @@ function mayUseOn(
   );
 }
 
-/**
- * True if the subject has `permission` on anything in any database.
- *
- * @param origin selects the boundaries that must allow it too
- */
+/** True if the subject has `permission` on anything in any database. */
 export function mayUseAnywhere(
   snapshot: Snapshot,
   subject: Subject,
@@ -190,35 +179,25 @@ function decideAll(
   return decision ?? deny("no_grant");
 }
 
-/** A database denied to everyone because the access file spells it in another case. */
-interface CaseConflict {
-  /** The spelling in the file. */
-  readonly named: string;
-  /** The actual name. */
-  readonly database: string;
-  /** Some of the users who would reach it by their entry for `*`. */
-  readonly users: readonly string[];
-}
-
 /** Maximum users named per conflict. */
 const NAMED = 5;
 
-/** Finds existing databases that the file spells in another case, and the affected users. */
-export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>): CaseConflict[] {
-  const conflicts = [...new Set(databases)].flatMap((database) => {
+/**
+ * Finds existing databases that are denied to everyone because the file names them in another case,
+ * and some of the users who would reach them by their entry for `*`.
+ */
+export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>) {
+  return [...new Set(databases)].flatMap((database) => {
     const named = snapshot.databases.get(database.toLowerCase());
-    return named === undefined || named === database ? [] : [{ named, database }];
-  });
-  return conflicts.map(({ named, database }) => ({
-    named,
-    database,
-    users: snapshot.grants
+    if (named === undefined || named === database) return [];
+    const users = snapshot.grants
       .entries()
       .filter(([, own]) => own.has(EVERY_DATABASE) && !own.has(named))
       .map(([username]) => username)
       .take(NAMED)
-      .toArray(),
-  }));
+      .toArray();
+    return [{ named, database, users }];
+  });
 }
 
 /**
@@ -275,7 +254,7 @@ export function whyNotWhole(
   return narrowing && unnarrowable(database, narrowing);
 }
 
-/** Why a subject may see nothing of a database. Undefined if something is visible. */
+/** Why a subject may see nothing of a database. */
 export function whyUnseen(
   snapshot: Snapshot,
   subject: Subject,
@@ -295,12 +274,6 @@ export function whyUnseen(
   return judgeName(snapshot, subject, "SELECT", database) ?? "no_grant";
 }
 
-interface SeenTable {
-  readonly sees: (column: string) => boolean;
-  /** False if some rows may be hidden. Then the row count must not be shown. */
-  readonly seesAllRows: boolean;
-}
-
 /** What a subject may see of a table, or why nothing. The table need not exist. */
 export function seeTable(
   snapshot: Snapshot,
@@ -308,7 +281,7 @@ export function seeTable(
   database: string,
   table: string,
   origin: QueryOrigin,
-): SeenTable | Denial {
+): { sees(column: string): boolean; readonly seesAllRows: boolean } | Denial {
   const wanted = [{ table, permissions: ["SELECT" as const] }];
   const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now: Date.now() });
   if ("reason" in given) return given.reason;
@@ -325,9 +298,7 @@ interface PlaceQuestion {
   readonly table?: string | undefined;
 }
 
-interface PlaceContext extends QueryOrigin {
-  readonly now: number;
-}
+type PlaceContext = QueryOrigin & { readonly now: number };
 
 export interface PlaceDecision extends Decision {
   /** The deciding entry, combined with the limits of boundaries. */

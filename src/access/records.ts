@@ -43,7 +43,7 @@ const asIf =
   (value: unknown): unknown =>
     test(value) ? value : undefined;
 
-/** Reads a list of valid values without duplicates. The copy reserves no extra memory. */
+/** Reads a list of valid values without duplicates. */
 const listOf =
   (test: (value: unknown) => boolean, least = 1) =>
   (value: unknown): unknown =>
@@ -67,9 +67,7 @@ function isFilterValue(value: unknown): boolean {
   return value.startsWith("@@") ? isLiteral(value) : attributeReference.test(value);
 }
 
-function isReference(value: unknown): boolean {
-  return typeof value === "string" && attributeReference.test(value);
-}
+const isReference = matching(attributeReference);
 
 function fitsComparison(cmp: RowCondition["cmp"], value: unknown): boolean {
   if (cmp === "IN") {
@@ -81,14 +79,14 @@ function fitsComparison(cmp: RowCondition["cmp"], value: unknown): boolean {
   return isWhole(value) || isReference(value);
 }
 
-function isRowCondition(value: unknown): value is RowCondition {
-  if (typeof value !== "object" || value === null) return false;
-  const { column, cmp, value: compared, ...others } = value as Record<string, unknown>;
+function isRowCondition(record: unknown): record is RowCondition {
+  if (!isTable(record)) return false;
+  const { column, cmp, value, ...others } = record;
   const comparison = rowComparisons.find((known) => known === cmp);
   return (
     comparison !== undefined &&
     isColumn(column) &&
-    fitsComparison(comparison, compared) &&
+    fitsComparison(comparison, value) &&
     Object.keys(others).length === 0
   );
 }
@@ -135,7 +133,6 @@ export const entryRoles: readonly EntryRole[] = [...roles, "None"];
 const narrowable: readonly EntryRole[] = ["ReadWrite", "ReadOnly"];
 const countForm = "a whole number from 1";
 const isAnyUsername = (value: unknown) => isUsername(value) || isExternalUsername(value);
-const usernames = listOf(isAnyUsername);
 
 const limits = {
   max_rows: { field: "maxRows", read: count, form: countForm },
@@ -145,7 +142,7 @@ const limits = {
     read: listOf((value) => approvable.some((known) => known === value)),
     form: `a list of ${approvable.join(", ")}`,
   },
-  approvers: { field: "approvers", read: usernames, form: "a list of usernames" },
+  approvers: { field: "approvers", read: listOf(isAnyUsername), form: "a list of usernames" },
 } as const satisfies Record<string, KeyReader<keyof Grant & keyof Boundary>>;
 
 export const entryKeys = {
@@ -190,11 +187,7 @@ const boundaryKeys = {
     read: asIf(matching(/^[\x21-\x7e]{1,2048}$/)),
     form: "the identifier of an OAuth client",
   },
-  username: {
-    field: "username",
-    read: asIf(isAnyUsername),
-    form: "a username",
-  },
+  username: { field: "username", read: asIf(isAnyUsername), form: "a username" },
   database: {
     field: "database",
     read: asIf(matching(new RegExp(`^${plainNamePattern}$`))),
@@ -260,7 +253,6 @@ export interface AccessRecords {
   readonly boundaries: readonly Boundary[];
 }
 
-/** A problem in a record. */
 export interface RecordProblem {
   readonly table: TableName;
   /** Index among the table's records, or -1 for something that is not allowed in the file. */
@@ -269,7 +261,6 @@ export interface RecordProblem {
   readonly reason: string;
 }
 
-/** Records that break the rules. */
 export class RecordsError extends Error {
   readonly problems: readonly RecordProblem[];
 
@@ -282,7 +273,6 @@ export class RecordsError extends Error {
 /** Called for each problem. Reading continues. */
 export type Report = (problem: RecordProblem) => void;
 
-/** A TOML table that has not been checked. */
 export type TomlTable = Record<string, unknown>;
 
 function isTable(value: unknown): value is TomlTable {
@@ -337,7 +327,7 @@ export function readUser(value: unknown, index: number, report: Report): User | 
   const { username, email, password_hash: passwordHash } = record;
   const { disabled = false, tokens_valid_after: tokensValidAfter = 0 } = record;
   const attributes = "attributes" in record ? readAttributes(record.attributes) : noAttributes;
-  const isNamed = isUsername(username) || isExternalUsername(username);
+  const isNamed = isAnyUsername(username);
   const isMail = email === undefined || isEmail(email);
   const isHash =
     passwordHash === undefined ||
@@ -366,11 +356,7 @@ export function readUser(value: unknown, index: number, report: Report): User | 
   return undefined;
 }
 
-/**
- * Reads those of `keys` that the table has. Returns false if one was reported.
- *
- * @param into the record to fill, whose role, if any, must fit each key
- */
+/** Fills those of `keys` that the table has `into` a record. Returns false if one was reported. */
 function readKeys(
   record: TomlTable,
   keys: Readonly<Record<string, KeyReader>>,
@@ -410,14 +396,12 @@ export function readBoundary(value: unknown, index: number, report: Report): Bou
   return readKeys(record, boundaryKeys, boundary, fail) && bounds ? boundary : undefined;
 }
 
-/** Returns undefined if a problem was reported that makes the grant unusable. */
 export function readGrant(value: unknown, index: number, report: Report): Grant | undefined {
   const record = readTable("acl", value, index, report);
   if (record === undefined) return undefined;
   const { username, database, role } = record;
-  const isNamed = isUsername(username) || isExternalUsername(username);
+  const isNamed = isAnyUsername(username);
   const isPlace = isDatabaseOrEvery(database);
-  // Use the shared string of the role instead of a copy for each entry.
   const given = entryRoles.find((known) => known === role);
   const fail = failing("acl", record, index, report);
   if (isNamed && isPlace && given !== undefined) {
@@ -434,29 +418,6 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
   return undefined;
 }
 
-type RecordOf<Name extends TableName> = { users: User; acl: Grant; boundaries: Boundary }[Name];
-
-/** Returns undefined if a problem was reported that makes the record unusable. */
-type ReadRecord<Read> = (value: unknown, index: number, report: Report) => Read | undefined;
-
-const readers: { [Name in TableName]: ReadRecord<RecordOf<Name>> } = {
-  users: readUser,
-  acl: readGrant,
-  boundaries: readBoundary,
-};
-
-function readAll<Name extends TableName>(
-  document: TomlTable,
-  table: Name,
-  report: Report,
-): (RecordOf<Name> | undefined)[] {
-  const value = document[table] ?? [];
-  if (Array.isArray(value)) return value.map((one, at) => readers[table](one, at, report));
-  const reason = `\`${table}\` must be written as [[${table}]]`;
-  report({ table, index: 0, key: undefined, reason });
-  return [];
-}
-
 /** The records that could be read, each at its index. */
 export interface ReadRecords {
   readonly users: readonly (User | undefined)[];
@@ -470,9 +431,19 @@ export function readRecords(document: TomlTable, report: Report): ReadRecords {
     const reason = `only [[users]], [[acl]] and [[boundaries]] may stand here${didYouMean(key, Object.keys(tables))}`;
     report({ table: "users", index: -1, key, reason });
   }
+  function readAll<Read>(
+    table: TableName,
+    read: (value: unknown, index: number, report: Report) => Read,
+  ): Read[] {
+    const value = document[table] ?? [];
+    if (Array.isArray(value)) return value.map((one, at) => read(one, at, report));
+    const reason = `\`${table}\` must be written as [[${table}]]`;
+    report({ table, index: 0, key: undefined, reason });
+    return [];
+  }
   return {
-    users: readAll(document, "users", report),
-    grants: readAll(document, "acl", report),
-    boundaries: readAll(document, "boundaries", report),
+    users: readAll("users", readUser),
+    grants: readAll("acl", readGrant),
+    boundaries: readAll("boundaries", readBoundary),
   };
 }

@@ -77,12 +77,9 @@ function fittingEntries(
   const entries: DecidingEntry[] = [];
   for (const { place, name } of placesFor(grants, database, (held) => held.placesOf(table))) {
     const entry = entryAt(place, name, now);
-    if (entry === undefined) continue;
-    entries.push(entry);
-    // The permanent entry, if a temporary one precedes it. A temporary entry that has expired no
-    // longer matches.
+    if (entry !== undefined) entries.push(entry);
     const { lasting } = place;
-    if (lasting !== undefined && lasting !== entry.grant) {
+    if (lasting !== undefined && lasting !== entry?.grant) {
       entries.push({ grant: lasting, name, isLapsed: false });
     }
   }
@@ -99,26 +96,20 @@ export function decidingEntry(
   return fittingEntries(grantsOf(snapshot, username), database, table, now)[0];
 }
 
-interface OtherSpelling {
-  readonly spelling: string;
-  readonly entry: DecidingEntry;
-}
-
 /** Finds an entry for this database or `*` that spells a table differently. */
 export function otherSpellingOf(
   grants: UserGrants,
   database: string,
   table: string,
   now: number,
-): OtherSpelling | undefined {
-  for (const place of [database, EVERY_DATABASE]) {
-    const held = grants.get(place);
+): { readonly spelling: string; readonly entry: DecidingEntry } | undefined {
+  for (const at of [database, EVERY_DATABASE]) {
+    const held = grants.get(at);
     if (!(held instanceof DatabaseGrants)) continue;
     const spelling = held.otherSpelling(table);
-    if (spelling === undefined) continue;
-    const named = held.placeOf(spelling);
-    const entry = named && entryAt(named, `${place}.${spelling}`, now);
-    if (entry !== undefined) return { spelling, entry };
+    const place = spelling === undefined ? undefined : held.placeOf(spelling);
+    const entry = place && entryAt(place, `${at}.${spelling}`, now);
+    if (spelling !== undefined && entry !== undefined) return { spelling, entry };
   }
   return undefined;
 }
@@ -135,9 +126,10 @@ export function* entriesInForce(
 ): Generator<DecidingEntry, undefined> {
   for (const { place, name } of placesFor(grants, database, (held) => held.places())) {
     const entry = entryAt(place, name, now);
-    if (entry !== undefined) yield entry;
+    if (entry === undefined) continue;
+    yield entry;
     // The entry for the whole database comes last.
-    if (entry !== undefined && name === database) return;
+    if (name === database) return;
   }
 }
 
@@ -196,9 +188,9 @@ export interface QueryLimit {
   /** Indices in a Batch, or 0 for a single query. */
   readonly elements: readonly number[];
   readonly changes?: number;
-  /** Maximum rows that `returning` and Preview return. */
+  /** Of `returning` and Preview. */
   readonly rows?: number;
-  /** The columns that a Preview may show. */
+  /** Of a Preview. */
   readonly columns?: readonly string[];
 }
 
@@ -218,7 +210,6 @@ export interface BytewiseColumns {
   }[];
 }
 
-/** A rule that requires approval. */
 export interface ApprovalRule {
   readonly entry?: string;
   readonly boundary?: string;
@@ -250,7 +241,6 @@ export interface QueryOrigin {
   readonly client?: string | undefined;
 }
 
-/** How a query arrived, and its upstream. */
 export interface DecisionContext extends QueryOrigin {
   readonly now: number;
   /** True if the upstream is `gatehouse engine`, which enforces limits and compiles aliases. */
@@ -342,9 +332,11 @@ export interface GivenRights {
   readonly boundaries: readonly Boundary[];
 }
 
-function insufficient(permission: PermissionClass, where: string, role: EntryRole): Objection {
+function lacking(permissions: readonly PermissionClass[], role: EntryRole, where: string) {
+  const permission = permissions.find((wanted) => !roleAllows(role, wanted));
+  if (permission === undefined) return undefined;
   const message = `${permission} is not among the rights of ${role} on ${where}`;
-  return { reason: "role_insufficient", message };
+  return { reason: "role_insufficient" as const, message };
 }
 
 /**
@@ -376,16 +368,13 @@ function judgeRoles(
   entry: DecidingEntry,
   boundaries: readonly Boundary[],
 ): Objection | undefined {
-  const { role } = entry.grant;
-  const lacking = permissions.find((permission) => !roleAllows(role, permission));
-  if (lacking !== undefined) return { ...insufficient(lacking, entry.name, role), entry };
+  const objection = lacking(permissions, entry.grant.role, entry.name);
+  if (objection !== undefined) return { ...objection, entry };
   for (const boundary of boundaries) {
-    const most = boundary.role;
-    if (most === undefined) continue;
-    const beyond = permissions.find((permission) => !roleAllows(most, permission));
-    if (beyond === undefined) continue;
+    if (boundary.role === undefined) continue;
     const name = boundaryName(boundary);
-    return { ...insufficient(beyond, `what comes by ${name}`, most), entry, boundary: name };
+    const beyond = lacking(permissions, boundary.role, `what comes by ${name}`);
+    if (beyond !== undefined) return { ...beyond, entry, boundary: name };
   }
   return undefined;
 }
@@ -446,7 +435,6 @@ export interface CountedWindow {
   /** Names the limit and the user. A changed limit starts another window. */
   readonly key: string;
   readonly limit: RateLimit;
-  /** Points to add for this request. */
   readonly points: number;
 }
 

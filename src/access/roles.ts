@@ -62,10 +62,7 @@ export function mayGrant(role: EntryRole, target: EntryRole): boolean {
 export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
 export const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
 
-/**
- * True for the name of a local user: 1 to 64 of letters, digits, `.`, `_`, `-`, `@`, but not `.` or
- * `..`.
- */
+/** True for the name of a local user. */
 export function isUsername(text: unknown): text is string {
   return typeof text === "string" && username.test(text);
 }
@@ -79,7 +76,6 @@ export function isDatabaseOrEvery(text: unknown): text is string {
   return text === EVERY_DATABASE || (typeof text === "string" && isPlainName(text));
 }
 
-/** True for an email address of at most 254 printable characters. */
 export function isEmail(text: unknown): text is string {
   return (
     typeof text === "string" &&
@@ -94,7 +90,6 @@ export function isEmail(text: unknown): text is string {
 export interface Subject {
   readonly username: string;
   readonly tokenDatabase: string;
-  /** True if the token is read-only. */
   readonly tokenReadOnly?: boolean;
 }
 
@@ -122,7 +117,7 @@ export function judgeName(
   );
 }
 
-/** Why a user is denied everything, regardless of entries. Undefined if nothing prevents access. */
+/** Why a user is denied everything, regardless of entries. */
 export function obstacleOf(
   { users }: Snapshot,
   username: string,

@@ -12,9 +12,9 @@ import { editAccess, editText } from "./edit.ts";
 import {
   AccessFileError,
   indexAccess,
-  isStill,
   type ParsedAccess,
   parseAccessFile,
+  readAccessBytes,
   readAccessFile,
   SMALL_BYTES,
   UneditableError,
@@ -32,19 +32,15 @@ const unwritableCodes = new Set([
 /** Error codes for a path that is not a file: circular links, a socket, a path through a file. */
 const misplacedCodes = new Set(["ELOOP", "ENXIO", "ENOTDIR", "EISDIR", "ENAMETOOLONG"]);
 
-function invalid(message: string, cause: unknown): Refusal {
-  return new Refusal("access_file_invalid", { message, cause });
-}
-
-/**
- * Converts errors that mean the access file cannot be changed. Other errors are returned unchanged.
- */
+/** Converts errors that mean the access file cannot be changed, and returns others unchanged. */
 function asWriteRefusal(error: unknown, file: string): unknown {
+  const invalid = (message: string) =>
+    new Refusal("access_file_invalid", { message, cause: error });
   if (error instanceof AccessFileError || error instanceof UnsafeFileError) {
     return new Refusal("access_file_invalid", { detail: error.message, cause: error });
   }
   if (error instanceof UneditableError) {
-    return invalid(`The access file cannot be edited: ${error.message}`, error);
+    return invalid(`The access file cannot be edited: ${error.message}`);
   }
   if (error instanceof LockTimeoutError) {
     return new Refusal("busy", { detail: error.message, retryAfter: 1 });
@@ -54,8 +50,8 @@ function asWriteRefusal(error: unknown, file: string): unknown {
   }
   if (!(error instanceof Error) || !("code" in error)) return error;
   const code = String(error.code);
-  if (code === "ENOENT") return invalid("The access file is missing", error);
-  if (misplacedCodes.has(code)) return invalid(`The access file cannot be read (${code})`, error);
+  if (code === "ENOENT") return invalid("The access file is missing");
+  if (misplacedCodes.has(code)) return invalid(`The access file cannot be read (${code})`);
   if (!unwritableCodes.has(code)) return error;
   const detail = `${file}: ${error.message}`;
   return new Refusal("access_file_read_only", { detail, cause: error });
@@ -67,19 +63,6 @@ const anyReader = { checkRead: false };
 const ATTEMPTS = 5;
 /** Pause between two writes of one process, so that other processes get the lock. */
 const PAUSE_MS = 25;
-
-/** Verified new content of the file. @throws UneditableError */
-async function edited(
-  { bytes, records }: ParsedAccess,
-  changes: readonly Change[],
-  file: string,
-): Promise<ParsedAccess> {
-  const next =
-    bytes.length > SMALL_BYTES
-      ? await workInThread({ bytes, file, changes })
-      : editAccess(bytes, records, changes, file);
-  return indexAccess(Buffer.from(next.bytes), next.records);
-}
 
 function isEmptied(records: AccessRecords, changes: readonly Change[]): boolean {
   // Each change removes one user at most.
@@ -115,9 +98,14 @@ async function tryToWrite(
     // Such a file would be treated as truncated.
     throw new UneditableError("it would hold no user and no grant");
   }
-  const next = await edited(current, changes, file);
+  const { bytes, records } = current;
+  const edited =
+    bytes.length > SMALL_BYTES
+      ? await workInThread({ bytes, file, changes })
+      : editAccess(bytes, records, changes, file);
+  const next = await indexAccess(Buffer.from(edited.bytes), edited.records);
   await requireOwnersIn(next.snapshot);
-  if (!(await isStill(real, current, anyReader))) return undefined;
+  if (!current.bytes.equals(await readAccessBytes(real, anyReader))) return undefined;
   await beforeWrite?.();
   await replaceFile(real, next.bytes, await stat(real));
   return next;
@@ -158,15 +146,11 @@ async function serve(file: string, queue: Writer[]): Promise<void> {
 }
 
 /**
- * Changes the access file. It takes the lock, reads the file, calls `plan`, edits only what the
+ * Changes the access file: takes the lock, reads the file, calls `plan`, edits only what the
  * changes concern, verifies the result and replaces the file atomically. Writers of one process are
- * served in order. A symlink is followed to the real file. When this resolves, the new content is
- * on disk.
+ * served in order. When this resolves, the new content is on disk.
  *
- * @param earlier an earlier reading of the file, so that an unchanged file is not parsed again
- * @returns the content on disk
- * @throws Refusal from `plan` or `beforeWrite`, `last_owner`, `last_administrator`,
- * `access_file_read_only`, `access_file_invalid` or `busy`
+ * @throws Refusal as `AccessRules.change`
  */
 export function changeAccessFile(
   file: string,
