@@ -4,11 +4,12 @@ import type { Position } from "../query/operation-draft.ts";
 import type { Operation } from "../query/operation-types.ts";
 import { isOperationName, type OperationName } from "../query/operations.ts";
 import type { Access, PermissionClass, Query } from "../query/query.ts";
+import { counted } from "../suggestion.ts";
 import { FoldedNames } from "./entries.ts";
-import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
-import { extentOf, judgePins, LimitTally, limitersOf } from "./query-limits.ts";
+import { type Boundary, type Grant, isNarrowing, type Limits, type RowCondition } from "./grant.ts";
 import {
   type ApprovalRule,
+  type BytewiseColumns,
   boundaryName,
   type DecidingEntry,
   type Decision,
@@ -21,24 +22,22 @@ import {
   judgeRights,
   type Objection,
   type QueryDecision,
+  type QueryLimit,
   type WantedRight,
 } from "./rights.ts";
 import type { Subject } from "./roles.ts";
 import {
+  type ColumnSpelling,
   conditionText,
   filterOf,
   isDemanded,
   judgeRows,
   judgeUpdate,
-  type ResolvedCondition,
+  pinnedValues,
 } from "./row-filter.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 
-interface DecidedTable {
-  readonly table: string;
-  readonly entry: DecidingEntry;
-  readonly fitting: readonly DecidingEntry[];
-}
+type DecidedTable = GivenRight & { readonly table: string };
 
 const folded = new WeakMap<Grant, FoldedNames>();
 
@@ -133,16 +132,12 @@ function judgeUse(
   return undefined;
 }
 
-/**
- * @param tables the operation's own tables, then those that a new table refers to
- * @param count how many of them are the operation's own
- */
+/** @param tables the operation's `own` tables, then those that a new table refers to */
 function judgeColumns(
   { uses }: OperationDetail,
   tables: readonly DecidedTable[],
-  count: number,
+  own: readonly DecidedTable[],
 ): Objection | undefined {
-  const own = tables.length === count ? tables : tables.slice(0, count);
   for (const [position, columns] of uses) {
     for (const column of columns) {
       const objection = judgeUse(position, column, tables, own);
@@ -150,6 +145,238 @@ function judgeColumns(
     }
   }
   return undefined;
+}
+
+interface Limiter {
+  readonly limits: Limits;
+  readonly by: Pick<Objection, "entry" | "boundary">;
+}
+
+function isLimiting({ maxRows, maxChanges }: Limits): boolean {
+  return maxRows !== undefined || maxChanges !== undefined;
+}
+
+function limitersOf({ rights, boundaries }: GivenRights): Limiter[] {
+  const limiters: Limiter[] = [];
+  for (const { entry } of rights) {
+    const limits = entry.grant;
+    if (!isLimiting(limits) || limiters.some((known) => known.limits === limits)) continue;
+    limiters.push({ limits, by: { entry } });
+  }
+  for (const limits of boundaries) {
+    if (isLimiting(limits)) limiters.push({ limits, by: { boundary: boundaryName(limits) } });
+  }
+  return limiters;
+}
+
+/** How many rows an operation returns and changes. Undefined if unknown before it runs. */
+interface Extent {
+  /** True for a Select that returns rows without a `limit`. */
+  readonly isUnlimited: boolean;
+  readonly selected: number;
+  /** Rows returned by `returning` and Preview. */
+  readonly returned: number | undefined;
+  readonly changed: number | undefined;
+}
+
+const noRows: Extent = { isUnlimited: false, selected: 0, returned: 0, changed: 0 };
+
+/**
+ * The number of rows that the columns of `require_where` allow at most. Undefined if none are
+ * required.
+ */
+function pinnedRows(
+  { fields }: Operation<"Update" | "Delete">,
+  { requireWhere = [] }: Grant,
+  spelling: ColumnSpelling,
+): number | undefined {
+  if (requireWhere.length === 0) return undefined;
+  let rows = 1;
+  for (const column of requireWhere) {
+    rows *= pinnedValues(fields.where, column, spelling) ?? Number.POSITIVE_INFINITY;
+  }
+  return rows;
+}
+
+/** `gatehouse engine` counts unknown numbers itself and rolls back. */
+function extentOf(
+  operation: Operation,
+  isPreview: boolean,
+  grant: Grant,
+  spelling: ColumnSpelling,
+  isEngine: boolean,
+): Extent {
+  switch (operation.name) {
+    case "Select": {
+      const { aggregate, group_by: groups, limit } = operation.fields;
+      const isSingle = aggregate !== undefined && groups === undefined;
+      const rows = isSingle ? Math.min(1, limit ?? 1) : limit;
+      return { ...noRows, isUnlimited: rows === undefined, selected: rows ?? 0 };
+    }
+    case "Insert":
+    case "Upsert": {
+      const changed = operation.fields.values.length;
+      const answers = isPreview || operation.fields.returning !== undefined;
+      return { ...noRows, changed, returned: answers ? (isEngine ? undefined : changed) : 0 };
+    }
+    case "Update":
+    case "Delete": {
+      const changed = isEngine ? undefined : pinnedRows(operation, grant, spelling);
+      const answers = isPreview || operation.fields.returning !== undefined;
+      return { ...noRows, changed, returned: answers ? changed : 0 };
+    }
+    default:
+      return noRows;
+  }
+}
+
+interface Tally {
+  selected: number;
+  changed: number;
+  /** Indices of the elements that change rows or return changed ones. */
+  readonly changing: number[];
+  readonly returning: number[];
+  isChangeKnown: boolean;
+}
+
+/** Adds up the rows of a query's elements under each limit. */
+class LimitTally {
+  readonly #tallies = new Map<Limits, Tally>();
+  readonly #isEngine: boolean;
+  readonly #shown: QueryLimit[] = [];
+  readonly #bytewise = new Map<string, BytewiseColumns>();
+
+  constructor(isEngine: boolean) {
+    this.#isEngine = isEngine;
+  }
+
+  /** Adds an element under a limiter. Returns an objection if the limit is exceeded. */
+  add(element: number, extent: Extent, limiter: Limiter): Objection | undefined {
+    const none = { selected: 0, changed: 0, changing: [], returning: [], isChangeKnown: true };
+    const tally: Tally = this.#tallies.get(limiter.limits) ?? none;
+    this.#tallies.set(limiter.limits, tally);
+    return (
+      this.#addRows(element, extent, limiter, tally) ??
+      this.#addChanges(element, extent, limiter, tally)
+    );
+  }
+
+  #addRows(
+    element: number,
+    { isUnlimited, selected, returned }: Extent,
+    limiter: Limiter,
+    tally: Tally,
+  ): Objection | undefined {
+    const { maxRows } = limiter.limits;
+    if (maxRows === undefined) return undefined;
+    if (isUnlimited) {
+      const message = `Say a limit of at most ${counted(maxRows, "row")}; go on with after or offset`;
+      return { reason: "limit_required", message, ...limiter.by };
+    }
+    if (returned === undefined) tally.returning.push(element);
+    if (returned === undefined && !this.#isEngine) {
+      const message = `Leave out returning: at most ${counted(maxRows, "row")} may be answered, and this database cannot be told so`;
+      return { reason: "not_narrowable", message, ...limiter.by };
+    }
+    tally.selected += selected + (returned ?? 0);
+    if (tally.selected <= maxRows) return undefined;
+    const message = `At most ${counted(maxRows, "row")} may be answered, by all elements of a Batch together: lower the limit, and go on with after or offset`;
+    return { reason: "limit_too_high", message, ...limiter.by };
+  }
+
+  #addChanges(
+    element: number,
+    { changed }: Extent,
+    limiter: Limiter,
+    tally: Tally,
+  ): Objection | undefined {
+    const { maxChanges } = limiter.limits;
+    if (maxChanges === undefined) return undefined;
+    if (changed === undefined || changed > 0) tally.changing.push(element);
+    if (changed === undefined) tally.isChangeKnown = false;
+    tally.changed += changed ?? 0;
+    if (tally.changed <= maxChanges) return undefined;
+    const message = `At most ${counted(maxChanges, "row")} may be changed, by all elements of a Batch together: send fewer`;
+    return { reason: "too_many_changes", message, ...limiter.by };
+  }
+
+  /** Records the columns that a Preview may show. Undefined for all. */
+  show(element: number, columns: readonly string[] | undefined): void {
+    if (columns !== undefined) this.#shown.push({ elements: [element], columns });
+  }
+
+  compareBytes({ database, table, bytewise, ...rest }: BytewiseColumns): void {
+    const key = JSON.stringify([database, table]);
+    const known = this.#bytewise.get(key);
+    const columns = [...new Set([...(known?.bytewise ?? []), ...bytewise])];
+    this.#bytewise.set(key, { ...known, database, table, bytewise: columns, ...rest });
+  }
+
+  bytewise(): BytewiseColumns[] {
+    return [...this.#bytewise.values()];
+  }
+
+  limits(): QueryLimit[] {
+    const totals = Array.from(this.#tallies, ([{ maxRows, maxChanges }, tally]) => [
+      ...(maxChanges === undefined || tally.isChangeKnown
+        ? []
+        : [{ elements: tally.changing, changes: maxChanges }]),
+      ...(maxRows === undefined || tally.returning.length === 0
+        ? []
+        : [{ elements: tally.returning, rows: maxRows - tally.selected }]),
+    ]).flat();
+    return [...totals, ...this.#shown];
+  }
+}
+
+/**
+ * Checks the `where` of an Update or Delete. It must pin the columns that the entry requires. If
+ * the database enforces no limits, it must also pin few enough rows.
+ */
+function judgePins(
+  operation: Operation<"Update" | "Delete">,
+  entry: DecidingEntry,
+  limiters: readonly Limiter[],
+  spelling: ColumnSpelling,
+  isEngine: boolean,
+): Objection | undefined {
+  const { requireWhere = [] } = entry.grant;
+  const free = requireWhere.filter(
+    (column) => pinnedValues(operation.fields.where, column, spelling) === undefined,
+  );
+  const [first] = free;
+  if (first !== undefined) {
+    const message = `Say in where which rows are meant, by = or IN of text or whole numbers, at the top or in its top-level "and", for: ${free.join(", ")}`;
+    return { reason: "where_required", message, entry };
+  }
+  if (isEngine) return undefined;
+  const rows = pinnedRows(operation, entry.grant, spelling);
+  const limiter = limiters.find(
+    ({ limits: { maxChanges } }) =>
+      maxChanges !== undefined && !(rows !== undefined && rows <= maxChanges),
+  );
+  if (limiter === undefined) return undefined;
+  const most = limiter.limits.maxChanges;
+  const remedy =
+    rows === undefined
+      ? "this database counts none, so the entry needs require_where on a unique key"
+      : `pin at most ${most}, by ${requireWhere.join(", ")}`;
+  return {
+    reason: "where_required",
+    message: `At most ${most} rows may be changed: ${remedy}`,
+    ...limiter.by,
+  };
+}
+
+/** Limits as a header value: ASCII JSON with every digit of whole numbers. */
+export function limitsText(limits: readonly object[]): string {
+  const text = JSON.stringify(limits, (_key, value: unknown) =>
+    typeof value === "bigint" ? JSON.rawJSON(String(value)) : value,
+  );
+  return text.replace(
+    /[\u007f-\uffff]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }
 
 interface JudgedAccess extends GivenRights {
@@ -258,7 +485,7 @@ function optionalTables({ fields }: Operation<"Select">): ReadonlySet<string> {
 function judgeContents(
   operation: Operation,
   { table, entry }: DecidedTable,
-  filter: readonly ResolvedCondition[],
+  filter: readonly RowCondition[],
 ): Objection | undefined {
   switch (operation.name) {
     case "Insert":
@@ -300,14 +527,13 @@ function filterTable(
   const objection = operation && judgeContents(operation, decided, filter);
   if (objection !== undefined) return objection;
   const isWritten = detail.operation === "Insert" || detail.operation === "Update";
-  const written = filter.map(({ column, cmp, value }) => ({ column, cmp, value }));
   const bytewise = filter.map(({ column }) => column);
-  tally.compareBytes({ database, table, bytewise, ...(isWritten ? { written } : {}) });
+  tally.compareBytes({ database, table, bytewise, ...(isWritten ? { written: filter } : {}) });
   if (!choosing.has(detail.operation)) return noFilters;
   const spelling = { table, isQualified: isJoin };
   const where = detail.condition();
   const missing = filter.filter((condition) => !isDemanded(condition, where, spelling));
-  const textsOf = (conditions: readonly ResolvedCondition[]) =>
+  const textsOf = (conditions: readonly RowCondition[]) =>
     conditions.map((condition) => conditionText(condition, spelling));
   const filters = textsOf(filter);
   return { filters, additions: missing.length === filter.length ? filters : textsOf(missing) };
@@ -368,7 +594,7 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
   if (!isOperationName(detail.operation)) return noFilters;
   const own = decided.slice(0, tables.length);
   const filtered =
-    judgeColumns(detail, decided, own.length) ??
+    judgeColumns(detail, decided, own) ??
     judgeShown(judged, own, decided.slice(own.length)) ??
     judgeAliases(judged, own) ??
     judgeRowFilters(judged, detail, own);
@@ -376,7 +602,7 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
   return judgeNumbers(judged, detail, first) ?? filtered;
 }
 
-function isOfTable(right: GivenRight): right is GivenRight & DecidedTable {
+function isOfTable(right: GivenRight): right is DecidedTable {
   return right.table !== undefined;
 }
 

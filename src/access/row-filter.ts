@@ -27,7 +27,6 @@ export function isLiteral(value: unknown): value is Literal {
   );
 }
 
-/** Undefined if the attributes are invalid. */
 export function readAttributes(value: unknown): Map<string, AttributeValue> | undefined {
   if (typeof value !== "object" || value === null || value instanceof Date) return undefined;
   const isValue = (one: unknown): one is AttributeValue =>
@@ -43,7 +42,6 @@ export function readAttributes(value: unknown): Map<string, AttributeValue> | un
   return attributes;
 }
 
-/** The expected form, as a continuation of "must be". */
 export const attributesForm =
   "names (letters, digits, _ and -; not username) with text, whole numbers, true, false, or lists of one of these";
 
@@ -98,119 +96,50 @@ export function pinnedValues(
   return counts.length === 0 ? undefined : Math.min(...counts);
 }
 
-/** A condition of a row filter with the caller's attributes filled in. */
-export interface ResolvedCondition {
-  readonly column: string;
-  readonly cmp: RowComparison;
-  readonly value: Literal | readonly Literal[];
-  /** `cmp` and `value` as JSON text. */
-  readonly comparison: string;
-}
-
-interface AttributeOwner {
-  readonly username: string;
-  readonly record: User | undefined;
-}
-
-/** The attribute that a value refers to. Undefined for a plain value. */
-function attributeIn(value: Literal): string | undefined {
-  return typeof value === "string" && value.startsWith("@") && !value.startsWith("@@")
-    ? value.slice(1)
-    : undefined;
-}
-
-function attributeOf({ username, record }: AttributeOwner, name: string) {
-  return name === "username" ? username : record?.attributes?.get(name);
-}
-
-function isList(value: AttributeValue): value is readonly Literal[] {
+function isList(value: AttributeValue | undefined): value is readonly Literal[] {
   return Array.isArray(value);
 }
 
-/** The value of a literal. Undefined for an attribute that the caller lacks. */
-function meaningOf(literal: Literal, owner: AttributeOwner): AttributeValue | undefined {
-  const name = attributeIn(literal);
-  if (name !== undefined) return attributeOf(owner, name);
-  return typeof literal === "string" && literal.startsWith("@@") ? literal.slice(1) : literal;
+function kindOf(cmp: RowComparison): string {
+  if (cmp === "IN") return "a list";
+  return cmp === "=" || cmp === "!=" ? "a single value" : "a whole number";
 }
 
-function fits(cmp: RowComparison, value: AttributeValue): boolean {
-  if (cmp === "IN") return isList(value);
-  if (isList(value)) return false;
-  return cmp === "=" || cmp === "!=" || isWhole(value);
-}
-
-function resolveOne(
-  { column, cmp, value }: RowCondition,
-  owner: AttributeOwner,
-): ResolvedCondition | undefined {
-  const single = (literal: Literal) => {
-    const found = meaningOf(literal, owner);
-    return found === undefined || isList(found) ? [] : [found];
+/** The row filter of an entry with the user's attributes filled in. */
+export function filterOf(
+  { rowFilter = [], username }: Grant,
+  record: User | undefined,
+): readonly RowCondition[] | Objection {
+  const isReference = (one: Literal) => typeof one === "string" && attributeReference.test(one);
+  const meaningOf = (one: Literal): AttributeValue | undefined => {
+    if (typeof one !== "string" || !one.startsWith("@")) return one;
+    if (one.startsWith("@@")) return one.slice(1);
+    return one === "@username" ? username : record?.attributes?.get(one.slice(1));
   };
-  const resolved = isList(value) ? value.flatMap(single) : meaningOf(value, owner);
-  if (resolved === undefined || !fits(cmp, resolved)) return undefined;
-  if (isList(value) && isList(resolved) && resolved.length !== value.length) return undefined;
-  return {
-    column,
-    cmp,
-    value: resolved,
-    comparison: `"cmp":"${cmp}","value":${valueText(resolved)}`,
-  };
-}
-
-const kinds: Record<RowComparison, string> = {
-  "=": "a single value",
-  "!=": "a single value",
-  ">": "a whole number",
-  ">=": "a whole number",
-  "<": "a whole number",
-  "<=": "a whole number",
-  IN: "a list",
-};
-
-function resolve(
-  filter: readonly RowCondition[],
-  owner: AttributeOwner,
-): readonly ResolvedCondition[] | Objection {
-  const resolved: ResolvedCondition[] = [];
-  for (const condition of filter) {
-    const one = resolveOne(condition, owner);
-    if (one === undefined) {
-      const { column, cmp, value } = condition;
-      const name = isList(value) ? value.find((part) => attributeIn(part)) : value;
-      const message = `Rows are limited by ${quoteName(column)} ${cmp} ${String(name)}, and ${owner.username} has no such attribute that is ${kinds[cmp]}: an administrator sets it`;
+  const filter: RowCondition[] = [];
+  for (const { column, cmp, value } of rowFilter) {
+    const single = (one: Literal) => {
+      const meaning = meaningOf(one);
+      return meaning === undefined || isList(meaning) ? [] : [meaning];
+    };
+    const resolved = isList(value) ? value.flatMap(single) : meaningOf(value);
+    const kind = kindOf(cmp);
+    const isFit =
+      isList(resolved) === (kind === "a list") &&
+      (kind !== "a whole number" || isWhole(resolved)) &&
+      (!isList(value) || !isList(resolved) || resolved.length === value.length);
+    if (resolved === undefined || !isFit) {
+      const name = isList(value) ? value.find(isReference) : value;
+      const message = `Rows are limited by ${quoteName(column)} ${cmp} ${String(name)}, and ${username} has no such attribute that is ${kind}: an administrator sets it`;
       return { reason: "attribute_missing", message };
     }
-    resolved.push(one);
+    filter.push({ column, cmp, value: resolved });
   }
-  return resolved;
-}
-
-/** Resolved filters, each with the record whose attributes were filled in. */
-const known = new WeakMap<
-  Grant,
-  { readonly record: User | undefined; readonly filter: ReturnType<typeof resolve> }
->();
-
-/**
- * The row filter of an entry with the user's attributes filled in, or the objection
- * `attribute_missing`.
- */
-export function filterOf(
-  grant: Grant,
-  record: User | undefined,
-): readonly ResolvedCondition[] | Objection {
-  const last = known.get(grant);
-  if (last !== undefined && last.record === record) return last.filter;
-  const { rowFilter = [], username } = grant;
-  const filter = resolve(rowFilter, { username, record });
-  known.set(grant, { record, filter });
   return filter;
 }
 
 /** True if a cell meets the condition under any comparison rules of the database. */
-function isSatisfied({ cmp, value }: ResolvedCondition, cell: CellValue): boolean {
+function isSatisfied({ cmp, value }: RowCondition, cell: CellValue): boolean {
   if (isList(value)) return cmp === "IN" && value.some((one) => areEqual(one, cell));
   if (cmp === "=") return areEqual(value, cell);
   if (cmp === "!=") {
@@ -234,11 +163,11 @@ function valueText(value: AttributeValue): string {
 }
 
 export function conditionText(
-  { column, comparison }: ResolvedCondition,
+  { column, cmp, value }: RowCondition,
   { table, isQualified }: ColumnSpelling,
 ): string {
   const name = JSON.stringify(isQualified ? `${table}.${column}` : column);
-  return `{"column":${name},${comparison}}`;
+  return `{"column":${name},"cmp":"${cmp}","value":${valueText(value)}}`;
 }
 
 function isSameValue(one: AttributeValue, other: CellValue): boolean {
@@ -252,7 +181,7 @@ function isSameValue(one: AttributeValue, other: CellValue): boolean {
 
 /** True if `where` already demands the condition of every row. */
 export function isDemanded(
-  { column, cmp, value }: ResolvedCondition,
+  { column, cmp, value }: RowCondition,
   where: Condition | null | undefined,
   spelling: ColumnSpelling,
 ): boolean {
@@ -262,24 +191,14 @@ export function isDemanded(
   );
 }
 
-function denied({ column, cmp, value }: ResolvedCondition, problem: string): Objection {
-  const wanted = `${quoteName(column)} ${cmp} ${valueText(value)}`;
+function denied({ column, cmp, value }: RowCondition, problem: string, remedy = ""): Objection {
+  const wanted = `${quoteName(column)} ${cmp} ${valueText(value)}${remedy}`;
   return { reason: "row_denied", message: `${problem}: what is written must fulfil ${wanted}` };
-}
-
-/**
- * As `denied`, for a grant that allows no Insert at all, because the filter's column may not be
- * written.
- */
-function closed(condition: ResolvedCondition, problem: string): Objection {
-  const { reason, message } = denied(condition, problem);
-  const why = `and ${quoteName(condition.column)} may not be written, so this grant allows no Insert`;
-  return { reason, message: `${message}, ${why}; an administrator can change it` };
 }
 
 export function judgeRows(
   rows: readonly Row[],
-  conditions: readonly ResolvedCondition[],
+  conditions: readonly RowCondition[],
   { columns, writableColumns }: Grant,
 ): Objection | undefined {
   for (const [index, row] of rows.entries()) {
@@ -287,17 +206,17 @@ export function judgeRows(
       const { column } = condition;
       if (!Object.hasOwn(row, column)) {
         const isClosed = [columns, writableColumns].some(
-          (names) => names?.includes(column) === false,
+          (some) => some?.includes(column) === false,
         );
-        const refuse = isClosed ? closed : denied;
-        return refuse(condition, `The row values[${index}] leaves out ${quoteName(column)}`);
+        const why = `, and ${quoteName(column)} may not be written, so this grant allows no Insert; an administrator can change it`;
+        const problem = `The row values[${index}] leaves out ${quoteName(column)}`;
+        return denied(condition, problem, isClosed ? why : "");
       }
-      if (!isSatisfied(condition, row[column] ?? null)) {
-        return denied(
-          condition,
-          `The row values[${index}] is not within the rows that may be written`,
-        );
-      }
+      if (isSatisfied(condition, row[column] ?? null)) continue;
+      return denied(
+        condition,
+        `The row values[${index}] is not within the rows that may be written`,
+      );
     }
   }
   return undefined;
@@ -305,7 +224,7 @@ export function judgeRows(
 
 export function judgeUpdate(
   { set = {}, add = {} }: { readonly set?: Row; readonly add?: Row },
-  conditions: readonly ResolvedCondition[],
+  conditions: readonly RowCondition[],
 ): Objection | undefined {
   for (const condition of conditions) {
     const { column } = condition;

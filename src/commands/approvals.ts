@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
-import { limitsText } from "../access/query-limits.ts";
+import { limitsText } from "../access/narrowed-query.ts";
 import {
   type Approval,
   type ApprovalDecision,

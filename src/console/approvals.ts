@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { maySeeGrants } from "../access/administration.ts";
-import { limitsText } from "../access/query-limits.ts";
+import { limitsText } from "../access/narrowed-query.ts";
 import type { ApprovalRule } from "../access/rights.ts";
 import {
   type Approval,

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
+import { limitsText } from "../access/narrowed-query.ts";
 import { decideQuery } from "../access/policy.ts";
-import { limitsText } from "../access/query-limits.ts";
 import { writeRateLimit } from "../access/records.ts";
 import {
   type ApprovalRule,
