@@ -6,7 +6,7 @@ import { viewEntry } from "./entry-view.ts";
 import { type Grant, placeOf } from "./grant.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, obstacleOf, outranks, roleAllows } from "./roles.ts";
-import { differingKeys, differingNames, grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { differingKeys, differingNames, grantsOf, type Snapshot } from "./snapshot.ts";
 
 /** The deciding entry for a place in one state. Nothing applies if `entry` is undefined. */
 interface Standing {
@@ -22,7 +22,7 @@ export interface EffectChange {
   readonly place: string;
   readonly gains: readonly PermissionClass[];
   readonly loses: readonly PermissionClass[];
-  /** File keys of limits that changed, for rights held both before and after. */
+  /** The file's keys of limits that changed, for rights held both before and after. */
   readonly limits: readonly string[];
   readonly before: Standing;
   readonly after: Standing;
@@ -56,10 +56,10 @@ function tablesNamed(snapshot: Snapshot, username: string, database: string): st
     .toArray();
 }
 
-/** The rights that apply to a table. On a database all rights apply. */
-const tableRights: readonly PermissionClass[] = [
-  ...(["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"] as const),
-];
+/** On a database, all rights apply. */
+const tableRights = permissionClasses.filter(
+  (right) => right !== "GRANT" && !right.endsWith(" DATABASE"),
+);
 
 function changeAt(
   [old, current]: readonly [Snapshot, Snapshot],
@@ -122,7 +122,6 @@ export function effectDiff(
 export interface AccessDiff {
   usersAdded: string[];
   usersRemoved: string[];
-  /** Users whose password, email, state or token limit changed. */
   usersChanged: string[];
   /** Each grant as `user database role`. */
   grantsAdded: string[];
@@ -136,49 +135,12 @@ export interface AccessDiff {
   boundariesRemoved: string[];
 }
 
-function isSameRecord(one: User, other: User): boolean {
-  return (
-    one === other ||
-    (one.passwordHash === other.passwordHash &&
-      one.email === other.email &&
-      one.disabled === other.disabled &&
-      one.tokensValidAfter === other.tokensValidAfter &&
-      isDeepStrictEqual(one.attributes, other.attributes))
-  );
-}
-
-function* compareUsers(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
-  yield* visitEach(yield* differingKeys(before.users, after.users), (name) => {
-    const [old, user] = [before.users.get(name), after.users.get(name)];
-    if (user === undefined) diff.usersRemoved.push(name);
-    else if (old === undefined) diff.usersAdded.push(name);
-    else if (!isSameRecord(old, user)) diff.usersChanged.push(name);
-  });
-}
-
 function placesOf(snapshot: Snapshot, username: string): Map<string, Grant> {
   const places = entriesIn(grantsOf(snapshot, username)).map((grant): [string, Grant] => {
     const place = placeOf(grant);
     return [grant.expires === undefined ? place : `${place} for a time`, grant];
   });
   return new Map(places);
-}
-
-function* compareGrants(before: Snapshot, after: Snapshot, diff: AccessDiff): Steps<void> {
-  yield* visitEach(yield* differingKeys(before.grants, after.grants), (name) => {
-    const [old, current] = [placesOf(before, name), placesOf(after, name)];
-    for (const [place, grant] of current) {
-      const was = old.get(place);
-      const entry = `${name} ${place} ${grant.role}`;
-      if (was === undefined) diff.grantsAdded.push(entry);
-      else if (outranks(grant.role, was.role)) diff.grantsRaised.push(entry);
-      else if (outranks(was.role, grant.role)) diff.grantsLowered.push(entry);
-      else if (!isDeepStrictEqual(was, grant)) diff.grantsChanged.push(entry);
-    }
-    for (const [place, { role }] of old) {
-      if (!current.has(place)) diff.grantsRemoved.push(`${name} ${place} ${role}`);
-    }
-  });
 }
 
 function boundariesMissing(from: Snapshot, { boundaries }: Snapshot): string[] {
@@ -199,8 +161,26 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
     boundariesAdded: boundariesMissing(before, after),
     boundariesRemoved: boundariesMissing(after, before),
   };
-  yield* compareUsers(before, after, diff);
-  yield* compareGrants(before, after, diff);
+  yield* visitEach(yield* differingKeys(before.users, after.users), (name) => {
+    const [old, user] = [before.users.get(name), after.users.get(name)];
+    if (user === undefined) diff.usersRemoved.push(name);
+    else if (old === undefined) diff.usersAdded.push(name);
+    else if (!isDeepStrictEqual(old, user)) diff.usersChanged.push(name);
+  });
+  yield* visitEach(yield* differingKeys(before.grants, after.grants), (name) => {
+    const [old, current] = [placesOf(before, name), placesOf(after, name)];
+    for (const [place, grant] of current) {
+      const was = old.get(place);
+      const entry = `${name} ${place} ${grant.role}`;
+      if (was === undefined) diff.grantsAdded.push(entry);
+      else if (outranks(grant.role, was.role)) diff.grantsRaised.push(entry);
+      else if (outranks(was.role, grant.role)) diff.grantsLowered.push(entry);
+      else if (!isDeepStrictEqual(was, grant)) diff.grantsChanged.push(entry);
+    }
+    for (const [place, { role }] of old) {
+      if (!current.has(place)) diff.grantsRemoved.push(`${name} ${place} ${role}`);
+    }
+  });
   return diff;
 }
 

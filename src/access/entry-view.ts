@@ -26,19 +26,16 @@ export function writtenTime(epochMs: number): string {
 export function viewEntry(grant: Grant): EntryView {
   const { database, role, rowFilter, expires } = grant;
   const { username: _, ...entry } = writtenEntry(grant);
+  const filter = rowFilter?.map(({ column, cmp, value }) => ({
+    column,
+    cmp,
+    value: exactly(value),
+  }));
   return {
     ...entry,
     database,
     role,
-    ...(rowFilter === undefined
-      ? {}
-      : {
-          row_filter: rowFilter.map(({ column, cmp, value }) => ({
-            column,
-            cmp,
-            value: exactly(value),
-          })),
-        }),
+    ...(filter === undefined ? {} : { row_filter: filter }),
     ...(expires === undefined ? {} : { expires: writtenTime(expires) }),
   };
 }
@@ -53,12 +50,7 @@ export interface EntryPlace {
   readonly table?: string | undefined;
 }
 
-/**
- * Reads the entry for a place.
- *
- * @param keys the role and other keys, named as in the file, with times in RFC 3339
- * @throws Refusal `invalid_role`, or `invalid_entry` with the reason
- */
+/** @param keys the role and other keys, named as in the file, with times in RFC 3339 */
 export function readEntry(
   { username, database, table }: EntryPlace,
   keys: Readonly<Record<string, unknown>>,
@@ -89,7 +81,7 @@ function unquoted(text: string): string | undefined {
   return single?.replaceAll("''", "'") ?? double?.replaceAll('""', '"');
 }
 
-/** A whole number, true, false or text. Quotes keep text from being read as anything else. */
+/** Quotes keep text from being read as anything else. */
 function readLiteral(text: string): Literal {
   const inQuotes = unquoted(text);
   if (inQuotes !== undefined) return inQuotes;

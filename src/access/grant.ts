@@ -8,7 +8,6 @@ import type { EntryRole } from "./roles.ts";
  */
 export type Literal = string | number | bigint | boolean;
 
-/** A user's attribute, which row filters may refer to. */
 export type AttributeValue = Literal | readonly Literal[];
 export type Attributes = ReadonlyMap<string, AttributeValue>;
 
@@ -20,7 +19,7 @@ export interface User {
   readonly disabled: boolean;
   /** Epoch seconds. A token whose `iat` is not later is refused. */
   readonly tokensValidAfter: number;
-  /** Attributes that row filters may refer to. */
+  /** Row filters may refer to them. */
   readonly attributes?: Attributes;
 }
 
@@ -75,11 +74,9 @@ export interface RateLimit {
 /** A permission boundary: an upper limit that applies regardless of the caller's entries. */
 export interface Boundary extends Limits {
   readonly via: EntryPoint;
-  /** The OAuth client it applies to. Absent for all. */
+  /** An OAuth client. It applies to all if absent, as `username` and `database` do. */
   readonly client?: string;
-  /** The user it applies to. Absent for all. */
   readonly username?: string;
-  /** The database it applies to. Absent for all. */
   readonly database?: string;
   readonly role?: EntryRole;
   readonly rateLimit?: RateLimit;
@@ -100,7 +97,7 @@ export function isNarrowing(grant: Grant): boolean {
   );
 }
 
-/** An entry's place, such as `main`, `main.tickets` or `*.a,b_*`. */
+/** Such as `main`, `main.tickets` or `*.a,b_*`. */
 export function placeOf({ database, tables }: Pick<Grant, "database" | "tables">): string {
   return tables === undefined ? database : `${database}.${tables.join(",")}`;
 }

@@ -36,7 +36,6 @@ function* approvalOddities({ users }: Snapshot, limits: Limits, asker: string | 
   }
 }
 
-/** Keys that have no effect with the entry's role. */
 function* idleKeys(grant: Grant): Generator<string, undefined> {
   const { role, requireApproval } = grant;
   const idle = [
@@ -99,18 +98,14 @@ function* boundaryOddities(snapshot: Snapshot, boundary: Boundary) {
   yield* approvalOddities(snapshot, boundary, username);
 }
 
-/** Lint of one entry, in sentences that name it. @param now epoch milliseconds */
+/** Lint of one entry, in sentences that name it. */
 export function* entryOddities(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
   for (const what of grantOddities(snapshot, grant, now)) {
     yield `the entry of ${grant.username} for ${placeOf(grant)}: ${what}`;
   }
 }
 
-/**
- * Lint of the whole file, in steps. Each sentence names its entry or boundary.
- *
- * @param now epoch milliseconds
- */
+/** Lint of the whole file. Each sentence names its entry or boundary. */
 export function* findOddities(snapshot: Snapshot, now: number): Steps<string[]> {
   const odd: string[] = [];
   yield* visitEach(snapshot.grants, ([, grants]) => {

@@ -1,10 +1,7 @@
-/** Argon2id costs, named as in RFC 9106. */
+/** Argon2id costs, named as in RFC 9106: KiB, passes and lanes. */
 export interface HashCosts {
-  /** KiB. */
   readonly memory: number;
-  /** Passes. */
   readonly time: number;
-  /** Lanes. */
   readonly parallelism: number;
 }
 
@@ -24,10 +21,6 @@ export const costBounds = {
   parallelism: [1, 64],
 } as const;
 
-function within(value: number, [low, high]: readonly [number, number]): boolean {
-  return value >= low && value <= high;
-}
-
 /**
  * Reads `$argon2id$v=19$m=..,t=..,p=..$salt$hash`, with the parameters in any order. Undefined for
  * other text and for costs out of bounds (RFC 9106 requires 8 KiB per lane).
@@ -38,19 +31,16 @@ export function parsePasswordHash(text: string): PasswordHash | undefined {
   const parameters = new Map(
     match[1].split(",").map((pair) => [pair.charAt(0), Number(pair.slice(2))]),
   );
-  const memory = parameters.get("m");
-  const time = parameters.get("t");
-  const parallelism = parameters.get("p");
-  if (memory === undefined || time === undefined || parallelism === undefined) return undefined;
+  const cost = (letter: string, [low, high]: readonly [number, number]) => {
+    const value = parameters.get(letter) ?? 0;
+    return value >= low && value <= high ? value : Number.NaN;
+  };
+  const memory = cost("m", costBounds.memory);
+  const time = cost("t", costBounds.time);
+  const parallelism = cost("p", costBounds.parallelism);
   const salt = Buffer.from(match[2], "base64");
   const hash = Buffer.from(match[3], "base64");
-  const usable =
-    within(memory, costBounds.memory) &&
-    within(time, costBounds.time) &&
-    within(parallelism, costBounds.parallelism) &&
-    memory >= 8 * parallelism &&
-    salt.length >= 8 &&
-    hash.length >= 12;
+  const usable = memory >= 8 * parallelism && time > 0 && salt.length >= 8 && hash.length >= 12;
   return usable ? { costs: { memory, time, parallelism }, salt, hash } : undefined;
 }
 

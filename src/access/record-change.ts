@@ -64,20 +64,11 @@ export function applyChanges(
   changes: readonly Change[],
 ): AccessRecords {
   const about = Map.groupBy(changes, usernameOf);
-  const after = { users: [] as User[], grants: [] as Grant[], boundaries };
-  for (const user of users) {
-    const changed = changedUser(user, about.get(user.username) ?? []);
-    if (changed !== undefined) after.users.push(changed);
-  }
-  for (const grant of grants) {
-    const changed = changedGrant(grant, about.get(grant.username) ?? []);
-    if (changed !== undefined) after.grants.push(changed);
-  }
-  for (const change of changes) {
-    if (change.kind === "add-user") after.users.push(change.user);
-    else if (change.kind === "add-grant") after.grants.push(change.grant);
-  }
-  return after;
+  const kept = users.flatMap((one) => changedUser(one, about.get(one.username) ?? []) ?? []);
+  const held = grants.flatMap((one) => changedGrant(one, about.get(one.username) ?? []) ?? []);
+  const added = changes.flatMap((change) => (change.kind === "add-user" ? change.user : []));
+  const given = changes.flatMap((change) => (change.kind === "add-grant" ? change.grant : []));
+  return { users: [...kept, ...added], grants: [...held, ...given], boundaries };
 }
 
 /** The records of one user. */
@@ -102,30 +93,23 @@ export function isGone({ user, grants }: UserRecords): boolean {
 }
 
 export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): Replacement {
-  const names = new Set(changes.map(usernameOf));
-  const touched = Array.from(names, (name) => recordsOf(snapshot, name));
-  const before = allOf(touched, snapshot.boundaries);
-  const after = applyChanges(before, changes);
-  const users = after.users.map((user): [string, User] => [user.username, user]);
-  const byName = new Map(users);
-  const grants = Map.groupBy(after.grants, ({ username }) => username);
-  const left = Array.from(names, (name): [string, UserRecords] => [
+  const names = [...new Set(changes.map(usernameOf))];
+  const before = names.map((name) => recordsOf(snapshot, name));
+  const after = applyChanges(allOf(before, snapshot.boundaries), changes);
+  const left = names.map((name): [string, UserRecords] => [
     name,
-    { user: byName.get(name), grants: grants.get(name) ?? [] },
+    {
+      user: after.users.find(({ username }) => username === name),
+      grants: after.grants.filter(({ username }) => username === name),
+    },
   ]);
   return { users: new Map(left) };
 }
 
-function allOf(
-  records: Iterable<UserRecords>,
-  boundaries: readonly Boundary[],
-): AccessRecords & { users: User[]; grants: Grant[] } {
-  const all = { users: [] as User[], grants: [] as Grant[], boundaries };
-  for (const { user, grants } of records) {
-    if (user !== undefined) all.users.push(user);
-    all.grants.push(...grants);
-  }
-  return all;
+function allOf(records: Iterable<UserRecords>, boundaries: readonly Boundary[]): AccessRecords {
+  const all = [...records];
+  const users = all.flatMap(({ user = [] }) => user);
+  return { users, grants: all.flatMap(({ grants }) => grants), boundaries };
 }
 
 export function namesIn({ users, grants }: Snapshot): Set<string> {

@@ -44,12 +44,11 @@ export function grantsOf(snapshot: Snapshot, username: string): UserGrants {
   return snapshot.grants.get(username) ?? none;
 }
 
-/** The user's permanent entry for a whole database (or `*`). */
 export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
   return lastingGrant(grantsOf(snapshot, username), database);
 }
 
-/** True if the user is an administrator: a permanent Owner on `*`, without limits. */
+/** A permanent Owner on `*`, without limits. */
 export function isAdministrator(snapshot: Snapshot, username: string): boolean {
   return standingGrant(grantsOf(snapshot, username), EVERY_DATABASE)?.role === "Owner";
 }
@@ -137,19 +136,6 @@ export function* differingKeys<V>(
   return keys;
 }
 
-function* indexUsers(users: ReadRecords["users"], report: Report): Steps<Map<string, User>> {
-  const byName = new Map<string, User>();
-  yield* visitEach(users, (user, index) => {
-    if (user === undefined) return;
-    if (byName.has(user.username)) {
-      const reason = "this user has a record already";
-      report({ table: "users", index, key: "username", reason });
-    }
-    byName.set(user.username, user);
-  });
-  return byName;
-}
-
 /** Names whose record or entries are not the same objects in both. */
 export function* differingNames(before: Snapshot, after: Snapshot): Steps<Set<string>> {
   const users = yield* differingKeys(before.users, after.users);
@@ -168,26 +154,6 @@ export function addDatabase(databases: Map<string, string>, database: string | u
 export const caseConflict =
   "another entry names a database that differs from this one only by case";
 
-function* indexDatabases(
-  { grants, boundaries }: ReadRecords,
-  report: Report,
-): Steps<Map<string, string>> {
-  const databases = new Map<string, string>();
-  const refused = new Set<string>();
-  const note = (table: TableName) => (namer: Grant | Boundary | undefined, index: number) => {
-    const database = namer?.database;
-    if (addDatabase(databases, database) || database === undefined) return;
-    if (refused.has(database)) return;
-    refused.add(database);
-    report({ table, index, key: "database", reason: caseConflict });
-  };
-  yield* visitEach(grants, note("acl"));
-  yield* visitEach(boundaries, note("boundaries"));
-  return databases;
-}
-
-type GrantsByUser = Map<string, GrantCollection>;
-
 export const conflicts: Record<GrantConflict, string> = {
   database_taken: "this user has an entry for this database already",
   table_taken: "this user has an entry for one of these tables already",
@@ -205,34 +171,34 @@ export function requireNoConflict(grants: UserGrants, grant: Grant, held: readon
   throw new Refusal("invalid_entry", { message: `Invalid entry: ${conflicts[conflict]}` });
 }
 
-/** Returns the conflict with the user's other grants, if there is one. */
-function addGrant(byUser: GrantsByUser, grant: Grant): GrantConflict | undefined {
-  const { username } = grant;
-  let own = byUser.get(username);
-  if (own === undefined) {
-    own = new GrantCollection();
-    byUser.set(username, own);
-  }
-  return own.add(grant);
-}
-
-function* indexGrants(grants: ReadRecords["grants"], report: Report): Steps<GrantsByUser> {
-  const byUser: GrantsByUser = new Map();
-  yield* visitEach(grants, (grant, index) => {
-    const conflict = grant && addGrant(byUser, grant);
+/** Indexes the records and reports conflicts. */
+export function* indexRecords(read: ReadRecords, version: string, report: Report): Steps<Snapshot> {
+  const users = new Map<string, User>();
+  yield* visitEach(read.users, (user, index) => {
+    if (user === undefined) return;
+    const reason = "this user has a record already";
+    if (users.has(user.username)) report({ table: "users", index, key: "username", reason });
+    users.set(user.username, user);
+  });
+  const databases = new Map<string, string>();
+  const refused = new Set<string | undefined>();
+  const note = (table: TableName) => (namer: Grant | Boundary | undefined, index: number) => {
+    const database = namer?.database;
+    if (addDatabase(databases, database) || refused.has(database)) return;
+    refused.add(database);
+    report({ table, index, key: "database", reason: caseConflict });
+  };
+  yield* visitEach(read.grants, note("acl"));
+  yield* visitEach(read.boundaries, note("boundaries"));
+  const grants = new Map<string, GrantCollection>();
+  yield* visitEach(read.grants, (grant, index) => {
+    if (grant === undefined) return;
+    const own = grants.get(grant.username) ?? new GrantCollection();
+    grants.set(grant.username, own);
+    const conflict = own.add(grant);
     if (conflict === undefined) return;
     report({ table: "acl", index, key: undefined, reason: conflicts[conflict] });
   });
-  return byUser;
-}
-
-/** Indexes the records and reports conflicts. */
-export function* indexRecords(read: ReadRecords, version: string, report: Report): Steps<Snapshot> {
-  return {
-    version,
-    users: yield* indexUsers(read.users, report),
-    databases: yield* indexDatabases(read, report),
-    grants: yield* indexGrants(read.grants, report),
-    boundaries: read.boundaries.filter((boundary) => boundary !== undefined),
-  };
+  const boundaries = read.boundaries.filter((boundary) => boundary !== undefined);
+  return { version, users, databases, grants, boundaries };
 }
