@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { strictObject, z } from "zod";
 import { fieldNames, operationKeys } from "../query/grammar.ts";
 import { plainNameRule, wholePlainName } from "../query/names.ts";
 import { isPermissionClass, permissionClasses } from "../query/query.ts";
@@ -50,62 +50,58 @@ export const serviceFiles = {
   revocations_file: "revocations",
 } as const;
 
-const auth = z
-  .strictObject({
-    enabled: flag(true, "Whether callers need a token; false lets everybody query what they like."),
-    insecure_allow_remote: flag(
-      false,
-      "Whether enabled = false is accepted on a host that other machines can reach.",
-    ),
-    check_permissions: flag(true, "Whether secret files that others may read stop the start."),
-    token_expiration: wholeNumber(1, LONGEST_TOKEN_SECONDS)
-      .default(86_400)
-      .describe("Lifetime of a login token, in seconds."),
-    signing_algorithm: z
-      .enum(["ES256", "EdDSA", "RS256", "HS256"])
-      .default("ES256")
-      .describe("Algorithm that new signing keys are made for."),
-    argon2_memory_cost: wholeNumber(KIB_PER_LANE, 1_048_576)
-      .default(65_536)
-      .describe("Memory of one password hash, in KiB; at least 8 for each of argon2_parallelism."),
-    argon2_time_cost: wholeNumber(1, 64).default(3).describe("Passes over that memory."),
-    argon2_parallelism: wholeNumber(1, 64).default(4).describe("Lanes of one password hash."),
-    refuse_common_passwords: flag(
-      false,
-      "Whether a new password that stands on a list of common ones is refused.",
-    ),
-    access_control_file: filePath()
-      .default(serviceFiles.access_control_file)
-      .describe("Users and grants; the bare default name is in the service directory."),
-    revocations_file: filePath()
-      .default(serviceFiles.revocations_file)
-      .describe("Revoked tokens; the bare default name is in the service directory."),
-    default_database: databaseName
-      .default("main")
-      .describe("Database that a new user gets its role on if none is named."),
-    issuer: issuer.default("gatehouse").describe("The iss claim of login tokens."),
-    max_failures_per_user_and_address: wholeNumber(1, 1_000_000)
-      .default(10)
-      .meta(live("Failed logins of one user from one address in failure_window; then 429.")),
-    max_failures_per_address: wholeNumber(1, 1_000_000)
-      .default(100)
-      .meta(live("Failed logins from one address in failure_window; then 429.")),
-    failure_window: seconds()
-      .default(900)
-      .meta(live("Seconds over which failed logins are counted.")),
-  })
-  .superRefine((auth, context) => {
-    const least = KIB_PER_LANE * auth.argon2_parallelism;
-    if (auth.argon2_memory_cost >= least) return;
-    refuse(context, ["argon2_memory_cost"], `at least 8 * argon2_parallelism, which is ${least}`);
-  })
-  .prefault({})
-  .describe("Tokens, passwords, and the files that decide who may do what.");
+const auth = section("Tokens, passwords, and the files that decide who may do what.", {
+  enabled: flag(true, "Whether callers need a token; false lets everybody query what they like."),
+  insecure_allow_remote: flag(
+    false,
+    "Whether enabled = false is accepted on a host that other machines can reach.",
+  ),
+  check_permissions: flag(true, "Whether secret files that others may read stop the start."),
+  token_expiration: wholeNumber(1, LONGEST_TOKEN_SECONDS)
+    .default(86_400)
+    .describe("Lifetime of a login token, in seconds."),
+  signing_algorithm: z
+    .enum(["ES256", "EdDSA", "RS256", "HS256"])
+    .default("ES256")
+    .describe("Algorithm that new signing keys are made for."),
+  argon2_memory_cost: wholeNumber(KIB_PER_LANE, 1_048_576)
+    .default(65_536)
+    .describe("Memory of one password hash, in KiB; at least 8 for each of argon2_parallelism."),
+  argon2_time_cost: wholeNumber(1, 64).default(3).describe("Passes over that memory."),
+  argon2_parallelism: wholeNumber(1, 64).default(4).describe("Lanes of one password hash."),
+  refuse_common_passwords: flag(
+    false,
+    "Whether a new password that stands on a list of common ones is refused.",
+  ),
+  access_control_file: filePath()
+    .default(serviceFiles.access_control_file)
+    .describe("Users and grants; the bare default name is in the service directory."),
+  revocations_file: filePath()
+    .default(serviceFiles.revocations_file)
+    .describe("Revoked tokens; the bare default name is in the service directory."),
+  default_database: databaseName
+    .default("main")
+    .describe("Database that a new user gets its role on if none is named."),
+  issuer: issuer.default("gatehouse").describe("The iss claim of login tokens."),
+  max_failures_per_user_and_address: wholeNumber(1, 1_000_000)
+    .default(10)
+    .meta(live("Failed logins of one user from one address in failure_window; then 429.")),
+  max_failures_per_address: wholeNumber(1, 1_000_000)
+    .default(100)
+    .meta(live("Failed logins from one address in failure_window; then 429.")),
+  failure_window: seconds()
+    .default(900)
+    .meta(live("Seconds over which failed logins are counted.")),
+}).superRefine((auth, context) => {
+  const least = KIB_PER_LANE * auth.argon2_parallelism;
+  if (auth.argon2_memory_cost >= least) return;
+  refuse(context, ["argon2_memory_cost"], `at least 8 * argon2_parallelism, which is ${least}`);
+});
 
 const toolName = text("1 to 128 visible ASCII characters", /^[!-~]{1,128}$/);
 const plainName = text("1 to 63 letters, digits, - and _", wholePlainName);
 
-const authorizationServer = z.strictObject({
+const authorizationServer = strictObject({
   issuer: text("an https:// URL without query and fragment, or http:// on loopback", isIssuer).meta(
     {
       description:
@@ -128,29 +124,27 @@ const authorizationServer = z.strictObject({
   ),
 });
 
-const tool = z
-  .strictObject({
-    name: key(toolName, "run_report", "Name of the tool, exactly."),
-    permission: key(
-      z.enum(permissionClasses),
-      "SELECT",
-      "Right that a caller of the tool needs on the database.",
-    ),
-    database: key(
-      plainName.optional(),
-      "main",
-      "Database that the tool works on, if it is always the same.",
-    ),
-    database_argument: key(
-      toolName.optional(),
-      "database",
-      "Argument of the tool that names the database.",
-    ),
-  })
-  .superRefine(({ database, database_argument: argument }, context) => {
-    if ((database === undefined) !== (argument === undefined)) return;
-    refuse(context, ["database"], "either database or database_argument");
-  });
+const tool = strictObject({
+  name: key(toolName, "run_report", "Name of the tool, exactly."),
+  permission: key(
+    z.enum(permissionClasses),
+    "SELECT",
+    "Right that a caller of the tool needs on the database.",
+  ),
+  database: key(
+    plainName.optional(),
+    "main",
+    "Database that the tool works on, if it is always the same.",
+  ),
+  database_argument: key(
+    toolName.optional(),
+    "database",
+    "Argument of the tool that names the database.",
+  ),
+}).superRefine(({ database, database_argument: argument }, context) => {
+  if ((database === undefined) !== (argument === undefined)) return;
+  refuse(context, ["database"], "either database or database_argument");
+});
 
 const appScheme = text("a scheme in lower case that no browser has a use for", isAppScheme);
 const documentHost = text(
@@ -158,7 +152,7 @@ const documentHost = text(
   isHttpsHost,
 );
 
-const client = z.strictObject({
+const client = strictObject({
   client_id: key(toolName, "desktop", "Identifier of the client."),
   client_name: key(
     text("1 to 100 characters", /^\P{Cc}{1,100}$/u),
@@ -179,6 +173,12 @@ const client = z.strictObject({
   ),
 });
 
+/** A table that may be left out, since each of its keys may. */
+function section<Shape extends z.core.$ZodShape>(description: string, shape: Shape) {
+  const table = strictObject(shape);
+  return table.prefault({} as z.input<typeof table>).describe(description);
+}
+
 /** Requires distinct values of a key among the elements. */
 function distinct<Key extends string>(key: Key) {
   return (elements: Record<Key, string>[], context: z.core.$RefinementCtx): void => {
@@ -192,64 +192,60 @@ function distinct<Key extends string>(key: Key) {
 
 const MEBIBYTE = 1024 * 1024;
 
-const mcp = z
-  .strictObject({
-    enabled: flag(true, "Whether /mcp is served."),
-    upstream: key(
-      text("http://host[:port]/path", isMcpUrl).optional(),
-      "http://127.0.0.1:9200/mcp",
-      "MCP server that stands behind /mcp; absent: the embedded one, over the database.",
+const mcp = section("The Model Context Protocol endpoint.", {
+  enabled: flag(true, "Whether /mcp is served."),
+  upstream: key(
+    text("http://host[:port]/path", isMcpUrl).optional(),
+    "http://127.0.0.1:9200/mcp",
+    "MCP server that stands behind /mcp; absent: the embedded one, over the database.",
+  ),
+  ...credentialKeys("That server's", "/run/secrets/mcp"),
+  max_body_bytes: wholeNumber(1024, 1024 * MEBIBYTE)
+    .default(MEBIBYTE)
+    .meta(live("Largest message to /mcp, in bytes; a larger one is answered with 413.")),
+  row_limit: wholeNumber(1, 100_000)
+    .default(500)
+    .meta(live("Rows that one call of the embedded server's select returns at most.")),
+  result_bytes: wholeNumber(16 * 1024, 16 * MEBIBYTE)
+    .default(MEBIBYTE)
+    .meta(
+      live(
+        "Bytes that one call of the embedded server's tools returns at most; a longer list is truncated.",
+      ),
     ),
-    ...credentialKeys("That server's", "/run/secrets/mcp"),
-    max_body_bytes: wholeNumber(1024, 1024 * MEBIBYTE)
-      .default(MEBIBYTE)
-      .meta(live("Largest message to /mcp, in bytes; a larger one is answered with 413.")),
-    row_limit: wholeNumber(1, 100_000)
-      .default(500)
-      .meta(live("Rows that one call of the embedded server's select returns at most.")),
-    result_bytes: wholeNumber(16 * 1024, 16 * MEBIBYTE)
-      .default(MEBIBYTE)
-      .meta(
-        live(
-          "Bytes that one call of the embedded server's tools returns at most; a longer list is truncated.",
-        ),
-      ),
-    app_schemes: z
-      .array(appScheme)
-      .default(["cursor", "vscode", "vscode-insiders", "windsurf", "zed"])
-      .describe(
-        "Schemes without a dot that redirects to native apps may have; those with one always may.",
-      ),
-    registrations_per_hour: wholeNumber(1, 1_000_000)
-      .default(200)
-      .describe(
-        "OAuth clients that may register from one address in an hour; then 429. Ten times as many from a reverse proxy with everyone behind it.",
-      ),
-    private_client_hosts: key(
-      z.array(documentHost).default([]),
-      ["apps.corp.example", "tools.corp.example:8443"],
-      "Hosts whose client metadata documents are fetched although their addresses are private.",
+  app_schemes: z
+    .array(appScheme)
+    .default(["cursor", "vscode", "vscode-insiders", "windsurf", "zed"])
+    .describe(
+      "Schemes without a dot that redirects to native apps may have; those with one always may.",
     ),
-    tools: z
-      .array(tool)
-      .superRefine(distinct("name"))
-      .default([])
-      .meta(live("Tools of mcp.upstream that may be called; every other one is denied.")),
-    authorization_servers: z
-      .array(authorizationServer)
-      .superRefine(distinct("issuer"))
-      .superRefine(distinct("prefix"))
-      .default([])
-      .describe("External authorization servers, in the place of the embedded one."),
-    clients: z
-      .array(client)
-      .superRefine(distinct("client_id"))
-      .default([])
-      .describe("Clients that the embedded authorization server knows without registration."),
-  })
-  .superRefine(refuseTwoCredentials)
-  .prefault({})
-  .describe("The Model Context Protocol endpoint.");
+  registrations_per_hour: wholeNumber(1, 1_000_000)
+    .default(200)
+    .describe(
+      "OAuth clients that may register from one address in an hour; then 429. Ten times as many from a reverse proxy with everyone behind it.",
+    ),
+  private_client_hosts: key(
+    z.array(documentHost).default([]),
+    ["apps.corp.example", "tools.corp.example:8443"],
+    "Hosts whose client metadata documents are fetched although their addresses are private.",
+  ),
+  tools: z
+    .array(tool)
+    .superRefine(distinct("name"))
+    .default([])
+    .meta(live("Tools of mcp.upstream that may be called; every other one is denied.")),
+  authorization_servers: z
+    .array(authorizationServer)
+    .superRefine(distinct("issuer"))
+    .superRefine(distinct("prefix"))
+    .default([])
+    .describe("External authorization servers, in the place of the embedded one."),
+  clients: z
+    .array(client)
+    .superRefine(distinct("client_id"))
+    .default([])
+    .describe("Clients that the embedded authorization server knows without registration."),
+}).superRefine(refuseTwoCredentials);
 
 const takenOperations = new Set(operationKeys.map(fold));
 const takenFields = new Set([...operationKeys, ...fieldNames].map(fold));
@@ -289,35 +285,32 @@ function refuseRepeats(
   }
 }
 
-const query = z
-  .strictObject({
-    level: key(
-      z.enum(["core", "full"]).optional(),
-      "full",
-      'How much of the query grammar is read: "full" before gatehouse engine, "core" before ' +
-        "another upstream unless set, since one that ignores what it does not know would answer wrongly.",
-    ),
-    extra_fields: key(
-      z
-        .array(fieldName)
-        .superRefine((names, context) => refuseRepeats(context, names, (_name, index) => [index]))
-        .default([]),
-      ["hint"],
-      "Further fields that every operation may carry, with any value.",
-    ),
-    operations: key(
-      z
-        .record(operationName, permission)
-        .superRefine((operations, context) =>
-          refuseRepeats(context, Object.keys(operations), (name) => [name]),
-        )
-        .default({}),
-      { Truncate: "DELETE" },
-      "Further operations, each with the right that it needs.",
-    ),
-  })
-  .prefault({})
-  .describe("What queries may hold beyond the grammar's own operations and fields.");
+const query = section("What queries may hold beyond the grammar's own operations and fields.", {
+  level: key(
+    z.enum(["core", "full"]).optional(),
+    "full",
+    'How much of the query grammar is read: "full" before gatehouse engine, "core" before ' +
+      "another upstream unless set, since one that ignores what it does not know would answer wrongly.",
+  ),
+  extra_fields: key(
+    z
+      .array(fieldName)
+      .superRefine((names, context) => refuseRepeats(context, names, (_name, index) => [index]))
+      .default([]),
+    ["hint"],
+    "Further fields that every operation may carry, with any value.",
+  ),
+  operations: key(
+    z
+      .record(operationName, permission)
+      .superRefine((operations, context) =>
+        refuseRepeats(context, Object.keys(operations), (name) => [name]),
+      )
+      .default({}),
+    { Truncate: "DELETE" },
+    "Further operations, each with the right that it needs.",
+  ),
+});
 
 /** First segments of the gateway's own paths; a configured route may not begin with one. */
 const builtInSegments: ReadonlySet<string> = new Set([
@@ -351,39 +344,37 @@ function isRoutePath(path: string): boolean {
   );
 }
 
-const route = z
-  .strictObject({
-    path: key(
-      path,
-      "/db/:database/stats",
-      "Path of the route, matched as sent; :name stands for one segment.",
-    ),
-    methods: z.array(z.enum(methods)).min(1).default(["GET"]).describe("Methods of the route."),
-    access: key(
-      access,
-      "SELECT",
-      "Who may call it: everybody, every user, administrators, or whoever has this right on the database.",
-    ),
-    database_header: key(
-      headerName.optional(),
-      "X-Database",
-      "Request header that names the database, if the path has no :database.",
-    ),
-    upgrade: flag(false, "Whether clients may speak WebSocket on it, by GET."),
-    upgrade_idle_timeout: seconds()
-      .default(600)
-      .describe("Seconds without a byte either way after which a WebSocket is closed."),
-  })
-  .superRefine((route, context) => {
-    if (route.upgrade && !route.methods.includes("GET")) {
-      refuse(context, ["upgrade"], "true only where GET is one of the methods");
-    }
-    const named = route.path.split("/").includes(":database");
-    const sources = Number(named) + Number(route.database_header !== undefined);
-    if (!isPermissionClass(route.access) || sources === 1) return;
-    const rule = "a right on a database, which :database in the path or database_header names";
-    refuse(context, ["access"], sources === 0 ? rule : `${rule}, and not both`);
-  });
+const route = strictObject({
+  path: key(
+    path,
+    "/db/:database/stats",
+    "Path of the route, matched as sent; :name stands for one segment.",
+  ),
+  methods: z.array(z.enum(methods)).min(1).default(["GET"]).describe("Methods of the route."),
+  access: key(
+    access,
+    "SELECT",
+    "Who may call it: everybody, every user, administrators, or whoever has this right on the database.",
+  ),
+  database_header: key(
+    headerName.optional(),
+    "X-Database",
+    "Request header that names the database, if the path has no :database.",
+  ),
+  upgrade: flag(false, "Whether clients may speak WebSocket on it, by GET."),
+  upgrade_idle_timeout: seconds()
+    .default(600)
+    .describe("Seconds without a byte either way after which a WebSocket is closed."),
+}).superRefine((route, context) => {
+  if (route.upgrade && !route.methods.includes("GET")) {
+    refuse(context, ["upgrade"], "true only where GET is one of the methods");
+  }
+  const named = route.path.split("/").includes(":database");
+  const sources = Number(named) + Number(route.database_header !== undefined);
+  if (!isPermissionClass(route.access) || sources === 1) return;
+  const rule = "a right on a database, which :database in the path or database_header names";
+  refuse(context, ["access"], sources === 0 ? rule : `${rule}, and not both`);
+});
 
 /** Two paths are equal if they differ only in parameter names. */
 const shapeOf = (path: string) => path.replace(/(?<=\/:)[^/]*/g, "");
@@ -413,8 +404,9 @@ const origin = text(
   isOrigin,
 );
 
-const tls = z
-  .strictObject({
+const tls = section(
+  "TLS on server.port (1.2 and up). Both files are read again when they change.",
+  {
     certificate: key(
       filePath().optional(),
       "fullchain.pem",
@@ -425,79 +417,73 @@ const tls = z
       "key.pem",
       "The private key of that certificate, in PEM, without a passphrase.",
     ),
-  })
-  .superRefine(({ certificate, key }, context) => {
-    if ((certificate === undefined) === (key === undefined)) return;
-    const missing = key === undefined ? "key" : "certificate";
-    refuse(context, [missing], "a path, since certificate and key go together");
-  })
-  .prefault({})
-  .describe("TLS on server.port (1.2 and up). Both files are read again when they change.");
+  },
+).superRefine(({ certificate, key }, context) => {
+  if ((certificate === undefined) === (key === undefined)) return;
+  const missing = key === undefined ? "key" : "certificate";
+  refuse(context, [missing], "a path, since certificate and key go together");
+});
 
-const server = z
-  .strictObject({
-    host: host
-      .default("127.0.0.1")
-      .describe(
-        "Address to listen on; one that is not loopback needs TLS: [server.tls], or a reverse proxy.",
-      ),
-    port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
-    workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),
-    public_url: key(
-      publicUrl().default(""),
-      "https://gate.example.com",
-      "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
+const server = section("Where the gateway listens, its limits, and whom it believes.", {
+  host: host
+    .default("127.0.0.1")
+    .describe(
+      "Address to listen on; one that is not loopback needs TLS: [server.tls], or a reverse proxy.",
     ),
-    max_body_bytes: wholeNumber(1, GIBIBYTE)
-      .default(10_485_760)
-      .meta(live("Largest request body, in bytes; a larger one is answered with 413.")),
-    max_buffered_bytes: wholeNumber(1, 1024 * GIBIBYTE)
-      .default(268_435_456)
-      .meta(
-        live(
-          "Bytes of request bodies and MCP results held at one time, at least max_body_bytes for " +
-            "each worker; past it 503. At most a sixteenth of the memory that the cgroup allows.",
-        ),
+  port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
+  workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),
+  public_url: key(
+    publicUrl().default(""),
+    "https://gate.example.com",
+    "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
+  ),
+  max_body_bytes: wholeNumber(1, GIBIBYTE)
+    .default(10_485_760)
+    .meta(live("Largest request body, in bytes; a larger one is answered with 413.")),
+  max_buffered_bytes: wholeNumber(1, 1024 * GIBIBYTE)
+    .default(268_435_456)
+    .meta(
+      live(
+        "Bytes of request bodies and MCP results held at one time, at least max_body_bytes for " +
+          "each worker; past it 503. At most a sixteenth of the memory that the cgroup allows.",
       ),
-    request_timeout: seconds()
-      .default(30)
-      .meta(live("Seconds in which a request must have arrived whole.")),
-    shutdown_delay: wholeNumber(0, 3600)
-      .default(0)
-      .describe(
-        "Seconds after SIGTERM in which all is served as before while /readyz is 503, so that a " +
-          "load balancer sends nothing more.",
-      ),
-    shutdown_grace: seconds()
-      .default(10)
-      .meta(live("Seconds that requests in flight are given to finish on SIGTERM.")),
-    trusted_proxies: z
-      .array(proxy)
-      .default([])
-      .meta({
-        description: "Proxies whose X-Forwarded-* and X-Request-Id headers are believed.",
-        live: true,
-        examples: [["10.0.0.0/8"]],
-      }),
-    allowed_origins: z
-      .array(origin)
-      .default([])
-      .meta({
-        description: "Browser origins that may call the gateway (CORS).",
-        live: true,
-        examples: [["https://app.example.com"]],
-      }),
-    tls,
-  })
-  .superRefine((server, context) => {
-    const { workers, max_body_bytes: body, max_buffered_bytes: buffered } = server;
-    const least = Math.max(1, workers) * body;
-    if (buffered >= least) return;
-    const rule = workers > 1 ? `max_body_bytes for each of ${workers} workers` : "max_body_bytes";
-    refuse(context, ["max_buffered_bytes"], `at least ${rule}, which is ${least}`);
-  })
-  .prefault({})
-  .describe("Where the gateway listens, its limits, and whom it believes.");
+    ),
+  request_timeout: seconds()
+    .default(30)
+    .meta(live("Seconds in which a request must have arrived whole.")),
+  shutdown_delay: wholeNumber(0, 3600)
+    .default(0)
+    .describe(
+      "Seconds after SIGTERM in which all is served as before while /readyz is 503, so that a " +
+        "load balancer sends nothing more.",
+    ),
+  shutdown_grace: seconds()
+    .default(10)
+    .meta(live("Seconds that requests in flight are given to finish on SIGTERM.")),
+  trusted_proxies: z
+    .array(proxy)
+    .default([])
+    .meta({
+      description: "Proxies whose X-Forwarded-* and X-Request-Id headers are believed.",
+      live: true,
+      examples: [["10.0.0.0/8"]],
+    }),
+  allowed_origins: z
+    .array(origin)
+    .default([])
+    .meta({
+      description: "Browser origins that may call the gateway (CORS).",
+      live: true,
+      examples: [["https://app.example.com"]],
+    }),
+  tls,
+}).superRefine((server, context) => {
+  const { workers, max_body_bytes: body, max_buffered_bytes: buffered } = server;
+  const least = Math.max(1, workers) * body;
+  if (buffered >= least) return;
+  const rule = workers > 1 ? `max_body_bytes for each of ${workers} workers` : "max_body_bytes";
+  refuse(context, ["max_buffered_bytes"], `at least ${rule}, which is ${least}`);
+});
 
 const url = text(
   "http://host:port, https://host:port or unix:/path, without path, query and credentials",
@@ -525,26 +511,25 @@ function refuseTwoPlaces({ url, urls }: Where, context: z.core.$RefinementCtx): 
   }
 }
 
-const elsewhere = z
-  .strictObject({
-    databases: key(
-      z.array(plainName).min(1),
-      ["analytics", "archive"],
-      "Databases that live there and nowhere else.",
-    ),
-    url: key(url.optional(), "http://127.0.0.1:9190", "Where they live."),
-    urls: key(
-      z.array(url).min(1).optional(),
-      ["http://127.0.0.1:9190", "http://127.0.0.1:9191"],
-      "Where they live, if each of several serves all of them.",
-    ),
-  })
+const elsewhere = strictObject({
+  databases: key(
+    z.array(plainName).min(1),
+    ["analytics", "archive"],
+    "Databases that live there and nowhere else.",
+  ),
+  url: key(url.optional(), "http://127.0.0.1:9190", "Where they live."),
+  urls: key(
+    z.array(url).min(1).optional(),
+    ["http://127.0.0.1:9190", "http://127.0.0.1:9191"],
+    "Where they live, if each of several serves all of them.",
+  ),
+})
   .superRefine(refuseTwoPlaces)
   .superRefine(({ url, urls }, context) => {
     if (url === undefined && urls === undefined) refuse(context, ["url"], "either url or urls");
   });
 
-const keys = z.strictObject({
+const keys = strictObject({
   url: key(
     homeUrl.optional(),
     "http://127.0.0.1:9090",
@@ -664,8 +649,9 @@ const upstream = keys
   .prefault({})
   .describe("The database behind the gateway.");
 
-const consolePages = z
-  .strictObject({
+const consolePages = section(
+  "The console: pages for operators and users, without script. Off unless it listens.",
+  {
     listen: key(
       listenAddress().optional(),
       "127.0.0.1:8081",
@@ -676,20 +662,18 @@ const consolePages = z
       "https://console.example.com",
       "How browsers reach the console, behind a TLS front; empty: http:// on the port of listen, from this machine alone.",
     ),
-  })
-  .superRefine(({ listen, public_url: url }, context) => {
-    if (url.startsWith("http:") && !isLoopback(new URL(url).hostname)) {
-      const allowed = "an https:// URL, or one of a loopback address, since passwords go over it";
-      refuse(context, ["public_url"], allowed);
-    }
-    const address = listen === undefined ? undefined : parseListenAddress(listen);
-    if (address === undefined || isLoopback(address.host) || url.startsWith("https:")) return;
-    const allowed =
-      "a loopback address, or console.public_url with https://, since passwords go over it";
-    refuse(context, ["listen"], allowed);
-  })
-  .prefault({})
-  .describe("The console: pages for operators and users, without script. Off unless it listens.");
+  },
+).superRefine(({ listen, public_url: url }, context) => {
+  if (url.startsWith("http:") && !isLoopback(new URL(url).hostname)) {
+    const allowed = "an https:// URL, or one of a loopback address, since passwords go over it";
+    refuse(context, ["public_url"], allowed);
+  }
+  const address = listen === undefined ? undefined : parseListenAddress(listen);
+  if (address === undefined || isLoopback(address.host) || url.startsWith("https:")) return;
+  const allowed =
+    "a loopback address, or console.public_url with https://, since passwords go over it";
+  refuse(context, ["listen"], allowed);
+});
 
 export const storeKeyFile = "store.key";
 
@@ -698,72 +682,60 @@ const postgresUrl = text(
   (url) => /^postgres(?:ql)?:/.test(url) && isServerUrl(url),
 );
 
-const store = z
-  .strictObject({
-    url: postgresUrl.optional().meta({
-      description:
-        "PostgreSQL database that several replicas share; absent: everything is in files of this one.",
-      examples: ["postgres://gatehouse@db.example/gatehouse"],
-      writeOnly: true,
-    }),
-    key_file: filePath()
-      .default(storeKeyFile)
-      .describe(
-        "Lines of 32 random bytes in base64url, the same at every replica: the first encrypts what is secret in the store, all decrypt; the bare default name is in the service directory.",
-      ),
-    access: z
-      .enum(["store", "file"])
-      .default("store")
-      .describe(
-        "Where users and grants are: in the store, or in access_control_file, which is then each replica's own and never written; all else is shared either way.",
-      ),
-    max_staleness: wholeNumber(2, 3600)
-      .default(10)
-      .describe(
-        "Seconds for which a replica decides without having reached the store; then 503. The next change waits this long and 5 seconds more for a replica that was killed.",
-      ),
-  })
-  .prefault({})
-  .describe("What several replicas share, in PostgreSQL.");
-
-const metrics = z
-  .strictObject({
-    listen: key(
-      listenAddress().optional(),
-      "127.0.0.1:9464",
-      "Where Prometheus metrics are served, at /metrics on a listener of their own; absent: nowhere.",
+const store = section("What several replicas share, in PostgreSQL.", {
+  url: postgresUrl.optional().meta({
+    description:
+      "PostgreSQL database that several replicas share; absent: everything is in files of this one.",
+    examples: ["postgres://gatehouse@db.example/gatehouse"],
+    writeOnly: true,
+  }),
+  key_file: filePath()
+    .default(storeKeyFile)
+    .describe(
+      "Lines of 32 random bytes in base64url, the same at every replica: the first encrypts what is secret in the store, all decrypt; the bare default name is in the service directory.",
     ),
-  })
-  .prefault({})
-  .describe("Prometheus metrics.");
-
-const audit = z
-  .strictObject({
-    file: key(
-      filePath().optional(),
-      "audit.log",
-      "File that the audit log is appended to; absent: standard output.",
+  access: z
+    .enum(["store", "file"])
+    .default("store")
+    .describe(
+      "Where users and grants are: in the store, or in access_control_file, which is then each replica's own and never written; all else is shared either way.",
     ),
-  })
-  .prefault({})
-  .describe("The audit log: one line for each decision.");
+  max_staleness: wholeNumber(2, 3600)
+    .default(10)
+    .describe(
+      "Seconds for which a replica decides without having reached the store; then 503. The next change waits this long and 5 seconds more for a replica that was killed.",
+    ),
+});
 
-const approvals = z
-  .strictObject({
-    wait: seconds()
-      .default(600)
-      .meta(
-        live(
-          "How long what needs an approval waits for one, and how long one that was given can be used, in seconds.",
-        ),
+const metrics = section("Prometheus metrics.", {
+  listen: key(
+    listenAddress().optional(),
+    "127.0.0.1:9464",
+    "Where Prometheus metrics are served, at /metrics on a listener of their own; absent: nowhere.",
+  ),
+});
+
+const audit = section("The audit log: one line for each decision.", {
+  file: key(
+    filePath().optional(),
+    "audit.log",
+    "File that the audit log is appended to; absent: standard output.",
+  ),
+});
+
+const approvals = section("What `require_approval` in the access file asks for.", {
+  wait: seconds()
+    .default(600)
+    .meta(
+      live(
+        "How long what needs an approval waits for one, and how long one that was given can be used, in seconds.",
       ),
-    keep: z.int().min(0).max(3650).default(30).meta({
-      description:
-        "Days for which a query that was approved or denied is kept, encrypted, for review by approvers and administrators; 0: deleted when decided.",
-    }),
-  })
-  .prefault({})
-  .describe("What `require_approval` in the access file asks for.");
+    ),
+  keep: z.int().min(0).max(3650).default(30).meta({
+    description:
+      "Days for which a query that was approved or denied is kept, encrypted, for review by approvers and administrators; 0: deleted when decided.",
+  }),
+});
 
 /**
  * The schema of gateway.toml with types, defaults, limits and descriptions of every key. The docs
