@@ -12,10 +12,7 @@ export type Plan = (current: Snapshot) => readonly Change[];
 export interface ChangeOptions {
   /** Allow the change even if it removes a database's last Owner or the last administrator. */
   readonly force?: boolean;
-  /**
-   * Runs before the change is written, for what must be on disk first. If it fails, nothing is
-   * changed.
-   */
+  /** Runs before the change is written. If it fails, nothing is changed. */
   readonly beforeWrite?: (() => Promise<void>) | undefined;
   readonly author?: Author | undefined;
 }

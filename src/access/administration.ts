@@ -35,10 +35,7 @@ import {
   viewUser,
 } from "./snapshot.ts";
 
-/**
- * Who makes a change: a caller with administration rights, or the operator at the command line, who
- * could edit the access file by hand anyway.
- */
+/** The operator at the command line could edit the access file by hand anyway. */
 export type Actor = Subject | "operator";
 
 function effectiveRole(snapshot: Snapshot, username: string, database: string): Role | undefined {
@@ -350,9 +347,7 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
 export interface GrantOptions {
   /** Keeps a temporary entry when a permanent one is given, and the other way round. */
   readonly isBeside?: boolean;
-  /**
-   * The caller has seen everything that is held, so a bare role may replace entries with limits.
-   */
+  /** The caller has seen all that is held, so a bare role may replace entries with limits. */
   readonly isWhole?: boolean;
 }
 

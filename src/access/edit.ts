@@ -69,9 +69,7 @@ class TextEditor {
     return at > 0 && this.#text[at - 1] !== "\n";
   }
 
-  /**
-   * Adds a table after the last one of its kind, in its place if that was removed, or at the end.
-   */
+  /** After the last table of its kind, in its place if that was removed, or at the end. */
   append(table: TableName, fields: Record<string, Writable>): void {
     const last = this.#tables[table].at(-1);
     const at = last ? this.#lines(last.statements.at(-1) ?? last.header).end : this.#text.length;
@@ -204,11 +202,7 @@ export function editText(text: string, records: AccessRecords, changes: readonly
   return editor.finish();
 }
 
-/**
- * Edits the file, and verifies that the result holds the old records plus exactly these changes.
- *
- * @throws UneditableError
- */
+/** Verifies that the result holds the old records plus exactly these changes. */
 export function editAccess(
   bytes: Uint8Array,
   records: AccessRecords,

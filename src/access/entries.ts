@@ -120,10 +120,7 @@ export class DatabaseGrants {
     return [...named, ...patterns, [undefined, this.#whole]];
   }
 
-  /**
-   * The places that match a table, the deciding one first. Without a table, only the whole
-   * database.
-   */
+  /** The places that match, the deciding one first. Without a table, only the whole database. */
   placesOf(table: string | undefined): NamedPlace[] {
     const names = table === undefined ? [] : [table, this.#patternFor(table)];
     const places = names.flatMap((name): NamedPlace[] => {
@@ -184,9 +181,7 @@ export function* entriesIn(grants: UserGrants): Generator<Grant, undefined> {
   for (const held of grants.values()) yield* entriesOf(held);
 }
 
-/**
- * True if a user can have only one of the two: same place, and both permanent or both temporary.
- */
+/** True if a user can have only one of the two. */
 export function isSamePlace(one: Grant, other: Grant): boolean {
   const placesOf = ({ tables = [] }: Grant) => new Set(tables);
   return (
@@ -197,10 +192,7 @@ export function isSamePlace(one: Grant, other: Grant): boolean {
   );
 }
 
-/**
- * The entries for a whole database (or `*`), or, given a table, those that name this table or
- * pattern.
- */
+/** The entries for a whole database (or `*`), or those that name this table or pattern. */
 export function entriesAt(
   grants: UserGrants,
   database: string,

@@ -105,10 +105,7 @@ function readValues(
   return listForm.test(text) ? (text.match(eachValue) ?? []).map(read) : undefined;
 }
 
-/**
- * Reads an attribute such as `tenant=acme`, `level=3` or `regions=(eu, us)`. Undefined for other
- * text.
- */
+/** Reads an attribute such as `tenant=acme`, `level=3` or `regions=(eu, us)`. */
 export function readAttribute(text: string): [string, AttributeValue] | undefined {
   const [, name = "", written = ""] = /^\s*([^=]*?)\s*=\s*(.*?)\s*$/s.exec(text) ?? [];
   const value = readValues(written, readLiteral);

@@ -2,10 +2,7 @@ import type { PermissionClass } from "../query/query.ts";
 import type { Writable } from "../toml/toml.ts";
 import type { EntryRole } from "./roles.ts";
 
-/**
- * A value of a row filter or an attribute. Numbers are whole, and bigint where a double would lose
- * digits.
- */
+/** Numbers are whole, and bigint where a double would lose digits. */
 export type Literal = string | number | bigint | boolean;
 
 export type AttributeValue = Literal | readonly Literal[];

@@ -58,10 +58,7 @@ function columnsNamedBy(grant: Grant): FoldedNames {
 
 const writing: ReadonlySet<Position> = new Set(["values", "set", "add", "update"]);
 
-/**
- * True if some columns or rows are closed to the caller. In a join, columns of such a table must be
- * qualified.
- */
+/** In a join, columns of such a table must be qualified. */
 function isPartial({ entry: { grant } }: DecidedTable): boolean {
   const { columns, writableColumns, rowFilter } = grant;
   return columns !== undefined || writableColumns !== undefined || rowFilter !== undefined;
@@ -181,10 +178,7 @@ interface Extent {
 
 const noRows: Extent = { isUnlimited: false, selected: 0, returned: 0, changed: 0 };
 
-/**
- * The number of rows that the columns of `require_where` allow at most. Undefined if none are
- * required.
- */
+/** The number of rows that the columns of `require_where` allow at most. */
 function pinnedRows(
   { fields }: Operation<"Update" | "Delete">,
   { requireWhere = [] }: Grant,
@@ -454,10 +448,7 @@ function judgeAliases(
   return narrowed && unnarrowable("Leave out aggregate before this database", narrowed.entry);
 }
 
-/**
- * Refuses references to filtered tables, since a new table could point at hidden rows. Limits a
- * Preview to the columns that may be named.
- */
+/** Refuses references to filtered tables, since a new table could point at hidden rows. */
 function judgeShown(
   { access, element, tally }: JudgedAccess,
   own: readonly DecidedTable[],
@@ -606,10 +597,7 @@ function isOfTable(right: GivenRight): right is DecidedTable {
   return right.table !== undefined;
 }
 
-/**
- * The rights that an access needs on each table. Tables that a new table refers to need only
- * SELECT.
- */
+/** Tables that a new table refers to need only SELECT. */
 function wantedRights({ permissions, tables, detail }: Access): readonly WantedRight[] {
   if (tables.length === 0) return [{ table: undefined, permissions }];
   const { referenced = [] } = detail ?? {};
@@ -659,10 +647,7 @@ function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]):
   return JSON.stringify(grounds, digitsOfLarge);
 }
 
-/**
- * Decides on every access of `query`, in order, and stops at the first denial. The query must have
- * been scanned in detail.
- */
+/** As `decideQuery`, for callers who may be narrowed. */
 export function decideNarrowedQuery(
   snapshot: Snapshot,
   subject: Subject,

@@ -133,11 +133,7 @@ async function askThread(work: FileWork): Promise<FileOutcome> {
   }
 }
 
-/**
- * Does the work in a thread, so that requests are served in the meantime.
- *
- * @throws AccessFileError or UneditableError
- */
+/** @throws AccessFileError or UneditableError */
 export async function workInThread(work: FileWork) {
   const asked = lastWork.then(() => askThread(work));
   lastWork = asked.catch(() => undefined);
@@ -218,10 +214,7 @@ export async function readAccessFile(
   return earlier?.bytes.equals(bytes) ? earlier : parseAccess(bytes, name);
 }
 
-/**
- * Names with entries but no record. This is normal for external users and otherwise worth a
- * warning.
- */
+/** Local names with entries but no record. */
 export function* namesWithoutRecord(snapshot: Snapshot): Steps<string[]> {
   const names: string[] = [];
   yield* visitEach(snapshot.grants.keys(), (name) => {

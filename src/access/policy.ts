@@ -161,9 +161,7 @@ export function decideQuery(
 
 const none: readonly never[] = [];
 
-/**
- * Decides on several rights on one database and returns the first denial, or the last permission.
- */
+/** Returns the first denial, or the last permission. */
 function decideAll(
   snapshot: Snapshot,
   subject: Subject,
@@ -238,10 +236,7 @@ function unnarrowable(
   return denied({ entry, reason: "not_narrowable", message, ...narrowing });
 }
 
-/**
- * Refuses narrowed callers access to what needs no right on a database but may reach all of it.
- * Undefined if the caller is not narrowed.
- */
+/** Refuses narrowed callers what needs no right on a database but may reach all of it. */
 export function whyNotWhole(
   snapshot: Snapshot,
   { username }: Subject,
@@ -345,10 +340,7 @@ export function decidePlace(
   };
 }
 
-/**
- * The entries that give a user access. With a table, this is the deciding entry. Without one, all
- * that decide on some table of the database.
- */
+/** The entries that give a user access. Without a table, all that decide on some table. */
 export function* waysTo(
   snapshot: Snapshot,
   username: string,

@@ -55,10 +55,7 @@ function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefin
   return changed;
 }
 
-/**
- * The records after the changes, which the edited text is verified against. No change may refer to
- * a record that another one adds.
- */
+/** No change may refer to a record that another one adds. */
 export function applyChanges(
   { users, grants, boundaries }: AccessRecords,
   changes: readonly Change[],

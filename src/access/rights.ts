@@ -34,9 +34,7 @@ export interface DecidingEntry {
   readonly isLapsed: boolean;
 }
 
-/**
- * The entry in force at a place. An expired entry without a permanent one still decides, as `None`.
- */
+/** An expired entry without a permanent one still decides, as `None`. */
 function entryAt(
   { lasting, temporary }: Place,
   name: string,
@@ -169,10 +167,7 @@ export interface Decision {
   readonly reason: Reason;
   /** The role that counted, if any. The narrowest one if several tables or boundaries apply. */
   readonly role: EntryRole | undefined;
-  /**
-   * The deciding entry, such as `main`, `*`, `main.tickets` or `*.customer_*`. Several are
-   * separated by commas.
-   */
+  /** The display name of the deciding entry. Several are separated by commas. */
   readonly entry: string | undefined;
   readonly boundary?: string;
   /** A sentence for the caller: what is wrong and what is allowed. */
@@ -194,9 +189,7 @@ export interface QueryLimit {
   readonly columns?: readonly string[];
 }
 
-/**
- * Columns that `gatehouse engine` compares by bytes, in addition to the column's own comparison.
- */
+/** Columns that `gatehouse engine` also compares by bytes. */
 export interface BytewiseColumns {
   readonly database: string;
   readonly table: string;
@@ -300,10 +293,7 @@ export function rulesFor(
   return [...entriesIn(grantsOf(snapshot, username)), ...boundaries];
 }
 
-/**
- * True if more than a role may limit the user's queries, so that they must be scanned in detail.
- * Looks up only the user.
- */
+/** True if more than a role may limit the user's queries, which are then scanned in detail. */
 export function mayBeNarrowed(snapshot: Snapshot, username: string, context: QueryOrigin): boolean {
   return (
     grantsOf(snapshot, username).isNarrowed ||
@@ -339,9 +329,7 @@ function lacking(permissions: readonly PermissionClass[], role: EntryRole, where
   return { reason: "role_insufficient" as const, message };
 }
 
-/**
- * The deciding entry for a table, in force and spelled exactly, or the reason why there is none.
- */
+/** The deciding entry for a table, or the reason why there is none. */
 function requireEntry(
   grants: UserGrants,
   database: string,

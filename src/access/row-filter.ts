@@ -53,10 +53,7 @@ export interface ColumnSpelling {
   readonly isQualified: boolean;
 }
 
-/**
- * The comparisons that every row must meet: the terms of a top-level `and`, or the condition
- * itself.
- */
+/** The comparisons that every row must meet. */
 function termsOf(where: Condition | null | undefined): readonly Term[] {
   if (where === null || where === undefined) return [];
   const terms = "and" in where ? where.and : [where];
@@ -77,10 +74,7 @@ function areEqual(one: Literal, other: CellValue): boolean {
   return one === other;
 }
 
-/**
- * The number of values that `where` allows a column by `=` or `IN`, for text and whole numbers.
- * Undefined if the column is not pinned.
- */
+/** The number of values that `where` allows a column. Undefined if it is not pinned. */
 export function pinnedValues(
   where: Condition | null | undefined,
   column: string,

@@ -15,10 +15,7 @@ import { EVERY_DATABASE, isExternalUsername } from "./roles.ts";
 
 export type { Grant, User } from "./grant.ts";
 
-/**
- * The whole access file at one moment, immutable. A request takes one snapshot and uses only that,
- * so that it never sees half of a change.
- */
+/** Immutable. A request uses only one, so that it never sees half of a change. */
 export interface Snapshot {
   /** A short hash of the file's content, for comparing replicas. */
   readonly version: string;
@@ -95,11 +92,7 @@ export function viewUser(snapshot: Snapshot, user: User): UserView {
 /** Minimum number of names collected between two sorts. */
 const GATHERED = 1024;
 
-/**
- * Finds in steps the first `count` users by name that `isMeant` accepts, without sorting all.
- *
- * @param after returns only names after this one
- */
+/** The first `count` names after `after` that `isMeant` accepts, without sorting all. */
 export function* firstNames<T>(
   items: ReadonlyMap<string, T>,
   count: number,

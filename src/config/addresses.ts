@@ -63,10 +63,7 @@ export function isBaseUrl(text: string): boolean {
   return baseUrl.test(text) && !text.includes("*") && URL.canParse(text);
 }
 
-/**
- * Normalizes a base URL: host in lower case, no default port, no trailing slash. Other texts are
- * returned unchanged.
- */
+/** Host in lower case, no default port, no trailing slash. Other texts are returned unchanged. */
 export function normalBaseUrl(text: string): string {
   return isBaseUrl(text) ? new URL(text).origin : text;
 }
@@ -113,10 +110,7 @@ export function unixSocketPath(url: string): string | undefined {
   return url.startsWith("unix:") ? url.slice("unix:".length) : undefined;
 }
 
-/**
- * True for a browser origin exactly as browsers send it (RFC 6454, section 6.2): no wildcard, no
- * path, host in lower case, no default port.
- */
+/** True for an origin exactly as browsers send it (RFC 6454, section 6.2). */
 export function isOrigin(text: string): boolean {
   if (text.includes("*") || !URL.canParse(text)) return false;
   const { protocol, host } = new URL(text);
@@ -153,10 +147,7 @@ export function isMcpUrl(text: string): boolean {
 
 const scheme = /^(?=.{1,64}$)[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)*$/;
 
-/**
- * Schemes that a browser or the system handles itself: a redirect there does more than deliver an
- * answer.
- */
+/** A browser or the system handles these itself: a redirect does more than deliver an answer. */
 const taken: ReadonlySet<string> = new Set([
   ...["about", "blob", "cid", "data", "file", "filesystem", "ftp", "http", "https", "intent"],
   ...["javascript", "jar", "ldap", "mailto", "mid", "search", "search-ms", "sftp", "shell", "smb"],
@@ -168,10 +159,7 @@ export function isAppScheme(name: string): boolean {
   return scheme.test(name) && !taken.has(name) && !/^(?:ms|chrome|x-apple)-/.test(name);
 }
 
-/**
- * True for a scheme whose form tells its owner: the reversed domain name of the app's maker, which
- * contains a dot (RFC 8252, sections 7.1 and 8.4).
- */
+/** True for the reversed domain name of the app's maker (RFC 8252, sections 7.1 and 8.4). */
 export function isReverseDomainScheme(name: string): boolean {
   return name.includes(".") && isAppScheme(name);
 }

@@ -183,9 +183,7 @@ function elsewhere(key: string, value: unknown): string {
   return meant === undefined ? "" : ` (did you mean ${places.get(meant)}?)`;
 }
 
-/**
- * Suggests the right header if a table was written instead of an array of tables, or the reverse.
- */
+/** A table was written instead of an array of tables, or the reverse. */
 function headerMeant(path: ValuePath, value: unknown, node: SchemaNode): string {
   const isTable = typeof value === "object" && value !== null && !(value instanceof Date);
   if (!isTable || path.some((step) => typeof step === "number")) return "";

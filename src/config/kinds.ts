@@ -37,10 +37,7 @@ export function isHeaderValue(text: string): boolean {
   return text.length <= 8192 && /^[!-~](?:[ -~]*[!-~])?$/.test(text);
 }
 
-/**
- * A string that `rule` accepts; `allowed` describes it. A regular expression also appears in the
- * JSON Schema of the file; a function cannot.
- */
+/** Only a regular expression also appears in the JSON Schema of the file. */
 export function text(allowed: string, rule: RegExp | ((text: string) => boolean)): z.ZodString {
   const string = rule instanceof RegExp ? z.string().regex(rule) : z.string().refine(rule);
   return string.meta({ title: allowed });
@@ -88,10 +85,7 @@ export function publicUrl(): z.ZodString {
   ).overwrite(normalBaseUrl);
 }
 
-/**
- * Reports a broken rule between keys, in words that follow `allowed:`. Rules of a single key have
- * their words in its kind.
- */
+/** Reports a broken rule between keys, in words that follow `allowed:`. */
 export function refuse(context: z.core.$RefinementCtx, path: PropertyKey[], allowed: string): void {
   context.addIssue({ code: "custom", path, params: { allowed } });
 }

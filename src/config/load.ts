@@ -113,10 +113,7 @@ function readBounded(descriptor: number, file: string): Uint8Array {
   }
 }
 
-/**
- * Any user may own the working directory, so a file in it is trusted only if it is the caller's
- * own.
- */
+/** Anyone may own the working directory, so a file in it must be the caller's own. */
 function readLocal(file: string): SearchResult | undefined {
   let link: Stats | undefined;
   try {
@@ -213,9 +210,7 @@ export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
   };
 }
 
-/**
- * Applies the command line to the file, and records the source of each value for error messages.
- */
+/** Applies the command line to the file, and records the source of each value. */
 function readDocument(
   bytes: Uint8Array,
   file: string | undefined,
@@ -255,10 +250,7 @@ function check(checked: Checked): Draft {
   throw new ConfigurationError(problems.sort((one, other) => (one.line ?? 0) - (other.line ?? 0)));
 }
 
-/**
- * No key takes a date, but the schema would accept one as a table without keys. Null is refused
- * everywhere.
- */
+/** The schema would accept a date as a table without keys. Null is refused everywhere. */
 function withoutDates(value: unknown): unknown {
   if (value instanceof Date) return null;
   if (Array.isArray(value)) return value.map(withoutDates);

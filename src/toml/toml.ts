@@ -14,11 +14,7 @@ export class TomlSyntaxError extends Error {
   }
 }
 
-/**
- * Parses TOML 1.0. Integers beyond 2^53 become bigint, so that they keep all digits.
- *
- * @throws TomlSyntaxError
- */
+/** Integers beyond 2^53 become bigint. @throws TomlSyntaxError */
 export function parseToml(text: string, file: string): TomlTable {
   try {
     return parse(text, { integersAsBigInt: "asNeeded" });
@@ -35,10 +31,7 @@ const hints: ReadonlyMap<string, string> = new Map([
   ["control characters are not allowed in strings", "is its closing quote missing?"],
 ]);
 
-/**
- * Keeps the parser's fixed sentence and drops the excerpt of the file after it. The error cause is
- * dropped too, since it would carry the excerpt into a log.
- */
+/** Drops the excerpt of the file after the parser's sentence, which must not reach a log. */
 function reasonOf(error: TomlError): string {
   const [sentence = ""] = error.message.split("\n", 1);
   const reason = sentence.replace("Invalid TOML document: ", "");
@@ -167,12 +160,7 @@ function namesOf(key: string): string[] {
   return names;
 }
 
-/**
- * Lists the statements of a TOML document in order, with their positions, in linear time.
- *
- * @param text valid TOML. For invalid text the outline is meaningless
- * @throws SyntaxError if a key is missing
- */
+/** The statements of valid TOML in order. @throws SyntaxError if a key is missing */
 export function outline(text: string): Statement[] {
   const statements: Statement[] = [];
   let table: readonly string[] = [];
@@ -212,10 +200,7 @@ export function valueAt(values: unknown, path: ValuePath): unknown {
   return value;
 }
 
-/**
- * Returns a function that finds the line where a value is first written, or else the nearest value
- * or table around it.
- */
+/** Finds the line where a value is first written, or else the nearest value or table around it. */
 export function lineLocator(text: string): (path: ValuePath) => number | undefined {
   const lines = new Map<string, number>();
   const elements = new Map<string, number>();
