@@ -6,15 +6,7 @@ import {
   type Place,
   type UserGrants,
 } from "./entries.ts";
-import type {
-  Boundary,
-  EntryPoint,
-  Grant,
-  Limits,
-  Literal,
-  RateLimit,
-  RowComparison,
-} from "./grant.ts";
+import type { Boundary, EntryPoint, Grant, Limits, RateLimit, RowCondition } from "./grant.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
@@ -196,11 +188,7 @@ export interface BytewiseColumns {
   /** The columns of row filters and `require_where`. */
   readonly bytewise: readonly string[];
   /** The row filter that inserted and updated rows must satisfy. */
-  readonly written?: readonly {
-    readonly column: string;
-    readonly cmp: RowComparison;
-    readonly value: Literal | readonly Literal[];
-  }[];
+  readonly written?: readonly RowCondition[];
 }
 
 export interface ApprovalRule {

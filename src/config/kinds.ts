@@ -62,28 +62,20 @@ export function wholeNumber(lowest: number, highest: number): z.ZodInt {
 }
 
 /** Up to a day. */
-export function seconds(): z.ZodInt {
-  return wholeNumber(1, 86_400);
-}
+export const seconds: z.ZodInt = wholeNumber(1, 86_400);
 
 /** A file path, absolute or relative to the configuration file. */
-export function filePath(): z.ZodString {
-  return text("a path", (path) => path !== "" && !path.includes("\0"));
-}
+export const filePath: z.ZodString = text("a path", (path) => path !== "" && !path.includes("\0"));
 
-export function listenAddress(): z.ZodString {
-  return text(
-    "host:port, an IPv6 host in brackets",
-    (listen) => parseListenAddress(listen) !== undefined,
-  );
-}
+export const listenAddress: z.ZodString = text(
+  "host:port, an IPv6 host in brackets",
+  (listen) => parseListenAddress(listen) !== undefined,
+);
 
-export function publicUrl(): z.ZodString {
-  return text(
-    "an http:// or https:// URL without path, query and credentials, or an empty string",
-    (url) => url === "" || isBaseUrl(url),
-  ).overwrite(normalBaseUrl);
-}
+export const publicUrl: z.ZodString = text(
+  "an http:// or https:// URL without path, query and credentials, or an empty string",
+  (url) => url === "" || isBaseUrl(url),
+).overwrite(normalBaseUrl);
 
 /** Reports a broken rule between keys, in words that follow `allowed:`. */
 export function refuse(context: z.core.$RefinementCtx, path: PropertyKey[], allowed: string): void {
@@ -101,7 +93,7 @@ export function credentialKeys(owner: string, exampleFile: string) {
         writeOnly: true,
       }),
     authorization_file: key(
-      filePath().optional(),
+      filePath.optional(),
       exampleFile,
       "A file that holds that credential, instead of authorization; others may not read it.",
     ),

@@ -73,10 +73,10 @@ const auth = section("Tokens, passwords, and the files that decide who may do wh
     false,
     "Whether a new password that stands on a list of common ones is refused.",
   ),
-  access_control_file: filePath()
+  access_control_file: filePath
     .default(serviceFiles.access_control_file)
     .describe("Users and grants; the bare default name is in the service directory."),
-  revocations_file: filePath()
+  revocations_file: filePath
     .default(serviceFiles.revocations_file)
     .describe("Revoked tokens; the bare default name is in the service directory."),
   default_database: databaseName
@@ -89,9 +89,7 @@ const auth = section("Tokens, passwords, and the files that decide who may do wh
   max_failures_per_address: wholeNumber(1, 1_000_000)
     .default(100)
     .meta(live("Failed logins from one address in failure_window; then 429.")),
-  failure_window: seconds()
-    .default(900)
-    .meta(live("Seconds over which failed logins are counted.")),
+  failure_window: seconds.default(900).meta(live("Seconds over which failed logins are counted.")),
 }).superRefine((auth, context) => {
   const least = KIB_PER_LANE * auth.argon2_parallelism;
   if (auth.argon2_memory_cost >= least) return;
@@ -362,7 +360,7 @@ const route = strictObject({
     "Request header that names the database, if the path has no :database.",
   ),
   upgrade: flag(false, "Whether clients may speak WebSocket on it, by GET."),
-  upgrade_idle_timeout: seconds()
+  upgrade_idle_timeout: seconds
     .default(600)
     .describe("Seconds without a byte either way after which a WebSocket is closed."),
 }).superRefine((route, context) => {
@@ -408,12 +406,12 @@ const tls = section(
   "TLS on server.port (1.2 and up). Both files are read again when they change.",
   {
     certificate: key(
-      filePath().optional(),
+      filePath.optional(),
       "fullchain.pem",
       "The server's certificate and those that signed it, in PEM; with key, TLS is spoken on server.port.",
     ),
     key: key(
-      filePath().optional(),
+      filePath.optional(),
       "key.pem",
       "The private key of that certificate, in PEM, without a passphrase.",
     ),
@@ -433,7 +431,7 @@ const server = section("Where the gateway listens, its limits, and whom it belie
   port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
   workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),
   public_url: key(
-    publicUrl().default(""),
+    publicUrl.default(""),
     "https://gate.example.com",
     "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
   ),
@@ -448,7 +446,7 @@ const server = section("Where the gateway listens, its limits, and whom it belie
           "each worker; past it 503. At most a sixteenth of the memory that the cgroup allows.",
       ),
     ),
-  request_timeout: seconds()
+  request_timeout: seconds
     .default(30)
     .meta(live("Seconds in which a request must have arrived whole.")),
   shutdown_delay: wholeNumber(0, 3600)
@@ -457,7 +455,7 @@ const server = section("Where the gateway listens, its limits, and whom it belie
       "Seconds after SIGTERM in which all is served as before while /readyz is 503, so that a " +
         "load balancer sends nothing more.",
     ),
-  shutdown_grace: seconds()
+  shutdown_grace: seconds
     .default(10)
     .meta(live("Seconds that requests in flight are given to finish on SIGTERM.")),
   trusted_proxies: z
@@ -551,8 +549,8 @@ const keys = strictObject({
     "Further request headers that go upstream.",
   ),
   connections: wholeNumber(1, 10_000).default(64).describe("Connections to each URL at one time."),
-  connect_timeout: seconds().default(5).describe("Seconds to wait for a connection."),
-  response_timeout: seconds()
+  connect_timeout: seconds.default(5).describe("Seconds to wait for a connection."),
+  response_timeout: seconds
     .default(30)
     .describe("Seconds to wait for the head of an answer, and between parts of its body."),
   query_form: z
@@ -564,11 +562,11 @@ const keys = strictObject({
     "/healthz",
     "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection, or what `gatehouse engine` says of its database.",
   ),
-  health_interval: seconds()
+  health_interval: seconds
     .default(5)
     .describe("Seconds between two checks of each of several URLs."),
   statement_timeout: key(
-    seconds().optional(),
+    seconds.optional(),
     10,
     "Seconds that the engine which the gateway starts gives the database for one query; absent: 30.",
   ),
@@ -653,12 +651,12 @@ const consolePages = section(
   "The console: pages for operators and users, without script. Off unless it listens.",
   {
     listen: key(
-      listenAddress().optional(),
+      listenAddress.optional(),
       "127.0.0.1:8081",
       "Where the console's pages are served, on a listener and an origin of their own; absent: no console.",
     ),
     public_url: key(
-      publicUrl().default(""),
+      publicUrl.default(""),
       "https://console.example.com",
       "How browsers reach the console, behind a TLS front; empty: http:// on the port of listen, from this machine alone.",
     ),
@@ -689,7 +687,7 @@ const store = section("What several replicas share, in PostgreSQL.", {
     examples: ["postgres://gatehouse@db.example/gatehouse"],
     writeOnly: true,
   }),
-  key_file: filePath()
+  key_file: filePath
     .default(storeKeyFile)
     .describe(
       "Lines of 32 random bytes in base64url, the same at every replica: the first encrypts what is secret in the store, all decrypt; the bare default name is in the service directory.",
@@ -709,7 +707,7 @@ const store = section("What several replicas share, in PostgreSQL.", {
 
 const metrics = section("Prometheus metrics.", {
   listen: key(
-    listenAddress().optional(),
+    listenAddress.optional(),
     "127.0.0.1:9464",
     "Where Prometheus metrics are served, at /metrics on a listener of their own; absent: nowhere.",
   ),
@@ -717,14 +715,14 @@ const metrics = section("Prometheus metrics.", {
 
 const audit = section("The audit log: one line for each decision.", {
   file: key(
-    filePath().optional(),
+    filePath.optional(),
     "audit.log",
     "File that the audit log is appended to; absent: standard output.",
   ),
 });
 
 const approvals = section("What `require_approval` in the access file asks for.", {
-  wait: seconds()
+  wait: seconds
     .default(600)
     .meta(
       live(
