@@ -6,13 +6,7 @@ import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { giveToDirectoryOwner, readGuarded } from "../files/guarded.ts";
 import { lockFileOf, withLock } from "../files/lock.ts";
 import { watchFile } from "../files/watch.ts";
-import {
-  canSign,
-  type KeyChange,
-  type KeyStore,
-  type StoredKey,
-  storedKeyShape,
-} from "./key-store.ts";
+import { canSign, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
 
 /** Milliseconds within which every running gateway has read a change. */
 const NOTICED_MS = 1200;
@@ -76,18 +70,6 @@ async function makeDirectory(directory: string): Promise<void> {
   giveToDirectoryOwner(directory);
 }
 
-/** The caller holds the lock. */
-async function apply(directory: string, change: KeyChange): Promise<void> {
-  if (change.kind === "delete") {
-    await rm(fileOf(directory, change.kid));
-    await syncDirectory(directory);
-  } else {
-    const file = fileOf(directory, change.key.kid);
-    await replaceFile(file, `${JSON.stringify(change.key, null, 2)}\n`);
-    giveToDirectoryOwner(file);
-  }
-}
-
 /** Each key has its own file with mode 0600. The first change creates the directory. */
 export function keyFilesIn(directory: string, options: { checkRead: boolean }): KeyStore {
   return {
@@ -100,8 +82,16 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
     async change(plan) {
       await makeDirectory(directory);
       await withLock(directory, async () => {
-        const changes = await plan(await readAll(directory, { checkRead: false }));
-        for (const change of changes) await apply(directory, change);
+        for (const change of await plan(await readAll(directory, { checkRead: false }))) {
+          const file = fileOf(directory, change.kind === "put" ? change.key.kid : change.kid);
+          if (change.kind === "put") {
+            await replaceFile(file, `${JSON.stringify(change.key, null, 2)}\n`);
+            giveToDirectoryOwner(file);
+          } else {
+            await rm(file);
+            await syncDirectory(directory);
+          }
+        }
       });
     },
     settled: () => delay(NOTICED_MS),

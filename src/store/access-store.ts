@@ -13,7 +13,7 @@ import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Query } from "./database.ts";
 import { writeExact, writtenRecords } from "./log.ts";
 import type { Replica } from "./replica.ts";
-import type { AccessChanged, SharedState } from "./state.ts";
+import type { SharedState } from "./state.ts";
 import type { StoreWriter } from "./writer.ts";
 
 export type ReplacementPlan = (current: Snapshot) => Replacement;
@@ -116,8 +116,7 @@ export function openAccessStore(store: StoreAccess): AccessRules {
     },
     stale: false,
     subscribe(listener) {
-      const accessChanged = (change: AccessChanged) => listener({ kind: "loaded", ...change });
-      state.listeners.push({ accessChanged });
+      state.listeners.push({ accessChanged: listener });
     },
     async reload() {
       await replica?.poll();

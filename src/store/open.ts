@@ -39,9 +39,8 @@ async function latestClock(query: Query): Promise<number> {
   return Math.max(epochSeconds(), Math.floor(Number(row?.latest)));
 }
 
-type Revoking = Omit<RevocationStore, "read">;
-
-function revoking({ state, writer, replica, author }: StoreAccess): Revoking {
+function revoking(store: StoreAccess): Omit<RevocationStore, "read"> {
+  const { state, writer, replica, author } = store;
   async function add(revocationOf: (query: Query) => Promise<Revocation>): Promise<void> {
     replica?.requireReached();
     await writer.append(async (turn) => {

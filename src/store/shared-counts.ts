@@ -180,11 +180,10 @@ export class SharedCounters {
     for (const one of sent) this.#pending.delete(idOf(one));
     try {
       const columns = [
-        ...[sent.map(({ name }) => name), sent.map(({ key }) => key)],
-        ...[
-          sent.map(({ points }) => Math.min(points, MOST_POINTS)),
-          sent.map(({ windowMs }) => windowMs),
-        ],
+        sent.map(({ name }) => name),
+        sent.map(({ key }) => key),
+        sent.map(({ points }) => Math.min(points, MOST_POINTS)),
+        sent.map(({ windowMs }) => windowMs),
         sent.map(({ isReset }) => isReset),
       ];
       const rows = await this.#database.query(countSql, columns, TIMEOUT_MS);

@@ -1,5 +1,5 @@
-import type { Author } from "../access/access-rules.ts";
-import { type AccessDiff, diffSteps } from "../access/diff.ts";
+import type { ReloadEvent } from "../access/access-rules.ts";
+import { diffSteps } from "../access/diff.ts";
 import { indexOf, replaceRecords } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
@@ -15,17 +15,9 @@ import {
   StoreContentError,
 } from "./log.ts";
 
-export interface AccessChanged {
-  readonly previous: Snapshot;
-  readonly snapshot: Snapshot;
-  readonly diff: AccessDiff;
-  readonly author: Author;
-  readonly isOwn: boolean;
-}
-
 /** Called with changes in force. A version counts as applied when all listeners are done. */
 interface StateListener {
-  accessChanged?(change: AccessChanged): void;
+  accessChanged?(event: ReloadEvent): void;
   keysChanged?(ring: string): Promise<void>;
 }
 
@@ -95,7 +87,7 @@ export class SharedState {
       const diff = await runCooperatively(diffSteps(previous, snapshot));
       this.snapshot = snapshot;
       for (const listener of this.listeners) {
-        listener.accessChanged?.({ previous, snapshot, diff, author, isOwn });
+        listener.accessChanged?.({ kind: "loaded", previous, snapshot, diff, author, isOwn });
       }
     } else if (change.kind === "revocation") {
       this.revocations.add(change.revocation);
