@@ -16,7 +16,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/authenticate.ts";
-import type { Rights } from "../mcp/proxy/judged-request.ts";
+import type { Rights } from "../mcp/proxy/proxy.ts";
 import type { ExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, mcpScopes } from "../oauth/server/protocol.ts";
@@ -191,9 +191,6 @@ async function openServer(
   opened: AsyncDisposableStack,
 ): Promise<McpEndpoint["handle"]> {
   const { mcp, upstream, auth } = gateway.configuration;
-  const connectTimeout = upstream.connect_timeout * 1000;
-  const responseTimeout = upstream.response_timeout * 1000;
-
   if (mcp.upstream !== undefined) {
     const { createMcpProxy } = await import("../mcp/proxy/proxy.ts");
     const proxy = createMcpProxy({
@@ -201,8 +198,8 @@ async function openServer(
       policy: () => gateway.configuration.mcp.tools,
       headers: gateway.headers,
       authorization: mcp.authorization,
-      connectTimeout,
-      responseTimeout,
+      connectTimeoutMs: upstream.connect_timeout * 1000,
+      responseTimeoutMs: upstream.response_timeout * 1000,
       sessions: gateway.shared.sessions,
       streams: gateway.shared.streams,
     });

@@ -11,12 +11,13 @@ import {
   type LoginThrottle,
   type ThrottleBounds,
 } from "../identity/throttle.ts";
-import { OpenStreams, type StreamRegister } from "../mcp/proxy/judged-request.ts";
 import {
+  OpenStreams,
+  openSessionFile,
   ownersOf,
-  SessionFile,
   type SessionRegister,
   Sessions,
+  type StreamRegister,
   usualLimits,
 } from "../mcp/proxy/sessions.ts";
 import type { Log } from "../observe/log.ts";
@@ -69,7 +70,7 @@ function openSessions(
   try {
     // Created before the first of several workers would, at a first start.
     mkdirSync(serviceDirectory, { recursive: true, mode: 0o700 });
-    const records = new SessionFile(file, warn);
+    const records = openSessionFile(file, warn);
     opened.defer(() => records.close());
     return new Sessions(usualLimits, () => performance.now(), records);
   } catch (error) {

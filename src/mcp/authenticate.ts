@@ -4,14 +4,13 @@ import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { identify, readBearerToken } from "../identity/authenticate.ts";
 import type { Revocations } from "../identity/revocations.ts";
-import type { TokenAuthority, TokenClaims } from "../identity/token.ts";
+import type { TokenAuthority } from "../identity/token.ts";
 import { memoize } from "../memoize.ts";
 import type { ExternalIssuers, ExternalToken } from "../oauth/external-issuers.ts";
 import type { AccessToken, AuthorizationServer } from "../oauth/server/options.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 
-/** The caller of `/mcp`, whichever authorization server issued the token. */
 export interface Principal {
   readonly subject: Subject;
   readonly scopes: ReadonlySet<McpScope>;
@@ -26,13 +25,10 @@ export interface Principal {
    * `no_grant`
    */
   requireStillGood(): void;
-  /** Records a tool call where the user can see what an app does. */
   noteCall?(tool: string): void;
 }
 
-/** A token of a Gatehouse user. Login tokens are issued to no client. */
-type OwnToken = Omit<AccessToken, "clientId" | "noteCall"> &
-  Partial<Pick<AccessToken, "clientId" | "noteCall">>;
+type OwnToken = Omit<AccessToken, "clientId" | "noteCall"> & Partial<AccessToken>;
 
 export interface PrincipalSources {
   readonly tokens: TokenAuthority;
@@ -46,10 +42,6 @@ export interface PrincipalSources {
   readonly revocations: Revocations;
 }
 
-const allScopes: ReadonlySet<McpScope> = new Set(mcpScopes);
-
-const MEMOIZED_TOKENS = 256;
-
 /** The unverified issuer claim. It only selects the verifier. */
 const claimedIssuer = memoize((token: string): string => {
   try {
@@ -57,15 +49,10 @@ const claimedIssuer = memoize((token: string): string => {
   } catch (cause) {
     throw new Refusal("token_invalid", { detail: "no JWT", cause });
   }
-}, MEMOIZED_TOKENS);
+}, 256);
 
 function requireUnexpired({ expiresAt }: { expiresAt: number }): void {
   if (expiresAt <= epochSeconds()) throw new Refusal("token_expired");
-}
-
-/** A login token carries all rights of its user until it is revoked on file. */
-function ofLogin(claims: TokenClaims): OwnToken {
-  return { ...claims, readOnly: false, scopes: allScopes, requireStillGranted() {} };
 }
 
 function ownPrincipal(sources: PrincipalSources, token: OwnToken): Principal {
@@ -76,11 +63,11 @@ function ownPrincipal(sources: PrincipalSources, token: OwnToken): Principal {
   };
   requireStillGood();
   const { username, database: tokenDatabase, readOnly: tokenReadOnly } = token;
-  const { scopes, tokenId, clientId, expiresAt } = token;
+  const { scopes, tokenId, clientId, expiresAt, noteCall } = token;
   return {
     subject: { username, tokenDatabase, tokenReadOnly },
     ...{ scopes, tokenId, clientId, expiresAt, requireStillGood },
-    noteCall: (tool) => token.noteCall?.(tool),
+    ...(noteCall === undefined ? {} : { noteCall }),
   };
 }
 
@@ -121,12 +108,7 @@ function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Pri
   };
 }
 
-/**
- * Authenticates the Authorization header of a request to `/mcp`. A login token has all scopes, an
- * access token its own.
- *
- * @throws Refusal with one of the 401 codes, `no_grant` or `issuer_unreachable`
- */
+/** @throws Refusal with one of the 401 codes, `no_grant` or `issuer_unreachable` */
 export async function authenticatePrincipal(
   sources: PrincipalSources,
   header: string | undefined,
@@ -135,7 +117,9 @@ export async function authenticatePrincipal(
   const issuer = claimedIssuer(token);
   const { authorizationServer, externalIssuers } = sources;
   if (issuer === sources.loginIssuer) {
-    return ownPrincipal(sources, ofLogin(sources.tokens.verify(token)));
+    // A login token carries all rights of its user until it is revoked on file.
+    const unlimited = { readOnly: false, scopes: new Set(mcpScopes), requireStillGranted() {} };
+    return ownPrincipal(sources, { ...sources.tokens.verify(token), ...unlimited });
   }
   if (issuer === authorizationServer?.issuer) {
     return ownPrincipal(sources, await authorizationServer.verify(token));

@@ -2,7 +2,6 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { finished } from "node:stream/promises";
 import {
   createMcpHandler,
-  type JSONRPCMessage,
   type ListResourcesResult,
   McpServer,
   ProtocolError,
@@ -11,6 +10,7 @@ import {
 } from "@modelcontextprotocol/server";
 import { quoteName } from "../json/fault.ts";
 import { isPlainName } from "../query/names.ts";
+import type { PermissionClass } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { Principal } from "./authenticate.ts";
@@ -19,7 +19,7 @@ import {
   errorCode,
   type McpMessage,
   McpRefused,
-  readMessageInSlices,
+  readMessage,
   reasonOf,
   requireMethod,
   sendMcpRefusal,
@@ -27,7 +27,7 @@ import {
 } from "./message.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
 import { withApproval } from "./tool-definitions.ts";
-import { registerTool, type Tool, type ToolContext, toolsOf } from "./tools.ts";
+import { listTool, registerTool, type ToolContext, toolsOf } from "./tools.ts";
 
 /** Tables listed in one response. Clients reach the others through the resource template. */
 const LARGEST_LIST = 1000;
@@ -71,15 +71,12 @@ function registerResources<Caller>(
   });
 }
 
-/** Request headers that the protocol uses. Credentials are left out. */
 const passed = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
 
 class WebRequest extends Request {
   /** The library passes only the request to the server factory. */
   createServer: (() => McpServer) | undefined;
-  /**
-   * The original signal. Creating the Fetch API's own copy costs more than the rest of a request.
-   */
+  /** Creating the Fetch API's own copy costs more than the rest of a request. */
   override readonly signal: AbortSignal;
 
   constructor(url: string, init: RequestInit, signal: AbortSignal) {
@@ -88,10 +85,7 @@ class WebRequest extends Request {
   }
 }
 
-/**
- * Converts the request, without its body. Its signal aborts when the connection closes before the
- * response is complete.
- */
+/** Its signal aborts when the connection closes before the response is complete. */
 export function toWebRequest(request: IncomingMessage, response: ServerResponse): WebRequest {
   const client = new AbortController();
   response.once("close", () => response.writableFinished || client.abort());
@@ -104,16 +98,10 @@ export function toWebRequest(request: IncomingMessage, response: ServerResponse)
   return new WebRequest("http://localhost/mcp", { method, headers }, client.signal);
 }
 
-/**
- * Sends a Fetch API response. Resolves when it is sent or aborted.
- *
- * @param answerHeaders added headers: names and values in turn. The decision is known only once the
- * library has answered.
- */
 async function sendWebResponse(
   answer: Response,
   response: ServerResponse,
-  answerHeaders: () => readonly string[],
+  answerHeaders: Answering["answerHeaders"],
 ): Promise<void> {
   try {
     const body = Buffer.from(await answer.arrayBuffer());
@@ -132,21 +120,15 @@ async function sendWebResponse(
   }
 }
 
-/** The reason code of an error or a failed call, undefined for all other messages. */
-function failureIn(message: JSONRPCMessage): string | undefined {
-  if ("error" in message) return reasonOf(message.error.code);
-  const isFailedCall = "result" in message && message.result.isError === true;
-  return isFailedCall ? reasonOf(errorCode("invalidParams")) : undefined;
-}
-
-/** Reports each error response of a server before it is sent. */
 function reportFailures(server: McpServer, onFailure: (reason: string) => void): void {
   const connect = server.connect.bind(server);
   server.connect = (transport) => {
     const send = transport.send.bind(transport);
     transport.send = (message, options) => {
-      const reason = failureIn(message);
-      if (reason !== undefined) onFailure(reason);
+      if ("error" in message) onFailure(reasonOf(message.error.code));
+      else if ("result" in message && message.result.isError === true) {
+        onFailure(reasonOf(errorCode("invalidParams")));
+      }
       return send(message, options);
     };
     return connect(transport);
@@ -164,21 +146,10 @@ interface McpCall<Caller> extends Answering {
   readonly principal: Principal;
 }
 
-/** What a request asks for, and the tools that are currently available. */
-interface Opened<Caller> {
-  readonly message: McpMessage | undefined;
-  readonly tools: readonly Tool<Caller>[];
-  readonly hasSchema: boolean;
-}
-
 /** Bytes of a message without the tool's arguments. */
 const LARGEST_ENVELOPE = 16 * 1024;
-const noArguments = Buffer.from("{}");
 
-/**
- * Responses depend on the caller and become stale with a grant, so shared caches must not keep
- * them.
- */
+/** Shared caches must not keep what depends on the caller's grants. */
 const ownAnswer = { ttlMs: 0, cacheScope: "private" } as const;
 const cacheHints = {
   "tools/list": ownAnswer,
@@ -194,56 +165,6 @@ const instructions =
   "depends on the caller's role on the database that it names; a denied call says which rule " +
   "denied it, and trying it again does not help.";
 
-function isNamed({ definition }: Pick<Tool<never>, "definition">, name: string | undefined) {
-  return definition.name === name;
-}
-
-/**
- * Lists show only tools that the caller may use. A call of another tool gets the reason for its
- * denial.
- */
-function visibleTools<Caller>(
-  { mayUse, mayNeedApproval }: ToolContext<Caller>,
-  { tools, message }: Opened<Caller>,
-  caller: Caller,
-): readonly Tool<Caller>[] {
-  // Registering tools is expensive, so only those that the response needs are registered.
-  if (message?.method === "tools/call") {
-    return tools.filter((tool) => isNamed(tool, message.name));
-  }
-  if (message?.method !== "tools/list") return [];
-  const visible = tools.filter(({ definition }) =>
-    definition.permissions.every((permission) => mayUse(caller, permission)),
-  );
-  if (mayNeedApproval?.(caller) !== true) return visible;
-  return visible.map((tool) =>
-    tool.takesApproval ? { ...tool, definition: withApproval(tool.definition) } : tool,
-  );
-}
-
-function createServer<Caller>(
-  options: EmbeddedMcpOptions<Caller>,
-  opened: Opened<Caller>,
-  { caller, principal, onRefused }: McpCall<Caller>,
-): McpServer {
-  const { message, hasSchema } = opened;
-  const server = new McpServer(
-    { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
-    { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
-  );
-  reportFailures(server, onRefused);
-  const isCall = message !== undefined && isToolCall(message);
-  const registration = { caller, principal, arguments: message?.arguments, onRefused };
-  for (const tool of visibleTools(options, opened, caller)) {
-    registerTool(server, tool, registration, isCall);
-  }
-  if (hasSchema && !isCall) {
-    server.server.registerCapabilities({ resources: { listChanged: false } });
-    registerResources(server, options.schema, caller);
-  }
-  return server;
-}
-
 function isToolCall({ kind, method }: McpMessage): boolean {
   return kind === "request" && method === "tools/call";
 }
@@ -258,9 +179,11 @@ function envelopeOf(body: Buffer, message: McpMessage): unknown {
   const args = isToolCall(message) ? message.arguments : undefined;
   const at = args === undefined ? body.length : args.byteOffset - body.byteOffset;
   const rest = body.subarray(at + (args?.length ?? 0));
-  const envelope = [body.subarray(0, at), ...(args === undefined ? [] : [noArguments]), rest];
-  const length = envelope.reduce((sum, part) => sum + part.length, 0);
-  if (length <= LARGEST_ENVELOPE) return JSON.parse(Buffer.concat(envelope).toString("utf8"));
+  const none = Buffer.from(args === undefined ? "" : "{}");
+  const length = at + none.length + rest.length;
+  if (length <= LARGEST_ENVELOPE) {
+    return JSON.parse(Buffer.concat([body.subarray(0, at), none, rest]).toString("utf8"));
+  }
   const problem = `all but the arguments of a tool takes ${length} bytes; allowed: ${LARGEST_ENVELOPE}`;
   throw new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id: message.id });
 }
@@ -277,15 +200,16 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
     return server;
   });
 
-  /** @throws McpRefused for a call of an unknown tool */
-  async function open(
+  /** Prepares the server for one request. @throws McpRefused for a call of an unknown tool */
+  async function prepare(
     message: McpMessage | undefined,
-    caller: Caller,
+    call: McpCall<Caller>,
     signal: AbortSignal,
-  ): Promise<Opened<Caller>> {
+  ): Promise<() => McpServer> {
+    const { caller } = call;
     const tools = toolsNow();
     const isCall = message !== undefined && isToolCall(message);
-    const called = isCall ? tools.find((tool) => isNamed(tool, message.name)) : undefined;
+    const called = tools.find(({ definition }) => isCall && definition.name === message.name);
     const concernsSchema = isCall ? called?.isOfSchema === true : message !== undefined;
     // If availability is unknown, a later call for the schema fails with the reason.
     const hasSchema = concernsSchema && (await options.schema.isOffered(caller, signal)) !== false;
@@ -294,17 +218,36 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
       const refusal = { status: 200, code: "unknown_tool", id: message.id };
       throw new McpRefused("invalidParams", `Unknown tool: ${quoteName(message.name)}`, refusal);
     }
-    const available = hasSchema ? tools : tools.filter(({ isOfSchema }) => !isOfSchema);
-    return { message, tools: available, hasSchema };
+
+    /** Lists show only tools that the caller may use. */
+    function listTools(server: McpServer): void {
+      const mayApprove = options.mayNeedApproval?.(caller) === true;
+      for (const { definition, isOfSchema, takesApproval } of tools) {
+        const mayUse = (permission: PermissionClass) => options.mayUse(caller, permission);
+        if ((isOfSchema && !hasSchema) || !definition.permissions.every(mayUse)) continue;
+        listTool(server, mayApprove && takesApproval ? withApproval(definition) : definition);
+      }
+    }
+
+    return () => {
+      const server = new McpServer(
+        { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
+        { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
+      );
+      reportFailures(server, call.onRefused);
+      if (called !== undefined) {
+        registerTool(server, called, { ...call, arguments: message?.arguments });
+      } else if (message?.method === "tools/list") listTools(server);
+      if (hasSchema && !isCall) {
+        server.server.registerCapabilities({ resources: { listChanged: false } });
+        registerResources(server, options.schema, caller);
+      }
+      return server;
+    };
   }
 
   return {
-    /**
-     * Answers one request. Resolves when the response is sent or aborted.
-     *
-     * @param body empty for GET and DELETE
-     * @throws Refusal `insufficient_scope`
-     */
+    /** @param body empty for GET and DELETE. @throws Refusal `insufficient_scope` */
     async handle(
       request: IncomingMessage,
       response: ServerResponse,
@@ -317,13 +260,12 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
       try {
         let message: McpMessage | undefined;
         if (request.method === "POST") {
-          message = await readMessageInSlices(body);
+          message = await readMessage(body);
           requireMethod(message, principal, judgeHeaders(request.headers, message));
           parsed = { parsedBody: envelopeOf(body, message) };
           if (isToolCall(message)) await options.countCall?.(caller);
         }
-        const opened = await open(message, caller, webRequest.signal);
-        webRequest.createServer = () => createServer(options, opened, exchange);
+        webRequest.createServer = await prepare(message, exchange, webRequest.signal);
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
         sendMcpRefusal(response, error, exchange);

@@ -1,6 +1,6 @@
 import type { ServerResponse } from "node:http";
 import { ClientError } from "../client-error.ts";
-import { runAtOnce, runCooperatively, type Steps } from "../cooperative-scheduling.ts";
+import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { JsonFault } from "../json/fault.ts";
 import { beginsWith, readText, visitJudgedMembers, visitMembers } from "../json/members.ts";
 import { memoize } from "../memoize.ts";
@@ -10,7 +10,6 @@ import { Refusal } from "../refusal.ts";
 import type { Principal } from "./authenticate.ts";
 import type { Era } from "./protocol-headers.ts";
 
-/** Error codes, each with its audit reason. */
 const errors = {
   // JSON-RPC 2.0, section 5.1
   parseError: [-32700, "parse_error"],
@@ -18,11 +17,8 @@ const errors = {
   methodNotFound: [-32601, "method_not_found"],
   invalidParams: [-32602, "invalid_params"],
   internalError: [-32603, "internal_error"],
-  /** The session is unknown, has ended, or belongs to another user. */
   sessionNotFound: [-32001, "session_not_found"],
-  /** Gatehouse only: the caller lacks the right. */
   denied: [-32010, "denied"],
-  /** Gatehouse only: the user has too many open streams. */
   tooManyStreams: [-32011, "too_many_streams"],
   // MCP 2026-07-28
   headerMismatch: [-32020, "header_mismatch"],
@@ -37,35 +33,37 @@ export function errorCode(name: ErrorName): number {
   return errors[name][0];
 }
 
-/** The stable audit code of an error number, `bad_request` for numbers not defined here. */
 export function reasonOf(code: number): string {
   return reasons.get(code) ?? "bad_request";
+}
+
+export type Members = Readonly<Record<string, unknown>>;
+
+export function isObject(value: unknown): value is Members {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** Numbers are integers up to 2^53 - 1. */
 export type MessageId = string | number;
 
-interface McpRefusedOptions {
-  readonly status?: number;
-  /** Stable code of the rule that refuses. Default: that of the error. */
-  readonly code?: string;
-  /** Additional members of the error, safe to show to the client. */
-  readonly data?: Readonly<Record<string, unknown>>;
-  readonly id?: MessageId | undefined;
-}
-
-/** A refused message, which is answered with a JSON-RPC error. */
 export class McpRefused extends ClientError {
+  /** Stable code of the rule that refuses. Default: that of the error. */
   readonly code: string;
   readonly status: number;
   readonly rpcCode: number;
-  readonly data: Readonly<Record<string, unknown>> | undefined;
+  /** Additional members of the error, safe to show to the client. */
+  readonly data: Members | undefined;
   readonly id: MessageId | undefined;
 
-  constructor(error: ErrorName, message: string, options: McpRefusedOptions = {}) {
+  constructor(
+    error: ErrorName,
+    message: string,
+    options: { status?: number; code?: string; data?: Members; id?: MessageId | undefined } = {},
+  ) {
     super(message);
-    this.rpcCode = errors[error][0];
-    this.code = options.code ?? errors[error][1];
+    const [rpcCode, code] = errors[error];
+    this.rpcCode = rpcCode;
+    this.code = options.code ?? code;
     this.status = options.status ?? 400;
     this.data = options.data;
     this.id = options.id;
@@ -73,29 +71,19 @@ export class McpRefused extends ClientError {
 }
 
 export interface Answering {
-  /**
-   * Added headers, names and values in turn. Call this only when the response begins, because the
-   * headers report the decision.
-   */
+  /** Names and values in turn. Only known when the response begins: they report the decision. */
   readonly answerHeaders: () => readonly string[];
   /** Called with a stable code before the response to a refused request begins. */
   readonly onRefused: (reason: string) => void;
 }
 
-/** @param headers names and values in turn */
 export function setHeaders(response: ServerResponse, headers: readonly string[]): void {
   for (let at = 0; at + 1 < headers.length; at += 2) {
     response.setHeader(headers[at] ?? "", headers[at + 1] ?? "");
   }
 }
 
-/** Status of an accepted notification. It has no response body, not even for a refusal. */
-const ACCEPTED = 202;
-
-/**
- * Sends a refusal as a JSON-RPC error. The id is null if the request's id could not be read
- * (JSON-RPC 2.0, section 5).
- */
+/** The id is null if the request's id could not be read (JSON-RPC 2.0, section 5). */
 export function sendMcpRefusal(
   response: ServerResponse,
   refused: McpRefused,
@@ -105,7 +93,8 @@ export function sendMcpRefusal(
   if (response.headersSent || response.destroyed) return;
   const { id = null, rpcCode: code, message, data, status } = refused;
   const error = { code, message, data };
-  const isAnswered = status !== ACCEPTED;
+  // An accepted notification has no response body, not even for a refusal.
+  const isAnswered = status !== 202;
   const bytes = Buffer.from(isAnswered ? JSON.stringify({ jsonrpc: "2.0", id, error }) : "");
   setHeaders(response, answerHeaders());
   if (isAnswered) response.setHeader("Content-Type", "application/json");
@@ -116,19 +105,15 @@ export function sendMcpRefusal(
   response.end(bytes);
 }
 
-/** Member of `params._meta` with the protocol version, in 2026-07-28 and later. */
 const versionKey = "io.modelcontextprotocol/protocolVersion";
 
-/** The parts of one JSON-RPC message that the gateway needs. */
 export interface McpMessage {
   readonly kind: "request" | "notification" | "response";
   readonly id: MessageId | undefined;
   readonly method: string;
-  /** Name of the tool, prompt, resource or task, for methods that have one. */
   readonly name: string | undefined;
   /** The version in `params._meta`, undefined for clients before 2026-07-28. */
   readonly protocolVersion: string | undefined;
-  /** The bytes of `params.arguments`: a slice of the body. */
   readonly arguments: Buffer | undefined;
 }
 
@@ -138,33 +123,25 @@ const LONGEST_TEXT = 8 * 1024;
 const messageMembers = ["jsonrpc", "id", "method", "params", "result", "error"];
 const guardedParams = ["name", "uri", "taskId", "arguments", "_meta"];
 
-/** Member of `params` that names the target, by method. */
 const nameMembers: ReadonlyMap<string, string> = new Map([
-  ...ofMember("name", "tools/call", "prompts/get"),
-  ...ofMember("uri", "resources/read", "resources/subscribe", "resources/unsubscribe"),
-  ...ofMember("taskId", "tasks/get", "tasks/result", "tasks/update", "tasks/cancel"),
+  ...each(["tools/call", "prompts/get"], "name"),
+  ...each(["resources/read", "resources/subscribe", "resources/unsubscribe"], "uri"),
+  ...each(["tasks/get", "tasks/result", "tasks/update", "tasks/cancel"], "taskId"),
 ]);
 
-function ofMember(member: string, ...methods: readonly string[]) {
-  return methods.map((method) => [method, member] as const);
+function each<Value>(methods: readonly string[], value: Value) {
+  return methods.map((method) => [method, value] as const);
 }
 
 function invalid(problem: string, id?: MessageId): McpRefused {
   return new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id });
 }
 
-/** Folds a key like parsers that ignore case. */
 const fold = memoize((key) => key.toUpperCase().toLowerCase());
 
-/** No protocol key is longer, in whatever case. In bytes. */
-const LONGEST_KEY = 256;
+const LONGEST_KEY_BYTES = 256;
 
-/**
- * Reads only the known members of an object.
- *
- * @throws McpRefused for a key that differs from a known one only by case: a server that ignores
- * case would take its value instead of the judged one
- */
+/** @throws McpRefused for a key that differs from a known one only by case, which servers ignore */
 export function* readKnownMembers(
   value: Buffer,
   known: readonly string[],
@@ -173,7 +150,7 @@ export function* readKnownMembers(
   const members = new Map<string, Buffer>();
   yield* visitJudgedMembers(value, (key, member) => {
     if (known.includes(key)) members.set(key, member);
-    else if (key.length <= LONGEST_KEY && known.some((one) => fold(one) === fold(key))) {
+    else if (key.length <= LONGEST_KEY_BYTES && known.some((one) => fold(one) === fold(key))) {
       throw invalid("a member differs only by case from one of the protocol", id);
     }
   });
@@ -209,21 +186,13 @@ function* readTop(body: Buffer): Steps<Map<string, Buffer>> {
   return top;
 }
 
-function readObject(
-  members: ReadonlyMap<string, Buffer>,
-  key: string,
-  id?: MessageId,
-): Buffer | undefined {
+function readObject(members: ReadonlyMap<string, Buffer>, key: string, id?: MessageId) {
   const value = members.get(key);
   if (value === undefined || beginsWith(value, "{")) return value;
   throw new McpRefused("invalidParams", `Invalid params: ${key} is not an object`, { id });
 }
 
-function readString(
-  members: ReadonlyMap<string, Buffer>,
-  key: string,
-  id?: MessageId,
-): string | undefined {
+function readString(members: ReadonlyMap<string, Buffer>, key: string, id?: MessageId) {
   const value = members.get(key);
   if (value === undefined) return undefined;
   requireShort(key, value, id);
@@ -273,71 +242,45 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
 }
 
 /**
- * Reads one JSON-RPC 2.0 message.
+ * Reads one JSON-RPC 2.0 message. The bytes must not change until it resolves.
  *
  * @throws McpRefused `parseError` if the body is not JSON in UTF-8, `invalidRequest` if it is not a
  * single message or two parsers could read it differently, `invalidParams`
  */
-export function readMessage(body: Buffer): McpMessage {
-  return runAtOnce(messageIn(body));
-}
-
-/**
- * Like `readMessage`, but yields to other requests between slices. The bytes must not change until
- * it resolves.
- */
-export function readMessageInSlices(body: Buffer): Promise<McpMessage> {
+export function readMessage(body: Buffer): Promise<McpMessage> {
   return runCooperatively(messageIn(body));
 }
+
+const tools = ["tools/list", "tools/call"];
+const tasks = ["tasks/get", "tasks/list", "tasks/result", "tasks/update", "tasks/cancel"];
+const prompts = ["prompts/list", "prompts/get", "completion/complete"];
+const resources = ["list", "templates/list", "read", "subscribe", "unsubscribe"];
 
 /**
  * Methods of all protocol revisions with the scope that each needs. Other methods are
  * server-specific with unknown effects, so they are refused.
  */
 const scopes: ReadonlyMap<string, McpScope | undefined> = new Map([
-  ...needing(undefined, "initialize", "ping", "server/discover", "logging/setLevel"),
-  ...needing(undefined, "subscriptions/listen"),
-  ...needing("mcp:tools", "tools/list", "tools/call", "tasks/get", "tasks/list", "tasks/result"),
-  ...needing("mcp:tools", "tasks/update", "tasks/cancel"),
-  ...needing("mcp:resources", "prompts/list", "prompts/get", "completion/complete"),
-  ...needing("mcp:resources", "resources/list", "resources/templates/list", "resources/read"),
-  ...needing("mcp:resources", "resources/subscribe", "resources/unsubscribe"),
+  ...each(["initialize", "ping", "server/discover", "logging/setLevel"], undefined),
+  ...each(["subscriptions/listen"], undefined),
+  ...each([...tools, ...tasks], "mcp:tools" as const),
+  ...each([...prompts, ...resources.map((name) => `resources/${name}`)], "mcp:resources" as const),
 ]);
-
-function needing(scope: McpScope | undefined, ...methods: readonly string[]) {
-  return methods.map((method) => [method, scope] as const);
-}
 
 const notifications: ReadonlySet<string> = new Set([
-  "notifications/initialized",
-  "notifications/cancelled",
-  "notifications/progress",
-  "notifications/roots/list_changed",
-  "notifications/tasks/status",
+  ...["notifications/initialized", "notifications/cancelled", "notifications/progress"],
+  ...["notifications/roots/list_changed", "notifications/tasks/status"],
 ]);
 
-/**
- * The status for an unknown method. In revisions with sessions, 404 means a lost session, so only
- * the error reports the problem. Notifications are accepted without an answer.
- */
-function statusOfUnknown({ kind }: McpMessage, era: Era): number {
-  if (era === "stateless") return 404;
-  return kind === "notification" ? 202 : 200;
-}
-
-/**
- * Checks a message's method against the token's scopes.
- *
- * @throws McpRefused `methodNotFound`
- * @throws Refusal `insufficient_scope`, which names the missing scope
- */
+/** @throws McpRefused `methodNotFound`, or Refusal `insufficient_scope` */
 export function requireMethod(message: McpMessage, principal: Principal, era: Era): void {
   const { kind, method, id } = message;
   if (kind === "response") return;
   const isKnown = kind === "request" ? scopes.has(method) : notifications.has(method);
   if (!isKnown) {
-    const options = { status: statusOfUnknown(message, era), id };
-    throw new McpRefused("methodNotFound", "Method not found", options);
+    // In revisions with sessions, a 404 would mean a lost session.
+    const status = era === "stateless" ? 404 : kind === "notification" ? 202 : 200;
+    throw new McpRefused("methodNotFound", "Method not found", { status, id });
   }
   const scope = scopes.get(method);
   if (scope === undefined || principal.scopes.has(scope)) return;

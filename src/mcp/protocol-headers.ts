@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader } from "../config/kinds.ts";
 import { type McpMessage, McpRefused } from "./message.ts";
 
-/** Supported protocol revisions, newest first. */
+/** Newest first. */
 const protocolVersions = [
   "2026-07-28",
   "2025-11-25",
@@ -15,9 +15,7 @@ const protocolVersions = [
 /** The first revision without a handshake, whose headers mirror the body. */
 const firstStateless = "2026-07-28";
 
-/**
- * `stateless`: 2026-07-28 and later. `handshake`: earlier revisions, which begin with a handshake.
- */
+/** `stateless`: 2026-07-28 and later. Earlier revisions begin with a handshake. */
 export type Era = "stateless" | "handshake";
 
 /** Methods that require `Mcp-Name`. The task methods come from the tasks extension. */
@@ -26,7 +24,6 @@ const namedMethods: ReadonlySet<string> = new Set([
   ...["tasks/get", "tasks/update", "tasks/cancel"],
 ]);
 
-/** Characters that a header can carry unencoded: visible ASCII, spaces and tabs. */
 const plainValue = /^[\t\x20-\x7e]*$/;
 const encodedValue = /^=\?base64\?(?<base64>.*)\?=$/;
 
@@ -46,10 +43,7 @@ export function decodeHeaderValue(value: string): string | undefined {
   return bytes.toString("utf8");
 }
 
-/**
- * Encodes text as a header value. Text that a header cannot carry, or that looks encoded, becomes
- * UTF-8 in base64 (MCP 2026-07-28, Streamable HTTP, Value Encoding).
- */
+/** Text that a header cannot carry, or that looks encoded, becomes UTF-8 in base64. */
 export function encodeHeaderValue(text: string): string {
   const isPlain = plainValue.test(text) && !encodedValue.test(text);
   // Recipients may drop empty values and surrounding whitespace (RFC 9110, section 5.5).
@@ -71,21 +65,11 @@ function requireSame(
   name: string,
   header: string | undefined,
   expected: string | undefined,
-  isRequired: boolean,
 ): void {
-  if (header === undefined) {
-    if (isRequired) throw mismatch(message, `${name} is missing`);
-    return;
-  }
+  if (header === undefined) return;
   const value = decodeHeaderValue(header);
   if (value === undefined) throw mismatch(message, `${name} is malformed`);
   if (value !== expected) throw mismatch(message, `${name} is not what the body says`);
-}
-
-/** Clients that claim a version in each request get only the revisions that work that way. */
-function supportedLike(claimed: string | undefined): readonly string[] {
-  if (claimed === undefined) return protocolVersions;
-  return protocolVersions.filter((version) => version >= firstStateless);
 }
 
 /** @throws McpRefused if header and body differ, or the version is unknown */
@@ -97,16 +81,16 @@ function readVersion(headers: IncomingHttpHeaders, message: McpMessage): string 
     throw mismatch(message, `MCP-Protocol-Version ${problem}`);
   }
   if (header === undefined || protocolVersions.some((version) => version === header)) return header;
-  throw new McpRefused("unsupportedVersion", "Unsupported protocol version", {
-    id: message.id,
-    data: { supported: supportedLike(claimed), requested: header },
-  });
+  // Clients that claim a version in each request get only the revisions that work that way.
+  const isLike = (version: string) => claimed === undefined || version >= firstStateless;
+  const data = { supported: protocolVersions.filter(isLike), requested: header };
+  const options = { id: message.id, data };
+  throw new McpRefused("unsupportedVersion", "Unsupported protocol version", options);
 }
 
 /**
- * Compares headers that mirror an argument with its value. Every spelling that a server may fold to
- * `Mcp-Param-<argument>` counts. Otherwise a server that trusts the header would use a value that
- * was not judged.
+ * Compares headers that mirror an argument with its value, in every spelling that a server may fold
+ * to `Mcp-Param-<argument>`.
  *
  * @throws McpRefused `headerMismatch`
  */
@@ -119,7 +103,7 @@ export function judgeParameter(
   const mirrored = foldHeader(`mcp-param-${argument}`);
   for (const name of Object.keys(headers)) {
     if (foldHeader(name) !== mirrored) continue;
-    requireSame(message, `Mcp-Param-${argument}`, headerText(headers, name), value, false);
+    requireSame(message, `Mcp-Param-${argument}`, headerText(headers, name), value);
   }
 }
 
@@ -135,12 +119,15 @@ export function judgeHeaders(headers: IncomingHttpHeaders, message: McpMessage):
   const version = readVersion(headers, message);
   const isStateless = version !== undefined && version >= firstStateless;
   const isRequest = message.kind === "request";
+  const isRequired = isStateless && isRequest;
   const method = headerText(headers, "mcp-method");
   const name = headerText(headers, "mcp-name");
   const isNamed = namedMethods.has(message.method) && message.name !== undefined;
   const expected = message.kind === "response" ? undefined : message.method;
-  requireSame(message, "Mcp-Method", method, expected, isStateless && isRequest);
-  requireSame(message, "Mcp-Name", name, message.name, isStateless && isRequest && isNamed);
+  requireSame(message, "Mcp-Method", method, expected);
+  if (isRequired && method === undefined) throw mismatch(message, "Mcp-Method is missing");
+  requireSame(message, "Mcp-Name", name, message.name);
+  if (isRequired && isNamed && name === undefined) throw mismatch(message, "Mcp-Name is missing");
   if (!isStateless) return "handshake";
   if (message.kind === "response") {
     throw new McpRefused("invalidRequest", "Invalid request: this revision has no responses");

@@ -14,14 +14,20 @@ import {
 import { Agent, setGlobalDispatcher } from "undici";
 import { z } from "zod";
 import { keepSpelling } from "../json/document.ts";
-import { errorCode, type McpMessage, McpRefused, type MessageId, readMessage } from "./message.ts";
+import {
+  errorCode,
+  isObject,
+  type McpMessage,
+  McpRefused,
+  type Members,
+  type MessageId,
+  readMessage,
+} from "./message.ts";
 import { encodeHeaderValue } from "./protocol-headers.ts";
 
-/** A tool argument that the server also requires as a header. */
+/** A tool argument that the server also requires as the header `Mcp-Param-<header>`. */
 interface HeaderDeclaration {
-  /** Path of the value in the call's arguments. */
   readonly path: readonly string[];
-  /** Header name after `Mcp-Param-`. */
   readonly header: string;
 }
 
@@ -29,23 +35,12 @@ const annotation = "x-mcp-header";
 /** A header name (RFC 9110, section 5.1). */
 const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const primitives: ReadonlySet<unknown> = new Set(["string", "integer", "boolean"]);
-/** JSON Schema keywords whose values are data. */
 const dataKeywords: ReadonlySet<string> = new Set(["const", "default", "enum", "examples"]);
-/** JSON Schema keywords whose values map names to schemas. */
 const namingKeywords: ReadonlySet<string> = new Set([
   ...["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"],
 ]);
 
-function membersOf(value: unknown): Readonly<Record<string, unknown>> | undefined {
-  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-  return isObject ? { ...value } : undefined;
-}
-
-function declarationOf(
-  schema: Readonly<Record<string, unknown>>,
-  path: readonly string[] | undefined,
-): HeaderDeclaration[] {
-  if (!Object.hasOwn(schema, annotation)) return [];
+function declarationOf(schema: Members, path: readonly string[] | undefined): HeaderDeclaration {
   const header = schema[annotation];
   if (path === undefined || path.length === 0) {
     throw new Error(`${annotation} stands where no argument is`);
@@ -53,22 +48,8 @@ function declarationOf(
   if (typeof header !== "string" || !token.test(header)) {
     throw new Error(`${annotation} of ${path.join(".")} is no name of a header`);
   }
-  if (primitives.has(schema.type)) return [{ path, header }];
+  if (primitives.has(schema.type)) return { path, header };
   throw new Error(`${annotation} of ${path.join(".")} is not on a string, integer or boolean`);
-}
-
-function visit(node: unknown, path: readonly string[] | undefined): HeaderDeclaration[] {
-  if (Array.isArray(node)) return node.flatMap((element) => visit(element, undefined));
-  const schema = membersOf(node);
-  if (schema === undefined) return [];
-  const below = Object.entries(schema).flatMap(([keyword, value]) => {
-    if (keyword === annotation || dataKeywords.has(keyword)) return [];
-    if (!namingKeywords.has(keyword)) return visit(value, undefined);
-    return Object.entries(membersOf(value) ?? {}).flatMap(([name, member]) =>
-      visit(member, keyword === "properties" && path !== undefined ? [...path, name] : undefined),
-    );
-  });
-  return [...declarationOf(schema, path), ...below];
 }
 
 /**
@@ -78,7 +59,23 @@ function visit(node: unknown, path: readonly string[] | undefined): HeaderDeclar
  * @throws Error naming the rule that the schema breaks. Such a tool must not be called.
  */
 export function readHeaderDeclarations(inputSchema: unknown): readonly HeaderDeclaration[] {
-  const declarations = visit(inputSchema, []);
+  const declarations: HeaderDeclaration[] = [];
+  const visit = (node: unknown, path?: readonly string[]): void => {
+    if (Array.isArray(node)) for (const element of node) visit(element);
+    if (!isObject(node)) return;
+    if (Object.hasOwn(node, annotation)) declarations.push(declarationOf(node, path));
+    for (const [keyword, value] of Object.entries(node)) {
+      if (keyword === annotation || dataKeywords.has(keyword)) continue;
+      if (!namingKeywords.has(keyword)) visit(value);
+      else if (isObject(value)) {
+        const isPath = keyword === "properties" && path !== undefined;
+        for (const [name, member] of Object.entries(value)) {
+          visit(member, isPath ? [...path, name] : undefined);
+        }
+      }
+    }
+  };
+  visit(inputSchema, []);
   const names = new Set(declarations.map(({ header }) => header.toLowerCase()));
   if (names.size < declarations.length) throw new Error(`two arguments share one ${annotation}`);
   return declarations;
@@ -89,80 +86,66 @@ const toolList = z.looseObject({
   nextCursor: z.string().optional(),
 });
 
-function valueAt(value: unknown, path: readonly string[]): unknown {
-  let found = value;
+/** The argument as header text, undefined if headers cannot carry it. */
+function headerTextAt(args: unknown, path: readonly string[]): string | undefined {
+  let value = args;
   for (const key of path) {
-    const members = membersOf(found) ?? {};
-    found = Object.hasOwn(members, key) ? members[key] : undefined;
+    value = isObject(value) && Object.hasOwn(value, key) ? value[key] : undefined;
   }
-  return found;
-}
-
-/** The value as header text, undefined if headers cannot carry it. */
-function headerText(value: unknown): string | undefined {
   if (typeof value === "string") return encodeHeaderValue(value);
   if (typeof value === "boolean") return String(value);
   if (typeof value !== "number") return undefined;
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? undefined : String(value);
 }
 
-/** Tracks which tool arguments are also sent as `Mcp-Param-*` headers, learned from tool lists. */
-class ToolHeaders {
-  readonly #declarations = new Map<string, readonly HeaderDeclaration[]>();
-  readonly #leftOut = new Set<string>();
-  readonly #onError: (error: unknown) => void;
+/**
+ * Tool arguments that are also sent as `Mcp-Param-*` headers, learned from tool lists.
+ *
+ * @param onError called once for each tool with invalid declarations
+ */
+function trackToolHeaders(onError: (error: unknown) => void) {
+  const declarations = new Map<string, readonly HeaderDeclaration[]>();
+  const leftOut = new Set<string>();
 
-  /** @param onError called once for each tool with invalid declarations */
-  constructor(onError: (error: unknown) => void) {
-    this.#onError = onError;
-  }
-
-  /**
-   * Learns from a `tools/list` result.
-   *
-   * @returns the result without the tools that cannot be called over HTTP
-   */
-  learn(result: JSONRPCResultResponse["result"]): JSONRPCResultResponse["result"] {
-    const { data } = toolList.safeParse(result);
-    if (data === undefined) return result;
-    const usable = data.tools.filter(({ name, inputSchema }) => this.#note(name, inputSchema));
-    return usable.length === data.tools.length ? result : { ...result, tools: usable };
-  }
-
-  of({ method, name, protocolVersion, arguments: args }: McpMessage): Record<string, string> {
-    const isCall = method === "tools/call" && protocolVersion !== undefined;
-    const declared = isCall && args ? this.#declarations.get(name ?? "") : undefined;
-    if (args === undefined || declared === undefined) return {};
-    const values: unknown = JSON.parse(args.toString("utf8"));
-    const entries = declared.flatMap(({ path, header }) => {
-      const text = headerText(valueAt(values, path));
-      return text === undefined ? [] : [[`Mcp-Param-${header}`, text] as const];
-    });
-    return Object.fromEntries(entries);
-  }
-
-  #note(name: string, inputSchema: unknown): boolean {
+  function isUsable({ name, inputSchema }: { name: string; inputSchema?: unknown }): boolean {
     try {
-      this.#declarations.set(name, readHeaderDeclarations(inputSchema));
+      declarations.set(name, readHeaderDeclarations(inputSchema));
       return true;
     } catch (error) {
-      this.#declarations.delete(name);
+      declarations.delete(name);
       const reason = error instanceof Error ? error.message : "its schema cannot be read";
-      if (!this.#leftOut.has(name)) {
-        this.#onError(new Error(`The tool ${name} is left out: ${reason}`));
-      }
-      this.#leftOut.add(name);
+      if (!leftOut.has(name)) onError(new Error(`The tool ${name} is left out: ${reason}`));
+      leftOut.add(name);
       return false;
     }
   }
+
+  return {
+    /** Returns the `tools/list` result without the tools that cannot be called over HTTP. */
+    learn(result: JSONRPCResultResponse["result"]): JSONRPCResultResponse["result"] {
+      const { tools = [] } = toolList.safeParse(result).data ?? {};
+      const usable = tools.filter(isUsable);
+      return usable.length === tools.length ? result : { ...result, tools: usable };
+    },
+    of({ method, name, protocolVersion, arguments: args }: McpMessage): Record<string, string> {
+      const headers: Record<string, string> = {};
+      if (method !== "tools/call" || protocolVersion === undefined) return headers;
+      const declared = declarations.get(name ?? "");
+      if (args === undefined || declared === undefined) return headers;
+      const values: unknown = JSON.parse(args.toString("utf8"));
+      for (const { path, header } of declared) {
+        const text = headerTextAt(values, path);
+        if (text !== undefined) headers[`Mcp-Param-${header}`] = text;
+      }
+      return headers;
+    },
+  };
 }
 
-/** Error of a JSON-RPC response (JSON-RPC 2.0, section 5.1). */
 const rpcError = z.object({ code: z.int(), message: z.string(), data: z.unknown().optional() });
 type RpcError = z.infer<typeof rpcError>;
 
 class GatewayRefused extends Error {
-  override readonly name = "GatewayRefused";
   readonly status: number;
   readonly error: RpcError;
 
@@ -172,20 +155,23 @@ class GatewayRefused extends Error {
     this.status = status;
     this.error = error;
   }
-}
 
-/** A 404 means a lost session, unless its error says that the method is unknown. */
-function isSessionLost(error: unknown): boolean {
-  if (!(error instanceof GatewayRefused) || error.status !== 404) return false;
-  return error.error.code !== errorCode("methodNotFound");
+  /** A 404 means a lost session, unless its error says that the method is unknown. */
+  get isSessionLost(): boolean {
+    return this.status === 404 && this.error.code !== errorCode("methodNotFound");
+  }
+
+  get isHeaderMismatch(): boolean {
+    return this.error.code === errorCode("headerMismatch");
+  }
 }
 
 export function isTokenRefused(error: unknown): boolean {
   return error instanceof GatewayRefused && error.status === 401;
 }
 
-function isHeaderMismatch(error: unknown): boolean {
-  return error instanceof GatewayRefused && error.error.code === errorCode("headerMismatch");
+function isRetried(error: unknown): boolean {
+  return error instanceof GatewayRefused && (error.isSessionLost || error.isHeaderMismatch);
 }
 
 const refusal = z.object({
@@ -194,24 +180,15 @@ const refusal = z.object({
   request_id: z.string().optional(),
 });
 
-function parsed(body: string): unknown {
-  try {
-    return JSON.parse(body);
-  } catch {
-    return undefined;
-  }
-}
-
 function readError(status: number, body: string): RpcError {
-  const answer = parsed(body);
+  let answer: unknown;
+  try {
+    answer = JSON.parse(body);
+  } catch {}
   const inProtocol = z.object({ error: rpcError }).safeParse(answer);
   if (inProtocol.success) return inProtocol.data.error;
-  const { data } = refusal.safeParse(answer);
-  if (data === undefined) {
-    const message = `The gateway answered with the HTTP status ${status}`;
-    return { code: errorCode("internalError"), message, data: { status } };
-  }
-  const { message, ...others } = data;
+  const unknown = { message: `The gateway answered with the HTTP status ${status}` };
+  const { message, ...others } = refusal.safeParse(answer).data ?? unknown;
   return { code: errorCode("internalError"), message, data: { status, ...others } };
 }
 
@@ -220,7 +197,6 @@ function systemCode(error: unknown): string | undefined {
   return "code" in error ? String(error.code) : systemCode(error.cause);
 }
 
-/** Converts any failure of a request to `url` to a JSON-RPC error. */
 export function rpcErrorOf(error: unknown, url: URL): RpcError {
   if (error instanceof GatewayRefused) return error.error;
   const code = errorCode("internalError");
@@ -234,58 +210,36 @@ export function rpcErrorOf(error: unknown, url: URL): RpcError {
 
 const CONNECT_TIMEOUT_MS = 10_000;
 
-/**
- * Removes the response timeouts of every `fetch` in this process. Calls may take any time and
- * streams may be silent, because the client decides when to give up.
- */
+/** Calls may take any time and streams may be silent: the client decides when to give up. */
 export function allowSilence(): void {
   const connect = { timeout: CONNECT_TIMEOUT_MS };
   setGlobalDispatcher(new Agent({ connect, headersTimeout: 0, bodyTimeout: 0 }));
 }
 
-/** True for a 405 to a GET or DELETE, which servers may leave unsupported. */
-function isOptional(status: number, method: string | undefined): boolean {
-  return status === 405 && method !== "POST";
-}
-
 /**
- * `fetch` for the library's transport, which would hide the text of an error.
+ * The library's transport would hide the text of an error.
  *
- * @throws GatewayRefused for every HTTP error except a 405 from a server without streams or
- * sessions
- * @throws TypeError if no response came
+ * @throws GatewayRefused for an HTTP error, or TypeError if no response came
  */
 async function fetchFromGateway(url: string | URL, init?: RequestInit): Promise<Response> {
   const response = await fetch(url, init);
-  if (response.status < 400 || isOptional(response.status, init?.method)) return response;
+  // Servers may leave GET and DELETE unsupported.
+  const isOptional = response.status === 405 && init?.method !== "POST";
+  if (response.status < 400 || isOptional) return response;
   throw new GatewayRefused(response.status, await response.text());
 }
 
-function isMendable(error: unknown): boolean {
-  return isSessionLost(error) || isHeaderMismatch(error);
-}
-
-/** Milliseconds for ending the session, so that closing stays prompt. */
 const GOODBYE_MS = 1000;
-/** Milliseconds to wait for the last responses after the input ends. */
 const LAST_ANSWERS_MS = 5000;
 
-/** Pages of the list of tools that are read for their headers. */
 const MOST_PAGES = 64;
-const unlimited = new AbortController().signal;
 
 interface BridgeOptions {
   readonly url: URL;
   readonly token: string;
-  /** Receives each message for the client as one line of JSON, without a line break. */
+  /** Receives one line of JSON, without a line break. */
   readonly write: (line: string) => void;
   readonly onError: (error: unknown) => void;
-}
-
-interface Pending {
-  /** True from 2026-07-28 on, where closing the connection cancels a request. */
-  readonly isStateless: boolean;
-  readonly abort: AbortController;
 }
 
 /**
@@ -295,14 +249,13 @@ interface Pending {
 export class StdioBridge {
   readonly #options: BridgeOptions;
   readonly #transport: StreamableHTTPClientTransport;
-  readonly #toolHeaders: ToolHeaders;
-  /** Requests that the client has not cancelled. */
-  readonly #pending = new Map<MessageId, Pending>();
+  readonly #toolHeaders: ReturnType<typeof trackToolHeaders>;
+  /** Not cancelled by the client. From 2026-07-28 on, closing the connection cancels a request. */
+  readonly #pending = new Map<MessageId, { isStateless: boolean; abort: AbortController }>();
   /** Requests to the gateway, the bridge's own included. */
   readonly #waiting = new Map<MessageId, (answer: JSONRPCResponse) => void>();
   #handshake: JSONRPCRequest | undefined;
   #renewal: Promise<void> | undefined;
-  /** Resolves when all messages that must keep their order were sent. */
   #sent = Promise.resolve();
   #answered = Promise.resolve();
 
@@ -312,27 +265,24 @@ export class StdioBridge {
       fetch: fetchFromGateway,
       requestInit: { headers: { Authorization: `Bearer ${options.token}` } },
     });
-    this.#toolHeaders = new ToolHeaders(options.onError);
+    this.#toolHeaders = trackToolHeaders(options.onError);
     this.#transport.onmessage = (message) => {
-      const isAnswer = isJSONRPCResponse(message);
-      const settle = isAnswer && message.id !== undefined && this.#waiting.get(message.id);
-      if (isAnswer && settle) settle(message);
+      const answer = isJSONRPCResponse(message) ? message : undefined;
+      const settle = answer?.id === undefined ? undefined : this.#waiting.get(answer.id);
+      if (answer && settle) settle(answer);
       else this.#write(message);
     };
     this.#transport.onerror = (error) => {
       // The request is retried after these errors. Only a failed retry is reported.
-      if (!isMendable(error)) options.onError(error);
+      if (!isRetried(error)) options.onError(error);
     };
   }
 
-  /** Must be called once, before anything else. */
-  async start(): Promise<void> {
-    await this.#transport.start();
+  start(): Promise<void> {
+    return this.#transport.start();
   }
 
-  /**
-   * Handles input lines until they end, then waits up to `LAST_ANSWERS_MS` for the last responses.
-   */
+  /** Waits for the last responses after the input ends, but not for long. */
   async takeAll(input: AsyncIterable<Buffer>): Promise<void> {
     for await (const line of readLines(input)) {
       if (line.toString("latin1").trim() !== "") this.take(line);
@@ -340,15 +290,11 @@ export class StdioBridge {
     await Promise.race([this.#sent.then(() => this.#answered), delay(LAST_ANSWERS_MS)]);
   }
 
-  /**
-   * Handles one input line. Lines are sent in order, each after the gateway has accepted the
-   * previous one. Requests do not wait for earlier responses.
-   */
+  /** Sends lines in order, each after the previous one was accepted but not answered. */
   take(line: Buffer): void {
     this.#sent = this.#sent.then(() => this.#pass(line));
   }
 
-  /** Drops pending requests and ends the session, if there is one. */
   async close(): Promise<void> {
     this.#pending.clear();
     this.#transport.onmessage = () => {};
@@ -362,7 +308,7 @@ export class StdioBridge {
 
   async #pass(line: Buffer): Promise<void> {
     try {
-      const { read, message } = readLine(line);
+      const { read, message } = await readLine(line);
       const cancelled = cancelledId(message);
       if (isJSONRPCRequest(message)) {
         const asked = this.#ask(message, read);
@@ -375,7 +321,6 @@ export class StdioBridge {
     }
   }
 
-  /** Forwards a request and writes its response, unless the client has cancelled it. */
   async #ask(request: JSONRPCRequest, read: McpMessage): Promise<void> {
     const { id } = request;
     const pending = {
@@ -389,7 +334,7 @@ export class StdioBridge {
       if (isWanted()) this.#write(answer);
     } catch (error) {
       if (!isWanted()) return;
-      if (isMendable(error)) this.#options.onError(error);
+      if (isRetried(error)) this.#options.onError(error);
       this.#write({ jsonrpc: "2.0", id, error: rpcErrorOf(error, this.#options.url) });
     } finally {
       if (isWanted()) this.#pending.delete(id);
@@ -397,13 +342,11 @@ export class StdioBridge {
   }
 
   /**
-   * Sends a request and returns its response. Retries once if the session was lost or headers were
-   * missing that only the tool list declares. In both cases the gateway has not executed the
-   * request.
+   * Retries once if the session was lost, or if headers were missing that only the tool list
+   * declares. In both cases the gateway has not executed the request.
    *
    * @param signal aborts the request, which cancels it from 2026-07-28 on
-   * @throws GatewayRefused for an HTTP error
-   * @throws Error if no response came, or an incomplete one
+   * @throws GatewayRefused for an HTTP error, or Error if no response came or an incomplete one
    */
   async #request(
     request: JSONRPCRequest,
@@ -418,13 +361,12 @@ export class StdioBridge {
     try {
       return await send();
     } catch (error) {
-      if (isSessionLost(error) && sessionId !== undefined && read.method !== "initialize") {
+      if (!(error instanceof GatewayRefused)) throw error;
+      if (error.isSessionLost && sessionId !== undefined && read.method !== "initialize") {
         await this.#renewSession(sessionId);
-      } else if (isHeaderMismatch(error) && read.method === "tools/call") {
+      } else if (error.isHeaderMismatch && read.method === "tools/call") {
         await this.#learnTools(request, signal);
-      } else {
-        throw error;
-      }
+      } else throw error;
       return await send();
     }
   }
@@ -466,20 +408,18 @@ export class StdioBridge {
 
   #learn(request: JSONRPCRequest, read: McpMessage, answer: JSONRPCResponse): JSONRPCResponse {
     if (!isJSONRPCResultResponse(answer)) return answer;
-    if (read.method === "initialize") {
-      const { protocolVersion } = answer.result;
-      if (typeof protocolVersion !== "string") return answer;
-      this.#handshake = request;
-      this.#transport.setProtocolVersion(protocolVersion);
-    }
+    if (read.method === "initialize" && this.#noteVersion(answer)) this.#handshake = request;
     const isToolList = read.method === "tools/list" && read.protocolVersion !== undefined;
     return isToolList ? { ...answer, result: this.#toolHeaders.learn(answer.result) } : answer;
   }
 
-  /**
-   * Replaces a lost session, once for all requests that lost it. A stdio client of a revision
-   * before 2026-07-28 does not know about sessions.
-   */
+  #noteVersion({ result: { protocolVersion } }: JSONRPCResultResponse): boolean {
+    if (typeof protocolVersion !== "string") return false;
+    this.#transport.setProtocolVersion(protocolVersion);
+    return true;
+  }
+
+  /** Once for all requests that lost it. Clients before 2026-07-28 over stdio know no sessions. */
   async #renewSession(lost: string): Promise<void> {
     if (this.#transport.sessionId !== lost) return;
     this.#renewal ??= this.#shakeHands().finally(() => {
@@ -490,10 +430,10 @@ export class StdioBridge {
 
   async #shakeHands(): Promise<void> {
     if (this.#handshake === undefined) throw new Error("The session is lost");
+    const unlimited = new AbortController().signal;
     const answer = await this.#send({ ...this.#handshake, id: randomUUID() }, unlimited);
     if (!isJSONRPCResultResponse(answer)) throw new Error(answer.error.message);
-    const { protocolVersion } = answer.result;
-    if (typeof protocolVersion === "string") this.#transport.setProtocolVersion(protocolVersion);
+    this.#noteVersion(answer);
     await this.#transport.send({ jsonrpc: "2.0", method: "notifications/initialized" });
   }
 
@@ -502,11 +442,11 @@ export class StdioBridge {
       await this.#transport.send(message);
     } catch (error) {
       // The transport itself has reported all other errors.
-      if (isMendable(error)) this.#options.onError(error);
+      if (isRetried(error)) this.#options.onError(error);
     }
   }
 
-  /** Cancels a request. False if the client's own message must be forwarded. */
+  /** False if the client's own message must be forwarded. */
   #hangUp(id: MessageId): boolean {
     const pending = this.#pending.get(id);
     this.#pending.delete(id);
@@ -522,10 +462,7 @@ export class StdioBridge {
 
 const NEWLINE = 0x0a;
 
-/**
- * Splits a byte stream into lines (MCP, stdio transport). Only a line feed ends a line: other
- * Unicode line separators may stand in a JSON string. An incomplete last line is dropped.
- */
+/** Only a line feed ends a line: other Unicode line separators may stand in a JSON string. */
 async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let begun: Buffer[] = [];
   for await (const chunk of input) {
@@ -539,14 +476,8 @@ async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> 
   }
 }
 
-interface ReadLine {
-  readonly read: McpMessage;
-  readonly message: JSONRPCMessage;
-}
-
-/** Applies the gateway's own rules. @throws McpRefused */
-function readLine(line: Buffer): ReadLine {
-  const read = readMessage(line);
+async function readLine(line: Buffer): Promise<{ read: McpMessage; message: JSONRPCMessage }> {
+  const read = await readMessage(line);
   const message: unknown = JSON.parse(line.toString("utf8"), keepSpelling);
   const isMessage =
     isJSONRPCRequest(message) || isJSONRPCNotification(message) || isJSONRPCResponse(message);

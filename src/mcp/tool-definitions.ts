@@ -21,27 +21,28 @@ import {
   permissionsOfAll,
 } from "../query/operations.ts";
 import type { PermissionClass } from "../query/query.ts";
+import { isObject } from "./message.ts";
 
-/**
- * Keywords left out to keep schemas short. The error message explains them to a caller who violates
- * one.
- */
+/** Left out to keep schemas short. Error messages explain them. */
 const bounds: ReadonlySet<string> = new Set([
   ...["pattern", "propertyNames", "minimum", "maximum"],
   ...["minItems", "maxItems", "minProperties", "not", "dependentRequired"],
 ]);
 
-function isSchema(value: unknown): value is Schema {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
+function propertiesOf({ properties }: Schema): Schema | undefined {
+  return isObject(properties) ? properties : undefined;
 }
 
-function propertiesOf({ properties }: Schema): Schema | undefined {
-  return isSchema(properties) ? properties : undefined;
+function mapProperties(schema: Schema, change: (of: Schema, name: string) => Schema): Schema {
+  const entries = Object.entries(propertiesOf(schema) ?? {});
+  return Object.fromEntries(
+    entries.map(([name, of]) => [name, isObject(of) ? change(of, name) : of]),
+  );
 }
 
 function either(one: unknown, other: unknown): unknown {
   if (isDeepStrictEqual(one, other)) return one;
-  if (!isSchema(one) || !isSchema(other)) return {};
+  if (!isObject(one) || !isObject(other)) return {};
   const { enum: words, description } = one;
   if (Array.isArray(words) && Array.isArray(other.enum)) {
     return { enum: [...words, ...other.enum] };
@@ -61,10 +62,7 @@ function joined(one: Schema, other: Schema): Schema | undefined {
   return { type: "object", properties, additionalProperties: false };
 }
 
-/**
- * True if the other schema is the more general one: any string instead of a constant, or a list of
- * it.
- */
+/** Any string covers a constant, and a list covers its single item. */
 function isCovered(schema: Schema, other: Schema): boolean {
   if (typeof schema.const === "string" && isDeepStrictEqual(other, { type: "string" })) return true;
   return other.type === "array" && isDeepStrictEqual(other.items, schema);
@@ -85,29 +83,20 @@ function fewer(alternatives: readonly Schema[]): Schema {
 function short(schema: Schema): Schema {
   const { oneOf, ...others } = schema;
   const entries = Object.entries(others).flatMap(([keyword, value]): [string, unknown][] => {
-    if (bounds.has(keyword)) return [];
-    if (keyword === "additionalProperties" && value === true) return [];
-    if (keyword !== "properties") return [[keyword, isSchema(value) ? shorter(value) : value]];
-    const fields = Object.entries(isSchema(value) ? value : {});
-    return [
-      [
-        keyword,
-        Object.fromEntries(fields.map(([name, of]) => [name, isSchema(of) && shorter(of)])),
-      ],
-    ];
+    if (bounds.has(keyword) || (keyword === "additionalProperties" && value === true)) return [];
+    if (keyword === "properties") return [[keyword, mapProperties(schema, shorter)]];
+    return [[keyword, isObject(value) ? shorter(value) : value]];
   });
-  const alternatives = Array.isArray(oneOf) ? fewer(oneOf.filter(isSchema).map(shorter)) : {};
+  const alternatives = Array.isArray(oneOf) ? fewer(oneOf.filter(isObject).map(shorter)) : {};
   return { ...alternatives, ...Object.fromEntries(entries) };
 }
 
-/**
- * Like `short`, for nested schemas: also drops `additionalProperties: false`, which error messages
- * explain.
- */
+/** Also drops `additionalProperties: false`, which error messages explain. */
 function shorter(schema: Schema): Schema {
-  const { additionalProperties, ...others } = short(schema);
+  const made = short(schema);
+  const { additionalProperties, ...others } = made;
   const isNeeded = additionalProperties !== false || (schema.oneOf !== undefined && !others.oneOf);
-  return isNeeded ? short(schema) : others;
+  return isNeeded ? made : others;
 }
 
 /** Inlines named schemas. Only recursive ones go into `definitions`. */
@@ -137,52 +126,38 @@ export function toolNameOf(operation: OperationName): string {
   return operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase();
 }
 
-function toldBy(field: Fields<OperationDraft>[string], description: string): typeof field {
-  return { ...field, schema: () => ({ type: "object" }), description };
-}
-
-const clear: ReadonlySet<string> = new Set(["database", "table"]);
-
 function shownFields(
   fields: Fields<OperationDraft>,
   asInSelect: readonly string[],
 ): Fields<OperationDraft> {
   const entries = Object.entries(fields).map(([name, field]): [string, typeof field] => {
-    if (clear.has(name)) return [name, { ...field, description: undefined }];
+    if (name === "database" || name === "table")
+      return [name, { ...field, description: undefined }];
     if (asInSelect.includes(name)) {
       return [name, { ...field, schema: () => ({}), description: "As in select." }];
     }
     if (!isOperationName(name)) return [name, field];
-    return [name, toldBy(field, `As in ${toolNameOf(name)}.`)];
+    const description = `As in ${toolNameOf(name)}.`;
+    return [name, { ...field, schema: () => ({ type: "object" }), description }];
   });
   return Object.fromEntries(entries);
 }
 
-/** Drops null from the schema of an optional field, such as `where`. */
+/** Drops null from the schemas of optional fields, such as `where`. */
 function withoutNull(schema: Schema): Schema {
-  const { oneOf, ...others } = schema;
-  if (!Array.isArray(oneOf) || oneOf.length !== 2) return schema;
-  const [value, none]: unknown[] = oneOf;
-  return isSchema(value) && isDeepStrictEqual(none, { type: "null" })
-    ? { ...value, ...others }
-    : schema;
-}
-
-function optionalWithoutNull(schema: Schema): Schema {
   const { required } = schema;
-  const needed: readonly unknown[] = Array.isArray(required) ? required : [];
-  const entries = Object.entries(propertiesOf(schema) ?? {}).map(([name, of]) => [
-    name,
-    isSchema(of) && !needed.includes(name) ? withoutNull(of) : of,
-  ]);
-  return { ...schema, properties: Object.fromEntries(entries) };
+  const properties = mapProperties(schema, (of, name) => {
+    const { oneOf, ...others } = of;
+    const isRequired = Array.isArray(required) && required.includes(name);
+    if (isRequired || !Array.isArray(oneOf) || oneOf.length !== 2) return of;
+    const [value, none]: unknown[] = oneOf;
+    const isNullable = isObject(value) && isDeepStrictEqual(none, { type: "null" });
+    return isNullable ? { ...value, ...others } : of;
+  });
+  return { ...schema, properties };
 }
 
-/**
- * The schema of a tool's arguments: the fields of this grammar level and no others.
- *
- * @param asInSelect fields that the tool select describes
- */
+/** @param asInSelect fields that the tool select describes */
 function inputSchema(
   fields: Fields<OperationDraft>,
   level: Level,
@@ -190,11 +165,10 @@ function inputSchema(
 ): Schema {
   const definitions = new Map<string, Schema>();
   const make = objectSchema(shownFields(fields, asInSelect));
-  const schema = optionalWithoutNull(short(make(inlining(definitions, level))));
+  const schema = withoutNull(short(make(inlining(definitions, level))));
   return definitions.size === 0 ? schema : { ...schema, $defs: Object.fromEntries(definitions) };
 }
 
-/** Set if row filters have narrowed the result. */
 const narrowed = { type: "string" };
 
 function rowsSchema(level: Level): Schema {
@@ -202,10 +176,8 @@ function rowsSchema(level: Level): Schema {
     type: "array",
     description: "The after that goes on, instead of an offset.",
   };
-  const items = {
-    type: "object",
-    description: "An integer beyond 2^53 - 1 is a string of its digits.",
-  };
+  const description = "An integer beyond 2^53 - 1 is a string of its digits.";
+  const items = { type: "object", description };
   return {
     type: "object",
     properties: {
@@ -227,67 +199,55 @@ const countSchema: Schema = {
 
 type Arguments = Readonly<Record<string, unknown>>;
 
-const orders = { database: "main", table: "orders" };
+const main = { database: "main" };
+const orders = { ...main, table: "orders" };
 const ofOrder = { column: "id", cmp: "=", value: 7 };
+const ofThisYear = { column: "day", cmp: ">=", value: "2026-01-01" };
 
 const examples: Readonly<Record<string, Arguments>> = {
   list_databases: {},
-  list_tables: { database: "main" },
+  list_tables: main,
   describe_table: orders,
   whoami: {},
   select: {
-    database: "main",
-    from: "orders",
-    group_by: ["country"],
+    ...{ ...main, from: "orders", group_by: ["country"] },
     aggregate: [
       { fn: "count", as: "n" },
       { fn: "sum", column: "total", as: "revenue" },
     ],
-    where: { column: "day", cmp: ">=", value: "2026-01-01" },
+    where: ofThisYear,
     order_by: [{ column: "revenue", direction: "DESC" }],
   },
-  count: {
-    database: "main",
-    from: "orders",
-    where: { column: "paid", cmp: "=", value: false },
-  },
+  count: { ...main, from: "orders", where: { column: "paid", cmp: "=", value: false } },
   insert: { ...orders, values: [{ customer_id: 3, total: 12.5 }], returning: ["id"] },
   update: { ...orders, set: { paid: true }, where: ofOrder },
   delete: { ...orders, where: ofOrder },
   upsert: {
-    database: "main",
-    table: "stock",
-    values: [{ sku: "a1", left: 5 }],
-    on_conflict: ["sku"],
-    update: ["left"],
+    ...{ ...main, table: "stock", values: [{ sku: "a1", left: 5 }] },
+    ...{ on_conflict: ["sku"], update: ["left"] },
   },
   preview: { Delete: { ...orders, where: ofOrder } },
   batch: {
     operations: [
       { Update: { ...orders, set: { paid: true }, where: ofOrder } },
-      { Insert: { database: "main", table: "payments", values: [{ order_id: 7 }] } },
+      { Insert: { ...main, table: "payments", values: [{ order_id: 7 }] } },
     ],
   },
   create_table: {
-    database: "main",
-    table: "notes",
+    ...{ ...main, table: "notes" },
     columns: [
       { name: "id", type: "serial", primary_key: true },
       { name: "text", type: "text" },
     ],
   },
-  drop_table: { database: "main", table: "notes" },
+  drop_table: { ...main, table: "notes" },
 };
 
 const coreExamples: Readonly<Record<string, Arguments>> = {
   ...examples,
   select: {
-    database: "main",
-    from: "orders",
-    columns: ["id", "total"],
-    where: { column: "day", cmp: ">=", value: "2026-01-01" },
-    order_by: { column: "total", direction: "DESC" },
-    limit: 10,
+    ...{ ...main, from: "orders", columns: ["id", "total"], where: ofThisYear },
+    ...{ order_by: { column: "total", direction: "DESC" }, limit: 10 },
   },
   insert: { ...orders, values: [{ id: 7, total: 12.5 }] },
 };
@@ -300,10 +260,8 @@ export interface ToolDefinition {
   readonly name: string;
   readonly title: string;
   readonly description: string;
-  /** Rights that a caller needs to see the tool. */
   readonly permissions: readonly PermissionClass[];
   readonly inputSchema: Schema;
-  /** Undefined if the tool returns the answer of a query. */
   readonly outputSchema: Schema | undefined;
   readonly annotations: ToolAnnotations;
 }
@@ -313,9 +271,7 @@ export interface QueryTool extends ToolDefinition {
   readonly reads: boolean;
 }
 
-type Effect = OperationDefinition["effect"];
-
-function annotationsOf(effect: Effect): ToolAnnotations {
+function annotationsOf(effect: OperationDefinition["effect"]): ToolAnnotations {
   const readOnlyHint = effect === "reads" || effect === "previews";
   const openWorldHint = false;
   if (readOnlyHint) return { readOnlyHint, openWorldHint };
@@ -342,18 +298,15 @@ function queryTool(operation: OperationName, level: Level): QueryTool {
   };
 }
 
-/** False for whole databases, which are created and dropped by people. */
-function concernsTables(operation: OperationName): boolean {
-  return Object.keys(definitions[operation].fields).some((name) => name !== "database");
-}
-
 /**
  * The tools for the operations of this grammar. Added operations are left out because their effect
- * is unknown here.
+ * is unknown here, and those on whole databases because people create and drop them.
  */
 export function queryTools({ operations, level }: Grammar): readonly QueryTool[] {
-  const names = [...operations.keys()].filter(isOperationName).filter(concernsTables);
-  return names.map((name) => queryTool(name, level));
+  return [...operations.keys()]
+    .filter(isOperationName)
+    .filter((name) => Object.keys(definitions[name].fields).some((field) => field !== "database"))
+    .map((name) => queryTool(name, level));
 }
 
 const { database: ofDatabase, from, where, join } = operations.Select.fields;

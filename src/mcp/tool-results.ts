@@ -11,10 +11,7 @@ import { isOperationName } from "../query/operations.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { Refusal } from "../refusal.ts";
 
-/** A failed call, with a message for the model. */
-class ToolFailure extends Error {
-  override readonly name = "ToolFailure";
-}
+class ToolFailure extends Error {}
 
 const forms: Readonly<Record<string, string>> = {
   "Select.columns": '["id", "name"], or ["*"] for all',
@@ -95,21 +92,23 @@ function said(status: number, message: string, code: string): string {
   return `${status === 403 ? "Denied" : "Failed"}: ${message}${isSaid ? "" : `; ${remedy}`} (${code})`;
 }
 
-function databaseFailure(status: number, message: string, code: string): ToolFailure {
-  return new ToolFailure(said(status, message.replace(/^Batch(?=\[)/, "operations"), code));
-}
-
-function failureText(error: unknown): string {
-  if (error instanceof ToolFailure) return error.message;
-  if (error instanceof QueryRefused) return complaint(error);
-  if (error instanceof Refusal) return said(error.status, error.message, error.code);
-  return "Failed: internal error (internal_error)";
-}
-
-/** Asks for an approval, in words for a model and as data. This is not an error result. */
-function pending({ code, members }: Refusal): CallToolResult {
+/**
+ * Asks for an approval, in words for a model and as data, which is not an error result. A client
+ * that opens pages shows the page to its user and repeats the call by itself. The state that it
+ * then returns is an approval id, and counts no more than one in the arguments.
+ */
+function askForApproval(
+  { code, members }: Refusal,
+  opensUrls: boolean,
+): CallToolResult | InputRequiredResult {
   const { approval } = members ?? {};
   const { id, url, expires } = typeof approval === "object" ? approval : {};
+  if (opensUrls && id !== undefined && url !== undefined) {
+    const message =
+      "Somebody other than you has to approve this call on this page, before you go on.";
+    const request = inputRequired.elicitUrl({ message, url });
+    return inputRequired({ inputRequests: { approval: request }, requestState: id });
+  }
   const place = url === undefined ? "" : ` at ${url}`;
   const text = [
     `Not done yet: somebody has to approve this call until ${expires}.`,
@@ -121,31 +120,16 @@ function pending({ code, members }: Refusal): CallToolResult {
   return { content: [{ type: "text", text }], structuredContent };
 }
 
-/**
- * Asks the client to show the approval page to its user and to repeat the call by itself. Undefined
- * if there is no page. The returned state is an approval id and counts no more than one in the
- * arguments.
- */
-function shown({ members }: Refusal): InputRequiredResult | undefined {
-  const { approval } = members ?? {};
-  const { id, url } = typeof approval === "object" ? approval : {};
-  if (id === undefined || url === undefined) return undefined;
-  const message =
-    "Somebody other than you has to approve this call on this page, before you go on.";
-  const request = inputRequired.elicitUrl({ message, url });
-  return inputRequired({ inputRequests: { approval: request }, requestState: id });
-}
-
-/**
- * Describes a failure so that the model can fix its call. Unexpected errors reveal nothing.
- *
- * @param opensUrls true if the client can open a page and has not been asked to yet
- */
+/** @param opensUrls true if the client can open a page and has not been asked to yet */
 export function failed(error: unknown, opensUrls: boolean): CallToolResult | InputRequiredResult {
   if (error instanceof Refusal && error.code === "approval_required") {
-    return (opensUrls ? shown(error) : undefined) ?? pending(error);
+    return askForApproval(error, opensUrls);
   }
-  return { isError: true, content: [{ type: "text", text: failureText(error) }] };
+  let text = "Failed: internal error (internal_error)";
+  if (error instanceof ToolFailure) text = error.message;
+  else if (error instanceof QueryRefused) text = complaint(error);
+  else if (error instanceof Refusal) text = said(error.status, error.message, error.code);
+  return { isError: true, content: [{ type: "text", text }] };
 }
 
 type Content = Readonly<Record<string, unknown>>;
@@ -154,7 +138,6 @@ function isContent(value: unknown): value is Content {
   return typeof value === "object" && value !== null && !JSON.isRawJSON(value);
 }
 
-/** Members that tell how to continue after the shown rows. */
 type GoOn = (shown: readonly unknown[]) => Promise<Content>;
 
 const order = z.object({ column: z.string() });
@@ -162,15 +145,13 @@ const orders = z.union([order.transform((only) => [only]), z.array(order)]);
 const columnNames = z.array(z.string());
 const literals = z.array(z.union([z.string(), z.number(), z.boolean(), z.null()]));
 
-/** Decimal digits that a double preserves exactly. */
-const KEPT_DIGITS = 15;
-
 /** A number that JSON readers would change stays raw JSON, because a cursor needs its exact value. */
 function cursorValue(value: unknown): unknown {
   if (typeof value !== "object" || !JSON.isRawJSON(value)) return value;
   const source = JSON.stringify(value);
   const digits = source.replace(/[eE].*$|[-.]/g, "").replace(/^0+/, "");
-  return digits.length <= KEPT_DIGITS ? Number(source) : value;
+  // A double preserves 15 decimal digits.
+  return digits.length <= 15 ? Number(source) : value;
 }
 
 function bare(name: string): string {
@@ -198,7 +179,6 @@ function orderedBy(found: ReadonlyMap<string, Buffer>): readonly string[] | unde
   return names.every(isThere) && new Set(names).size === names.length ? names : undefined;
 }
 
-/** The row's values for the `after` of the next page. */
 function cursorAt(row: unknown, names: readonly string[]): unknown[] | undefined {
   const values = new Map(Object.entries(isContent(row) ? row : {}));
   const cursor = names.map((name) =>
@@ -209,8 +189,7 @@ function cursorAt(row: unknown, names: readonly string[]): unknown[] | undefined
 
 /** A row count among the arguments. Undefined if it is missing or the grammar will refuse it. */
 export function countIn(value: Buffer | undefined): number | undefined {
-  if (value === undefined || value.length > 16) return undefined;
-  const digits = value.toString("latin1");
+  const digits = value === undefined || value.length > 16 ? "" : value.toString("latin1");
   return /^[0-9]+$/.test(digits) ? Number(digits) : undefined;
 }
 
@@ -227,17 +206,16 @@ export function goOnBehind(
   isUnique: (order: readonly string[]) => Promise<boolean>,
 ): GoOn {
   const names = level === "full" ? orderedBy(args) : undefined;
-  let isTaken: Promise<boolean> | undefined;
+  const isContinued = args.has("after");
+  const offset = countIn(args.get("offset")) ?? 0;
+  let mayContinue: Promise<boolean> | undefined;
   return async (shown) => {
-    let after = names && shown.length > 0 ? cursorAt(shown.at(-1), names) : undefined;
-    if (names !== undefined && after !== undefined) {
-      isTaken ??= args.has("after") ? Promise.resolve(true) : isUnique(names);
-      if (!(await isTaken)) after = undefined;
-    }
-    const offset = countIn(args.get("offset")) ?? 0;
+    const after = names && shown.length > 0 ? cursorAt(shown.at(-1), names) : undefined;
+    if (names !== undefined && after !== undefined && !isContinued) mayContinue ??= isUnique(names);
+    const isAfter = after !== undefined && (isContinued || (await mayContinue) === true);
     return {
-      ...(after === undefined ? {} : { next_after: after }),
-      ...(args.has("after") ? {} : { next_offset: offset + shown.length }),
+      ...(isAfter ? { next_after: after } : {}),
+      ...(isContinued ? {} : { next_offset: offset + shown.length }),
     };
   };
 }
@@ -252,16 +230,13 @@ export function resultOf(structured: Content): ToolResult {
   return { text: JSON.stringify(structured), structured };
 }
 
-/** Maximum bytes of the text, because a model reads all of it. */
-const LONGEST_TEXT = 16 * 1024;
+/** The text is short, because a model reads all of it. */
 function textBytesOf(bytes: number): number {
-  return Math.min(LONGEST_TEXT, Math.floor(bytes / 8));
+  return Math.min(16 * 1024, Math.floor(bytes / 8));
 }
 
-/** Bytes of a result without its text and its elements. */
 const ENVELOPE = 1024;
 
-/** The first elements whose JSON fits into so many bytes. */
 function fitting(elements: readonly unknown[], bytes: number): readonly unknown[] {
   let left = bytes;
   const past = elements.findIndex((element) => {
@@ -296,10 +271,8 @@ export async function listResult(
   // Every quote in the text needs an escape, so it may double in size.
   const shown = fitting(listed, bytes - 2 * textBytes - ENVELOPE);
   if (shown.length === 0 && (listed.length > 0 || (isCut && most > 0))) {
-    const mend = "ask for fewer columns";
-    throw new ToolFailure(
-      `Failed: one of the ${key} alone is larger than a result may be, which is ${bytes} bytes: ${mend} (result_too_large)`,
-    );
+    const problem = `one of the ${key} alone is larger than a result may be, which is ${bytes} bytes`;
+    throw new ToolFailure(`Failed: ${problem}: ask for fewer columns (result_too_large)`);
   }
   const pageOf = async (page: readonly unknown[]): Promise<Content> => {
     const truncated = isCut || page.length < elements.length;
@@ -325,34 +298,27 @@ export interface QueryAnswer {
 
 const LONGEST_FILTERS = 300;
 
-/** Tells the model which row filters limited the answer. */
 function narrowedIn({ filters = [] }: QueryAnswer): { readonly narrowed?: string } {
   if (filters.length === 0) return {};
+  const said = (one: unknown) => (typeof one === "string" ? one : JSON.stringify(one));
   const words = filters.map((filter) => {
     const { column, cmp, value } = contentOf(filter);
-    const text = (one: unknown) => (typeof one === "string" ? one : JSON.stringify(one));
-    return `${column} ${cmp} ${Array.isArray(value) ? `(${value.map(text).join(", ")})` : text(value)}`;
+    return `${column} ${cmp} ${Array.isArray(value) ? `(${value.map(said).join(", ")})` : said(value)}`;
   });
   const text = [...new Set(words)].join(" and ");
   const isLong = text.length > LONGEST_FILTERS;
   return { narrowed: `only rows where ${isLong ? `${text.slice(0, LONGEST_FILTERS)}...` : text}` };
 }
 
-/** True if JSON readers may round the number or read it as infinite. */
-function isRounded(number: string): boolean {
-  const value = Number(number);
-  return /^-?\d+$/.test(number) ? !Number.isSafeInteger(value) : !Number.isFinite(value);
-}
-
 /** An integer beyond 2^53 - 1 becomes a string, and decimals keep their digits. */
 function keepDigits(key: string, value: unknown, context?: { readonly source?: string }): unknown {
   const { source = "" } = context ?? {};
-  return typeof value === "number" && isRounded(source)
+  const isKept = /^-?\d+$/.test(source) ? Number.isSafeInteger : Number.isFinite;
+  return typeof value === "number" && !isKept(Number(source))
     ? source
     : keepSpelling(key, value, context);
 }
 
-/** The members of a JSON object. None if the text is anything else. */
 function contentOf(text: string): Content {
   try {
     const value = parseExactly(text, keepDigits);
@@ -389,24 +355,22 @@ const LONGEST_MESSAGE = 16 * 1024;
 
 function requireSuccess({ status, body }: QueryAnswer): void {
   if (status >= 200 && status < 300) return;
-  const said = body.length > LONGEST_MESSAGE ? {} : contentOf(body.toString("utf8"));
-  const message = typeof said.message === "string" ? said.message : "The database gave no reason";
-  const code = typeof said.code === "string" ? said.code : `status ${status}`;
-  throw databaseFailure(status, message, code);
+  const answer = body.length > LONGEST_MESSAGE ? {} : contentOf(body.toString("utf8"));
+  const { message: reason } = answer;
+  const message = typeof reason === "string" ? reason : "The database gave no reason";
+  const code = typeof answer.code === "string" ? answer.code : `status ${status}`;
+  throw new ToolFailure(said(status, message.replace(/^Batch(?=\[)/, "operations"), code));
 }
 
-function rowsIn(answer: QueryAnswer): readonly unknown[] {
+const noRows = "Failed: the database answered without rows that can be passed on";
+
+function rowsIn(answer: QueryAnswer): readonly Content[] {
   requireSuccess(answer);
   const { data } = answered(answer);
   if (Array.isArray(data) && data.every(isContent)) return data;
-  throw withoutRows();
+  throw new ToolFailure(noRows);
 }
 
-function withoutRows(): ToolFailure {
-  return new ToolFailure("Failed: the database answered without rows that can be passed on");
-}
-
-/** The rows that fit. @throws ToolFailure */
 export async function rowsOf(
   answer: QueryAnswer,
   limits: PageLimits & { readonly isCapped: boolean },
@@ -419,19 +383,20 @@ export async function rowsOf(
 
 /** @throws ToolFailure */
 export function countResult(answer: QueryAnswer, name: string): ToolResult {
-  const [row] = rowsIn(answer);
-  const count = isContent(row) ? row[name] : undefined;
-  if (typeof count !== "number") throw withoutRows();
+  const count = rowsIn(answer)[0]?.[name];
+  if (typeof count !== "number") throw new ToolFailure(noRows);
   return resultOf({ count, ...narrowedIn(answer) });
 }
 
 /** Row lists of a change's answer, and their names in the result. */
 const rowNames = { data: "rows", before: "before", after: "after" } as const;
 
-type Lists = Readonly<Record<string, readonly unknown[]>>;
-
 /** A result with complete lists. Its text holds them shortened if they are long. */
-function resultWith(said: object, lists: Lists, bytes: number): ToolResult {
+function resultWith(
+  said: object,
+  lists: Readonly<Record<string, readonly unknown[]>>,
+  bytes: number,
+): ToolResult {
   const whole = resultOf({ ...said, ...lists });
   const textBytes = textBytesOf(bytes);
   if (whole.text.length <= textBytes) return whole;
@@ -455,12 +420,7 @@ function cutResult(answer: QueryAnswer, done: string): ToolResult {
   });
 }
 
-/**
- * The outcome and the rows of a change.
- *
- * @param done the message if the answer has none
- * @throws ToolFailure
- */
+/** @param done the message if the answer has none. @throws ToolFailure */
 export function changeOf(answer: QueryAnswer, bytes: number, done: string): ToolResult {
   requireSuccess(answer);
   if (answer.isCut) return cutResult(answer, done);
@@ -489,11 +449,12 @@ export function batchResult(
   requireSuccess(answer);
   if (answer.isCut) return cutResult(answer, "Done");
   const { data } = answered(answer);
-  const elements: readonly unknown[] = Array.isArray(data) ? data : [];
-  const isLong = (element: unknown) => Array.isArray(element) && element.length > most;
-  const results = elements.map((element) =>
-    Array.isArray(element) ? element.slice(0, most) : element,
-  );
-  const said = { ...(elements.some(isLong) ? { truncated: true } : {}), ...narrowedIn(answer) };
+  let isLong = false;
+  const results = (Array.isArray(data) ? data : []).map((element: unknown) => {
+    if (!Array.isArray(element)) return element;
+    isLong ||= element.length > most;
+    return element.slice(0, most);
+  });
+  const said = { ...(isLong ? { truncated: true } : {}), ...narrowedIn(answer) };
   return resultWith(said, { results }, bytes);
 }

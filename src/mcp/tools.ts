@@ -44,14 +44,9 @@ import {
   type ToolResult,
 } from "./tool-results.ts";
 
-/** What the tools need of the gateway. `Caller` is whoever the gateway judges. */
 export interface ToolContext<Caller> {
   readonly grammar: Grammar;
-  /**
-   * Judges, audits and runs a query, as on `/query`.
-   *
-   * @throws Refusal, or QueryRefused
-   */
+  /** Judges, audits and runs a query, as on `/query`. @throws Refusal, or QueryRefused */
   readonly ask: (
     caller: Caller,
     query: Buffer,
@@ -63,7 +58,6 @@ export interface ToolContext<Caller> {
   ) => Promise<QueryAnswer>;
   /** If it offers no schema, the schema tools are absent. */
   readonly schema: SchemaSource<Caller>;
-  /** Row limit of the caller's entries for these tables. Undefined if there is none. */
   readonly mostRows: (
     caller: Caller,
     database: string,
@@ -72,24 +66,20 @@ export interface ToolContext<Caller> {
   readonly mayNeedApproval?: (caller: Caller) => boolean;
   readonly rowLimit: number;
   readonly resultBytes: number;
-  /** The caller, the current rights, and the limits of a call. */
   readonly whoIs: (caller: Caller) => object;
   readonly mayUse: (caller: Caller, permission: PermissionClass) => boolean;
 }
 
-interface ToolCall<Caller> {
-  readonly caller: Caller;
-  /** JSON as the client sent it. */
-  readonly arguments: Buffer;
-  readonly signal: AbortSignal;
-  readonly approval?: string | undefined;
-}
-
-export interface Tool<Caller> {
+interface Tool<Caller> {
   readonly definition: ToolDefinition;
   readonly isOfSchema?: boolean;
   readonly takesApproval?: boolean;
-  readonly perform: (call: ToolCall<Caller>) => Promise<ToolResult>;
+  readonly perform: (call: {
+    readonly caller: Caller;
+    readonly arguments: Buffer;
+    readonly signal: AbortSignal;
+    readonly approval: string | undefined;
+  }) => Promise<ToolResult>;
 }
 
 /** More than any operation has fields. */
@@ -113,10 +103,6 @@ async function readArguments(args: Buffer): Promise<Map<string, Buffer>> {
   return members;
 }
 
-function queryOf(operation: OperationName | typeof batchKey, content: Buffer): Buffer {
-  return writeMembers(new Map([[operation, content]]));
-}
-
 const joined = z.object({ table: z.string() });
 const joins = z.union([joined.transform((only) => [only]), z.array(joined)]);
 const LONGEST_JOIN = 8 * 1024;
@@ -131,24 +117,17 @@ function readTables(args: ReadonlyMap<string, Buffer>): string[] {
   return from === undefined ? names : [from, ...names];
 }
 
-interface RowLimit {
-  readonly most: number;
-  /**
-   * True if the limit left no room for an extra row, so that there may be more rows than are shown.
-   */
-  readonly isCapped: boolean;
-}
-
 /**
  * Makes a select request one row more than is shown, to detect whether rows were cut off.
  *
- * @param allowed rows that may be requested
+ * @param allowed rows that may be requested. If that leaves no room for an extra row, the limit is
+ * capped: there may be more rows than are shown.
  */
 function limitRows(
   args: Map<string, Buffer>,
   rowLimit: number,
   allowed = Number.POSITIVE_INFINITY,
-): RowLimit {
+): { readonly most: number; readonly isCapped: boolean } {
   const limit = countIn(args.get("limit")) ?? (args.has("limit") ? Number.NaN : allowed);
   // An invalid or too high limit is refused later.
   if (!(limit <= allowed)) return { most: rowLimit, isCapped: false };
@@ -158,21 +137,17 @@ function limitRows(
   return { most, isCapped: asked === most };
 }
 
-/** A call whose arguments have become a query, or most of one. */
-interface QueryCall<Caller> {
-  readonly args: Map<string, Buffer>;
-  readonly caller: Caller;
-  readonly signal: AbortSignal;
-  readonly ask: (
-    operation: OperationName | typeof batchKey,
-    content: Buffer,
-  ) => Promise<QueryAnswer>;
-}
+type Ask = (operation: OperationName | typeof batchKey, content: Buffer) => Promise<QueryAnswer>;
 
 function askingTool<Caller>(
   context: ToolContext<Caller>,
   definition: ToolDefinition,
-  perform: (call: QueryCall<Caller>) => Promise<ToolResult>,
+  perform: (
+    args: Map<string, Buffer>,
+    ask: Ask,
+    caller: Caller,
+    signal: AbortSignal,
+  ) => Promise<ToolResult>,
   shape?: ObjectShape<Names>,
 ): Tool<Caller> {
   return {
@@ -185,10 +160,9 @@ function askingTool<Caller>(
       if (given !== undefined) args.delete(approvalField);
       if (shape !== undefined) await readNames(writeMembers(args), shape);
       const options = { signal, largest: context.resultBytes, approval: given ?? approval };
-      return perform({
-        ...{ args, caller, signal },
-        ask: (operation, content) => context.ask(caller, queryOf(operation, content), options),
-      });
+      const ask: Ask = (operation, content) =>
+        context.ask(caller, writeMembers(new Map([[operation, content]])), options);
+      return perform(args, ask, caller, signal);
     },
   };
 }
@@ -199,7 +173,7 @@ function operationTool<Caller>(
   { level }: Grammar,
 ): Tool<Caller> {
   const { operation, reads } = definition;
-  return askingTool(context, definition, async ({ args, caller, signal, ask }) => {
+  return askingTool(context, definition, async (args, ask, caller, signal) => {
     if (!reads) {
       const answer = await ask(operation, writeMembers(args));
       const isKept = definitions[operation].effect !== "previews";
@@ -225,46 +199,31 @@ function queryingTools<Caller>(
   context: ToolContext<Caller>,
   grammar: Grammar,
 ): readonly Tool<Caller>[] {
-  const ofOperations = queryTools(grammar).map((one) => operationTool(context, one, grammar));
-  const counters = countTool(grammar).map((definition) =>
-    askingTool(
-      context,
-      definition,
-      async ({ args, ask }) =>
-        countResult(await ask("Select", writeMembers(args.set("aggregate", counting))), countName),
-      shapes.count,
-    ),
-  );
-  const batch = askingTool(
-    context,
-    batchTool(grammar),
-    async ({ args, ask }) => {
-      const answer = await ask(batchKey, args.get(batchField) ?? noOperations);
-      return batchResult(answer, { most: context.rowLimit, bytes: context.resultBytes });
-    },
-    shapes.batch,
-  );
-  return [...ofOperations, ...counters, batch];
+  const count = async (args: Map<string, Buffer>, ask: Ask) =>
+    countResult(await ask("Select", writeMembers(args.set("aggregate", counting))), countName);
+  const runBatch = async (args: Map<string, Buffer>, ask: Ask) => {
+    const answer = await ask(batchKey, args.get(batchField) ?? Buffer.from("[]"));
+    return batchResult(answer, { most: context.rowLimit, bytes: context.resultBytes });
+  };
+  return [
+    ...queryTools(grammar).map((one) => operationTool(context, one, grammar)),
+    ...countTool(grammar).map((one) => askingTool(context, one, count, shapes.count)),
+    askingTool(context, batchTool(grammar), runBatch, shapes.batch),
+  ];
 }
 
-const noOperations = Buffer.from("[]");
+type Names = Record<"database" | "table", string>;
 
-/** The names in the arguments of a tool that is no operation. */
-interface Names {
-  database: string;
-  table: string;
+function nameField(key: keyof Names) {
+  return required(
+    plainName<Names>((names, name) => {
+      names[key] = name;
+    }),
+  );
 }
 
-const database = required(
-  plainName<Names>((names, name) => {
-    names.database = name;
-  }),
-);
-const table = required(
-  plainName<Names>((names, name) => {
-    names.table = name;
-  }),
-);
+const database = nameField("database");
+const table = nameField("table");
 /** Judged by the query parser. */
 const ofQuery: Kind<unknown, Names> = {
   read: (reader) => reader.skipValue(),
@@ -301,62 +260,55 @@ async function readNames(args: Buffer, shape: ObjectShape<Names>): Promise<Names
 
 function tellingTools<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
   const { schema } = context;
-  const listOf = async (
-    key: string,
-    elements: readonly unknown[],
-    more: object = {},
-  ): Promise<ToolResult> => {
+
+  async function listOf(key: string, elements: readonly unknown[], more: object = {}) {
     const { resultBytes: bytes } = context;
     const whole = resultOf({ [key]: elements, ...more });
     if (2 * whole.text.length <= bytes) return whole;
     return listResult(key, elements, false, { most: elements.length, bytes });
-  };
-  const tools: Tool<Caller>[] = [
+  }
+
+  function schemaTool(
+    definition: ToolDefinition,
+    shape: ObjectShape<Names>,
+    tell: (caller: Caller, names: Names, signal: AbortSignal) => Promise<ToolResult>,
+  ): Tool<Caller> {
+    return {
+      definition,
+      isOfSchema: true,
+      perform: async ({ caller, arguments: args, signal }) =>
+        tell(caller, await readNames(args, shape), signal),
+    };
+  }
+
+  return [
     {
-      definition: schemaTools.listDatabases,
-      async perform({ caller, arguments: args, signal }) {
+      definition: whoAmITool,
+      async perform({ caller, arguments: args }) {
         await readNames(args, shapes.nothing);
-        return listOf("databases", await schema.listDatabases(caller, signal));
+        // JSON numbers beyond a double become strings.
+        const text = JSON.stringify(context.whoIs(caller), (_, value: unknown) =>
+          typeof value === "bigint" ? String(value) : value,
+        );
+        return resultOf(JSON.parse(text));
       },
     },
-    {
-      definition: schemaTools.listTables,
-      async perform({ caller, arguments: args, signal }) {
-        const { database } = await readNames(args, shapes.database);
-        return listOf("tables", await schema.listTables(caller, database, signal));
-      },
-    },
-    {
-      definition: schemaTools.describeTable,
-      async perform({ caller, arguments: args, signal }) {
-        const { database, table } = await readNames(args, shapes.table);
-        const found = await schema.describeTable(caller, database, table, signal);
-        const { columns, ...more } = found;
-        return listOf("columns", columns, more);
-      },
-    },
+    schemaTool(schemaTools.listDatabases, shapes.nothing, async (caller, _, signal) =>
+      listOf("databases", await schema.listDatabases(caller, signal)),
+    ),
+    schemaTool(schemaTools.listTables, shapes.database, async (caller, { database }, signal) =>
+      listOf("tables", await schema.listTables(caller, database, signal)),
+    ),
+    schemaTool(schemaTools.describeTable, shapes.table, async (caller, names, signal) => {
+      const found = await schema.describeTable(caller, names.database, names.table, signal);
+      const { columns, ...more } = found;
+      return listOf("columns", columns, more);
+    }),
   ];
-  return tools.map((tool) => ({ ...tool, isOfSchema: true }));
 }
 
-/** JSON numbers beyond a double become strings. */
-function writeDigits(_key: string, value: unknown): unknown {
-  return typeof value === "bigint" ? String(value) : value;
-}
-
-function whoAmI<Caller>(context: ToolContext<Caller>): Tool<Caller> {
-  return {
-    definition: whoAmITool,
-    async perform({ caller, arguments: args }) {
-      await readNames(args, shapes.nothing);
-      return resultOf(JSON.parse(JSON.stringify(context.whoIs(caller), writeDigits)));
-    },
-  };
-}
-
-/** Returns the current tools, rebuilt when the grammar changes. */
 export function toolsOf<Caller>(context: ToolContext<Caller>): () => readonly Tool<Caller>[] {
-  const telling = [whoAmI(context), ...tellingTools(context)];
+  const telling = tellingTools(context);
   const toolsFor = memoizeLast((grammar: Grammar) => [
     ...telling,
     ...queryingTools(context, grammar),
@@ -372,39 +324,40 @@ function shown(schema: Schema): StandardSchemaWithJSON {
   return { "~standard": { version: 1, vendor: "gatehouse", validate, jsonSchema } };
 }
 
-/** A call needs no real schema, because only lists show it. */
-const called = { inputSchema: shown({ type: "object" }) };
-
-function listed({ title, description, annotations, ...schemas }: ToolDefinition) {
+/** For a list, which shows a tool but does not call it. */
+export function listTool(
+  server: McpServer,
+  { name, title, description, annotations, ...schemas }: ToolDefinition,
+): void {
   const inputSchema = shown(schemas.inputSchema);
-  const settings = { title, description, inputSchema, annotations };
   const output = schemas.outputSchema;
-  return output === undefined ? settings : { ...settings, outputSchema: shown(output) };
+  const outputSchema = output === undefined ? {} : { outputSchema: shown(output) };
+  const settings = { title, description, inputSchema, annotations, ...outputSchema };
+  server.registerTool(name, settings, () => ({ content: [] }));
 }
 
-export interface Registration<Caller> {
+interface ToolCall<Caller> {
   readonly caller: Caller;
   readonly principal: Principal;
-  /** Undefined unless the request is a call of this tool. */
   readonly arguments: Buffer | undefined;
   readonly onRefused: (reason: string) => void;
 }
 
+/** For a call, which needs no real schema. */
 export function registerTool<Caller>(
   server: McpServer,
-  { definition, perform }: Tool<Caller>,
-  { caller, principal, arguments: args = Buffer.from("{}"), onRefused }: Registration<Caller>,
-  isCall: boolean,
+  { definition: { name }, perform }: Tool<Caller>,
+  { caller, principal, arguments: args = Buffer.from("{}"), onRefused }: ToolCall<Caller>,
 ): void {
   type Result = CallToolResult | InputRequiredResult;
-  const settings = isCall ? called : listed(definition);
-  server.registerTool(definition.name, settings, async (_parsed, { mcpReq }): Promise<Result> => {
+  const settings = { inputSchema: shown({ type: "object" }) };
+  server.registerTool(name, settings, async (_parsed, { mcpReq }): Promise<Result> => {
     const { signal, inputResponses } = mcpReq;
     // The approval id that the client received with the page. It counts no more than an argument
     // would.
     const state: unknown = mcpReq.requestState();
     const approval = typeof state === "string" ? state : undefined;
-    principal.noteCall?.(definition.name);
+    principal.noteCall?.(name);
     try {
       const { text, structured } = await perform({ caller, arguments: args, signal, approval });
       return { content: [{ type: "text", text }], structuredContent: structured };

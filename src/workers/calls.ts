@@ -149,7 +149,7 @@ export function openWorkerHandlers(shared: SharedHere, common: CommonCalls): Wor
   const attempts = new Handles<Attempt>((attempt) => void attempt.settle("failed"));
   /** Turns in the queue of the hashing process. */
   const turns = new Handles<{ derive: Derive; leave: () => void }>(({ leave }) => leave());
-  const open = new Handles<string>((username) => streams.release(username));
+  const open = new Handles<() => void>((release) => release());
   return {
     handlers: {
       ...common,
@@ -178,11 +178,11 @@ export function openWorkerHandlers(shared: SharedHere, common: CommonCalls): Wor
       openSession: ({ id, username }) => sessions.open(id, username),
       useSession: ({ id, username }) => sessions.use(id, username),
       endSession: (id) => sessions.end(id),
-      openStream: (username) => (streams.take(username) ? open.put(username) : undefined),
-      closeStream(stream) {
-        const username = open.take(stream);
-        if (username !== undefined) streams.release(username);
+      openStream(username) {
+        const release = streams.take(username);
+        return release && open.put(release);
       },
+      closeStream: (stream) => open.take(stream)?.(),
     },
     close() {
       attempts.end();

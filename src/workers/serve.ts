@@ -1,12 +1,10 @@
 /** A worker: a gateway process that serves requests under the main process. */
-import type { ServerResponse } from "node:http";
 import type { Membership, Shared } from "../gateway/shared.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
 import type { Hashing } from "../identity/hashing.ts";
 import type { LoginThrottle } from "../identity/throttle.ts";
 import { openParentChannel } from "../ipc/channel.ts";
-import { type StreamRegister, tooManyStreams } from "../mcp/proxy/judged-request.ts";
-import type { SessionRegister } from "../mcp/proxy/sessions.ts";
+import type { SessionRegister, StreamRegister } from "../mcp/proxy/sessions.ts";
 import { createLog, openLogStream, outliveErrors } from "../observe/log.ts";
 import {
   type MainCalls,
@@ -56,12 +54,9 @@ function remoteSessions(main: MainChannel): SessionRegister {
 
 function remoteStreams(main: MainChannel): StreamRegister {
   return {
-    async open(username, response: ServerResponse, id) {
+    async take(username) {
       const stream = await main.ask("openStream", username);
-      if (stream === undefined) throw tooManyStreams(id);
-      const close = () => void main.ask("closeStream", stream);
-      if (response.closed) close();
-      else response.once("close", close);
+      return stream === undefined ? undefined : () => void main.ask("closeStream", stream);
     },
   };
 }

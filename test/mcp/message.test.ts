@@ -1,9 +1,9 @@
 import t from "tap";
 import { errorCode, McpRefused, readMessage } from "../../src/mcp/message.ts";
 
-function refusalOf(body: string | Buffer): number | undefined {
+async function refusalOf(body: string | Buffer): Promise<number | undefined> {
   try {
-    readMessage(Buffer.from(body));
+    await readMessage(Buffer.from(body));
     return undefined;
   } catch (error) {
     if (error instanceof McpRefused) return error.rpcCode;
@@ -16,7 +16,7 @@ const call = '"jsonrpc":"2.0","id":1,"method":"tools/call"';
 t.test("a message is read as far as it counts", async (t) => {
   const meta = '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}';
   const args = '"arguments":{"id":9223372036854775807,"n\\u0061me":[1.50, {"a":"b"}]}';
-  const message = readMessage(
+  const message = await readMessage(
     Buffer.from(` {${call},"params":{"name":"inse\\u0072t",${args},${meta}}} `),
   );
   t.match(message, {
@@ -30,14 +30,14 @@ t.test("a message is read as far as it counts", async (t) => {
     message.arguments?.toString(),
     '{"id":9223372036854775807,"n\\u0061me":[1.50, {"a":"b"}]}',
   );
-  const reading = readMessage(
+  const reading = await readMessage(
     Buffer.from('{"jsonrpc":"2.0","id":"x","method":"resources/read","params":{"uri":"a:b"}}'),
   );
   t.match(reading, { id: "x", name: "a:b", protocolVersion: undefined, arguments: undefined });
   const notification = '{"jsonrpc":"2.0","method":"notifications/cancelled"}';
-  t.match(readMessage(Buffer.from(notification)), { kind: "notification", id: undefined });
+  t.match(await readMessage(Buffer.from(notification)), { kind: "notification", id: undefined });
   const response = '{"jsonrpc":"2.0","id":3,"result":{}}';
-  t.match(readMessage(Buffer.from(response)), { kind: "response", id: 3, method: "" });
+  t.match(await readMessage(Buffer.from(response)), { kind: "response", id: 3, method: "" });
 });
 
 t.test("a message's name is the member that its method is about, and no other", async (t) => {
@@ -48,7 +48,7 @@ t.test("a message's name is the member that its method is about, and no other", 
   };
   for (const [method, name] of Object.entries(names)) {
     const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });
-    t.equal(readMessage(Buffer.from(body)).name, name, method);
+    t.equal((await readMessage(Buffer.from(body))).name, name, method);
   }
 });
 
@@ -61,7 +61,7 @@ t.test("what is no JSON in UTF-8 is a parse error", async (t) => {
     Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]),
     `{${call},"params":{"name":"\\ud800"}}`,
   ];
-  for (const body of bodies) t.equal(refusalOf(body), errorCode("parseError"), String(body));
+  for (const body of bodies) t.equal(await refusalOf(body), errorCode("parseError"), String(body));
 });
 
 t.test("what two parsers could read differently is an invalid request", async (t) => {
@@ -83,7 +83,7 @@ t.test("what two parsers could read differently is an invalid request", async (t
     `{${call},"result":{}}`,
     `{${call},"extra":1}`,
   ];
-  for (const body of bodies) t.equal(refusalOf(body), errorCode("invalidRequest"), body);
+  for (const body of bodies) t.equal(await refusalOf(body), errorCode("invalidRequest"), body);
 });
 
 t.test("members of another type than the protocol's are refused", async (t) => {
@@ -96,12 +96,14 @@ t.test("members of another type than the protocol's are refused", async (t) => {
     '{"jsonrpc":"2.0","id":1,"method":7}',
     '{"jsonrpc":"2.0","id":1}',
   ];
-  for (const body of invalidRequests) t.equal(refusalOf(body), errorCode("invalidRequest"), body);
+  for (const body of invalidRequests)
+    t.equal(await refusalOf(body), errorCode("invalidRequest"), body);
   const invalidParams = [
     `{${call},"params":[]}`,
     `{${call},"params":{"name":1}}`,
     `{${call},"params":{"arguments":"a"}}`,
     `{${call},"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":1}}}`,
   ];
-  for (const body of invalidParams) t.equal(refusalOf(body), errorCode("invalidParams"), body);
+  for (const body of invalidParams)
+    t.equal(await refusalOf(body), errorCode("invalidParams"), body);
 });

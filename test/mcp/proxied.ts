@@ -5,9 +5,8 @@ import { decide } from "../../src/access/policy.ts";
 import { roleAllows } from "../../src/access/roles.ts";
 import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import type { Principal } from "../../src/mcp/authenticate.ts";
-import type { OpenStreams, Rights, ToolRule } from "../../src/mcp/proxy/judged-request.ts";
-import { createMcpProxy } from "../../src/mcp/proxy/proxy.ts";
-import type { SessionRegister } from "../../src/mcp/proxy/sessions.ts";
+import { createMcpProxy, type Rights, type ToolRule } from "../../src/mcp/proxy/proxy.ts";
+import { OpenStreams, type SessionRegister, Sessions } from "../../src/mcp/proxy/sessions.ts";
 import { FixtureServer } from "./fixture-server.ts";
 import { fixtureTools } from "./fixture-tools.ts";
 import { type Endpoint, type Grants, listen, principalOf, snapshotOf } from "./kit.ts";
@@ -52,9 +51,9 @@ export async function openProxied(
   {
     grants,
     policy = everyTool,
-    sessions,
+    sessions = new Sessions(),
     sessionTouch,
-    streams,
+    streams = new OpenStreams(),
     target,
     more,
   }: ProxiedSettingOptions,
@@ -72,11 +71,10 @@ export async function openProxied(
       forwardAuthorization: true,
       authorization: "Bearer database",
     },
-    connectTimeout: 5000,
-    responseTimeout: 5000,
-    ...(sessions === undefined ? {} : { sessions }),
-    ...(sessionTouch === undefined ? {} : { sessionTouch }),
-    ...(streams === undefined ? {} : { streams }),
+    connectTimeoutMs: 5000,
+    responseTimeoutMs: 5000,
+    ...(sessionTouch === undefined ? {} : { sessionTouchMs: sessionTouch }),
+    ...{ sessions, streams },
   });
   t.teardown(() => proxy.close());
   const url = await listen(t, (request, response, body) =>

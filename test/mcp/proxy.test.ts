@@ -3,9 +3,9 @@ import type { ServerResponse } from "node:http";
 import path from "node:path";
 import { pipeline, Readable } from "node:stream";
 import t, { type Test } from "tap";
-import { OpenStreams } from "../../src/mcp/proxy/judged-request.ts";
 import {
-  SessionFile,
+  OpenStreams,
+  openSessionFile,
   type SessionRegister,
   Sessions,
   taskKey,
@@ -208,7 +208,7 @@ t.test("a session is in use as long as a stream of it is open", async (t) => {
 t.test("sessions are kept in a file, under names by which nobody can use them", async (t) => {
   const file = path.join(temporaryHome(t), "mcp_sessions");
   const openFile = () => {
-    const records = new SessionFile(file, (error) => t.fail(String(error)));
+    const records = openSessionFile(file, (error) => t.fail(String(error)));
     const sessions = new Sessions({ most: 3, mostPerUser: 9, idle: 100 }, () => 0, records);
     return { records, sessions };
   };

@@ -1,58 +1,219 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Decision } from "../../access/rights.ts";
+import { foldHeader } from "../../config/kinds.ts";
+import type { Configuration } from "../../config/schema.ts";
+import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { parseExactly, requireOneReading } from "../../json/document.ts";
+import { memoize } from "../../memoize.ts";
 import type { UpwardRequest } from "../../observe/tracing.ts";
+import type { PermissionClass } from "../../query/query.ts";
 import { Refusal } from "../../refusal.ts";
 import type { BodyFilter, Reception } from "../../upstream/answer-stream.ts";
-import type { HeaderPolicy } from "../../upstream/headers.ts";
+import {
+  gatewayHeaders,
+  type HeaderPolicy,
+  type Identity,
+  type Provenance,
+  passedHeaders,
+} from "../../upstream/headers.ts";
 import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-reader.ts";
 import { PooledProxy } from "../../upstream/pooled-proxy.ts";
 import type { Principal } from "../authenticate.ts";
-import { type Answering, McpRefused, sendMcpRefusal } from "../message.ts";
 import {
-  isSubscription,
-  type Judged,
-  judgeRequest,
-  mayList,
-  OpenStreams,
-  type Origin,
-  type Rights,
+  type Answering,
+  isObject,
+  type McpMessage,
+  McpRefused,
+  plainNameIn,
+  readKnownMembers,
+  readMessage,
+  requireMethod,
+  sendMcpRefusal,
+} from "../message.ts";
+import { type Era, judgeHeaders, judgeParameter } from "../protocol-headers.ts";
+import {
+  MOST_STREAMS,
+  noteTasks,
+  requireOwnTask,
+  type SessionRegister,
   type StreamRegister,
-  ToolPolicy,
-  type ToolRule,
-  upwardHeaders,
-} from "./judged-request.ts";
-import { type SessionRegister, Sessions, TaskNotes, taskKey, usualLimits } from "./sessions.ts";
+  taskKey,
+  usualLimits,
+} from "./sessions.ts";
 
-/** Bytes of one message that are buffered for filtering. */
+export type ToolRule = Configuration["mcp"]["tools"][number];
+
+/** The caller's rights according to the live access file. */
+export interface Rights {
+  /** Decides on one call. Invoked once per call, so that it can be audited. */
+  readonly decide: (rule: ToolRule, database: string) => Decision;
+  /** True if the caller has the right on `database`, or on any database if it is undefined. */
+  readonly mayUse: (permission: PermissionClass, database?: string) => boolean;
+  /** @throws Refusal `rate_limited` */
+  readonly countCall?: () => Promise<void> | undefined;
+}
+
+interface McpExchange extends Answering, Omit<Provenance, "identity"> {
+  readonly isTrusted: boolean;
+  /** False while authentication is off: the gateway then vouches for no identity. */
+  readonly isAuthenticated: boolean;
+  readonly rights: Rights;
+  /** Called before the request is forwarded. With tracing, its headers name the span. */
+  goUp?(upward: UpwardRequest): void;
+}
+
+interface McpProxyOptions {
+  readonly target: string;
+  readonly policy: () => readonly ToolRule[];
+  /** The client's and the database's credentials are never forwarded, whatever this says. */
+  readonly headers: HeaderPolicy;
+  /** The server's own credential for the `Authorization` header. */
+  readonly authorization?: string | undefined;
+  readonly connectTimeoutMs: number;
+  /** To the response head, and between two parts of a response that is not an event stream. */
+  readonly responseTimeoutMs: number;
+  readonly sessions: SessionRegister;
+  /** After this time an open stream counts as another use of its session. */
+  readonly sessionTouchMs?: number;
+  readonly streams: StreamRegister;
+}
+
+function denied(message: McpMessage, code: string): McpRefused {
+  const text = `Denied: this tool may not be called (${code})`;
+  const options = { status: 200, code, id: message.id, data: { code } };
+  return new McpRefused("denied", text, options);
+}
+
+async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> {
+  if (rule.database !== undefined) return rule.database;
+  const { database_argument: key = "" } = rule;
+  const args = message.arguments ?? Buffer.from("{}");
+  const members = await runCooperatively(readKnownMembers(args, [key], message.id));
+  const database = plainNameIn(members.get(key));
+  if (database !== undefined) return database;
+  const problem = `Invalid params: the argument ${key} names no database`;
+  throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
+}
+
+interface Judged {
+  readonly message: McpMessage | undefined;
+  readonly era: Era;
+  readonly sessionId: string | undefined;
+  readonly identity: Identity;
+}
+
+async function identify(
+  rules: readonly ToolRule[],
+  rights: Rights,
+  { headers }: IncomingMessage,
+  message: McpMessage | undefined,
+  principal: Principal,
+): Promise<Identity> {
+  const { username } = principal.subject;
+  const mayUse = ({ permission, database }: ToolRule) => rights.mayUse(permission, database);
+  // Tasks come from tool calls, so a caller who may call no tool is denied.
+  if (message?.method.startsWith("tasks/") && !rules.some(mayUse))
+    throw denied(message, "no_grant");
+  if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
+  await rights.countCall?.();
+  const rule = rules.find(({ name }) => name === message.name);
+  if (rule === undefined) throw denied(message, "tool_without_policy");
+  const database = await databaseOf(rule, message);
+  const decision = rights.decide(rule, database);
+  if (!decision.allowed) throw denied(message, decision.reason);
+  const { database_argument: argument } = rule;
+  if (argument !== undefined) judgeParameter(headers, message, argument, database);
+  principal.noteCall?.(message.name ?? "");
+  return { username, roles: [decision.role ?? ""], databases: [database] };
+}
+
+/**
+ * @param body undefined for GET and DELETE
+ * @throws McpRefused, or Refusal `insufficient_scope`
+ */
+async function judgeRequest(
+  rules: readonly ToolRule[],
+  rights: Rights,
+  sessions: SessionRegister,
+  request: IncomingMessage,
+  body: Buffer | undefined,
+  principal: Principal,
+): Promise<Judged> {
+  const { headers } = request;
+  const message = body === undefined ? undefined : await readMessage(body);
+  const era = message === undefined ? "handshake" : judgeHeaders(headers, message);
+  const { "mcp-session-id": id } = headers;
+  // Revisions without sessions ignore the header.
+  const sessionId = era === "stateless" || typeof id !== "string" ? undefined : id;
+  const { username } = principal.subject;
+  if (sessionId !== undefined && !(await sessions.use(sessionId, username))) {
+    const options = { status: 404, id: message?.kind === "request" ? message.id : undefined };
+    throw new McpRefused("sessionNotFound", "Session not found", options);
+  }
+  if (sessionId === undefined && headers["last-event-id"] !== undefined) {
+    throw new McpRefused("invalidRequest", "Invalid request: Last-Event-ID without Mcp-Session-Id");
+  }
+  if (message !== undefined) requireMethod(message, principal, era);
+  const identity = await identify(rules, rights, request, message, principal);
+  if (message !== undefined) await requireOwnTask(sessions, message, username);
+  return { message, era, sessionId, identity };
+}
+
+/**
+ * True if the response may hold a list of tools or tasks. The stream of a GET may, because servers
+ * redeliver missed responses there.
+ */
+function mayList({ method }: IncomingMessage, { message }: Judged): boolean {
+  if (message === undefined) return method === "GET";
+  return message.method === "tools/list" || message.method === "tasks/list";
+}
+
+/** True if the response only reports changes and stays open as long as the client likes. */
+function isSubscription({ method }: IncomingMessage, { message }: Judged): boolean {
+  return message === undefined ? method === "GET" : message.method === "subscriptions/listen";
+}
+
+/** Headers that were checked against the body, its format, or the caller. */
+const judgedHeaders: ReadonlySet<string> = new Set([
+  ...["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id"],
+  ...["content-type", "content-encoding"],
+]);
+
+/** True for headers that the gateway sets itself or has judged, in any spelling. */
+const isWritten = memoize((name) => name === "host" || judgedHeaders.has(foldHeader(name)), 256);
+
+/**
+ * Judged headers are forwarded exactly as they were judged, even if the client listed them in
+ * `Connection`. Other spellings, which a server may fold to the same name, are dropped.
+ */
+function upwardHeaders(
+  request: IncomingMessage,
+  { era, sessionId, identity }: Judged,
+  body: Buffer | undefined,
+  policy: HeaderPolicy,
+  exchange: McpExchange,
+): Record<string, string | string[]> {
+  const isInSession = era !== "stateless" && sessionId !== undefined;
+  const headers = passedHeaders(request.headers, policy, exchange.isTrusted, isWritten);
+  for (const name of judgedHeaders) {
+    const value = request.headers[name];
+    if (value !== undefined && (isInSession || name !== "mcp-session-id")) headers[name] = value;
+  }
+  // Lists are filtered on the way back, so the response must not be compressed.
+  headers["accept-encoding"] = "identity";
+  if (body !== undefined) headers["content-length"] = String(body.length);
+  const own = { ...exchange, identity: exchange.isAuthenticated ? identity : undefined };
+  return Object.assign(headers, gatewayHeaders(own));
+}
+
 const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
 const nothing = Buffer.alloc(0);
 
-/** Filtered lists: the member of the result, and the member that identifies an element. */
-const lists = { tools: "name", tasks: "taskId" } as const;
-const listKeys = ["tools", "tasks"] as const;
+const listNames = ["tools", "tasks"] as const;
+/** The member that identifies an element. */
+const identifiers = { tools: "name", tasks: "taskId" } as const;
 
-/** True if the element with this name may be shown. */
-type ShowElement = Readonly<
-  Record<keyof typeof lists, (name: string) => boolean | Promise<boolean>>
->;
-
-type Members = Readonly<Record<string, unknown>>;
-
-function isObject(value: unknown): value is Members {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** @throws Error if it is no list */
-async function filterList(list: unknown, member: string, show: ShowElement[keyof ShowElement]) {
-  if (!Array.isArray(list)) throw new Error("not a list");
-  const shown: unknown[] = [];
-  for (const element of list) {
-    const name: unknown = isObject(element) ? element[member] : undefined;
-    if (typeof name !== "string") continue;
-    if (await show(name)) shown.push(element);
-  }
-  return shown;
-}
+type Show = (list: keyof typeof identifiers, name: string) => boolean | Promise<boolean>;
 
 /**
  * Members of a 2026-07-28 result, which must state its cache lifetime. Earlier revisions have none
@@ -67,44 +228,47 @@ const cacheable = ["resultType", "ttlMs", "cacheScope"];
  * @returns undefined if there is nothing to filter
  * @throws Error for a message that two parsers could read differently
  */
-async function filterMessage(bytes: Buffer, show: ShowElement): Promise<string | undefined> {
+async function filterMessage(bytes: Buffer, show: Show): Promise<string | undefined> {
   requireOneReading(bytes);
   const message = parseExactly(bytes.toString("utf8"));
   if (!isObject(message)) throw new Error("not a message");
   const { result } = message;
-  const keys = isObject(result) ? listKeys.filter((key) => Object.hasOwn(result, key)) : [];
-  if (!isObject(result) || keys.length === 0) return undefined;
+  if (!isObject(result)) return undefined;
+  const found = listNames.filter((list) => Object.hasOwn(result, list));
+  if (found.length === 0) return undefined;
   const filtered: Record<string, unknown> = { ...result };
-  for (const key of keys) filtered[key] = await filterList(result[key], lists[key], show[key]);
+  for (const list of found) {
+    const elements = result[list];
+    if (!Array.isArray(elements)) throw new Error("not a list");
+    const shown: unknown[] = [];
+    for (const element of elements) {
+      const name = isObject(element) ? element[identifiers[list]] : undefined;
+      if (typeof name === "string" && (await show(list, name))) shown.push(element);
+    }
+    filtered[list] = shown;
+  }
   if (cacheable.some((key) => Object.hasOwn(result, key))) {
     Object.assign(filtered, { ttlMs: 0, cacheScope: "private" });
   }
   return JSON.stringify({ ...message, result: filtered });
 }
 
-/** Filters a body that is one JSON message. Throws rather than pass an invalid one. */
-class MessageFilter implements BodyFilter {
-  readonly #show: ShowElement;
-  readonly #pieces: Buffer[] = [];
-  #length = 0;
-
-  constructor(show: ShowElement) {
-    this.#show = show;
-  }
-
-  pass(piece: Buffer): Buffer {
-    this.#length += piece.length;
-    if (this.#length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
-    this.#pieces.push(Buffer.from(piece));
-    return nothing;
-  }
-
-  async end(): Promise<Buffer> {
-    const message = Buffer.concat(this.#pieces);
-    if (message.length === 0) return nothing;
-    const filtered = await filterMessage(message, this.#show);
-    return filtered === undefined ? message : Buffer.from(filtered);
-  }
+function messageFilter(show: Show): BodyFilter {
+  const pieces: Buffer[] = [];
+  let length = 0;
+  return {
+    pass(piece) {
+      length += piece.length;
+      if (length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
+      pieces.push(Buffer.from(piece));
+      return nothing;
+    },
+    async end() {
+      const message = Buffer.concat(pieces);
+      if (message.length === 0) return nothing;
+      return Buffer.from((await filterMessage(message, show)) ?? message);
+    },
+  };
 }
 
 /** Empty line that ends an event (WHATWG HTML, server-sent events). */
@@ -117,7 +281,7 @@ const dataLine = /^data(?:: ?(?<text>.*))?$/s;
 const byteOrderMark = /^\xef\xbb\xbf/;
 
 /** @param event the event's bytes as latin1 */
-async function filterEvent(event: string, show: ShowElement): Promise<string> {
+async function filterEvent(event: string, show: Show): Promise<string> {
   const lines = event.split(endOfLine);
   const data = lines.flatMap((line) => {
     const match = dataLine.exec(line);
@@ -132,47 +296,32 @@ async function filterEvent(event: string, show: ShowElement): Promise<string> {
   return [...others, `data: ${written}`, "", ""].join("\n");
 }
 
-/** Filters an event stream, each event as soon as it is complete. */
-class EventFilter implements BodyFilter {
-  readonly #show: ShowElement;
-  /** A separate instance per stream: `lastIndex` must survive other streams' searches. */
-  readonly #ends = new RegExp(endOfEvent);
-  #rest = "";
-  #isAtStart = true;
-
-  constructor(show: ShowElement) {
-    this.#show = show;
-  }
-
-  async pass(piece: Buffer): Promise<Buffer> {
-    const searched = this.#rest.length;
-    this.#rest += piece.toString("latin1");
-    const events = await this.#takeWholeEvents(searched);
-    if (this.#rest.length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
-    return Buffer.from(events, "latin1");
-  }
-
-  /** Drops an incomplete event, as clients would. */
-  end(): Buffer {
-    return nothing;
-  }
-
-  async #takeWholeEvents(searched: number): Promise<string> {
-    const ends = this.#ends;
-    ends.lastIndex = Math.max(0, searched - END_LENGTH);
-    let start = 0;
-    let passed = "";
-    for (let end = ends.exec(this.#rest); end !== null; end = ends.exec(this.#rest)) {
-      const next = end.index + end[0].length;
-      const event = this.#rest.slice(start, next);
-      const text = this.#isAtStart ? event.replace(byteOrderMark, "") : event;
-      this.#isAtStart = false;
-      passed += await filterEvent(text, this.#show);
-      start = next;
-    }
-    this.#rest = this.#rest.slice(start);
-    return passed;
-  }
+function eventFilter(show: Show): BodyFilter {
+  // An instance per stream: `lastIndex` must survive other streams' searches.
+  const ends = new RegExp(endOfEvent);
+  let rest = "";
+  let isAtStart = true;
+  return {
+    async pass(piece) {
+      ends.lastIndex = Math.max(0, rest.length - END_LENGTH);
+      rest += piece.toString("latin1");
+      let start = 0;
+      let passed = "";
+      for (let end = ends.exec(rest); end !== null; end = ends.exec(rest)) {
+        const next = end.index + end[0].length;
+        const event = rest.slice(start, next);
+        const text = isAtStart ? event.replace(byteOrderMark, "") : event;
+        isAtStart = false;
+        passed += await filterEvent(text, show);
+        start = next;
+      }
+      rest = rest.slice(start);
+      if (rest.length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
+      return Buffer.from(passed, "latin1");
+    },
+    /** Drops an incomplete event, as clients would. */
+    end: () => nothing,
+  };
 }
 
 const dropped: ReadonlySet<string> = new Set([
@@ -201,32 +350,26 @@ function isSuccess({ status }: AnswerHead): boolean {
   return status >= 200 && status < 300;
 }
 
-/**
- * The filter for a response that may hold a list of tools or tasks.
- *
- * @throws Refusal `upstream_broken` if that cannot be determined
- */
-function filterFor(answer: AnswerHead, show: ShowElement): BodyFilter | undefined {
+/** @throws Refusal `upstream_broken` if it cannot be filtered */
+function filterFor(answer: AnswerHead, show: Show): BodyFilter | undefined {
   const encoding = fieldIn(answer.headers, "content-encoding") ?? "identity";
   if (encoding !== "identity") {
     throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
   }
-  if (isEventStream(answer)) return new EventFilter(show);
+  if (isEventStream(answer)) return eventFilter(show);
   const type = fieldIn(answer.headers, "content-type") ?? "";
-  if (/json/i.test(type)) return new MessageFilter(show);
+  if (/json/i.test(type)) return messageFilter(show);
   if (!isSuccess(answer)) return undefined;
   throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
 }
 
 /**
- * Receives a response of the upstream server.
- *
  * @throws Refusal `upstream_broken` for a redirect, which would lead the client past the gateway,
  * or a 401, which concerns a credential that is not the client's
  */
 function receive(
   answer: AnswerHead,
-  show: ShowElement | undefined,
+  show: Show | undefined,
   sessionId: string | undefined,
   notes: BodyFilter | undefined,
 ): Reception {
@@ -247,8 +390,6 @@ function receive(
 }
 
 /**
- * Assigns a session that begins to the caller, and forgets one that has ended.
- *
  * @returns the session id for the client
  * @throws Error for a new session that belongs to another user
  */
@@ -270,63 +411,39 @@ async function noteSession(
   throw new Error("the MCP server has given one session to two users");
 }
 
-/** Marks a session as used every `interval` milliseconds while a response in it is open. */
 function keepSession(
   sessions: SessionRegister,
   { sessionId, identity: { username } }: Judged,
   response: ServerResponse,
-  interval: number,
+  intervalMs: number,
 ): void {
   if (sessionId === undefined) return;
   // A failure is ignored: the next interval tries again.
   const touch = async () => sessions.use(sessionId, username);
-  const timer = setInterval(() => void touch().catch(() => {}), interval);
+  const timer = setInterval(() => void touch().catch(() => {}), intervalMs);
   response.once("close", () => clearInterval(timer));
-}
-
-interface McpExchange extends Answering, Origin {
-  readonly rights: Rights;
-  /**
-   * Called before the request is forwarded upstream. With tracing, the upstream headers name its
-   * span.
-   */
-  goUp?(upward: UpwardRequest): void;
-}
-
-interface McpProxyOptions {
-  readonly target: string;
-  readonly policy: () => readonly ToolRule[];
-  /** The client's and the database's credentials are never forwarded, whatever this says. */
-  readonly headers: HeaderPolicy;
-  /** The server's own credential for the `Authorization` header. */
-  readonly authorization?: string | undefined;
-  /** Milliseconds. */
-  readonly connectTimeout: number;
-  /**
-   * Milliseconds to the response head, and between two parts of a response that is not an event
-   * stream.
-   */
-  readonly responseTimeout: number;
-  readonly sessions?: SessionRegister;
-  /** Milliseconds between two session uses that an open stream counts as. */
-  readonly sessionTouch?: number;
-  readonly streams?: StreamRegister;
 }
 
 /** Proxy for a foreign MCP server. Connects on first use. */
 export function createMcpProxy(options: McpProxyOptions) {
-  const { sessions = new Sessions(), streams = new OpenStreams() } = options;
-  const { connectTimeout, responseTimeout, sessionTouch = usualLimits.idle / 4 } = options;
+  const { sessions, streams, connectTimeoutMs, responseTimeoutMs, authorization } = options;
+  const { sessionTouchMs = usualLimits.idle / 4 } = options;
   const url = new URL(options.target);
-  const { authorization } = options;
   const headerPolicy = { ...options.headers, forwardAuthorization: false, authorization };
-  const policy = new ToolPolicy(options.policy);
-  const proxy = new PooledProxy(url, connectTimeout, responseTimeout);
+  const proxy = new PooledProxy(url, connectTimeoutMs, responseTimeoutMs);
+
+  async function countStream(username: string, response: ServerResponse, judged: Judged) {
+    const release = await streams.take(username);
+    if (release === undefined) {
+      const problem = `Too many streams: close one of the ${MOST_STREAMS} that are open`;
+      throw new McpRefused("tooManyStreams", problem, { status: 429, id: judged.message?.id });
+    }
+    if (response.closed) release();
+    else response.once("close", release);
+  }
 
   return {
     /**
-     * Judges one request and forwards it upstream. Resolves when the response is sent or aborted.
-     *
      * @param body undefined for GET and DELETE
      * @throws Refusal `insufficient_scope`, `upstream_unreachable`, `upstream_broken` or
      * `upstream_timeout`, as long as no part of a response was sent
@@ -339,37 +456,36 @@ export function createMcpProxy(options: McpProxyOptions) {
       exchange: McpExchange,
     ): Promise<void> {
       const { rights } = exchange;
+      const { username } = principal.subject;
       let judged: Judged;
       try {
-        judged = await judgeRequest({ policy, rights, sessions }, request, body, principal);
-        keepSession(sessions, judged, response, sessionTouch);
-        if (isSubscription(request, judged)) {
-          await streams.open(principal.subject.username, response, judged.message?.id);
-        }
+        const rules = options.policy();
+        judged = await judgeRequest(rules, rights, sessions, request, body, principal);
+        keepSession(sessions, judged, response, sessionTouchMs);
+        if (isSubscription(request, judged)) await countStream(username, response, judged);
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
         sendMcpRefusal(response, error, exchange);
         return;
       }
-      const show = mayList(request, judged)
-        ? {
-            tools: (name: string) => policy.mayCall(rights, name),
-            tasks: (id: string) => sessions.use(taskKey(id), principal.subject.username),
-          }
-        : undefined;
-      const headers = upwardHeaders({ request, judged, body }, headerPolicy, exchange);
+      const show: Show = (list, name) => {
+        if (list === "tasks") return sessions.use(taskKey(name), username);
+        const rule = options.policy().find((one) => one.name === name);
+        return rule !== undefined && rights.mayUse(rule.permission, rule.database);
+      };
+      const isFiltered = mayList(request, judged);
+      const headers = upwardHeaders(request, judged, body, headerPolicy, exchange);
       const { method = "" } = request;
       exchange.goUp?.({ method, headers, target: url.origin });
       const isCall = judged.message?.method === "tools/call";
-      const { username } = judged.identity;
-      const notes = isCall ? new TaskNotes(sessions, username) : undefined;
+      const notes = isCall ? noteTasks(sessions, username) : undefined;
       await proxy.forward({
         ...{ method, headers, body, response, answerHeaders: exchange.answerHeaders() },
         // The outcome of a call is unknown after its connection breaks.
         isRepeatable: !isCall,
         receive: async (answer) => {
           const sessionId = await noteSession(sessions, method, answer, judged);
-          return receive(answer, show, sessionId, notes);
+          return receive(answer, isFiltered ? show : undefined, sessionId, notes);
         },
       });
     },
