@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import {
   createRemoteJWKSet,
   customFetch,
@@ -19,33 +19,12 @@ import { Refusal, type RefusedToken } from "../refusal.ts";
 
 const MAX_BYTES = 256 * 1024;
 
-const shape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
+const metadataShape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
 
-/** The metadata members that the gateway uses (RFC 8414, section 2). */
-type IssuerMetadata = z.infer<typeof shape>;
-
-/** Possible metadata URLs (RFC 8414, section 3.1, and OpenID Connect Discovery). */
-function metadataUrls(issuer: string): URL[] {
-  const { origin, pathname } = new URL(issuer);
-  const path = pathname.replace(/\/$/, "");
-  return [
-    new URL(`${origin}/.well-known/oauth-authorization-server${path}`),
-    new URL(`${origin}/.well-known/openid-configuration${path}`),
-    new URL(`${origin}${path}/.well-known/openid-configuration`),
-  ];
-}
-
-/**
- * Fetches a document of limited size.
- *
- * @throws Error if it is missing, redirected or not JSON
- */
+/** @throws Error if the document is too large, missing, redirected or not JSON */
 async function fetchJson(url: URL, signal: AbortSignal): Promise<unknown> {
-  const answer = await fetch(url, {
-    redirect: "error",
-    signal,
-    headers: { accept: "application/json" },
-  });
+  const headers = { accept: "application/json" };
+  const answer = await fetch(url, { redirect: "error", signal, headers });
   if (!answer.ok || answer.body === null) throw new Error(`${url} answered ${answer.status}`);
   const chunks: Uint8Array[] = [];
   let length = 0;
@@ -63,16 +42,23 @@ function requireConfidential(url: URL): void {
 }
 
 /**
- * Fetches the metadata of an authorization server.
+ * Fetches the metadata of an authorization server (RFC 8414, section 3.1, and OpenID Connect
+ * Discovery).
  *
  * @throws Error if there is none, or it belongs to another issuer
  */
-async function discover(issuer: string, signal: AbortSignal): Promise<IssuerMetadata> {
+async function discover(issuer: string, signal: AbortSignal) {
+  const { origin, pathname } = new URL(issuer);
+  const path = pathname.replace(/\/$/, "");
   let failure: unknown;
-  for (const url of metadataUrls(issuer)) {
+  for (const url of [
+    new URL(`${origin}/.well-known/oauth-authorization-server${path}`),
+    new URL(`${origin}/.well-known/openid-configuration${path}`),
+    new URL(`${origin}${path}/.well-known/openid-configuration`),
+  ]) {
     try {
       requireConfidential(url);
-      const metadata = shape.parse(await fetchJson(url, signal));
+      const metadata = metadataShape.parse(await fetchJson(url, signal));
       if (metadata.issuer !== issuer) throw new Error(`${url} is the metadata of another issuer`);
       requireConfidential(new URL(metadata.jwks_uri));
       return metadata;
@@ -83,30 +69,22 @@ async function discover(issuer: string, signal: AbortSignal): Promise<IssuerMeta
   throw new Error(`no metadata of ${issuer}`, { cause: failure });
 }
 
-/** Milliseconds for metadata and keys. Requests with a token wait for them. */
+/** For metadata and keys. Requests with a token wait for them. */
 const TIMEOUT_MS = 5000;
 const KEYS_AGE_MS = 600_000;
-/** Milliseconds between two fetches for unknown keys, since anyone can invent a key id. */
+/** Between two fetches for unknown keys, since anyone can invent a key id. */
 const COOLDOWN_MS = 5000;
-/** Milliseconds without a new attempt after an issuer was unreachable. */
+/** Without a new attempt after an issuer was unreachable. */
 const RETRY_MS = 2000;
+/** Until an unreachable issuer is tried again, even if no token needs it. */
+const RECHECK_MS = 30_000;
 
 const keySet = z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })) });
 
-/** Milliseconds until an unreachable issuer is tried again, even if no token needs it. */
-const RECHECK_MS = 30_000;
-
 type IssuerState = "ok" | "unreachable" | "unused";
-
-interface IssuerKeys {
-  readonly key: JWTVerifyGetKey;
-  readonly state: IssuerState;
-  close(): void;
-}
 
 /** The issuer's keys, or newer ones, cannot be fetched now. */
 class IssuerOutOfReach extends Error {
-  override readonly name = "IssuerOutOfReach";
   readonly retryAfter: number;
 
   constructor(message: string, retryAfterMs: number, cause?: unknown) {
@@ -122,7 +100,7 @@ class IssuerOutOfReach extends Error {
  * @returns its `key` throws the library's error if the key does not exist. It throws
  * IssuerOutOfReach if that cannot be determined now, also during the cooldown.
  */
-function createIssuerKeys(issuer: string): IssuerKeys {
+function createIssuerKeys(issuer: string) {
   let state: IssuerState = "unused";
   let recheck: NodeJS.Timeout | undefined;
   let retryAt = 0;
@@ -156,47 +134,24 @@ function createIssuerKeys(issuer: string): IssuerKeys {
     cooldownDuration: COOLDOWN_MS,
     [customFetch]: fetchKeys,
   });
-  return {
-    async key(header, token) {
-      const before = fetches;
-      try {
-        return await keys(header, token);
-      } catch (error) {
-        // Cached keys may lack one that the issuer has added since, so the token may be valid.
-        if (!(error instanceof errors.JWKSNoMatchingKey) || fetches > before) throw error;
-        const left = fetchedAt + COOLDOWN_MS - Date.now();
-        throw new IssuerOutOfReach("its keys were fetched a moment ago", left, error);
-      }
-    },
-    get state() {
-      return state;
-    },
-    close: () => clearTimeout(recheck),
+  const key: JWTVerifyGetKey = async (header, token) => {
+    const before = fetches;
+    try {
+      return await keys(header, token);
+    } catch (error) {
+      // Cached keys may lack one that the issuer has added since, so the token may be valid.
+      if (!(error instanceof errors.JWKSNoMatchingKey) || fetches > before) throw error;
+      const left = fetchedAt + COOLDOWN_MS - Date.now();
+      throw new IssuerOutOfReach("its keys were fetched a moment ago", left, error);
+    }
   };
+  return { key, state: () => state, close: () => clearTimeout(recheck) };
 }
 
 type IssuerSettings = Configuration["mcp"]["authorization_servers"][number];
 
-/** The verified content of an external token. */
-export interface ExternalToken extends RefusedToken {
-  readonly issuer: string;
-  /** `prefix:username`. */
-  readonly user: string;
-  readonly tokenId: string;
-  readonly scopes: ReadonlySet<string>;
-  readonly issuedAt: number;
-  /** Epoch seconds, with the allowed clock skew. */
-  readonly expiresAt: number;
-}
-
-export interface ExternalIssuers {
-  knows(issuer: string): boolean;
-  /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
-  verify(issuer: string, token: string): Promise<ExternalToken>;
-  /** By issuer prefix. */
-  readonly states: Readonly<Record<string, IssuerState>>;
-  close(): void;
-}
+export type ExternalToken = ReturnType<typeof readToken>;
+export type ExternalIssuers = ReturnType<typeof createExternalIssuers>;
 
 /** Asymmetric algorithms only: anyone who knows a shared secret could forge a token. */
 const algorithms = [
@@ -224,25 +179,18 @@ function whyNobody(payload: JWTPayload, { username_claim: claim }: IssuerSetting
   return isUsername(value) ? undefined : "bad_username";
 }
 
-/** The identity that the issuer has signed, whether or not the token is valid. */
+/** Whether or not the token is valid. */
 function describe(token: string, payload: JWTPayload, settings: IssuerSettings) {
   const { issuer, prefix, username_claim: claim } = settings;
   const { jti, client_id: client = payload.azp } = payload;
+  // Only of the signed part, because one signature can be encoded in several ways.
+  const digest = hash("sha256", token.slice(0, token.lastIndexOf(".")));
   return {
     issuer,
     user: whyNobody(payload, settings) === undefined ? `${prefix}:${payload[claim]}` : undefined,
-    tokenId: typeof jti === "string" && tokenIdPattern.test(jti) ? jti : digestOf(token),
+    tokenId: typeof jti === "string" && tokenIdPattern.test(jti) ? jti : digest,
     client: typeof client === "string" ? client : undefined,
   };
-}
-
-/**
- * Id for a token without a `jti`. It covers only the signed part, because one signature can be
- * encoded in several ways.
- */
-function digestOf(token: string): string {
-  const signed = token.slice(0, token.lastIndexOf("."));
-  return createHash("sha256").update(signed).digest("hex");
 }
 
 /** Servers send a string (RFC 9068) or a list, and some name the claim `scp`. */
@@ -254,7 +202,7 @@ function readScopes({ scope, scp }: JWTPayload): ReadonlySet<string> {
   return new Set(scopes.filter((one) => typeof one === "string" && one !== ""));
 }
 
-function readToken(token: string, payload: JWTPayload, settings: IssuerSettings): ExternalToken {
+function readToken(token: string, payload: JWTPayload, settings: IssuerSettings) {
   const { exp, iat, cnf } = payload;
   // Such a token requires proof of possession of its key (RFC 9449, RFC 8705), which a bearer
   // request does not have.
@@ -270,6 +218,7 @@ function readToken(token: string, payload: JWTPayload, settings: IssuerSettings)
     user,
     scopes: readScopes(payload),
     issuedAt: iat,
+    /** Epoch seconds, with the allowed clock skew. */
     expiresAt: exp + CLOCK_SKEW_SECONDS,
   };
 }
@@ -293,32 +242,27 @@ function detailOf(error: unknown): string {
   return (error instanceof errors.JOSEError && libraryDetails[error.code]) || "malformed";
 }
 
-/**
- * Creates a verifier for the configured issuers.
- *
- * @param resource the required audience (RFC 8707), unless the issuer has its own
- */
+/** @param resource the required audience (RFC 8707), unless the issuer has its own */
 export function createExternalIssuers(
   settings: readonly IssuerSettings[],
   resource: () => string,
   log: Log,
-): ExternalIssuers {
+) {
   const issuers = new Map(
-    settings.map((issuer) => [
-      issuer.issuer,
-      { settings: issuer, keys: createIssuerKeys(issuer.issuer) },
-    ]),
+    settings.map((one) => [one.issuer, { settings: one, keys: createIssuerKeys(one.issuer) }]),
   );
   return {
-    knows: (issuer) => issuers.has(issuer),
-    get states() {
-      const all = issuers.values().map(({ settings, keys }) => [settings.prefix, keys.state]);
+    knows: (issuer: string): boolean => issuers.has(issuer),
+    /** By issuer prefix. */
+    get states(): Readonly<Record<string, IssuerState>> {
+      const all = issuers.values().map(({ settings, keys }) => [settings.prefix, keys.state()]);
       return Object.fromEntries(all);
     },
-    close() {
+    close(): void {
       for (const { keys } of issuers.values()) keys.close();
     },
-    async verify(issuer, token) {
+    /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
+    async verify(issuer: string, token: string): Promise<ExternalToken> {
       const found = issuers.get(issuer);
       if (found === undefined) throw invalidToken("unknown_issuer");
       const { settings, keys } = found;

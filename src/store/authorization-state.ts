@@ -2,53 +2,24 @@ import * as z from "zod";
 import { epochSeconds } from "../clock.ts";
 import { parseAccountId } from "../oauth/server/connections.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
-import type {
-  AuthorizationState,
-  NewRecord,
-  StateCopy,
-  StateStore,
-} from "../oauth/server/state-store.ts";
+import type { StateCopy } from "../oauth/server/state-file.ts";
+import type { AuthorizationState, NewRecord, StateStore } from "../oauth/server/state-store.ts";
 import type { StoreAccess } from "./access-store.ts";
 import type { Database, Query, Row } from "./database.ts";
 import { addKeys } from "./key-table.ts";
 import { keyOf, type Secrets } from "./secrets.ts";
-
-/** How records of the authorization server are stored: under hashed ids, with encrypted content. */
 
 /** Bound to the ciphertext, so that a record moved to another row does not decrypt. */
 function placeOf({ model, id }: Row): string {
   return `the record ${model} ${id} of the authorization server`;
 }
 
-function sealRecord(row: Row, payload: string, secrets: Secrets): string {
-  return secrets.encrypt(payload, placeOf(row));
-}
-
-const namesShape = z.object({ accountId: z.string().optional(), iat: z.int().optional() });
-
-const recordColumns = "model, id, grant_id, uid, username, issued, sealed";
-
-function recordValues(
-  model: string,
-  id: string,
-  { payload, grantId, uid }: Omit<NewRecord, "expires">,
-  secrets: Secrets,
-): (string | number | null)[] {
-  const key = keyOf(id);
-  const { accountId, iat } = namesShape.parse(JSON.parse(payload));
-  const isOfUser = model === "Grant" && accountId !== undefined;
-  return [
-    ...[model, key],
-    ...[grantId, uid].map((name) => (name === undefined ? null : keyOf(name))),
-    ...[isOfUser ? parseAccountId(accountId).username : null, iat ?? null],
-    sealRecord({ model, id: key }, payload, secrets),
-  ];
-}
-
 /** @throws StoreKeyError */
 function openRecord(row: Row, secrets: Secrets): string {
   return secrets.decrypt(String(row.sealed), placeOf(row));
 }
+
+const namesShape = z.object({ accountId: z.string().optional(), iat: z.int().optional() });
 
 /** Records encrypted again per transaction. */
 const REKEY_BATCH = 500;
@@ -66,7 +37,7 @@ export async function rekeyRecords(database: Database, secrets: Secrets): Promis
     const { model, id }: Row = last;
     const rows: Row[] = await database.transaction(async (query) => {
       const some = await query(someSql, [model, id]);
-      const sealed = some.map((row) => sealRecord(row, openRecord(row, secrets), secrets));
+      const sealed = some.map((row) => secrets.encrypt(openRecord(row, secrets), placeOf(row)));
       const columns = [some.map((row) => row.model), some.map((row) => row.id), sealed];
       await query(replaceSql, columns);
       return some;
@@ -77,7 +48,7 @@ export async function rekeyRecords(database: Database, secrets: Secrets): Promis
   return count;
 }
 
-/** Longest wait for a statement whose connection was cut silently. */
+/** For a statement whose connection was cut silently. */
 const TIMEOUT_MS = 3000;
 const SWEEP_MS = 10 * 60 * 1000;
 const SWEEP_BATCH = 1000;
@@ -88,7 +59,8 @@ function deleteWhere(condition: string, more = "order by model, id for update"):
     (select model, id from gatehouse.oauth where ${condition} ${more})`;
 }
 
-const insertSql = `insert into gatehouse.oauth (${recordColumns}, expires)
+const insertSql = `insert into gatehouse.oauth
+    (model, id, grant_id, uid, username, issued, sealed, expires)
   values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + make_interval(secs => $8))`;
 const putSql = `${insertSql} on conflict (model, id) do update set grant_id = excluded.grant_id,
   uid = excluded.uid, username = excluded.username, issued = excluded.issued,
@@ -127,13 +99,12 @@ const grantsSql = `select model, id, sealed,
 const importConsumedSql = `update gatehouse.oauth set consumed = coalesce(consumed, to_timestamp($3))
   where model = $1 and id = $2`;
 
-const foundShape = z.object({ age: z.number().nullable() });
 const countShape = z.object({ unused: z.int(), every: z.int() });
 const grantShape = z.object({ renewed: z.int().nullable(), called: z.array(z.string()) });
 const idShape = z.object({ jti: z.string() });
 const secretShape = z.object({ secret: z.base64url() });
 
-/** The name of an ended grant in the log. It has the place of a token id but cannot equal one. */
+/** Stands in the log where a token id would, but cannot equal one. */
 function endedGrant(grantId: string): string {
   return `grant:${grantId}`;
 }
@@ -160,19 +131,32 @@ export function stateInStore(
     return database.query(sql, values, TIMEOUT_MS);
   }
 
+  /** Ids are stored as hashes, and payloads encrypted. */
+  async function put(
+    sql: string,
+    model: string,
+    id: string,
+    { payload, grantId, uid, expires }: NewRecord,
+  ): Promise<void> {
+    const key = keyOf(id);
+    const { accountId, iat } = namesShape.parse(JSON.parse(payload));
+    const isOfUser = model === "Grant" && accountId !== undefined;
+    await query(sql, [
+      ...[model, key],
+      ...[grantId, uid].map((name) => (name === undefined ? null : keyOf(name))),
+      ...[isOfUser ? parseAccountId(accountId).username : null, iat ?? null],
+      ...[secrets.encrypt(payload, placeOf({ model, id: key })), expires - epochSeconds()],
+    ]);
+  }
+
   async function find(column: "id" | "uid", model: string, name: string) {
     const [row] = await query(findSql(column), [model, keyOf(name)]);
     if (row === undefined) return undefined;
-    const { age } = foundShape.parse(row);
+    const { age } = row;
     // Rounded so that a comparison with this process's clock gives the time that has passed at the
     // store.
-    const consumed = age === null ? undefined : epochSeconds() - Math.ceil(age);
+    const consumed = typeof age === "number" ? epochSeconds() - Math.ceil(age) : undefined;
     return { payload: openRecord(row, secrets), consumed };
-  }
-
-  function put(sql: string, model: string, id: string, record: NewRecord): Promise<Row[]> {
-    const rest = record.expires - epochSeconds();
-    return query(sql, [...recordValues(model, id, record, secrets), rest]);
   }
 
   function isRevoked(tokenId: string): boolean {
@@ -212,9 +196,7 @@ export function stateInStore(
   const sweeper = replica && setInterval(() => void sweep(query).catch(() => {}), SWEEP_MS).unref();
 
   return {
-    async put(model, id, record) {
-      await put(putSql, model, id, record);
-    },
+    put: (model, id, record) => put(putSql, model, id, record),
     find: (model, id) => find("id", model, id),
     findByUid: (model, uid) => find("uid", model, uid),
     async consume(model, id, reuse = -1) {

@@ -1,15 +1,17 @@
 import path from "node:path";
 import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/clock.ts";
-import { StateFile } from "../../src/oauth/server/state-file.ts";
+import { openStateFile } from "../../src/oauth/server/state-file.ts";
 import { temporaryDirectory } from "../access/kit.ts";
 import { testState } from "./state-contract.ts";
 
 const later = () => epochSeconds() + 60;
 
-async function openFiles(t: Test): Promise<[StateFile, StateFile]> {
+type StateFiles = [ReturnType<typeof openStateFile>, ReturnType<typeof openStateFile>];
+
+async function openFiles(t: Test): Promise<StateFiles> {
   const file = path.join(temporaryDirectory(t), "state.sqlite");
-  const stores: [StateFile, StateFile] = [new StateFile(file), new StateFile(file)];
+  const stores: StateFiles = [openStateFile(file), openStateFile(file)];
   t.teardown(() => stores.forEach((store) => void store.close()));
   return stores;
 }

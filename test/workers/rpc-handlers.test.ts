@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { createShared } from "../../src/gateway/shared.ts";
-import { addressLimit } from "../../src/oauth/server/rate-limit.ts";
+import { addressLimit } from "../../src/oauth/server/http.ts";
 import { createLog } from "../../src/observe/log.ts";
 import { openWorkerHandlers } from "../../src/workers/calls.ts";
 
@@ -80,9 +80,8 @@ t.test("a session is known to all, and a stream is counted until its worker ends
 t.test("requests of an address are counted together, under each name by itself", async (t) => {
   const { one, other } = scene(t);
   const origin = { address: "192.0.2.1", isShared: false };
-  const bounds = { perAddress: 1, perSharedAddress: 2, window: 60 };
   const limitOf = ({ handlers }: typeof one, name: string) =>
-    addressLimit(async (window) => handlers.countRequests(window, never), name, bounds);
+    addressLimit(async (window) => handlers.countRequests(window, never), name, 1, 60);
   t.equal(await limitOf(one, "x")(origin), 0);
   t.ok((await limitOf(other, "x")(origin)) > 0);
   t.equal(await limitOf(other, "y")(origin), 0);

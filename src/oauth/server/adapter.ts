@@ -1,29 +1,9 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { type Adapter, type AdapterPayload, errors } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
 import { Refusal } from "../../refusal.ts";
 import { lifetimes } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
-
-/** Models whose id is itself a credential. Only a hash of it is stored. */
-const credentials: ReadonlySet<string> = new Set(["AuthorizationCode", "RefreshToken"]);
-
-/**
- * Seconds after its first use in which a credential is accepted again. Models that are missing here
- * allow no reuse.
- */
-const reuse = new Map([["RefreshToken", lifetimes.refreshReuse]]);
-const NEVER = -1;
-
-/** The absolute difference, so that setting the clock back extends nothing. */
-function isWithin(seconds: number, moment: number): boolean {
-  return Math.abs(epochSeconds() - moment) <= seconds;
-}
-
-/** Payloads need no validation, because only this adapter writes them. */
-function parsePayload(text: string): AdapterPayload {
-  return JSON.parse(text);
-}
 
 /** Reports an unavailable store to the library, without a redirect to the client. */
 export class StateUnavailable extends errors.TemporarilyUnavailable {
@@ -43,74 +23,51 @@ async function told<Answer>(answer: Promise<Answer>): Promise<Answer> {
   }
 }
 
-class StoreAdapter implements Adapter {
-  readonly #model: string;
-  readonly #reuse: number;
-  readonly #store: StateStore;
+export function createAdapter(model: string, store: StateStore): Adapter {
+  // Its id is itself a credential. Only a hash of it is stored.
+  const isCredential = model === "AuthorizationCode" || model === "RefreshToken";
+  const keyOf = (id: string) => (isCredential ? hash("sha256", id, "base64url") : id);
+  /** Seconds after its first use in which a record is accepted again. */
+  const reuse = model === "RefreshToken" ? lifetimes.refreshReuse : -1;
 
-  constructor(model: string, store: StateStore) {
-    this.#model = model;
-    this.#reuse = reuse.get(model) ?? NEVER;
-    this.#store = store;
-  }
-
-  #key(id: string): string {
-    if (!credentials.has(this.#model)) return id;
-    return createHash("sha256").update(id).digest("base64url");
-  }
-
-  async upsert(id: string, payload: AdapterPayload, expiresIn = lifetimes.forever): Promise<void> {
-    // A session without a login has nothing to keep, and anyone can create them.
-    if (this.#model === "Session" && payload.accountId === undefined) return;
-    const { jti, consumed: _, ...rest } = payload;
-    const kept = credentials.has(this.#model) ? rest : { jti, ...rest };
-    const record = {
-      payload: JSON.stringify(kept),
-      grantId: payload.grantId,
-      uid: payload.uid,
-      expires: epochSeconds() + expiresIn,
-    };
-    await told(this.#store.put(this.#model, this.#key(id), record));
-  }
-
-  async find(id: string): Promise<AdapterPayload | undefined> {
-    const found = await told(this.#store.find(this.#model, this.#key(id)));
-    if (found === undefined) return undefined;
-    const payload = parsePayload(found.payload);
-    if (credentials.has(this.#model)) payload.jti = id;
-    const { consumed } = found;
-    const isUsable = consumed === undefined || isWithin(this.#reuse, consumed);
-    return isUsable ? payload : { ...payload, consumed };
-  }
-
-  async findByUid(uid: string): Promise<AdapterPayload | undefined> {
-    const found = await told(this.#store.findByUid(this.#model, uid));
-    return found === undefined ? undefined : parsePayload(found.payload);
-  }
-
-  /** The device flow is not offered, so there are no user codes. */
-  async findByUserCode(): Promise<undefined> {
-    return undefined;
-  }
-
-  /**
-   * @throws InvalidGrant if it was already used, so that only one of two simultaneous uses succeeds
-   */
-  async consume(id: string): Promise<void> {
-    if (!(await told(this.#store.consume(this.#model, this.#key(id), this.#reuse)))) {
-      throw new errors.InvalidGrant("already used");
-    }
-  }
-
-  async destroy(id: string): Promise<void> {
-    await told(this.#store.remove(this.#model, this.#key(id)));
-  }
-
-  async revokeByGrantId(grantId: string): Promise<void> {
-    await told(this.#store.removeByGrant(this.#model, grantId));
-  }
-}
-
-export function createAdapterFactory(store: StateStore): (model: string) => Adapter {
-  return (model) => new StoreAdapter(model, store);
+  return {
+    async upsert(id, payload, expiresIn = lifetimes.forever) {
+      // A session without a login has nothing to keep, and anyone can create them.
+      if (model === "Session" && payload.accountId === undefined) return;
+      const { jti, consumed: _, ...rest } = payload;
+      const record = {
+        payload: JSON.stringify(isCredential ? rest : { jti, ...rest }),
+        grantId: payload.grantId,
+        uid: payload.uid,
+        expires: epochSeconds() + expiresIn,
+      };
+      await told(store.put(model, keyOf(id), record));
+    },
+    async find(id) {
+      const found = await told(store.find(model, keyOf(id)));
+      if (found === undefined) return undefined;
+      // Payloads need no validation, because only this adapter writes them.
+      const payload: AdapterPayload = JSON.parse(found.payload);
+      if (isCredential) payload.jti = id;
+      const { consumed } = found;
+      // The absolute difference, so that setting the clock back extends nothing.
+      const isUsable = consumed === undefined || Math.abs(epochSeconds() - consumed) <= reuse;
+      return isUsable ? payload : { ...payload, consumed };
+    },
+    async findByUid(uid) {
+      const found = await told(store.findByUid(model, uid));
+      return found && JSON.parse(found.payload);
+    },
+    /** The device flow is not offered, so there are no user codes. */
+    async findByUserCode() {
+      return undefined;
+    },
+    /** @throws InvalidGrant if already used, so that only one of two simultaneous uses succeeds */
+    async consume(id) {
+      const isFirst = await told(store.consume(model, keyOf(id), reuse));
+      if (!isFirst) throw new errors.InvalidGrant("already used");
+    },
+    destroy: (id) => told(store.remove(model, keyOf(id))),
+    revokeByGrantId: (grantId) => told(store.removeByGrant(model, grantId)),
+  };
 }

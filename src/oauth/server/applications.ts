@@ -4,46 +4,35 @@ import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import { type Connection, connectionsOf, findUser, isConnected } from "./connections.ts";
 import { OAuthProblem, readForm, seeOther } from "./http.ts";
 import {
-  describeClient,
   type InteractionContext,
   judgeLogin,
   type LoginFailure,
   sendLogin,
   sendPage,
-} from "./login.ts";
-import { calls, identityOf, type KnownClient, permission, renderPage } from "./pages/page.ts";
+} from "./interaction.ts";
+import { calls, describeClient, identityOf, permission, renderPage } from "./pages/page.ts";
 import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 
 /** Binds forms to a browser until a user logs in. */
 const BROWSER_COOKIE = "gatehouse_browser";
 const browserCookie = { httpOnly: true, sameSite: "strict", path: endpoints.applications } as const;
 
-type Context = ReturnType<InteractionContext["provider"]["createContext"]>;
-type Session = Awaited<ReturnType<InteractionContext["provider"]["Session"]["get"]>>;
-
-interface Visitor {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly cookies: Context["cookies"];
-  /** Id of the browser. If it had no cookie, this is a new id for which no form exists yet. */
-  readonly browser: string;
-  readonly session: Session;
-  /** Undefined without a login, or if the login is no longer valid. */
-  readonly username: string | undefined;
-}
+type Visitor = Awaited<ReturnType<typeof meet>>;
 
 async function meet(
   { provider, options }: InteractionContext,
   request: IncomingMessage,
   response: ServerResponse,
-): Promise<Visitor> {
+) {
   const context = provider.createContext(request, response);
   const session = await provider.Session.get(context);
   const { accountId = "", loginTs: issuedAt = 0 } = session;
-  const user = findUser(options, accountId, { tokenId: "", issuedAt });
+  // Undefined without a login, or if the login is no longer valid.
+  const username = findUser(options, accountId, { tokenId: "", issuedAt })?.username;
   const { cookies } = context;
+  // Without a cookie, a new id for which no form exists yet.
   const browser = cookies.get(BROWSER_COOKIE) || randomBytes(32).toString("base64url");
-  return { request, response, cookies, browser, session, username: user?.username };
+  return { request, response, cookies, browser, session, username };
 }
 
 function goBack({ options }: InteractionContext, { response }: Visitor): void {
@@ -60,25 +49,50 @@ function showLogin({ guard }: InteractionContext, visitor: Visitor, failure?: Lo
   sendLogin(visitor.response, guard.tokenFor(formNameOf(visitor)), undefined, failure);
 }
 
-async function applicationsOf({ options, store }: InteractionContext, username: string) {
-  const connections = await connectionsOf(store, username);
-  const live = connections.filter((one) => isConnected(options, one));
-  const byClient = Map.groupBy(live, ({ clientId }) => clientId);
-  return Array.from(byClient, ([clientId, connections]): ApplicationView => {
-    const { appName } = connections[0] ?? { appName: "" };
-    const called = new Set(connections.flatMap((one) => one.called));
-    return { ...describeClient(options, clientId, appName), clientId, connections, called };
-  });
-}
-
 async function showApplications(
-  context: InteractionContext,
+  { options, store, guard }: InteractionContext,
   visitor: Visitor,
   username: string,
 ): Promise<void> {
-  const csrf = context.guard.tokenFor(formNameOf(visitor));
-  const applications = await applicationsOf(context, username);
-  sendPage(visitor.response, applicationsPage({ csrf, username, applications }));
+  const connections = await connectionsOf(store, username);
+  const live = connections.filter((one) => isConnected(options, one));
+  const byClient = Map.groupBy(live, ({ clientId }) => clientId);
+  const list =
+    byClient.size === 0
+      ? html`<p>No app is connected.</p>`
+      : html`<p>These apps may use your databases in your name. To disconnect one ends its access at once.</p>`;
+  const page = renderPage({
+    title: "Connected applications",
+    content: html`<h1>Your connected applications</h1>
+${list}
+<form method="post">
+<input type="hidden" name="csrf" value="${guard.tokenFor(formNameOf(visitor))}">
+${Array.from(byClient.values(), (connections) => application(options, connections))}
+<p class="field quiet">Logged in as <strong>${username}</strong>.
+<button class="link" name="action" value="logout">Log out</button></p>
+</form>`,
+  });
+  sendPage(visitor.response, page);
+}
+
+/** @param connections of one client, the newest first */
+function application(
+  options: InteractionContext["options"],
+  connections: readonly Connection[],
+): Html {
+  const { clientId, appName } = connections[0] ?? { clientId: "", appName: "" };
+  const client = describeClient(options, clientId, appName);
+  const items = connections.map((one) => {
+    const renewed = one.renewedAt ? html`, last renewed ${dateOf(one.renewedAt)}` : nothing;
+    return html`<li>${permission(one)}, since ${dateOf(one.allowedAt)}${renewed}</li>`;
+  });
+  return html`<section class="app">
+<h2><bdi>${client.name}</bdi></h2>
+<p class="quiet">${identityOf(client)}. ${calls(new Set(connections.flatMap((one) => one.called)))}</p>
+<p>It may:</p>
+<ul>${items}</ul>
+<div class="actions"><button name="disconnect" value="${clientId}">Disconnect <bdi>${client.name}</bdi></button></div>
+</section>`;
 }
 
 async function logIn(
@@ -98,20 +112,8 @@ async function logIn(
   return goBack(context, visitor);
 }
 
-async function disconnect(
-  { options, store }: InteractionContext,
-  request: IncomingMessage,
-  username: string,
-  clientId: string,
-): Promise<void> {
-  for (const one of await connectionsOf(store, username)) {
-    if (one.clientId === clientId) await store.endGrant(one.grantId);
-  }
-  const { address } = options.originOf(request);
-  options.onEvent("oauth_revocation", { user: username, client: clientId, token: "all", address });
-}
-
 async function submit(context: InteractionContext, visitor: Visitor): Promise<void> {
+  const { options, store } = context;
   const { request, session, username } = visitor;
   const form = await readForm(request);
   const action = form.get("action");
@@ -121,13 +123,17 @@ async function submit(context: InteractionContext, visitor: Visitor): Promise<vo
     throw new OAuthProblem(403, "invalid_request", "the form was not sent from its own page");
   }
   if (username === undefined) return logIn(context, visitor, form);
-  const clientId = form.get("disconnect");
-  if (clientId !== undefined) await disconnect(context, request, username, clientId);
-  else if (action === "logout") await session.destroy();
+  const client = form.get("disconnect");
+  if (client !== undefined) {
+    for (const { clientId, grantId } of await connectionsOf(store, username)) {
+      if (clientId === client) await store.endGrant(grantId);
+    }
+    const { address } = options.originOf(request);
+    options.onEvent("oauth_revocation", { user: username, client, token: "all", address });
+  } else if (action === "logout") await session.destroy();
   return goBack(context, visitor);
 }
 
-/** Serves the page on which users review and disconnect their apps. */
 export async function manageApplications(
   context: InteractionContext,
   request: IncomingMessage,
@@ -138,51 +144,4 @@ export async function manageApplications(
   const { username } = visitor;
   if (username === undefined) return showLogin(context, visitor);
   return showApplications(context, visitor, username);
-}
-
-interface ApplicationView extends KnownClient {
-  readonly clientId: string;
-  readonly connections: readonly Connection[];
-  readonly called: ReadonlySet<string>;
-}
-
-interface ApplicationsView {
-  readonly csrf: string;
-  readonly username: string;
-  readonly applications: readonly ApplicationView[];
-}
-
-function connection(one: Connection): Html {
-  const renewed =
-    one.renewedAt === undefined ? nothing : html`, last renewed ${dateOf(one.renewedAt)}`;
-  return html`<li>${permission(one)}, since ${dateOf(one.allowedAt)}${renewed}</li>`;
-}
-
-function application(view: ApplicationView): Html {
-  const { clientId, name, connections, called } = view;
-  return html`<section class="app">
-<h2><bdi>${name}</bdi></h2>
-<p class="quiet">${identityOf(view)}. ${calls(called)}</p>
-<p>It may:</p>
-<ul>${connections.map(connection)}</ul>
-<div class="actions"><button name="disconnect" value="${clientId}">Disconnect <bdi>${name}</bdi></button></div>
-</section>`;
-}
-
-function applicationsPage({ csrf, username, applications }: ApplicationsView): string {
-  const list =
-    applications.length === 0
-      ? html`<p>No app is connected.</p>`
-      : html`<p>These apps may use your databases in your name. To disconnect one ends its access at once.</p>`;
-  return renderPage({
-    title: "Connected applications",
-    content: html`<h1>Your connected applications</h1>
-${list}
-<form method="post">
-<input type="hidden" name="csrf" value="${csrf}">
-${applications.map(application)}
-<p class="field quiet">Logged in as <strong>${username}</strong>.
-<button class="link" name="action" value="logout">Log out</button></p>
-</form>`,
-  });
 }

@@ -9,6 +9,7 @@ import {
   isReverseDomainScheme,
   schemeOf,
 } from "../../config/addresses.ts";
+import { OAuthProblem } from "./http.ts";
 
 /** Hosts that are the user's own machine (RFC 8252, section 7.3). */
 const loopbackHosts: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);
@@ -18,7 +19,6 @@ export function isLoopbackRedirect(uri: string): boolean {
   return url?.protocol === "http:" && loopbackHosts.has(url.hostname);
 }
 
-/** True for a redirect to a program on the user's own machine, by http or a custom scheme. */
 export function staysOnMachine(uri: string): boolean {
   return schemeOf(uri) !== "https";
 }
@@ -45,9 +45,6 @@ export function isClientRedirect(uri: string, appSchemes: readonly string[]): bo
   return loopbackHosts.has(url.hostname) === (url.protocol === "http:");
 }
 
-const MAX_REDIRECT_URIS = 10;
-const MAX_URI_LENGTH = 2048;
-
 /** Users decide by this name, so it may not hold control characters or line breaks. */
 const name = z
   .string()
@@ -57,21 +54,19 @@ const name = z
   .regex(/^[^\p{C}\p{Zl}\p{Zp}]+$/u, "holds characters that cannot be shown")
   .refine((text) => !/\p{M}{5}/u.test(text), "piles up marks over what stands around it");
 
-const grantType = z.enum(["authorization_code", "refresh_token"]);
-
-const redirectUri = z.string().max(MAX_URI_LENGTH);
+const grantTypes = ["authorization_code", "refresh_token"];
 const badRedirect =
   "must be https, http on a loopback address, or of an app's own scheme, without a fragment";
 
 /** The members of RFC 7591, section 2, that are used. All others are dropped. */
 const metadataShape = z.object({
   client_name: name.optional(),
-  redirect_uris: z.array(redirectUri).min(1).max(MAX_REDIRECT_URIS),
+  redirect_uris: z.array(z.string().max(2048)).min(1).max(10),
   token_endpoint_auth_method: z.literal("none").default("none"),
   grant_types: z
     .array(z.string())
-    .default(["authorization_code", "refresh_token"])
-    .transform((types) => types.filter((type) => grantType.safeParse(type).success))
+    .default(grantTypes)
+    .transform((types) => types.filter((type) => grantTypes.includes(type)))
     .refine((types) => types.includes("authorization_code"), "must hold authorization_code"),
   response_types: z
     .array(z.string())
@@ -82,25 +77,14 @@ const metadataShape = z.object({
 
 type ClientMetadata = z.infer<typeof metadataShape>;
 
-export class ClientMetadataError extends Error {
-  /** RFC 7591, section 3.2.2. */
-  readonly code: "invalid_redirect_uri" | "invalid_client_metadata";
-
-  constructor(path: string, reason: string) {
-    super(path === "" ? reason : `${path}: ${reason}`);
-    this.name = "ClientMetadataError";
-    this.code = path.startsWith("redirect_uris")
-      ? "invalid_redirect_uri"
-      : "invalid_client_metadata";
-  }
+/** An error of RFC 7591, section 3.2.2. */
+function badMetadata(path: string, reason: string): OAuthProblem {
+  const isRedirect = path.startsWith("redirect_uris");
+  const code = isRedirect ? "invalid_redirect_uri" : "invalid_client_metadata";
+  return new OAuthProblem(400, code, path === "" ? reason : `${path}: ${reason}`);
 }
 
-/**
- * Parses client metadata.
- *
- * @param isRedirect whether responses may be sent to this redirect URI
- * @throws ClientMetadataError
- */
+/** @throws OAuthProblem */
 export function readClientMetadata(
   value: unknown,
   isRedirect: (uri: string) => boolean,
@@ -108,17 +92,16 @@ export function readClientMetadata(
   const parsed = metadataShape.safeParse(value);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
-    throw new ClientMetadataError(issue?.path.join(".") ?? "", issue?.message ?? "is no metadata");
+    throw badMetadata(issue?.path.join(".") ?? "", issue?.message ?? "is no metadata");
   }
   const bad = parsed.data.redirect_uris.findIndex((uri) => !isRedirect(uri));
-  if (bad !== -1) throw new ClientMetadataError(`redirect_uris.${bad}`, badRedirect);
+  if (bad !== -1) throw badMetadata(`redirect_uris.${bad}`, badRedirect);
   return parsed.data;
 }
 
 /**
- * The stored record of a client. The application type is `native`, because only then does the
- * library ignore the port of loopback redirects (RFC 8252, section 7.3). Web redirects work with it
- * too.
+ * Only with the application type `native` does the library ignore the port of loopback redirects
+ * (RFC 8252, section 7.3). Web redirects work with it too.
  */
 export function clientRecord(clientId: string, metadata: ClientMetadata) {
   const { client_name, ...rest } = metadata;
@@ -130,12 +113,9 @@ export function clientRecord(clientId: string, metadata: ClientMetadata) {
   } as const;
 }
 
-type AddressRule = (address: string) => boolean;
-
 /** The only public IPv6 range (RFC 4291, section 2.4). */
 const globalUnicast = ipaddr.IPv6.parseCIDR("2000::/3");
 
-/** True for public internet addresses. False for private, local and reserved ones. */
 export function isPublicAddress(address: string): boolean {
   if (!ipaddr.isValid(address)) return false;
   const parsed = ipaddr.process(address);
@@ -143,41 +123,18 @@ export function isPublicAddress(address: string): boolean {
   return parsed.kind() === "ipv4" || parsed.match(globalUnicast);
 }
 
-const privateRanges: ReadonlySet<string> = new Set([
-  ...["loopback", "private", "uniqueLocal", "carrierGradeNat"],
-]);
+const privateRanges = ["loopback", "private", "uniqueLocal", "carrierGradeNat"];
 
-/**
- * True for addresses of hosts in the operator's network. Link-local addresses are excluded, because
- * cloud metadata services hand out credentials there.
- */
+/** Link-local addresses are excluded: cloud metadata services hand out credentials there. */
 export function isNetworkAddress(address: string): boolean {
   if (isPublicAddress(address)) return true;
-  return ipaddr.isValid(address) && privateRanges.has(ipaddr.process(address).range());
+  return ipaddr.isValid(address) && privateRanges.includes(ipaddr.process(address).range());
 }
 
 export type ResolveAll = (
   hostname: string,
   done: (error: Error | null, addresses: LookupAddress[]) => void,
 ) => void;
-
-/**
- * A DNS lookup that returns only allowed addresses. The socket connects to its result, so the
- * checked address is the one that is used.
- */
-function guardedLookup(isAllowed: AddressRule, resolve: ResolveAll): LookupFunction {
-  return (hostname, options, done) => {
-    resolve(hostname, (error, addresses) => {
-      const [first] = addresses ?? [];
-      if (error !== null || first === undefined) {
-        done(error ?? new Error("the host has no address"), "", 0);
-      } else if (!addresses.every(({ address }) => isAllowed(address))) {
-        done(new Error("the host has an address that is not public"), "", 0);
-      } else if (options.all === true) done(null, addresses);
-      else done(null, first.address, first.family);
-    });
-  };
-}
 
 export type DocumentFetch = (url: string, signal: AbortSignal) => Promise<ClientDocument>;
 
@@ -188,11 +145,6 @@ export interface ClientDocument {
 
 /** Limits of a document: body size in bytes, and time for the whole fetch. */
 export const DOCUMENT_LIMITS = { bytes: 5 * 1024, milliseconds: 5000 } as const;
-
-interface DocumentFetchOptions {
-  readonly privateHosts?: readonly string[];
-  readonly resolve?: ResolveAll;
-}
 
 async function readBounded(body: AsyncIterable<Uint8Array>): Promise<string> {
   const chunks: Uint8Array[] = [];
@@ -206,28 +158,34 @@ async function readBounded(body: AsyncIterable<Uint8Array>): Promise<string> {
 }
 
 /**
- * Connection pool for allowed addresses. Each rule has its own pool, so that no host benefits from
- * another host's rule.
+ * Connection pool whose DNS lookup returns only allowed addresses. The socket connects to the
+ * lookup's result, so the checked address is the one that is used. Each rule has its own pool, so
+ * that no host benefits from another host's rule.
  */
-function openAgent(isAllowed: AddressRule, resolve: ResolveAll): Agent {
-  return new Agent({
-    connect: {
-      lookup: guardedLookup(isAllowed, resolve),
-      timeout: DOCUMENT_LIMITS.milliseconds,
-    },
-    keepAliveTimeout: 1,
-  });
+function openAgent(isAllowed: (address: string) => boolean, resolve: ResolveAll): Agent {
+  const lookup: LookupFunction = (hostname, options, done) => {
+    resolve(hostname, (error, addresses) => {
+      const [first] = addresses ?? [];
+      if (error !== null || first === undefined) {
+        done(error ?? new Error("the host has no address"), "", 0);
+      } else if (!addresses.every(({ address }) => isAllowed(address))) {
+        done(new Error("the host has an address that is not public"), "", 0);
+      } else if (options.all === true) done(null, addresses);
+      else done(null, first.address, first.family);
+    });
+  };
+  const connect = { lookup, timeout: DOCUMENT_LIMITS.milliseconds };
+  return new Agent({ connect, keepAliveTimeout: 1 });
 }
 
-/**
- * Creates the fetch for client ID metadata documents. It uses https without redirects, within the
- * limits, and sends only the request itself. Addresses must be public unless the operator has
- * listed the host.
- */
+/** Without redirects. Addresses must be public unless the operator has listed the host. */
 export function createDocumentFetch({
   privateHosts = [],
   resolve = (hostname, done) => systemLookup(hostname, { all: true }, done),
-}: DocumentFetchOptions = {}): DocumentFetch {
+}: {
+  privateHosts?: readonly string[];
+  resolve?: ResolveAll;
+} = {}): DocumentFetch {
   const outside = { isAllowed: isPublicAddress, agent: openAgent(isPublicAddress, resolve) };
   const inside = { isAllowed: isNetworkAddress, agent: openAgent(isNetworkAddress, resolve) };
   const named = new Set(privateHosts);
@@ -256,10 +214,7 @@ export function createDocumentFetch({
   };
 }
 
-/**
- * Wraps the fetch for the library. The library sees only the validated members of a document, so
- * that no document can make it fetch anything else.
- */
+/** The library sees only validated members, so that no document can make it fetch anything else. */
 export function asLibraryFetch(
   fetchDocument: DocumentFetch,
   readMetadata: (document: unknown) => ClientMetadata,

@@ -10,31 +10,29 @@ import type { StateStore } from "./state-store.ts";
 
 const TYPE = "database_access";
 
-const consentShape = z.object({
-  type: z.literal(TYPE),
-  database: z.string().refine(isDatabaseOrEvery),
-  read_only: z.boolean(),
-  app_name: z.string().default(""),
-});
+const consentShape = z
+  .object({
+    type: z.literal(TYPE),
+    database: z.string().refine(isDatabaseOrEvery),
+    read_only: z.boolean(),
+    app_name: z.string().default(""),
+  })
+  .transform((detail) => ({
+    database: detail.database,
+    readOnly: detail.read_only,
+    appName: detail.app_name,
+  }));
 
 /** The limits of a user's consent, stored with the grant as an authorization detail (RFC 9396). */
-export interface Consent {
-  /** A database, or `*` for all that the user may use. */
-  readonly database: string;
-  readonly readOnly: boolean;
-  readonly appName: string;
-}
+export type Consent = z.infer<typeof consentShape>;
 
 export function toDetail({ database, readOnly, appName }: Consent): AuthorizationDetail {
   return { type: TYPE, database, read_only: readOnly, app_name: appName };
 }
 
-/** The consent of a grant. Undefined if it is missing or malformed: such a grant allows nothing. */
+/** Undefined if the consent of a grant is missing or malformed: such a grant allows nothing. */
 export function readConsent(details: readonly unknown[] = []): Consent | undefined {
-  const parsed = consentShape.safeParse(details[0]);
-  if (!parsed.success || details.length !== 1) return undefined;
-  const { database, read_only, app_name } = parsed.data;
-  return { database, readOnly: read_only, appName: app_name };
+  return details.length === 1 ? consentShape.safeParse(details[0]).data : undefined;
 }
 
 export interface Choice {
@@ -64,17 +62,8 @@ export function knownScopes(scope: unknown): McpScope[] {
   return mcpScopes.filter((known) => asked.includes(known));
 }
 
-/** An app that a user has allowed in one consent. Times are epoch seconds. */
-export interface Connection extends Consent {
-  readonly grantId: string;
-  readonly accountId: string;
-  readonly username: string;
-  readonly clientId: string;
-  readonly allowedAt: number;
-  /** Issue time of the newest refresh token. Undefined if none is left. */
-  readonly renewedAt: number | undefined;
-  readonly called: readonly string[];
-}
+/** An app that a user has allowed in one consent. */
+export type Connection = Awaited<ReturnType<typeof connectionsOf>>[number];
 
 const grantShape = z.object({
   accountId: z.string(),
@@ -83,10 +72,8 @@ const grantShape = z.object({
   rar: z.array(z.unknown()),
 });
 
-export async function connectionsOf(
-  store: Pick<StateStore, "grants">,
-  username?: string,
-): Promise<Connection[]> {
+/** Times are epoch seconds. */
+export async function connectionsOf(store: StateStore, username?: string) {
   return (await store.grants(username))
     .flatMap(({ id, payload, renewed, called }) => {
       const { data: grant } = grantShape.safeParse(JSON.parse(payload));
@@ -100,6 +87,7 @@ export async function connectionsOf(
         username: parseAccountId(accountId).username,
         clientId,
         allowedAt: iat,
+        /** Issue time of the newest refresh token. Undefined if none is left. */
         renewedAt: renewed,
         called,
       };
@@ -117,7 +105,7 @@ export function isConnected(
   return renewedAt !== undefined || allowedAt + lifetimes.accessToken > epochSeconds();
 }
 
-/** Characters of an access token id that identify its grant: 132 random bits. */
+/** Characters of an access token id that identify its grant. */
 const FAMILY = 22;
 
 /** The id of an access token under a grant. @param random 43 characters */
@@ -131,26 +119,15 @@ export function isTokenOf({ grantId }: Connection, tokenId: string): boolean {
 
 /**
  * Sessions, codes, grants and refresh tokens refer to the user together with the credential used at
- * login. A password change therefore invalidates them.
+ * login. A password change therefore invalidates them. Neither part contains a colon.
  */
-export interface Account {
-  readonly username: string;
-  readonly credential: string;
+export function accountIdOf(user: User): string {
+  return `${user.username}:${credentialOf(user)}`;
 }
 
-/** Unambiguous: neither a credential nor the name of a local user contains a colon. */
-export function accountIdOf({ username, credential }: Account): string {
-  return `${username}:${credential}`;
-}
-
-export function parseAccountId(id: string): Account {
+export function parseAccountId(id: string): { username: string; credential: string } {
   const at = id.lastIndexOf(":");
   return { username: id.slice(0, at), credential: id.slice(at + 1) };
-}
-
-interface Issued {
-  readonly tokenId: string;
-  readonly issuedAt: number;
 }
 
 export interface AccountContext {
@@ -165,7 +142,7 @@ export interface AccountContext {
 export function findUser(
   { snapshot, revocations }: AccountContext,
   accountId: string,
-  issued: Issued | undefined,
+  issued: { readonly tokenId: string; readonly issuedAt: number } | undefined,
 ): User | undefined {
   const { username, credential } = parseAccountId(accountId);
   const user = snapshot().users.get(username);

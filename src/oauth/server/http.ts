@@ -1,5 +1,7 @@
 import { IncomingMessage, type ServerResponse } from "node:http";
+import type { CountRequests } from "../../access/rights.ts";
 import { ClientError } from "../../client-error.ts";
+import { addressKey, type LoginOrigin } from "../../identity/throttle.ts";
 import { requireOneReading } from "../../json/document.ts";
 import { JsonFault } from "../../json/fault.ts";
 
@@ -26,6 +28,26 @@ export class OAuthProblem extends ClientError {
 export function tooMany(description: string, seconds: number): OAuthProblem {
   const headers = { "Retry-After": String(seconds) };
   return new OAuthProblem(429, "temporarily_unavailable", description, headers);
+}
+
+/**
+ * Counts requests per address and window in seconds, with ten times the limit for a reverse proxy
+ * that all clients share.
+ *
+ * @returns a function that counts one. It returns 0 if it is allowed, otherwise the seconds until a
+ * retry.
+ */
+export function addressLimit(
+  countRequests: CountRequests,
+  name: string,
+  perAddress: number,
+  window: number,
+): (origin: LoginOrigin) => Promise<number> {
+  return async ({ address, isShared }) => {
+    const limit = { count: isShared ? perAddress * 10 : perAddress, windowMs: window * 1000 };
+    const key = `${name} ${isShared ? "shared " : ""}${addressKey(address)}`;
+    return (await countRequests({ key, limit, points: 1 })).retryAfter;
+  };
 }
 
 export function sendJson(
@@ -115,13 +137,8 @@ async function readBytes(request: IncomingMessage): Promise<Buffer> {
 export async function withWholeBody(request: IncomingMessage): Promise<IncomingMessage> {
   const body = await readBytes(request);
   const { method = "", url = "", headers, httpVersion } = request;
-  const whole = Object.assign(new IncomingMessage(request.socket), {
-    method,
-    url,
-    headers,
-    httpVersion,
-    complete: true,
-  });
+  const head = { method, url, headers, httpVersion, complete: true };
+  const whole = Object.assign(new IncomingMessage(request.socket), head);
   whole.push(body);
   whole.push(null);
   return whole;

@@ -1,9 +1,23 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { type Client, errors } from "oidc-provider";
+import { setTimeout as delay } from "node:timers/promises";
+import { type Client, errors, type Provider } from "oidc-provider";
 import { EVERY_DATABASE } from "../../access/roles.ts";
-import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
+import { epochSeconds } from "../../clock.ts";
+import { earliestIssue } from "../../identity/authenticate.ts";
+import {
+  dateOf,
+  explainLogin,
+  type FormGuard,
+  type Html,
+  html,
+  loginError,
+  loginFields,
+  nothing,
+} from "../../pages/html.ts";
+import { Refusal } from "../../refusal.ts";
 import { StateUnavailable } from "./adapter.ts";
 import {
+  accountIdOf,
   type Choice,
   type Connection,
   type Consent,
@@ -14,34 +28,161 @@ import {
   toDetail,
 } from "./connections.ts";
 import { OAuthProblem, readForm, seeOther } from "./http.ts";
-import {
-  describeClient,
-  forgetSession,
-  type InteractionContext,
-  logIn,
-  sendPage,
-  showLogin,
-  type Visit,
-} from "./login.ts";
+import type { AuthorizationServerOptions } from "./options.ts";
 import {
   type ClientView,
   calls,
   clientDetails,
+  describeClient,
   localWarning,
+  pageHeaders,
   permission,
   renderPage,
 } from "./pages/page.ts";
 import { endpoints, lifetimes, type McpScope, OFFLINE_ACCESS } from "./protocol.ts";
+import type { StateStore } from "./state-store.ts";
 
-interface ConsentView {
-  readonly client: ClientView;
-  readonly csrf: string;
+export interface InteractionContext {
+  readonly provider: Provider;
+  readonly options: AuthorizationServerOptions;
+  readonly guard: FormGuard;
+  readonly store: StateStore;
+}
+
+interface Visit {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly interaction: Awaited<ReturnType<Provider["interactionDetails"]>>;
+  readonly client: Client;
+  readonly view: ClientView;
+}
+
+/** @param redirectUri to which a form on the page may lead */
+export function sendPage(
+  response: ServerResponse,
+  page: string,
+  redirectUri?: string,
+  status = 200,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  response.writeHead(status, { ...pageHeaders(redirectUri), ...headers }).end(page);
+}
+
+export interface LoginFailure {
   readonly username: string;
-  readonly scopes: readonly McpScope[];
-  /** True if refresh tokens let the client continue without the user. */
-  readonly staysConnected: boolean;
-  readonly choices: readonly Choice[];
-  readonly last: Connection | undefined;
+  readonly refusal: Refusal;
+}
+
+export function sendLogin(
+  response: ServerResponse,
+  csrf: string,
+  client?: ClientView,
+  failure?: LoginFailure,
+): void {
+  const { status, retryAfter } = failure?.refusal ?? {};
+  const headers = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
+  sendPage(response, loginPage(csrf, client, failure), client?.redirectUri, status, headers);
+}
+
+function showLogin(
+  { guard }: InteractionContext,
+  { response, interaction, view }: Visit,
+  failure?: LoginFailure,
+): void {
+  sendLogin(response, guard.tokenFor(interaction.uid), view, failure);
+}
+
+/** Another page of the browser may have created it. */
+function currentSession({ provider }: InteractionContext, { request, response }: Visit) {
+  return provider.Session.get(provider.createContext(request, response));
+}
+
+async function forgetSession(context: InteractionContext, visit: Visit): Promise<void> {
+  const { provider } = context;
+  const { interaction } = visit;
+  const current = await currentSession(context, visit);
+  if (current.accountId !== undefined) await current.destroy();
+  if (interaction.session === undefined) return;
+  const session = await provider.Session.findByUid(interaction.session.uid);
+  await session?.destroy();
+  delete interaction.session;
+  await interaction.save(interaction.exp - epochSeconds());
+}
+
+const LONGEST_WAIT_SECONDS = 2;
+
+/** @returns the account id, or the failure */
+export async function judgeLogin(
+  { options }: InteractionContext,
+  request: IncomingMessage,
+  form: ReadonlyMap<string, string>,
+  client?: string,
+): Promise<string | LoginFailure> {
+  const username = form.get("username") ?? "";
+  const origin = options.originOf(request);
+  // An unknown name is not logged, because it may be a password in the wrong field.
+  const known = options.snapshot().users.has(username) ? username : undefined;
+  const event = { user: known, client, address: origin.address };
+  try {
+    const user = await options.checkPassword(username, form.get("password") ?? "", origin);
+    // A revocation covers everything issued up to a given second. A login within that second waits
+    // for the next one, so that its tokens do not count as revoked.
+    const seconds = earliestIssue(options.revocations, user) - epochSeconds();
+    if (seconds > LONGEST_WAIT_SECONDS) throw new Refusal("credentials_invalid");
+    if (seconds > 0) await delay(seconds * 1000);
+    options.onEvent("oauth_login", { ...event, outcome: "allowed" });
+    return accountIdOf(user);
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    options.onEvent("oauth_login", { ...event, outcome: error.code });
+    return { username, refusal: error };
+  }
+}
+
+async function logIn(
+  context: InteractionContext,
+  visit: Visit,
+  form: ReadonlyMap<string, string>,
+): Promise<void> {
+  const { provider } = context;
+  const { request, response, interaction, client } = visit;
+  const accountId = await judgeLogin(context, request, form, client.clientId);
+  if (typeof accountId !== "string") return showLogin(context, visit, accountId);
+  const { accountId: current } = await currentSession(context, visit);
+  // Ends a login of another user, or one with an older password.
+  const isOther = (one: string | undefined) => one !== undefined && one !== accountId;
+  if (isOther(current) || isOther(interaction.session?.accountId)) {
+    await forgetSession(context, visit);
+  }
+  await provider.interactionFinished(request, response, {
+    login: { accountId, amr: ["pwd"], remember: false },
+  });
+}
+
+function loginPage(
+  csrf: string,
+  client: ClientView | undefined,
+  { username = "", refusal }: Partial<LoginFailure> = {},
+): string {
+  const error = refusal && explainLogin(refusal);
+  const nextSteps = client
+    ? html`${clientDetails(client)}
+<p class="quiet">The app never sees your password. What it may do, you decide on the next page.</p>`
+    : nothing;
+  return renderPage({
+    title: error === undefined ? "Log in" : "Error: log in",
+    content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to go on to <bdi>${client.name}</bdi>`}</h1>
+${loginError(error)}
+<form method="post">
+<input type="hidden" name="csrf" value="${csrf}">
+${loginFields(username, error)}
+<div class="actions">
+<button class="primary" name="action" value="login">Log in</button>
+${client === undefined ? nothing : html`<button name="action" value="deny" formnovalidate>Cancel</button>`}
+</div>
+</form>
+${nextSteps}`,
+  });
 }
 
 const meanings: Readonly<Record<McpScope, string>> = {
@@ -51,25 +192,26 @@ const meanings: Readonly<Record<McpScope, string>> = {
 
 const days = String(lifetimes.grant / 86_400);
 
-function asked({ scopes, staysConnected }: ConsentView): Html {
+/** @param staysConnected true if refresh tokens let the client continue without the user */
+function asked(scopes: readonly McpScope[], staysConnected: boolean): Html {
   const items = scopes.map((scope) => html`<li>${meanings[scope]}</li>`);
   const stay = html`<li>Stay connected while you are away, until you disconnect it under <a href="${endpoints.applications}">connected applications</a> or ${days} days have passed</li>`;
   return html`<h2 id="asked">It asks to</h2>
 <ul aria-labelledby="asked">${items}${staysConnected ? stay : nothing}</ul>`;
 }
 
-function lastTime({ last, client }: ConsentView): Html {
+function lastTime(last: Connection | undefined, appName: string): Html {
   if (last === undefined) return html`<p class="quiet">You have not let this app in before.</p>`;
-  const renamed = last.appName !== "" && last.appName !== client.name;
+  const renamed = last.appName !== "" && last.appName !== appName;
   const name = renamed ? html` It was called <bdi>${last.appName}</bdi> then.` : nothing;
   return html`<p class="quiet">Last time, on ${dateOf(last.allowedAt)}, you let it ${permission(last)}.${name}
 ${calls(last.called)}</p>`;
 }
 
 /** Exactly one database is preselected, the previous choice if there is one. */
-function databases({ choices, last }: ConsentView): Html {
+function databases(choices: readonly Choice[], last: string | undefined): Html {
   const named = choices.map(({ database }) => database);
-  const chosen = named.find((name) => name === last?.database) ?? named[0] ?? EVERY_DATABASE;
+  const chosen = named.find((name) => name === last) ?? named[0] ?? EVERY_DATABASE;
   const mark = (name: string) => (name === chosen ? html` selected` : nothing);
   const options = choices.map(
     ({ database, role }) =>
@@ -92,29 +234,6 @@ const reach = html`<fieldset>
 <span>Read and change<br><span class="quiet">Everything your own roles allow, and no more.</span></span></label>
 </fieldset>`;
 
-function consentPage(view: ConsentView): string {
-  const { client, csrf, username } = view;
-  return renderPage({
-    title: "Allow access",
-    content: html`<h1>Let <bdi>${client.name}</bdi> use your databases?</h1>
-${clientDetails(client)}
-${localWarning(client)}
-${asked(view)}
-${lastTime(view)}
-<form method="post">
-<input type="hidden" name="csrf" value="${csrf}">
-${databases(view)}
-${reach}
-<div class="actions">
-<button class="primary" name="action" value="allow">Allow</button>
-<button name="action" value="deny" formnovalidate>Deny</button>
-</div>
-<p class="field quiet">Logged in as <strong>${username}</strong>.
-<button class="link" name="action" value="switch" formnovalidate>Use another account</button></p>
-</form>`,
-  });
-}
-
 function usernameOf({ interaction }: Visit): string {
   return parseAccountId(interaction.session?.accountId ?? "").username;
 }
@@ -125,15 +244,27 @@ function choices({ options }: InteractionContext, visit: Visit): Choice[] {
 
 async function showConsent(context: InteractionContext, visit: Visit): Promise<void> {
   const { interaction, client, view } = visit;
-  const connections = await connectionsOf(context.store, usernameOf(visit));
-  const page = consentPage({
-    client: view,
-    csrf: context.guard.tokenFor(interaction.uid),
-    username: usernameOf(visit),
-    scopes: knownScopes(interaction.params.scope),
-    staysConnected: client.grantTypeAllowed("refresh_token"),
-    choices: choices(context, visit),
-    last: connections.find(({ clientId }) => clientId === client.clientId),
+  const username = usernameOf(visit);
+  const connections = await connectionsOf(context.store, username);
+  const last = connections.find(({ clientId }) => clientId === client.clientId);
+  const page = renderPage({
+    title: "Allow access",
+    content: html`<h1>Let <bdi>${view.name}</bdi> use your databases?</h1>
+${clientDetails(view)}
+${localWarning(view)}
+${asked(knownScopes(interaction.params.scope), client.grantTypeAllowed("refresh_token"))}
+${lastTime(last, view.name)}
+<form method="post">
+<input type="hidden" name="csrf" value="${context.guard.tokenFor(interaction.uid)}">
+${databases(choices(context, visit), last?.database)}
+${reach}
+<div class="actions">
+<button class="primary" name="action" value="allow">Allow</button>
+<button name="action" value="deny" formnovalidate>Deny</button>
+</div>
+<p class="field quiet">Logged in as <strong>${username}</strong>.
+<button class="link" name="action" value="switch" formnovalidate>Use another account</button></p>
+</form>`,
   });
   sendPage(visit.response, page, view.redirectUri);
 }
@@ -155,14 +286,10 @@ function readChoice(
   return { database, readOnly: reach === "read", appName: visit.view.name };
 }
 
-/**
- * The resource as the client spelled it, because the library looks it up in the grant by that
- * spelling.
- */
-function askedResources({ interaction }: Visit): string[] {
-  const { resource } = interaction.params;
-  const asked: unknown[] = Array.isArray(resource) ? resource : [resource];
-  return asked.filter((item) => typeof item === "string");
+/** The values of a parameter, which may be repeated. */
+function textsIn(parameter: unknown): string[] {
+  const values: unknown[] = Array.isArray(parameter) ? parameter : [parameter];
+  return values.filter((value) => typeof value === "string");
 }
 
 async function allow(
@@ -177,7 +304,10 @@ async function allow(
   const consent = readChoice(context, visit, form);
   const scopes = knownScopes(interaction.params.scope);
   const grant = new provider.Grant({ accountId, clientId: client.clientId });
-  for (const resource of askedResources(visit)) grant.addResourceScope(resource, scopes.join(" "));
+  // As the client spelled it, because the library looks it up by that spelling.
+  for (const resource of textsIn(interaction.params.resource)) {
+    grant.addResourceScope(resource, scopes.join(" "));
+  }
   grant.addOIDCScope(OFFLINE_ACCESS);
   grant.addRar(toDetail(consent));
   const grantId = await grant.save();
@@ -209,11 +339,9 @@ async function switchAccount(context: InteractionContext, visit: Visit): Promise
   await interaction.destroy();
   const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(interaction.params)) {
-    const values: unknown[] = Array.isArray(value) ? value : [value];
-    for (const one of values) if (typeof one === "string") parameters.append(name, one);
+    for (const text of textsIn(value)) parameters.append(name, text);
   }
-  const again = `${context.options.issuer}${endpoints.authorization}?${parameters}`;
-  seeOther(response, again);
+  seeOther(response, `${context.options.issuer}${endpoints.authorization}?${parameters}`);
 }
 
 /** @throws OAuthProblem if the client is unknown, or its document cannot be fetched now */
@@ -250,13 +378,12 @@ async function openVisit(
 }
 
 async function submit(context: InteractionContext, visit: Visit): Promise<void> {
-  const { interaction } = visit;
-  const form = await readForm(visit.request);
+  const { interaction, request } = visit;
+  const form = await readForm(request);
   if (!context.guard.isRight(interaction.uid, form.get("csrf"))) {
     throw new OAuthProblem(403, "invalid_request", "the form was not sent from its own page");
   }
-  const step = `${interaction.prompt.name} ${form.get("action")}`;
-  switch (step) {
+  switch (`${interaction.prompt.name} ${form.get("action")}`) {
     case "login login":
       return logIn(context, visit, form);
     case "consent allow":

@@ -16,62 +16,46 @@ export interface AuthorizationServerOptions {
   readonly issuer: string;
   /** The only resource for which tokens are issued (RFC 8707): the public URL of `/mcp`. */
   readonly resource: string;
-  /** The server does not close it. Its opener does. */
   readonly state: AuthorizationState;
   readonly clients: readonly ConfiguredClient[];
   /** Schemes without a dot that redirect URIs may use. */
   readonly appSchemes: readonly string[];
-  /** Hosts as in https URLs whose client documents may come from private addresses. */
+  /** Hosts whose client documents may come from private addresses. */
   readonly privateClientHosts: readonly string[];
-  /** Registrations per address and hour. */
+  /** Per address. */
   readonly registrationsPerHour: number;
   /** In seconds. */
   readonly tokenLifetime: number;
-  /**
-   * Verifies a password under the login throttle that all logins share.
-   *
-   * @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy`
-   */
-  readonly checkPassword: (
-    username: string,
-    password: string,
-    origin: LoginOrigin,
-  ) => Promise<User>;
+  /** @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy` */
+  checkPassword(username: string, password: string, origin: LoginOrigin): Promise<User>;
   readonly originOf: (request: IncomingMessage) => LoginOrigin;
   readonly countRequests: CountRequests;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
-  /** Records an audit event. `fields` never hold a secret. */
+  /** For the audit. `fields` never hold a secret. */
   readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;
   readonly log: Log;
-  /** Fetches client ID metadata documents. Default: https with an address check. */
+  /** Default: https with an address check. */
   readonly fetchDocument?: DocumentFetch;
 }
 
 /** Claims of an access token (RFC 9068). Times are epoch seconds. */
 export interface AccessToken {
   readonly username: string;
-  /** A database, or `*` for all. */
+  /** `*` for all. */
   readonly database: string;
   readonly readOnly: boolean;
   readonly scopes: ReadonlySet<McpScope>;
-  /** Fingerprint of the password used at login. */
   readonly credential: string;
   readonly tokenId: string;
   readonly clientId: string;
   readonly issuedAt: number;
   readonly expiresAt: number;
-  /**
-   * Checks again whether the token or its grant was revoked, for streams that stay open.
-   *
-   * @throws Refusal `token_revoked`
-   */
+  /** For streams that stay open. @throws Refusal `token_revoked` */
   requireStillGranted(): void;
-  /** Records a tool call, which the token's user can see. */
   noteCall(tool: string): void;
 }
 
-/** The embedded authorization server (OAuth 2.1), as the gateway mounts it. */
 export interface AuthorizationServer {
   /** Paths that it serves. A trailing slash includes everything below. */
   readonly paths: readonly string[];

@@ -8,9 +8,8 @@ export const SIGNING_ALGORITHM = "ES256";
 const HOUR = 3600;
 const DAY = 24 * HOUR;
 
-/** Lifetimes in seconds. */
+/** In seconds. */
 export const lifetimes = {
-  /** From the redirect to the token request. */
   code: 60,
   /** From the authorization request to the user's answer. */
   interaction: HOUR / 2,

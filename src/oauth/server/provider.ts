@@ -9,7 +9,7 @@ import {
   Provider,
 } from "oidc-provider";
 import { isConfiguredRedirect } from "../../config/addresses.ts";
-import { createAdapterFactory } from "./adapter.ts";
+import { createAdapter } from "./adapter.ts";
 import {
   asLibraryFetch,
   clientRecord,
@@ -31,8 +31,6 @@ import {
   SIGNING_ALGORITHM,
   sessionCookie,
 } from "./protocol.ts";
-import type { DocumentLimit } from "./rate-limit.ts";
-import type { StateStore } from "./state-store.ts";
 import type { SigningKeys } from "./tokens.ts";
 
 const { Check, Prompt } = interactionPolicy;
@@ -48,33 +46,28 @@ const scopeCheck = new Check(
     throw new errors.InvalidScope("no known scope", String(scope));
   },
 );
+const noSession = new Check(
+  "no_session",
+  "the user must log in",
+  "login_required",
+  ({ oidc }) => oidc.session?.accountId === undefined || oidc.account === undefined,
+);
+const notAsked = new Check(
+  "not_asked",
+  "the user must consent",
+  "consent_required",
+  ({ oidc }) => oidc.result?.consent === undefined,
+);
 
 /**
  * Prompts in order: login, unless the browser is logged in as a current user, and then consent
  * every time. A public client cannot prove its identity, so an earlier consent says nothing about
  * the current caller (RFC 8252, section 8.6).
  */
-function createPolicy(): interactionPolicy.Prompt[] {
-  const noSession = new Check(
-    "no_session",
-    "the user must log in",
-    "login_required",
-    ({ oidc }) => oidc.session?.accountId === undefined || oidc.account === undefined,
-  );
-  const notAsked = new Check(
-    "not_asked",
-    "the user must consent",
-    "consent_required",
-    ({ oidc }) => oidc.result?.consent === undefined,
-  );
-  return [
-    new Prompt({ name: "login", requestable: true }, scopeCheck, noSession),
-    new Prompt({ name: "consent", requestable: true }, notAsked),
-  ];
-}
-
-/** An unsupported mode. It makes the library refuse all modes but `query`. */
-const NO_RESPONSE_MODE = "refused";
+const policy = [
+  new Prompt({ name: "login", requestable: true }, scopeCheck, noSession),
+  new Prompt({ name: "consent", requestable: true }, notAsked),
+];
 
 /**
  * Normalizes an authorization request. Without a scope it requests all scopes of the resource. Any
@@ -86,7 +79,8 @@ export function completeRequest(url: string): string {
   const parameters = new URLSearchParams(at === -1 ? "" : url.slice(at + 1));
   if ((parameters.get("scope") ?? "").trim() === "") parameters.set("scope", mcpScopes.join(" "));
   if (parameters.getAll("response_mode").some((mode) => mode !== "query")) {
-    parameters.set("response_mode", NO_RESPONSE_MODE);
+    // An unsupported mode, which the library refuses.
+    parameters.set("response_mode", "refused");
   }
   const prompts = (parameters.get("prompt") ?? "").split(" ").filter(Boolean);
   if (!prompts.includes("none") && !prompts.includes("consent")) {
@@ -95,13 +89,10 @@ export function completeRequest(url: string): string {
   return `${at === -1 ? url : url.slice(0, at)}?${parameters}`;
 }
 
-function isSameUrl(a: string, b: string): boolean {
-  return URL.canParse(a) && new URL(a).href === new URL(b).href;
-}
-
 /** Settings of the only resource with tokens. @throws InvalidTarget for any other (RFC 8707) */
 function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, asked: string) {
-  if (!isSameUrl(asked, options.resource)) throw new errors.InvalidTarget();
+  const isKnown = URL.parse(asked)?.href === new URL(options.resource).href;
+  if (!isKnown) throw new errors.InvalidTarget();
   return {
     audience: options.resource,
     scope: mcpScopes.join(" "),
@@ -109,14 +100,6 @@ function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, 
     accessTokenTTL: options.tokenLifetime,
     jwt: { sign: { alg: SIGNING_ALGORITHM, kid: keys.signer } },
   } as const;
-}
-
-/**
- * Collapses repeated resources to one. A client that names none gets the only resource there is.
- */
-function defaultResource({ resource }: AuthorizationServerOptions) {
-  return (_: unknown, __: unknown, oneOf: readonly string[] | undefined) =>
-    oneOf === undefined ? resource : (oneOf[0] ?? resource);
 }
 
 /** Accepts only users who may still log in. */
@@ -157,10 +140,7 @@ function isOwnOrigin(origin: string, { redirectUris = [] }: Client): boolean {
  * register a client and use failing requests as an open redirect (RFC 9700, section 4.11.2).
  * Loopback redirects and configured clients are exempt.
  */
-function holdAnswers(
-  provider: Provider,
-  { issuer, clients }: Pick<AuthorizationServerOptions, "issuer" | "clients">,
-): void {
+function holdAnswers(provider: Provider, { issuer, clients }: AuthorizationServerOptions): void {
   const trusted = new Set(clients.map(({ client_id }) => client_id));
   provider.use(async (ctx, next) => {
     await next();
@@ -175,22 +155,10 @@ function holdAnswers(
   });
 }
 
-function tellWhenToRetry(provider: Provider): void {
-  provider.use(async (ctx, next) => {
-    await next();
-    if (ctx.status === 503) ctx.set("Retry-After", "1");
-  });
-}
-
-interface ProviderParts {
-  readonly keys: SigningKeys;
-  readonly store: StateStore;
-  readonly documentLimit: DocumentLimit;
-}
-
 function features(
   options: AuthorizationServerOptions,
-  { keys, documentLimit }: ProviderParts,
+  keys: SigningKeys,
+  mayFetch: () => Promise<boolean>,
 ): Configuration["features"] {
   const off = { enabled: false };
   return {
@@ -202,27 +170,17 @@ function features(
     clientIdMetadataDocument: {
       enabled: true,
       ack: "draft-02",
-      allowFetch: () => documentLimit.mayFetch(),
+      allowFetch: mayFetch,
       allowClient: () => true,
       cacheDuration: { min: lifetimes.clientDocument, max: lifetimes.session },
     },
     resourceIndicators: {
       enabled: true,
-      defaultResource: defaultResource(options),
+      // Repeated resources become one. A client that names none gets the only one that there is.
+      defaultResource: (_, __, oneOf) => oneOf?.[0] ?? options.resource,
       useGrantedResource: () => true,
       getResourceServerInfo: (_, asked) => resourceServer(options, keys, asked),
     },
-  };
-}
-
-function ttl({ tokenLifetime }: AuthorizationServerOptions): Configuration["ttl"] {
-  return {
-    AccessToken: tokenLifetime,
-    AuthorizationCode: lifetimes.code,
-    Grant: lifetimes.grant,
-    Interaction: lifetimes.interaction,
-    RefreshToken: lifetimes.refreshToken,
-    Session: lifetimes.session,
   };
 }
 
@@ -235,10 +193,13 @@ function documentFetch({
   return asLibraryFetch(fetchDocument, (document) => readClientMetadata(document, isRedirect));
 }
 
-function configure(options: AuthorizationServerOptions, parts: ProviderParts): Configuration {
-  const { keys, store } = parts;
+function configure(
+  options: AuthorizationServerOptions,
+  keys: SigningKeys,
+  mayFetch: () => Promise<boolean>,
+): Configuration {
   return {
-    adapter: createAdapterFactory(store),
+    adapter: (model) => createAdapter(model, options.state.store),
     clients: options.clients.map(({ client_id, ...rest }) =>
       clientRecord(client_id, readClientMetadata(rest, isConfiguredRedirect)),
     ),
@@ -266,7 +227,7 @@ function configure(options: AuthorizationServerOptions, parts: ProviderParts): C
     scopes: [OFFLINE_ACCESS],
     pkce: { required: () => true },
     allowOmittingSingleRegisteredRedirectUri: false,
-    features: features(options, parts),
+    features: features(options, keys, mayFetch),
     fetch: documentFetch(options),
     fetchResponseBodyLimits: { "client_id metadata document": DOCUMENT_LIMITS.bytes },
     findAccount: findAccount(options),
@@ -293,7 +254,7 @@ function configure(options: AuthorizationServerOptions, parts: ProviderParts): C
     rotateRefreshToken: () => true,
     revokeGrantPolicy: () => true,
     interactions: {
-      policy: createPolicy(),
+      policy,
       url: (_, { uid }) => `${options.issuer}${endpoints.interaction}/${uid}`,
     },
     renderError: (ctx, { error, error_description }) => {
@@ -304,18 +265,33 @@ function configure(options: AuthorizationServerOptions, parts: ProviderParts): C
       token: endpoints.token,
       jwks: endpoints.jwks,
     },
-    ttl: ttl(options),
+    ttl: {
+      AccessToken: options.tokenLifetime,
+      AuthorizationCode: lifetimes.code,
+      Grant: lifetimes.grant,
+      Interaction: lifetimes.interaction,
+      RefreshToken: lifetimes.refreshToken,
+      Session: lifetimes.session,
+    },
   };
 }
 
-/** Configures the library: authorization code with PKCE and refresh tokens, for public clients. */
+/**
+ * Configures the library: authorization code with PKCE and refresh tokens, for public clients.
+ *
+ * @param mayFetch whether the current request may fetch one more client document
+ */
 export function createProvider(
   options: AuthorizationServerOptions,
-  parts: ProviderParts,
+  keys: SigningKeys,
+  mayFetch: () => Promise<boolean>,
 ): Provider {
-  const provider = new Provider(options.issuer, configure(options, parts));
+  const provider = new Provider(options.issuer, configure(options, keys, mayFetch));
   holdAnswers(provider, options);
-  tellWhenToRetry(provider);
+  provider.use(async (ctx, next) => {
+    await next();
+    if (ctx.status === 503) ctx.set("Retry-After", "1");
+  });
   // Safe, because this server overwrites the forwarding headers that the library then trusts.
   provider.proxy = true;
   const fail = (error: unknown, request: IncomingMessage | undefined) => {

@@ -1,20 +1,17 @@
+import { AsyncLocalStorage } from "node:async_hooks";
 import { randomBytes, randomUUID } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { KoaContextWithOIDC, Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
-import { addressKey } from "../../identity/throttle.ts";
+import { addressKey, type LoginOrigin } from "../../identity/throttle.ts";
 import { createFormGuard } from "../../pages/html.ts";
 import { Refusal } from "../../refusal.ts";
 import { StateUnavailable } from "./adapter.ts";
 import { manageApplications } from "./applications.ts";
-import {
-  ClientMetadataError,
-  clientRecord,
-  isClientRedirect,
-  readClientMetadata,
-} from "./client-documents.ts";
+import { clientRecord, isClientRedirect, readClientMetadata } from "./client-documents.ts";
 import { parseAccountId } from "./connections.ts";
 import {
+  addressLimit,
   allowAnyOrigin,
   isAbandoned,
   OAuthProblem,
@@ -31,33 +28,15 @@ import type { AuthorizationServer, AuthorizationServerOptions } from "./options.
 import { errorPage, pageHeaders } from "./pages/page.ts";
 import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
 import { completeRequest, createProvider } from "./provider.ts";
-import { addressLimit, DocumentLimit } from "./rate-limit.ts";
-import type { ClientBounds, StateStore } from "./state-store.ts";
 import {
   type AccessTokens,
-  CallNotes,
   createAccessTokens,
+  createTokenVerifier,
   type GrantedToken,
   openSigningKeys,
-  verifyAccessToken,
 } from "./tokens.ts";
 
 type Endpoint = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
-
-interface EndpointRoute {
-  readonly methods: readonly string[];
-  readonly endpoint: Endpoint;
-}
-
-/** By path. Paths with a variable last segment end in `below`. */
-type EndpointRoutes = ReadonlyMap<string, EndpointRoute>;
-
-/** Authorization requests per minute, limited because each is stored until its user responds. */
-const authorizationBounds = { perAddress: 60, perSharedAddress: 600, window: 60 } as const;
-
-type Endpoints = Readonly<
-  Record<"protocol" | "interaction" | "applications" | "registration" | "revocation", Endpoint>
->;
 
 /** Allows any origin, because these endpoints use no cookies. */
 function open(endpoint: Endpoint): Endpoint {
@@ -88,14 +67,16 @@ const readsAnywhere = [...reads, "OPTIONS"];
 const forms = [...reads, "POST"];
 const posts = ["POST", "OPTIONS"];
 
-/** All paths of the server. Any other path or spelling is a 404. */
-function endpointRoutes(
-  options: Pick<AuthorizationServerOptions, "issuer" | "originOf" | "countRequests">,
-  all: Endpoints,
-): EndpointRoutes {
-  const { issuer, originOf, countRequests } = options;
+/** Any other path or spelling is a 404. Paths with a variable last segment end in `below`. */
+function routesOf(
+  { issuer, originOf, countRequests }: AuthorizationServerOptions,
+  all: Readonly<
+    Record<"protocol" | "interaction" | "applications" | "registration" | "revocation", Endpoint>
+  >,
+) {
   const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(issuer)));
-  const limit = addressLimit(countRequests, "authorizations", authorizationBounds);
+  // Each request is stored until its user responds.
+  const limit = addressLimit(countRequests, "authorizations", 60, 60);
   const authorization: Endpoint = async (request, response) => {
     const wait = await limit(originOf(request));
     if (wait > 0) throw tooMany("too many requests", wait);
@@ -120,48 +101,31 @@ function endpointRoutes(
 
 const named = /\/[A-Za-z0-9_-]{1,64}$/;
 
-function findRoute(
-  routes: EndpointRoutes,
+function findEndpoint(
+  routes: ReturnType<typeof routesOf>,
   { url = "", method = "" }: IncomingMessage,
-): EndpointRoute {
+): Endpoint {
   const [path = ""] = url.split("?");
   const route = routes.get(path) ?? routes.get(path.replace(named, below));
   if (route === undefined) throw new OAuthProblem(404, "not_found", "there is nothing here");
-  if (route.methods.includes(method)) return route;
+  if (route.methods.includes(method)) return route.endpoint;
   const allow = route.methods.join(", ");
   throw new OAuthProblem(405, "invalid_request", `the method must be ${allow}`, { Allow: allow });
 }
 
-export const clientBounds: ClientBounds = { unused: 1000, used: 10_000 };
-
-function readRequest(body: unknown, appSchemes: readonly string[]) {
-  try {
-    return readClientMetadata(body, (uri) => isClientRedirect(uri, appSchemes));
-  } catch (error) {
-    if (!(error instanceof ClientMetadataError)) throw error;
-    throw new OAuthProblem(400, error.code, error.message);
-  }
-}
+export const clientBounds = { unused: 1000, used: 10_000 };
 
 /** Dynamic registration of public clients (RFC 7591), with limits. */
-function createRegistration(
-  options: Pick<
-    AuthorizationServerOptions,
-    "originOf" | "onEvent" | "appSchemes" | "countRequests" | "registrationsPerHour"
-  >,
-  store: Pick<StateStore, "makeRoom" | "put">,
-): Endpoint {
+function createRegistration(options: AuthorizationServerOptions): Endpoint {
   const { originOf, onEvent, appSchemes, countRequests, registrationsPerHour } = options;
-  const limit = addressLimit(countRequests, "registrations", {
-    perAddress: registrationsPerHour,
-    perSharedAddress: registrationsPerHour * 10,
-    window: 3600,
-  });
+  const { store } = options.state;
+  const limit = addressLimit(countRequests, "registrations", registrationsPerHour, 3600);
   return async (request, response) => {
     const origin = originOf(request);
     const wait = await limit(origin);
     if (wait > 0) throw tooMany("too many registrations", wait);
-    const metadata = readRequest(await readJson(request), appSchemes);
+    const isRedirect = (uri: string) => isClientRedirect(uri, appSchemes);
+    const metadata = readClientMetadata(await readJson(request), isRedirect);
     await store.makeRoom(clientBounds);
     const issuedAt = epochSeconds();
     const record = { ...clientRecord(randomUUID(), metadata), client_id_issued_at: issuedAt };
@@ -181,22 +145,6 @@ function createRegistration(
   };
 }
 
-interface RevocationContext {
-  readonly provider: Provider;
-  readonly store: StateStore;
-  readonly accessTokens: AccessTokens;
-  readonly onEvent: AuthorizationServerOptions["onEvent"];
-}
-
-function findAccessToken(accessTokens: AccessTokens, token: string): GrantedToken | undefined {
-  try {
-    return accessTokens.verify(token);
-  } catch (error) {
-    if (error instanceof Refusal) return undefined;
-    throw error;
-  }
-}
-
 /**
  * True if the client is known. A client id that is a URL is accepted without fetching its document.
  * The token itself names its client, and no caller may trigger fetches here.
@@ -210,11 +158,22 @@ async function isClient(provider: Provider, clientId: string): Promise<boolean> 
  * Token revocation (RFC 7009). An access token is revoked by itself, a refresh token together with
  * its grant. Foreign and unknown tokens get the same response and stay unchanged.
  */
-function createRevocation(context: RevocationContext): Endpoint {
-  const { provider, store, accessTokens, onEvent } = context;
+function createRevocation(
+  provider: Provider,
+  accessTokens: AccessTokens,
+  { state: { store }, onEvent }: AuthorizationServerOptions,
+): Endpoint {
+  function findAccessToken(token: string): GrantedToken | undefined {
+    try {
+      return accessTokens.verify(token);
+    } catch (error) {
+      if (error instanceof Refusal) return undefined;
+      throw error;
+    }
+  }
 
   async function revoke(token: string, clientId: string): Promise<void> {
-    const accessToken = findAccessToken(accessTokens, token);
+    const accessToken = findAccessToken(token);
     if (accessToken?.clientId === clientId) {
       const { tokenId, expiresAt, username } = accessToken;
       await store.revokeToken(tokenId, expiresAt);
@@ -256,8 +215,7 @@ function fieldsOf({ oidc }: KoaContextWithOIDC) {
 /** Audits protocol events, and extends the lifetime of clients in use. */
 function observeProvider(
   provider: Provider,
-  store: Pick<StateStore, "keepClient">,
-  { onEvent, log }: Pick<AuthorizationServerOptions, "onEvent" | "log">,
+  { state: { store }, onEvent, log }: AuthorizationServerOptions,
 ): void {
   provider.on("grant.success", (ctx) => {
     const clientId = ctx.oidc.client?.clientId;
@@ -268,35 +226,12 @@ function observeProvider(
     }
     onEvent("oauth_token", { ...fieldsOf(ctx), outcome: "allowed" });
   });
-  provider.on("grant.error", (ctx, error) => {
-    const detail = error.error_detail;
-    onEvent("oauth_token", { ...fieldsOf(ctx), outcome: error.error, reason: detail });
+  provider.on("grant.error", (ctx, { error: outcome, error_detail: reason }) => {
+    onEvent("oauth_token", { ...fieldsOf(ctx), outcome, reason });
   });
   provider.on("grant.revoked", (ctx) => {
     onEvent("oauth_replay", { ...fieldsOf(ctx), outcome: "grant revoked" });
   });
-}
-
-/**
- * Overwrites the forwarding headers, so that the library uses the public address and not the
- * request's claims.
- */
-function setPublicAddress({ headers }: IncomingMessage, { host, protocol }: URL): void {
-  headers["x-forwarded-host"] = host;
-  headers["x-forwarded-proto"] = protocol.replace(":", "");
-}
-
-function sendFailure(
-  request: IncomingMessage,
-  response: ServerResponse,
-  problem: OAuthProblem,
-): void {
-  if (response.headersSent) {
-    response.destroy();
-  } else if (request.headers.accept?.includes("text/html")) {
-    response.writeHead(problem.status, { ...pageHeaders(undefined), ...problem.headers });
-    response.end(errorPage({ code: problem.code, description: problem.message }));
-  } else sendProblem(response, problem);
 }
 
 function problemOf(error: unknown): OAuthProblem {
@@ -317,30 +252,37 @@ function problemOf(error: unknown): OAuthProblem {
 export async function openAuthorizationServer(
   options: AuthorizationServerOptions,
 ): Promise<AuthorizationServer> {
-  const { issuer, log, onEvent } = options;
-  const { store } = options.state;
-  const keys = await openSigningKeys(options.state.keys);
-  const documentLimit = new DocumentLimit(options.countRequests);
-  const provider = createProvider(options, { keys, store, documentLimit });
-  observeProvider(provider, store, options);
+  const { log, state, countRequests, originOf } = options;
+  const { store } = state;
+  const keys = await openSigningKeys(state.keys);
+  const asking = new AsyncLocalStorage<LoginOrigin>();
+  // Each fetch of a client document loads a foreign server.
+  const documentLimit = addressLimit(countRequests, "documents", 30, 60);
+  const provider = createProvider(options, keys, async () => {
+    const origin = asking.getStore();
+    return origin !== undefined && (await documentLimit(origin)) === 0;
+  });
+  observeProvider(provider, options);
   const accessTokens = createAccessTokens(options, keys);
   const guard = createFormGuard(await store.secret("forms", randomBytes(32)));
   const pages = { provider, options, guard, store };
-  const calls = new CallNotes(store, log);
-  const routes = endpointRoutes(options, {
+  const verify = createTokenVerifier(accessTokens, store, log);
+  const routes = routesOf(options, {
     protocol: provider.callback(),
     interaction: (request, response) => interact(pages, request, response),
     applications: (request, response) => manageApplications(pages, request, response),
-    registration: createRegistration(options, store),
-    revocation: createRevocation({ provider, store, accessTokens, onEvent }),
+    registration: createRegistration(options),
+    revocation: createRevocation(provider, accessTokens, options),
   });
-  const publicUrl = new URL(issuer);
+  const { host, protocol } = new URL(options.issuer);
 
   async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    setPublicAddress(request, publicUrl);
-    const { endpoint } = findRoute(routes, request);
+    // The library uses the public address and not the request's claims.
+    request.headers["x-forwarded-host"] = host;
+    request.headers["x-forwarded-proto"] = protocol.replace(":", "");
+    const endpoint = findEndpoint(routes, request);
     requireSmallBody(request);
-    await documentLimit.during(options.originOf(request), () => endpoint(request, response));
+    await asking.run(originOf(request), () => endpoint(request, response));
   }
 
   return {
@@ -349,10 +291,15 @@ export async function openAuthorizationServer(
       serve(request, response).catch((error: unknown) => {
         if (isAbandoned(request)) return;
         const problem = problemOf(error);
-        if (problem.status === 500) log.error({ err: error }, "the authorization server failed");
-        return sendFailure(request, response, problem);
+        const { status, code, message: description, headers } = problem;
+        if (status === 500) log.error({ err: error }, "the authorization server failed");
+        if (response.headersSent) response.destroy();
+        else if (request.headers.accept?.includes("text/html")) {
+          response.writeHead(status, { ...pageHeaders(undefined), ...headers });
+          response.end(errorPage({ code, description }));
+        } else sendProblem(response, problem);
       });
     },
-    verify: async (token) => verifyAccessToken(accessTokens, store, calls, token),
+    verify: async (token) => verify(token),
   };
 }

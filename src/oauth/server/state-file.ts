@@ -1,19 +1,14 @@
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import path from "node:path";
-import type { DatabaseSync, StatementSync } from "node:sqlite";
+import { DatabaseSync } from "node:sqlite";
 import * as z from "zod";
 import { epochSeconds, forgettableBefore } from "../../clock.ts";
 import { openWalDatabase } from "../../files/wal-database.ts";
 import { keyFilesIn } from "../../identity/key-file.ts";
-import type {
-  AuthorizationState,
-  ClientBounds,
-  GrantRow,
-  NewRecord,
-  StateStore,
-  StoredRecord,
-} from "./state-store.ts";
+import type { StoredKey } from "../../identity/key-store.ts";
+import { memoize } from "../../memoize.ts";
+import type { AuthorizationState, StateStore, StoredRecord } from "./state-store.ts";
 
 const schema = `
   CREATE TABLE IF NOT EXISTS records (
@@ -51,22 +46,24 @@ const userGrantsSql = `${grantsSql} INDEXED BY grants_by_account
   AND json_extract(payload, '$.accountId') > ?2 || ':'
   AND json_extract(payload, '$.accountId') < ?2 || ';'`;
 
-const namesShape = z.array(z.string());
+const optional = <Shape extends z.ZodType>(shape: Shape) =>
+  shape.nullable().transform((value) => value ?? undefined);
+
+const storedShape = z.object({ payload: z.string(), consumed: optional(z.int()) });
+const countShape = z.object({ unused: z.int(), every: z.int() });
+const grantShape = z.object({
+  ...{ id: z.string(), payload: z.string(), renewed: optional(z.number()) },
+  called: z.string().transform((names) => z.array(z.string()).parse(JSON.parse(names))),
+});
+const recordShape = z.object({
+  ...{ model: z.string(), id: z.string(), ...storedShape.shape, expires: z.int() },
+  ...{ grantId: optional(z.string()), uid: optional(z.string()) },
+});
+const revokedShape = z.object({ tokenId: z.string(), until: z.int() });
+const secretShape = z.object({ name: z.string(), value: z.instanceof(Uint8Array) });
 
 const BUSY_TIMEOUT_MS = 5000;
 const SWEEP_MS = 10 * 60 * 1000;
-
-type Row = ReturnType<StatementSync["get"]>;
-
-function readNumber(row: Row, column: string): number | undefined {
-  const value = row?.[column];
-  return typeof value === "number" ? value : undefined;
-}
-
-function readRow(row: Row): StoredRecord | undefined {
-  if (typeof row?.payload !== "string") return undefined;
-  return { payload: row.payload, consumed: readNumber(row, "consumed") };
-}
 
 /** Records that end with their grant. */
 const MODELS_OF_GRANT = ["RefreshToken", "AuthorizationCode", "Call"];
@@ -74,152 +71,113 @@ const MODELS_OF_GRANT = ["RefreshToken", "AuthorizationCode", "Call"];
 /**
  * The state in an SQLite file (mode 0600), which several processes may share. Expired records are
  * removed periodically.
+ *
+ * @throws the error of SQLite or the file system if the file cannot be used
  */
-export class StateFile implements StateStore {
-  readonly #database: DatabaseSync;
-  readonly #statements = new Map<string, StatementSync>();
-  readonly #sweeper: NodeJS.Timeout;
+export function openStateFile(file: string): StateStore & { sweep(runningMs?: number): void } {
+  const database = openWalDatabase(file, BUSY_TIMEOUT_MS);
+  database.exec(schema);
+  const prepare = memoize((sql) => database.prepare(sql));
 
-  /** @throws the error of SQLite or the file system if the file cannot be used */
-  constructor(file: string) {
-    this.#database = openWalDatabase(file, BUSY_TIMEOUT_MS);
-    this.#database.exec(schema);
-    this.#trySweep();
-    this.#sweeper = setInterval(() => this.#trySweep(), SWEEP_MS).unref();
+  function find(column: "id" | "uid", model: string, name: string): StoredRecord | undefined {
+    const sql = `SELECT payload, consumed FROM records
+      WHERE ${column} = ? AND model = ? AND expires > ?`;
+    const row = prepare(sql).get(name, model, epochSeconds());
+    return row && storedShape.parse(row);
   }
 
-  #prepare(sql: string): StatementSync {
-    const known = this.#statements.get(sql);
-    if (known !== undefined) return known;
-    const made = this.#database.prepare(sql);
-    this.#statements.set(sql, made);
-    return made;
+  function remove(column: "id" | "grant_id", model: string, name: string): void {
+    prepare(`DELETE FROM records WHERE ${column} = ? AND model = ?`).run(name, model);
   }
 
-  async put(
-    model: string,
-    id: string,
-    { payload, grantId, uid, expires }: NewRecord,
-  ): Promise<void> {
-    this.#prepare(
-      `INSERT INTO records (model, id, payload, grant_id, uid, expires) VALUES (?, ?, ?, ?, ?, ?)
-       ON CONFLICT (model, id) DO UPDATE SET payload = excluded.payload,
-         grant_id = excluded.grant_id, uid = excluded.uid, expires = excluded.expires`,
-    ).run(model, id, payload, grantId ?? null, uid ?? null, expires);
-  }
-
-  async find(model: string, id: string): Promise<StoredRecord | undefined> {
-    return this.#find(model, id);
-  }
-
-  #find(model: string, id: string): StoredRecord | undefined {
-    const sql = "SELECT payload, consumed FROM records WHERE model = ? AND id = ? AND expires > ?";
-    return readRow(this.#prepare(sql).get(model, id, epochSeconds()));
-  }
-
-  async findByUid(model: string, uid: string): Promise<StoredRecord | undefined> {
-    const sql = "SELECT payload, consumed FROM records WHERE uid = ? AND model = ? AND expires > ?";
-    return readRow(this.#prepare(sql).get(uid, model, epochSeconds()));
-  }
-
-  async consume(model: string, id: string, reuse = -1): Promise<boolean> {
-    const sql = `UPDATE records SET consumed = coalesce(consumed, ?1) WHERE model = ?2 AND id = ?3
-      AND (consumed IS NULL OR abs(consumed - ?1) <= ?4)`;
-    return this.#prepare(sql).run(epochSeconds(), model, id, reuse).changes === 1;
-  }
-
-  async remove(model: string, id: string): Promise<void> {
-    this.#prepare("DELETE FROM records WHERE model = ? AND id = ?").run(model, id);
-  }
-
-  async removeByGrant(model: string, grantId: string): Promise<void> {
-    this.#prepare("DELETE FROM records WHERE grant_id = ? AND model = ?").run(grantId, model);
-  }
-
-  async endGrant(grantId: string): Promise<void> {
-    for (const model of MODELS_OF_GRANT) await this.removeByGrant(model, grantId);
-    await this.remove("Grant", grantId);
-  }
-
-  async keepClient(id: string, expires: number): Promise<void> {
-    const sql = `UPDATE records SET expires = max(expires, ?), uid = NULL
-      WHERE model = 'Client' AND id = ?`;
-    this.#prepare(sql).run(expires, id);
-  }
-
-  async makeRoom(bounds: ClientBounds): Promise<void> {
-    // Clients that no user has allowed yet have their address as uid.
-    const count = `SELECT count(uid) AS unused, count(*) AS n FROM records
-      WHERE model = 'Client' AND expires > ?`;
-    const row = this.#prepare(count).get(epochSeconds());
-    const [unused = 0, all = 0] = [readNumber(row, "unused"), readNumber(row, "n")];
-    const forget = `DELETE FROM records WHERE model = 'Client' AND id = (
-      SELECT id FROM records WHERE model = 'Client' AND (uid IS NULL) = ?
-      ORDER BY count(*) OVER (PARTITION BY uid) DESC, expires LIMIT 1)`;
-    if (unused >= bounds.unused) this.#prepare(forget).run(0);
-    if (all - unused >= bounds.used) this.#prepare(forget).run(1);
-  }
-
-  async grants(username?: string): Promise<GrantRow[]> {
-    const rows =
-      username === undefined
-        ? this.#prepare(allGrantsSql).all(epochSeconds())
-        : this.#prepare(userGrantsSql).all(epochSeconds(), username);
-    return rows.map((row) => ({
-      id: String(row.id),
-      payload: String(row.payload),
-      renewed: readNumber(row, "renewed"),
-      called: namesShape.parse(JSON.parse(String(row.called))),
-    }));
-  }
-
-  async noteCall(grantId: string, tool: string, expires: number): Promise<void> {
-    this.#prepare(
-      `INSERT OR IGNORE INTO records (model, id, payload, grant_id, expires)
-       VALUES ('Call', ?1 || ' ' || ?2, ?2, ?1, ?3)`,
-    ).run(grantId, tool, expires);
-  }
-
-  async revokeToken(tokenId: string, until: number): Promise<void> {
-    this.#prepare("INSERT OR REPLACE INTO revoked VALUES (?, ?)").run(tokenId, until);
-  }
-
-  isTokenRevoked(tokenId: string): boolean {
-    return this.#prepare("SELECT 1 FROM revoked WHERE token_id = ?").get(tokenId) !== undefined;
-  }
-
-  isGrantEnded(grantId: string): boolean {
-    return this.#find("Grant", grantId) === undefined;
-  }
-
-  async secret(name: string, made: Uint8Array): Promise<Uint8Array> {
-    this.#prepare("INSERT OR IGNORE INTO secrets VALUES (?, ?)").run(name, made);
-    const value = this.#prepare("SELECT value FROM secrets WHERE name = ?").get(name)?.value;
-    if (value instanceof Uint8Array) return value;
-    throw new Error(`the secret ${name} cannot be read`);
-  }
-
-  /** @param running milliseconds since this process started */
-  sweep(running?: number): void {
-    this.#prepare("DELETE FROM records WHERE expires <= ?").run(epochSeconds());
+  function sweep(runningMs?: number): void {
+    prepare("DELETE FROM records WHERE expires <= ?").run(epochSeconds());
     // Kept longer: otherwise a revoked token would become valid again if the clock had been wrong.
-    this.#prepare("DELETE FROM revoked WHERE until < ?").run(forgettableBefore(running));
+    prepare("DELETE FROM revoked WHERE until < ?").run(forgettableBefore(runningMs));
   }
 
   /** Ignores a full or busy disk. Queries skip expired records, and the next sweep removes them. */
-  #trySweep(): void {
+  function trySweep(): void {
     try {
-      this.sweep();
+      sweep();
     } catch {}
   }
 
-  async close(): Promise<void> {
-    clearInterval(this.#sweeper);
-    this.#database.close();
-  }
+  trySweep();
+  const sweeper = setInterval(trySweep, SWEEP_MS).unref();
+
+  return {
+    sweep,
+    async put(model, id, { payload, grantId, uid, expires }) {
+      prepare(
+        `INSERT INTO records (model, id, payload, grant_id, uid, expires) VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT (model, id) DO UPDATE SET payload = excluded.payload,
+           grant_id = excluded.grant_id, uid = excluded.uid, expires = excluded.expires`,
+      ).run(model, id, payload, grantId ?? null, uid ?? null, expires);
+    },
+    find: async (model, id) => find("id", model, id),
+    findByUid: async (model, uid) => find("uid", model, uid),
+    async consume(model, id, reuse = -1) {
+      const sql = `UPDATE records SET consumed = coalesce(consumed, ?1) WHERE model = ?2 AND id = ?3
+        AND (consumed IS NULL OR abs(consumed - ?1) <= ?4)`;
+      return prepare(sql).run(epochSeconds(), model, id, reuse).changes === 1;
+    },
+    remove: async (model, id) => remove("id", model, id),
+    removeByGrant: async (model, grantId) => remove("grant_id", model, grantId),
+    async endGrant(grantId) {
+      for (const model of MODELS_OF_GRANT) remove("grant_id", model, grantId);
+      remove("id", "Grant", grantId);
+    },
+    async keepClient(id, expires) {
+      const sql = `UPDATE records SET expires = max(expires, ?), uid = NULL
+        WHERE model = 'Client' AND id = ?`;
+      prepare(sql).run(expires, id);
+    },
+    async makeRoom(bounds) {
+      // Clients that no user has allowed yet have their address as uid.
+      const count = `SELECT count(uid) AS unused, count(*) AS every FROM records
+        WHERE model = 'Client' AND expires > ?`;
+      const { unused, every } = countShape.parse(prepare(count).get(epochSeconds()));
+      const forget = prepare(
+        `DELETE FROM records WHERE model = 'Client' AND id = (
+          SELECT id FROM records WHERE model = 'Client' AND (uid IS NULL) = ?
+          ORDER BY count(*) OVER (PARTITION BY uid) DESC, expires LIMIT 1)`,
+      );
+      if (unused >= bounds.unused) forget.run(0);
+      if (every - unused >= bounds.used) forget.run(1);
+    },
+    async grants(username) {
+      const rows =
+        username === undefined
+          ? prepare(allGrantsSql).all(epochSeconds())
+          : prepare(userGrantsSql).all(epochSeconds(), username);
+      return rows.map((row) => grantShape.parse(row));
+    },
+    async noteCall(grantId, tool, expires) {
+      prepare(
+        `INSERT OR IGNORE INTO records (model, id, payload, grant_id, expires)
+         VALUES ('Call', ?1 || ' ' || ?2, ?2, ?1, ?3)`,
+      ).run(grantId, tool, expires);
+    },
+    async revokeToken(tokenId, until) {
+      prepare("INSERT OR REPLACE INTO revoked VALUES (?, ?)").run(tokenId, until);
+    },
+    isTokenRevoked: (tokenId) =>
+      prepare("SELECT 1 FROM revoked WHERE token_id = ?").get(tokenId) !== undefined,
+    isGrantEnded: (grantId) => find("id", "Grant", grantId) === undefined,
+    async secret(name, made) {
+      prepare("INSERT OR IGNORE INTO secrets VALUES (?, ?)").run(name, made);
+      const row = prepare("SELECT name, value FROM secrets WHERE name = ?").get(name);
+      return secretShape.parse(row).value;
+    },
+    async close() {
+      clearInterval(sweeper);
+      database.close();
+    },
+  };
 }
 
-export const STATE_FILE = "state.sqlite";
+const STATE_FILE = "state.sqlite";
 
 export function stateDirectoryOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "oauth");
@@ -233,11 +191,48 @@ export function stateDirectoryOf(serviceDirectory: string): string {
 export async function openStateIn(directory: string): Promise<AuthorizationState> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const keys = keyFilesIn(path.join(directory, "keys"), { checkRead: true });
-  return { store: new StateFile(path.join(directory, STATE_FILE)), keys };
+  return { store: openStateFile(path.join(directory, STATE_FILE)), keys };
 }
 
 /** Undefined if the file does not exist. @throws the error of SQLite */
 export function findStateIn(directory: string): StateStore | undefined {
   const file = path.join(directory, STATE_FILE);
-  return existsSync(file) ? new StateFile(file) : undefined;
+  return existsSync(file) ? openStateFile(file) : undefined;
+}
+
+export interface StateCopy {
+  readonly records: readonly z.infer<typeof recordShape>[];
+  readonly revoked: readonly z.infer<typeof revokedShape>[];
+  readonly secrets: readonly z.infer<typeof secretShape>[];
+  readonly keys: readonly StoredKey[];
+}
+
+/**
+ * Reads the state in a directory for migration to another store.
+ *
+ * @returns undefined if there is none
+ * @throws KeyFileError, UnsafeFileError or the error of SQLite
+ */
+export async function copyStateIn(directory: string): Promise<StateCopy | undefined> {
+  const file = path.join(directory, STATE_FILE);
+  if (!existsSync(file)) return undefined;
+  const keys = path.join(directory, "keys");
+  const database = new DatabaseSync(file);
+  try {
+    const rows = (sql: string, ...values: number[]) => database.prepare(sql).all(...values);
+    return {
+      records: z.array(recordShape).parse(
+        rows(
+          `SELECT model, id, payload, grant_id AS grantId, uid, consumed, expires
+            FROM records WHERE expires > ?`,
+          epochSeconds(),
+        ),
+      ),
+      revoked: z.array(revokedShape).parse(rows("SELECT token_id AS tokenId, until FROM revoked")),
+      secrets: z.array(secretShape).parse(rows("SELECT name, value FROM secrets")),
+      keys: existsSync(keys) ? await keyFilesIn(keys, { checkRead: true }).read() : [],
+    };
+  } finally {
+    database.close();
+  }
 }

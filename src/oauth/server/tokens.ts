@@ -2,12 +2,7 @@ import type { KeyObject } from "node:crypto";
 import type { JWK } from "jose";
 import { isDatabaseOrEvery, isUsername } from "../../access/roles.ts";
 import { epochSeconds } from "../../clock.ts";
-import {
-  invalidToken,
-  isSeconds,
-  type JsonObject,
-  type Pin,
-} from "../../identity/jwt-verification.ts";
+import { invalidToken, isSeconds, type JsonObject } from "../../identity/jwt-verification.ts";
 import { type KeyStore, keyState, openKeyRing } from "../../identity/key-store.ts";
 import { VerifiedTokens } from "../../identity/token.ts";
 import type { Log } from "../../observe/log.ts";
@@ -17,18 +12,13 @@ import type { AccessToken, AuthorizationServerOptions } from "./options.ts";
 import { lifetimes, SIGNING_ALGORITHM } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
-/** The authorization server's own keys, which sign only its access tokens. */
 export interface SigningKeys {
   readonly signer: string;
   readonly privateKeys: readonly (JWK & { kty: string; kid: string })[];
   verifier(kid: string): KeyObject | undefined;
 }
 
-/**
- * Loads the keys. Creates the first one if there is none.
- *
- * @throws KeyFileError or UnsafeFileError if a key cannot be used
- */
+/** Creates the first key if there is none. @throws KeyFileError or UnsafeFileError */
 export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
   const ring = await openKeyRing(store, SIGNING_ALGORITHM);
   const usable = (await store.read()).filter(
@@ -41,36 +31,23 @@ export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
   };
 }
 
-/** Calls remembered as recorded. Beyond that the memory is cleared. */
 const MAX_NOTED_CALLS = 10_000;
 
-/** Records once which tools each app has called, for its user to see. */
-export class CallNotes {
-  readonly #store: Pick<StateStore, "noteCall">;
-  readonly #log: Log;
-  readonly #noted = new Set<string>();
-
-  constructor(store: Pick<StateStore, "noteCall">, log: Log) {
-    this.#store = store;
-    this.#log = log;
-  }
-
-  /** A failure to record never blocks a call. */
-  note(grantId: string, tool: string): void {
+/**
+ * Records once which tools each app has called, for its user to see. A failure never blocks a call.
+ */
+function createCallNotes(store: StateStore, log: Log): (grantId: string, tool: string) => void {
+  const noted = new Set<string>();
+  return (grantId, tool) => {
     const call = `${grantId} ${tool}`;
-    if (this.#noted.has(call)) return;
-    if (this.#noted.size >= MAX_NOTED_CALLS) this.#noted.clear();
-    this.#noted.add(call);
-    const expires = epochSeconds() + lifetimes.grant;
-    this.#store.noteCall(grantId, tool, expires).catch((error: unknown) => {
-      this.#log.warn({ err: error }, "the call of a tool was not written down");
+    if (noted.has(call)) return;
+    if (noted.size >= MAX_NOTED_CALLS) noted.clear();
+    noted.add(call);
+    store.noteCall(grantId, tool, epochSeconds() + lifetimes.grant).catch((error: unknown) => {
+      log.warn({ err: error }, "the call of a tool was not written down");
     });
-  }
+  };
 }
-
-/** Type of a JWT access token (RFC 9068, section 2.1). */
-const TYPE = "at+jwt";
-const MAX_TOKEN_LENGTH = 8192;
 
 function isText(value: unknown): value is string {
   return typeof value === "string" && value !== "";
@@ -105,42 +82,38 @@ function readClaims(claims: JsonObject): GrantedToken {
   };
 }
 
-/** Verifies access tokens without regard to their grants. */
-export type AccessTokens = Pick<VerifiedTokens<GrantedToken>, "verify">;
+export type AccessTokens = VerifiedTokens<GrantedToken>;
 
 export function createAccessTokens(
-  { issuer, resource }: Pick<AuthorizationServerOptions, "issuer" | "resource">,
-  keys: Pick<SigningKeys, "verifier">,
+  { issuer, resource }: AuthorizationServerOptions,
+  keys: SigningKeys,
 ): AccessTokens {
-  const pin: Pin = {
-    algorithm: SIGNING_ALGORITHM,
-    verifier: (kid) => keys.verifier(kid),
-    type: TYPE,
-    issuer,
-    audience: resource,
-    longest: MAX_TOKEN_LENGTH,
-  };
-  return new VerifiedTokens(pin, readClaims);
+  const { verifier } = keys;
+  // The type is from RFC 9068, section 2.1.
+  const expected = { type: "at+jwt", issuer, audience: resource, longest: 8192 };
+  return new VerifiedTokens({ algorithm: SIGNING_ALGORITHM, verifier, ...expected }, readClaims);
 }
 
 /**
- * Verifies an access token: issued by this server for its resource, and neither it nor its grant
+ * Verifies access tokens: issued by this server for its resource, and neither they nor their grants
  * revoked. The caller checks the user.
  *
- * @throws Refusal `token_invalid`, `token_expired` or `token_revoked`
+ * @returns a function that throws Refusal `token_invalid`, `token_expired` or `token_revoked`
  */
-export function verifyAccessToken(
+export function createTokenVerifier(
   accessTokens: AccessTokens,
-  store: Pick<StateStore, "isGrantEnded" | "isTokenRevoked">,
-  calls: CallNotes,
-  token: string,
-): AccessToken {
-  const { grantId, ...read } = accessTokens.verify(token);
-  const requireStillGranted = () => {
-    const revoked = (detail: string) => new Refusal("token_revoked", { detail });
-    if (store.isTokenRevoked(read.tokenId)) throw revoked("revoked");
-    if (store.isGrantEnded(grantId)) throw revoked("grant revoked");
+  store: StateStore,
+  log: Log,
+): (token: string) => AccessToken {
+  const noteCall = createCallNotes(store, log);
+  return (token) => {
+    const { grantId, ...read } = accessTokens.verify(token);
+    const requireStillGranted = () => {
+      const revoked = (detail: string) => new Refusal("token_revoked", { detail });
+      if (store.isTokenRevoked(read.tokenId)) throw revoked("revoked");
+      if (store.isGrantEnded(grantId)) throw revoked("grant revoked");
+    };
+    requireStillGranted();
+    return { ...read, requireStillGranted, noteCall: (tool) => noteCall(grantId, tool) };
   };
-  requireStillGranted();
-  return { ...read, requireStillGranted, noteCall: (tool) => calls.note(grantId, tool) };
 }

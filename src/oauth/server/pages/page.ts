@@ -3,11 +3,26 @@ import { EVERY_DATABASE } from "../../../access/roles.ts";
 import { Html, html, nothing, style } from "../../../pages/html.ts";
 import { staysOnMachine } from "../client-documents.ts";
 import type { Consent } from "../connections.ts";
+import type { ConfiguredClient } from "../options.ts";
 
 export interface KnownClient {
   readonly name: string;
   readonly host: string | undefined;
   readonly isConfigured: boolean;
+}
+
+export function describeClient(
+  { clients }: { readonly clients: readonly ConfiguredClient[] },
+  clientId: string,
+  name: string | undefined,
+): KnownClient {
+  const documentUrl = URL.parse(clientId);
+  const host = documentUrl?.protocol === "https:" ? documentUrl.host : undefined;
+  return {
+    name: name || host || "An app without a name",
+    host,
+    isConfigured: clients.some(({ client_id }) => client_id === clientId),
+  };
 }
 
 export interface ClientView extends KnownClient {
@@ -40,7 +55,7 @@ export function localWarning({ redirectUri }: ClientView): Html {
 Go on only if you started it yourself just now.</p></div>`;
 }
 
-export function permission({ database, readOnly }: Pick<Consent, "database" | "readOnly">): Html {
+export function permission({ database, readOnly }: Consent): Html {
   const what = readOnly ? "only read" : "read and change";
   if (database === EVERY_DATABASE) return html`${what} all databases that you may use`;
   return html`${what} <strong>${database}</strong>`;
@@ -52,17 +67,11 @@ export function calls(called: Iterable<string>): Html {
   return html`It has called ${names.join(", ")}.`;
 }
 
-export interface Page {
-  readonly title: string;
-  readonly content: Html;
-}
-
 /** CSP source that allows this style element and no other (CSP, section 2.3.1). */
 const styleSource = `'sha256-${createHash("sha256").update(style).digest("base64")}'`;
-
 const styleElement = new Html(`<style>${style}</style>`);
 
-export function renderPage({ title, content }: Page): string {
+export function renderPage({ title, content }: { title: string; content: Html }): string {
   return String(html`<!doctype html>
 <html lang="en">
 <head>
@@ -82,10 +91,7 @@ ${content}
 `);
 }
 
-/**
- * Hosts that are safe in a CSP source (CSP, section 2.3.1). Others would end or widen the
- * directive.
- */
+/** Safe in a CSP source (CSP, section 2.3.1). Others would end or widen the directive. */
 const plainHost = /^[a-z0-9._-]+$/;
 
 /**
@@ -99,7 +105,6 @@ function formTargets(redirectUri: string | undefined): string {
   return `'self' ${isNamed ? url.origin : url.protocol}`;
 }
 
-/** Headers for every page: not cached, not framed, no scripts. */
 export function pageHeaders(redirectUri: string | undefined): Record<string, string> {
   const policy = [
     "default-src 'none'",
@@ -160,17 +165,13 @@ export function renderErrorPage(answer: Answer, error: PageError, link?: Html): 
   } else answer.body = errorPage(error, link);
 }
 
-/** Shows an error on a page. The client learns of it only if the user follows the link. */
+/** The client learns of the error only if the user follows the link. */
 export function renderHeldAnswer(answer: Answer, location: URL): void {
   const { searchParams, href } = location;
   const error = {
     code: searchParams.get("error") ?? "invalid_request",
     description: searchParams.get("error_description") ?? undefined,
   };
-  const place = destinationOf(href);
-  renderErrorPage(
-    answer,
-    error,
-    html`<p><a href="${href}" rel="noreferrer">Tell the app</a>, which leads to <bdi>${place}</bdi>.</p>`,
-  );
+  const link = html`<p><a href="${href}" rel="noreferrer">Tell the app</a>, which leads to <bdi>${destinationOf(href)}</bdi>.</p>`;
+  renderErrorPage(answer, error, link);
 }
