@@ -15,11 +15,10 @@ await store.addAccess(careful());
 const upstream = await new RecordingUpstream().listen();
 t.teardown(() => upstream.close());
 const wire = await Wire.to(t, store.server.port);
-const behind = store.url.replace(`:${store.server.port}`, `:${wire.port}`);
 
 const start = (url = store.url) =>
   store.replica(url, store.makeHome(), "", { upstream: upstream.url });
-const [one, two, far] = await Promise.all([start(), start(), start(behind)]);
+const [one, two, far] = await Promise.all([start(), start(), start(store.urlBy(wire))]);
 const bot = await one.login("bot", "bot password");
 
 function removal(id: number): string {

@@ -1,14 +1,30 @@
-import { existsSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
+import t from "tap";
+import { epochSeconds } from "../../src/clock.ts";
+import { sweep } from "../../src/store/authorization-state.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
-import { refusalOf, send } from "../journeys/mcp.ts";
-import type { TestGateway } from "../kit/gateway.ts";
+import { callTool, refusalOf, send } from "../journeys/mcp.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import {
+  startGateway,
+  type TestGateway,
+  temporaryHome,
+  writeConfiguration,
+} from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { RecordingUpstream } from "../kit/upstream.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
-import { obtainTokens, refresh } from "../oauth/flow.ts";
-import { postForm } from "../oauth/kit.ts";
+import { authorize, exchange, obtainTokens, refresh } from "../oauth/flow.ts";
+import { authorizeUrl, postForm, register } from "../oauth/kit.ts";
+import { testState } from "../oauth/state-contract.ts";
+import { Wire } from "./faults/wire.ts";
+import { makeStore, storeConfig } from "./kit.ts";
+import { openOwn } from "./own-replica.ts";
 import { addUser, openReplicated } from "./round-robin.ts";
 
 const list = statelessCall("tools/list");
@@ -135,4 +151,177 @@ t.test("what a user's password opened is closed with it", async (t) => {
   t.equal(status, 200);
   for (const one of replicas) t.equal((await send(one, list, accessToken)).status, 401);
   t.equal((await refresh(front, clientId, refreshToken)).body.error, "invalid_grant");
+});
+
+t.test("without the store the authorization server says so at once", async (t) => {
+  const wires: Wire[] = [];
+  const settings = { mcp: "enabled = true", maxStaleness: 60, server: await sharedServer() };
+  const { front, replicas } = await openReplicated(t, settings, async (store) => {
+    const wire = await Wire.to(t, store.server.port);
+    wires.push(wire);
+    return [store.urlBy(wire)];
+  });
+  await addUser(front, "alice", "ReadWrite");
+  const { accessToken, refreshToken, clientId } = await obtainTokens(front, alice);
+  const authorized = await authorize(front, alice);
+  const browser = new PlainBrowser(front.url);
+  const page = await browser.open(authorizeUrl(front, { client_id: clientId }));
+  const login = await browser.open(`${front.url}/oauth/applications`);
+
+  for (const wire of wires) wire.cut();
+  await eventually("the replica has noticed", async () => {
+    const { body } = await front.request("/readyz");
+    return body.store === "unreachable";
+  });
+  const away = { status: 503, body: { error: "temporarily_unavailable" } };
+  const answers = [
+    await register(front),
+    await exchange(front, authorized),
+    await refresh(front, clientId, refreshToken),
+  ];
+  for (const token of [accessToken, refreshToken]) {
+    const fields = { client_id: clientId, token };
+    answers.push(await postForm(`${front.url}/oauth/revoke`, fields));
+  }
+  for (const answer of answers) t.match(answer, away);
+  const pages = [
+    await browser.open(authorizeUrl(front, { client_id: clientId })),
+    await browser.submit(page, { ...alice, action: "login" }),
+    await browser.open(page.url),
+    await browser.submit(login, { ...alice, action: "login" }),
+  ];
+  for (const { status, text } of pages) t.match({ status, text }, { status: 503, text: /<html/ });
+  for (const { headers } of [...answers, ...pages]) t.equal(headers.get("retry-after"), "1");
+  for (const path of ["/oauth/jwks", "/.well-known/oauth-authorization-server"]) {
+    t.equal((await front.request(path)).status, 200, path);
+  }
+  const list = statelessCall("tools/list");
+  t.equal((await send(front, list, accessToken)).status, 200, "tokens open what they opened");
+
+  for (const wire of wires) wire.mend();
+  await eventually("the store is reached", async () => {
+    const { body } = await front.request("/readyz");
+    return body.store === "reached";
+  });
+  t.equal((await exchange(front, authorized)).status, 200, "nothing was used up");
+  for (const replica of replicas) t.equal((await send(replica, list, accessToken)).status, 200);
+});
+
+t.test("apps that were let in by a gateway over files stay so over a store", async (t) => {
+  const port = await freePort();
+  const home = temporaryHome(t);
+  const upstream = await new RecordingUpstream().listen();
+  t.teardown(() => upstream.close());
+  const options = { home, port, upstream: upstream.url };
+  const before = await startGateway(t, options);
+  await addUser(before, "alice", "ReadWrite");
+  const [app, revoked] = [await obtainTokens(before, alice), await obtainTokens(before, alice)];
+  const next = await refresh(before, app.clientId, app.refreshToken);
+  t.equal((await callTool(before, "whoami", {}, app.accessToken)).status, 200);
+  const fields = { client_id: revoked.clientId, token: revoked.accessToken };
+  t.equal((await postForm(`${before.url}/oauth/revoke`, fields)).status, 200);
+  await before.service.stop();
+
+  const store = await makeStore(t, {}, await sharedServer());
+  copyFileSync(path.join(store.home, "store.key"), path.join(home, "store.key"));
+  const config = storeConfig(store.url, { mcp: "enabled = true" });
+  writeConfiguration(home, { ...options, config });
+  t.match(await runCommand(home, ["store", "import", before.accessFile]), {
+    code: 0,
+    stdout: /with 2 apps let in/,
+  });
+
+  const after = await startGateway(t, { ...options, config });
+  t.equal((await send(after, list, app.accessToken)).status, 200);
+  t.equal(refusalOf(await send(after, list, revoked.accessToken)), "token_revoked");
+  t.equal((await refresh(after, revoked.clientId, revoked.refreshToken)).status, 200);
+  const { stdout } = await runCommand(home, ["token", "list", "--json"]);
+  t.match(
+    JSON.parse(stdout).find(({ client }: { client: string }) => client === app.clientId),
+    { username: "alice", called: ["whoami"] },
+  );
+  const last = await refresh(after, app.clientId, String(next.body.refresh_token));
+  t.equal(last.status, 200);
+  await store.sql("update gatehouse.oauth set consumed = consumed - interval '11 seconds'");
+  const stolen = await refresh(after, app.clientId, app.refreshToken);
+  t.equal(stolen.body.error, "invalid_grant", "it was used before the import");
+  t.equal(refusalOf(await send(after, list, String(last.body.access_token))), "token_revoked");
+});
+
+const made = await makeStore(t, {}, await sharedServer());
+
+testState(t, async (t) => {
+  await made.sql("delete from gatehouse.oauth");
+  return [
+    (await openOwn(t, made)).authorization.store,
+    (await openOwn(t, made)).authorization.store,
+  ];
+});
+
+t.test("of ten who use up one record at one moment, one does", async (t) => {
+  const stores = [
+    (await openOwn(t, made)).authorization.store,
+    (await openOwn(t, made)).authorization.store,
+  ];
+  for (let round = 0; round < 20; round++) {
+    const id = `token-${round}`;
+    const record = { payload: "{}", grantId: undefined, uid: undefined };
+    await stores[0]?.put("RefreshToken", id, { ...record, expires: epochSeconds() + 60 });
+    const tries = Array.from({ length: 10 }, (_, at) =>
+      stores[at % 2]?.consume("RefreshToken", id),
+    );
+    t.equal((await Promise.all(tries)).filter(Boolean).length, 1);
+  }
+});
+
+t.test("a dump of the store opens nothing", async (t) => {
+  const state = (await openOwn(t, made)).authorization.store;
+  const secret = "a-cookie-or-a-code";
+  const payload = JSON.stringify({ jti: secret, params: { state: secret } });
+  const record = { payload, grantId: secret, uid: secret, expires: epochSeconds() + 60 };
+  for (const model of ["Session", "Interaction", "AuthorizationCode"]) {
+    await state.put(model, secret, record);
+  }
+  await state.secret("forms", Buffer.from(secret));
+  const rows = JSON.stringify(await made.sql("select * from gatehouse.oauth"));
+  for (const form of ["utf8", "base64", "base64url", "hex"] as const) {
+    t.notMatch(rows, Buffer.from(secret).toString(form), form);
+  }
+  await made.sql("update gatehouse.oauth set id = 'moved' where model = 'Session'");
+  t.ok(await state.find("Interaction", secret));
+  await made.sql(
+    "update gatehouse.oauth o set sealed = (select sealed from gatehouse.oauth where id = 'moved') where model = 'Interaction'",
+  );
+  await t.rejects(state.find("Interaction", secret), /was changed in the store/);
+});
+
+t.test("records are encrypted by another key, and then open by that one alone", async (t) => {
+  await made.sql("delete from gatehouse.oauth");
+  const before = (await openOwn(t, made)).authorization.store;
+  const expires = epochSeconds() + 60;
+  const record = { payload: "{}", grantId: undefined, uid: undefined, expires };
+  // More than are done at a time.
+  const ids = Array.from({ length: 1001 }, (_, at) => `client-${at}`);
+  await Promise.all(ids.map((id) => before.put("Client", id, record)));
+  await before.noteCall("g", "select", expires);
+
+  const keyFile = path.join(made.home, "store.key");
+  const [first] = readFileSync(keyFile, "utf8").split("\n");
+  const second = Buffer.alloc(32, 7).toString("base64url");
+  writeFileSync(keyFile, `${second}\n${first}\n`);
+  t.match(await made.good(["store", "rekey"]), "1001 records");
+  writeFileSync(keyFile, `${second}\n`);
+  const after = (await openOwn(t, made)).authorization.store;
+  for (const id of ids) t.ok(await after.find("Client", id), id);
+  await t.rejects(before.find("Client", "client-0"), /a key that store.key_file does not hold/);
+});
+
+t.test("what has expired is swept, in small steps", async (t) => {
+  const { store } = await openOwn(t, made);
+  await made.sql("delete from gatehouse.oauth");
+  await made.sql(`insert into gatehouse.oauth (model, id, sealed, expires)
+    select 'Interaction', 'i' || n, '', clock_timestamp() + (2100 - n) * interval '-1 second'
+    from generate_series(1, 2200) as n`);
+  await sweep(store.database.query);
+  t.match(await made.sql("select count(*)::int as count from gatehouse.oauth"), [{ count: 100 }]);
 });

@@ -13,7 +13,6 @@ const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
 await store.good(["user", "add", "bot", "--password-stdin"], "bot password\n");
 await store.addAccess(careful());
 const wire = await Wire.to(t, store.server.port);
-const behind = store.url.replace(`:${store.server.port}`, `:${wire.port}`);
 
 async function start(url = store.url): Promise<{ gateway: TestGateway; url: string }> {
   const listen = `127.0.0.1:${await freePort()}`;
@@ -22,7 +21,7 @@ async function start(url = store.url): Promise<{ gateway: TestGateway; url: stri
   return { gateway, url: `http://${listen}` };
 }
 
-const [one, two] = await Promise.all([start(), start(behind)]);
+const [one, two] = await Promise.all([start(), start(store.urlBy(wire))]);
 
 /** The same browser, led to another replica by a balancer. */
 function sameAt(url: string, { cookies }: ConsoleClient): ConsoleClient {

@@ -33,7 +33,6 @@ t.test("failed logins are counted over all replicas", async (t) => {
   }
   const replicas = await store.replicas(REPLICAS, auth);
   const [one, two] = replicas;
-  if (one === undefined || two === undefined) throw new Error("no replicas");
 
   await t.test("one guess after the other, at each replica in turn", async (t) => {
     let judged = 0;
@@ -111,7 +110,6 @@ t.test("the rate limit of a boundary is counted over all replicas", async (t) =>
   await store.addAccess('[[boundaries]]\nvia = "query"\nusername = "rita"\nrate_limit = "10/hour"');
   const replicas = await store.replicas(REPLICAS);
   const [one] = replicas;
-  if (one === undefined) throw new Error("no replicas");
   const token = await one.login("rita", "rita password");
   const statuses: number[] = [];
   for (let round = 0; round < 10; round++) {
@@ -123,11 +121,9 @@ t.test("the rate limit of a boundary is counted over all replicas", async (t) =>
     const { status, body } = await replica.query(select, token);
     t.match({ status, code: body.code }, { status: 429, code: "rate_limited" });
   }
-  for (const replica of await store.replicas(1)) {
-    const { status, headers } = await replica.query(select, token);
-    t.equal(status, 429, "also at one that starts now");
-    t.ok(Number(headers.get("retry-after")) > 3500);
-  }
+  const { status, headers } = await (await store.replica()).query(select, token);
+  t.equal(status, 429, "also at one that starts now");
+  t.ok(Number(headers.get("retry-after")) > 3500);
 });
 
 t.test("registrations of apps are counted over all replicas", async (t) => {
@@ -191,8 +187,7 @@ t.test("a replica that is cut off goes on counting, and tells the others later",
   const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
   await store.good(["user", "add", "alice", "--password-stdin"], "alice password\n");
   const wire = await Wire.to(t, store.server.port);
-  const behind = store.url.replace(`:${store.server.port}`, `:${wire.port}`);
-  const far = await store.replica(behind, store.makeHome(), "", { auth });
+  const far = await store.replica(store.urlBy(wire), store.makeHome(), "", { auth });
   const near = await store.replica(store.url, store.makeHome(), "", { auth });
   wire.cut();
   for (let n = 0; n < LIMIT; n++) t.equal(await guess(far, "alice"), true);

@@ -1,11 +1,25 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { Client } from "pg";
+import type { Test } from "tap";
 import t from "tap";
+import { Fleet, SteadyLoad } from "../deploy/fleet.ts";
+import { fill, findProgram } from "../deploy/programs.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
-import { eventually } from "../kit/eventually.ts";
-import type { TestGateway } from "../kit/gateway.ts";
-import { nightly } from "../kit/nightly.ts";
+import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
+import { ADMIN_PASSWORD, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { caseCount, nightly } from "../kit/nightly.ts";
+import { nodeCommand } from "../kit/node.ts";
+import { projectRoot, runCommand } from "../kit/process.ts";
+import { killReplicas } from "./faults/kills.ts";
+import { makeNetwork } from "./faults/network.ts";
+import { FaultyReplica, MAX_STALENESS } from "./faults/replica.ts";
 import { Wire } from "./faults/wire.ts";
-import { insert, makeStore, type TestStore, untilDeciding } from "./kit.ts";
+import { insert, makeStore, queryStatus, untilDeciding } from "./kit.ts";
 
 const alice = { username: "alice", password: "alice password", role: "ReadWrite" };
 const grant = "/api/access/alice/main";
@@ -14,7 +28,7 @@ const maxStaleness = 2;
 t.test("a replica that is cut off from the store decides nothing by an older state", async (t) => {
   const store = await makeStore(t, { maxStaleness }, await sharedServer());
   const wire = await Wire.to(t, store.server.port);
-  const [near, far] = [await store.replica(), await store.replica(behind(wire, store))];
+  const [near, far] = [await store.replica(), await store.replica(store.urlBy(wire))];
   const admin = await near.login();
   await near.send("POST", "/api/users", alice, admin);
   const token = await far.login("alice", "alice password");
@@ -49,7 +63,7 @@ t.test(
   async (t) => {
     const store = await makeStore(t, { maxStaleness }, await sharedServer());
     const wire = await Wire.to(t, store.server.port);
-    const [one, two] = [await store.replica(), await store.replica(behind(wire, store))];
+    const [one, two] = [await store.replica(), await store.replica(store.urlBy(wire))];
     const admin = await one.login();
     await one.send("POST", "/api/users", alice, admin);
     const token = await two.login("alice", "alice password");
@@ -67,11 +81,6 @@ t.test(
     t.equal(await queryInsert(two, token), 403);
   },
 );
-
-/** Where a replica behind a wire finds the store. */
-function behind(wire: Wire, { url, server }: TestStore): string {
-  return url.replace(`:${server.port}`, `:${wire.port}`);
-}
 
 async function queryInsert(gateway: TestGateway, token: string): Promise<number> {
   return (await gateway.query(insert, token)).status;
@@ -157,18 +166,6 @@ t.test(
       await store.good(["user", "disable", "admin", "--force"]);
       t.equal(await queryInsert(one, token), 503);
     });
-
-    await t.test("a log in another form", async (t) => {
-      const two = await store.replica();
-      await untilDeciding(two);
-      await store.sql("update gatehouse.head set form = 2");
-      await eventually(
-        "it stops deciding",
-        async () => (await two.request("/readyz")).status === 503,
-      );
-      const { code, stderr } = await store.run(["user", "list"]);
-      t.match({ code, stderr }, { code: 1, stderr: /form 2/ });
-    });
   },
 );
 
@@ -181,3 +178,338 @@ t.test("an entry that a running replica cannot read is not written", async (t) =
   const { code, stderr } = await store.run(["user", "add", "bob", "--no-password"]);
   t.match({ code, stderr }, { code: 1, stderr: /cannot read/ });
 });
+
+const bob = { username: "bob", password: "bob password", role: "ReadWrite" };
+
+t.test("a change whose answer is waited for when the store goes away is answered", async (t) => {
+  const server = await startPostgres(t);
+  const store = await makeStore(t, { maxStaleness }, server);
+  const [near, far] = [await store.replica(), await store.replica()];
+  const admin = await near.login();
+  t.equal((await near.send("POST", "/api/users", bob, admin)).status, 201);
+  const token = await far.login(bob.username, bob.password);
+  t.equal((await far.query(insert, token)).status, 200);
+  const versions = async () => {
+    const [row] = await store.sql("select version from gatehouse.head");
+    return Number(row?.version);
+  };
+  const before = await versions();
+
+  far.service.child.kill("SIGSTOP");
+  const lowered = near.send("PUT", "/api/access/bob/main", { role: "ReadOnly" }, admin);
+  await eventually("it is made", async () => (await versions()) > before);
+  await server.stop();
+  // The other may not decide any more, whatever it knows: its lease has run out by then.
+  t.equal((await lowered).status, 200);
+  far.service.child.kill("SIGCONT");
+  t.equal((await far.query(insert, token)).status, 503);
+  t.equal(await queryStatus(near, token), 503, "nor does the one that made it");
+
+  await server.start();
+  for (const replica of [near, far]) {
+    await untilDeciding(replica);
+    t.equal((await replica.query(insert, token)).status, 403);
+    t.equal(await queryStatus(replica, token), 200);
+  }
+});
+
+t.test("a store that has lost changes while it was away is told of", async (t) => {
+  const store = await makeStore(t, { maxStaleness }, await sharedServer());
+  const wire = await Wire.to(t, store.server.port);
+  const replica = await store.replica(store.urlBy(wire));
+  const reasons = () => replica.service.log.map(({ reason }) => String(reason));
+  wire.cut();
+  await eventually("it is away", () => reasons().some((reason) => /time/i.test(reason)));
+  await store.sql("update gatehouse.log set id = gen_random_uuid()");
+  wire.mend();
+  await eventually("what is lost", () => reasons().some((reason) => /lost changes/.test(reason)));
+  t.match(await replica.request("/readyz"), { status: 503, body: { store: "unreachable" } });
+});
+
+t.test("a replica that cannot read changed keys decides nothing by the old ones", async (t) => {
+  const store = await makeStore(t, { maxStaleness }, await sharedServer());
+  const replica = await store.replica();
+  const token = await replica.login();
+  t.equal(await queryStatus(replica, token), 200);
+  // The key is revoked, and where the keys are cannot be read just then.
+  await store.sql(
+    `begin; delete from gatehouse.keys; alter table gatehouse.keys rename to away;
+    update gatehouse.head set version = version + 1, id = gen_random_uuid();
+    insert into gatehouse.log (version, id, form, author, kind, data)
+      select version, id, 1, '{"kind":"cli","name":"test"}', 'keys', '{"ring":"login"}'
+      from gatehouse.head; commit`,
+  );
+  await eventually("it stops deciding", async () => (await queryStatus(replica, token)) === 503);
+  t.match((await replica.request("/readyz")).body, { keys: "stale", store: "unreachable" });
+  await store.sql("alter table gatehouse.away rename to keys");
+  await store.good(["key", "rotate"]);
+  await untilDeciding(replica);
+  t.equal(await queryStatus(replica, token), 401);
+  t.equal(await queryStatus(replica, await replica.login("admin", ADMIN_PASSWORD)), 200);
+});
+
+t.test(
+  "a replica that is cut off in the middle of a change does not stop the others'",
+  async (t) => {
+    const store = await makeStore(t, { maxStaleness }, await sharedServer());
+    const wire = await Wire.to(t, store.server.port);
+    const near = await store.replica();
+    const far = await store.replica(store.urlBy(wire));
+    const admin = await near.login();
+    const add = (username: string, gateway = near) =>
+      gateway.send(
+        "POST",
+        "/api/users",
+        { username, password: "long enough", role: "ReadOnly" },
+        admin,
+      );
+
+    // The far one has the lock of all writers, and waits for another.
+    const other = new Client({ connectionString: store.url });
+    await other.connect();
+    t.teardown(() => other.end());
+    await other.query("begin; lock table gatehouse.users in share mode");
+    const cut = add("far", far);
+    await eventually("it waits", async () => {
+      const [row] = await store.sql("select count(*) from pg_locks where not granted");
+      return Number(row?.count) > 0;
+    });
+    wire.cut();
+    await other.query("commit");
+    await eventually("another gets through", async () => (await add("near")).status === 201);
+    wire.mend();
+    t.match(await cut, { status: 503, body: { code: "store_unreachable" } });
+    await untilDeciding(far);
+    t.equal((await add("far", far)).status, 201, "nothing was changed by it");
+  },
+);
+
+t.test(
+  "a replica that hears nothing, but is heard, holds up changes no longer than a lease",
+  async (t) => {
+    const store = await makeStore(t, { maxStaleness }, await sharedServer());
+    const wire = await Wire.to(t, store.server.port);
+    const near = await store.replica();
+    const far = await store.replica(store.urlBy(wire));
+    const admin = await near.login();
+    const token = await far.login();
+    // A poll arrives in time and its answer does not: each renews the lease, and is given up.
+    wire.delay = 700;
+    const headers = { authorization: `Bearer ${admin}` };
+    const signal = AbortSignal.timeout(PATIENCE_MS);
+    const out = await near.request("/logout", { method: "POST", headers, signal });
+    t.equal(out.status, 200);
+    t.equal(await queryStatus(far, admin), 503);
+    wire.delay = 0;
+    await untilDeciding(far);
+    t.equal(await queryStatus(far, admin), 401);
+    t.equal(await queryStatus(far, token), 200);
+  },
+);
+
+const account = { username: "alice", password: "alice password" };
+
+t.test(
+  "the end of all tokens reaches those of a clock that was just set ahead",
+  nightly,
+  async (t) => {
+    const store = await makeStore(t, { maxStaleness: MAX_STALENESS }, await sharedServer());
+    const { hosts } = await makeNetwork(t, 1, store.server.port);
+    const [host] = hosts;
+    if (host === undefined) throw new Error("no host");
+    const set = new FaultyReplica(t, "set", host, store, store.server.url());
+    await set.start();
+    const other = await store.replica();
+    const admin = await other.login();
+    const user = { ...account, role: "ReadOnly" };
+    t.equal((await other.send("POST", "/api/users", user, admin)).status, 201);
+
+    // The store does not learn of it, and it is less than makes a replica too old to decide.
+    host.store.cut();
+    set.setClock(1200);
+    const tokens: string[] = [];
+    await eventually("it issues no more tokens", async () => {
+      const { status, body } = await set.gateway.send("POST", "/login", account);
+      if (status === 200) tokens.push(String(body.token));
+      return status === 503;
+    });
+    const ended = await other.send("DELETE", "/api/users/alice/tokens", undefined, admin);
+    t.equal(ended.status, 200);
+    host.store.mend();
+    await untilDeciding(set.gateway);
+    for (const token of tokens) t.equal(await queryStatus(set.gateway, token), 401);
+    const again = await set.gateway.login(account.username, account.password);
+    t.equal(await queryStatus(other, again), 200, "a token of afterwards is good");
+  },
+);
+
+/** Kills of replicas; before each, at least one user is made. */
+const KILLS = caseCount(2, 12);
+
+t.test("kills of replicas under writes lose nothing that was acknowledged", async (t) => {
+  const { users, lost, gaps } = await killReplicas(t, KILLS);
+  t.ok(users >= KILLS, `${users} users`);
+  t.strictSame(lost, []);
+  t.equal(gaps, 0, "the log has no gaps");
+});
+
+/** Runs schedules of faults as an operator of `bench/` would, in a process of its own. */
+async function runSchedules(flags: string[]): Promise<{ code: number | null; output: string }> {
+  const [program, command] = nodeCommand(["bench/store-faults.ts", ...flags]);
+  const child = spawn(program, command, { stdio: ["ignore", "pipe", "inherit"] });
+  t.teardown(() => child.kill());
+  const [output] = await Promise.all([text(child.stdout), once(child, "exit")]);
+  return { code: child.exitCode, output };
+}
+
+t.test(
+  "while replicas, networks and the store fail, one history explains all answers",
+  nightly,
+  async (t) => {
+    const flags = ["--schedules", "3", "--seed", "16"];
+    const { code, output } = await runSchedules(flags);
+    t.comment(output);
+    t.equal(code, 0);
+    t.match(output, /3 schedules, .* 0 schedules wrong/);
+  },
+);
+
+/** Copies of the project that differ from it as a later version would. */
+
+/** What a version runs from, beside its libraries. */
+const parts = ["bin", "src", "package.json"];
+
+/** What the version after this one has: another table, another column, another form of the log. */
+const changes: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  "src/store/migrations.ts": {
+    "\n];\n\nexport const MIGRATIONS": `
+  \`create table gatehouse.later (name text primary key);
+  alter table gatehouse.leases add column release text not null default 'later'\`,
+];
+
+export const MIGRATIONS`,
+  },
+  "src/store/log.ts": {
+    "FORM: number = ": "FORM: number = 1 + ",
+    "return forms[kind];": 'return kind === "revocation" ? FORM : forms[kind];',
+  },
+};
+
+/** Makes the version after this one, and returns where it is. */
+function makeLaterVersion(t: Test): string {
+  const root = temporaryHome(t);
+  for (const part of parts)
+    cpSync(path.join(projectRoot, part), path.join(root, part), { recursive: true });
+  symlinkSync(path.join(projectRoot, "node_modules"), path.join(root, "node_modules"));
+  for (const [file, passages] of Object.entries(changes)) {
+    const place = path.join(root, file);
+    writeFileSync(place, fill(readFileSync(place, "utf8"), passages));
+  }
+  return root;
+}
+
+/** Adds users through the front, one after the other, until it is stopped. */
+class Writer {
+  readonly #fleet: Fleet;
+  readonly #writing: Promise<void>;
+  #isOver = false;
+  readonly added: string[] = [];
+  readonly refused: unknown[] = [];
+
+  constructor(fleet: Fleet) {
+    this.#fleet = fleet;
+    this.#writing = this.#write();
+  }
+
+  async #write(): Promise<void> {
+    for (let count = 0; !this.#isOver; count++) {
+      const username = `user-${count}`;
+      const user = { username, password: `${username} password`, role: "ReadOnly" };
+      const answer = await this.#fleet.client.send("POST", "/api/users", user);
+      if (answer.status === 201) this.added.push(username);
+      else this.refused.push(answer);
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#isOver = true;
+    await this.#writing;
+  }
+}
+
+t.test("a replica that meets a form of the log beyond its own decides nothing more", async (t) => {
+  const store = await makeStore(t, { maxStaleness: 2 }, await sharedServer());
+  const replica = await store.replica();
+  const token = await replica.login();
+  t.equal(await queryStatus(replica, token), 200);
+  await store.sql("update gatehouse.head set form = form + 1");
+  await eventually("it refuses", async () => (await queryStatus(replica, token)) === 503);
+  t.match(await replica.request("/readyz"), {
+    status: 503,
+    body: { code: "store_unreachable", store: "unreachable" },
+  });
+  t.ok(await replica.service.logged(({ reason }) => /form \d+.*upgrade it/.test(String(reason))));
+  t.match(await store.run(["user", "list"]), { code: 1, stderr: /form \d+/ });
+});
+
+const haproxy = findProgram("haproxy");
+
+if (haproxy !== undefined) {
+  t.test("replicas of two versions serve side by side while one takes over", nightly, async (t) => {
+    const fleet = await Fleet.start(t, haproxy);
+    const { store, client } = fleet;
+    const later = makeLaterVersion(t);
+    const status = async () => JSON.parse(await store.good(["store", "status", "--json"]));
+    const forms = async () =>
+      (await store.sql("select form from gatehouse.leases order by form")).map(({ form }) => form);
+    const { form, readableForm: known, migrations } = await status();
+    const load = new SteadyLoad(client);
+    const writer = new Writer(fleet);
+
+    await load.goOn();
+    const before = await runCommand(store.home, ["store", "status"], { root: later });
+    t.match(before, { code: 1, stderr: /has tables of an older version: make them with/ });
+    await store.good(["store", "init"], "", later);
+    const [taken] = await store.sql("select max(number) as number from gatehouse.migrations");
+    t.equal(taken?.number, migrations + 1, "the tables are the later version's");
+    await load.goOn();
+
+    const first = await fleet.restart(0, later);
+    t.strictSame(await forms(), [known, known, known + 1]);
+    const newForm = await first.send("DELETE", "/api/users/admin/tokens", {}, client.token);
+    t.match(newForm, { status: 409, body: { code: "store_form_unknown" } });
+    t.match(await store.good(["store", "status"]), /^REPLICA +SINCE +FORM +APPLIED/m);
+    await load.goOn();
+    // One back, and on again.
+    await fleet.restart(0);
+    t.strictSame(await forms(), [known, known, known]);
+    for (const index of fleet.replicas.keys()) {
+      await fleet.restart(index, later);
+      await load.goOn();
+    }
+    await load.stop();
+    await writer.stop();
+    t.strictSame(load.failed, [], `of ${load.count} queries none has failed`);
+    t.strictSame(writer.refused, [], `nor has a change of ${writer.added.length}`);
+    t.ok(writer.added.length > 0);
+    const users: { username: string; access: unknown[] }[] = JSON.parse(
+      await store.good(["user", "list", "--json"]),
+    );
+    const held = users.filter(({ access }) => access.length === 1);
+    const names = new Set(held.map(({ username }) => username));
+    t.strictSame(
+      writer.added.filter((name) => !names.has(name)),
+      [],
+      "each grant that was acknowledged is there",
+    );
+
+    const [head] = await store.sql("select form from gatehouse.head");
+    t.equal(head?.form, form, "nothing was written that the version before cannot read");
+    const [replica] = fleet.replicas;
+    const ended = await replica?.send("DELETE", "/api/users/admin/tokens", {}, client.token);
+    t.equal(ended?.status, 200, "a new form is written once all know it");
+    await t.rejects(store.replica(), /is of form \d+, and this version of Gatehouse reads up to/);
+    t.match(await status(), { form: known + 1, readableForm: known });
+    t.ok(await replica?.login("admin", ADMIN_PASSWORD));
+  });
+}

@@ -62,6 +62,11 @@ export class TestStore {
     return this.server.url(this.database);
   }
 
+  /** The same by another port of this machine, such as a wire's. */
+  urlBy({ port }: { readonly port: number }): string {
+    return this.url.replace(`:${this.server.port}/`, `:${port}/`);
+  }
+
   /** Runs a command on the host on which the store was made. */
   async run(flags: string[], input = "", root = projectRoot): Promise<CommandResult> {
     const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
@@ -99,9 +104,11 @@ export class TestStore {
   }
 
   /** Several replicas. @param auth keys of `[auth]` */
-  replicas(count: number, auth = ""): Promise<TestGateway[]> {
+  async replicas(count: number, auth = ""): Promise<[TestGateway, TestGateway, ...TestGateway[]]> {
     const start = () => this.replica(this.url, this.makeHome(), "", { auth });
-    return Promise.all(Array.from({ length: count }, start));
+    const [one, two, ...others] = await Promise.all(Array.from({ length: count }, start));
+    if (one === undefined || two === undefined) throw new Error("fewer than two replicas");
+    return [one, two, ...others];
   }
 
   /** Adds to grants and boundaries, as in the access file. */

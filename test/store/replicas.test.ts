@@ -1,4 +1,7 @@
 import t from "tap";
+import { sharedServer } from "../engine/postgres/kit.ts";
+import { decodePart } from "../identity/forge.ts";
+import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
 import { insert, makeStore, queryStatus, select } from "./kit.ts";
 
@@ -124,4 +127,54 @@ t.test("what is answered is in force in each process of a replica", async (t) =>
   }
   const { replicas } = JSON.parse(await store.good(["store", "status", "--json"]));
   t.equal(replicas.length, 3);
+});
+
+t.test("a new key signs once every replica verifies by it", async (t) => {
+  const store = await makeStore(t, { maxStaleness: 20 }, await sharedServer());
+  const [near, far] = await store.replicas(2);
+  const before = decodePart(await near.login(), 0).kid;
+
+  far.service.child.kill("SIGSTOP");
+  const rotated = store.good(["key", "rotate"]);
+  await eventually("the replica that goes on verifies by it", async () => {
+    const { body } = await near.request("/.well-known/jwks.json");
+    return Array.isArray(body.keys) && body.keys.length === 2;
+  });
+  t.equal(decodePart(await near.login(), 0).kid, before, "the other does not know it yet");
+  far.service.child.kill("SIGCONT");
+
+  t.match(await rotated, "nobody is logged out");
+  const token = await near.login();
+  t.not(decodePart(token, 0).kid, before);
+  t.equal(await queryStatus(far, token), 200);
+});
+
+/** A moment that a list shows, in milliseconds; 0 for none. */
+function moment(value: unknown): number {
+  return typeof value === "string" ? Date.parse(value) : 0;
+}
+
+t.test("last login and last use are those at any replica", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  await store.good(["user", "add", "alice", "--password-stdin"], "alice password\n");
+  await store.good(["access", "grant", "alice", "main", "ReadOnly"]);
+  const alice = async () => {
+    const users = JSON.parse(await store.good(["user", "list", "--json"]));
+    return users.find(({ username }: { username: string }) => username === "alice");
+  };
+  t.match(await alice(), { last_login: null, last_use: null });
+
+  const [one, two] = await store.replicas(2);
+  const token = await one.login("alice", "alice password");
+  await one.service.stop();
+  const first = await alice();
+  t.ok(moment(first.last_login) > 0, "what the one has noted, on another host");
+  t.equal(first.last_use, first.last_login);
+
+  while (Date.now() < moment(first.last_use) + 1000) await queryStatus(two, token);
+  t.equal(await queryStatus(two, token), 200);
+  await two.service.stop();
+  const second = await alice();
+  t.equal(second.last_login, first.last_login, "the other knows of no login");
+  t.ok(moment(second.last_use) > moment(first.last_use), "and of a later use");
 });

@@ -1,11 +1,63 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import type { Test } from "tap";
 import t from "tap";
 import { readSecrets } from "../../src/store/secrets.ts";
-import { sharedServer } from "../engine/postgres/kit.ts";
-import { ADMIN_PASSWORD } from "../kit/gateway.ts";
-import { makeStore, queryStatus } from "./kit.ts";
-import { dump, filesOf, spellings } from "./secrets.ts";
+import { query, send } from "../engine/kit.ts";
+import { sharedServer, startOn } from "../engine/postgres/kit.ts";
+import { ADMIN_PASSWORD, startGateway, temporaryHome, writeConfiguration } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { makeStore, queryStatus, select, storeConfig, type TestStore } from "./kit.ts";
+import { makeRole, storeRole } from "./role.ts";
+
+/** Looks for secrets in what a thief of the store's server would have. */
+
+/** Base64 of bytes that stand somewhere in others: as far as their neighbours do not change it. */
+function base64Within(bytes: Buffer): string[] {
+  return [0, 1, 2].map((offset) => {
+    const text = Buffer.concat([Buffer.alloc(offset), bytes]).toString("base64");
+    const [head, tail] = [Math.ceil((offset * 8) / 6), (offset + bytes.length) % 3 === 0 ? 0 : 4];
+    return text.slice(head, text.length - tail);
+  });
+}
+
+/** The ways in which a secret may be written. */
+function spellings(secret: string | Buffer): string[] {
+  const bytes = Buffer.from(secret);
+  const base64 = base64Within(bytes);
+  const hex = bytes.toString("hex");
+  return [
+    ...[bytes.toString("latin1"), hex, hex.toUpperCase()],
+    ...base64,
+    ...base64.map((text) => text.replaceAll("+", "-").replaceAll("/", "_")),
+  ];
+}
+
+/** All rows of the store as text, table by table, as a dump has them. */
+async function dump(store: TestStore): Promise<string> {
+  const tables = await store.sql(
+    "select tablename as name from pg_tables where schemaname = 'gatehouse'",
+  );
+  const parts = tables.map(async ({ name }) => {
+    const rows = await store.sql(`select t::text as row from gatehouse.${name} t`);
+    return `${name}\n${rows.map(({ row }) => row).join("\n")}`;
+  });
+  return (await Promise.all(parts)).join("\n");
+}
+
+/** All that the server has on its disk of the store's database, and its write-ahead log. */
+async function filesOf(store: TestStore): Promise<Buffer[]> {
+  await store.sql("checkpoint");
+  const [place] = await store.sql(
+    "select current_setting('data_directory') as directory, oid from pg_database where datname = current_database()",
+  );
+  const root = String(place?.directory);
+  return [path.join(root, "base", String(place?.oid)), path.join(root, "pg_wal")].flatMap((part) =>
+    readdirSync(part, { withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map(({ name }) => readFileSync(path.join(part, name))),
+  );
+}
 
 t.test("a secret is found wherever it stands in others", async (t) => {
   for (const before of ["", "b", "be", "bef"]) {
@@ -94,6 +146,109 @@ t.test("the key file is changed while replicas serve", async (t) => {
   write(anew);
   await restart();
   for (const replica of replicas) t.equal(await queryStatus(replica, token), 200);
+  const list = () => store.run(["key", "list", "--json"]);
+  t.equal(JSON.parse((await list()).stdout)[0].state, "signs");
   write(old);
-  t.match(await store.run(["key", "list"]), { code: 1, stderr: /does not hold/ });
+  t.match(await list(), { code: 1, stderr: /does not hold/ });
+  write(anew);
+  await store.sql("update gatehouse.keys set kid = 'another'");
+  t.match(await list(), { code: 1, stderr: /does not open/ }, "moved");
+  const [keyFile = ""] = files;
+  chmodSync(keyFile, 0o644);
+  t.match(await list(), { code: 1, stderr: /chmod/ });
+  chmodSync(keyFile, 0o600);
+  write("short\n");
+  t.match(await list(), { code: 1, stderr: /32 random bytes/ });
+});
+
+const server = await sharedServer();
+await server.sql("create role app login");
+
+/** What PostgreSQL says to somebody without the right. */
+const INSUFFICIENT_PRIVILEGE = "42501";
+
+t.test("a store's role carries replicas, and can do nothing beyond its own tables", async (t) => {
+  const url = await makeRole(server);
+  const home = temporaryHome(t);
+  writeConfiguration(home, { config: storeConfig(url, {}) });
+  const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
+  const made = await runCommand(home, ["store", "init"], { env });
+  t.match(made, { code: 0, stdout: /Made the tables/ }, made.stderr);
+  const replica = await startGateway(t, { home, config: storeConfig(url, {}) });
+  await replica.addUser("alice", "ReadWrite");
+
+  await server.sql(
+    "create schema app; create table app.secrets (secret text); create table public.others ()",
+    "gatehouse",
+  );
+  const forbidden = [
+    "select * from app.secrets",
+    "insert into public.others default values",
+    "create table public.mine ()",
+    "create table app.mine ()",
+    "create temporary table mine ()",
+    "create schema mine",
+    "create database mine",
+    "create role mine",
+    "drop role app",
+    "set role gatehouse",
+    "alter role replicas superuser",
+    "select * from pg_catalog.pg_authid",
+    "select pg_catalog.pg_read_file('postgresql.conf')",
+    "copy gatehouse.users to program 'cat'",
+    "create extension postgres_fdw schema gatehouse",
+  ];
+  for (const statement of forbidden) {
+    const asked = server.sql(statement, "gatehouse", storeRole);
+    await t.rejects(asked, { code: INSUFFICIENT_PRIVILEGE }, statement);
+  }
+  const [{ can_drop: owns } = {}] = await server.sql(
+    `select pg_get_userbyid(datdba) = '${storeRole}' as can_drop from pg_database
+      where datname = 'gatehouse'`,
+  );
+  t.equal(owns, false, "it may not drop its database either");
+  await t.rejects(server.sql("select * from gatehouse.users", "gatehouse", "app"), {
+    code: INSUFFICIENT_PRIVILEGE,
+  });
+});
+
+/** Asks all that might reach the store by queries of an administrator. */
+async function checkUnreachable(t: Test, database: string, engineUrl: string): Promise<void> {
+  const engine = await startOn(t, engineUrl);
+  const store = await makeStore(t, {}, server, database);
+  const gateway = await startGateway(t, {
+    home: store.makeHome(),
+    upstream: engine.address,
+    config: storeConfig(store.url, {}),
+  });
+  const admin = await gateway.login();
+  const listed = await send(engine.address, { path: "/schema" });
+  t.same(listed.body.data, { databases: ["public"] });
+  for (const database of ["gatehouse", "Gatehouse", "GATEHOUSE"]) {
+    for (const table of ["users", "keys", "log"]) {
+      const from = { Select: { ...select.Select, database, from: table } };
+      t.match(await gateway.query(from, admin), { status: 404 }, `${database}.${table}`);
+    }
+    const dropped = await gateway.query({ DropDatabase: { database } }, admin);
+    t.equal(dropped.status, 404, `no ${database} to drop`);
+    const made = await gateway.query({ CreateDatabase: { database } }, admin);
+    t.equal(made.status, 400, `no ${database} to make`);
+  }
+  t.match(await query(engine.address, { Select: { ...select.Select, database: "gatehouse" } }), {
+    status: 404,
+    body: { code: "database_not_found" },
+  });
+  const [{ count } = {}] = await store.sql("select count(*)::int from gatehouse.users");
+  t.equal(count, 1, "it is there all the time");
+}
+
+t.test("no query reaches a store in the very database that the engine serves", async (t) => {
+  const database = await server.createDatabase();
+  await server.sql(`grant create on database ${database} to app`);
+  await checkUnreachable(t, database, server.url(database, "app"));
+});
+
+t.test("nor where both were given one and the same role, a superuser", async (t) => {
+  const database = await server.createDatabase();
+  await checkUnreachable(t, database, server.url(database));
 });

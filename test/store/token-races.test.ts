@@ -76,21 +76,6 @@ async function openCodes(): Promise<() => Promise<Record<string, string>>> {
   };
 }
 
-t.test("a record that is good once is used up by the first of two", async (t) => {
-  const states = [await openOperator(t, store), await openOperator(t, store)];
-  let once = 0;
-  await run(async (round) => {
-    const record = { payload: "{}", grantId: "g", uid: undefined, expires: epochSeconds() + 60 };
-    await states[0]?.authorization.store.put("RefreshToken", `r${round}`, record);
-    const used = await Promise.all(
-      states.map(({ authorization }) => authorization.store.consume("RefreshToken", `r${round}`)),
-    );
-    if (used.filter(Boolean).length === 1) once++;
-  });
-  t.comment(JSON.stringify({ times, once }));
-  t.equal(once, times);
-});
-
 type Answered = Awaited<ReturnType<typeof postForm>>;
 
 const away: Answered = { status: 503, body: {}, headers: new Headers() };
