@@ -1,8 +1,11 @@
 import { execFileSync } from "node:child_process";
-import { chmodSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
+import t from "tap";
+import { directoryProblem } from "../../src/files/guarded.ts";
 import { grant } from "../access/kit.ts";
+import { temporaryDirectory } from "../config/support.ts";
 import { makeCertificate } from "../kit/certificate.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
@@ -247,4 +250,83 @@ t.test("a configuration that --config names and is missing fails every command",
     t.equal(code, 1, command);
     t.match(stderr, /^gatehouse: .*missing\.toml/);
   }
+});
+
+t.test("config check --json tells scripts all that it finds, also of a broken file", async (t) => {
+  const gatehouse = install(t, people + grant("ghost", "main", "ReadOnly"));
+  const { home } = gatehouse;
+  const check = async () => {
+    const { code, stdout, stderr } = await gatehouse.run("config check --json");
+    return { code, stderr, ...JSON.parse(stdout) };
+  };
+  t.match(await check(), {
+    ...{ code: 0, stderr: "", ok: true, errors: [] },
+    warnings: ["there are grants for ghost, but no record"],
+    parts: [
+      { part: "configuration", state: "ok", text: `${home}/gateway.toml` },
+      { part: "signing keys", state: "absent", text: /made by the next start/ },
+      { part: "access file", state: "ok", text: /3 users, 5 grants/ },
+      { part: "revocations", state: "absent" },
+    ],
+  });
+  writeFileSync(path.join(home, "revocations"), "nonsense\n", { mode: 0o600 });
+  t.match(await check(), { ...{ code: 1, stderr: "", ok: false }, errors: [/revocations:1: is/] });
+  writeFileSync(path.join(home, "gateway.toml"), "[server]\nport = 70000\nhots = 1\n");
+  t.match(await check(), { code: 1, errors: [/toml:2: server\.port/, /toml:3: /], parts: [] });
+});
+
+t.test("config check judges the URL of a database that does not answer", async (t) => {
+  const gatehouse = install(t);
+  const withUrl = (url: string) => {
+    const file = path.join(gatehouse.home, "gateway.toml");
+    writeFileSync(file, `[upstream]\nurl = "${url}"\n`, { mode: 0o600 });
+    return gatehouse.run("config check");
+  };
+  const good = await withUrl("postgres://ann:hunter2@db.example/shop?connect_timeout=3");
+  t.match(good, { code: 0, stdout: "database       ok  ann on db.example:5432 (its URL)\n" });
+  const wrong: [string, RegExp][] = [
+    ["postgres://ann:hunter2@db/shop?sslmod=x", /upstream\.url: .* parameter "sslmod"; known are/],
+    ["mysql://ann:hunter2@db/shop", /upstream\.url: .* names a database/],
+  ];
+  for (const [url, stderr] of wrong) {
+    const result = await withUrl(url);
+    t.match(result, { code: 1, stderr });
+    t.notMatch(JSON.stringify([result, good]), /hunter2/);
+  }
+});
+
+t.test("a directory is private unless group or others write it who are not meant to", (t) => {
+  const directory = temporaryDirectory(t);
+  const stats = statSync(directory);
+  const problemOf = (mode: number, isOwn = true) => {
+    stats.mode = 0o40000 | mode;
+    stats.uid = (process.geteuid?.() ?? 0) + Number(!isOwn);
+    return directoryProblem(directory, stats);
+  };
+  for (const mode of [0o700, 0o750, 0o755, 0o2770]) t.notOk(problemOf(mode), mode.toString(8));
+  const remedy = `mend it with: chmod go-w ${directory}`;
+  for (const mode of [0o775, 0o702, 0o777, 0o1777]) {
+    t.equal(problemOf(mode), `its group or others may put another file there; ${remedy}`);
+  }
+  t.equal(problemOf(0o2777), `others may put another file there; ${remedy}`);
+  t.notOk(problemOf(0o2777, false), "an empty volume of Kubernetes");
+  t.end();
+});
+
+t.test("config check warns of directories in which others may replace keys or users", async (t) => {
+  const gatehouse = install(t);
+  const keys = path.join(gatehouse.home, "keys");
+  mkdirSync(keys);
+  chmodSync(keys, 0o777);
+  chmodSync(gatehouse.home, 0o770);
+  const { code, stderr } = await gatehouse.run("config check");
+  t.equal(code, 0, "a warning, since a start goes on");
+  t.strictSame(
+    stderr.trimEnd().split("\n"),
+    [gatehouse.home, keys].map(
+      (directory) =>
+        `warning: ${directory}: its group or others may put another file there; mend it with: chmod go-w ${directory}`,
+    ),
+  );
+  rmSync(keys, { recursive: true });
 });
