@@ -1,8 +1,14 @@
-import { writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { chmodSync, lchownSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { Test } from "tap";
 import t from "tap";
-import { loadConfiguration } from "../../src/config/load.ts";
-import { linesOf, load } from "./support.ts";
+import { parseListenAddress } from "../../src/config/addresses.ts";
+import { schemaTables } from "../../src/config/issues.ts";
+import { findConfiguration, loadConfiguration, serviceDirectoryOf } from "../../src/config/load.ts";
+import { createGrammar } from "../../src/query/grammar.ts";
+import { auth, mcp, others, query, routes, server, store, upstream } from "./broken.ts";
+import { linesOf, load, problemsOf, temporaryDirectory } from "./support.ts";
 
 t.test("without a file every key has the default of the contract", (t) => {
   const directory = t.testdir();
@@ -153,3 +159,402 @@ t.test("a file with a byte-order mark is read, one that is no UTF-8 is refused",
   t.strictSame(lines, [`${file}: is not valid UTF-8`]);
   t.end();
 });
+
+/** Changing an owner takes root. */
+const isRoot = process.geteuid?.() === 0;
+const somebodyElse = 12_345;
+
+/** A directory in which every place of the search has a file; each says which one it is. */
+function everywhere(t: Test) {
+  const cwd = t.testdir({
+    "gateway.toml": "local",
+    "named.toml": "named",
+    "other.toml": "other",
+    home: { "gateway.toml": "service" },
+  });
+  chmodSync(join(cwd, "gateway.toml"), 0o644);
+  return { cwd, env: { GATEHOUSE_HOME: "home", GATEHOUSE_CONFIG: "other.toml" } };
+}
+
+function contentOf({ bytes }: { bytes: Uint8Array }): string {
+  return new TextDecoder().decode(bytes);
+}
+
+t.test("the file is taken from --config, the environment, here, the service directory", (t) => {
+  const { cwd, env } = everywhere(t);
+  const { GATEHOUSE_HOME } = env;
+  t.match(findConfiguration({ config: "named.toml", cwd, env }), { file: join(cwd, "named.toml") });
+  t.match(findConfiguration({ cwd, env }), { file: join(cwd, "other.toml"), warnings: [] });
+  t.equal(contentOf(findConfiguration({ cwd, env: { GATEHOUSE_HOME } })), "local");
+  const elsewhere = join(cwd, "home");
+  t.equal(contentOf(findConfiguration({ cwd: join(cwd, "home"), env: {} })), "service");
+  const fromService = findConfiguration({ cwd: "/", env: { GATEHOUSE_HOME: elsewhere } });
+  t.match(fromService, { file: join(elsewhere, "gateway.toml") });
+  t.equal(contentOf(fromService), "service");
+  t.match(findConfiguration({ cwd: "/", env: { HOME: cwd } }), { file: undefined, warnings: [] });
+  t.end();
+});
+
+t.test("a file that was named and is not there is an error", (t) => {
+  const { cwd, env } = everywhere(t);
+  t.strictSame(
+    linesOf(() => findConfiguration({ config: "gone.toml", cwd, env })),
+    [`${cwd}/gone.toml: does not exist, and --config names it`],
+  );
+  t.strictSame(
+    linesOf(() => findConfiguration({ cwd, env: { ...env, GATEHOUSE_CONFIG: "gone.toml" } })),
+    [`${cwd}/gone.toml: does not exist, and $GATEHOUSE_CONFIG names it`],
+  );
+  t.strictSame(
+    linesOf(() => findConfiguration({ config: "home", cwd, env })),
+    [`${cwd}/home: cannot be read (EISDIR)`],
+  );
+  t.end();
+});
+
+t.test("an empty variable counts as unset", (t) => {
+  const { cwd } = everywhere(t);
+  const env = { GATEHOUSE_CONFIG: "", GATEHOUSE_HOME: "", HOME: "/nowhere" };
+  t.equal(contentOf(findConfiguration({ cwd, env })), "local");
+  t.equal(serviceDirectoryOf({ cwd, env }), "/nowhere/.gatehouse");
+  t.end();
+});
+
+t.test("a local file that group or others may write is passed over with a warning", (t) => {
+  const { cwd } = everywhere(t);
+  const file = join(cwd, "gateway.toml");
+  for (const mode of [0o664, 0o646, 0o666]) {
+    chmodSync(file, mode);
+    const found = findConfiguration({ cwd, env: { GATEHOUSE_HOME: "home" } });
+    t.equal(contentOf(found), "service");
+    t.strictSame(found.warnings, [
+      `${file} is passed over, since its group or others may write it; to use it: chmod go-w ${file}`,
+    ]);
+  }
+  t.end();
+});
+
+t.test("a local file of somebody else is passed over with a warning", { skip: !isRoot }, (t) => {
+  const { cwd } = everywhere(t);
+  const file = join(cwd, "gateway.toml");
+  lchownSync(file, somebodyElse, somebodyElse);
+  const found = findConfiguration({ cwd, env: { GATEHOUSE_HOME: "home" } });
+  t.equal(contentOf(found), "service");
+  t.strictSame(found.warnings, [
+    `${file} is passed over, since it belongs to somebody else; to use it: chown -h 0 ${file}`,
+  ]);
+  t.end();
+});
+
+t.test("somebody else's link to an own file is passed over too", { skip: !isRoot }, (t) => {
+  const cwd = t.testdir({ "own.toml": "own" });
+  chmodSync(join(cwd, "own.toml"), 0o600);
+  symlinkSync("own.toml", join(cwd, "gateway.toml"));
+  const env = { GATEHOUSE_HOME: "home" };
+  t.equal(contentOf(findConfiguration({ cwd, env })), "own");
+  lchownSync(join(cwd, "gateway.toml"), somebodyElse, somebodyElse);
+  const found = findConfiguration({ cwd, env });
+  t.equal(found.file, undefined);
+  t.match(found.warnings, [/since it belongs to somebody else/]);
+  t.end();
+});
+
+t.test("a directory or a pipe of that name is passed over without waiting", (t) => {
+  const cwd = t.testdir();
+  mkdirSync(join(cwd, "directory", "gateway.toml"), { recursive: true });
+  mkdirSync(join(cwd, "pipe"));
+  execFileSync("mkfifo", ["-m", "600", join(cwd, "pipe", "gateway.toml")]);
+  for (const name of ["directory", "pipe"]) {
+    const found = findConfiguration({ cwd: join(cwd, name), env: { GATEHOUSE_HOME: "home" } });
+    t.equal(found.file, undefined);
+    t.match(found.warnings, [/since it is no regular file/]);
+  }
+  t.end();
+});
+
+t.test("a link that leads nowhere counts as no file", (t) => {
+  const cwd = t.testdir();
+  symlinkSync("gone", join(cwd, "gateway.toml"));
+  t.match(findConfiguration({ cwd, env: { GATEHOUSE_HOME: "home" } }), { warnings: [] });
+  writeFileSync(join(cwd, "gone"), "here", { mode: 0o600 });
+  t.equal(contentOf(findConfiguration({ cwd, env: { GATEHOUSE_HOME: "home" } })), "here");
+  t.end();
+});
+
+t.test("a listen address is split into host and port", (t) => {
+  t.strictSame(parseListenAddress("127.0.0.1:9464"), { host: "127.0.0.1", port: 9464 });
+  t.strictSame(parseListenAddress("[::1]:0"), { host: "::1", port: 0 });
+  t.strictSame(parseListenAddress("metrics.local:80"), { host: "metrics.local", port: 80 });
+  t.equal(parseListenAddress("::1:80"), undefined);
+  t.equal(parseListenAddress("host:80:80"), undefined);
+  t.end();
+});
+
+t.test("every usual spelling of an address, URL or origin is accepted", (t) => {
+  const text = `
+[server]
+host = "gate-1.example.com"
+trusted_proxies = ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::1", "0.0.0.0/0"]
+allowed_origins = ["https://app.example.com", "http://[::1]:3000", "http://localhost:5173", "capacitor://localhost"]
+public_url = "http://[2001:db8::1]:8080"
+[upstream]
+url = "http://[::1]:9090"
+forward_headers = ["X-Tenant", "Idempotency-Key"]
+[metrics]
+listen = "0.0.0.0:9464"
+[query]
+extra_fields = ["hint", "timeout_ms"]
+operations = { Truncate = "DELETE", Explain2 = "SELECT" }
+[[routes]]
+path = "/db/:database/stats.json"
+access = "SELECT"
+[[routes]]
+path = "/db/:database/stats.json"
+methods = ["POST"]
+access = "administrator"
+[[routes]]
+path = "/backup"
+methods = ["HEAD", "GET"]
+access = "CREATE DATABASE"
+database_header = "X-Database"
+`;
+  const { configuration } = load(t, text);
+  t.equal(configuration.upstream.url, "http://[::1]:9090");
+  t.equal(configuration.routes.length, 3);
+  t.strictSame(configuration.routes[0]?.methods, ["GET"]);
+  t.end();
+});
+
+const names = [
+  ...["hint", "timeout_ms", "Batch", "op", "OP", "Select", "select", "truncate", "Truncate"],
+  ...["database", "Data_Base", "order_by", "OrderBy", "where", "constructor", "a", "x1"],
+];
+
+t.test("whatever names the configuration accepts, the query grammar accepts", (t) => {
+  const accepted = { extra_fields: 0, operations: 0 };
+  for (const name of names) {
+    const field = `[query]\nextra_fields = ["${name}"]\n`;
+    if (problemsOf(t, field).length === 0) {
+      const extraFields = load(t, field).configuration.query.extra_fields;
+      t.ok(createGrammar({ extraFields, operations: {} }), name);
+      accepted.extra_fields += 1;
+    }
+    const operation = `[query.operations]\n${name} = "DELETE"\n`;
+    if (problemsOf(t, operation).length === 0) {
+      const { operations } = load(t, operation).configuration.query;
+      t.ok(createGrammar({ extraFields: [], operations }), name);
+      accepted.operations += 1;
+    }
+  }
+  t.strictSame(accepted, { extra_fields: 6, operations: 8 });
+  t.end();
+});
+
+const broken = { server, auth, upstream, query, routes, mcp, store, others };
+
+for (const [name, files] of Object.entries(broken)) {
+  t.test(`${name}: a broken file is refused with place, what was found, what is allowed`, (t) => {
+    for (const { text, problem } of files) {
+      t.strictSame(problemsOf(t, text), [problem], JSON.stringify(text));
+    }
+    t.end();
+  });
+}
+
+t.test("no key is without a broken file", (t) => {
+  const problems = Object.values(broken).flatMap((files) => files.map(({ problem }) => problem));
+  for (const { name, isArray, keys } of schemaTables()) {
+    for (const [key] of keys) {
+      const path = isArray ? `${name}[0].${key}` : `${name}.${key}`;
+      const isThere = problems.some((problem) =>
+        [":", "[", "."].some((next) => problem.includes(`: ${path}${next}`)),
+      );
+      t.ok(isThere, path);
+    }
+  }
+  t.end();
+});
+
+t.test("what was meant is named, wherever it would stand", (t) => {
+  const text = `
+[databse]
+urls = "x"
+[routes]
+path = "/x"
+[[server]]
+[upstream]
+ulr = "x"
+host = "x"
+`;
+  const meant = problemsOf(t, text).map((line) => {
+    const [, place, hint] = /^(\S+ \S+) .*\(did you mean (.*)\?\)$/.exec(line) ?? [];
+    return `${place} ${hint}`;
+  });
+  t.strictSame(meant, [
+    "gateway.toml:2: databse: [[upstream.databases]]",
+    "gateway.toml:4: routes: [[routes]]",
+    "gateway.toml:6: server: [server]",
+    "gateway.toml:8: upstream.ulr: url",
+    "gateway.toml:9: upstream.host: server.host",
+  ]);
+  t.end();
+});
+
+t.test("every problem of a file is reported, in the order of its lines", (t) => {
+  const text = `
+[upstream]
+url = "nowhere"
+[server]
+port = 70000
+colour = "red"
+[auth]
+enabled = "no"
+`;
+  const keys = problemsOf(t, text).map((line) => line.split(": ").slice(0, 2).join(" "));
+  t.strictSame(keys, [
+    "gateway.toml:3 upstream.url",
+    "gateway.toml:5 server.port",
+    "gateway.toml:6 server.colour",
+    "gateway.toml:8 auth.enabled",
+  ]);
+  t.end();
+});
+
+t.test("what was found is cut to 64 characters, and cannot imitate other text", (t) => {
+  const [long = ""] = problemsOf(t, `[server]\nhost = "${"x".repeat(30)} ${"y".repeat(100)}"\n`);
+  t.match(long, /: found (.{63}…); allowed: /);
+  const [odd = ""] = problemsOf(t, '[server]\nhost = "a\\u001b[2J\\u202e\\u0085"\n');
+  t.match(odd, 'found "a\\u001b[2J\\u202e\\u0085"; allowed');
+  t.end();
+});
+
+t.test("a secret is in no message, wherever in the section it was put", (t) => {
+  const texts = [
+    '[upstream]\nauthorization = ["Bearer hunter2"]\n',
+    '[upstream]\nauthorization = { value = "Bearer hunter2" }\n',
+    '[upstream]\nauthorisation = "Bearer hunter2"\n',
+    'upstream = ["Bearer hunter2"]\n',
+    '[upstream]\nauthorization = "Bearer hunter2" "\n',
+  ];
+  for (const text of texts) {
+    const message = problemsOf(t, text).join("\n");
+    t.not(message, "");
+    t.notMatch(message, "hunter2");
+  }
+  t.end();
+});
+
+t.test("a value of the command line is reported under its option", (t) => {
+  t.strictSame(problemsOf(t, "", { port: 70_000, host: "a b" }), [
+    '--host: server.host: found "a b"; allowed: a host name or an IP address',
+    "--port: server.port: found 70000; allowed: a whole number from 0 to 65535",
+  ]);
+  t.match(problemsOf(t, "", { port: Number.NaN }), [/^--port: server\.port: found nan;/]);
+  t.match(problemsOf(t, "[auth]\nenabled = false\n", { host: "0.0.0.0" }), [
+    /^gateway\.toml:2: auth\.enabled: found false;/,
+  ]);
+  t.end();
+});
+
+t.test("a section that is no table is reported whatever the command line says", (t) => {
+  t.strictSame(problemsOf(t, "server = 5\n", { port: 1 }), [
+    "gateway.toml:1: server: found a number; allowed: a table",
+  ]);
+  t.end();
+});
+
+t.test("without authentication every loopback host is accepted, and others on demand", (t) => {
+  for (const host of ["127.0.0.1", "127.8.9.1", "::1", "localhost", "LOCALHOST"]) {
+    const text = `[server]\nhost = "${host}"\n[auth]\nenabled = false\n`;
+    t.equal(load(t, text).configuration.auth.enabled, false, host);
+  }
+  for (const host of ["0.0.0.0", "::", "192.0.2.1", "localhost.example.com", "db"]) {
+    const text = `[server]\nhost = "${host}"\n[auth]\nenabled = false\n`;
+    t.equal(problemsOf(t, text).length, 1, host);
+    t.ok(load(t, `${text}insecure_allow_remote = true\n`), host);
+  }
+  t.end();
+});
+
+function secret(t: Test, content: string, mode: number): string {
+  const file = join(temporaryDirectory(t), "credential");
+  writeFileSync(file, content);
+  chmodSync(file, mode);
+  return file;
+}
+
+function configured(file: string, rest = ""): string {
+  return `[upstream]\nauthorization_file = ${JSON.stringify(file)}\n${rest}`;
+}
+
+t.test("the credential is read without the space around it", (t) => {
+  const file = secret(t, "\nBearer hunter2 \n", 0o600);
+  const { upstream } = load(t, configured(file)).configuration;
+  t.equal(upstream.authorization, "Bearer hunter2");
+  t.equal(upstream.authorization_file, file);
+  t.end();
+});
+
+t.test("the MCP server's credential is read in the same way, and is another one", (t) => {
+  const file = secret(t, "Bearer of-mcp\n", 0o600);
+  const text = `[upstream]\nauthorization = "Bearer of-database"\n[mcp]\nauthorization_file = ${JSON.stringify(file)}\n`;
+  const { upstream, mcp } = load(t, text).configuration;
+  t.equal(mcp.authorization, "Bearer of-mcp");
+  t.equal(upstream.authorization, "Bearer of-database");
+  const [problem] = problemsOf(t, text.replace(file, secret(t, "Bearer of-mcp", 0o604)));
+  t.match(problem, /mcp\.authorization_file: .*a file that is kept from others/);
+  t.end();
+});
+
+t.test("a credential that others may read stops the start, unless that is accepted", (t) => {
+  const file = secret(t, "Bearer hunter2", 0o604);
+  const [problem = ""] = problemsOf(t, configured(file));
+  t.match(
+    problem,
+    `a file that is kept from others; others may read it, so run: chmod 600 ${file}`,
+  );
+  t.notMatch(problem, "hunter2");
+  const accepted = configured(file, "[auth]\ncheck_permissions = false\n");
+  t.equal(load(t, accepted).configuration.upstream.authorization, "Bearer hunter2");
+  t.end();
+});
+
+t.test("a credential that its group or others may write stops the start in any case", (t) => {
+  const file = secret(t, "Bearer hunter2", 0o620);
+  const [problem] = problemsOf(t, configured(file, "[auth]\ncheck_permissions = false\n"));
+  t.match(problem, `its group or others may write it, so run: chmod 600 ${file}`);
+  t.end();
+});
+
+t.test("a file that holds no header value is refused without its content", (t) => {
+  for (const content of ["", " \n", "hunter2\nhunter2", "hunter2\0hunter2", "hünter2"]) {
+    const [problem = ""] = problemsOf(t, configured(secret(t, content, 0o600)));
+    t.match(problem, "allowed: a file of one line of visible ASCII characters");
+    t.notMatch(problem, /h.nter2/);
+  }
+  t.end();
+});
+
+t.test("a pipe is refused without waiting for a writer", (t) => {
+  const file = join(temporaryDirectory(t), "pipe");
+  execFileSync("mkfifo", ["-m", "600", file]);
+  t.match(problemsOf(t, configured(file)), [/allowed: a regular file$/]);
+  t.end();
+});
+
+t.test(
+  "a configuration that holds the credential is accepted, with a warning if others may read it",
+  (t) => {
+    const directory = temporaryDirectory(t);
+    const file = join(directory, "open.toml");
+    writeFileSync(file, '[upstream]\nauthorization = "Bearer hunter2"\n');
+    chmodSync(file, 0o644);
+    const { warnings } = load(t, "", { config: file });
+    t.strictSame(warnings, [
+      `${file} holds upstream.authorization, and others may read it; run: chmod 600 ${file}`,
+    ]);
+    chmodSync(file, 0o600);
+    t.strictSame(load(t, "", { config: file }).warnings, []);
+    t.end();
+  },
+);

@@ -1,7 +1,18 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
+import type { User } from "../../src/access/grant.ts";
+import { emptySnapshot } from "../../src/access/snapshot.ts";
+import { browserNamed } from "../../src/console/own-sessions.ts";
+import { IDLE_MS, LONGEST_MS, openSessions } from "../../src/console/sessions.ts";
+import { RevocationIndex } from "../../src/identity/revocations.ts";
+import { installNothing } from "../commands/kit.ts";
+import { noTerminal, Terminal } from "../commands/terminal.ts";
 import { eventually } from "../kit/eventually.ts";
-import { ADMIN_PASSWORD } from "../kit/gateway.ts";
-import { ConsoleClient, signedIn, startConsole } from "./kit.ts";
+import { freePort } from "../kit/free-port.ts";
+import { ADMIN_PASSWORD, startGateway } from "../kit/gateway.ts";
+import { openSite } from "../oauth/chromium.ts";
+import { ConsoleClient, signedIn, startConsole, textOf } from "./kit.ts";
 
 t.test(
   "a session ends with the password, by disabling, by revocation, and with the user",
@@ -114,4 +125,154 @@ t.test("what a stranger can write is only ever text", async (t) => {
   t.match(own, "&lt;script&gt;document.title=1&lt;/script&gt;", "the browser's name");
   t.notMatch(own, "<script>");
   t.notMatch(own, "<img src=x");
+});
+
+const alice: User = {
+  username: "alice",
+  email: undefined,
+  passwordHash: undefined,
+  disabled: false,
+  tokensValidAfter: 0,
+};
+const place = { address: "127.0.0.1", userAgent: "test" };
+
+async function openSetting() {
+  const clock = { now: 1000 };
+  const revocations = new RevocationIndex();
+  const state = { snapshot: { ...emptySnapshot, users: new Map([["alice", alice]]) } };
+  const context = { snapshot: () => state.snapshot, revocations };
+  const sessions = openSessions(context, () => clock.now);
+  return { clock, revocations, sessions, secret: await sessions.open(alice, place) };
+}
+
+t.test("a session that is not used for half an hour ends", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
+  clock.now += IDLE_MS - 1;
+  t.match(await sessions.use(secret), { username: "alice" });
+  clock.now += IDLE_MS - 1;
+  t.match(await sessions.use(secret), { username: "alice" });
+  clock.now += IDLE_MS;
+  t.equal(await sessions.use(secret), undefined);
+});
+
+t.test("a session that is used all the time ends after twelve hours", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
+  const end = clock.now + LONGEST_MS;
+  for (; clock.now < end; clock.now += IDLE_MS / 2) t.ok(await sessions.use(secret));
+  t.equal(await sessions.use(secret), undefined);
+  t.strictSame(await sessions.list(), []);
+});
+
+t.test("a page that refreshes itself keeps no session alive", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
+  clock.now += IDLE_MS - 1;
+  t.match(await sessions.use(secret, true), { username: "alice" });
+  clock.now += 1;
+  t.equal(await sessions.use(secret, true), undefined);
+});
+
+t.test("to look at the list of sessions is no use of them", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
+  clock.now += IDLE_MS - 1;
+  t.equal((await sessions.list("alice")).length, 1);
+  clock.now += 1;
+  t.strictSame(await sessions.list("alice"), []);
+  t.equal(await sessions.use(secret), undefined);
+});
+
+t.test("whoever signs in after a revocation is signed in, whoever did before is not", async (t) => {
+  const { revocations, sessions, secret } = await openSetting();
+  revocations.add({ user: "alice", before: Math.floor(Date.now() / 1000) + 2 });
+  t.equal(await sessions.use(secret), undefined);
+  t.ok(await sessions.use(await sessions.open(alice, place)));
+});
+
+t.test("a user has twenty sessions at most: the one used least lately gives way", async (t) => {
+  const { clock, sessions, secret } = await openSetting();
+  const secrets: string[] = [];
+  while (secrets.length < 20) {
+    clock.now++;
+    secrets.push(await sessions.open(alice, place));
+  }
+  t.equal(await sessions.use(secret), undefined);
+  for (const one of secrets) t.ok(await sessions.use(one));
+});
+
+t.test("browsers are called by their names, whatever else they say that they are", (t) => {
+  const webkit = "AppleWebKit/537.36 (KHTML, like Gecko)";
+  const known = {
+    "Firefox 145 on Linux":
+      "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0",
+    "Chrome 142 on Windows": `Mozilla/5.0 (Windows NT 10.0; Win64; x64) ${webkit} Chrome/142.0.0.0 Safari/537.36`,
+    "Edge 142 on Windows": `Mozilla/5.0 (Windows NT 10.0; Win64; x64) ${webkit} Chrome/142.0.0.0 Safari/537.36 Edg/142.0.0.0`,
+    "Safari 18 on macOS":
+      "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.6 Safari/605.1.15",
+    "Safari 18 on iOS":
+      "Mozilla/5.0 (iPhone; CPU iPhone OS 18_6 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.6 Mobile/15E148 Safari/604.1",
+    "Chrome 142 on Android": `Mozilla/5.0 (Linux; Android 16; Pixel 9) ${webkit} Chrome/142.0.0.0 Mobile Safari/537.36`,
+    "curl/8.15.0": "curl/8.15.0",
+    "a browser that does not say what it is": "",
+  };
+  for (const [name, userAgent] of Object.entries(known)) t.equal(browserNamed(userAgent), name);
+  t.end();
+});
+
+const html = { headers: { accept: "text/html" } };
+
+t.test("several workers have one console, and each says where it is", async (t) => {
+  const { gateway, url } = await startConsole(t, { config: "[server]\nworkers = 2\n" });
+  const client = await signedIn(t, url);
+  for (let at = 0; at < 8; at++) {
+    t.equal((await client.get("/state")).status, 200);
+    t.match((await gateway.request("/", html)).text, `<a href="${url}">${url}</a> is the console`);
+  }
+});
+
+t.test("a change made by another worker is on the page at once", async (t) => {
+  const { gateway, url } = await startConsole(t, { config: "[server]\nworkers = 2\n" });
+  const client = await signedIn(t, url);
+  for (const name of ["bob", "carol", "dave"]) {
+    await gateway.addUser(name, "ReadOnly");
+    const text = textOf((await client.get("/state")).text);
+    t.match(text, `${name} main + SELECT no grant → ReadOnly`);
+  }
+});
+
+t.test("a gateway without a console says how to get one", async (t) => {
+  const gateway = await startGateway(t);
+  const { text } = await gateway.request("/", html);
+  t.match(text, "<code>[console]</code> in gateway.toml");
+});
+
+t.test(
+  "a greeting says where the console is, or how to get one",
+  { skip: noTerminal },
+  async (t) => {
+    const gatehouse = installNothing(t);
+    const file = path.join(gatehouse.home, "gateway.toml");
+    const port = await freePort();
+    const cases: [string, string | RegExp][] = [
+      ["", 'off: set [console] listen = "127.0.0.1:8081"'],
+      [`[console]\nlisten = "127.0.0.1:${port}"\n`, `http://127.0.0.1:${port}`],
+      ['[console]\nlisten = "127.0.0.1:0"\n', /http:\/\/127\.0\.0\.1:[1-9]\d+/],
+    ];
+    for (const [section, where] of cases) {
+      writeFileSync(file, `[server]\nport = 0\n${section}`);
+      const terminal = new Terminal(t, gatehouse.home, ["serve"]);
+      await terminal.until(/Next, in another terminal/);
+      t.match(/Console {8}(.*)/.exec(terminal.shown)?.[1], where);
+      terminal.type("\u0003");
+      await terminal.ended();
+    }
+  },
+);
+
+t.test("an address of the console that is taken is named", async (t) => {
+  const { host } = new URL(await openSite(t, "taken"));
+  const config = `[console]\nlisten = "${host}"\n`;
+  const gatehouse = installNothing(t);
+  writeFileSync(path.join(gatehouse.home, "gateway.toml"), `[server]\nport = 0\n${config}`);
+  const { code, stderr } = await gatehouse.run("serve");
+  t.equal(code, 1);
+  t.match(stderr, `${host} is taken by another process: choose another one with console.listen`);
 });

@@ -11,13 +11,7 @@ import { casesFile } from "../../src/conformance/cases.ts";
 import { parseToml, TomlSyntaxError } from "../../src/toml/toml.ts";
 import { brokenFiles } from "../access/broken-files.ts";
 import { documents } from "../access/documents.ts";
-import { auth } from "../config/broken/auth.ts";
-import { mcp } from "../config/broken/mcp.ts";
-import { others } from "../config/broken/others.ts";
-import { query } from "../config/broken/query.ts";
-import { routes } from "../config/broken/routes.ts";
-import { server } from "../config/broken/server.ts";
-import { upstream } from "../config/broken/upstream.ts";
+import { auth, mcp, others, query, routes, server, upstream } from "../config/broken.ts";
 
 const root = new URL("../../", import.meta.url);
 const ajv = new AjvDraft4.default({ strict: false });

@@ -1,8 +1,26 @@
-import { statSync } from "node:fs";
+import { generateKeyPairSync, randomBytes } from "node:crypto";
+import { chmodSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { createRemoteJWKSet, jwtVerify } from "jose";
+import { createRemoteJWKSet, exportJWK, generateKeyPair, type JWK, jwtVerify } from "jose";
+import type { Test } from "tap";
 import t from "tap";
+import type { SigningAlgorithm } from "../../src/identity/jwt-verification.ts";
+import { keyFilesIn } from "../../src/identity/key-file.ts";
+import {
+  canSign,
+  ensureSigner,
+  type KeyStore,
+  keyState,
+  makeKey,
+  noteMachineToken,
+  revokeKey,
+  rotateKey,
+  type StoredKey,
+  signerOf,
+} from "../../src/identity/key-store.ts";
+import { refusedBy, temporaryDirectory } from "../access/kit.ts";
 import { openSetting, select } from "../gateway/kit.ts";
+import { runCommand } from "../kit/process.ts";
 import { readKey, readKeys } from "./forge.ts";
 
 const privateMembers = ["d", "p", "q", "dp", "dq", "qi", "k", "oth"];
@@ -72,4 +90,249 @@ t.test("another algorithm makes a key of its own and refuses tokens of the old o
 
   const { gateway: back } = await openSetting(t, { home });
   t.equal((await back.query(select, old)).status, 200, "the old key is still there");
+});
+
+t.test("a key file that others may read stops the start and says what mends it", async (t) => {
+  const { gateway } = await openSetting(t);
+  const { home } = gateway;
+  const file = path.join(home, "keys", `${readKey(home).kid}.json`);
+  await gateway.service.stop();
+  for (const mode of [0o644, 0o660, 0o602]) {
+    chmodSync(file, mode);
+    const { code, stdout, stderr } = await runCommand(home, ["serve", "--port", "0"]);
+    t.equal(code, 1, mode.toString(8));
+    t.match(`${stdout}${stderr}`, `chmod 600 ${file}`);
+  }
+  chmodSync(file, 0o644);
+  const { gateway: lenient } = await openSetting(t, { home, auth: "check_permissions = false" });
+  t.equal((await lenient.request("/healthz")).status, 200);
+});
+
+t.test("a key file that is broken stops the start without a word of its content", async (t) => {
+  const { gateway } = await openSetting(t);
+  const { home } = gateway;
+  const { kid, jwk } = readKey(home);
+  const file = path.join(home, "keys", `${kid}.json`);
+  const whole = readFileSync(file, "utf8");
+  await gateway.service.stop();
+  const broken = [
+    whole.slice(0, -20),
+    "",
+    "[]",
+    whole.replace('"kid"', '"name"'),
+    whole.replace("ES256", "ES512"),
+    whole.replace('"P-256"', '"P-999"'),
+    whole.replace('"kty": "EC"', '"kty": "RSA"'),
+    whole.replace(`"d": "${jwk.d}"`, `"e": "${jwk.d}"`),
+  ];
+  for (const text of broken) {
+    writeFileSync(file, text);
+    const { code, stdout, stderr } = await runCommand(home, ["serve", "--port", "0"]);
+    t.equal(code, 1);
+    t.match(`${stdout}${stderr}`, file);
+    t.notMatch(`${stdout}${stderr}`, String(jwk.d));
+  }
+});
+
+t.test("keys without an access file stop the start with what to do", async (t) => {
+  const { gateway } = await openSetting(t);
+  await gateway.service.stop();
+  rmSync(gateway.accessFile);
+  const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", "0"]);
+  t.equal(code, 1);
+  const output = `${stdout}${stderr}`;
+  t.match(output, "restore the file");
+  t.match(output, /`\/\S+\/gatehouse user add <name> --admin`/);
+  t.match(output, "gatehouse user add <name> --admin");
+  t.notOk(readdirSync(gateway.home).includes("access_control.toml"), "no new administrator");
+});
+
+const LIFETIME = 3600;
+
+function now(): number {
+  return Math.floor(Date.now() / 1000);
+}
+
+async function put(keys: KeyStore, key: StoredKey): Promise<StoredKey> {
+  await keys.change(async () => [{ kind: "put", key }]);
+  return key;
+}
+
+async function putNew(keys: KeyStore, algorithm: SigningAlgorithm): Promise<StoredKey> {
+  return put(keys, await makeKey(algorithm));
+}
+
+function noKeys(t: Test): KeyStore {
+  return keyFilesIn(temporaryDirectory(t), { checkRead: true });
+}
+
+/** A directory with one key in it. */
+async function oneKey(t: Test): Promise<{ keys: KeyStore; old: StoredKey }> {
+  const keys = noKeys(t);
+  return { keys, old: await putNew(keys, "ES256") };
+}
+
+async function find(keys: KeyStore, kid: string): Promise<StoredKey | undefined> {
+  return (await keys.read()).find((key) => key.kid === kid);
+}
+
+t.test("a key that signs no more verifies for as long as its login tokens live", async (t) => {
+  const { keys, old } = await oneKey(t);
+  const earliest = now() + LIFETIME;
+  const made = await rotateKey(keys, "ES256", LIFETIME);
+  t.equal(signerOf(await keys.read(), "ES256")?.kid, made.kid);
+  const { verifies_until: until = 0 } = (await find(keys, old.kid)) ?? {};
+  t.ok(until > earliest, "also a token of the moments until a gateway has noticed");
+  t.ok(until < earliest + 120);
+});
+
+t.test("a new key verifies wherever keys are read before it signs", async (t) => {
+  const { keys, old } = await oneKey(t);
+  const settled: StoredKey[][] = [];
+  const watched = { ...keys, settled: async () => void settled.push([...(await keys.read())]) };
+  const { kid } = await rotateKey(watched, "ES256", LIFETIME);
+  const [between = []] = settled;
+  t.equal(signerOf(between, "ES256")?.kid, old.kid);
+  const made = between.find((key) => key.kid === kid);
+  t.equal(made && keyState(made, now()), "verifies");
+  t.equal(signerOf(await keys.read(), "ES256")?.kid, kid);
+});
+
+t.test("a new key that is revoked before it signs is not brought back", async (t) => {
+  const { keys, old } = await oneKey(t);
+  const settled = async () => {
+    const made = (await keys.read()).find(({ kid }) => kid !== old.kid);
+    await revokeKey(keys, "ES256", made?.kid ?? "");
+  };
+  const refused = await refusedBy(rotateKey({ ...keys, settled }, "ES256", LIFETIME));
+  t.equal(refused?.code, "key_not_found");
+  t.strictSame(await keys.read(), [old]);
+});
+
+t.test("and for as long as its longest token for a machine", async (t) => {
+  const { keys, old } = await oneKey(t);
+  const later = now() + 10 * LIFETIME;
+  await noteMachineToken(keys, old.kid, later);
+  await noteMachineToken(keys, old.kid, later - 1);
+  await rotateKey(keys, "ES256", LIFETIME);
+  t.equal((await find(keys, old.kid))?.verifies_until, later);
+});
+
+t.test("a second rotation prolongs nothing and deletes what is past", async (t) => {
+  const { keys, old } = await oneKey(t);
+  const { kid } = await putNew(keys, "ES256");
+  await put(keys, { ...old, verifies_until: now() + 10 });
+  const past = await putNew(keys, "EdDSA");
+  await put(keys, { ...past, verifies_until: now() - 1 });
+  await rotateKey(keys, "ES256", LIFETIME);
+  t.ok(((await find(keys, old.kid))?.verifies_until ?? 0) <= now() + 10);
+  t.ok((await find(keys, kid))?.verifies_until, "every key that signed is retired");
+  t.equal(await find(keys, past.kid), undefined);
+});
+
+t.test("a rotation leaves keys of another algorithm as they are", async (t) => {
+  const { keys, old } = await oneKey(t);
+  await rotateKey(keys, "HS256", LIFETIME);
+  t.strictSame(await find(keys, old.kid), old);
+  t.equal(signerOf(await keys.read(), "ES256")?.kid, old.kid);
+});
+
+t.test("a key is good to its last second and not a second longer", async (t) => {
+  const { old } = await oneKey(t);
+  const retired = { ...old, verifies_until: 100 };
+  t.equal(keyState(old, 1e12), "signs");
+  t.equal(keyState(retired, 100), "verifies");
+  t.equal(keyState(retired, 101), "expired");
+});
+
+t.test("a token of a key that has just been retired or deleted is not handed out", async (t) => {
+  const { keys, old } = await oneKey(t);
+  await rotateKey(keys, "ES256", LIFETIME);
+  for (const kid of [old.kid, "unknown"]) {
+    const refusal = await refusedBy(noteMachineToken(keys, kid, now() + 10 * LIFETIME));
+    t.equal(refusal.code, "key_not_found");
+  }
+});
+
+t.test("a key that is not there is not revoked", async (t) => {
+  const { keys, old } = await oneKey(t);
+  for (const kid of ["unknown", "../access_control", ""]) {
+    t.equal((await refusedBy(revokeKey(keys, "ES256", kid))).code, "key_not_found");
+  }
+  t.strictSame(await keys.read(), [old]);
+});
+
+t.test("no key has a name that a command line would take for an option", async (t) => {
+  // One thumbprint in 64 begins with a hyphen.
+  const made = Array.from({ length: 300 }, () => makeKey("EdDSA"));
+  for (const { kid } of await Promise.all(made)) t.match(kid, /^\w/);
+});
+
+t.test("of many who ask for a key at one moment all get the same", async (t) => {
+  const keys = noKeys(t);
+  await Promise.all(Array.from({ length: 8 }, () => ensureSigner(keys, "ES256")));
+  t.equal((await keys.read()).length, 1);
+});
+
+t.test("rotations at one moment leave one key that signs, and forget none", async (t) => {
+  const { keys } = await oneKey(t);
+  await Promise.all(Array.from({ length: 5 }, () => rotateKey(keys, "ES256", LIFETIME)));
+  const all = await keys.read();
+  t.equal(all.length, 6);
+  t.equal(all.filter((key) => key.verifies_until === undefined).length, 1);
+});
+
+async function generate(algorithm: string): Promise<JWK> {
+  const { privateKey } = await generateKeyPair(algorithm, { extractable: true });
+  return exportJWK(privateKey);
+}
+
+function isTaken(alg: SigningAlgorithm, jwk: JWK): Promise<boolean> {
+  return canSign({ kid: "k", alg, created: 1, jwk: { ...jwk, kty: jwk.kty ?? "" } });
+}
+
+function secret(bytes: number): JWK {
+  return { kty: "oct", k: randomBytes(bytes).toString("base64url") };
+}
+
+t.test("a stored key must do by itself what its file says of it", async (t) => {
+  const [ec, other, ed] = [
+    await generate("ES256"),
+    await generate("ES256"),
+    await generate("EdDSA"),
+  ];
+  const rsa = await generate("RS256");
+  const good: [SigningAlgorithm, JWK][] = [
+    ["ES256", ec],
+    ["ES256", { ...ec, use: "sig", alg: "ES256", key_ops: ["sign"] }],
+    ["EdDSA", ed],
+    ["RS256", rsa],
+    ["HS256", secret(32)],
+  ];
+  for (const [alg, jwk] of good) t.ok(await isTaken(alg, jwk), `${alg} ${Object.keys(jwk)}`);
+
+  const { privateKey: short } = generateKeyPairSync("rsa", { modulusLength: 1024 });
+  const { privateKey: low } = generateKeyPairSync("rsa", {
+    modulusLength: 2048,
+    publicExponent: 3,
+  });
+  const { d: _, ...publicOnly } = ec;
+  const bad: [what: string, SigningAlgorithm, JWK][] = [
+    ["the public half of another key", "ES256", { ...ec, x: other.x ?? "", y: other.y ?? "" }],
+    ["a private number of another key", "ES256", { ...ec, d: other.d ?? "" }],
+    ["no private half", "ES256", publicOnly],
+    ["a key of another curve", "ES256", await generate("ES384")],
+    ["a key of another type", "ES256", ed],
+    ["a key for encryption", "ES256", { ...ec, use: "enc" }],
+    ["a key that may not sign", "ES256", { ...ec, key_ops: ["verify"] }],
+    ["a key for another algorithm", "RS256", { ...rsa, alg: "PS256" }],
+    ["a modulus of 1024 bits", "RS256", short.export({ format: "jwk" })],
+    ["a low exponent", "RS256", low.export({ format: "jwk" })],
+    ["an exponent of one", "RS256", { ...rsa, e: "AQ" }],
+    ["a secret of 31 bytes", "HS256", secret(31)],
+    ["an empty secret", "HS256", secret(0)],
+    ["a public key as a secret", "HS256", publicOnly],
+    ["a secret for signatures", "ES256", secret(32)],
+  ];
+  for (const [what, alg, jwk] of bad) t.notOk(await isTaken(alg, jwk), what);
 });

@@ -1,11 +1,53 @@
 import { deepEqual } from "node:assert/strict";
+import { createHmac, createSecretKey, type KeyObject } from "node:crypto";
+import { mock } from "node:test";
 import fc from "fast-check";
+import type { Test } from "tap";
 import t from "tap";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import { authenticate, credentialOf } from "../../src/identity/authenticate.ts";
 import { type JsonObject, type Pin, verifyPinned } from "../../src/identity/jwt-verification.ts";
-import { VerifiedTokens } from "../../src/identity/token.ts";
+import { keyFilesIn } from "../../src/identity/key-file.ts";
+import { openKeyRing, revokeKey, rotateKey } from "../../src/identity/key-store.ts";
+import { createTokenAuthority, VerifiedTokens } from "../../src/identity/token.ts";
 import { Refusal } from "../../src/refusal.ts";
-import { refusalOf } from "../access/kit.ts";
-import { pinOf, START, secretOf, stopClock, tokenOf } from "./remembered.ts";
+import { hashWith, refusalOf, SALT, temporaryDirectory, user } from "../access/kit.ts";
+import { encodePart } from "./forge.ts";
+
+/** Epoch seconds at which a test of the clock begins. */
+const START = 1_800_000_000;
+
+/** Stops the clock at `START`; what is returned sets it, in seconds since then. */
+function stopClock(t: Test): (seconds: number) => void {
+  mock.timers.enable({ apis: ["Date"], now: START * 1000 });
+  t.teardown(() => mock.timers.reset());
+  return (seconds) => mock.timers.setTime((START + seconds) * 1000);
+}
+
+/** A secret made of a word, so that two of the same word are equal but not the same object. */
+function secretOf(word: string): KeyObject {
+  return createSecretKey(Buffer.from(word.padEnd(32, ".")));
+}
+
+/** A pin of HS256 whose keys a test can change. */
+function pinOf(keys: ReadonlyMap<string, KeyObject>): Pin {
+  return {
+    algorithm: "HS256",
+    verifier: (kid) => keys.get(kid),
+    type: "JWT",
+    issuer: "gatehouse",
+    audience: "gatehouse",
+    longest: 1000,
+  };
+}
+
+/** A token under a key; by default good for a minute from `START` on. */
+function tokenOf(key: KeyObject, kid: string, claims: Record<string, unknown> = {}): string {
+  const always = { iss: "gatehouse", aud: "gatehouse", exp: START + 60 };
+  const header = encodePart({ alg: "HS256", kid, typ: "JWT" });
+  const input = `${header}.${encodePart({ ...always, ...claims })}`;
+  return `${input}.${createHmac("sha256", key).update(input).digest("base64url")}`;
+}
 
 /** Claims as they are, but for a subject that is refused. */
 function read(claims: JsonObject): JsonObject {
@@ -228,4 +270,83 @@ t.test("remembering changes no answer, whatever happens in between", (t) => {
     { numRuns: 500 },
   );
   t.end();
+});
+
+/** Users as they are on file, a token of alice's, and who shows it. */
+async function open(t: Test) {
+  const directory = temporaryDirectory(t);
+  const keys = keyFilesIn(directory, { checkRead: true });
+  const load = () => openKeyRing(keys, "ES256");
+  let ring = await load();
+  const tokens = createTokenAuthority(() => ring, "gatehouse");
+  const alice = parseAccessFile(user("alice"), "access.toml").users.get("alice");
+  if (alice === undefined) throw new Error("there is no alice");
+  const { token, claims } = await tokens.issue({
+    username: "alice",
+    database: "*",
+    role: undefined,
+    credential: credentialOf(alice),
+    lifetime: 60,
+    notBefore: 0,
+  });
+  const revoked = new Set<string>();
+  return {
+    keys,
+    tokens,
+    token,
+    claims,
+    revoked,
+    async reload() {
+      ring = await load();
+    },
+    /** The code by which alice is refused while the file says this. */
+    refusal(file: string) {
+      const snapshot = parseAccessFile(file, "access.toml");
+      const revocations = { isRevoked: ({ tokenId }: { tokenId: string }) => revoked.has(tokenId) };
+      const header = `Bearer ${token}`;
+      return refusalOf(() => authenticate(tokens, snapshot, revocations, header));
+    },
+  };
+}
+
+t.test("a remembered token is held against the files each time that it is shown", async (t) => {
+  const { refusal, revoked, claims } = await open(t);
+  const good = user("alice");
+  const hash = `password_hash = "${hashWith()}"`;
+  const salt = `${SALT.slice(0, -2)}QQ`;
+  const files: [why: string, file: string, code: string][] = [
+    ["the user is gone", user("bob"), "user_gone"],
+    ["the user is disabled", user("alice", `${hash}\ndisabled = true`), "token_revoked"],
+    [
+      "older tokens are ended",
+      user("alice", `${hash}\ntokens_valid_after = ${claims.issuedAt}`),
+      "token_revoked",
+    ],
+    ["the password is another", user("alice", hash.replace(SALT, salt)), "token_revoked"],
+    ["there is no password", user("alice", ""), "token_revoked"],
+  ];
+  for (const [why, file, code] of files) {
+    t.equal(refusal(good), undefined, "it is good");
+    t.equal(refusal(file), code, why);
+  }
+  t.equal(refusal(good), undefined);
+  revoked.add(claims.tokenId);
+  t.equal(refusal(good), "token_revoked", "it was revoked");
+  revoked.clear();
+  t.equal(refusal(good), undefined, "none of that is remembered either");
+});
+
+t.test("a remembered token outlives a rotation, and not the revocation of its key", async (t) => {
+  const { refusal, reload, keys } = await open(t);
+  const file = user("alice");
+  const [kid = ""] = await keys.names();
+  t.equal(refusal(file), undefined);
+  await rotateKey(keys, "ES256", 60);
+  await reload();
+  t.equal(refusal(file), undefined, "the old key verifies");
+  t.equal(refusal(file), undefined);
+  await revokeKey(keys, "ES256", kid);
+  await reload();
+  t.equal(refusal(file), "token_invalid", "the key is revoked");
+  t.equal(refusal(file), "token_invalid");
 });

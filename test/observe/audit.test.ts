@@ -1,6 +1,25 @@
+import { appendFileSync, readFileSync, renameSync, utimesSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { gzipSync } from "node:zlib";
+import fc from "fast-check";
 import t from "tap";
+import { z } from "zod";
+import { auditPage, withAuditFields } from "../../generate/audit-fields.ts";
+import { auditLines } from "../../src/observe/audit-line.ts";
+import { type AuditQuestion, searchAudit } from "../../src/observe/audit-search.ts";
+import { summarizeAudit } from "../../src/observe/audit-summary.ts";
+import { createGrammar } from "../../src/query/grammar.ts";
+import { scan } from "../../src/query/scan.ts";
 import { openSetting, select } from "../gateway/kit.ts";
 import { decodePart } from "../identity/forge.ts";
+import { callTool } from "../journeys/mcp.ts";
+import {
+  type Answer,
+  auditOf,
+  startGateway,
+  type TestGateway,
+  temporaryHome,
+} from "../kit/gateway.ts";
 
 t.test("each decision leaves one line that says who, what, why and by which entry", async (t) => {
   const { gateway } = await openSetting(t);
@@ -65,4 +84,399 @@ t.test("what monitors ask all the time leaves no line", async (t) => {
   const last = (await gateway.request("/nowhere")).headers.get("x-request-id");
   await gateway.service.logged(({ requestId }) => requestId === last);
   for (const id of ids) t.notOk(gateway.service.log.some(({ requestId }) => requestId === id));
+});
+
+t.test("the fields of docs/audit.md are those of the schema", async (t) => {
+  const page = readFileSync(auditPage, "utf8");
+  t.equal(withAuditFields(page), page, "npm run docs writes them");
+});
+
+const anyLine = z.union(Object.values(auditLines));
+
+/** The audit's line of an answer. */
+function lineOf(gateway: TestGateway, { headers }: Answer) {
+  const id = headers.get("x-request-id");
+  return gateway.service.logged(({ requestId, audit }) => audit === true && requestId === id);
+}
+
+const people = {
+  CreateTable: {
+    database: "main",
+    table: "people",
+    columns: [
+      { name: "id", type: "int", primary_key: true },
+      { name: "name", type: "text", nullable: true },
+    ],
+  },
+};
+const values = [1, 2, 3].map((id) => ({ id, name: `n${id}` }));
+const place = { database: "main", table: "people" };
+
+t.test("the audit says how many rows were changed and answered", async (t) => {
+  const gateway = await startGateway(t);
+  const token = await gateway.login();
+  const ask = async (query: object) => {
+    const answer = await gateway.query(query, token);
+    t.equal(answer.headers.get("x-gatehouse-affected"), null, "no client sees it");
+    t.equal(answer.headers.get("x-gatehouse-rows"), null);
+    const { affected, rows } = await lineOf(gateway, answer);
+    return { affected, rows };
+  };
+  const none = { affected: undefined, rows: undefined };
+  t.strictSame(await ask(people), none);
+  t.strictSame(await ask({ Insert: { ...place, values } }), { ...none, affected: 3 });
+  const where = { column: "id", cmp: ">", value: 1 };
+  const read = { Select: { database: "main", from: "people", columns: ["*"], where } };
+  t.strictSame(await ask(read), { ...none, rows: 2 });
+  t.strictSame(await ask({ Preview: { Delete: { ...place, where } } }), { ...none, rows: 2 });
+  const change = { Update: { ...place, set: { name: "x" }, where, returning: ["id"] } };
+  t.strictSame(await ask(change), { affected: 2, rows: 2 });
+  const batch = {
+    Batch: [{ Delete: { ...place, where } }, read, { Insert: { ...place, values: [{ id: 9 }] } }],
+  };
+  t.strictSame(await ask(batch), { affected: 3, rows: 0 });
+  t.strictSame(await ask({ Insert: { ...place, values: [{ id: 9 }] } }), none, "a failure");
+  const tool = await callTool(
+    gateway,
+    "select",
+    { database: "main", from: "people", columns: ["id"] },
+    token,
+  );
+  t.match(await auditOf(gateway, tool), { via: "mcp", rows: 2, level: "info" });
+});
+
+t.test("nobody but the engine is believed about rows", async (t) => {
+  const { gateway, upstream } = await openSetting(t);
+  upstream.answer = (_request, response) =>
+    response.writeHead(200, { "x-gatehouse-affected": "7", "X-Gatehouse-Rows": "7" }).end("{}");
+  const answer = await gateway.query({ Delete: { ...place, where: null } }, await gateway.login());
+  t.equal(answer.headers.get("x-gatehouse-affected"), null);
+  const { affected, rows } = await lineOf(gateway, answer);
+  t.strictSame([affected, rows], [undefined, undefined]);
+});
+
+t.test("the level tells a denial and a failure", async (t) => {
+  const { gateway, upstream } = await openSetting(t);
+  const reader = await gateway.addUser("rita", "ReadOnly");
+  const read = { Select: { database: "main", from: "people", columns: ["id"] } };
+  t.match(await lineOf(gateway, await gateway.query(read, reader)), {
+    level: "info",
+    via: "query",
+  });
+  const denied = await lineOf(gateway, await gateway.query({ DropTable: place }, reader));
+  t.match(denied, { level: "warn", decision: "deny" });
+  upstream.answer = (_request, response) => response.destroy();
+  t.match(await lineOf(gateway, await gateway.query(people, await gateway.login())), {
+    level: "error",
+    status: 502,
+  });
+  const login = await gateway.send("POST", "/login", { username: "rita", password: "wrong one" });
+  t.strictSame((await lineOf(gateway, login)).via, undefined);
+});
+
+const full = createGrammar({ extraFields: [], operations: {}, level: "full" });
+function shapeOf(body: object, most = 2048): string | undefined {
+  return scan(Buffer.from(JSON.stringify(body)), full, true).accesses[0]?.detail?.shape(most);
+}
+
+t.test("a shape has columns by position and comparisons", async (t) => {
+  const where = {
+    and: [
+      { column: "people.age", cmp: ">", value: 18 },
+      {
+        or: [
+          { column: "people.age", cmp: ">", value: 20 },
+          { value: "A%", cmp: "LIKE", column: "people.name" },
+        ],
+      },
+    ],
+  };
+  const from = { database: "main", from: "people", columns: ["people.id", "people.id", "*"] };
+  const join = { table: "orders", on: "people.id = orders.person", join_type: "INNER" };
+  const order = { column: "people.name" };
+  t.equal(
+    shapeOf({ Select: { ...from, join, where, order_by: order } }),
+    "columns(people.id, *) on(people.id, orders.person) order_by(people.name) where(people.age >, people.name LIKE)",
+  );
+  const rows = [
+    { id: 1, name: "a" },
+    { name: "b", id: 2, age: 3 },
+  ];
+  t.equal(shapeOf({ Insert: { ...place, values: rows } }), "values(id, name, age)");
+  const batch = {
+    Batch: [{ Insert: { ...place, values: rows } }, { Insert: { ...place, values: rows } }],
+  };
+  const shapes = scan(Buffer.from(JSON.stringify(batch)), full, true).accesses;
+  t.equal(
+    shapes[1]?.detail?.shape(99),
+    "values(id, name, age)",
+    "the second has what the first had",
+  );
+  t.equal(shapeOf({ Delete: { ...place, where: null } }), "");
+});
+
+t.test("a shape is cut, between characters", async (t) => {
+  for (const letter of ["a", "é", "𝒳"]) {
+    const columns = Array.from({ length: 60 }, (_, at) => letter.repeat(40) + at);
+    const shape = shapeOf({ Select: { database: "main", from: "t", columns } }) ?? "";
+    t.ok(Buffer.byteLength(shape) <= 2048 && Buffer.byteLength(shape) > 2040, letter);
+    t.match(shape, /\.\.\.$/);
+    t.notMatch(shape, /\ufffd/);
+  }
+  const gateway = await startGateway(t);
+  const columns = Array.from({ length: 30 }, (_, at) => "c".repeat(90) + at);
+  const one = { Select: { database: "main", from: "t", columns } };
+  const answer = await gateway.query({ Batch: [one, one, one] }, await gateway.login());
+  const { operations } = await lineOf(gateway, answer);
+  const shapes = Array.isArray(operations) ? operations.map(({ shape = "" }) => shape) : [];
+  t.ok(shapes.join("").length <= 2048, "those of a query together");
+});
+
+/** Stands in every value, and nowhere else. */
+const marker = "xMARKERx";
+const cell: fc.Arbitrary<unknown> = fc.oneof(
+  fc.string().map((text) => `${text}${marker}`),
+  fc.constant(77_190_277),
+  fc.array(fc.constant(marker), { maxLength: 2 }),
+);
+const column = fc.constantFrom("id", "name", "note", "people.id");
+const comparison = fc.oneof(
+  fc.record({ column, cmp: fc.constantFrom("=", "!=", ">", "<="), value: cell }),
+  fc.record({ column, cmp: fc.constant("LIKE"), value: fc.constant(`%${marker}`) }),
+  fc.record({
+    column,
+    cmp: fc.constantFrom("IN", "NOT IN"),
+    value: fc.array(cell, { minLength: 1 }),
+  }),
+);
+const condition = fc.oneof(
+  comparison,
+  fc.record({ and: fc.array(comparison, { minLength: 1, maxLength: 3 }) }),
+  fc.record({ not: comparison }),
+  fc.constant(null),
+);
+const row = fc.dictionary(fc.constantFrom("id", "name", "note"), cell, { minKeys: 1 });
+const operation = fc.oneof(
+  fc.record({ where: condition }).map(({ where }) => ({
+    Select: { database: "main", from: "people", columns: ["id"], where },
+  })),
+  row.map((one) => ({ Insert: { ...place, values: [one] } })),
+  fc.tuple(row, condition).map(([set, where]) => ({ Update: { ...place, set, where } })),
+  condition.map((where) => ({ Delete: { ...place, where } })),
+  cell.map((after) => ({
+    Select: {
+      ...{ database: "main", from: "people", columns: ["id"] },
+      ...{ order_by: [{ column: "id" }], after: [after], limit: 2 },
+    },
+  })),
+  // What is not of the grammar.
+  cell.map((value) => ({ Delete: { ...place, where: { column: "id", cmp: "~", value } } })),
+  cell.map((value) => ({ Insert: { ...place, values: [{ id: 1 }], more: value } })),
+);
+const query = fc.oneof(
+  operation,
+  fc.array(operation, { minLength: 1, maxLength: 3 }).map((Batch) => ({ Batch })),
+);
+
+t.test("no line holds a value, and each is of the schema", async (t) => {
+  const gateway = await startGateway(t);
+  const tokens = [await gateway.login(), await gateway.addUser("rita", "ReadOnly")];
+  await gateway.query(people, tokens[0]);
+  const sent: Promise<Record<string, unknown>>[] = [];
+  await fc.assert(
+    fc.asyncProperty(query, fc.constantFrom(...tokens), async (body, token) => {
+      sent.push(lineOf(gateway, await gateway.query(body, token)));
+    }),
+    { numRuns: 150 },
+  );
+  await Promise.all(sent);
+  await gateway.service.stop();
+  const lines = gateway.service.log.filter(({ audit }) => audit === true);
+  t.ok(lines.length > 150);
+  for (const { audit: _, ...line } of lines) {
+    const { success, error } = anyLine.safeParse(line);
+    if (!success) t.fail(`${error.message}: ${JSON.stringify(line)}`);
+  }
+  t.ok(lines.some(({ operations }) => JSON.stringify(operations ?? []).includes("where(")));
+  const text = gateway.service.output;
+  t.notMatch(text, marker);
+  t.notMatch(text, "77190277");
+  for (const token of tokens) t.notOk(text.includes(token.split(".")[2] ?? ""));
+});
+
+/** Questions to the audit's files by the newest lines first. */
+
+const MINUTE_MS = 60_000;
+const begin = Date.now() - 3_600_000 * 24 * 30;
+
+/** The line of a request, so many minutes after the first. */
+function line(at: number, { user = `u${at}`, database = "main", more = {} } = {}): string {
+  const operations = [{ operation: "Select", database, tables: ["t"] }];
+  const time = new Date(begin + at * MINUTE_MS).toISOString();
+  return `${JSON.stringify({ level: "info", time, user, operations, operationCount: 1, decision: "allow", ...more, msg: "request" })}\n`;
+}
+
+const lines = (from: number, to: number) =>
+  Array.from({ length: to - from }, (_, at) => line(from + at)).join("");
+
+const all = {
+  filter: { since: 0, until: Number.POSITIVE_INFINITY },
+  shown: undefined,
+  from: undefined,
+  limit: 50,
+  patience: 60_000,
+};
+
+/** Every line that pages of a question have, one page after the other. */
+async function pages(question: AuditQuestion): Promise<string[]> {
+  const users: string[] = [];
+  for (let from = question.from; ; ) {
+    const answer = await searchAudit({ ...question, from });
+    users.push(...answer.lines.map(({ user }) => user ?? ""));
+    if (answer.next === undefined) return users;
+    from = answer.next;
+  }
+}
+
+const names = (from: number, to: number) =>
+  Array.from({ length: from - to }, (_, at) => `u${from - 1 - at}`);
+
+t.test("pages go back over rotated and compressed files, and miss nothing", async (t) => {
+  const file = path.join(temporaryHome(t), "audit.log");
+  writeFileSync(`${file}.2.gz`, gzipSync(lines(0, 130)));
+  writeFileSync(`${file}.1`, lines(130, 9000));
+  writeFileSync(file, `${lines(9000, 9070)}{"cut`);
+  for (const [at, name] of [`${file}.2.gz`, `${file}.1`, file].entries()) {
+    utimesSync(name, Date.now() / 1000 - 10 + at, Date.now() / 1000 - 10 + at);
+  }
+  for (const limit of [1000, 4435]) {
+    t.strictSame(await pages({ ...all, file, limit }), names(9070, 0), `${limit} a page`);
+  }
+  t.strictSame(await pages({ ...all, file, limit: 1000, patience: 0 }), names(9070, 0));
+  const rare = { ...all, file, filter: { ...all.filter, user: "u5" }, patience: 0 };
+  t.match(
+    await searchAudit(rare),
+    { lines: { length: 0 }, next: {}, reached: JSON.parse(line(9000)).time },
+    "a search that runs out of time says how far back it looked",
+  );
+  t.strictSame(await pages(rare), ["u5"], "and the next pages find what is older");
+  const filter = { ...all.filter, since: begin + 100 * MINUTE_MS, until: begin + 199 * MINUTE_MS };
+  t.strictSame(await pages({ ...all, file, filter }), names(200, 100));
+  const some = { ...all.filter, user: "u77" };
+  t.strictSame(await pages({ ...all, file, filter: some }), ["u77"]);
+  const late = { ...all.filter, since: begin + 9060 * MINUTE_MS };
+  const { bytesRead } = await searchAudit({ ...all, file, filter: late });
+  t.ok(bytesRead < 2 * 1024 * 1024, "what is too old is not read");
+});
+
+t.test("a page goes on where it was, also once the file is rotated", async (t) => {
+  const file = path.join(temporaryHome(t), "audit.log");
+  writeFileSync(file, lines(0, 100));
+  const first = await searchAudit({ ...all, file });
+  appendFileSync(file, lines(100, 120));
+  renameSync(file, `${file}.1`);
+  writeFileSync(file, lines(120, 130));
+  const second = await searchAudit({ ...all, file, from: first.next });
+  t.strictSame(
+    second.lines.map(({ user }) => user),
+    names(50, 0),
+  );
+  t.match(await searchAudit({ ...all, file, from: { inode: "1", offset: 9 } }), {
+    lines: { length: 0 },
+    isLost: true,
+  });
+});
+
+t.test("lines of other databases, and of none, are left out", async (t) => {
+  const file = path.join(temporaryHome(t), "audit.log");
+  const about = (entry: string) => ({
+    operations: [],
+    changes: [{ change: "grant added", entry }],
+  });
+  const none = { operations: [], operationCount: 0 };
+  const both = {
+    operations: ["main", "side"].map((database) => ({ operation: "Select", database, tables: [] })),
+  };
+  const made = [
+    line(0, { user: "main" }),
+    line(1, { user: "side", database: "side" }),
+    line(2, { user: "both", more: both }),
+    line(3, { user: "none", more: none }),
+    line(4, { user: "entry", more: about("main.t, main.u") }),
+    line(5, { user: "other entry", more: about("main.t,side") }),
+    line(6, { user: "change", more: { operations: [], changes: [{ change: "user added" }] } }),
+    line(7, { user: "new", database: "new" }),
+  ];
+  writeFileSync(file, made.join(""));
+  const named = new Map([
+    ["main", true],
+    ["side", false],
+  ]);
+  t.strictSame(await pages({ ...all, file, shown: { named, others: false } }), ["entry", "main"]);
+  t.strictSame(await pages({ ...all, file, shown: { named, others: true } }), [
+    ...["new", "entry", "main"],
+  ]);
+});
+
+t.test("long lines and lines that are none are passed over", async (t) => {
+  const file = path.join(temporaryHome(t), "audit.log");
+  const long = `${"x".repeat(5 * 1024 * 1024)}\n`;
+  const odd = ["\n", "nothing\n", long, "{}\n", long, "\n\n"];
+  writeFileSync(file, odd.map((text, at) => line(at) + text).join(""));
+  t.strictSame(await pages({ ...all, file, limit: 2 }), names(6, 0));
+});
+
+t.test("queries and denials are counted by the hour, in whatever files they are", async (t) => {
+  const file = path.join(temporaryHome(t), "audit.log");
+  const denied = { more: { decision: "deny", reason: "no_grant" } };
+  const held = { more: { decision: "deny", reason: "approval_required" } };
+  writeFileSync(`${file}.2.gz`, gzipSync(lines(0, 61)));
+  writeFileSync(`${file}.1`, lines(61, 120));
+  const hidden = line(125, { database: "payroll", ...denied });
+  const login = JSON.stringify({ time: new Date(begin + 121 * MINUTE_MS), decision: "deny" });
+  const last = [
+    ...[line(122, { user: "bob", ...denied }), line(123, { user: "bob", ...denied })],
+    ...[line(124, { user: "eve", ...denied }), line(126, held), line(-1), line(180)],
+  ];
+  writeFileSync(file, `${hidden}${login}\n${last.join("")}{"cut`);
+  const question = { file, since: begin, hours: 3, top: 2, patience: 60_000 };
+  const shown = { named: new Map([["payroll", false]]), others: true };
+  const { hours, users, tables, ...rest } = await summarizeAudit({ ...question, shown });
+  t.strictSame(hours, [
+    { queries: 60, denials: 0 },
+    { queries: 60, denials: 0 },
+    { queries: 4, denials: 3 },
+  ]);
+  t.match(users, [
+    { name: "bob", count: 2, last: { reason: "no_grant" } },
+    { name: "eve", count: 1 },
+  ]);
+  t.match(tables, [{ name: "main.t", count: 3 }]);
+  t.strictSame(rest, { isSampled: false, isPartial: false });
+  const all = await summarizeAudit({ ...question, shown: undefined });
+  t.strictSame(all.hours[2], { queries: 5, denials: 4 });
+  const late = await summarizeAudit({ ...question, shown, patience: 0 });
+  t.equal(late.isPartial, true);
+});
+
+t.test("of a large file a part of each hour is read, and the rest is estimated", async (t) => {
+  const file = path.join(temporaryHome(t), "audit.log");
+  const since = begin;
+  const denied = { more: { decision: "deny", reason: "no_grant" } };
+  const wide = { more: { path: "x".repeat(4000) } };
+  for (const [hour, count] of [7000, 40, 7000].entries()) {
+    const of = (at: number) =>
+      line(hour * 60 + (60 * at) / count, at % 10 === 0 ? { ...denied, user: "bob" } : wide);
+    writeFileSync(file, Array.from({ length: count }, (_, at) => of(at)).join(""), { flag: "a" });
+  }
+  const question = { file, since, hours: 3, top: 2, shown: undefined, patience: 60_000 };
+  const { hours, users, isSampled } = await summarizeAudit(question);
+  t.equal(isSampled, true);
+  t.strictSame(hours[1], { queries: 40, denials: 4 }, "a quiet hour is counted");
+  for (const at of [0, 2]) {
+    const { queries = 0, denials = 0 } = hours[at] ?? {};
+    t.ok(Math.abs(queries - 7000) < 1000, `about 7000: ${queries}`);
+    t.ok(Math.abs(denials - 700) < 150, `about 700: ${denials}`);
+  }
+  t.match(users, [{ name: "bob" }]);
 });

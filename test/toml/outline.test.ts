@@ -1,5 +1,8 @@
+import assert from "node:assert/strict";
+import fc from "fast-check";
+import { parse } from "smol-toml";
 import t from "tap";
-import { lineLocator, outline } from "../../src/toml/toml.ts";
+import { lineLocator, outline, parseToml, TomlSyntaxError } from "../../src/toml/toml.ts";
 
 /** A statement as `kind line path = text`, which is what the tests below compare. */
 function described(text: string): string[] {
@@ -116,5 +119,216 @@ t.test("a text that is no TOML never keeps the outline going for ever", (t) => {
     }
   }
   t.throws(() => outline("= 1"), SyntaxError);
+  t.end();
+});
+
+/** Arbitrary TOML documents, as odd as the format allows. */
+
+const bareName = fc.stringMatching(/^[A-Za-z0-9_-]{1,8}$/);
+const printableButApostrophe = fc.stringMatching(/^[ -&(-~]{0,12}$/);
+
+const basicString = fc.string({ unit: "grapheme", maxLength: 12 }).map(basic);
+const literalString = printableButApostrophe.map((text) => `'${text}'`);
+const multilineBasicString = fc
+  .array(fc.constantFrom("\n", 'a"', 'b""', '\\"""', "\\\\", "\\\n  ", "#", "]", "}", "'", "\\t"))
+  .chain((parts) =>
+    fc.constantFrom("", '"', '""').map((end) => `"""x${parts.join(".")}.${end}"""`),
+  );
+const multilineLiteralString = fc
+  .array(fc.constantFrom("\n", "a'", "b''", "\\", "#", "[", "{", '"""'))
+  .chain((parts) => fc.constantFrom("", "'", "''").map((end) => `'''${parts.join(".")}.${end}'''`));
+const plain = fc.constantFrom(
+  ...["1", "-7", "0xFF", "1_000", "3.5e2", "inf", "-nan", "true", "false"],
+  ...["1979-05-27T07:32:00Z", "1979-05-27 07:32:00", "1979-05-27", "07:32:00"],
+);
+
+const name = fc.oneof(bareName, basicString, literalString);
+
+const { value } = fc.letrec<{ value: string }>((tie) => ({
+  value: fc.oneof(
+    { depthSize: "small", withCrossShrink: true },
+    fc.oneof(basicString, literalString, multilineBasicString, multilineLiteralString, plain),
+    fc
+      .tuple(fc.array(tie("value"), { maxLength: 4 }), fc.constantFrom("", "\n", " # ], \" '\n"))
+      .map(([items, gap]) => `[${gap}${items.map((item) => `${item}${gap},${gap}`).join("")}]`),
+    fc
+      .array(fc.tuple(name, tie("value")), { maxLength: 3 })
+      .map((members) => `{ ${members.map(([n, v], i) => `k${i}.${n} = ${v}`).join(", ")} }`),
+  ),
+}));
+
+const blank = fc.constantFrom("", " ", "\t", "  ");
+const style = fc.record({
+  indent: blank,
+  around: blank,
+  comment: fc.constantFrom("", "# = ] \"'"),
+});
+const pair = fc.record({ name, value, style });
+const table = fc.record({
+  isArray: fc.boolean(),
+  name,
+  style,
+  pairs: fc.array(pair, { maxLength: 4 }),
+});
+
+type Style = { indent: string; around: string; comment: string };
+type Pair = { name: string; value: string; style: Style };
+
+/** Whole documents: keys, then tables and arrays of tables, with comments and either line end. */
+const documents = fc
+  .record({
+    pairs: fc.array(pair, { maxLength: 4 }),
+    tables: fc.array(table, { maxLength: 4 }),
+    lineEnd: fc.constantFrom("\n", "\r\n"),
+  })
+  .map(({ pairs, tables, lineEnd }) => {
+    const lines = pairs.map(pairLine);
+    for (const [index, { isArray, name, style, pairs }] of tables.entries()) {
+      const key = dotted(`t${index}`, name, style);
+      const header = isArray ? `[[${key}]]` : `[${key}]`;
+      for (const line of isArray ? [header, header] : [header]) {
+        lines.push(`${style.indent}${line} ${style.comment}`, "# between", ...pairs.map(pairLine));
+      }
+    }
+    return lines.join("\n").replaceAll("\n", lineEnd);
+  });
+
+function pairLine({ name, value, style }: Pair, index: number): string {
+  return `${style.indent}${dotted(`p${index}`, name, style)}= ${value} ${style.comment}`;
+}
+
+/** The number in front keeps arbitrary names apart. */
+function dotted(numbered: string, name: string, { around }: Style): string {
+  return `${around}${numbered}${around}.${around}${name}${around}`;
+}
+
+/** `text` as a basic string. */
+function basic(text: string): string {
+  return JSON.stringify(text).replaceAll("\x7f", "\\u007F");
+}
+
+function written(path: readonly string[]): string {
+  return path.map(basic).join(".");
+}
+
+/** The document made anew from its outline alone: paths, and the slices of the values. */
+function rebuilt(text: string): string {
+  let depth = 0;
+  const lines = outline(text).map((statement) => {
+    if (statement.kind === "key") {
+      const value = text.slice(statement.valueStart, statement.end);
+      return `${written(statement.path.slice(depth))} = ${value}`;
+    }
+    depth = statement.path.length;
+    const header = written(statement.path);
+    return statement.kind === "table" ? `[${header}]` : `[[${header}]]`;
+  });
+  return lines.join("\n");
+}
+
+t.test("any document made anew from its outline has the same values", (t) => {
+  fc.assert(
+    fc.property(documents, (text) => {
+      assert.deepEqual(parse(rebuilt(text)), parse(text));
+    }),
+    { numRuns: 500 },
+  );
+  t.pass();
+  t.end();
+});
+
+t.test("between the statements of any document stand blanks and comments alone", (t) => {
+  fc.assert(
+    fc.property(documents, (text) => {
+      let end = 0;
+      for (const statement of outline(text)) {
+        assert.match(text.slice(end, statement.start), /^(?:\s|#[^\n]*\n)*$/);
+        assert.equal(statement.line, text.slice(0, statement.start).split("\n").length);
+        end = statement.end;
+      }
+      assert.match(text.slice(end), /^(?:\s|#[^\n]*(?:\n|$))*$/);
+    }),
+    { numRuns: 200 },
+  );
+  t.pass();
+  t.end();
+});
+
+function failureOf(text: string): TomlSyntaxError {
+  try {
+    parseToml(text, "secret.toml");
+  } catch (error) {
+    if (error instanceof TomlSyntaxError) return error;
+    throw error;
+  }
+  throw new Error("no error was thrown");
+}
+
+t.test("a document is read as values", (t) => {
+  const values = parseToml("a = 1\n[b]\nc = 9007199254740991\n", "x.toml");
+  t.same(values, { a: 1, b: { c: 9007199254740991 } });
+  t.end();
+});
+
+t.test("a syntax error names file, line and reason", (t) => {
+  const error = failureOf('a = 1\nb = "two\n');
+  t.equal(error.line, 2);
+  t.equal(error.message, `secret.toml:2: ${error.reason}`);
+  t.match(error.reason, /control characters are not allowed in strings/);
+  t.end();
+});
+
+t.test("a syntax error says what has mostly happened", (t) => {
+  const hints = {
+    'role = "Owner': "is its closing quote missing?",
+    "role = Owner": "text stands in quotes",
+    "host = 0.0.0.0": "text stands in quotes",
+  };
+  for (const [text, hint] of Object.entries(hints)) {
+    t.match(failureOf(`${text}\n`).reason, hint, text);
+  }
+  t.end();
+});
+
+t.test("an integer that a double cannot hold keeps its digits", (t) => {
+  const values = parseToml("a = 9007199254740993\nb = 1", "a.toml");
+  t.strictSame({ ...values }, { a: 9007199254740993n, b: 1 });
+  t.end();
+});
+
+t.test("no error holds text of the file", (t) => {
+  const broken = [
+    "hunter2",
+    "hunter2 =",
+    "hunter2 = hunter2",
+    'a = "hunter2',
+    'a = "\\hunter2"',
+    'a = "\\uhunter2"',
+    "a = 0hunter2",
+    "a = 1hunter2",
+    "a = 1979-99-99hunter2",
+    "a = 1979-99-99",
+    "a = 25:61:61",
+    "hunter2 = 1\nhunter2 = 2",
+    "[hunter2]\n[hunter2]",
+    "[[hunter2]\n",
+    "[hunter2",
+    "a = [hunter2",
+    "a = { hunter2 = 1, hunter2 = 1 }",
+    "a = 1 hunter2",
+    "# hunter2 \0",
+    "hunter2 hunter2 = 1",
+    '"""hunter2""" = 1',
+    "a = +hunter2",
+    "a = inhunter2",
+    "a = 1_hunter2",
+    `a = ${"[".repeat(2000)}hunter2`,
+  ];
+  for (const text of broken) {
+    const error = failureOf(text);
+    const everything = `${error.stack} ${JSON.stringify(error)} ${String(error.cause)}`;
+    t.notMatch(everything, /hunter2|99-99|25:61/, error.reason);
+    t.not(error.reason, "invalid TOML", "the reason says more than that");
+  }
   t.end();
 });

@@ -1,8 +1,21 @@
+import { writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import path from "node:path";
 import { PassThrough } from "node:stream";
 import { finished } from "node:stream/promises";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { Test } from "tap";
 import t from "tap";
+import { configurationSchema } from "../../src/config/schema.ts";
+import { createShared } from "../../src/gateway/shared.ts";
+import { addressLimit } from "../../src/oauth/server/http.ts";
+import { createLog } from "../../src/observe/log.ts";
 import { Metrics, MetricsAggregation } from "../../src/observe/metrics.ts";
-import { passLinesOn } from "../../src/workers/start.ts";
+import { openWorkerHandlers } from "../../src/workers/calls.ts";
+import { configurationOf, workerCount } from "../../src/workers/count.ts";
+import { passLinesOn, preloads } from "../../src/workers/start.ts";
+import { installNothing } from "../commands/kit.ts";
+import { CTRL_C, noTerminal, Terminal } from "../commands/terminal.ts";
 
 t.test("lines of a log are passed on whole, however they come", async (t) => {
   const source = new PassThrough();
@@ -44,4 +57,151 @@ t.test("metrics of several processes are added up, and counts outlive their proc
   const after = await gathered.text();
   t.match(after, 'gatehouse_requests_total{route="/query",status="200",reason="allowed"} 4');
   t.match(after, "gatehouse_access_file_last_reload_successful 1", "a state ends with its process");
+});
+
+const numbers = [1, 2, 3];
+
+t.test("what is bounded for the whole gateway is divided without rest", (t) => {
+  const configuration = configurationSchema.parse({
+    server: { workers: 3, max_buffered_bytes: 100_000_001 },
+    upstream: { connections: 64 },
+  });
+  const shares = numbers.map((number) => configurationOf(configuration, 3, number));
+  const bodies = shares.map(({ server }) => server.max_buffered_bytes);
+  t.strictSame(bodies, [33_333_334, 33_333_334, 33_333_333]);
+  t.strictSame(
+    shares.map(({ upstream }) => upstream.connections),
+    [22, 21, 21],
+  );
+  t.end();
+});
+
+t.test("0 means one for each core, as long as there is something for each", (t) => {
+  const count = (content: object) =>
+    workerCount(configurationSchema.parse({ server: { workers: 0 }, ...content }), "linux");
+  t.equal(count({}), Math.min(25, availableParallelism()));
+  t.equal(count({ upstream: { connections: 1 } }), 1);
+  const server = { workers: 0, max_body_bytes: 100, max_buffered_bytes: 199 };
+  t.equal(count({ server }), 1);
+  t.end();
+});
+
+t.test("a system that shares no port among processes serves from one", (t) => {
+  const of = (workers: number) =>
+    configurationSchema.parse({ server: { workers, max_body_bytes: 1000 } });
+  t.equal(workerCount(of(0), "darwin"), 1);
+  t.equal(workerCount(of(1), "darwin"), 1);
+  t.throws(() => workerCount(of(2), "darwin"), /server\.workers: darwin .* set it to 1/);
+  t.equal(workerCount(of(64), "linux"), 64);
+  t.end();
+});
+
+t.test(
+  "a terminal shows one greeting, what each process says, and ends with Ctrl-C",
+  { skip: noTerminal },
+  async (t) => {
+    const { home } = installNothing(t);
+    writeFileSync(path.join(home, "gateway.toml"), "[server]\nworkers = 2\n");
+    const terminal = new Terminal(t, home, ["serve", "--port", "0"]);
+    await terminal.until(/and its password, shown only now, is \S+\n/);
+    await terminal.until(/Next, in another terminal:\n\n.*\n\n/);
+    const [, url = ""] = /Gatehouse \S+ listens on (\S+)/.exec(terminal.shown) ?? [];
+    await fetch(`${url}/query`, { method: "POST" });
+    await terminal.until(/^\d\d:\d\d:\d\d - POST \/query deny unauthenticated 401 \d+ms\n/m);
+    terminal.type(CTRL_C);
+    await terminal.until(/^(?:\^C)?[\d:]{8} draining: .* \(signal: SIGINT\)\n/m);
+    t.equal(await terminal.ended(), 0);
+    t.equal(terminal.shown.match(/listens on/g)?.length, 1);
+    t.notMatch(terminal.shown, /worker is gone|ERROR/);
+  },
+);
+
+t.test("a worker loads what its main process was told to load, and nothing else", async (t) => {
+  const loaded = ["--import", "./otel.mjs", "--import=./more.mjs", "-r", "dotenv", "--require=x"];
+  t.strictSame(preloads(loaded), loaded);
+  const mixed = ["--inspect=9229", "--import", "./otel.mjs", "--max-old-space-size=512"];
+  t.strictSame(preloads(mixed), ["--import", "./otel.mjs"]);
+  t.strictSame(preloads(["--importance", "--eval", "1"]), []);
+});
+
+const never = new AbortController().signal;
+const costs = [{ memory: 64, time: 1, parallelism: 1 }];
+const order = { password: "a password", salt: Buffer.alloc(16), costs: costs[0], length: 32 };
+
+/** What two workers share. */
+function scene(t: Test) {
+  const auth = {
+    ...{ max_failures_per_user_and_address: 2, argon2_parallelism: 64 },
+    argon2_memory_cost: 512,
+  };
+  const opened = new AsyncDisposableStack();
+  t.teardown(() => opened.disposeAsync());
+  const configuration = configurationSchema.parse({ auth });
+  const loaded = { configuration, file: undefined, serviceDirectory: "", warnings: [] };
+  const log = createLog({ write() {} });
+  const shared = createShared(loaded, log, opened);
+  const unused = () => {
+    throw new Error("not asked for");
+  };
+  const common = {
+    ...{ engine: unused, claimPort: unused, tellOthers: unused },
+    countRequests: shared.countRequests,
+    condition: shared.condition,
+  };
+  return { one: openWorkerHandlers(shared, common), other: openWorkerHandlers(shared, common) };
+}
+
+const login = { username: "alice", address: "192.0.2.1", isShared: false };
+
+t.test("a worker that ends in the middle of a guess has made a wrong one", async (t) => {
+  const { one, other } = scene(t);
+  await one.handlers.beginLogin(login, never);
+  await one.handlers.beginLogin(login, never);
+  const waiting = other.handlers.beginLogin(login, never);
+  one.close();
+  await t.rejects(Promise.resolve(waiting), { code: "too_many_attempts" });
+});
+
+t.test("a turn of the hashing process is given back by whoever ends", async (t) => {
+  const { one, other } = scene(t);
+  const turn = await one.handlers.enterHashing({ costs, client: { address: "a" } }, never);
+  const next = other.handlers.enterHashing({ costs, client: { address: "b" } }, never);
+  let isIn = false;
+  void Promise.resolve(next).then(() => {
+    isIn = true;
+  });
+  await nextTurn();
+  t.notOk(isIn, "one at a time");
+  const [cost] = costs;
+  if (cost === undefined) throw new Error("no costs");
+  t.equal(
+    (await one.handlers.derive({ turn, order: { ...order, costs: cost } }, never)).length,
+    32,
+  );
+  one.close();
+  const last = await next;
+  other.handlers.leaveHashing(last, never);
+  t.throws(() => other.handlers.derive({ turn: last, order: { ...order, costs: cost } }, never));
+});
+
+t.test("a session is known to all, and a stream is counted until its worker ends", async (t) => {
+  const { one, other } = scene(t);
+  t.ok(await one.handlers.openSession({ id: "s", username: "alice" }, never));
+  t.ok(await other.handlers.useSession({ id: "s", username: "alice" }, never));
+  t.notOk(await other.handlers.openSession({ id: "s", username: "bob" }, never));
+  for (let count = 0; count < 100; count++) await one.handlers.openStream("alice", never);
+  t.equal(await other.handlers.openStream("alice", never), undefined);
+  one.close();
+  t.ok(await other.handlers.openStream("alice", never));
+});
+
+t.test("requests of an address are counted together, under each name by itself", async (t) => {
+  const { one, other } = scene(t);
+  const origin = { address: "192.0.2.1", isShared: false };
+  const limitOf = ({ handlers }: typeof one, name: string) =>
+    addressLimit(async (window) => handlers.countRequests(window, never), name, 1, 60);
+  t.equal(await limitOf(one, "x")(origin), 0);
+  t.ok((await limitOf(other, "x")(origin)) > 0);
+  t.equal(await limitOf(other, "y")(origin), 0);
+  t.equal(await limitOf(other, "x")({ ...origin, isShared: true }), 0);
 });
