@@ -100,27 +100,3 @@ t.test("a client that can show a page is sent there, and goes on by itself", asy
   const mine = await ask(bot, removeOne(13));
   t.equal(mine.status, 202, "over /query nothing of it is needed");
 });
-
-t.test(
-  "the asker is no approver by another way, and who lost the right has approved nothing",
-  async (t) => {
-    const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
-    const args = { ...orders, where: { column: "state", cmp: "=", value: "new" } };
-    const { id, url } = approvalIn(await mcp.call("delete", args));
-    const own = await (await browser.newContext()).newPage();
-    await signInBrowser(own, `http://127.0.0.1:${port}`, "bot", passwordOf("bot"));
-    await own.goto(url);
-    await own.getByText("You have asked for this, so somebody else decides").waitFor();
-    t.equal(await own.getByRole("button", { name: "Approve" }).count(), 0);
-    await decide(page, url, 3, "Approve");
-    await step(gateway, id, "approval_approved");
-    const disabled = await gateway.send("PATCH", "/api/users/dave", { disabled: true }, root);
-    t.equal(disabled.status, 200);
-    t.match(await mcp.call("delete", { ...args, approval: id }), {
-      isError: true,
-      text: /\(approval_void\)$/,
-    });
-    t.match(await step(gateway, id, "approval_void"), { reason: /the approver may not/ });
-    t.equal(await count(), 3);
-  },
-);

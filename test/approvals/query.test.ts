@@ -59,14 +59,6 @@ t.test("approved, the same bytes pass once, and no others", async (t) => {
   t.match(approved, { user: "bot", via: "query", author: { kind: "cli", name: /./ } });
 });
 
-t.test("of many at one moment one is run", async (t) => {
-  const query = removeOne(13);
-  const id = idIn(await ask(bot, query));
-  await run("approve", id);
-  const answers = await Promise.all(Array.from({ length: 8 }, () => ask(bot, query, id)));
-  t.strictSame(answers.map(({ status }) => status).sort(), [200, ...Array(7).fill(409)]);
-});
-
 t.test("denied, it stays so, with its reason", async (t) => {
   const query = removeOne(12);
   const id = idIn(await ask(bot, query));
