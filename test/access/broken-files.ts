@@ -1,7 +1,6 @@
 /** For each rule of the access file, files that break it, with the line and the reason. */
 import { grant, hashWith, SALT, user } from "./kit.ts";
 
-/** A file that must be refused. */
 export interface BrokenFile {
   readonly rule: string;
   readonly text: string;
@@ -106,7 +105,6 @@ const entries = [
 
 const attributesReason = /^`attributes` must be names \(letters/;
 const boundary = '[[boundaries]]\nvia = "mcp"\n';
-/** Attributes and boundaries. */
 const others = [
   ...["1", "{ username = 'a' }", "{ a = 1.5 }", "{ a = [1, 'b'] }", "{ 'a b' = 1 }"].map((odd) =>
     broken(`attributes ${odd}`, `${record}attributes = ${odd}\n`, 3, attributesReason),
@@ -261,7 +259,6 @@ const passwords = [
   ),
 ];
 
-/** An entry of ReadWrite with this as its fifth line. */
 const grants = [
   broken("a grant without a username", '[[acl]]\ndatabase = "a"\nrole = "Owner"\n', 1, nameReason),
   broken("a grant to *", grant("*", "main", "Owner"), 2, nameReason),

@@ -6,7 +6,6 @@ import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
 import { type Choose, columns, maybe, now, some } from "./decision-worlds.ts";
 
-/** A JSON value of a query. */
 export type Json =
   | null
   | boolean
@@ -16,7 +15,6 @@ export type Json =
   | { readonly [key: string]: Json };
 export type JsonObject = { readonly [key: string]: Json };
 
-/** What is asked. */
 export interface Asked {
   readonly body: JsonObject;
   readonly context: DecisionContext;
@@ -169,7 +167,6 @@ function bodyOf(choose: Choose): JsonObject {
   }
 }
 
-/** A query and the way it came. */
 export function askedOf(choose: Choose): Asked {
   const client = choose<{ client?: string }>([{}, { client: "agent" }]);
   const context = {
@@ -181,7 +178,6 @@ export function askedOf(choose: Choose): Asked {
   return { body: bodyOf(choose), context };
 }
 
-/** The query as the scanner reads it; undefined if it is not of the grammar. */
 export function scanned({ body }: Asked): Query | undefined {
   try {
     return scan(Buffer.from(JSON.stringify(body)), grammar, true);

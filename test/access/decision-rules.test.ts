@@ -11,14 +11,12 @@ import { now, snapshotOf, username } from "./decision-worlds.ts";
 const grammar = createGrammar({ extraFields: [], operations: {}, level: "full" });
 const subject = { username, tokenDatabase: "*" };
 
-/** Entries of one user, each on `main` as ReadWrite unless it says otherwise. */
 interface Rules {
   readonly grants?: readonly Partial<Grant>[];
   readonly boundaries?: readonly Boundary[];
   readonly attributes?: Readonly<Record<string, AttributeValue>>;
 }
 
-/** The rules as a snapshot. */
 function snapshotBy({ grants = [{}], boundaries = [], attributes = {} }: Rules) {
   const place = { username, database: "main", role: "ReadWrite" } as const;
   return snapshotOf({
@@ -28,7 +26,6 @@ function snapshotBy({ grants = [{}], boundaries = [], attributes = {} }: Rules) 
   });
 }
 
-/** Decides on a query, given as a value or as JSON text. */
 function decideOn(rules: Rules, body: unknown, context: Partial<DecisionContext> = {}) {
   const text = typeof body === "string" ? body : JSON.stringify(body);
   const query = scan(Buffer.from(text), grammar, true);
@@ -36,31 +33,24 @@ function decideOn(rules: Rules, body: unknown, context: Partial<DecisionContext>
   return decideQuery(snapshotBy(rules), subject, query, how);
 }
 
-/** Why a query comes out as it does. */
 function codeOf(rules: Rules, body: unknown, context?: Partial<DecisionContext>): string {
   return decideOn(rules, body, context).reason;
 }
 
-/** The table that changes are made to. */
 const place = { database: "main", table: "tickets" };
 
-/** A Select of one table. */
 function select(fields: object = {}) {
   return { Select: { database: "main", from: "tickets", columns: ["id"], ...fields } };
 }
-/** An Insert. */
 function insert(...values: object[]) {
   return { Insert: { ...place, values } };
 }
-/** An Update of all rows unless it says which. */
 function update(fields: object) {
   return { Update: { ...place, where: null, ...fields } };
 }
-/** A condition, as the field `where`. */
 function where(column: string, cmp: string, value: unknown) {
   return { where: { column, cmp, value } };
 }
-/** A Select of two tables. */
 function inner(fields: object = {}) {
   const join = { table: "orders", on: "tickets.id = orders.id", join_type: "INNER" };
   return select({ columns: ["tickets.id"], join, ...fields });

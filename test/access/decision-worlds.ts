@@ -44,7 +44,6 @@ export function maybe<Value extends object>(
 
 /** Random entries and boundaries, few and alike enough to meet each other and the queries. */
 
-/** The rules that a case is decided by. */
 export interface World {
   readonly grants: readonly Grant[];
   readonly boundaries: readonly Boundary[];
@@ -54,7 +53,6 @@ export interface World {
 export const username = "rita";
 export const now = 1_000_000;
 
-/** The columns that entries name. */
 export const columns = ["id", "tenant", "status", "total"];
 const patterns = ["tickets", "tickets", "customer_a", "customer_*", "cust*", "orders", "Orders"];
 const roles: EntryRole[] = ["Owner", "DbAdmin", "ReadWrite", "ReadWrite", "ReadWrite", "ReadOnly"];
@@ -109,7 +107,6 @@ function grantOf(choose: Choose): Grant {
   };
 }
 
-/** A permission boundary. */
 export function boundaryOf(choose: Choose): Boundary {
   return {
     via: choose(["mcp", "query"] as const),
@@ -121,7 +118,6 @@ export function boundaryOf(choose: Choose): Boundary {
   };
 }
 
-/** Entries and boundaries that may stand in one file. */
 export function worldOf(choose: Choose): World {
   const { tables: _, ...whole } = grantOf(choose);
   const base = choose([true, true, false]) ? [{ ...whole, database: "main" }] : [];
@@ -145,7 +141,6 @@ export function worldOf(choose: Choose): World {
   };
 }
 
-/** The rules as a snapshot. */
 export function snapshotOf({ grants, boundaries, attributes }: World): Snapshot {
   const names = [...grants, ...boundaries]
     .map(({ database = "*" }) => database)

@@ -80,13 +80,11 @@ t.test(`a second reading of the contract agrees on ${CASES} cases`, async (t) =>
   t.strictSame(met.sort(), [...reasons].sort(), "and every rule is met, again and again");
 });
 
-/** Asks for a decision, and counts the queries that are of the grammar. */
 function decideOn(world: World, asked: Asked): QueryDecision | undefined {
   const query = scanned(asked);
   return query && decideQuery(snapshotOf(world), subject, query, asked.context);
 }
 
-/** What matters of a decision. */
 function gist({ allowed, reason, decisions, limits }: QueryDecision) {
   const last = decisions.at(-1);
   const { entry, boundary } = last ?? {};

@@ -3,7 +3,6 @@ import fc from "fast-check";
 import { type Role, roles } from "../../src/access/roles.ts";
 import { hashWith } from "./kit.ts";
 
-/** What a user's record says. */
 export interface UserFields {
   email?: string | undefined;
   passwordHash?: string | undefined;
@@ -11,14 +10,11 @@ export interface UserFields {
   tokensValidAfter?: number;
 }
 
-/** What the whole file says, without regard to how. */
 export interface Model {
   users: Map<string, UserFields>;
-  /** `user database` to role. */
   grants: Map<string, Role>;
 }
 
-/** A text and what it says. */
 interface Document {
   text: string;
   model: Model;
@@ -164,7 +160,6 @@ const entries = fc.uniqueArray(
   { selector: ([name, on]) => `${name} ${on}`, maxLength: 6 },
 );
 
-/** Whole access files: with either line end, with a final newline or without. */
 export const documents: fc.Arbitrary<Document> = fc
   .record({
     accounts,

@@ -10,7 +10,6 @@ import { parseRecords } from "./kit.ts";
 
 /** Which lines of an access file belong to the records that a change means. */
 
-/** The lines of `text` without their line ends. */
 function contentLines(text: string): string[] {
   return text.split(/\r?\n/);
 }

@@ -1,4 +1,3 @@
-/** Access files for tests, as text and as snapshots. */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -12,7 +11,6 @@ import { Refusal } from "../../src/refusal.ts";
 export const SALT = "c2FsdHNhbHRzYWx0c2FsdA";
 export const DIGEST = "aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g";
 
-/** A hash of some password, with these parameters. */
 export function hashWith(parameters = "m=64,t=1,p=1"): string {
   return `$argon2id$v=19$${parameters}$${SALT}$${DIGEST}`;
 }
@@ -22,7 +20,6 @@ export function user(username: string, keys = `password_hash = "${hashWith()}"`)
   return `[[users]]\nusername = "${username}"\n${keys}${keys === "" ? "" : "\n"}\n`;
 }
 
-/** An `[[acl]]` table. */
 export function grant(username: string, database: string, role: string): string {
   return `[[acl]]\nusername = "${username}"\ndatabase = "${database}"\nrole = "${role}"\n\n`;
 }
@@ -52,7 +49,6 @@ export function refusalOf(act: () => unknown): string | undefined {
   return undefined;
 }
 
-/** The refusal that `work` rejects with. */
 export async function refusedBy(work: Promise<unknown>): Promise<Refusal> {
   try {
     await work;
@@ -63,14 +59,12 @@ export async function refusedBy(work: Promise<unknown>): Promise<Refusal> {
   throw new Error("nothing was refused");
 }
 
-/** A directory of a test's own, removed when the test is over. */
 export function temporaryDirectory(t: Test): string {
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-access-"));
   t.teardown(() => rmSync(directory, { recursive: true, force: true }));
   return directory;
 }
 
-/** An access file (0600) with this text, in a directory of its own. */
 export function accessFile(t: Test, text: string): string {
   const file = path.join(temporaryDirectory(t), "access_control.toml");
   writeFileSync(file, text, { mode: 0o600 });

@@ -7,12 +7,10 @@ import { grantOn } from "../../src/access/snapshot.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { grant, user } from "./kit.ts";
 
-/** A file in which alice has `role`. */
 export function holding(role: string): string {
   return user("alice") + grant("alice", "main", role);
 }
 
-/** The access file in force, and what was told of it. */
 export class Watched {
   readonly live: AccessRules;
   readonly events: ReloadEvent[];

@@ -29,7 +29,6 @@ function approvalIn({ structured, text, isError }: ToolAnswer): { id: string; ur
   return { id, url };
 }
 
-/** Opens the page of an approval, looks at the rows, and decides. */
 async function decide(page: Page, url: string, rows: number, decision: "Approve" | "Deny") {
   await page.goto(url);
   await page.getByText(`${rows} rows would be deleted`).waitFor();

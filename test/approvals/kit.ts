@@ -9,26 +9,20 @@ export function careful(more = "", username = "bot"): string {
   return `[[acl]]\nusername = "${username}"\ndatabase = "main"\nrole = "ReadWrite"\nrequire_approval = ["DELETE"]\n${more}\n`;
 }
 
-/** What a test works with. */
 export interface Careful {
   readonly gateway: TestGateway;
-  /** Sends a query, perhaps with an approval. */
   ask(token: string, query: object | string, approval?: string): Promise<Answer>;
-  /** Runs `gatehouse approvals <flags>`, and reads what it prints as JSON. */
   run(...flags: string[]): Promise<Record<string, unknown>>;
   readonly root: string;
   readonly bot: string;
-  /** How many rows there are. */
   count(): Promise<number>;
 }
 
 export const orders = { database: "main", table: "orders" };
-/** Removes the twelve rows of `old`. */
 export const removal = {
   Delete: { ...orders, where: { column: "state", cmp: "=", value: "old" } },
 };
 
-/** What is asked of a gateway that runs. */
 export async function carefulOn(gateway: TestGateway): Promise<Careful> {
   const root = await tokenOf(gateway, "root");
   return {
@@ -59,7 +53,6 @@ export async function carefulOn(gateway: TestGateway): Promise<Careful> {
 
 const grants = ["root * Owner", "bot other ReadOnly", "dave main DbAdmin", "wim main ReadWrite"];
 
-/** A gateway with fifteen orders, twelve of them old. */
 export async function openCareful(
   t: Test,
   { more = careful(), ...options }: RunOptions & { more?: string } = {},
@@ -77,7 +70,6 @@ export async function openCareful(
   return opened;
 }
 
-/** The id of the approval that an answer asks for. */
 export function idIn({ status, text, body }: Answer): string {
   const { approval } = body;
   if (status !== 202 || typeof approval !== "object" || approval === null) throw new Error(text);
@@ -91,12 +83,10 @@ export function step({ service }: TestGateway, id: string, name: string) {
   );
 }
 
-/** The names of the steps of an approval that the audit has by now, in their order. */
 export function stepsOf({ service }: TestGateway, id: string): unknown[] {
   return service.log.filter(({ approval }) => approval === id).map(({ msg }) => msg);
 }
 
-/** The approvals that `gatehouse approvals list --all` names. */
 export async function listed({ gateway }: Careful): Promise<Record<string, unknown>[]> {
   const flags = ["approvals", "list", "--all", "--json"];
   return JSON.parse((await runWarm(gateway.home, flags)).stdout);

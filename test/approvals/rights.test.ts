@@ -18,7 +18,6 @@ await eventually(
   async () => (await ask(bot, removeOne(99))).status === 202,
 );
 
-/** Changes the access file and waits until it is in force. */
 async function edit(change: (text: string) => string): Promise<void> {
   const version = async () => {
     const { access } = (await gateway.request("/readyz")).body;
@@ -29,7 +28,6 @@ async function edit(change: (text: string) => string): Promise<void> {
   await eventually("the edit is in force", async () => (await version()) !== before);
 }
 
-/** Approves as a user of the console does. */
 async function approveAs(name: string, id: string): Promise<void> {
   const store = await openApprovalsIn(gateway.home, 30);
   const author = { kind: "console", name } as const;

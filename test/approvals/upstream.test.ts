@@ -20,7 +20,6 @@ const { ask, run, bot } = await carefulOn(gateway);
 const remove =
   '{"Delete": {"database": "main", "table": "t", "where": {"column":"id","cmp":"=","value":9007199254740993}}}';
 
-/** The queries that went up, without the look at who is there. */
 const queriesIn = (behind: RecordingUpstream) =>
   behind.take().filter(({ url }) => url === "/query");
 

@@ -208,7 +208,6 @@ t.test("config check says that keys without an access file want it back", async 
   t.match(stderr, `\`${program} user add <name> --admin\``);
 });
 
-/** A home in which no service directory is, and `config check` for one that is named. */
 function installNowhere(t: Test) {
   const home = temporaryHome(t);
   const run = (service: string) =>

@@ -4,7 +4,6 @@ import t from "tap";
 import { readKey, readKeys } from "../identity/forge.ts";
 import { done, failed, type Installation, install } from "./kit.ts";
 
-/** Everything in the key files that must stay in them. */
 function secretsOf({ home }: Installation): string[] {
   return readKeys(home).flatMap(({ jwk }) =>
     [jwk.d, jwk.k, jwk.p, jwk.q].flatMap((secret) =>

@@ -1,4 +1,3 @@
-/** A service directory for commands, with costs that are cheap. */
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -10,7 +9,6 @@ import { temporaryHome } from "../kit/gateway.ts";
 import type { CommandResult } from "../kit/process.ts";
 import { runWarm } from "../kit/warm-command.ts";
 
-/** How hints name the command outside the clone. */
 export const program = fileURLToPath(new URL("../../gatehouse", import.meta.url));
 
 const configuration = `[auth]
@@ -19,7 +17,6 @@ argon2_time_cost = 1
 argon2_parallelism = 1
 `;
 
-/** An access file with an administrator and two users. */
 export const people = [
   "# who may do what\n",
   user("root"),
@@ -31,7 +28,6 @@ export const people = [
   grant("bob", "main", "ReadOnly"),
 ].join("");
 
-/** A service directory in which commands run. */
 export class Installation {
   readonly home: string;
 
@@ -51,13 +47,11 @@ export class Installation {
     return parseAccessFile(this.text, this.accessFile);
   }
 
-  /** Runs `gatehouse <flags>`, the words of `command` first. */
   run(command: string, input?: string, ...more: string[]): Promise<CommandResult> {
     const flags = [...command.split(" "), ...more];
     return runWarm(this.home, flags, input);
   }
 
-  /** Runs commands one after another; the results are in their order. */
   async runAll(commands: readonly string[]): Promise<CommandResult[]> {
     const results: CommandResult[] = [];
     for (const command of commands) results.push(await this.run(command));
@@ -65,7 +59,6 @@ export class Installation {
   }
 }
 
-/** A service directory with `text` as its access file; without one if it is undefined. */
 export function install(t: Test, text: string | undefined = people): Installation {
   const home = temporaryHome(t);
   writeFileSync(path.join(home, "gateway.toml"), configuration, { mode: 0o600 });
@@ -86,7 +79,6 @@ export function done(...lines: string[]): CommandResult {
   return { code: 0, stdout: lines.map((line) => `${line}\n`).join(""), stderr: "" };
 }
 
-/** What a command says that fails, on standard error alone. */
 export function failed(code: number, ...lines: string[]): CommandResult {
   return { code, stdout: "", stderr: lines.map((line) => `gatehouse: ${line}\n`).join("") };
 }

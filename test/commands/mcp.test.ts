@@ -19,10 +19,8 @@ import { envelope } from "../mcp/messages.ts";
 /** Programs that speak MCP over stdio, with `gatehouse mcp --stdio` as their server. */
 
 const identity = { name: "test", version: "1.0.0" };
-/** Of a call that nobody cancels. */
 const unlimited = new AbortController().signal;
 
-/** Which gateway a program reaches, and as whom. */
 interface Reach {
   readonly url: string;
   readonly token: string;
@@ -35,7 +33,6 @@ function server(t: Test, { url, token }: Reach) {
   return { command, args, env, cwd: home, stderr: "pipe" as const };
 }
 
-/** What the tests need of a client, whichever library it is of. */
 interface StdioClient {
   toolNames(): Promise<string[]>;
   call(name: string, args?: Record<string, unknown>, signal?: AbortSignal): Promise<object>;
@@ -68,14 +65,11 @@ async function connectEarlier(t: Test, reach: Reach): Promise<StdioClient> {
   };
 }
 
-/** A program that writes its lines itself. */
 class Speaker {
   readonly #child: ChildProcessByStdio<Writable, Readable, Readable>;
   readonly #lines: AsyncIterator<string>;
-  /** Everything that was printed on standard error. */
   stderr = "";
 
-  /** Starts `gatehouse mcp --stdio` in `home`; it ends with the test. */
   constructor(t: Test, home: string, flags: readonly string[], env: NodeJS.ProcessEnv) {
     this.#child = spawn(...gatehouseCommand(["mcp", "--stdio", ...flags]), {
       cwd: home,
@@ -98,7 +92,6 @@ class Speaker {
     if (rest !== "") throw new Error(`half a line: ${rest}`);
   }
 
-  /** Writes a message, or a line as it is. */
   say(message: object | string): void {
     const line = typeof message === "string" ? message : JSON.stringify(message);
     this.#child.stdin.write(`${line}\n`);
@@ -109,18 +102,15 @@ class Speaker {
     return (await this.#lines.next()).value ?? "";
   }
 
-  /** The next line of the answers, parsed. */
   async hear(): Promise<Record<string, unknown>> {
     return JSON.parse(await this.hearLine());
   }
 
-  /** Writes a message and gives the next line. */
   async ask(message: object | string): Promise<Record<string, unknown>> {
     this.say(message);
     return this.hear();
   }
 
-  /** Closes standard input, and gives the exit code. */
   async leave(): Promise<number | null> {
     const exit = once(this.#child, "exit");
     this.#child.stdin.end();
@@ -128,7 +118,6 @@ class Speaker {
     return this.#child.exitCode;
   }
 
-  /** Sends a signal, and gives the exit code. */
   async stop(signal: NodeJS.Signals): Promise<number | null> {
     const exit = once(this.#child, "exit");
     this.#child.kill(signal);
@@ -137,7 +126,6 @@ class Speaker {
   }
 }
 
-/** A program in a directory of its own that reaches the gateway by `--url`. */
 function speak(t: Test, { url, token }: Reach): Speaker {
   return new Speaker(t, temporaryHome(t), ["--url", url], { GATEHOUSE_TOKEN: token });
 }

@@ -12,13 +12,11 @@ export const noTerminal =
     ? false
     : "script(1) of util-linux is not installed";
 
-/** A terminal on which one `gatehouse <flags>` runs; it ends with the test. */
 export class Terminal {
   readonly #child: ChildProcess;
   /** When it has ended and all that it showed has come. */
   readonly #end: Promise<unknown>;
   #isOver = false;
-  /** All that was shown so far. */
   shown = "";
   #read = 0;
 
@@ -60,7 +58,6 @@ export class Terminal {
     this.#child.stdin?.write(keys);
   }
 
-  /** The exit status, once the command has ended. */
   async ended(): Promise<number | null> {
     await this.#end;
     return this.#child.exitCode;

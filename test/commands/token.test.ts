@@ -28,7 +28,6 @@ function now(): number {
   return Math.floor(Date.now() / 1000);
 }
 
-/** Issues a token that must be issued. */
 async function issue(gatehouse: Installation, flags: string): Promise<string> {
   const { code, stdout, stderr } = await gatehouse.run(`token issue ${flags}`);
   if (code !== 0) throw new Error(stderr);

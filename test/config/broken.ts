@@ -1,4 +1,3 @@
-/** A broken configuration file and the one problem that it has. */
 interface Broken {
   text: string;
   problem: string;
@@ -33,7 +32,6 @@ function shortened({ text, problem }: Broken): Broken {
   return { text, problem: problem.replace(/(?<=found ".{62}).{2,}(?=; allowed)/, "…") };
 }
 
-/** What `[auth]` refuses. */
 export const auth: Broken[] = [
   ...key("auth", "insecure_allow_remote", "true or false", ["0"]),
   ...key("auth", "refuse_common_passwords", "true or false", ['"some"']),
@@ -114,7 +112,6 @@ const client = {
   redirect_uris: '["http://127.0.0.1/callback"]',
 };
 
-/** What `[mcp]` refuses. */
 export const mcp: Broken[] = [
   ...key("mcp", "enabled", "true or false", ['"true"']),
   ...key("mcp", "upstream", "http://host[:port]/path", [
@@ -208,7 +205,6 @@ export const mcp: Broken[] = [
   },
 ];
 
-/** What the smaller sections refuse, and files that are wrong as a whole. */
 export const others: Broken[] = [
   ...key("metrics", "listen", "host:port, an IPv6 host in brackets", [
     '"9464"',
@@ -317,7 +313,6 @@ export const others: Broken[] = [
 const fieldName = "1 to 63 ASCII letters, digits and _, not a name of the query grammar";
 const operationName = "a letter and up to 62 letters and digits, not a name of the query grammar";
 
-/** What `[query]` refuses. */
 export const query: Broken[] = [
   {
     text: '[query]\nlevel = "half"\n',
@@ -372,7 +367,6 @@ function route(path: string, rest = 'access = "public"'): string {
   return `[[routes]]\npath = ${path}\n${rest}\n`;
 }
 
-/** What `[[routes]]` refuses. */
 export const routes: Broken[] = [
   ...routePaths.map((path) => ({
     text: route(path),
@@ -435,7 +429,6 @@ const publicUrl =
 const proxy = "an IP address or a network such as 10.0.0.0/8";
 const origin = "an exact origin such as https://app.example.com, in lower case, without path and *";
 
-/** What `[server]` refuses. */
 export const server: Broken[] = [
   ...key("server", "host", host, ['""', '"[::1]"', '"a b"', '"10.0.0"', '"fe80::1%eth0"', "5"]),
   ...key("server", "port", port, ['"eighty"', "-1", "65536", "80.5", "true", "nan"]),
@@ -517,7 +510,6 @@ export const server: Broken[] = [
 
 const isSecret = "a value that is not shown, as it is a secret";
 
-/** What `[store]` refuses. */
 export const store: Broken[] = [
   ...['""', "1", '"mysql://gatehouse@db/gatehouse"', '"postgres:"', '"http://db:5432"'].map(
     (url) => ({
@@ -537,7 +529,6 @@ const homeUrl = `${upstreamUrl}; or a database: postgres://, mysql://, mariadb:/
 const healthPath = "nothing, or / and visible ASCII characters but #";
 const once = "a URL that stands nowhere else in [upstream]";
 
-/** What `[upstream]` refuses. */
 export const upstream: Broken[] = [
   ...key("upstream", "url", homeUrl, [
     '"127.0.0.1:9090"',

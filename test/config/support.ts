@@ -1,4 +1,3 @@
-/** Configurations in temporary directories. */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,14 +9,12 @@ import {
 } from "../../src/config/load.ts";
 import { ConfigurationError } from "../../src/config/problem.ts";
 
-/** A directory that is gone when the test is over. */
 export function temporaryDirectory(t: Test): string {
   const directory = mkdtempSync(join(tmpdir(), "gatehouse-"));
   t.teardown(() => rmSync(directory, { recursive: true }));
   return directory;
 }
 
-/** Loads `text` as the file named by `--config`, with a service directory of its own. */
 export function load(
   t: Test,
   text: string,
@@ -32,14 +29,12 @@ export function load(
   };
 }
 
-/** The message that loading `text` fails with, its lines without the directory of the file. */
 export function problemsOf(t: Test, text: string, options: Partial<LoadOptions> = {}): string[] {
   return linesOf(() => load(t, text, options)).map((line) =>
     line.replace(/^.*?(?=gateway\.toml)/, ""),
   );
 }
 
-/** The lines of the message that `act` fails with. */
 export function linesOf(act: () => unknown): string[] {
   try {
     act();

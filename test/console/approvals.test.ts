@@ -1,4 +1,3 @@
-/** Approvals as users of the console see them and decide on them. */
 import t, { type Test } from "tap";
 import { type Careful, idIn, openCareful, orders, removal, step } from "../approvals/kit.ts";
 import { passwordOf } from "../journeys/staff.ts";
@@ -31,7 +30,6 @@ async function touchedOn(client: ConsoleClient, id: string): Promise<string> {
   return /name="touched" value="(\w+)"/.exec(text)?.[1] ?? "";
 }
 
-/** Resolves when a session is over. */
 const untilGone = (client: ConsoleClient, page: string) =>
   eventually("the session is over", async () => (await client.get(page)).status === 303);
 

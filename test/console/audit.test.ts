@@ -1,4 +1,3 @@
-/** The audit as users of the console see it. */
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";

@@ -8,14 +8,11 @@ import { temporaryDirectory } from "../access/kit.ts";
 import { freePort } from "../kit/free-port.ts";
 import { ADMIN_PASSWORD, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
 
-/** A gateway with a console. */
 export interface ConsoleSetting {
   readonly gateway: TestGateway;
-  /** Without a closing slash. */
   readonly url: string;
 }
 
-/** Starts a gateway with a console. @param config further sections of gateway.toml */
 export async function startConsole(
   t: Test,
   { config = "", console = "", ...options }: RunOptions & { console?: string } = {},
@@ -26,14 +23,12 @@ export async function startConsole(
   return { gateway, url: `http://127.0.0.1:${port}` };
 }
 
-/** An answer of the console. */
 export interface ConsoleAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly text: string;
 }
 
-/** Asks for exactly this, with any Host; no redirect is followed. */
 export async function ask(
   url: string,
   { method = "GET", headers = {}, body = "" } = {},
@@ -77,7 +72,6 @@ export class ConsoleClient {
     return this.#keep(answer);
   }
 
-  /** Sends a form with the token of the page that was seen last. */
   async post(
     route: string,
     fields: Readonly<Record<string, string>>,
@@ -112,7 +106,6 @@ export class ConsoleClient {
   }
 }
 
-/** Signs in and returns the client. */
 export async function signedIn(
   t: Test,
   url: string,
@@ -126,17 +119,14 @@ export async function signedIn(
   return client;
 }
 
-/** What a page says, without the escapes of HTML. */
 export function unescaped(text: string): string {
   return text.replaceAll("&quot;", '"').replaceAll("&#39;", "'").replaceAll("&amp;", "&");
 }
 
-/** What a page says, without its markup. */
 export function textOf(page: string): string {
   return unescaped(page.replaceAll(/<[^>]*>/g, " ").replaceAll(/\s+/g, " "));
 }
 
-/** What a form carries of what its reader saw. */
 export async function seenOn(client: ConsoleClient, route: string): Promise<string> {
   const { text } = await client.get(route);
   return unescaped(/name="seen" value="([^"]*)"/.exec(text)?.[1] ?? "");

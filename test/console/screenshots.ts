@@ -173,7 +173,6 @@ async function signIn(gateway: TestGateway, url: string): Promise<void> {
 
 type BrowserState = Awaited<ReturnType<BrowserContext["storageState"]>>;
 
-/** Who looks, at which heading, and with what. */
 interface Shot extends BrowserContextOptions {
   readonly as?: string;
   readonly to?: string;

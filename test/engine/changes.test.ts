@@ -31,7 +31,6 @@ async function withStock(t: Test, freshEngine: FreshEngine): Promise<Ask> {
   return ask;
 }
 
-/** The rows of `stock` by their ids. */
 async function rowsIn(ask: Ask): Promise<unknown> {
   return (await ask(selectAll("stock", { order_by: { column: "id" } }))).body.data;
 }

@@ -12,7 +12,6 @@ import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { createTable, insert, query, selectAll, startOver, temporaryDirectory } from "./kit.ts";
 import { endlessSelect, fillForJoin, send } from "./stalled.ts";
 
-/** An engine in a process of its own, which prints its address. */
 const program = `
   import { pino } from "pino";
   import { startEngine } from ${JSON.stringify(new URL("../../src/engine/engine.ts", import.meta.url))};

@@ -5,7 +5,6 @@ import { freshMysql, sharedServer as sharedMysql } from "./mysql/kit.ts";
 import { freshPostgres, sharedServer as sharedPostgres, startOn } from "./postgres/kit.ts";
 import { startService } from "./postgres/service.ts";
 
-/** An engine over a database in which statements of the test's own were run. */
 async function onPostgres(t: Test, ...statements: string[]) {
   const fresh = await freshPostgres(t);
   const server = await sharedPostgres();
@@ -25,7 +24,6 @@ async function onMysql(t: Test, ...statements: string[]) {
 
 const scenes = { PostgreSQL: onPostgres, MySQL: onMysql };
 
-/** Runs a test over each server, with what differs between them. */
 function overServers<T>(
   name: string,
   cases: Record<keyof typeof scenes, T>,

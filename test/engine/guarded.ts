@@ -2,7 +2,6 @@ import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { eventually } from "../kit/eventually.ts";
 
-/** Resolves when a server that has just been started answers. */
 export async function untilAnswering(ask: () => Promise<unknown>): Promise<void> {
   await eventually("the server takes connections", () =>
     ask().then(

@@ -6,7 +6,6 @@ import { text } from "node:stream/consumers";
 import { pino } from "pino";
 import { type Engine, startEngine } from "../../src/engine/engine.ts";
 
-/** What the engine answered. */
 export interface Answer {
   readonly status: number;
   readonly headers: IncomingMessage["headers"];
@@ -36,7 +35,6 @@ export async function send(
   };
 }
 
-/** Where an address points, for `http.request`. */
 export function target(address: string): RequestOptions {
   if (address.startsWith("unix:")) return { socketPath: address.slice("unix:".length) };
   const { hostname, port } = new URL(address);
@@ -57,7 +55,6 @@ export function temporaryDirectory(test: { teardown(work: () => void): void }): 
   return directory;
 }
 
-/** An engine over `directory` on a Unix socket, closed at the end of the test. */
 export async function startOver(
   test: { teardown(work: () => unknown): void },
   directory: string,
@@ -78,7 +75,6 @@ export async function startOver(
   return { address: engine.address, close };
 }
 
-/** A fresh engine and a function that queries it. */
 export async function freshEngine(
   test: { teardown(work: () => unknown): void },
   options: { queryTimeLimit?: number } = {},
@@ -103,12 +99,10 @@ export function createTable(table: string, columns: Record<string, string>, data
   return { CreateTable: { database, table, columns: definitions } };
 }
 
-/** An Insert into a table of `main`. */
 export function insert(table: string, values: object[], database = "main") {
   return { Insert: { database, table, values } };
 }
 
-/** A Select of everything in a table of `main`. */
 export function selectAll(table: string, more: object = {}, database = "main") {
   return { Select: { database, from: table, columns: ["*"], ...more } };
 }

@@ -16,7 +16,6 @@ async function askWithin(address: string, limits: unknown, body: object) {
   return { ...JSON.parse(answer.text), status: answer.status, text: answer.text };
 }
 
-/** An engine with five rows, and the way to ask it under limits. */
 async function limited(t: Test, freshEngine: FreshEngine) {
   const { engine } = await freshEngine(t);
   await query(engine.address, createTable("stock", { id: "int", n: "int" }));
@@ -147,7 +146,6 @@ const upsert = (n: number) => ({
 });
 const add = { Insert: { ...stock, values: [{ id: 9, n: 0 }] } };
 
-/** An engine with five rows, of a table with or without a key. */
 async function stocked(t: Test, freshEngine: FreshEngine, hasKey = true) {
   const { engine } = await freshEngine(t);
   const columns = [

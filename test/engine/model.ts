@@ -3,14 +3,12 @@
 export type Cell = string | number | bigint | null;
 export type ModelRow = Readonly<Record<string, Cell>>;
 
-/** A condition of the query grammar. */
 export type Where =
   | { column: string; cmp: string; value: unknown }
   | { and: Where[] }
   | { or: Where[] }
   | { not: Where };
 
-/** A Select of the query grammar. */
 export interface ModelSelect {
   readonly columns?: string[] | undefined;
   readonly where?: Where | undefined;
@@ -139,7 +137,6 @@ function group(rows: readonly ModelRow[], query: ModelSelect): ModelRow[] {
   });
 }
 
-/** The rows of a Select, in its order where it has one. */
 export function evaluate(table: readonly ModelRow[], query: ModelSelect): ModelRow[] {
   const { where, having, order_by: orders = [], after, limit, offset = 0, columns = [] } = query;
   const order = (one: ModelRow, other: ModelRow): number => {

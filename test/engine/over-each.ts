@@ -4,7 +4,6 @@ import { type Answer, freshEngine } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
-/** Starts an engine over an empty database `main`, which ends with the test. */
 export type FreshEngine = (test: Test) => Promise<{
   readonly engine: Engine;
   ask(body: object | string): Promise<Answer>;

@@ -13,7 +13,6 @@ import { planOf as planSqlite } from "../../src/engine/sqlite/dialect.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
 import type { Select } from "../../src/query/operation-types.ts";
 
-/** One statement of a page, as the database would carry it out. */
 interface StatementPlan {
   readonly words: string;
   /** True if it reads one range of an index in its order, and nothing else. */
@@ -53,7 +52,6 @@ const indexes = (nulls: string) => [
   `create index by_rank on items (${nulls}, id)`,
 ];
 
-/** Fills `items` of `main` in a directory of SQLite files that an engine has made. */
 export function fillSqlite(directory: string, count: number): Plans {
   const databases = new Databases(directory);
   const session = databases.open("main");
@@ -99,7 +97,6 @@ interface Teardown {
   teardown(work: () => unknown): void;
 }
 
-/** Fills `items` of the schema `main` in a database of a PostgreSQL server. */
 export async function fillPostgres(
   test: Teardown,
   server: Server,
@@ -149,7 +146,6 @@ export async function fillPostgres(
   };
 }
 
-/** Fills `items` of the database `main` of a MySQL server. */
 export async function fillMysql(
   test: Teardown,
   server: { sql(...statements: string[]): Promise<unknown>; readonly url: string },

@@ -35,7 +35,6 @@ async function onPostgres(t: Test, flags: readonly string[] = []) {
   const sql = (words: string) => server.sql(words, database);
   const { service, address } = await startService(t, server.url(database), {}, flags);
   await query(address, selectAll("items", { limit: 1 }));
-  /** How many of the engine's queries the database is at work on. */
   const active = async (and = "true"): Promise<number> => {
     const rows = await sql(
       `select 1 from pg_stat_activity where datname = '${database}' and state = 'active'

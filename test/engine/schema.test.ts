@@ -120,7 +120,6 @@ const lines = {
   },
 };
 
-/** The rows that a description says there are. */
 function rowsOf(described: object | undefined): number {
   const isTold = described !== undefined && "rows" in described;
   return isTold ? Number(described.rows) : Number.NaN;

@@ -126,7 +126,6 @@ overEach(
 const filler = "x".repeat(1000);
 const rowCount = 20_000;
 
-/** An engine with 20 MB of rows. */
 async function filled(t: Test, fresh: typeof freshEngine) {
   const scene = await fresh(t);
   t.match(await scene.ask(createTable("items", { id: "int", text: "text" })), { status: 200 });

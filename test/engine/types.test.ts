@@ -40,7 +40,6 @@ async function comeBack(t: Test, ask: Ask, type: string, drawn: readonly string[
   }
 }
 
-/** Fills a new column with doubles of every size, and looks for the same ones. */
 async function doublesComeBack(t: Test, ask: Ask): Promise<void> {
   await ask(createTable("doubles", { id: "int", cell: "double" }));
   const drawn = fc.sample(fc.double({ noNaN: true, noDefaultInfinity: true }), 500);

@@ -15,7 +15,6 @@ interface Example {
   readonly as: (username: string) => Promise<Ask>;
 }
 
-/** Puts an example into the access file of a gateway. */
 export async function load(
   t: Test,
   name: string,
@@ -40,7 +39,6 @@ export async function load(
   };
 }
 
-/** Makes a table of text columns beside `id`, with these rows. */
 export async function make(site: Site, table: string, rows: readonly object[], database = "main") {
   const names = Object.keys(rows[0] ?? {}).filter((name) => name !== "id");
   const columns = [

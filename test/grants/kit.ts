@@ -1,4 +1,3 @@
-/** Gateways with users whose entries say more than a role, over each database. */
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
@@ -11,10 +10,8 @@ import { RecordingUpstream } from "../kit/upstream.ts";
 /** What asks queries: objects, or text where the spelling matters. */
 export type Ask = (query: object | string) => Promise<Answer>;
 
-/** A gateway, its administrator, and users who are given what entries say. */
 export interface Site {
   readonly gateway: TestGateway;
-  /** Asks as the administrator, and takes nothing but success. */
   readonly admin: Ask;
   readonly adminToken: string;
   /** Puts these lines in the place of all entries but the administrator's. */
@@ -25,7 +22,6 @@ export interface Site {
   as(username: string, attributes?: string): Promise<Ask>;
 }
 
-/** Starts a gateway and waits until what is behind it answers. */
 export async function openSite(t: Test, options: RunOptions = {}): Promise<Site> {
   const gateway = await startGateway(t, options);
   const adminToken = await gateway.login();
@@ -85,12 +81,9 @@ export async function openSite(t: Test, options: RunOptions = {}): Promise<Site>
   return site;
 }
 
-/** A database that a gateway is put before. */
 export interface Kind {
   readonly name: "SQLite" | "PostgreSQL" | "MariaDB";
-  /** A fresh and empty one, as `upstream.url` has it; undefined for the embedded engine. */
   fresh(): Promise<string | undefined>;
-  /** Runs statements of the test's own in the database `main` of a site. */
   sql(site: Site, url: string | undefined, ...statements: string[]): Promise<unknown>;
 }
 
@@ -132,10 +125,8 @@ const kinds: readonly Kind[] = [
   },
 ];
 
-/** Runs statements past the gateway. */
 export type Sql = (...statements: string[]) => Promise<unknown>;
 
-/** Runs a test over each database that the engine speaks, behind a gateway of its own. */
 export function overEachSite(
   name: string,
   body: (t: Test, site: Site, kind: Kind, sql: Sql) => Promise<void>,
@@ -174,12 +165,10 @@ export async function openRecorded(t: Test, options: RunOptions = {}) {
   return { ...site, upstream, bodies };
 }
 
-/** An entry as the file has it. */
 export function entry(username: string, database: string, role: string, more = ""): string {
   return `[[acl]]\nusername = "${username}"\ndatabase = "${database}"\nrole = "${role}"\n${more}\n\n`;
 }
 
-/** A Select of `main`. */
 export function select(from: string, columns: readonly string[], more: object = {}) {
   return { Select: { database: "main", from, columns, ...more } };
 }

@@ -1,4 +1,3 @@
-/** Arbitrary queries of a curious caller, most of which a database would answer. */
 import fc from "fast-check";
 import {
   columnOf,
@@ -176,7 +175,6 @@ const single = fc.oneof(
   { weight: 4, arbitrary: change },
 );
 
-/** A query on `DATABASE`. */
 export const curiousQuery: fc.Arbitrary<object> = fc.oneof(
   { weight: 12, arbitrary: single },
   { weight: 2, arbitrary: change.map((one) => ({ Preview: one })) },

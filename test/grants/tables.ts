@@ -18,7 +18,6 @@ const definitions = {
   vault: [id, { name: "ticket", type: "int", references: "tickets.id" }],
 };
 
-/** Makes the tables and fills them. */
 export async function makeTables({ admin }: Site): Promise<void> {
   for (const [table, columns] of Object.entries(definitions)) {
     await admin({ CreateTable: { database: "main", table, columns } });

@@ -2,14 +2,12 @@ import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { importJWK, type JWK, type JWTHeaderParameters, SignJWT } from "jose";
 
-/** A signing key as the gateway keeps it. */
 export interface KeyFile {
   kid: string;
   alg: string;
   jwk: JWK;
 }
 
-/** Every signing key in a service directory. */
 export function readKeys(home: string): KeyFile[] {
   const directory = path.join(home, "keys");
   return readdirSync(directory)
@@ -17,24 +15,20 @@ export function readKeys(home: string): KeyFile[] {
     .map((name) => JSON.parse(readFileSync(path.join(directory, name), "utf8")));
 }
 
-/** The only signing key in a service directory. */
 export function readKey(home: string): KeyFile {
   const [key, ...others] = readKeys(home);
   if (key === undefined || others.length > 0) throw new Error("there is not exactly one key");
   return key;
 }
 
-/** A part of a compact token, decoded. */
 export function decodePart(token: string, part: 0 | 1): Record<string, unknown> {
   return JSON.parse(Buffer.from(token.split(".")[part] ?? "", "base64url").toString());
 }
 
-/** A part of a compact token, encoded. */
 export function encodePart(content: unknown): string {
   return Buffer.from(JSON.stringify(content)).toString("base64url");
 }
 
-/** Signs any claims under any header, as somebody could who holds the key. */
 export async function sign(
   key: KeyFile,
   header: JWTHeaderParameters,

@@ -166,7 +166,6 @@ function noKeys(t: Test): KeyStore {
   return keyFilesIn(temporaryDirectory(t), { checkRead: true });
 }
 
-/** A directory with one key in it. */
 async function oneKey(t: Test): Promise<{ keys: KeyStore; old: StoredKey }> {
   const keys = noKeys(t);
   return { keys, old: await putNew(keys, "ES256") };

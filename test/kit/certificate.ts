@@ -1,7 +1,6 @@
 /** Certificates of a test's own, made without a tool that a machine may lack (RFC 5280). */
 import { generateKeyPairSync, randomBytes, sign } from "node:crypto";
 
-/** A certificate that signs itself, and its key; both PEM. */
 export interface Certificate {
   readonly cert: string;
   readonly key: string;

@@ -1,14 +1,12 @@
 import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import { PATIENCE_MS } from "./eventually.ts";
 
-/** What a request sends. */
 export interface Ask {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string | string[]>>;
   readonly body?: string | Buffer;
 }
 
-/** An answer with nothing tidied up. */
 export interface PlainAnswer {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
@@ -17,7 +15,6 @@ export interface PlainAnswer {
   readonly body: Buffer;
 }
 
-/** Sends a request on a connection of its own and resolves when the answer's head is there. */
 export async function open(
   url: string,
   { method, headers, body }: Ask = {},
@@ -35,7 +32,6 @@ export async function open(
   return promise;
 }
 
-/** Sends a request on a connection of its own and reads the whole answer. */
 export async function ask(url: string, options: Ask = {}): Promise<PlainAnswer> {
   const answer = await open(url, options);
   const chunks: Buffer[] = [];

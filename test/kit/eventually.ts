@@ -20,7 +20,6 @@ export async function eventually(
   }
 }
 
-/** Waits until a count has stayed the same for a while. */
 export async function untilStill(what: string, count: () => number): Promise<void> {
   let last = count();
   let looks = 0;

@@ -9,33 +9,27 @@ import { Service } from "./process.ts";
 const cheapCosts = "argon2_memory_cost = 64\nargon2_time_cost = 1\nargon2_parallelism = 1";
 export const ADMIN_PASSWORD = "correct horse";
 
-/** An answer of the gateway. */
 export interface Answer {
   status: number;
   headers: Headers;
   text: string;
-  /** The body as JSON; an empty object if it is none. */
   body: Record<string, unknown>;
 }
 
 export interface RunOptions {
   /** Sections and keys of gateway.toml; `[auth]` must be given by `auth`. */
   config?: string;
-  /** Further keys of `[auth]`. */
   auth?: string;
   upstream?: string;
-  /** A service directory to use again. */
   home?: string;
   env?: NodeJS.ProcessEnv;
   /** Where it listens; by default on a free port. */
   port?: number;
-  /** What it may use, as flags of `ulimit`. */
   limits?: string;
   /** A copy of the project to run; by default this one. */
   root?: string;
   /** A program with flags that runs it in its turn, such as `nsenter`. */
   through?: readonly string[];
-  /** Further flags of `serve`. */
   flags?: readonly string[];
 }
 
@@ -53,7 +47,6 @@ export async function putInPlace(file: string, text: string): Promise<void> {
   await rename(`${file}.edited`, file);
 }
 
-/** A gateway in a process of its own, with an administrator, and a client of it. */
 export class TestGateway {
   readonly home: string;
   readonly service: Service;
@@ -81,7 +74,6 @@ export class TestGateway {
     return { status: response.status, headers: response.headers, text, body };
   }
 
-  /** Sends JSON, or text as it is, with a token if there is one. */
   async send(method: string, route: string, content: unknown, token?: string): Promise<Answer> {
     const headers: Record<string, string> = { "content-type": "application/json" };
     if (token !== undefined) headers.authorization = `Bearer ${token}`;
@@ -93,7 +85,6 @@ export class TestGateway {
     return this.send("POST", "/query", content, token);
   }
 
-  /** Logs in and returns the token. */
   async login(username = "admin", password = ADMIN_PASSWORD, database?: string): Promise<string> {
     const answer = await this.send("POST", "/login", { username, password, database });
     if (answer.status !== 200) throw new Error(`login of ${username}: ${answer.text}`);
@@ -109,7 +100,6 @@ export class TestGateway {
     return this.login(username, password);
   }
 
-  /** Edits the access file as an operator would. */
   async edit(change: (text: string) => string): Promise<void> {
     await putInPlace(this.accessFile, change(await readFile(this.accessFile, "utf8")));
   }
@@ -124,7 +114,6 @@ export async function auditOf(
   return service.logged((line) => line.audit === true && line.requestId === requestId);
 }
 
-/** Writes the configuration of a service directory. */
 export function writeConfiguration(home: string, options: RunOptions): void {
   const upstream =
     options.upstream === undefined ? "" : `[upstream]\nurl = "${options.upstream}"\n`;
@@ -132,7 +121,6 @@ export function writeConfiguration(home: string, options: RunOptions): void {
   writeFileSync(path.join(home, "gateway.toml"), `${auth}${upstream}${options.config ?? ""}`);
 }
 
-/** Starts a gateway on a free port; it ends with the test. */
 export async function startGateway(
   t: Pick<Test, "teardown">,
   options: RunOptions = {},

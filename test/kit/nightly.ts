@@ -1,7 +1,6 @@
 /** Tests too long for each commit. `npm run test:nightly` runs them. */
 const isNightly = process.env.GATEHOUSE_NIGHTLY === "1";
 
-/** Options of a test that runs only at night. */
 export const nightly = { skip: isNightly ? false : "npm run test:nightly" } as const;
 
 /** All items at night; every third, with the first, at each commit. */
@@ -9,7 +8,6 @@ export function sampled<T>(items: readonly T[]): readonly T[] {
   return isNightly ? items : items.filter((_, at) => at % 3 === 0);
 }
 
-/** The number of cases at each commit, and at night. */
 export function caseCount(eachCommit: number, eachNight: number): number {
   return isNightly ? eachNight : eachCommit;
 }

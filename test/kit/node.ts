@@ -6,9 +6,7 @@ const compiled = fileURLToPath(
   new URL("../../node_modules/.cache/gatehouse-tests", import.meta.url),
 );
 
-/** How a process of Node is started. */
 export interface NodeStart {
-  /** Its `NODE_OPTIONS`. */
   readonly options?: string | undefined;
   /** A program with flags that runs it in its turn, such as `prlimit`. */
   readonly through?: readonly string[] | undefined;

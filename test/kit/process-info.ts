@@ -1,18 +1,15 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import type { Socket } from "node:net";
 
-/** Bytes of memory that a process holds resident. */
 export function residentBytes(pid: number): number {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
 }
 
-/** The number of files and sockets that a process has open. */
 export function openDescriptors(pid: number): number {
   return readdirSync(`/proc/${pid}/fd`).length;
 }
 
-/** The number of sockets that a process has open. */
 export function openSockets(pid: number): number {
   const directory = `/proc/${pid}/fd`;
   return readdirSync(directory).filter((descriptor) => {
@@ -25,7 +22,6 @@ export function openSockets(pid: number): number {
   }).length;
 }
 
-/** True while a process with this id is alive. */
 export function isAlive(pid: number): boolean {
   try {
     // A process that has ended but was not waited for shows as Z.
@@ -35,7 +31,6 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** The children of a process. */
 export function childrenOf(pid: number): number[] {
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8");
   return children.trim().split(" ").filter(Boolean).map(Number);

@@ -5,10 +5,8 @@ import { fileURLToPath } from "node:url";
 import { PATIENCE_MS } from "./eventually.ts";
 import { type NodeStart, nodeCommand } from "./node.ts";
 
-/** The project that tests run. */
 export const projectRoot = fileURLToPath(new URL("../..", import.meta.url));
 
-/** The command line of `gatehouse <flags>`; by default of this project, or of a copy of it. */
 export function gatehouseCommand(
   flags: readonly string[],
   options: NodeStart = {},
@@ -17,14 +15,12 @@ export function gatehouseCommand(
   return nodeCommand([path.join(root, "bin/gatehouse.js"), ...flags], options);
 }
 
-/** What a command printed, and how it ended. */
 export interface CommandResult {
   code: number | null;
   stdout: string;
   stderr: string;
 }
 
-/** The environment of a command: this one's, without what would point it at real files. */
 export function cleanEnvironment(home: string, extra: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
   const { GATEHOUSE_CONFIG: _, GATEHOUSE_ADMIN_PASSWORD: __, ...rest } = process.env;
   return {
@@ -36,18 +32,15 @@ export function cleanEnvironment(home: string, extra: NodeJS.ProcessEnv = {}): N
   };
 }
 
-/** How a command is run. */
 export interface CommandOptions {
   input?: string;
   env?: NodeJS.ProcessEnv;
   cwd?: string;
   /** A program with flags that runs the command in its turn, such as `prlimit`. */
   through?: readonly string[];
-  /** A copy of the project, whose command it is. */
   root?: string;
 }
 
-/** Runs `gatehouse <flags>` to its end. */
 export async function runCommand(
   home: string,
   flags: string[],
@@ -70,12 +63,9 @@ export async function runCommand(
   return result;
 }
 
-/** A `gatehouse serve` or `gatehouse engine` process. */
 export class Service {
   readonly child: ChildProcess;
-  /** Every line of its log so far, parsed. */
   readonly log: Record<string, unknown>[] = [];
-  /** Everything that it printed. */
   output = "";
   readonly #waiting = new Set<() => void>();
   /** Kept once it has ended and all that it printed is there, which may be after its exit. */

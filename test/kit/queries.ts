@@ -4,7 +4,6 @@ export const insert = JSON.stringify({
   Insert: { database: "main", table: "t", values: [{ id: 1 }] },
 });
 
-/** The headers of a query. */
 export function queryHeaders(token: string): Record<string, string> {
   return { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
 }

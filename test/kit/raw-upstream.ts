@@ -4,18 +4,15 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 /** What the upstream does once a whole request (a head and what its length says) has come. */
 export type OnRequest = (socket: Socket, request: string, connection: number) => void;
 
-/** The body's length as the head of a request tells it; 0 if it does not. */
 function lengthOf(head: string): number {
   return Number(/^content-length: *(\d+)/im.exec(head)?.[1] ?? 0);
 }
 
 /** An upstream below HTTP: it counts, and misbehaves byte by byte as a test wants. */
 export class RawUpstream {
-  /** Connections that were made so far. */
   connections = 0;
   /** The text of each whole request, one character for each byte. */
   readonly requests: string[] = [];
-  /** Connections that the other side has closed. */
   closed = 0;
   readonly server: Server;
   readonly #sockets = new Set<Socket>();

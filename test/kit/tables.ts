@@ -1,4 +1,3 @@
-/** The keys of a table of gateway.toml. */
 type Keys = Readonly<Record<string, string | readonly string[]>>;
 
 /** Tables of one name, such as `[[routes]]`, as gateway.toml has them. */

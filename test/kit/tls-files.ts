@@ -3,7 +3,6 @@ import { renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Certificate } from "./certificate.ts";
 
-/** The section of gateway.toml that names them. */
 export const tlsSection = '[server.tls]\ncertificate = "fullchain.pem"\nkey = "key.pem"\n';
 
 /** Writes a file as renewals do: beside, then over. */
@@ -13,7 +12,6 @@ export function replaceFile(home: string, name: string, text: string): void {
   renameSync(beside, path.join(home, name));
 }
 
-/** Writes certificate and key where `tlsSection` expects them. */
 export function writePair(home: string, { cert, key }: Certificate): void {
   replaceFile(home, "fullchain.pem", cert);
   replaceFile(home, "key.pem", key);

@@ -2,7 +2,6 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** A request as the upstream received it. */
 export interface ReceivedRequest {
   method: string;
   url: string;
@@ -14,7 +13,6 @@ export interface ReceivedRequest {
 /** How an upstream answers; by default with a success that says nothing. */
 export type Answer = (request: ReceivedRequest, response: ServerResponse) => void;
 
-/** A database process as the gateway sees one, which remembers every byte that reached it. */
 export class RecordingUpstream {
   readonly received: ReceivedRequest[] = [];
   answer: Answer = (_request, response) => {
@@ -40,7 +38,6 @@ export class RecordingUpstream {
     this.answer(received, response);
   }
 
-  /** Listens on a free port, or on a Unix socket. */
   async listen(socketPath?: string): Promise<this> {
     if (socketPath === undefined) this.server.listen(0, "127.0.0.1");
     else this.server.listen(socketPath);
@@ -54,12 +51,10 @@ export class RecordingUpstream {
     return `http://127.0.0.1:${address?.port}`;
   }
 
-  /** Takes what was received so far, and forgets it. */
   take(): ReceivedRequest[] {
     return this.received.splice(0);
   }
 
-  /** The one request that was received since it was last looked at. */
   takeOne(): ReceivedRequest {
     const [request, ...more] = this.take();
     if (request === undefined || more.length > 0)

@@ -25,23 +25,17 @@ export function handshake(
   };
 }
 
-/** A socket that the upstream has accepted. */
 export interface Accepted {
   readonly socket: WebSocket;
   readonly request: IncomingMessage;
-  /** What the client has said, in order. */
   readonly heard: string[];
 }
 
-/** How an upstream takes sockets. */
 export interface Acceptance {
-  /** Headers of its own in the agreement. */
   readonly headers?: readonly string[];
-  /** What it says at once, with the agreement. */
   readonly greeting?: string;
 }
 
-/** Has an upstream accept each socket and say back what it hears; returns them as they come. */
 export function acceptSockets(
   t: Test,
   { server }: RecordingUpstream,
@@ -68,12 +62,9 @@ export function acceptSockets(
   return accepted;
 }
 
-/** A client's end of a socket. */
 export class SocketClient {
   readonly socket: WebSocket;
-  /** The answer that opened it. */
   readonly answer: IncomingMessage;
-  /** What was said to it, in order. */
   readonly heard: string[] = [];
   /** The code with which it was closed: 1006 if it was cut. */
   code: number | undefined;
@@ -108,7 +99,6 @@ export class SocketClient {
     return this.code !== undefined;
   }
 
-  /** Says something and waits until it was said back. */
   async echo(text: string): Promise<void> {
     const count = this.heard.length;
     this.socket.send(text);
@@ -120,7 +110,6 @@ export class SocketClient {
   }
 }
 
-/** Opens a socket as a user. */
 export function openSocket(url: string, token?: string): Promise<SocketClient> {
   return SocketClient.open(url, token === undefined ? {} : { Authorization: `Bearer ${token}` });
 }

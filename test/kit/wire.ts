@@ -26,7 +26,6 @@ export class Wire {
     }
   }
 
-  /** Connects to the host and port of `url`. */
   static async open(url: string): Promise<Wire> {
     const { hostname, port } = new URL(url);
     const socket = connect({ host: hostname, port: Number(port) });
@@ -34,7 +33,6 @@ export class Wire {
     return new Wire(socket);
   }
 
-  /** True if nobody takes a connection at the host and port of `url`. */
   static async isRefused(url: string): Promise<boolean> {
     try {
       (await Wire.open(url)).cut();
@@ -54,7 +52,6 @@ export class Wire {
     return this.text;
   }
 
-  /** Resolves to all that came back once the other side closes. */
   async untilClosed(): Promise<string> {
     await this.#wait(() => this.isClosed, "the end");
     return this.text;
@@ -65,7 +62,6 @@ export class Wire {
     await eventually("what was sent is read", () => isTaken(this.socket));
   }
 
-  /** Cuts the connection. */
   cut(): void {
     this.socket.destroy();
   }

@@ -21,7 +21,6 @@ const denied: CountedRequest = {
   ...{ user: "ann", seconds: 0.002, gatewaySeconds: 0.001 },
 };
 
-/** Serves metrics; resolves to `host:port`. */
 async function serve(t: Test, metrics: Metrics): Promise<string> {
   const server = await metrics.listen("127.0.0.1:0");
   t.teardown(() => server.close());

@@ -62,7 +62,6 @@ export class Recorder {
     return { NODE_OPTIONS: `--import ${recorder}`, ...this.fileEnv };
   }
 
-  /** All that is in the file, as it stands there. */
   get text(): string {
     return existsSync(this.#file) ? readFileSync(this.#file, "utf8") : "";
   }
@@ -74,7 +73,6 @@ export class Recorder {
       .map((line) => JSON.parse(line));
   }
 
-  /** The spans of the one request of a trace, once it is over. */
   async of({ traceId }: Pick<ClientTrace, "traceId">): Promise<RecordedTrace> {
     const found = () => this.spans.filter((span) => span.traceId === traceId);
     const servers = () => found().filter(({ kind }) => kind === SpanKind.SERVER);

@@ -16,14 +16,12 @@ const page = readFileSync(path.join(project, "docs/operations.md"), "utf8");
 const section = page.split(/^## /m).find((part) => part.startsWith("Traces\n")) ?? "";
 const exporter = "@opentelemetry/exporter-trace-otlp-http";
 
-/** What stands in a block of the section. */
 function block(language: string, containing: string): string {
   const blocks = section.matchAll(/^```(\w+)\n(.*?)^```$/gms);
   const fits = Array.from(blocks, ([, name, code = ""]) => (name === language ? code : ""));
   return fits.find((code) => code.includes(containing)) ?? "";
 }
 
-/** The directory that the section has an operator make, with an exporter that writes to a file. */
 function layOut(t: Test): string {
   const directory = temporaryHome(t);
   const [, packages = ""] = /^npm install (.*)$/m.exec(block("sh", "npm install")) ?? [];

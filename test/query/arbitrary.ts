@@ -123,7 +123,6 @@ const dropTable = target.map((fields) => ({ DropTable: fields }));
 
 const tableOperation = fc.oneof(select, insert, update, remove, createTable, dropTable);
 
-/** A valid query body as a value. */
 export const query: fc.Arbitrary<object> = fc.oneof(
   { weight: 6, arbitrary: tableOperation },
   {

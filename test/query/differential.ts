@@ -63,13 +63,11 @@ function dissenter(body: Buffer, query: Query): string | undefined {
   return undefined;
 }
 
-/** What the scanner made of a body, and what is wrong with that, if anything. */
 export interface Judgement {
   readonly isAccepted: boolean;
   readonly fault: string | undefined;
 }
 
-/** Scans a body and compares with the other parsers. */
 export function judgeBody(body: Buffer, bytesPerStep = 1): Judgement {
   const scanned = attempt(() => scan(body, plain));
   const stepped = attempt(() => runAtOnce(scanInSteps(body, plain, bytesPerStep)));

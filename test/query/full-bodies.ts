@@ -2,21 +2,15 @@
 
 import { select } from "./kit.ts";
 
-/** A sum. */
 export const sum = { fn: "sum", column: "total", as: "revenue" };
-/** A count of rows. */
 export const count = { fn: "count", as: "n" };
-/** An order by one column. */
 export const order = { column: "name" };
-/** A table that is changed. */
 export const target = { database: "main", table: "users" };
 
-/** A Select without `columns`. */
 export function summary(fields: object) {
   return { Select: { database: "main", from: "orders", ...fields } };
 }
 
-/** Each is accepted by the full grammar. */
 export const fullBodies: readonly object[] = [
   summary({ aggregate: [count] }),
   summary({ columns: ["region"], group_by: ["region"], aggregate: [sum, count] }),

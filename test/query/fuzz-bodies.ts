@@ -156,7 +156,6 @@ const mostKept = 5000;
 /** Longer ones are not kept: damage in them is found in short ones too, and sooner. */
 const longestKept = 4096;
 
-/** Makes bodies that follow from choices alone. */
 export class BodyMaker {
   readonly #choose: Choose;
   readonly #values: readonly object[];
@@ -168,7 +167,6 @@ export class BodyMaker {
     this.#values = fc.sample(query, { numRuns: poolSize, seed: choose(2 ** 31) });
   }
 
-  /** The number of bodies that were kept. */
   get kept(): number {
     return this.#kept.length;
   }

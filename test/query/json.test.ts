@@ -79,7 +79,6 @@ function brokenString(hex: string): Vector {
   return { name: `n_ bytes ${hex}`, bytes: Buffer.from(`22${hex}22`, "hex") };
 }
 
-/** The project's own documents. */
 const jsonVectors: readonly Vector[] = [
   ...scalars.flatMap((scalar) => wrappings.map((wrap) => vector("y", wrap(scalar)))),
   ...brokenScalars.flatMap((broken) => strictWrappings.map((wrap) => vector("n", wrap(broken)))),

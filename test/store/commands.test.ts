@@ -269,7 +269,6 @@ async function withUsers(t: Test): Promise<TestStore> {
   return store;
 }
 
-/** Writes an export, edited, to a file. */
 async function exportTo(store: TestStore, edit: (text: string) => string): Promise<string> {
   const file = path.join(store.home, "edited.toml");
   writeFileSync(file, edit(await store.good(["access", "export"])));

@@ -18,7 +18,6 @@ import { RecordingUpstream } from "../kit/upstream.ts";
 export interface StoreSettings {
   readonly access?: "store" | "file";
   readonly maxStaleness?: number;
-  /** Keys of `[mcp]`; by default it is switched off. */
   readonly mcp?: string;
 }
 
@@ -33,7 +32,6 @@ export function storeConfig(
 /** Where a store is made, and looked at past all replicas. */
 export type StoreServer = Pick<PostgresServer, "url" | "sql" | "createDatabase" | "port">;
 
-/** Several replicas of a gateway over one store. */
 export class TestStore {
   readonly #t: Pick<Test, "teardown">;
   readonly server: StoreServer;
@@ -67,13 +65,11 @@ export class TestStore {
     return this.url.replace(`:${this.server.port}/`, `:${port}/`);
   }
 
-  /** Runs a command on the host on which the store was made. */
   async run(flags: string[], input = "", root = projectRoot): Promise<CommandResult> {
     const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
     return runCommand(this.home, flags, { env, input, root });
   }
 
-  /** Runs a command that must succeed, and returns what it printed. */
   async good(flags: string[], input?: string, root?: string): Promise<string> {
     const { code, stdout, stderr } = await this.run(flags, input, root);
     if (code !== 0) throw new Error(`gatehouse ${flags.join(" ")}: ${stderr}`);
@@ -103,7 +99,6 @@ export class TestStore {
     return startGateway(this.#t, { upstream: this.#upstream, ...options, home, config });
   }
 
-  /** Several replicas. @param auth keys of `[auth]` */
   async replicas(count: number, auth = ""): Promise<[TestGateway, TestGateway, ...TestGateway[]]> {
     const start = () => this.replica(this.url, this.makeHome(), "", { auth });
     const [one, two, ...others] = await Promise.all(Array.from({ length: count }, start));
@@ -111,14 +106,12 @@ export class TestStore {
     return [one, two, ...others];
   }
 
-  /** Adds to grants and boundaries, as in the access file. */
   async addAccess(text: string): Promise<void> {
     const file = path.join(this.home, "applied.toml");
     writeFileSync(file, `${await this.good(["access", "export"])}\n${text}`);
     await this.good(["access", "apply", file]);
   }
 
-  /** Statements of the test's own in the store's database. */
   sql(statements: string): Promise<Record<string, unknown>[]> {
     return this.server.sql(statements, this.database);
   }
@@ -145,15 +138,12 @@ export async function makeStore(
   return store;
 }
 
-/** The status of a query by a token. */
 export async function queryStatus(gateway: TestGateway, token: string): Promise<number> {
   const answer = await gateway.query(select, token);
   return answer.status;
 }
 
-/** A query that reads. */
 export const select = { Select: { database: "main", from: "users", columns: ["*"] } };
-/** A query that writes. */
 export const insert = { Insert: { database: "main", table: "users", values: [{ id: 1 }] } };
 
 /** Waits until a replica decides again. */

@@ -47,7 +47,6 @@ const alice = await front.login("alice", "alice password");
 const bob = await front.login("bob", "bob password");
 const [one, two, three] = replicas as [TestGateway, TestGateway, TestGateway];
 
-/** Begins a session. */
 async function begin(gateway: TestGateway, token: string): Promise<string> {
   const answer = await send(gateway, initialize, token);
   return String(answer.headers.get("mcp-session-id"));

@@ -23,7 +23,6 @@ const { values } = parseArgs({
   options: { times: { type: "string", default: String(caseCount(24, 200)) } },
 });
 const times = Number(values.times);
-/** Races at one time. */
 const LANES = 16;
 
 t.setTimeout(3_600_000);

@@ -128,7 +128,6 @@ const never = new AbortController().signal;
 const costs = [{ memory: 64, time: 1, parallelism: 1 }];
 const order = { password: "a password", salt: Buffer.alloc(16), costs: costs[0], length: 32 };
 
-/** What two workers share. */
 function scene(t: Test) {
   const auth = {
     ...{ max_failures_per_user_and_address: 2, argon2_parallelism: 64 },

@@ -12,7 +12,6 @@ export function sharedServer(): Promise<MysqlServer> {
   return server;
 }
 
-/** An engine over MySQL, and a function that queries it. */
 export interface MysqlEngine {
   readonly engine: Engine;
   ask(body: object | string): Promise<Answer>;

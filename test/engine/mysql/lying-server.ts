@@ -5,24 +5,18 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 const capabilities = 0x0008_a285;
 const ok = Buffer.from([0, 0, 0, 2, 0, 0, 0]);
 
-/** Takes any user, and answers each statement by asking for a file of the client's machine. */
 export class LyingServer {
-  /** The first bits of what the client says that it can do. */
   clientFlags: number | undefined;
-  /** True once a client was asked for the file. */
   hasAsked = false;
-  /** All that clients have sent. */
   received = "";
   readonly #file: string;
   readonly #server: Server;
 
-  /** `file` is the path that it asks for. */
   constructor(file: string) {
     this.#file = file;
     this.#server = createServer((socket) => this.#greet(socket));
   }
 
-  /** Resolves with the port that it listens on. */
   async listen(): Promise<number> {
     await once(this.#server.listen(0, "127.0.0.1"), "listening");
     const { port }: Partial<AddressInfo> = Object(this.#server.address());

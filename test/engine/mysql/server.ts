@@ -29,7 +29,6 @@ interface Teardown {
   passing?(): boolean;
 }
 
-/** A MariaDB server of a test's own, over a temporary directory. */
 export class MysqlServer {
   readonly port: number;
   readonly #directory: string;
@@ -41,17 +40,14 @@ export class MysqlServer {
     this.port = port;
   }
 
-  /** The address of the server, as its superuser. */
   get url(): string {
     return `mysql://root@127.0.0.1:${this.port}/`;
   }
 
-  /** The same by the server's Unix socket. */
   get socketUrl(): string {
     return `mysql://root@localhost/?socket=${this.#socket}`;
   }
 
-  /** The same by TLS, with the certificate judged. */
   get tlsUrl(): string {
     const ca = path.join(this.#directory, "server.crt");
     return `mysql://root@localhost:${this.port}/?ssl-mode=VERIFY_IDENTITY&ssl-ca=${ca}`;
@@ -67,7 +63,6 @@ export class MysqlServer {
     return path.join(this.#directory, "server.log");
   }
 
-  /** Lays out the directory. */
   async initialize(): Promise<void> {
     // Two that are laid out at one time would meet in the system's directory for temporary files.
     const places = [`--datadir=${this.#data}`, `--tmpdir=${this.#directory}`];
@@ -90,7 +85,6 @@ export class MysqlServer {
     }
   }
 
-  /** Starts the server and resolves when it takes connections. */
   async start(): Promise<void> {
     const file = (name: string) => path.join(this.#directory, name);
     const flags = [
@@ -112,20 +106,17 @@ export class MysqlServer {
     await untilAnswering(() => this.sql("select 1"));
   }
 
-  /** Kills the server at once. */
   async crash(): Promise<void> {
     process.kill(this.#pid, "SIGKILL");
     await this.stop();
   }
 
-  /** Ends the server without waiting for its clients. */
   async stop(): Promise<void> {
     const guard = this.#guard;
     this.#guard = undefined;
     await endGuard(guard);
   }
 
-  /** Runs statements of the test's own and returns the rows of the last one. */
   async sql(...statements: string[]): Promise<Record<string, unknown>[]> {
     const connection = await createConnection({ socketPath: this.#socket, user: "root" });
     try {
@@ -146,7 +137,6 @@ export class MysqlServer {
   }
 }
 
-/** Starts a server that ends with the test. */
 export async function startMysql(test: Teardown): Promise<MysqlServer> {
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-mysql-"));
   const server = new MysqlServer(directory, await freePort());

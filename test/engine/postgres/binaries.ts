@@ -17,7 +17,6 @@ const nobody = 65_534;
 export const owner: { uid?: number; gid?: number } =
   process.getuid?.() === 0 ? { uid: nobody, gid: nobody } : {};
 
-/** Gives a file or directory to the owner of the server. */
 export function giveToOwner(file: string): void {
   if (owner.uid !== undefined && owner.gid !== undefined) chownSync(file, owner.uid, owner.gid);
 }

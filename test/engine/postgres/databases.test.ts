@@ -12,7 +12,6 @@ async function scene(t: Test, { user = "gatehouse", queryTimeLimit = 30_000 } = 
   const url = server.url(home).replace("gatehouse@", `${user}@`);
   const { address } = await startOn(t, url, { queryTimeLimit, databases: "databases" });
   const ask = (body: object): Promise<Answer> => query(address, body);
-  /** Makes databases of these names, each with an empty table `rows`. */
   const make = async (...names: string[]): Promise<void> => {
     for (const database of names) {
       t.match(await ask({ CreateDatabase: { database } }), { status: 200 }, database);

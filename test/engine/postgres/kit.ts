@@ -14,10 +14,8 @@ export function sharedServer(): Promise<PostgresServer> {
   return server;
 }
 
-/** An engine over a PostgreSQL database, and a function that queries it. */
 export interface PostgresEngine {
   readonly engine: Engine;
-  /** The database's name on the server. */
   readonly database: string;
   ask(body: object | string): Promise<Answer>;
 }
@@ -34,7 +32,6 @@ export async function freshPostgres(test: {
   return { engine, database, ask };
 }
 
-/** An engine on a free port that ends with the test. */
 export async function startOn(
   test: { teardown(work: () => unknown): void },
   url: string,

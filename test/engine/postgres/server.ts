@@ -26,10 +26,8 @@ interface Teardown {
 export abstract class SqlServer {
   #databases = 0;
 
-  /** The address of a database, as its superuser or another user. */
   abstract url(database?: string, user?: string): string;
 
-  /** Runs statements of the test's own and returns the rows of the last one. */
   async sql(
     statements: string,
     database = "postgres",
@@ -45,7 +43,6 @@ export abstract class SqlServer {
     }
   }
 
-  /** Makes a new database and returns its name. */
   async createDatabase(): Promise<string> {
     this.#databases += 1;
     const name = `test_${this.#databases}`;
@@ -54,7 +51,6 @@ export abstract class SqlServer {
   }
 }
 
-/** A PostgreSQL server of a test's own, over a temporary directory. */
 export class PostgresServer extends SqlServer {
   readonly port: number;
   readonly #directory: string;
@@ -72,18 +68,15 @@ export class PostgresServer extends SqlServer {
     return `postgres://${user}@127.0.0.1:${this.port}/${database}`;
   }
 
-  /** The same by the server's Unix socket. */
   socketUrl(database: string): string {
     return `postgres://gatehouse@localhost:${this.port}/${database}?host=${this.#directory}`;
   }
 
-  /** The same by TLS, with the certificate judged. */
   tlsUrl(database: string): string {
     const flags = `sslmode=verify-full&sslrootcert=${path.join(this.#data, "server.crt")}`;
     return `postgres://gatehouse@localhost:${this.port}/${database}?${flags}`;
   }
 
-  /** Lays out the directory. */
   async initialize(): Promise<void> {
     const flags = ["--username=gatehouse", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"];
     const child = spawn(
@@ -100,7 +93,6 @@ export class PostgresServer extends SqlServer {
     }
   }
 
-  /** Starts the server and resolves when it takes connections. */
   async start(): Promise<void> {
     const socket = `unix_socket_directories=${this.#directory}`;
     const flags = [...settings, socket].flatMap((setting) => ["-c", setting]);
@@ -113,7 +105,6 @@ export class PostgresServer extends SqlServer {
     await untilAnswering(() => this.sql("select 1"));
   }
 
-  /** Kills the server and all of its processes at once. */
   async crash(): Promise<void> {
     const all = this.signal("SIGKILL");
     await eventually("the server is gone", () => !all.some(isAlive));
@@ -133,7 +124,6 @@ export class PostgresServer extends SqlServer {
     return all;
   }
 
-  /** Ends the server without waiting for its clients. */
   async stop(): Promise<void> {
     const guard = this.#guard;
     this.#guard = undefined;
@@ -153,7 +143,6 @@ export class PostgresServer extends SqlServer {
   }
 }
 
-/** Starts a server that ends with the test. */
 export async function startPostgres(test: Teardown): Promise<PostgresServer> {
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-postgres-"));
   giveToOwner(directory);

@@ -1,7 +1,6 @@
 import { Service } from "../../kit/process.ts";
 import { temporaryDirectory } from "../kit.ts";
 
-/** `gatehouse engine` in a process of its own, which ends with the test. */
 export async function startService(
   test: { teardown(work: () => unknown): void },
   url: string,

@@ -313,7 +313,6 @@ const remove = (value: number) => ({
   Delete: { database: "main", table: "users", where: { column: "id", cmp: "=", value } },
 });
 
-/** Inserts of one row each. */
 const inserts = (ids: readonly number[]) => ids.map((id) => insert("users", [{ id }]));
 const range = (first: number, count: number) =>
   Array.from({ length: count }, (_, at) => first + at);
