@@ -1,652 +1,198 @@
-interface Broken {
+export interface Broken {
   text: string;
   problem: string;
 }
 
-/** One key of a section, each value with what the message says was found. */
-function key(section: string, name: string, allowed: string, values: string[]): Broken[] {
-  return values.map((value) => ({
-    text: `[${section}]\n${name} = ${value}\n`,
-    problem: `gateway.toml:2: ${section}.${name}: found ${value}; allowed: ${allowed}`,
-  }));
+/**
+ * One file a line, or one for each of the values that are set apart by ` | `:
+ * `section.key = VALUES => what is allowed`, `section.key = ["good", VALUES] => what is allowed`,
+ * or `LINE; LINE => where: what is wrong`, in which % stands for each of ` <= VALUES`.
+ */
+function files(table: string): Broken[] {
+  return table
+    .trim()
+    .split("\n")
+    .flatMap((line) => {
+      const [left = "", right = ""] = line.split(" => ");
+      if (/^\d+: /.test(right)) {
+        const [problem = "", values] = right.split(" <= ");
+        const text = `${left.split("; ").join("\n")}\n`;
+        const filled = (template: string, value: string) => template.split("%").join(value);
+        if (values === undefined) return [{ text, problem: `gateway.toml:${problem}` }];
+        return values.split(" | ").map((value) => ({
+          text: filled(text, value),
+          problem: `gateway.toml:${filled(problem, value)}`,
+        }));
+      }
+      const [, section, key, good, values = ""] =
+        /^(.*)\.(\w+) = (?:\[("[^"]*"), )?(.*?)\]?$/.exec(left) ?? [];
+      return values.split(" | ").map((value) => ({
+        text: `[${section}]\n${key} = ${good ? `[\n  ${good},\n  ${value},\n]` : value}\n`,
+        problem: `gateway.toml:2: ${section}.${key}${good ? "[1]" : ""}: found ${value}; allowed: ${right}`,
+      }));
+    });
 }
 
-/** The same for the elements of an array, whose first one is fine. */
-function element(section: string, name: string, good: string, allowed: string, values: string[]) {
-  return values.map((value) => ({
-    text: `[${section}]\n${name} = [\n  "${good}",\n  ${value},\n]\n`,
-    problem: `gateway.toml:2: ${section}.${name}[1]: found ${value}; allowed: ${allowed}`,
-  }));
-}
+export const auth = files(String.raw`
+auth.insecure_allow_remote = 0 => true or false
+auth.refuse_common_passwords = "some" => true or false
+auth.check_permissions = "yes" | 1 => true or false
+auth.token_expiration = 0 | 31622401 => a whole number from 1 to 31622400
+auth.signing_algorithm = "none" | "es256" => "ES256", "EdDSA", "RS256", "HS256"
+auth.argon2_time_cost = 0 | 65 => a whole number from 1 to 64
+auth.argon2_parallelism = 0 | 65 => a whole number from 1 to 64
+auth.argon2_memory_cost = 1048577 => a whole number from 8 to 1048576
+auth.argon2_memory_cost = 31 => at least 8 * argon2_parallelism, which is 32
+auth.access_control_file = "" | false => a path
+auth.revocations_file = "a\u0000b" => a path
+auth.default_database = "*" | "a.b" | "" => 1 to 63 ASCII letters, digits, _ and -
+[auth]; default_database = "ddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddé" => 2: auth.default_database: found "dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd…; allowed: 1 to 63 ASCII letters, digits, _ and -
+auth.issuer = "" | "a b" | "é" => 1 to 255 visible ASCII characters
+auth.max_failures_per_user_and_address = 0 | 1000001 => a whole number from 1 to 1000000
+auth.max_failures_per_address = 0 => a whole number from 1 to 1000000
+auth.failure_window = 0 => a whole number from 1 to 86400
+[server]; host = "0.0.0.0"; [auth]; enabled = false => 4: auth.enabled: found false; allowed: true, since other machines can reach server.host "0.0.0.0"; to go without authentication set server.host = "127.0.0.1", or accept the risk with auth.insecure_allow_remote = true
+`);
 
-/** Words of kinds that several keys share. */
-const seconds = "a whole number from 1 to 86400";
-const header =
-  "a header name that is not hop-by-hop, no credential, and not set by the gateway itself";
+export const mcp = files(String.raw`
+mcp.enabled = "true" => true or false
+mcp.upstream = "127.0.0.1:9200" | "unix:/run/mcp.sock" | "http://a/mcp?x=1" => http://host[:port]/path
+[mcp]; authorization = "Bearer hunter2\n" => 2: mcp.authorization: found a value that is not shown, as it is a secret; allowed: a header value of visible ASCII characters
+[mcp]; authorization = "Bearer hunter2"; authorization_file = "secret" => 3: mcp.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both
+mcp.authorization_file = "missing" => a file that can be read (ENOENT)
+mcp.max_body_bytes = 1023 | 1073741825 => a whole number from 1024 to 1073741824
+mcp.result_bytes = 16383 | 16777217 => a whole number from 16384 to 16777216
+mcp.row_limit = 0 | 100001 | "10" => a whole number from 1 to 100000
+mcp.app_schemes = ["cursor", "javascript" | "data" | "Cursor" | "vscode:" | ""] => a scheme in lower case that no browser has a use for
+mcp.registrations_per_hour = 0 | 1.5 => a whole number from 1 to 1000000
+mcp.private_client_hosts = ["localhost:8443", "https://apps.corp.example" | "apps.corp.example/" | "*.corp.example" | "apps.corp.example:443" | "user@apps.corp.example"] => a host of https URLs, or host:port, in lower case and without *
+mcp.tools = 1 => an array of tables
+mcp.authorization_servers = 1 => an array of tables
+mcp.clients = 1 => an array of tables
+[[mcp.tools]]; name = %; permission = "SELECT"; database = "main" => 2: mcp.tools[0].name: found %; allowed: 1 to 128 visible ASCII characters <= "" | "a b"
+[[mcp.tools]]; name = "run"; permission = "select"; database = "main" => 3: mcp.tools[0].permission: found "select"; allowed: "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"
+[[mcp.tools]]; name = "run"; permission = "SELECT"; database = % => 4: mcp.tools[0].database: found %; allowed: 1 to 63 letters, digits, - and _ <= "*" | "a.b"
+[[mcp.tools]]; name = "run"; permission = "SELECT"; database_argument = "" => 4: mcp.tools[0].database_argument: found ""; allowed: 1 to 128 visible ASCII characters
+[[mcp.authorization_servers]]; issuer = %; prefix = "staff" => 2: mcp.authorization_servers[0].issuer: found %; allowed: an https:// URL without query and fragment, or http:// on loopback <= "id.example.com" | "http://id.example.com" | "https://id.example.com/?a"
+[[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = % => 3: mcp.authorization_servers[0].prefix: found %; allowed: 1 to 63 letters, digits, - and _ <= "" | "a:b"
+[[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = "staff"; username_claim = "" => 4: mcp.authorization_servers[0].username_claim: found ""; allowed: the name of a claim
+[[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = "staff"; audience = % => 4: mcp.authorization_servers[0].audience: found %; allowed: 1 to 255 visible ASCII characters <= "" | "a b"
+[[mcp.clients]]; client_id = ""; client_name = "Desktop"; redirect_uris = ["http://127.0.0.1/callback"] => 2: mcp.clients[0].client_id: found ""; allowed: 1 to 128 visible ASCII characters
+[[mcp.clients]]; client_id = "desktop"; client_name = ""; redirect_uris = ["http://127.0.0.1/callback"] => 3: mcp.clients[0].client_name: found ""; allowed: 1 to 100 characters
+[[mcp.clients]]; client_id = "desktop"; client_name = "Desktop"; redirect_uris = [] => 4: mcp.clients[0].redirect_uris: found an array; allowed: a non-empty array of (https:// URLs, http:// on loopback, or app.scheme:/path, without fragment)
+[[mcp.clients]]; client_id = "desktop"; client_name = "Desktop"; redirect_uris = [%] => 4: mcp.clients[0].redirect_uris[0]: found %; allowed: https:// URLs, http:// on loopback, or app.scheme:/path, without fragment <= "http://example.com/" | "javascript:/x" | "myapp:opaque" | "com.example.app:/x#y"
+[[mcp.tools]]; name = "run"; permission = "SELECT"; database = "main"; [[mcp.tools]]; name = "run"; permission = "SELECT"; database = "main" => 6: mcp.tools[1].name: found "run"; allowed: a value that no other one has
+`);
 
-const failures = "a whole number from 1 to 1000000";
-const databaseName = "1 to 63 ASCII letters, digits, _ and -";
+export const others = files(String.raw`
+metrics.listen = "9464" | "127.0.0.1" | "::1:9464" | "[127.0.0.1]:9464" | "127.0.0.1:65536" | ":9464" => host:port, an IPv6 host in brackets
+audit.file = "" | 1 => a path
+console.listen = "8081" | "127.0.0.1" => host:port, an IPv6 host in brackets
+console.listen = "0.0.0.0:8081" | "console.example.com:8081" | "[::]:8081" => a loopback address, or console.public_url with https://, since passwords go over it
+console.public_url = "console.example.com" | "https://console.example.com/x" => an http:// or https:// URL without path, query and credentials, or an empty string
+console.public_url = "http://console.example.com" | "http://10.0.0.1:8081" => an https:// URL, or one of a loopback address, since passwords go over it
+[server]; public_url = "https://gate.example.com"; [console]; public_url = "https://gate.example.com" => 4: console.public_url: found "https://gate.example.com"; allowed: another origin than server.public_url
+[server]; port = 9464; [metrics]; listen = "127.0.0.1:9464" => 4: metrics.listen: found "127.0.0.1:9464"; allowed: another port than server.port
+[console]; listen = "127.0.0.1:9464"; [metrics]; listen = "0.0.0.0:9464" => 4: metrics.listen: found "0.0.0.0:9464"; allowed: another port than console.listen
+approvals.wait = 0 | -1 | 86401 | 1.5 | "10m" => a whole number from 1 to 86400
+approvals.keep = -1 | 3651 | 0.5 | "30d" => a whole number from 0 to 3650
+[server]; prot = 8080 => 2: server.prot: found prot; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)
+; [sever]; port = 8080 => 2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals (did you mean server?)
+[mcp]; "odd\u001b key" = 1 => 2: mcp."odd\u001b key": found "odd\u001b key"; allowed: enabled, upstream, authorization, authorization_file, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients
+upstream = "Bearer hunter2" => 1: upstream: found a string; allowed: a table
+mcp = 1979-05-27 => 1: mcp: found a date; allowed: a table
+server.host = 1979-05-27 => a host name or an IP address
+[server]; "__proto__" = { port = 1 } => 2: server.__proto__: found __proto__; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls
+constructor = 1 => 1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals
+[[upstream]]; authorization = "Bearer hunter2" => 1: upstream: found an array; allowed: a table (did you mean [upstream]?)
+[server]; port = 1; port = 2 => 3: trying to redefine an already defined table or value
+[upstream]; authorization = "Bearer hunter2 => 2: control characters are not allowed in strings: is its closing quote missing?
+`);
 
-/** What was found is cut to 64 characters. */
-function shortened({ text, problem }: Broken): Broken {
-  return { text, problem: problem.replace(/(?<=found ".{62}).{2,}(?=; allowed)/, "…") };
-}
+export const query = files(`
+query.level = "half" => "core", "full"
+query.extra_fields = ["hint", "database" | "Order_By" | "orderby" | "op" | "Select" | "a-b" | "" | "__proto__"] => 1 to 63 ASCII letters, digits and _, not a name of the query grammar
+[query]; extra_fields = ["hint", "HINT"] => 2: query.extra_fields[1]: found "HINT"; allowed: each name once, and hint is already there
+[query.operations]; Truncate = "DELETE"; % = "SELECT" => 3: query.operations.%: found %; allowed: a letter and up to 62 letters and digits, not a name of the query grammar <= Select | Batch | batch
+[query.operations]; Truncate = "DELETE"; op = "SELECT" => 3: query.operations.op: found op; allowed: a letter and up to 62 letters and digits, not a name of the query grammar
+[query.operations]; Truncate = "DELETE"; % = "SELECT" => 3: query.operations.%: found %; allowed: a letter and up to 62 letters and digits, not a name of the query grammar <= 1st | constructor | With_Line
+[query.operations]; Truncate = "DELETE"; truncate = "DROP" => 3: query.operations.truncate: found "DROP"; allowed: each name once, and Truncate is already there
+[query]; operations = { Truncate = "GRANT" } => 2: query.operations.Truncate: found "GRANT"; allowed: "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"
+`);
 
-export const auth: Broken[] = [
-  ...key("auth", "insecure_allow_remote", "true or false", ["0"]),
-  ...key("auth", "refuse_common_passwords", "true or false", ['"some"']),
-  ...key("auth", "check_permissions", "true or false", ['"yes"', "1"]),
-  ...key("auth", "token_expiration", "a whole number from 1 to 31622400", ["0", "31622401"]),
-  ...key("auth", "signing_algorithm", '"ES256", "EdDSA", "RS256", "HS256"', ['"none"', '"es256"']),
-  ...key("auth", "argon2_time_cost", "a whole number from 1 to 64", ["0", "65"]),
-  ...key("auth", "argon2_parallelism", "a whole number from 1 to 64", ["0", "65"]),
-  ...key("auth", "argon2_memory_cost", "a whole number from 8 to 1048576", ["1048577"]),
-  {
-    text: "[auth]\nargon2_memory_cost = 31\n",
-    problem:
-      "gateway.toml:2: auth.argon2_memory_cost: found 31; allowed: at least 8 * argon2_parallelism, which is 32",
-  },
-  ...key("auth", "access_control_file", "a path", ['""', "false"]),
-  ...key("auth", "revocations_file", "a path", ['"a\\u0000b"']),
-  ...key("auth", "default_database", databaseName, [
-    '"*"',
-    '"a.b"',
-    '""',
-    `"${"d".repeat(62)}é"`,
-  ]).map(shortened),
-  ...key("auth", "issuer", "1 to 255 visible ASCII characters", ['""', '"a b"', '"é"']),
-  ...key("auth", "max_failures_per_user_and_address", failures, ["0", "1000001"]),
-  ...key("auth", "max_failures_per_address", failures, ["0"]),
-  ...key("auth", "failure_window", seconds, ["0"]),
-  {
-    text: '[server]\nhost = "0.0.0.0"\n[auth]\nenabled = false\n',
-    problem:
-      'gateway.toml:4: auth.enabled: found false; allowed: true, since other machines can reach server.host "0.0.0.0"; ' +
-      'to go without authentication set server.host = "127.0.0.1", or accept the risk with auth.insecure_allow_remote = true',
-  },
-];
+export const routes = files(String.raw`
+[[routes]]; path = %; access = "public" => 2: routes[0].path: found %; allowed: / and segments of letters, digits, -, ., _, ~ or :name, not under a path of the gateway's own <= "" | "/" | "stats" | "/a/" | "/a//b" | "/a/./b" | "/a/../b" | "/a;b" | "/a\\b" | "/a%62" | "/a b" | "/a?b" | "/:any" | "/a/:" | "/a/x:y" | "/a/:b/:b" | "/a/*" | "/login" | "/LOGIN" | "/query" | "/mcp" | "/api/stats" | "/.well-known/x" | "/oauth/x" | "/healthz" | "/readyz" | "/logout"
+[[routes]]; path = "/a"; access = "public"; [[routes]]; path = "/b";  => 4: routes[1].access: found nothing; allowed: "public", "authenticated", "administrator", "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"
+[[routes]]; path = "/a"; access = "select" => 3: routes[0].access: found "select"; allowed: "public", "authenticated", "administrator", "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"
+[[routes]]; path = "/a"; access = "SELECT" => 3: routes[0].access: found "SELECT"; allowed: a right on a database, which :database in the path or database_header names
+[[routes]]; path = "/a/:database"; access = "SELECT"; database_header = "X-Database" => 3: routes[0].access: found "SELECT"; allowed: a right on a database, which :database in the path or database_header names, and not both
+[[routes]]; path = "/a"; access = "public"; methods = ["POST", %] => 4: routes[0].methods[1]: found %; allowed: "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" <= "CONNECT" | "TRACE" | "get"
+[[routes]]; path = "/a"; access = "public"; methods = [] => 4: routes[0].methods: found an array; allowed: a non-empty array of ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+[[routes]]; path = "/a"; access = "public"; database_header = "Cookie" => 4: routes[0].database_header: found "Cookie"; allowed: a header name that is not hop-by-hop, no credential, and not set by the gateway itself
+[[routes]]; path = "/a"; access = "public"; methods = ["POST"]; upgrade = true => 5: routes[0].upgrade: found true; allowed: true only where GET is one of the methods
+[[routes]]; path = "/a"; access = "public"; upgrade_idle_timeout = 0 => 4: routes[0].upgrade_idle_timeout: found 0; allowed: a whole number from 1 to 86400
+[[routes]]; path = "/a/:x"; access = "public"; [[routes]]; path = "/a/:y"; access = "public"; methods = ["POST", "GET"] => 5: routes[1].path: found "/a/:y"; allowed: each path and method once, and GET /a/: is already there
+[routes]; path = "/a" => 1: routes: found a table; allowed: an array of tables (did you mean [[routes]]?)
+`);
 
-const rights =
-  '"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"';
-const name = "1 to 63 letters, digits, - and _";
-const visible = "1 to 128 visible ASCII characters";
-const issuer = "an https:// URL without query and fragment, or http:// on loopback";
-const uris = "https:// URLs, http:// on loopback, or app.scheme:/path, without fragment";
-const redirect = `a non-empty array of (${uris})`;
-const scheme = "a scheme in lower case that no browser has a use for";
-const documentHost = "a host of https URLs, or host:port, in lower case and without *";
+export const server = files(String.raw`
+server.host = "" | "[::1]" | "a b" | "10.0.0" | "fe80::1%eth0" | 5 => a host name or an IP address
+server.port = "eighty" | -1 | 65536 | 80.5 | true | nan => a whole number from 0 to 65535
+server.workers = -1 | "auto" | 1.5 => a whole number from 0 to 64
+[server]; workers = 65; max_body_bytes = 1000 => 2: server.workers: found 65; allowed: a whole number from 0 to 64
+[server]; workers = 64 => 1: server.max_buffered_bytes: found 268435456; allowed: at least max_body_bytes for each of 64 workers, which is 671088640
+[server]; workers = 8; [upstream]; connections = 7 => 4: upstream.connections: found 7; allowed: at least one for each of server.workers, which is 8
+server.public_url = "gate.example.com" | "https://gate.example.com/x" | "https://gate.example.com?x" | "https://gate.example.com#x" | "ftp://gate.example.com" | "https:\\gate" => an http:// or https:// URL without path, query and credentials, or an empty string
+server.max_body_bytes = 0 | 1.5 => a whole number from 1 to 1073741824
+[server]; max_body_bytes = 1073741825; max_buffered_bytes = 1073741825 => 2: server.max_body_bytes: found 1073741825; allowed: a whole number from 1 to 1073741824
+server.max_buffered_bytes = "many" => a whole number from 1 to 1099511627776
+[server]; max_body_bytes = 100; max_buffered_bytes = 99 => 3: server.max_buffered_bytes: found 99; allowed: at least max_body_bytes, which is 100
+[server]; max_body_bytes = 1073741824 => 1: server.max_buffered_bytes: found 268435456; allowed: at least max_body_bytes, which is 1073741824
+server.request_timeout = 0 | 86401 | 0.5 => a whole number from 1 to 86400
+server.shutdown_delay = -1 | 3601 => a whole number from 0 to 3600
+server.shutdown_grace = 0 | 86401 => a whole number from 1 to 86400
+server.trusted_proxies = ["10.0.0.0/8", "10.0.0.0/33" | "10.0.0.0/" | "10.0.0.0/8/8" | "10.1" | "proxy.example.com" | "::1%lo" | "::/129" | 7] => an IP address or a network such as 10.0.0.0/8
+server.trusted_proxies = "10.0.0.0/8" => an array of (an IP address or a network such as 10.0.0.0/8)
+server.tls.certificate = 5 => a path
+server.tls.key = true => a path
+[server.tls]; certificate = "fullchain.pem" => 1: server.tls.key: found nothing; allowed: a path, since certificate and key go together
+server.allowed_origins = ["http://localhost:3000", "*" | "https://*.example.com" | "https://app.example.com/" | "https://App.example.com" | "https://app.example.com:443" | "app.example.com" | "null" | "file://"] => an exact origin such as https://app.example.com, in lower case, without path and *
+`);
 
-/** An element of an array of tables with one key wrong. */
-function mcpElement(
-  table: string,
-  keys: Record<string, string>,
-  wrong: string,
-  value: string,
-): string {
-  const lines = Object.entries({ ...keys, [wrong]: value }).map(
-    ([key, written]) => `${key} = ${written}`,
-  );
-  return `[[mcp.${table}]]\n${lines.join("\n")}\n`;
-}
+export const store = files(`
+[store]; url = % => 2: store.url: found a value that is not shown, as it is a secret; allowed: postgres://user@host:port/database <= "" | 1 | "mysql://gatehouse@db/gatehouse" | "postgres:" | "http://db:5432"
+store.key_file = "" | 1 => a path
+store.access = "both" | true => "store", "file"
+store.max_staleness = 1 | 3601 | 2.5 | "10" => a whole number from 2 to 3600
+`);
 
-/** One broken file for each value of a key of such an element. */
-function inElement(
-  table: string,
-  keys: Record<string, string>,
-  wrong: string,
-  allowed: string,
-  values: string[],
-): Broken[] {
-  const place = Object.keys({ ...keys, [wrong]: "" }).indexOf(wrong) + 2;
-  return values.map((value) => ({
-    text: mcpElement(table, keys, wrong, value),
-    problem: `gateway.toml:${place}: mcp.${table}[0].${wrong}: found ${value}; allowed: ${allowed}`,
-  }));
-}
-
-const tool = { name: '"run"', permission: '"SELECT"', database: '"main"' };
-const mcpServer = { issuer: '"https://id.example.com"', prefix: '"staff"' };
-const client = {
-  client_id: '"desktop"',
-  client_name: '"Desktop"',
-  redirect_uris: '["http://127.0.0.1/callback"]',
-};
-
-export const mcp: Broken[] = [
-  ...key("mcp", "enabled", "true or false", ['"true"']),
-  ...key("mcp", "upstream", "http://host[:port]/path", [
-    ...'"127.0.0.1:9200" "unix:/run/mcp.sock" "http://a/mcp?x=1" "http://u:p@a/mcp"'
-      .split(" ")
-      .slice(0, 3),
-  ]),
-  {
-    text: '[mcp]\nauthorization = "Bearer hunter2\\n"\n',
-    problem:
-      "gateway.toml:2: mcp.authorization: found a value that is not shown, as it is a secret; allowed: a header value of visible ASCII characters",
-  },
-  {
-    text: '[mcp]\nauthorization = "Bearer hunter2"\nauthorization_file = "secret"\n',
-    problem:
-      'gateway.toml:3: mcp.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both',
-  },
-  {
-    text: '[mcp]\nauthorization_file = "missing"\n',
-    problem:
-      'gateway.toml:2: mcp.authorization_file: found "missing"; allowed: a file that can be read (ENOENT)',
-  },
-  ...key("mcp", "max_body_bytes", "a whole number from 1024 to 1073741824", ["1023", "1073741825"]),
-  ...key("mcp", "result_bytes", "a whole number from 16384 to 16777216", ["16383", "16777217"]),
-  ...key("mcp", "row_limit", "a whole number from 1 to 100000", ["0", "100001", '"10"']),
-  ...element("mcp", "app_schemes", "cursor", scheme, [
-    '"javascript"',
-    '"data"',
-    '"Cursor"',
-    '"vscode:"',
-    '""',
-  ]),
-  ...key("mcp", "registrations_per_hour", "a whole number from 1 to 1000000", ["0", "1.5"]),
-  ...element("mcp", "private_client_hosts", "localhost:8443", documentHost, [
-    '"https://apps.corp.example"',
-    '"apps.corp.example/"',
-    '"*.corp.example"',
-    '"apps.corp.example:443"',
-    '"user@apps.corp.example"',
-  ]),
-  {
-    text: "[mcp]\ntools = 1\n",
-    problem: "gateway.toml:2: mcp.tools: found 1; allowed: an array of tables",
-  },
-  {
-    text: "[mcp]\nauthorization_servers = 1\n",
-    problem: "gateway.toml:2: mcp.authorization_servers: found 1; allowed: an array of tables",
-  },
-  {
-    text: "[mcp]\nclients = 1\n",
-    problem: "gateway.toml:2: mcp.clients: found 1; allowed: an array of tables",
-  },
-  ...inElement("tools", tool, "name", visible, ['""', '"a b"']),
-  ...inElement("tools", tool, "permission", rights, ['"select"']),
-  ...inElement("tools", tool, "database", name, ['"*"', '"a.b"']),
-  ...inElement("tools", { name: '"run"', permission: '"SELECT"' }, "database_argument", visible, [
-    '""',
-  ]),
-  ...inElement("authorization_servers", mcpServer, "issuer", issuer, [
-    '"id.example.com"',
-    '"http://id.example.com"',
-    '"https://id.example.com/?a"',
-  ]),
-  ...inElement("authorization_servers", mcpServer, "prefix", name, ['""', '"a:b"']),
-  ...inElement("authorization_servers", mcpServer, "username_claim", "the name of a claim", ['""']),
-  ...inElement(
-    "authorization_servers",
-    mcpServer,
-    "audience",
-    "1 to 255 visible ASCII characters",
-    ['""', '"a b"'],
-  ),
-  ...inElement("clients", client, "client_id", visible, ['""']),
-  ...inElement("clients", client, "client_name", "1 to 100 characters", ['""']),
-  {
-    text: mcpElement("clients", client, "redirect_uris", "[]"),
-    problem: `gateway.toml:4: mcp.clients[0].redirect_uris: found an array; allowed: ${redirect}`,
-  },
-  {
-    text: mcpElement("clients", client, "redirect_uris", '["http://example.com/"]'),
-    problem: `gateway.toml:4: mcp.clients[0].redirect_uris[0]: found "http://example.com/"; allowed: ${uris}`,
-  },
-  ...["javascript:/x", "myapp:opaque", "com.example.app:/x#y"].map((uri) => ({
-    text: mcpElement("clients", client, "redirect_uris", `["${uri}"]`),
-    problem: `gateway.toml:4: mcp.clients[0].redirect_uris[0]: found "${uri}"; allowed: ${uris}`,
-  })),
-  {
-    text: `${mcpElement("tools", tool, "database", '"main"')}${mcpElement("tools", tool, "database", '"main"')}`,
-    problem:
-      'gateway.toml:6: mcp.tools[1].name: found "run"; allowed: a value that no other one has',
-  },
-];
-
-export const others: Broken[] = [
-  ...key("metrics", "listen", "host:port, an IPv6 host in brackets", [
-    '"9464"',
-    '"127.0.0.1"',
-    '"::1:9464"',
-    '"[127.0.0.1]:9464"',
-    '"127.0.0.1:65536"',
-    '":9464"',
-  ]),
-  ...key("audit", "file", "a path", ['""', "1"]),
-  ...key("console", "listen", "host:port, an IPv6 host in brackets", ['"8081"', '"127.0.0.1"']),
-  ...key(
-    "console",
-    "listen",
-    "a loopback address, or console.public_url with https://, since passwords go over it",
-    ['"0.0.0.0:8081"', '"console.example.com:8081"', '"[::]:8081"'],
-  ),
-  ...key(
-    "console",
-    "public_url",
-    "an http:// or https:// URL without path, query and credentials, or an empty string",
-    ['"console.example.com"', '"https://console.example.com/x"'],
-  ),
-  ...key(
-    "console",
-    "public_url",
-    "an https:// URL, or one of a loopback address, since passwords go over it",
-    ['"http://console.example.com"', '"http://10.0.0.1:8081"'],
-  ),
-  {
-    text: '[server]\npublic_url = "https://gate.example.com"\n[console]\npublic_url = "https://gate.example.com"\n',
-    problem:
-      'gateway.toml:4: console.public_url: found "https://gate.example.com"; allowed: another origin than server.public_url',
-  },
-  {
-    text: '[server]\nport = 9464\n[metrics]\nlisten = "127.0.0.1:9464"\n',
-    problem:
-      'gateway.toml:4: metrics.listen: found "127.0.0.1:9464"; allowed: another port than server.port',
-  },
-  {
-    text: '[console]\nlisten = "127.0.0.1:9464"\n[metrics]\nlisten = "0.0.0.0:9464"\n',
-    problem:
-      'gateway.toml:4: metrics.listen: found "0.0.0.0:9464"; allowed: another port than console.listen',
-  },
-  ...key("approvals", "wait", "a whole number from 1 to 86400", [
-    "0",
-    "-1",
-    "86401",
-    "1.5",
-    '"10m"',
-  ]),
-  ...key("approvals", "keep", "a whole number from 0 to 3650", ["-1", "3651", "0.5", '"30d"']),
-  {
-    text: "[server]\nprot = 8080\n",
-    problem:
-      "gateway.toml:2: server.prot: found prot; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)",
-  },
-  {
-    text: "\n[sever]\nport = 8080\n",
-    problem:
-      "gateway.toml:2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals (did you mean server?)",
-  },
-  {
-    text: '[mcp]\n"odd\\u001b key" = 1\n',
-    problem:
-      'gateway.toml:2: mcp."odd\\u001b key": found "odd\\u001b key"; allowed: enabled, upstream, authorization, authorization_file, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients',
-  },
-  {
-    text: 'upstream = "Bearer hunter2"\n',
-    problem: "gateway.toml:1: upstream: found a string; allowed: a table",
-  },
-  {
-    text: "mcp = 1979-05-27\n",
-    problem: "gateway.toml:1: mcp: found a date; allowed: a table",
-  },
-  {
-    text: "[server]\nhost = 1979-05-27\n",
-    problem: "gateway.toml:2: server.host: found 1979-05-27; allowed: a host name or an IP address",
-  },
-  {
-    text: '[server]\n"__proto__" = { port = 1 }\n',
-    problem:
-      "gateway.toml:2: server.__proto__: found __proto__; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls",
-  },
-  {
-    text: "constructor = 1\n",
-    problem:
-      "gateway.toml:1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals",
-  },
-  {
-    text: '[[upstream]]\nauthorization = "Bearer hunter2"\n',
-    problem:
-      "gateway.toml:1: upstream: found an array; allowed: a table (did you mean [upstream]?)",
-  },
-  {
-    text: "[server]\nport = 1\nport = 2\n",
-    problem: "gateway.toml:3: trying to redefine an already defined table or value",
-  },
-  {
-    text: '[upstream]\nauthorization = "Bearer hunter2\n',
-    problem:
-      "gateway.toml:2: control characters are not allowed in strings: is its closing quote missing?",
-  },
-];
-
-const fieldName = "1 to 63 ASCII letters, digits and _, not a name of the query grammar";
-const operationName = "a letter and up to 62 letters and digits, not a name of the query grammar";
-
-export const query: Broken[] = [
-  {
-    text: '[query]\nlevel = "half"\n',
-    problem: 'gateway.toml:2: query.level: found "half"; allowed: "core", "full"',
-  },
-  ...element("query", "extra_fields", "hint", fieldName, [
-    '"database"',
-    '"Order_By"',
-    '"orderby"',
-    '"op"',
-    '"Select"',
-    '"a-b"',
-    '""',
-    '"__proto__"',
-  ]),
-  {
-    text: '[query]\nextra_fields = ["hint", "HINT"]\n',
-    problem:
-      'gateway.toml:2: query.extra_fields[1]: found "HINT"; allowed: each name once, and hint is already there',
-  },
-  ...["Select", "Batch", "batch", "op", "1st", "constructor", "With_Line"].map((name) => ({
-    text: `[query.operations]\nTruncate = "DELETE"\n${name} = "SELECT"\n`,
-    problem: `gateway.toml:3: query.operations.${name}: found ${name}; allowed: ${operationName}`,
-  })),
-  {
-    text: '[query.operations]\nTruncate = "DELETE"\ntruncate = "DROP"\n',
-    problem:
-      'gateway.toml:3: query.operations.truncate: found "DROP"; allowed: each name once, and Truncate is already there',
-  },
-  {
-    text: '[query]\noperations = { Truncate = "GRANT" }\n',
-    problem:
-      'gateway.toml:2: query.operations.Truncate: found "GRANT"; allowed: "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"',
-  },
-];
-
-const routePath =
-  "/ and segments of letters, digits, -, ., _, ~ or :name, not under a path of the gateway's own";
-const access =
-  '"public", "authenticated", "administrator", "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"';
-const methods = '"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"';
-const databaseRight = "a right on a database, which :database in the path or database_header names";
-
-const routePaths = [
-  ...['""', '"/"', '"stats"', '"/a/"', '"/a//b"', '"/a/./b"', '"/a/../b"', '"/a;b"', '"/a\\\\b"'],
-  ...['"/a%62"', '"/a b"', '"/a?b"', '"/:any"', '"/a/:"', '"/a/x:y"', '"/a/:b/:b"', '"/a/*"'],
-  ...'"/login" "/LOGIN" "/query" "/mcp" "/api/stats" "/.well-known/x" "/oauth/x"'.split(" "),
-  ...['"/healthz"', '"/readyz"', '"/logout"'],
-];
-
-function route(path: string, rest = 'access = "public"'): string {
-  return `[[routes]]\npath = ${path}\n${rest}\n`;
-}
-
-export const routes: Broken[] = [
-  ...routePaths.map((path) => ({
-    text: route(path),
-    problem: `gateway.toml:2: routes[0].path: found ${path}; allowed: ${routePath}`,
-  })),
-  {
-    text: `${route('"/a"')}${route('"/b"', "")}`,
-    problem: `gateway.toml:4: routes[1].access: found nothing; allowed: ${access}`,
-  },
-  {
-    text: route('"/a"', 'access = "select"'),
-    problem: `gateway.toml:3: routes[0].access: found "select"; allowed: ${access}`,
-  },
-  {
-    text: route('"/a"', 'access = "SELECT"'),
-    problem: `gateway.toml:3: routes[0].access: found "SELECT"; allowed: ${databaseRight}`,
-  },
-  {
-    text: route('"/a/:database"', 'access = "SELECT"\ndatabase_header = "X-Database"'),
-    problem: `gateway.toml:3: routes[0].access: found "SELECT"; allowed: ${databaseRight}, and not both`,
-  },
-  ...['"CONNECT"', '"TRACE"', '"get"'].map((method) => ({
-    text: route('"/a"', `access = "public"\nmethods = ["POST", ${method}]`),
-    problem: `gateway.toml:4: routes[0].methods[1]: found ${method}; allowed: ${methods}`,
-  })),
-  {
-    text: route('"/a"', 'access = "public"\nmethods = []'),
-    problem: `gateway.toml:4: routes[0].methods: found an array; allowed: a non-empty array of (${methods})`,
-  },
-  {
-    text: route('"/a"', 'access = "public"\ndatabase_header = "Cookie"'),
-    problem: `gateway.toml:4: routes[0].database_header: found "Cookie"; allowed: ${header}`,
-  },
-  {
-    text: route('"/a"', 'access = "public"\nmethods = ["POST"]\nupgrade = true'),
-    problem:
-      "gateway.toml:5: routes[0].upgrade: found true; allowed: true only where GET is one of the methods",
-  },
-  {
-    text: route('"/a"', 'access = "public"\nupgrade_idle_timeout = 0'),
-    problem:
-      "gateway.toml:4: routes[0].upgrade_idle_timeout: found 0; allowed: a whole number from 1 to 86400",
-  },
-  {
-    text: `${route('"/a/:x"')}${route('"/a/:y"', 'access = "public"\nmethods = ["POST", "GET"]')}`,
-    problem:
-      'gateway.toml:5: routes[1].path: found "/a/:y"; allowed: each path and method once, and GET /a/: is already there',
-  },
-  {
-    text: '[routes]\npath = "/a"\n',
-    problem:
-      "gateway.toml:1: routes: found a table; allowed: an array of tables (did you mean [[routes]]?)",
-  },
-];
-
-const port = "a whole number from 0 to 65535";
-const host = "a host name or an IP address";
-const publicUrl =
-  "an http:// or https:// URL without path, query and credentials, or an empty string";
-const proxy = "an IP address or a network such as 10.0.0.0/8";
-const origin = "an exact origin such as https://app.example.com, in lower case, without path and *";
-
-export const server: Broken[] = [
-  ...key("server", "host", host, ['""', '"[::1]"', '"a b"', '"10.0.0"', '"fe80::1%eth0"', "5"]),
-  ...key("server", "port", port, ['"eighty"', "-1", "65536", "80.5", "true", "nan"]),
-  ...key("server", "workers", "a whole number from 0 to 64", ["-1", '"auto"', "1.5"]),
-  {
-    text: "[server]\nworkers = 65\nmax_body_bytes = 1000\n",
-    problem: "gateway.toml:2: server.workers: found 65; allowed: a whole number from 0 to 64",
-  },
-  {
-    text: "[server]\nworkers = 64\n",
-    problem:
-      "gateway.toml:1: server.max_buffered_bytes: found 268435456; allowed: at least max_body_bytes for each of 64 workers, which is 671088640",
-  },
-  {
-    text: "[server]\nworkers = 8\n[upstream]\nconnections = 7\n",
-    problem:
-      "gateway.toml:4: upstream.connections: found 7; allowed: at least one for each of server.workers, which is 8",
-  },
-  ...key("server", "public_url", publicUrl, [
-    '"gate.example.com"',
-    '"https://gate.example.com/x"',
-    '"https://gate.example.com?x"',
-    '"https://gate.example.com#x"',
-    '"ftp://gate.example.com"',
-    '"https:\\\\gate"',
-  ]),
-  ...key("server", "max_body_bytes", "a whole number from 1 to 1073741824", ["0", "1.5"]),
-  {
-    text: "[server]\nmax_body_bytes = 1073741825\nmax_buffered_bytes = 1073741825\n",
-    problem:
-      "gateway.toml:2: server.max_body_bytes: found 1073741825; allowed: a whole number from 1 to 1073741824",
-  },
-  ...key("server", "max_buffered_bytes", "a whole number from 1 to 1099511627776", ['"many"']),
-  {
-    text: "[server]\nmax_body_bytes = 100\nmax_buffered_bytes = 99\n",
-    problem:
-      "gateway.toml:3: server.max_buffered_bytes: found 99; allowed: at least max_body_bytes, which is 100",
-  },
-  {
-    text: "[server]\nmax_body_bytes = 1073741824\n",
-    problem:
-      "gateway.toml:1: server.max_buffered_bytes: found 268435456; allowed: at least max_body_bytes, which is 1073741824",
-  },
-  ...key("server", "request_timeout", seconds, ["0", "86401", "0.5"]),
-  ...key("server", "shutdown_delay", "a whole number from 0 to 3600", ["-1", "3601"]),
-  ...key("server", "shutdown_grace", seconds, ["0", "86401"]),
-  ...element("server", "trusted_proxies", "10.0.0.0/8", proxy, [
-    '"10.0.0.0/33"',
-    '"10.0.0.0/"',
-    '"10.0.0.0/8/8"',
-    '"10.1"',
-    '"proxy.example.com"',
-    '"::1%lo"',
-    '"::/129"',
-    "7",
-  ]),
-  {
-    text: '[server]\ntrusted_proxies = "10.0.0.0/8"\n',
-    problem: `gateway.toml:2: server.trusted_proxies: found "10.0.0.0/8"; allowed: an array of (${proxy})`,
-  },
-  ...key("server.tls", "certificate", "a path", ["5"]),
-  ...key("server.tls", "key", "a path", ["true"]),
-  {
-    text: '[server.tls]\ncertificate = "fullchain.pem"\n',
-    problem:
-      "gateway.toml:1: server.tls.key: found nothing; allowed: a path, since certificate and key go together",
-  },
-  ...element("server", "allowed_origins", "http://localhost:3000", origin, [
-    '"*"',
-    '"https://*.example.com"',
-    '"https://app.example.com/"',
-    '"https://App.example.com"',
-    '"https://app.example.com:443"',
-    '"app.example.com"',
-    '"null"',
-    '"file://"',
-  ]),
-];
-
-const isSecret = "a value that is not shown, as it is a secret";
-
-export const store: Broken[] = [
-  ...['""', "1", '"mysql://gatehouse@db/gatehouse"', '"postgres:"', '"http://db:5432"'].map(
-    (url) => ({
-      text: `[store]\nurl = ${url}\n`,
-      problem: `gateway.toml:2: store.url: found ${isSecret}; allowed: postgres://user@host:port/database`,
-    }),
-  ),
-  ...key("store", "key_file", "a path", ['""', "1"]),
-  ...key("store", "access", '"store", "file"', ['"both"', "true"]),
-  ...key("store", "max_staleness", "a whole number from 2 to 3600", ["1", "3601", "2.5", '"10"']),
-];
-
-const upstreamUrl =
-  "http://host:port, https://host:port or unix:/path, without path, query and credentials";
-const homeUrl = `${upstreamUrl}; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY`;
-
-const healthPath = "nothing, or / and visible ASCII characters but #";
-const once = "a URL that stands nowhere else in [upstream]";
-
-export const upstream: Broken[] = [
-  ...key("upstream", "url", homeUrl, [
-    '"127.0.0.1:9090"',
-    '"http://127.0.0.1:9090/query"',
-    '"http://127.0.0.1:9090?a=b"',
-    '"http://127.0.0.1:99999"',
-    '"unix:"',
-    '"tcp://127.0.0.1"',
-    '"postgres://"',
-    '"sqlite:"',
-  ]),
-  {
-    text: '[upstream]\nurl = "http://user:pa@ss@127.0.0.1:9090"\n',
-    problem: `gateway.toml:2: upstream.url: found "http://***@127.0.0.1:9090"; allowed: ${homeUrl}`,
-  },
-  {
-    text: '[upstream]\nauthorization = "Bearer hunter2\\n"\n',
-    problem:
-      "gateway.toml:2: upstream.authorization: found a value that is not shown, as it is a secret; allowed: a header value of visible ASCII characters",
-  },
-  {
-    text: '[upstream]\nauthorization = "Bearer hunter2"\nauthorization_file = "secret"\n',
-    problem:
-      'gateway.toml:3: upstream.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both',
-  },
-  {
-    text: '[upstream]\nauthorization_file = "missing"\n',
-    problem:
-      'gateway.toml:2: upstream.authorization_file: found "missing"; allowed: a file that can be read (ENOENT)',
-  },
-  {
-    text: '[upstream]\nauthorization_file = "."\n',
-    problem: 'gateway.toml:2: upstream.authorization_file: found "."; allowed: a regular file',
-  },
-  ...key("upstream", "forward_authorization", "true or false", ["0"]),
-  ...element("upstream", "forward_headers", "X-Tenant", header, [
-    '"Connection"',
-    '"TE"',
-    '"Authorization"',
-    '"cookie"',
-    '"Host"',
-    '"Content-Length"',
-    '"X-Gatehouse-User"',
-    '"x_gatehouse_role"',
-    '"X-Forwarded-For"',
-    '"X-Request-Id"',
-    '"a b"',
-    '""',
-  ]),
-  ...key("upstream", "connections", "a whole number from 1 to 10000", ["0", "10001"]),
-  ...key("upstream", "connect_timeout", seconds, ["0"]),
-  ...key("upstream", "response_timeout", seconds, ["86401"]),
-  ...key("upstream", "query_form", '"keyed", "op"', ['"Op"']),
-  ...key("upstream", "health_path", healthPath, ['"healthz"', '"/a b"', '"/a#b"', '"/é"']),
-  ...key("upstream", "health_interval", seconds, ["0"]),
-  {
-    text: '[upstream]\nquery_form = "op"\n',
-    problem:
-      'gateway.toml:2: upstream.query_form: found "op"; allowed: "keyed", as the engine that the gateway starts wants it',
-  },
-  {
-    text: '[upstream]\nurls = ["postgres://app:hunter2@db/shop"]\n',
-    problem: `gateway.toml:2: upstream.urls[0]: found "postgres://***@db/shop"; allowed: ${upstreamUrl}`,
-  },
-  {
-    text: '[upstream]\nurl = "http://a:1"\nstatement_timeout = 5\n',
-    problem:
-      "gateway.toml:3: upstream.statement_timeout: found 5; allowed: nothing, unless the gateway starts the engine itself",
-  },
-  {
-    text: '[upstream]\nurl = "sqlite:shop"\npool_size = 5\n',
-    problem:
-      "gateway.toml:3: upstream.pool_size: found 5; allowed: nothing, unless url is that of a database server",
-  },
-  {
-    text: '[upstream]\nurl = "mysql://app@db/"\npostgres_databases = "schemas"\n',
-    problem:
-      'gateway.toml:3: upstream.postgres_databases: found "schemas"; allowed: nothing, unless url is that of PostgreSQL',
-  },
-  {
-    text: '[upstream]\nurl = "mysql://app@db/"\npool_size = 1001\n',
-    problem:
-      "gateway.toml:3: upstream.pool_size: found 1001; allowed: a whole number from 1 to 1000",
-  },
-  {
-    text: '[upstream]\nurls = ["127.0.0.1:9090"]\n',
-    problem: `gateway.toml:2: upstream.urls[0]: found "127.0.0.1:9090"; allowed: ${upstreamUrl}`,
-  },
-  {
-    text: '[upstream]\nurl = "http://a:1"\nurls = ["http://b:1"]\n',
-    problem: "gateway.toml:3: upstream.urls: found an array; allowed: either url or urls, not both",
-  },
-  {
-    text: '[upstream]\nurls = ["http://a:1", "http://A:1/"]\n',
-    problem: `gateway.toml:2: upstream.urls[1]: found "http://A:1/"; allowed: ${once}`,
-  },
-  {
-    text: '[upstream]\nurl = "http://a:1"\n[[upstream.databases]]\ndatabases = ["x"]\nurl = "http://a:1"\n',
-    problem: `gateway.toml:5: upstream.databases[0].url: found "http://a:1"; allowed: ${once}`,
-  },
-  {
-    text: '[[upstream.databases]]\ndatabases = ["x"]\n',
-    problem:
-      "gateway.toml:1: upstream.databases[0].url: found nothing; allowed: either url or urls",
-  },
-  {
-    text: '[[upstream.databases]]\ndatabases = ["x"]\nurl = "http://a:1"\nurls = ["http://b:1"]\n',
-    problem:
-      "gateway.toml:4: upstream.databases[0].urls: found an array; allowed: either url or urls, not both",
-  },
-  {
-    text: '[[upstream.databases]]\ndatabases = ["x", "X"]\nurl = "http://a:1"\n',
-    problem:
-      'gateway.toml:2: upstream.databases[0].databases[1]: found "X"; allowed: each database once, whatever its case',
-  },
-  {
-    text: '[[upstream.databases]]\ndatabases = ["a/b"]\nurl = "http://a:1"\n',
-    problem:
-      'gateway.toml:2: upstream.databases[0].databases[0]: found "a/b"; allowed: 1 to 63 letters, digits, - and _',
-  },
-];
+export const upstream = files(String.raw`
+upstream.url = "127.0.0.1:9090" | "http://127.0.0.1:9090/query" | "http://127.0.0.1:9090?a=b" | "http://127.0.0.1:99999" | "unix:" | "tcp://127.0.0.1" | "postgres://" | "sqlite:" => http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY
+[upstream]; url = "http://user:pa@ss@127.0.0.1:9090" => 2: upstream.url: found "http://***@127.0.0.1:9090"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY
+[upstream]; authorization = "Bearer hunter2\n" => 2: upstream.authorization: found a value that is not shown, as it is a secret; allowed: a header value of visible ASCII characters
+[upstream]; authorization = "Bearer hunter2"; authorization_file = "secret" => 3: upstream.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both
+upstream.authorization_file = "missing" => a file that can be read (ENOENT)
+upstream.authorization_file = "." => a regular file
+upstream.forward_authorization = 0 => true or false
+upstream.forward_headers = ["X-Tenant", "Connection" | "TE" | "Authorization" | "cookie" | "Host" | "Content-Length" | "X-Gatehouse-User" | "x_gatehouse_role" | "X-Forwarded-For" | "X-Request-Id" | "a b" | ""] => a header name that is not hop-by-hop, no credential, and not set by the gateway itself
+upstream.connections = 0 | 10001 => a whole number from 1 to 10000
+upstream.connect_timeout = 0 => a whole number from 1 to 86400
+upstream.response_timeout = 86401 => a whole number from 1 to 86400
+upstream.query_form = "Op" => "keyed", "op"
+upstream.health_path = "healthz" | "/a b" | "/a#b" | "/é" => nothing, or / and visible ASCII characters but #
+upstream.health_interval = 0 => a whole number from 1 to 86400
+upstream.query_form = "op" => "keyed", as the engine that the gateway starts wants it
+[upstream]; urls = ["postgres://app:hunter2@db/shop"] => 2: upstream.urls[0]: found "postgres://***@db/shop"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials
+[upstream]; url = "http://a:1"; statement_timeout = 5 => 3: upstream.statement_timeout: found 5; allowed: nothing, unless the gateway starts the engine itself
+[upstream]; url = "sqlite:shop"; pool_size = 5 => 3: upstream.pool_size: found 5; allowed: nothing, unless url is that of a database server
+[upstream]; url = "mysql://app@db/"; postgres_databases = "schemas" => 3: upstream.postgres_databases: found "schemas"; allowed: nothing, unless url is that of PostgreSQL
+[upstream]; url = "mysql://app@db/"; pool_size = 1001 => 3: upstream.pool_size: found 1001; allowed: a whole number from 1 to 1000
+[upstream]; urls = ["127.0.0.1:9090"] => 2: upstream.urls[0]: found "127.0.0.1:9090"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials
+[upstream]; url = "http://a:1"; urls = ["http://b:1"] => 3: upstream.urls: found an array; allowed: either url or urls, not both
+[upstream]; urls = ["http://a:1", "http://A:1/"] => 2: upstream.urls[1]: found "http://A:1/"; allowed: a URL that stands nowhere else in [upstream]
+[upstream]; url = "http://a:1"; [[upstream.databases]]; databases = ["x"]; url = "http://a:1" => 5: upstream.databases[0].url: found "http://a:1"; allowed: a URL that stands nowhere else in [upstream]
+[[upstream.databases]]; databases = ["x"] => 1: upstream.databases[0].url: found nothing; allowed: either url or urls
+[[upstream.databases]]; databases = ["x"]; url = "http://a:1"; urls = ["http://b:1"] => 4: upstream.databases[0].urls: found an array; allowed: either url or urls, not both
+[[upstream.databases]]; databases = ["x", "X"]; url = "http://a:1" => 2: upstream.databases[0].databases[1]: found "X"; allowed: each database once, whatever its case
+[[upstream.databases]]; databases = ["a/b"]; url = "http://a:1" => 2: upstream.databases[0].databases[0]: found "a/b"; allowed: 1 to 63 letters, digits, - and _
+`);
