@@ -105,13 +105,7 @@ function pins(
 
 const gives: Record<string, readonly string[]> = {
   Owner: [
-    "SELECT",
-    "INSERT",
-    "UPDATE",
-    "DELETE",
-    "CREATE",
-    "DROP",
-    "CREATE DATABASE",
+    ...["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE"],
     "DROP DATABASE",
   ],
   DbAdmin: ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"],

@@ -274,10 +274,7 @@ t.test("each of many is judged by what those before it change", async (t) => {
     [
       ...["written", "user_exists", "written", "written", "written", "written"],
       ...[
-        "role_insufficient",
-        "last_administrator",
-        "written",
-        "database_case_conflict",
+        ...["role_insufficient", "last_administrator", "written", "database_case_conflict"],
         "written",
       ],
     ],

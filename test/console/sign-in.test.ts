@@ -84,13 +84,8 @@ t.test("passwords are guessed under the throttle of every login", async (t) => {
 t.test("whoever signs in is led nowhere else", async (t) => {
   const { url } = await startConsole(t);
   const elsewhere = [
-    "https://evil.example/",
-    "//evil.example",
-    "/\\evil.example",
-    "\\\\evil.example",
-    "javascript:alert(1)",
-    "/\tevil",
-    "",
+    ...["https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example"],
+    ...["javascript:alert(1)", "/\tevil", ""],
   ];
   for (const next of elsewhere) {
     const client = new ConsoleClient(url);

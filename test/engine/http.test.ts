@@ -126,12 +126,7 @@ t.test(
     const directory = temporaryDirectory(t);
     const url = `sqlite:${directory}`;
     for (const listen of [
-      "0.0.0.0:0",
-      "192.0.2.1:80",
-      "example.com:80",
-      "[::]:0",
-      "127.0.0.1:99999",
-      "9090",
+      ...["0.0.0.0:0", "192.0.2.1:80", "example.com:80", "[::]:0", "127.0.0.1:99999", "9090"],
       "unix:",
     ]) {
       await t.rejects(startEngine({ url, listen, log }), /cannot listen/, listen);

@@ -116,12 +116,8 @@ t.test("a key file that is broken stops the start without a word of its content"
   const whole = readFileSync(file, "utf8");
   await gateway.service.stop();
   const broken = [
-    whole.slice(0, -20),
-    "",
-    "[]",
-    whole.replace('"kid"', '"name"'),
-    whole.replace("ES256", "ES512"),
-    whole.replace('"P-256"', '"P-999"'),
+    ...[whole.slice(0, -20), "", "[]", whole.replace('"kid"', '"name"')],
+    ...[whole.replace("ES256", "ES512"), whole.replace('"P-256"', '"P-999"')],
     whole.replace('"kty": "EC"', '"kty": "RSA"'),
     whole.replace(`"d": "${jwk.d}"`, `"e": "${jwk.d}"`),
   ];

@@ -116,16 +116,9 @@ t.test("an invalid line stops the start, and changes nothing in a running gatewa
   await untilStale(gateway, "fresh");
   await gateway.service.stop();
   const wrong = [
-    '{"jti": "x"}',
-    '{"jti": 1, "until": 2}',
-    '{"jti": "x", "until": "2"}',
-    '{"jti": "x", "until": -1}',
-    '{"jti": "x", "until": 2, "more": 3}',
-    '{"user": "a b", "before": 1}',
-    '{"user": "bob", "until": 1}',
-    "[]",
-    "null",
-    "hunter2",
+    ...['{"jti": "x"}', '{"jti": 1, "until": 2}', '{"jti": "x", "until": "2"}'],
+    ...['{"jti": "x", "until": -1}', '{"jti": "x", "until": 2, "more": 3}'],
+    ...['{"user": "a b", "before": 1}', '{"user": "bob", "until": 1}', "[]", "null", "hunter2"],
   ];
   for (const line of wrong) {
     writeFileSync(file, `${good}${line}\n${good}`);

@@ -398,10 +398,8 @@ t.test("lines of other databases, and of none, are left out", async (t) => {
     operations: ["main", "side"].map((database) => ({ operation: "Select", database, tables: [] })),
   };
   const made = [
-    line(0, { user: "main" }),
-    line(1, { user: "side", database: "side" }),
-    line(2, { user: "both", more: both }),
-    line(3, { user: "none", more: none }),
+    ...[line(0, { user: "main" }), line(1, { user: "side", database: "side" })],
+    ...[line(2, { user: "both", more: both }), line(3, { user: "none", more: none })],
     line(4, { user: "entry", more: about("main.t, main.u") }),
     line(5, { user: "other entry", more: about("main.t,side") }),
     line(6, { user: "change", more: { operations: [], changes: [{ change: "user added" }] } }),

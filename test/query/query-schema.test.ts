@@ -82,10 +82,8 @@ function changed(value: unknown, choose: Choose): unknown {
 const beyond: readonly RegExp[] = [
   /a column of the table .* is named; allowed:/,
   /neither an alias of aggregate nor a column of group_by/,
-  /the table has a column .* already/,
-  /the name .* is taken/,
-  /beside aggregate, columns equals group_by/,
-  /each column needs its value/,
+  ...[/the table has a column .* already/, /the name .* is taken/],
+  ...[/beside aggregate, columns equals group_by/, /each column needs its value/],
   /join\[\d\]\.on takes a column of/,
 ];
 

@@ -142,14 +142,7 @@ t.test("columns are *, columns, or columns of the operation's tables", async (t)
     t.equal(verdict(select({ columns: [column] })), "accepted", column);
   }
   for (const column of [
-    "",
-    "users.",
-    ".id",
-    "users.*",
-    "users.a.b",
-    "orders.id",
-    "main.users.id",
-    "a'b",
+    ...["", "users.", ".id", "users.*", "users.a.b", "orders.id", "main.users.id", "a'b"],
     "Users.id",
   ]) {
     t.equal(verdict(select({ columns: ["id", column] })), "invalid_column", column);
@@ -383,11 +376,7 @@ t.test(
   "rows may have the same columns, other ones, fewer, more, and in another order",
   async (t) => {
     const rows = [
-      '{"a":1,"b":2}',
-      '{"a":1,"b":2}',
-      '{"b":1,"a":2}',
-      '{"a":1}',
-      "{}",
+      ...['{"a":1,"b":2}', '{"a":1,"b":2}', '{"b":1,"a":2}', '{"a":1}', "{}"],
       '{"c":1,"b":2,"a":3}',
     ];
     t.equal(verdict(insert(...rows, ...rows, ...rows)), "accepted");
@@ -415,13 +404,7 @@ t.test("duplicates within a cell's value are the cell's own affair", async (t) =
 
 t.test("a row's keys are bare column names", async (t) => {
   const good = [
-    "id",
-    "first name",
-    "größe",
-    "$x",
-    "a*b",
-    "x".repeat(128),
-    "漢".repeat(128),
+    ...["id", "first name", "größe", "$x", "a*b", "x".repeat(128), "漢".repeat(128)],
     "😀".repeat(128),
   ];
   for (const key of good) {
@@ -617,11 +600,8 @@ t.test(
   async (t) => {
     const body = (trace: string) => `{"DropDatabase":{"database":"main","trace":${trace}}}`;
     for (const trace of [
-      '{"a":1,"a":2}',
-      '{"a":1,"b":2,"\\u0061":3}',
-      '{"a":{"b":{"c":1,"c":1}}}',
-      '[0,[{"a":1},{"b":[{"c":1,"c":1}]}]]',
-      '{"__proto__":1,"__proto__":2}',
+      ...['{"a":1,"a":2}', '{"a":1,"b":2,"\\u0061":3}', '{"a":{"b":{"c":1,"c":1}}}'],
+      ...['[0,[{"a":1},{"b":[{"c":1,"c":1}]}]]', '{"__proto__":1,"__proto__":2}'],
     ]) {
       t.equal(verdict(body(trace), widened), "duplicate_key", trace);
     }

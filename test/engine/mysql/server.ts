@@ -11,14 +11,9 @@ import { endGuard, untilAnswering } from "../guarded.ts";
 
 /** A commit outlives the server but not the machine, so that nothing waits for the disk. */
 const settings = [
-  "--bind-address=127.0.0.1",
-  "--innodb-buffer-pool-size=32M",
-  "--innodb-log-file-size=8M",
-  "--innodb-flush-log-at-trx-commit=2",
-  "--innodb-flush-method=nosync",
-  "--key-buffer-size=1M",
-  "--skip-log-bin",
-  "--skip-name-resolve",
+  ...["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"],
+  ...["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--key-buffer-size=1M"],
+  ...["--skip-log-bin", "--skip-name-resolve"],
 ];
 
 /** Ends the server when its standard input closes, which it does however this process ends. */
