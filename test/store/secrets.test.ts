@@ -151,7 +151,7 @@ t.test("the key file is changed while replicas serve", async (t) => {
   write(old);
   t.match(await list(), { code: 1, stderr: /does not hold/ });
   write(anew);
-  await store.sql("update gatehouse.keys set kid = 'another'");
+  await store.sql("update gatehouse.keys set kid = 'x' || kid");
   t.match(await list(), { code: 1, stderr: /does not open/ }, "moved");
   const [keyFile = ""] = files;
   chmodSync(keyFile, 0o644);
