@@ -1,10 +1,9 @@
 import { readFileSync } from "node:fs";
 import t from "tap";
 import { ADMIN_PASSWORD, type TestGateway } from "../kit/gateway.ts";
-import { launch } from "../oauth/chromium.ts";
 import {
   lookAt,
-  screens,
+  onScreens,
   seenOn,
   signedIn,
   signInBrowser,
@@ -22,10 +21,7 @@ function fileOf(gateway: TestGateway): string {
 t.test("an operator grants, narrows and ends with a browser", async (t) => {
   const { gateway, url } = await startConsole(t);
   await gateway.addUser("alice", "ReadWrite");
-  const browser = await launch(t);
-  for (const { name, ...screen } of screens) {
-    const context = await browser.newContext(screen);
-    const page = await context.newPage();
+  await onScreens(async (page, name) => {
     await signInBrowser(page, url);
     await page.getByRole("link", { name: "Access" }).click();
     await page.getByRole("heading", { name: "Access" }).waitFor();
@@ -66,8 +62,7 @@ t.test("an operator grants, narrows and ends with a browser", async (t) => {
     await lookAt(t, page, `check-${name}`);
     await page.goto(`${url}/access?user=nobody`);
     await lookAt(t, page, `nobody-${name}`);
-    await context.close();
-  }
+  });
 });
 
 t.test("the second of two operators is told what the first has changed", async (t) => {
@@ -305,10 +300,7 @@ t.test("the form to grant offers the databases, tables and columns that there ar
     "not where she may not grant",
   );
 
-  const browser = await launch(t);
-  for (const { name, ...screen } of screens) {
-    const context = await browser.newContext(screen);
-    const page = await context.newPage();
+  await onScreens(async (page, name) => {
     await signInBrowser(page, url);
     await page.goto(`${url}/access/entry?user=alice`);
     await page.getByLabel("Database", { exact: true }).fill("main");
@@ -326,18 +318,14 @@ t.test("the form to grant offers the databases, tables and columns that there ar
     await page.getByRole("link", { name: "Change the entry for main.ma*" }).click();
     t.ok(await read.getByLabel("state").isChecked());
     t.notOk(await read.getByLabel("tenant").isChecked());
-    await context.close();
-  }
+  });
 });
 
 t.test("every field that is wrong has its message beside it, all at once", async (t) => {
   const { gateway, url } = await startConsole(t);
   await gateway.addUser("alice", "ReadWrite");
   const before = fileOf(gateway);
-  const browser = await launch(t);
-  for (const { name, ...screen } of screens) {
-    const context = await browser.newContext(screen);
-    const page = await context.newPage();
+  await onScreens(async (page, name) => {
     await signInBrowser(page, url);
     await page.goto(`${url}/access/entry?user=alice`);
     const wrong = new Map([
@@ -362,8 +350,7 @@ t.test("every field that is wrong has its message beside it, all at once", async
     t.match(await page.locator("#row_filter-wrong").textContent(), "`nothing` is not a condition");
     t.ok(await page.locator("#database:focus").isVisible(), "the first has the focus");
     await lookAt(t, page, `entry-wrong-${name}`);
-    await context.close();
-  }
+  });
   const client = await signedIn(t, url);
   const account = { user: "a b", email: "a\tb", database: "a b", role: "King", new_password: "x" };
   const { status, text } = await client.post("/access/new", { ...account, password: "" });
@@ -387,16 +374,12 @@ t.test("names and times are shown whole, on a wide screen and on a phone", async
   await gateway.edit((file) => file.replace("2199-", "2019-"));
   const later = { role: "ReadOnly", expires: "2199-12-24T18:00:00.123Z" };
   await gateway.send("PUT", "/api/access/alice/main/orders", later, token);
-  const browser = await launch(t);
-  for (const { name, ...screen } of screens) {
-    const context = await browser.newContext(screen);
-    const page = await context.newPage();
+  await onScreens(async (page, name) => {
     await signInBrowser(page, url);
     await page.goto(`${url}/access`);
     await page.getByText("ended 2019-12-24 18:00:00 UTC").waitFor();
     await lookAt(t, page, `whole-${name}`);
     await page.goto(`${url}/access/user?user=alice`);
     await lookAt(t, page, `whole-user-${name}`);
-    await context.close();
-  }
+  });
 });

@@ -3,8 +3,7 @@ import { type Careful, idIn, openCareful, orders, removal, step } from "../appro
 import { passwordOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
-import { launch } from "../oauth/chromium.ts";
-import { type ConsoleClient, lookAt, screens, signedIn, signInBrowser, textOf } from "./kit.ts";
+import { type ConsoleClient, lookAt, onScreens, signedIn, signInBrowser, textOf } from "./kit.ts";
 
 const update = {
   Update: { ...orders, set: { state: "gone" }, where: { column: "id", cmp: ">", value: 12 } },
@@ -40,10 +39,7 @@ const approve = (name: string, touched = "") => ({
 
 t.test("an approver sees the rows with a browser, and decides by keyboard", async (t) => {
   const { ask, bot, url, count } = await open(t);
-  const browser = await launch(t);
-  for (const [at, { name, ...screen }] of screens.entries()) {
-    const context = await browser.newContext(screen);
-    const page = await context.newPage();
+  await onScreens(async (page, name, at) => {
     await signInBrowser(page, url, "dave", passwordOf("dave"));
     await page.goto(`${url}/approvals`);
     if (at === 0) await page.getByText("Nothing waits for you.").waitFor();
@@ -79,8 +75,7 @@ t.test("an approver sees the rows with a browser, and decides by keyboard", asyn
     t.equal(await count(), rows - 1);
     await page.goto(`${url}/approvals/${idIn(all)}`);
     await lookAt(t, page, `approval-${name}`);
-    await context.close();
-  }
+  });
 });
 
 t.test("of two operators the second is told what was decided, and by whom", async (t) => {

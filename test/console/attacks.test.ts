@@ -3,8 +3,8 @@ import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import t from "tap";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
-import { launch, openSite } from "../oauth/chromium.ts";
-import { ask, ConsoleClient, signedIn, signInBrowser, startConsole } from "./kit.ts";
+import { openSite } from "../oauth/chromium.ts";
+import { ask, ConsoleClient, sharedBrowser, signedIn, signInBrowser, startConsole } from "./kit.ts";
 
 const policy =
   "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -157,7 +157,7 @@ t.test("a form is taken from the console's own pages alone", async (t) => {
 
 t.test("other pages of this machine can lead here, and load nothing", async (t) => {
   const { url } = await startConsole(t);
-  const browser = await launch(t);
+  const browser = await sharedBrowser();
   const page = await browser.newPage();
   await signInBrowser(page, url);
   const site = await openSite(
@@ -184,7 +184,7 @@ t.test("other pages of this machine can lead here, and load nothing", async (t) 
 
 t.test("after signing out nothing of a page is left", async (t) => {
   const { url } = await startConsole(t);
-  const browser = await launch(t);
+  const browser = await sharedBrowser();
   const page = await browser.newPage();
   await signInBrowser(page, url);
   const [cookie] = await page.context().cookies();
@@ -252,7 +252,7 @@ t.test("no form is taken from another origin, whatever it holds", async (t) => {
 
 t.test("a browser sends none for a page of another port, or of no origin", async (t) => {
   const { url } = await setting;
-  const browser = await launch(t);
+  const browser = await sharedBrowser();
   const context = await browser.newContext();
   const page = await context.newPage();
   await signInBrowser(page, url);

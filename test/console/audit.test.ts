@@ -5,8 +5,14 @@ import { openStaffed, passwordOf, tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import type { TestGateway } from "../kit/gateway.ts";
-import { launch } from "../oauth/chromium.ts";
-import { type ConsoleClient, lookAt, screens, signedIn, signInBrowser } from "./kit.ts";
+import {
+  type ConsoleClient,
+  lookAt,
+  onScreens,
+  sharedBrowser,
+  signedIn,
+  signInBrowser,
+} from "./kit.ts";
 
 const staff = [
   ...["root * Owner", "dora main DbAdmin", "rita main ReadOnly"],
@@ -50,10 +56,7 @@ async function operationsOn(client: ConsoleClient, query = ""): Promise<string[]
 t.test("a denial leads to a drafted grant, with a browser", async (t) => {
   const { gateway, url } = await open(t);
   await use(gateway);
-  const browser = await launch(t);
-  for (const { name, ...screen } of screens) {
-    const context = await browser.newContext(screen);
-    const page = await context.newPage();
+  await onScreens(async (page, name) => {
     await signInBrowser(page, url, "root", passwordOf("root"));
     await page.getByRole("link", { name: "Audit" }).click();
     await page.getByRole("heading", { name: "Audit" }).waitFor();
@@ -80,8 +83,7 @@ t.test("a denial leads to a drafted grant, with a browser", async (t) => {
     await page.goto(`${url}/audit?user=nobody&outcome=denied&since=7d`);
     await page.getByText("Nothing was found for").waitFor();
     await lookAt(t, page, `audit-none-${name}`);
-    await context.close();
-  }
+  });
   const root = await as(t, url, "root");
   const form = { user: "rita", database: "main", table: "orders", role: "ReadWrite" };
   const { text } = await root.get(`/access/entry?${new URLSearchParams(form)}`);
@@ -134,7 +136,7 @@ t.test("who grants on a database sees its lines alone, and others nothing", asyn
 
 t.test("where the audit goes to the log, the page says how to switch it on", async (t) => {
   const { url } = await open(t, "");
-  const browser = await launch(t);
+  const browser = await sharedBrowser();
   const page = await browser.newPage();
   await signInBrowser(page, url, "root", passwordOf("root"));
   await page.goto(`${url}/audit`);

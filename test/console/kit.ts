@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { request } from "node:http";
 import { createRequire } from "node:module";
 import path from "node:path";
-import type { BrowserContextOptions, Page } from "playwright-core";
-import type { Test } from "tap";
+import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import root, { type Test } from "tap";
 import { temporaryDirectory } from "../access/kit.ts";
 import { freePort } from "../kit/free-port.ts";
 import { ADMIN_PASSWORD, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
@@ -133,7 +133,7 @@ export async function seenOn(client: ConsoleClient, route: string): Promise<stri
 }
 
 /** How a page is looked at. */
-export const screens: readonly (BrowserContextOptions & { readonly name: string })[] = [
+const screens: readonly (BrowserContextOptions & { readonly name: string })[] = [
   { name: "desktop", viewport: { width: 1280, height: 900 }, colorScheme: "light" },
   { name: "phone", viewport: { width: 390, height: 844 }, colorScheme: "light" },
   {
@@ -143,6 +143,26 @@ export const screens: readonly (BrowserContextOptions & { readonly name: string 
     reducedMotion: "reduce",
   },
 ];
+
+let browser: Promise<Browser> | undefined;
+
+/** One browser for all tests of a file; each page is in a context of its own. */
+export async function sharedBrowser(): Promise<Browser> {
+  const { launch } = await import("../oauth/chromium.ts");
+  browser ??= launch(root);
+  return browser;
+}
+
+/** Shows an empty page on each of the screens, one after the other. */
+export async function onScreens(
+  show: (page: Page, name: string, at: number) => Promise<void>,
+): Promise<void> {
+  for (const [at, { name, ...screen }] of screens.entries()) {
+    const context = await (await sharedBrowser()).newContext(screen);
+    await show(await context.newPage(), name, at);
+    await context.close();
+  }
+}
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 

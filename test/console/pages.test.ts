@@ -6,13 +6,13 @@ import { passwordOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
-import { launch } from "../oauth/chromium.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { REDIRECT, registered } from "../oauth/kit.ts";
 import {
   ConsoleClient,
   lookAt,
-  screens,
+  onScreens,
+  sharedBrowser,
   signedIn,
   signInBrowser,
   startConsole,
@@ -22,10 +22,7 @@ import {
 t.test("every page can be used on a phone, in the dark, and by keyboard alone", async (t) => {
   const { gateway, url } = await startConsole(t);
   await gateway.addUser("alice", "ReadWrite");
-  const browser = await launch(t);
-  for (const { name, ...screen } of screens) {
-    const context = await browser.newContext(screen);
-    const page = await context.newPage();
+  await onScreens(async (page, name) => {
     const complaints: string[] = [];
     page.on("console", (message) => complaints.push(message.text()));
     await page.goto(`${url}/`);
@@ -46,9 +43,8 @@ t.test("every page can be used on a phone, in the dark, and by keyboard alone", 
       [],
       "the browser has nothing to complain of",
     );
-    await context.close();
-    const other = await browser.newContext(screen);
-    const alice = await other.newPage();
+  });
+  await onScreens(async (alice, name) => {
     await signInBrowser(alice, url, "alice", "alice password");
     await alice.getByRole("heading", { name: "Overview" }).waitFor();
     await lookAt(t, alice, `own-overview-${name}`);
@@ -63,8 +59,7 @@ t.test("every page can be used on a phone, in the dark, and by keyboard alone", 
     await alice.getByText("End everything of alice").click();
     await alice.getByRole("button", { name: "End everything now" }).click();
     await alice.getByRole("heading", { name: "Sign in" }).waitFor();
-    await other.close();
-  }
+  });
 });
 
 /** What strangers can write stands on every page of the console as text, and as nothing else. */
@@ -183,7 +178,7 @@ t.test("an operator's whole day goes by keyboard alone", async (t) => {
   const wide = { Delete: { database: "main", table: "tickets", where: null } };
   t.not((await gateway.query(wide, token)).status, 403);
   await signedIn(t, url, "alice", "alice password");
-  const browser = await launch(t);
+  const browser = await sharedBrowser();
   const context = await browser.newContext({ reducedMotion: "reduce" });
   const page = await context.newPage();
   await signInBrowser(page, url);

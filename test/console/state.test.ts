@@ -10,13 +10,13 @@ import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { replaceFile, tlsSection, writePair } from "../kit/tls-files.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { launch } from "../oauth/chromium.ts";
 import { makeStore } from "../store/kit.ts";
 import {
   type ConsoleClient,
   lookAt,
-  screens,
+  onScreens,
   seenOn,
+  sharedBrowser,
   signedIn,
   signInBrowser,
   startConsole,
@@ -71,7 +71,7 @@ t.test("the page of the state tells what is in force, and why what is not is not
   );
   const refused = await stateOnce(client, /The access file was refused/);
   t.match(refused, /Refused \d{4}\S+ \S+ UTC Line \d+: .*the last good state stayed/);
-  const browser = await launch(t);
+  const browser = await sharedBrowser();
   for (const colorScheme of ["light", "dark"] as const) {
     const context = await browser.newContext({
       colorScheme,
@@ -242,10 +242,7 @@ t.test(
     const setting = await open(t);
     const { url } = setting;
     const count = await work(setting);
-    const browser = await launch(t);
-    for (const { name, ...screen } of screens) {
-      const context = await browser.newContext(screen);
-      const page = await context.newPage();
+    await onScreens(async (page, name) => {
       const complaints: string[] = [];
       page.on("console", (message) => complaints.push(message.text()));
       await signInBrowser(page, url, "root", passwordOf("root"));
@@ -276,8 +273,7 @@ t.test(
       await tables.getByRole("link", { name: "Draft a grant of ReadWrite on main.people" }).click();
       await page.getByRole("heading", { name: "Grant to rita" }).waitFor();
       t.strictSame(complaints, [], "the browser has nothing to complain of");
-      await context.close();
-    }
+    });
   },
 );
 
