@@ -152,79 +152,59 @@ t.test("an email is changed by its owner or an administrator, a state by the lat
 const own = ["root * Owner", "olga main Owner", "dora main DbAdmin", "wim main ReadWrite"];
 const staff = [...own, "rita main ReadOnly"];
 
+/** Rules as `actor target database | what comes of it | rule | grants`, by default those of all. */
+function rulesOf(staff: readonly string[], table: string) {
+  return table
+    .trim()
+    .split("\n")
+    .map((line) => {
+      const [act = "", expected = "", rule = "", given = "staff"] = line.split(" | ");
+      const grants = given.split(", ").flatMap((grant) => (grant === "staff" ? staff : [grant]));
+      return { act: act.split(" "), expected, title: `${rule} (${act})`, grants };
+    });
+}
+
 /** What comes of an actor giving a target each role on a database, from Owner to ReadOnly. */
-const cases: [rule: string, act: string, expected: string, given?: string[]][] = [
-  ["an administrator gives any role", "root new main", "++++"],
-  ["an administrator gives any role on *", "root new *", "++++"],
-  ["an administrator gives any role on a new database", "root new fresh", "++++"],
-  ["an Owner gives any role on its database", "olga new main", "++++"],
-  ["an Owner gives none on another", "olga new other", "----"],
-  ["an Owner gives none on *", "olga new *", "----"],
-  ["a DbAdmin gives the roles below its own", "dora new main", "--++"],
-  ["a DbAdmin gives none on another", "dora new other", "----"],
-  ["a DbAdmin gives none on *", "dora new *", "----"],
-  ["a ReadWrite gives none", "wim new main", "----"],
-  ["a ReadOnly gives none", "rita new main", "----"],
-  ["who has no grant gives none", "nobody new main", "----"],
-  ["an administrator lowers an Owner", "root olga main", "++++"],
-  ["an Owner changes no other Owner", "olga otto main", "----", [...staff, "otto main Owner"]],
-  ["an Owner changes no administrator", "olga root main", "----"],
-  ["an Owner changes a DbAdmin", "olga dora main", "++++"],
-  ["a DbAdmin changes no Owner", "dora olga main", "----"],
-  ["a DbAdmin changes no other DbAdmin", "dora dirk main", "----", [...staff, "dirk main DbAdmin"]],
-  ["a DbAdmin changes those below it", "dora wim main", "--++"],
-  ["a DbAdmin narrows no DbAdmin of *", "dora dirk main", "----", [...staff, "dirk * DbAdmin"]],
-  ["a DbAdmin narrows a ReadWrite of *", "dora wide main", "--++", [...staff, "wide * ReadWrite"]],
-  ["an Owner gives up some of its own", "olga olga main", "++++"],
-  ["a DbAdmin gives up its own, and does not raise itself", "dora dora main", "--++"],
-  ["a ReadWrite gives up writing", "wim wim main", "---+"],
-  ["a ReadOnly changes nothing of its own", "rita rita main", "----"],
-  [
-    "a DbAdmin of * gives the roles below it everywhere",
-    "dirk new any",
-    "--++",
-    ["dirk * DbAdmin", "wim any ReadOnly"],
-  ],
-  [
-    "but brings no new name into the file",
-    "dirk new other",
-    "----",
-    ["dirk * DbAdmin", "wim any ReadOnly"],
-  ],
-  ["not for itself either", "dirk dirk other", "----", ["dirk * DbAdmin", "wim any ReadOnly"]],
-  ["a DbAdmin of * gives them on * too", "dirk new *", "--++", ["dirk * DbAdmin"]],
-  [
-    "a narrowed DbAdmin of * gives none where it is narrowed",
-    "dirk new main",
-    "----",
-    ["dirk * DbAdmin", "dirk main ReadOnly"],
-  ],
-  ["nor on *, which reaches there", "dirk new *", "----", ["dirk * DbAdmin", "dirk main ReadOnly"]],
-  [
-    "but elsewhere",
-    "dirk new other",
-    "--++",
-    ["dirk * DbAdmin", "dirk main ReadOnly", "wim other ReadOnly"],
-  ],
-  [
-    "nor does it undo its narrowing",
-    "dirk dirk main",
-    "----",
-    ["dirk * DbAdmin", "dirk main ReadOnly"],
-  ],
-  [
-    "an Owner of one database does not widen * by it",
-    "dirk new *",
-    "--++",
-    ["dirk * DbAdmin", "dirk main Owner"],
-  ],
-  [
-    "a narrowed administrator is one all the same on *",
-    "root new *",
-    "++++",
-    ["root * Owner", "root main ReadOnly"],
-  ],
-];
+const cases = rulesOf(
+  staff,
+  `
+root new main | ++++ | an administrator gives any role
+root new * | ++++ | an administrator gives any role on *
+root new fresh | ++++ | an administrator gives any role on a new database
+olga new main | ++++ | an Owner gives any role on its database
+olga new other | ---- | an Owner gives none on another
+olga new * | ---- | an Owner gives none on *
+dora new main | --++ | a DbAdmin gives the roles below its own
+dora new other | ---- | a DbAdmin gives none on another
+dora new * | ---- | a DbAdmin gives none on *
+wim new main | ---- | a ReadWrite gives none
+rita new main | ---- | a ReadOnly gives none
+nobody new main | ---- | who has no grant gives none
+root olga main | ++++ | an administrator lowers an Owner
+olga otto main | ---- | an Owner changes no other Owner | staff, otto main Owner
+olga root main | ---- | an Owner changes no administrator
+olga dora main | ++++ | an Owner changes a DbAdmin
+dora olga main | ---- | a DbAdmin changes no Owner
+dora dirk main | ---- | a DbAdmin changes no other DbAdmin | staff, dirk main DbAdmin
+dora wim main | --++ | a DbAdmin changes those below it
+dora dirk main | ---- | a DbAdmin narrows no DbAdmin of * | staff, dirk * DbAdmin
+dora wide main | --++ | a DbAdmin narrows a ReadWrite of * | staff, wide * ReadWrite
+olga olga main | ++++ | an Owner gives up some of its own
+dora dora main | --++ | a DbAdmin gives up its own, and does not raise itself
+wim wim main | ---+ | a ReadWrite gives up writing
+rita rita main | ---- | a ReadOnly changes nothing of its own
+dirk new any | --++ | a DbAdmin of * gives the roles below it everywhere | dirk * DbAdmin, wim any ReadOnly
+dirk new other | ---- | but brings no new name into the file | dirk * DbAdmin, wim any ReadOnly
+dirk dirk other | ---- | not for itself either | dirk * DbAdmin, wim any ReadOnly
+dirk new * | --++ | a DbAdmin of * gives them on * too | dirk * DbAdmin
+dirk new main | ---- | a narrowed DbAdmin of * gives none where it is narrowed | dirk * DbAdmin, dirk main ReadOnly
+dirk new * | ---- | nor on *, which reaches there | dirk * DbAdmin, dirk main ReadOnly
+dirk new other | --++ | but elsewhere | dirk * DbAdmin, dirk main ReadOnly, wim other ReadOnly
+dirk dirk main | ---- | nor does it undo its narrowing | dirk * DbAdmin, dirk main ReadOnly
+dirk new * | --++ | an Owner of one database does not widen * by it | dirk * DbAdmin, dirk main Owner
+root new * | ++++ | a narrowed administrator is one all the same on * | root * Owner, root main ReadOnly
+`,
+);
 
 function mayGrant(snapshot: Snapshot, actor: Actor, grant: Grant): void {
   const held = entriesAt(grantsOf(snapshot, grant.username), grant.database, undefined);
@@ -248,8 +228,8 @@ function grants(
 }
 
 t.test("who may give which roles", (t) => {
-  for (const [rule, act, expected, given = staff] of cases) {
-    t.equal(grants(given, act.split(" ")), expected, `${rule} (${act})`);
+  for (const { act, expected, title, grants: given } of cases) {
+    t.equal(grants(given, act), expected, title);
   }
   t.end();
 });
@@ -330,56 +310,34 @@ const team = [
   ...["dirk main DbAdmin", "wim main ReadWrite", "rita main ReadOnly"],
 ];
 
-const revocations: [rule: string, act: string, isAllowed: boolean, given?: string[]][] = [
-  ["an administrator takes an Owner's grant", "root olga main", true],
-  ["an Owner takes a DbAdmin's", "olga dora main", true],
-  ["an Owner takes no other Owner's", "olga otto main", false],
-  ["a DbAdmin takes a ReadWrite's", "dora wim main", true],
-  ["a DbAdmin takes no DbAdmin's", "dora dirk main", false],
-  ["a DbAdmin takes no Owner's", "dora olga main", false],
-  ["a ReadWrite takes nobody's", "wim rita main", false],
-  ["who has no grant takes nobody's", "nobody rita main", false],
-  ["one's own may be given up", "rita rita main", true],
-  ["an Owner gives up its own", "olga olga main", true],
-  [
-    "one's own narrowing entry may not",
-    "dan dan main",
-    false,
-    ["dan * DbAdmin", "dan main ReadOnly"],
-  ],
-  ["one's own widening entry may", "dan dan main", true, ["dan * ReadOnly", "dan main DbAdmin"]],
-  [
-    "a DbAdmin undoes a narrowing to what it may give",
-    "dora nora main",
-    true,
-    [...team, "nora * ReadWrite", "nora main ReadOnly"],
-  ],
-  [
-    "a DbAdmin undoes no narrowing of a DbAdmin of *",
-    "dora nora main",
-    false,
-    [...team, "nora * DbAdmin", "nora main ReadOnly"],
-  ],
-  [
-    "a DbAdmin undoes no narrowing of an administrator",
-    "dora nora main",
-    false,
-    [...team, "nora * Owner", "nora main ReadOnly"],
-  ],
-  [
-    "a DbAdmin of one database takes nothing on *",
-    "dora nora *",
-    false,
-    [...team, "nora * ReadOnly"],
-  ],
-];
+const revocations = rulesOf(
+  team,
+  `
+root olga main | + | an administrator takes an Owner's grant
+olga dora main | + | an Owner takes a DbAdmin's
+olga otto main | - | an Owner takes no other Owner's
+dora wim main | + | a DbAdmin takes a ReadWrite's
+dora dirk main | - | a DbAdmin takes no DbAdmin's
+dora olga main | - | a DbAdmin takes no Owner's
+wim rita main | - | a ReadWrite takes nobody's
+nobody rita main | - | who has no grant takes nobody's
+rita rita main | + | one's own may be given up
+olga olga main | + | an Owner gives up its own
+dan dan main | - | one's own narrowing entry may not | dan * DbAdmin, dan main ReadOnly
+dan dan main | + | one's own widening entry may | dan * ReadOnly, dan main DbAdmin
+dora nora main | + | a DbAdmin undoes a narrowing to what it may give | staff, nora * ReadWrite, nora main ReadOnly
+dora nora main | - | a DbAdmin undoes no narrowing of a DbAdmin of * | staff, nora * DbAdmin, nora main ReadOnly
+dora nora main | - | a DbAdmin undoes no narrowing of an administrator | staff, nora * Owner, nora main ReadOnly
+dora nora * | - | a DbAdmin of one database takes nothing on * | staff, nora * ReadOnly
+`,
+);
 
 t.test("who may take which grants away", (t) => {
-  for (const [rule, act, isAllowed, given = team] of revocations) {
-    const [username = "", target = "", database = ""] = act.split(" ");
+  for (const { act, expected, title, grants: given } of revocations) {
+    const [username = "", target = "", database = ""] = act;
     const actor = { username, tokenDatabase: "*" };
     const refusal = refusalOf(() => mayRevoke(snapshotOf(...given), actor, target, database));
-    t.equal(refusal === undefined, isAllowed, `${rule}: ${refusal}`);
+    t.equal(refusal === undefined ? "+" : "-", expected, `${title}: ${refusal}`);
   }
   t.end();
 });
