@@ -11,16 +11,22 @@ import {
   unescaped,
 } from "./kit.ts";
 
-const grantForm = "/access/entry?user=alice&database=main";
+const grantForm = formOf("alice");
 const wanted = { user: "alice", database: "main", table: "", role: "ReadOnly" };
+
+function formOf(user: string): string {
+  return `/access/entry?user=${user}&database=main`;
+}
 
 function fileOf(gateway: TestGateway): string {
   return readFileSync(gateway.accessFile, "utf8");
 }
 
+const issuer = '[[mcp.authorization_servers]]\nissuer = "https://a.test/"\nprefix = "corp"\n';
+const { gateway, url } = await startConsole(t, { config: issuer });
+await gateway.addUser("alice", "ReadWrite");
+
 t.test("an operator grants, narrows and ends with a browser", async (t) => {
-  const { gateway, url } = await startConsole(t);
-  await gateway.addUser("alice", "ReadWrite");
   await onScreens(async (page, name) => {
     await signInBrowser(page, url);
     await page.getByRole("link", { name: "Access" }).click();
@@ -66,23 +72,22 @@ t.test("an operator grants, narrows and ends with a browser", async (t) => {
 });
 
 t.test("the second of two operators is told what the first has changed", async (t) => {
-  const { gateway, url } = await startConsole(t);
-  await gateway.addUser("alice", "ReadWrite");
+  await gateway.addUser("alan", "ReadWrite");
   const client = await signedIn(t, url);
-  const seen = await seenOn(client, grantForm);
+  const seen = await seenOn(client, formOf("alan"));
   t.equal(seen, "enabled\nmain: ReadWrite");
   const token = await gateway.login();
-  await gateway.send("PUT", "/api/access/alice/main", { role: "DbAdmin" }, token);
-  const form = { ...wanted, password: ADMIN_PASSWORD };
+  await gateway.send("PUT", "/api/access/alan/main", { role: "DbAdmin" }, token);
+  const form = { ...wanted, user: "alan", password: ADMIN_PASSWORD };
   const told = await client.post("/access/entry", { ...form, seen });
   t.equal(told.status, 409);
   t.match(told.text, /Gone:[\s\S]*main: ReadWrite[\s\S]*New:[\s\S]*main: DbAdmin/);
-  t.match(fileOf(gateway), /username = "alice"\ndatabase = "main"\nrole = "DbAdmin"/);
+  t.match(fileOf(gateway), /username = "alan"\ndatabase = "main"\nrole = "DbAdmin"/);
   const again = unescaped(/name="seen" value="([^"]*)"/.exec(told.text)?.[1] ?? "");
   // A browser ends lines as text on the wire ends.
   const sent = again.replaceAll("\n", "\r\n");
   t.equal((await client.post("/access/entry", { ...form, seen: sent })).status, 303);
-  t.match(fileOf(gateway), /username = "alice"\ndatabase = "main"\nrole = "ReadOnly"/);
+  t.match(fileOf(gateway), /username = "alan"\ndatabase = "main"\nrole = "ReadOnly"/);
 });
 
 t.test("nothing is changed without the password of whoever is signed in", async (t) => {
@@ -108,7 +113,6 @@ t.test("nothing is changed without the password of whoever is signed in", async 
 });
 
 t.test("an account is added, disabled, enabled, given a password and removed", async (t) => {
-  const { gateway, url } = await startConsole(t);
   const client = await signedIn(t, url);
   const password = ADMIN_PASSWORD;
   const account = { user: "bob", email: "", database: "main", role: "ReadOnly" };
@@ -143,8 +147,6 @@ t.test("an account is added, disabled, enabled, given a password and removed", a
 });
 
 t.test("a user of an issuer is disabled without a record, and gets no password here", async (t) => {
-  const issuer = '[[mcp.authorization_servers]]\nissuer = "https://a.test/"\nprefix = "corp"\n';
-  const { gateway, url } = await startConsole(t, { config: issuer });
   const token = await gateway.login();
   await gateway.send("PUT", "/api/access/corp:jane/main", { role: "ReadOnly" }, token);
   const client = await signedIn(t, url);
@@ -163,8 +165,6 @@ t.test("a user of an issuer is disabled without a record, and gets no password h
 });
 
 t.test("the last administrator can take itself away here as little as elsewhere", async (t) => {
-  const { gateway, url } = await startConsole(t);
-  await gateway.addUser("alice", "ReadWrite");
   const client = await signedIn(t, url);
   for (const action of ["disable", "remove"]) {
     const seen = await seenOn(client, `/access/act?user=admin&action=${action}`);
@@ -176,18 +176,22 @@ t.test("the last administrator can take itself away here as little as elsewhere"
 });
 
 t.test("a DbAdmin sees and changes its own databases alone, others nothing", async (t) => {
-  const { gateway, url } = await startConsole(t);
   await gateway.addUser("dora", "DbAdmin");
-  await gateway.addUser("alice", "ReadWrite");
+  await gateway.addUser("anna", "ReadWrite");
   await gateway.addUser("paul", "ReadWrite", "payroll");
   const token = await gateway.login();
-  await gateway.send("PUT", "/api/access/alice/payroll", { role: "ReadOnly" }, token);
+  await gateway.send("PUT", "/api/access/anna/payroll", { role: "ReadOnly" }, token);
   const dora = await signedIn(t, url, "dora", "dora password");
   const list = (await dora.get("/access")).text;
-  t.match(list, "alice");
+  t.match(list, "anna");
   t.notMatch(list, /payroll|paul/);
-  t.notMatch((await dora.get("/access/user?user=alice")).text, "payroll");
-  const paul = { ...wanted, user: "paul", seen: "no record", password: "dora password" };
+  t.notMatch((await dora.get("/access/user?user=anna")).text, "payroll");
+  const paul = {
+    ...wanted,
+    user: "paul",
+    seen: "no record",
+    password: "dora password",
+  };
   for (const page of ["user", "entry", "end"]) {
     const route = `/access/${page}?${new URLSearchParams({ user: "paul", database: "main" })}`;
     t.equal((await dora.get(route)).status, 404, route);
@@ -195,44 +199,49 @@ t.test("a DbAdmin sees and changes its own databases alone, others nothing", asy
   for (const route of ["/access/entry", "/access/end"]) {
     t.equal((await dora.post(route, paul)).status, 404, route);
   }
-  const external = "/access/entry?user=corp:jane&database=main";
+  const external = "/access/entry?user=corp:june&database=main";
   t.equal(await seenOn(dora, external), "no record", "an external user may get a first grant");
   t.notMatch(
-    (await dora.get("/access/entry?user=alice&database=payroll")).text,
+    (await dora.get("/access/entry?user=anna&database=payroll")).text,
     "ReadOnly</option selected",
   );
-  t.equal((await dora.get("/access/act?user=alice&action=remove")).status, 403);
+  t.equal((await dora.get("/access/act?user=anna&action=remove")).status, 403);
   t.equal((await dora.get("/state")).status, 403);
   const query = '{"Select":{"database":"payroll","from":"t","columns":["*"]}}';
-  t.equal((await dora.post("/access/check", { user: "alice", query })).status, 403);
-  const seen = await seenOn(dora, grantForm);
+  t.equal((await dora.post("/access/check", { user: "anna", query })).status, 403);
+  const seen = await seenOn(dora, formOf("anna"));
   t.equal(seen, "enabled\nmain: ReadWrite");
-  const form = { ...wanted, seen, password: "dora password" };
+  const form = { ...wanted, user: "anna", seen, password: "dora password" };
   t.equal((await dora.post("/access/entry", { ...form, role: "Owner" })).status, 403);
   t.equal((await dora.post("/access/entry", { ...form, database: "payroll" })).status, 403);
   t.equal((await dora.post("/access/entry", form)).status, 303);
-  const alice = await signedIn(t, url, "alice", "alice password");
+  const anna = await signedIn(t, url, "anna", "anna password");
   for (const route of [
     "/access",
     "/access/user?user=dora",
-    grantForm,
+    formOf("anna"),
     "/access/new",
     "/access/check",
   ]) {
-    t.equal((await alice.get(route)).status, 403, route);
+    t.equal((await anna.get(route)).status, 403, route);
   }
-  t.equal((await alice.post("/access/entry", { ...form, password: "alice password" })).status, 403);
+  t.equal((await anna.post("/access/entry", { ...form, password: "anna password" })).status, 403);
 });
 
 t.test("a question shows the entry that decides, and the bytes that would go up", async (t) => {
-  const { gateway, url } = await startConsole(t);
-  await gateway.addUser("alice", "ReadWrite");
+  await gateway.addUser("amy", "ReadWrite");
   const client = await signedIn(t, url);
-  const seen = await seenOn(client, grantForm);
-  const entry = { ...wanted, row_filter: "tenant = '<b>acme</b>'", seen, password: ADMIN_PASSWORD };
+  const seen = await seenOn(client, formOf("amy"));
+  const entry = {
+    ...wanted,
+    user: "amy",
+    row_filter: "tenant = '<b>acme</b>'",
+    seen,
+    password: ADMIN_PASSWORD,
+  };
   t.equal((await client.post("/access/entry", entry)).status, 303);
   const ask = async (query: string) =>
-    unescaped((await client.post("/access/check", { user: "alice", via: "mcp", query })).text);
+    unescaped((await client.post("/access/check", { user: "amy", via: "mcp", query })).text);
   const read = await ask('{"Select":{"database":"main","from":"t","columns":["id"]}}');
   t.match(read, "It would pass");
   t.match(
@@ -276,9 +285,8 @@ t.test("each change is a line of the audit that names the console's user", async
 });
 
 t.test("the form to grant offers the databases, tables and columns that there are", async (t) => {
-  const { gateway, url } = await startConsole(t);
-  await gateway.addUser("dora", "DbAdmin");
-  await gateway.addUser("alice", "ReadWrite");
+  await gateway.addUser("doris", "DbAdmin");
+  await gateway.addUser("abel", "ReadWrite");
   const token = await gateway.login();
   const columns = ["id", "state", "tenant"].map((name) => ({
     ...{ name, type: name === "id" ? "int" : "text", primary_key: name === "id" },
@@ -291,8 +299,8 @@ t.test("the form to grant offers the databases, tables and columns that there ar
     );
     t.equal(made.status, 200);
   }
-  const dora = await signedIn(t, url, "dora", "dora password");
-  const { text } = await dora.get("/access/entry?user=alice&database=payroll&table=payroll");
+  const doris = await signedIn(t, url, "doris", "doris password");
+  const { text } = await doris.get("/access/entry?user=abel&database=payroll&table=payroll");
   t.match(text, '<option value="main"></option>');
   t.notMatch(
     text,
@@ -302,7 +310,7 @@ t.test("the form to grant offers the databases, tables and columns that there ar
 
   await onScreens(async (page, name) => {
     await signInBrowser(page, url);
-    await page.goto(`${url}/access/entry?user=alice`);
+    await page.goto(`${url}/access/entry?user=abel`);
     await page.getByLabel("Database", { exact: true }).fill("main");
     await page.getByLabel("Table").fill("ma*");
     await page.getByRole("button", { name: "List tables and columns" }).click();
@@ -322,8 +330,6 @@ t.test("the form to grant offers the databases, tables and columns that there ar
 });
 
 t.test("every field that is wrong has its message beside it, all at once", async (t) => {
-  const { gateway, url } = await startConsole(t);
-  await gateway.addUser("alice", "ReadWrite");
   const before = fileOf(gateway);
   await onScreens(async (page, name) => {
     await signInBrowser(page, url);
@@ -360,8 +366,7 @@ t.test("every field that is wrong has its message beside it, all at once", async
 });
 
 t.test("names and times are shown whole, on a wide screen and on a phone", async (t) => {
-  const { gateway, url } = await startConsole(t);
-  await gateway.addUser("alice", "ReadWrite");
+  await gateway.addUser("alma", "ReadWrite");
   const token = await gateway.login();
   const entry = {
     role: "ReadOnly",
@@ -369,17 +374,17 @@ t.test("names and times are shown whole, on a wide screen and on a phone", async
     row_filter: [{ column: "tenant", cmp: "=", value: "@tenant" }],
     expires: "2199-12-24T18:00:00Z",
   };
-  const put = await gateway.send("PUT", "/api/access/alice/main/customer_*", entry, token);
+  const put = await gateway.send("PUT", "/api/access/alma/main/customer_*", entry, token);
   t.equal(put.status, 200);
   await gateway.edit((file) => file.replace("2199-", "2019-"));
   const later = { role: "ReadOnly", expires: "2199-12-24T18:00:00.123Z" };
-  await gateway.send("PUT", "/api/access/alice/main/orders", later, token);
+  await gateway.send("PUT", "/api/access/alma/main/orders", later, token);
   await onScreens(async (page, name) => {
     await signInBrowser(page, url);
     await page.goto(`${url}/access`);
     await page.getByText("ended 2019-12-24 18:00:00 UTC").waitFor();
     await lookAt(t, page, `whole-${name}`);
-    await page.goto(`${url}/access/user?user=alice`);
+    await page.goto(`${url}/access/user?user=alma`);
     await lookAt(t, page, `whole-user-${name}`);
   });
 });
