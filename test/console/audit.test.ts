@@ -53,9 +53,45 @@ async function operationsOn(client: ConsoleClient, query = ""): Promise<string[]
   return [...text.matchAll(/<div><code>([^<]+)<\/code>/g)].map(([, words = ""]) => words);
 }
 
+const { gateway, url } = await open(t);
+await use(gateway);
+
+t.test("the form asks by user, table, operation, outcome and time", async (t) => {
+  const root = await as(t, url, "root");
+  const dropped = "DropTable main.people";
+  const both = ["Delete payroll.orders", "Select main.people"];
+  t.strictSame(await operationsOn(root, "user=rita"), [
+    ...[dropped, ...both, "Delete payroll.orders", "Delete main.orders", "Select main.orders"],
+    "login",
+  ]);
+  t.strictSame(await operationsOn(root, "table=people"), [dropped, ...both]);
+  t.strictSame(await operationsOn(root, "operation=DropTable"), [dropped]);
+  t.strictSame(await operationsOn(root, "outcome=denied&user=rita"), [
+    dropped,
+    "Delete main.orders",
+  ]);
+  t.strictSame(await operationsOn(root, "user=rita&until=2020-01-01T00:00&since="), []);
+  t.strictSame(await operationsOn(root, "user=paul"), []);
+  const wrong = await root.get("/audit?since=lately");
+  t.match(wrong, { status: 400, text: "From may be such as 24h" });
+  t.equal((await root.get("/audit?from=1-2")).status, 200);
+  t.match((await root.get("/audit?from=1-2")).text, "begin again");
+  t.notMatch((await root.get(`/audit?user=${encodeURIComponent("<b>&")}`)).text, "<b>");
+});
+
+t.test("who grants on a database sees its lines alone, and others nothing", async (t) => {
+  const dora = await as(t, url, "dora");
+  t.strictSame(await operationsOn(dora), [
+    ...["DropTable main.people", "Delete main.orders", "Select main.orders"],
+  ]);
+  const { text } = await dora.get("/audit");
+  t.notMatch(text, /payroll|login|signed/);
+  const rita = await as(t, url, "rita");
+  t.equal((await rita.get("/audit")).status, 403);
+  t.notMatch((await rita.get("/sessions")).text, 'href="/audit"');
+});
+
 t.test("a denial leads to a drafted grant, with a browser", async (t) => {
-  const { gateway, url } = await open(t);
-  await use(gateway);
   await onScreens(async (page, name) => {
     await signInBrowser(page, url, "root", passwordOf("root"));
     await page.getByRole("link", { name: "Audit" }).click();
@@ -93,45 +129,6 @@ t.test("a denial leads to a drafted grant, with a browser", async (t) => {
   const asked = await root.get("/audit?outcome=denied&table=main.orders");
   t.match(asked.text, "Delete main.orders");
   t.notMatch(asked.text, "Draft a grant", "it would pass by now");
-});
-
-t.test("the form asks by user, table, operation, outcome and time", async (t) => {
-  const { gateway, url } = await open(t);
-  await use(gateway);
-  const root = await as(t, url, "root");
-  const dropped = "DropTable main.people";
-  const both = ["Delete payroll.orders", "Select main.people"];
-  t.strictSame(await operationsOn(root, "user=rita"), [
-    ...[dropped, ...both, "Delete payroll.orders", "Delete main.orders", "Select main.orders"],
-    "login",
-  ]);
-  t.strictSame(await operationsOn(root, "table=people"), [dropped, ...both]);
-  t.strictSame(await operationsOn(root, "operation=DropTable"), [dropped]);
-  t.strictSame(await operationsOn(root, "outcome=denied&user=rita"), [
-    dropped,
-    "Delete main.orders",
-  ]);
-  t.strictSame(await operationsOn(root, "user=rita&until=2020-01-01T00:00&since="), []);
-  t.strictSame(await operationsOn(root, "user=paul"), []);
-  const wrong = await root.get("/audit?since=lately");
-  t.match(wrong, { status: 400, text: "From may be such as 24h" });
-  t.equal((await root.get("/audit?from=1-2")).status, 200);
-  t.match((await root.get("/audit?from=1-2")).text, "begin again");
-  t.notMatch((await root.get(`/audit?user=${encodeURIComponent("<b>&")}`)).text, "<b>");
-});
-
-t.test("who grants on a database sees its lines alone, and others nothing", async (t) => {
-  const { gateway, url } = await open(t);
-  await use(gateway);
-  const dora = await as(t, url, "dora");
-  t.strictSame(await operationsOn(dora), [
-    ...["DropTable main.people", "Delete main.orders", "Select main.orders"],
-  ]);
-  const { text } = await dora.get("/audit");
-  t.notMatch(text, /payroll|login|signed/);
-  const rita = await as(t, url, "rita");
-  t.equal((await rita.get("/audit")).status, 403);
-  t.notMatch((await rita.get("/sessions")).text, 'href="/audit"');
 });
 
 t.test("where the audit goes to the log, the page says how to switch it on", async (t) => {
