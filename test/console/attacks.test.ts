@@ -9,8 +9,10 @@ import { ask, ConsoleClient, sharedBrowser, signedIn, signInBrowser, startConsol
 const policy =
   "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
+const { gateway, url } = await startConsole(t);
+await gateway.addUser("alice", "ReadWrite");
+
 t.test("every answer is kept by nobody, framed by nobody, and runs no script", async (t) => {
-  const { url } = await startConsole(t);
   const client = await signedIn(t, url);
   const answers = [
     await client.get("/sign-in"),
@@ -37,8 +39,10 @@ t.test("every answer is kept by nobody, framed by nobody, and runs no script", a
   }
 });
 
+const named = await startConsole(t, { console: 'public_url = "https://console.example.com"' });
+
 t.test("only the console's own names lead to it", async (t) => {
-  const { url } = await startConsole(t, { console: 'public_url = "https://console.example.com"' });
+  const { url } = named;
   const { port } = new URL(url);
   const good = ["console.example.com", `localhost:${port}`, `127.0.0.1:${port}`, `[::1]:${port}`];
   const bad = [
@@ -57,7 +61,7 @@ t.test("only the console's own names lead to it", async (t) => {
 });
 
 t.test("behind https cookies are bound to the host, and no other is taken there", async (t) => {
-  const { url } = await startConsole(t, { console: 'public_url = "https://console.example.com"' });
+  const { url } = named;
   const host = "console.example.com";
   const form = await ask(`${url}/sign-in`, { headers: { host } });
   const [browser = ""] = form.headers["set-cookie"] ?? [];
@@ -92,7 +96,6 @@ t.test("behind https cookies are bound to the host, and no other is taken there"
 t.test(
   "on this machine the cookie is plain, for the server alone, and a new one each time",
   async (t) => {
-    const { url } = await startConsole(t);
     const client = new ConsoleClient(url);
     await client.get("/sign-in");
     client.cookies.set("gatehouse-console", "chosen-by-somebody-else");
@@ -110,7 +113,6 @@ t.test(
 );
 
 t.test("no bearer token opens a page", async (t) => {
-  const { gateway, url } = await startConsole(t);
   const authorization = `Bearer ${await gateway.login()}`;
   for (const route of ["/", "/state", "/sessions"]) {
     const answer = await ask(`${url}${route}`, { headers: { authorization } });
@@ -122,7 +124,6 @@ t.test("no bearer token opens a page", async (t) => {
 });
 
 t.test("a form is taken from the console's own pages alone", async (t) => {
-  const { url } = await startConsole(t);
   const client = await signedIn(t, url);
   const own = { session: "none" };
   const { port } = new URL(url);
@@ -156,7 +157,6 @@ t.test("a form is taken from the console's own pages alone", async (t) => {
 });
 
 t.test("other pages of this machine can lead here, and load nothing", async (t) => {
-  const { url } = await startConsole(t);
   const browser = await sharedBrowser();
   const page = await browser.newPage();
   await signInBrowser(page, url);
@@ -183,7 +183,6 @@ t.test("other pages of this machine can lead here, and load nothing", async (t) 
 });
 
 t.test("after signing out nothing of a page is left", async (t) => {
-  const { url } = await startConsole(t);
   const browser = await sharedBrowser();
   const page = await browser.newPage();
   await signInBrowser(page, url);
@@ -219,13 +218,7 @@ const forms: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   "/sign-out": {},
 };
 
-const setting = startConsole(t).then(async ({ gateway, url }) => {
-  await gateway.addUser("alice", "ReadWrite");
-  return { gateway, url };
-});
-
 t.test("no form is taken from another origin, whatever it holds", async (t) => {
-  const { gateway, url } = await setting;
   const client = await signedIn(t, url);
   const before = readFileSync(gateway.accessFile, "utf8");
   const elsewhere = `http://127.0.0.1:${Number(new URL(url).port) + 1}`;
@@ -251,7 +244,6 @@ t.test("no form is taken from another origin, whatever it holds", async (t) => {
 });
 
 t.test("a browser sends none for a page of another port, or of no origin", async (t) => {
-  const { url } = await setting;
   const browser = await sharedBrowser();
   const context = await browser.newContext();
   const page = await context.newPage();
@@ -284,7 +276,6 @@ async function answerTo(url: string, bytes: string): Promise<string> {
 }
 
 t.test("no other name leads anywhere, in whatever part of a request it stands", async (t) => {
-  const { url } = await setting;
   const { host } = new URL(url);
   const end = "Connection: close\r\n\r\n";
   const requests = [
@@ -318,7 +309,6 @@ t.test("a password asked for again is guessed under the throttle of every login"
 t.test(
   "a session is no browser's that has not signed in, and nobody's once it is over",
   async (t) => {
-    const { url } = await setting;
     const victim = new ConsoleClient(url);
     await victim.get("/sign-in");
     const planted = new Map(victim.cookies);
@@ -338,7 +328,6 @@ t.test(
 );
 
 t.test("a form that arrives in chunks is read, and refused once it is too large", async (t) => {
-  const { url } = await setting;
   const client = new ConsoleClient(url);
   await client.get("/sign-in");
   const form = { username: "admin", password, next: "/state" };

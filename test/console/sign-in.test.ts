@@ -14,10 +14,11 @@ import { ADMIN_PASSWORD, startGateway } from "../kit/gateway.ts";
 import { openSite } from "../oauth/chromium.ts";
 import { ConsoleClient, signedIn, startConsole, textOf } from "./kit.ts";
 
+const { gateway, url } = await startConsole(t);
+
 t.test(
   "a session ends with the password, by disabling, by revocation, and with the user",
   async (t) => {
-    const { gateway, url } = await startConsole(t);
     const admin = await gateway.login();
     const path = "/api/users/bob";
     const ends: Record<string, () => Promise<unknown>> = {
@@ -47,7 +48,6 @@ t.test(
 );
 
 t.test("an operator demoted in mid-session sees and ends no more than others", async (t) => {
-  const { gateway, url } = await startConsole(t);
   await gateway.addUser("carol", "Owner", "*");
   const carol = await signedIn(t, url, "carol", "carol password");
   t.equal((await carol.get("/state")).status, 200);
@@ -82,7 +82,6 @@ t.test("passwords are guessed under the throttle of every login", async (t) => {
 });
 
 t.test("whoever signs in is led nowhere else", async (t) => {
-  const { url } = await startConsole(t);
   const elsewhere = [
     ...["https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example"],
     ...["javascript:alert(1)", "/\tevil", ""],
@@ -103,7 +102,6 @@ t.test("whoever signs in is led nowhere else", async (t) => {
 });
 
 t.test("what a stranger can write is only ever text", async (t) => {
-  const { url } = await startConsole(t);
   const markup = `"><script>document.title=1</script><img src=x onerror=alert(1)>'`;
   const client = new ConsoleClient(url);
   await client.get("/sign-in");
@@ -212,10 +210,11 @@ t.test("browsers are called by their names, whatever else they say that they are
   t.end();
 });
 
+const workers = await startConsole(t, { config: "[server]\nworkers = 2\n" });
 const html = { headers: { accept: "text/html" } };
 
 t.test("several workers have one console, and each says where it is", async (t) => {
-  const { gateway, url } = await startConsole(t, { config: "[server]\nworkers = 2\n" });
+  const { gateway, url } = workers;
   const client = await signedIn(t, url);
   for (let at = 0; at < 8; at++) {
     t.equal((await client.get("/state")).status, 200);
@@ -224,7 +223,7 @@ t.test("several workers have one console, and each says where it is", async (t) 
 });
 
 t.test("a change made by another worker is on the page at once", async (t) => {
-  const { gateway, url } = await startConsole(t, { config: "[server]\nworkers = 2\n" });
+  const { gateway, url } = workers;
   const client = await signedIn(t, url);
   for (const name of ["bob", "carol", "dave"]) {
     await gateway.addUser(name, "ReadOnly");
