@@ -21,8 +21,10 @@ import {
   temporaryHome,
 } from "../kit/gateway.ts";
 
+const { gateway, upstream } = await openSetting(t);
+const passOn = upstream.answer;
+
 t.test("each decision leaves one line that says who, what, why and by which entry", async (t) => {
-  const { gateway } = await openSetting(t);
   const token = await gateway.addUser("bob", "ReadOnly");
   const find = (id: string | null) =>
     gateway.service.logged(({ requestId, audit }) => audit === true && requestId === id);
@@ -67,7 +69,6 @@ t.test("each decision leaves one line that says who, what, why and by which entr
 });
 
 t.test("a long Batch names its first operations and counts them all", async (t) => {
-  const { gateway } = await openSetting(t);
   const answer = await gateway.query({ Batch: Array(100).fill(select) }, await gateway.login());
   const id = answer.headers.get("x-request-id");
   const line = await gateway.service.logged(({ requestId }) => requestId === id);
@@ -76,7 +77,6 @@ t.test("a long Batch names its first operations and counts them all", async (t) 
 });
 
 t.test("what monitors ask all the time leaves no line", async (t) => {
-  const { gateway } = await openSetting(t);
   const ids = [];
   for (const path of ["/healthz", "/readyz", "/.well-known/jwks.json"]) {
     ids.push((await gateway.request(path)).headers.get("x-request-id"));
@@ -146,9 +146,11 @@ t.test("the audit says how many rows were changed and answered", async (t) => {
 });
 
 t.test("nobody but the engine is believed about rows", async (t) => {
-  const { gateway, upstream } = await openSetting(t);
   upstream.answer = (_request, response) =>
     response.writeHead(200, { "x-gatehouse-affected": "7", "X-Gatehouse-Rows": "7" }).end("{}");
+  t.teardown(() => {
+    upstream.answer = passOn;
+  });
   const answer = await gateway.query({ Delete: { ...place, where: null } }, await gateway.login());
   t.equal(answer.headers.get("x-gatehouse-affected"), null);
   const { affected, rows } = await lineOf(gateway, answer);
@@ -156,7 +158,6 @@ t.test("nobody but the engine is believed about rows", async (t) => {
 });
 
 t.test("the level tells a denial and a failure", async (t) => {
-  const { gateway, upstream } = await openSetting(t);
   const reader = await gateway.addUser("rita", "ReadOnly");
   const read = { Select: { database: "main", from: "people", columns: ["id"] } };
   t.match(await lineOf(gateway, await gateway.query(read, reader)), {
