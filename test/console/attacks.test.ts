@@ -39,10 +39,10 @@ t.test("every answer is kept by nobody, framed by nobody, and runs no script", a
   }
 });
 
-const named = await startConsole(t, { console: 'public_url = "https://console.example.com"' });
+const named = startConsole(t, { console: 'public_url = "https://console.example.com"' });
 
 t.test("only the console's own names lead to it", async (t) => {
-  const { url } = named;
+  const { url } = await named;
   const { port } = new URL(url);
   const good = ["console.example.com", `localhost:${port}`, `127.0.0.1:${port}`, `[::1]:${port}`];
   const bad = [
@@ -61,7 +61,7 @@ t.test("only the console's own names lead to it", async (t) => {
 });
 
 t.test("behind https cookies are bound to the host, and no other is taken there", async (t) => {
-  const { url } = named;
+  const { url } = await named;
   const host = "console.example.com";
   const form = await ask(`${url}/sign-in`, { headers: { host } });
   const [browser = ""] = form.headers["set-cookie"] ?? [];

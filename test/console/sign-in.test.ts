@@ -210,11 +210,11 @@ t.test("browsers are called by their names, whatever else they say that they are
   t.end();
 });
 
-const workers = await startConsole(t, { config: "[server]\nworkers = 2\n" });
+const workers = startConsole(t, { config: "[server]\nworkers = 2\n" });
 const html = { headers: { accept: "text/html" } };
 
 t.test("several workers have one console, and each says where it is", async (t) => {
-  const { gateway, url } = workers;
+  const { gateway, url } = await workers;
   const client = await signedIn(t, url);
   for (let at = 0; at < 8; at++) {
     t.equal((await client.get("/state")).status, 200);
@@ -223,7 +223,7 @@ t.test("several workers have one console, and each says where it is", async (t) 
 });
 
 t.test("a change made by another worker is on the page at once", async (t) => {
-  const { gateway, url } = workers;
+  const { gateway, url } = await workers;
   const client = await signedIn(t, url);
   for (const name of ["bob", "carol", "dave"]) {
     await gateway.addUser(name, "ReadOnly");

@@ -236,13 +236,12 @@ async function work({ gateway }: Awaited<ReturnType<typeof open>>): Promise<numb
   return lines.filter((line) => /"operations":\[\{.*"decision":/.test(line)).length;
 }
 
-const setting = await open(t);
-const { url } = setting;
-const count = await work(setting);
+const used = open(t).then(async (setting) => ({ ...setting, count: await work(setting) }));
 
 t.test(
   "the overview leads from a denial to its lines and to a grant, with a browser",
   async (t) => {
+    const { url, count } = await used;
     await onScreens(async (page, name) => {
       const complaints: string[] = [];
       page.on("console", (message) => complaints.push(message.text()));
@@ -279,6 +278,7 @@ t.test(
 );
 
 t.test("the overview shows everybody what is theirs, and nothing else", async (t) => {
+  const { url, count } = await used;
   const overviewOf = async (name: string) => {
     const client = await signedIn(t, url, name, passwordOf(name));
     return textOf((await client.get("/overview")).text);

@@ -30,6 +30,7 @@ import { addUser, openReplicated } from "./round-robin.ts";
 const list = statelessCall("tools/list");
 const alice = { username: "alice", password: "alice password" };
 
+const made = await makeStore(t, {}, await sharedServer());
 const { store, replicas, front } = await openReplicated(t, {
   ...{ mcp: "enabled = true", server: await sharedServer() },
 });
@@ -247,8 +248,6 @@ t.test("apps that were let in by a gateway over files stay so over a store", asy
   t.equal(stolen.body.error, "invalid_grant", "it was used before the import");
   t.equal(refusalOf(await send(after, list, String(last.body.access_token))), "token_revoked");
 });
-
-const made = await makeStore(t, {}, await sharedServer());
 
 testState(t, async (t) => {
   await made.sql("delete from gatehouse.oauth");

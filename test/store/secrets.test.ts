@@ -59,6 +59,9 @@ async function filesOf(store: TestStore): Promise<Buffer[]> {
   );
 }
 
+const server = await sharedServer();
+await server.sql("create role app login");
+
 t.test("a secret is found wherever it stands in others", async (t) => {
   for (const before of ["", "b", "be", "bef"]) {
     for (const after of ["", "a", "af", "aft"]) {
@@ -160,9 +163,6 @@ t.test("the key file is changed while replicas serve", async (t) => {
   write("short\n");
   t.match(await list(), { code: 1, stderr: /32 random bytes/ });
 });
-
-const server = await sharedServer();
-await server.sql("create role app login");
 
 /** What PostgreSQL says to somebody without the right. */
 const INSUFFICIENT_PRIVILEGE = "42501";
