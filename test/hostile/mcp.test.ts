@@ -114,6 +114,8 @@ function envelopes(params: string): Record<string, string> {
   };
 }
 
+const wrongMeta = '{"io.modelcontextprotocol/protocolVersion":1}';
+
 const methods = [
   ...["Tools/Call", "TOOLS/CALL", "tools/call ", " tools/call", "tools/call\\u0000", "tools//call"],
   ...["/tools/call", "tools/call/", "rpc.tools/call", "tools.call", "tools\\\\call", "tool/call"],
@@ -159,6 +161,12 @@ for (const { what, site, tool, args } of places) {
     }
     const deep = `${"[".repeat(80)}${"]".repeat(80)}`;
     bodies["deep params"] = call(good.replace("{", `{"x":${deep},`));
+    bodies["a key twice in rows"] = call(good.replace(":{", ':{"rows":[{"a":{"b":1,"b":2}}],'));
+    bodies["half a character"] = call(good.replace(":{", ':{"x":"\\ud800",'));
+    bodies["a version that is no text"] = call(good.replace("{", `{"_meta":${wrongMeta},`));
+    bodies["no method"] = '{"jsonrpc":"2.0","id":1}';
+    bodies["a method that is no text"] = call(good, undefined, "7");
+    bodies["another member"] = call(good).replace("{", '{"extra":1,');
     for (const [name, body] of Object.entries(bodies)) {
       const answer = await post(site, alice, body);
       t.ok(isRefusal(answer), `${name}: ${answer.status}`);

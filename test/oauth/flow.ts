@@ -56,14 +56,16 @@ export function exchange(
   setting: Server,
   { clientId, verifier, callback, redirectUri }: Authorized,
 ) {
-  return postForm(`${setting.url}/oauth/token`, {
+  const fields = {
     grant_type: "authorization_code",
     client_id: clientId,
     code: callback.searchParams.get("code") ?? "",
     code_verifier: verifier,
     redirect_uri: redirectUri,
     resource: `${setting.url}/mcp`,
-  });
+  };
+  const given = Object.entries(fields).filter(([, value]) => value !== "");
+  return postForm(`${setting.url}/oauth/token`, Object.fromEntries(given));
 }
 
 /** Refreshes. */
