@@ -55,10 +55,10 @@ function filesIn(text: string): string[] {
   return [...text.matchAll(/`((?:test|bench|src)\/[^`]+)`/g)].map(([, file = ""]) => file);
 }
 
-const promises = [...section("What it promises").matchAll(/^\d+\. \*\*(.+)\.\*\*/gm)].map(
+const promises = [...section("Guarantees").matchAll(/^\d+\. \*\*(.+)\.\*\*/gm)].map(
   ([, promise = ""]) => promise,
 );
-const tested = section("How each promise is tested")
+const tested = section("How each guarantee is tested")
   .split("\n")
   .filter((line) => line.startsWith("| "))
   .slice(2)
