@@ -164,8 +164,6 @@ export const accountActions = {
   },
 } as const satisfies Record<string, AccountAction>;
 
-export type AccountActionName = keyof typeof accountActions;
-
 type NewUser = Partial<User> & Named & { readonly grant?: UserGrant | undefined };
 type UserGrant = Pick<Grant, "database"> & { readonly role: Role };
 

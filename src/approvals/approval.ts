@@ -9,7 +9,7 @@ import { operationsInWords } from "../observe/audit-filter.ts";
 import { permissionClasses } from "../query/query.ts";
 
 /** `void`: a right that the approval depends on was lost. */
-export const approvalStates = ["pending", "approved", "denied", "expired", "used", "void"] as const;
+const approvalStates = ["pending", "approved", "denied", "expired", "used", "void"] as const;
 export type ApprovalState = (typeof approvalStates)[number];
 
 /** The SQLite tables. Those in a store have the same names and columns. */

@@ -120,7 +120,7 @@ function differs(expected: Json, got: Json | undefined, path: string): string | 
 
 /** Sends the cases to a database section by section, each with its own databases. */
 
-export interface Failure {
+interface Failure {
   readonly section: string;
   readonly name: string;
   readonly sent: string;

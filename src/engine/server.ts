@@ -55,7 +55,7 @@ export const BODY_LIMIT = 64 * 1024 * 1024;
 
 const grammar = createGrammar({ extraFields: [], operations: {} });
 
-export function readBody(request: IncomingMessage): Promise<Buffer> {
+function readBody(request: IncomingMessage): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let length = 0;

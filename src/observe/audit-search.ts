@@ -138,7 +138,7 @@ export async function* piecesSince(file: string, since: number): AsyncGenerator<
 }
 
 /** Where a page ended: the next page continues before this byte of this file. */
-export interface AuditPosition {
+interface AuditPosition {
   /** Unchanged when the file is rotated. */
   readonly inode: string;
   readonly offset: number;

@@ -10,7 +10,7 @@ const KEPT_BYTES = 16 * 1024 * 1024;
 const SERVER_ERROR = 500;
 
 /** `warn` if the caller was denied, `error` if the gateway or the upstream failed. */
-export type AuditLevel = "info" | "warn" | "error";
+type AuditLevel = "info" | "warn" | "error";
 
 /** Writes one line for each decision, login, administrative change and reload. */
 export interface Audit {
