@@ -154,6 +154,10 @@ async function check(
   if (badBodies.has(expected)) t.notOk(takes(body), `${what} is said of ${JSON.stringify(body)}`);
 }
 
+const { gateway, upstream } = await openSetting(t);
+const token = await gateway.login();
+const bob = await gateway.addUser("bob", "ReadOnly");
+
 t.test("the document is as the code has it: `npm run docs` was run", (t) => {
   t.equal(text, openApiText());
   t.end();
@@ -215,9 +219,6 @@ t.test("the document has every code of a refusal at one route at least", (t) => 
   t.end();
 });
 
-const { gateway, upstream } = await openSetting(t);
-const token = await gateway.login();
-const bob = await gateway.addUser("bob", "ReadOnly");
 const answered = new Set<string>();
 
 async function checkAll(t: Test, cases: readonly Case[], shared: Sent = {}): Promise<void> {

@@ -20,6 +20,9 @@ function preflight(origin: string, method = "POST"): RequestInit {
 
 const shared = await openSetting(t, { config });
 
+const auth = "enabled = false";
+const open = await openSetting(t, { auth });
+
 t.test("a page of an allowed origin may ask, and read what it is answered", async (t) => {
   const { gateway, upstream } = shared;
   const asked = await gateway.request("/query", preflight(page));
@@ -86,8 +89,6 @@ t.test("without allowed origins no answer says a word of them", async (t) => {
   t.equal(headers.get("vary"), null);
 });
 
-const auth = "enabled = false";
-
 async function startBehind(t: Test, server: string): Promise<string> {
   const home = temporaryHome(t);
   const sections = [`[server]\n${server}`, `[auth]\n${auth}`, '[upstream]\nurl = "http://[::1]:9"'];
@@ -100,8 +101,6 @@ async function startBehind(t: Test, server: string): Promise<string> {
 }
 
 const json = { "content-type": "application/json" };
-
-const open = await openSetting(t, { auth });
 
 t.test("every caller passes, and the upstream is told of nobody", async (t) => {
   const { gateway, upstream } = open;
