@@ -206,6 +206,9 @@ const brokenText = `(() => {
  * can tell, and moves nothing. Its picture goes where the caller wants it.
  */
 export async function lookAt(t: Test, page: Page, label: string): Promise<void> {
+  // A click does not wait for the page that it opens.
+  await page.getByRole("main").waitFor();
+  await page.waitForLoadState();
   const directory = process.env.GATEHOUSE_TEST_SCREENSHOTS;
   const picture = directory && path.join(directory, `console-${label}.png`);
   if (picture) await page.screenshot({ path: picture, fullPage: true });
