@@ -164,7 +164,7 @@ export function isReverseDomainScheme(name: string): boolean {
   return name.includes(".") && isAppScheme(name);
 }
 
-/** The scheme of a URI in lower case without the colon; empty if there is none. */
+/** The scheme of a URI in lower case without the colon; empty for a text without one. */
 export function schemeOf(uri: string): string {
   return (URL.parse(uri)?.protocol ?? "").replace(/:$/, "");
 }

@@ -37,7 +37,7 @@ export function isLive(node: SchemaNode): boolean {
 
 export function descriptionOf(node: SchemaNode): string {
   const { description = "" } = node;
-  return isLive(node) ? `${description} A change is in force at once.` : description;
+  return isLive(node) ? `${description} A change takes effect without a restart.` : description;
 }
 
 /** The schema of the keys, if `node` is an open table. */
@@ -196,7 +196,7 @@ function headerMeant(path: ValuePath, value: unknown, node: SchemaNode): string 
 
 /**
  * Formats a value for a message. Secrets are never shown. Tables and arrays are named by kind only,
- * since they may contain a secret or stand in the place of one.
+ * since they may contain a secret, or be written where one belongs.
  */
 function shown(value: unknown, node: SchemaNode): string {
   if (value === undefined) return "nothing";

@@ -88,14 +88,14 @@ export function credentialKeys(owner: string, exampleFile: string) {
     authorization: text("a header value of visible ASCII characters", isHeaderValue)
       .optional()
       .meta({
-        description: `${owner} own credential, sent as its Authorization header.`,
+        description: `The gateway's own credential for ${owner}, sent in the Authorization header.`,
         examples: ["Bearer ..."],
         writeOnly: true,
       }),
     authorization_file: key(
       filePath.optional(),
       exampleFile,
-      "A file that holds that credential, instead of authorization; others may not read it.",
+      "File that contains that credential, instead of authorization. Others may not read it.",
     ),
   };
 }

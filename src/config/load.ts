@@ -57,7 +57,7 @@ export function unnamedPlaces(options: SearchOptions): readonly [string, string]
 
 /**
  * Reads the first of: `--config`, `$GATEHOUSE_CONFIG`, `./gateway.toml` if it is safe to trust,
- * `gateway.toml` in the service directory. If there is none, the configuration is empty.
+ * `gateway.toml` in the service directory. Without a file, the configuration is empty.
  *
  * @throws ConfigurationError if a named file is missing, or if one cannot be read
  */

@@ -50,46 +50,52 @@ export const serviceFiles = {
   revocations_file: "revocations",
 } as const;
 
-const auth = section("Tokens, passwords, and the files that decide who may do what.", {
-  enabled: flag(true, "Whether callers need a token; false lets everybody query what they like."),
+const auth = section("Tokens, passwords, and the files that control access.", {
+  enabled: flag(true, "Require callers to have a token. If false, everyone may query everything."),
   insecure_allow_remote: flag(
     false,
-    "Whether enabled = false is accepted on a host that other machines can reach.",
+    "Allow enabled = false on a host that other machines can reach.",
   ),
-  check_permissions: flag(true, "Whether secret files that others may read stop the start."),
+  check_permissions: flag(true, "Refuse to start if others may read secret files."),
   token_expiration: wholeNumber(1, LONGEST_TOKEN_SECONDS)
     .default(86_400)
-    .describe("Lifetime of a login token, in seconds."),
+    .describe("Lifetime of login tokens, in seconds."),
   signing_algorithm: z
     .enum(["ES256", "EdDSA", "RS256", "HS256"])
     .default("ES256")
-    .describe("Algorithm that new signing keys are made for."),
+    .describe("Algorithm of new signing keys."),
   argon2_memory_cost: wholeNumber(KIB_PER_LANE, 1_048_576)
     .default(65_536)
-    .describe("Memory of one password hash, in KiB; at least 8 for each of argon2_parallelism."),
-  argon2_time_cost: wholeNumber(1, 64).default(3).describe("Passes over that memory."),
-  argon2_parallelism: wholeNumber(1, 64).default(4).describe("Lanes of one password hash."),
+    .describe("Memory for one password hash, in KiB. At least 8 times argon2_parallelism."),
+  argon2_time_cost: wholeNumber(1, 64).default(3).describe("Number of passes over that memory."),
+  argon2_parallelism: wholeNumber(1, 64)
+    .default(4)
+    .describe("Number of lanes of one password hash."),
   refuse_common_passwords: flag(
     false,
-    "Whether a new password that stands on a list of common ones is refused.",
+    "Refuse new passwords that are on a list of common passwords.",
   ),
   access_control_file: filePath
     .default(serviceFiles.access_control_file)
-    .describe("Users and grants; the bare default name is in the service directory."),
+    .describe("File of users and grants. The bare default name refers to the service directory."),
   revocations_file: filePath
     .default(serviceFiles.revocations_file)
-    .describe("Revoked tokens; the bare default name is in the service directory."),
+    .describe("File of revoked tokens. The bare default name refers to the service directory."),
   default_database: databaseName
     .default("main")
-    .describe("Database that a new user gets its role on if none is named."),
+    .describe("Database on which a new user gets a role if no database is named."),
   issuer: issuer.default("gatehouse").describe("The iss claim of login tokens."),
   max_failures_per_user_and_address: wholeNumber(1, 1_000_000)
     .default(10)
-    .meta(live("Failed logins of one user from one address in failure_window; then 429.")),
+    .meta(
+      live("Failed logins allowed for one user from one address within failure_window; then 429."),
+    ),
   max_failures_per_address: wholeNumber(1, 1_000_000)
     .default(100)
-    .meta(live("Failed logins from one address in failure_window; then 429.")),
-  failure_window: seconds.default(900).meta(live("Seconds over which failed logins are counted.")),
+    .meta(live("Failed logins allowed from one address within failure_window; then 429.")),
+  failure_window: seconds
+    .default(900)
+    .meta(live("Period over which failed logins are counted, in seconds.")),
 }).superRefine((auth, context) => {
   const least = KIB_PER_LANE * auth.argon2_parallelism;
   if (auth.argon2_memory_cost >= least) return;
@@ -102,42 +108,41 @@ const plainName = text("1 to 63 letters, digits, - and _", wholePlainName);
 const authorizationServer = strictObject({
   issuer: text("an https:// URL without query and fragment, or http:// on loopback", isIssuer).meta(
     {
-      description:
-        "Issuer of tokens that are accepted, exactly as its tokens and metadata spell it.",
+      description: "Issuer of accepted tokens, spelled exactly as in its tokens and metadata.",
       examples: ["https://login.example.com/realms/staff"],
     },
   ),
   prefix: key(
     text("1 to 63 letters, digits, - and _", /^[A-Za-z0-9_-]{1,63}$/),
     "staff",
-    "Its users are `prefix:username` in the access file; no two issuers share one.",
+    "Prefix of its users in the access file: `prefix:username`. Different for every issuer.",
   ),
   username_claim: text("the name of a claim", /^[!-~]{1,128}$/)
     .default("sub")
-    .describe("Claim that holds the username; `email` counts only if `email_verified` is true."),
+    .describe("Claim that contains the username. `email` counts only if `email_verified` is true."),
   audience: key(
     text("1 to 255 visible ASCII characters", (name) => /^[!-~]{1,255}$/.test(name)).optional(),
     "api://gatehouse",
-    "The `aud` of its tokens, where it cannot name the resource; absent: the public URL of /mcp.",
+    "Value of `aud` in its tokens, if it cannot be the resource. If absent: the public URL of /mcp.",
   ),
 });
 
 const tool = strictObject({
-  name: key(toolName, "run_report", "Name of the tool, exactly."),
+  name: key(toolName, "run_report", "Exact name of the tool."),
   permission: key(
     z.enum(permissionClasses),
     "SELECT",
-    "Right that a caller of the tool needs on the database.",
+    "Right on the database that a caller of the tool needs.",
   ),
   database: key(
     plainName.optional(),
     "main",
-    "Database that the tool works on, if it is always the same.",
+    "Database that the tool uses, if it is always the same.",
   ),
   database_argument: key(
     toolName.optional(),
     "database",
-    "Argument of the tool that names the database.",
+    "Argument of the tool that contains the name of the database.",
   ),
 }).superRefine(({ database, database_argument: argument }, context) => {
   if ((database === undefined) !== (argument === undefined)) return;
@@ -155,7 +160,7 @@ const client = strictObject({
   client_name: key(
     text("1 to 100 characters", /^\P{Cc}{1,100}$/u),
     "Desktop assistant",
-    "What the consent page calls it.",
+    "Name of the client on the consent page.",
   ),
   redirect_uris: key(
     z
@@ -167,7 +172,7 @@ const client = strictObject({
       )
       .min(1),
     ["http://127.0.0.1/callback"],
-    "Where the browser may be sent back to; on loopback any port will do.",
+    "URIs that the browser may be redirected to. On loopback, any port is allowed.",
   ),
 });
 
@@ -191,53 +196,53 @@ function distinct<Key extends string>(key: Key) {
 const MEBIBYTE = 1024 * 1024;
 
 const mcp = section("The Model Context Protocol endpoint.", {
-  enabled: flag(true, "Whether /mcp is served."),
+  enabled: flag(true, "Serve /mcp."),
   upstream: key(
     text("http://host[:port]/path", isMcpUrl).optional(),
     "http://127.0.0.1:9200/mcp",
-    "MCP server that stands behind /mcp; absent: the embedded one, over the database.",
+    "MCP server that /mcp forwards to. If absent: the embedded one, over the database.",
   ),
-  ...credentialKeys("That server's", "/run/secrets/mcp"),
+  ...credentialKeys("the MCP server", "/run/secrets/mcp"),
   max_body_bytes: wholeNumber(1024, 1024 * MEBIBYTE)
     .default(MEBIBYTE)
-    .meta(live("Largest message to /mcp, in bytes; a larger one is answered with 413.")),
+    .meta(live("Largest message to /mcp, in bytes. A larger one gets 413.")),
   row_limit: wholeNumber(1, 100_000)
     .default(500)
-    .meta(live("Rows that one call of the embedded server's select returns at most.")),
+    .meta(live("Maximum number of rows that one call of the embedded server's select returns.")),
   result_bytes: wholeNumber(16 * 1024, 16 * MEBIBYTE)
     .default(MEBIBYTE)
     .meta(
       live(
-        "Bytes that one call of the embedded server's tools returns at most; a longer list is truncated.",
+        "Maximum bytes that one call of the embedded server's tools returns. A longer list is truncated.",
       ),
     ),
   app_schemes: z
     .array(appScheme)
     .default(["cursor", "vscode", "vscode-insiders", "windsurf", "zed"])
     .describe(
-      "Schemes without a dot that redirects to native apps may have; those with one always may.",
+      "Schemes without a dot that redirects to native apps may use. Schemes with a dot are always allowed.",
     ),
   registrations_per_hour: wholeNumber(1, 1_000_000)
     .default(200)
     .describe(
-      "OAuth clients that may register from one address in an hour; then 429. Ten times as many from a reverse proxy with everyone behind it.",
+      "OAuth clients that may register from one address per hour; then 429. Ten times as many for a reverse proxy that all clients share.",
     ),
   private_client_hosts: key(
     z.array(documentHost).default([]),
     ["apps.corp.example", "tools.corp.example:8443"],
-    "Hosts whose client metadata documents are fetched although their addresses are private.",
+    "Hosts whose client metadata documents are fetched even if their addresses are private.",
   ),
   tools: z
     .array(tool)
     .superRefine(distinct("name"))
     .default([])
-    .meta(live("Tools of mcp.upstream that may be called; every other one is denied.")),
+    .meta(live("Tools of mcp.upstream that may be called. All others are denied.")),
   authorization_servers: z
     .array(authorizationServer)
     .superRefine(distinct("issuer"))
     .superRefine(distinct("prefix"))
     .default([])
-    .describe("External authorization servers, in the place of the embedded one."),
+    .describe("External authorization servers, used instead of the embedded one."),
   clients: z
     .array(client)
     .superRefine(distinct("client_id"))
@@ -283,12 +288,12 @@ function refuseRepeats(
   }
 }
 
-const query = section("What queries may hold beyond the grammar's own operations and fields.", {
+const query = section("Level of the query grammar, and operations and fields beyond it.", {
   level: key(
     z.enum(["core", "full"]).optional(),
     "full",
-    'How much of the query grammar is read: "full" before gatehouse engine, "core" before ' +
-      "another upstream unless set, since one that ignores what it does not know would answer wrongly.",
+    'Level of the query grammar that is accepted. If absent: "full" for gatehouse engine, "core" for ' +
+      "another upstream, since one that ignores what it does not know would give wrong results.",
   ),
   extra_fields: key(
     z
@@ -296,7 +301,7 @@ const query = section("What queries may hold beyond the grammar's own operations
       .superRefine((names, context) => refuseRepeats(context, names, (_name, index) => [index]))
       .default([]),
     ["hint"],
-    "Further fields that every operation may carry, with any value.",
+    "Additional fields that every operation may contain, with any value.",
   ),
   operations: key(
     z
@@ -306,7 +311,7 @@ const query = section("What queries may hold beyond the grammar's own operations
       )
       .default({}),
     { Truncate: "DELETE" },
-    "Further operations, each with the right that it needs.",
+    "Additional operations, each with the right that it requires.",
   ),
 });
 
@@ -346,23 +351,23 @@ const route = strictObject({
   path: key(
     path,
     "/db/:database/stats",
-    "Path of the route, matched as sent; :name stands for one segment.",
+    "Path of the route, matched as sent. :name matches one segment.",
   ),
-  methods: z.array(z.enum(methods)).min(1).default(["GET"]).describe("Methods of the route."),
+  methods: z.array(z.enum(methods)).min(1).default(["GET"]).describe("HTTP methods of the route."),
   access: key(
     access,
     "SELECT",
-    "Who may call it: everybody, every user, administrators, or whoever has this right on the database.",
+    "Callers that are allowed: everyone, every user, administrators, or users with this right on the database.",
   ),
   database_header: key(
     headerName.optional(),
     "X-Database",
-    "Request header that names the database, if the path has no :database.",
+    "Request header that contains the name of the database, if the path has no :database.",
   ),
-  upgrade: flag(false, "Whether clients may speak WebSocket on it, by GET."),
+  upgrade: flag(false, "Allow WebSocket connections, by GET."),
   upgrade_idle_timeout: seconds
     .default(600)
-    .describe("Seconds without a byte either way after which a WebSocket is closed."),
+    .describe("Seconds without a byte in either direction after which a WebSocket is closed."),
 }).superRefine((route, context) => {
   if (route.upgrade && !route.methods.includes("GET")) {
     refuse(context, ["upgrade"], "true only where GET is one of the methods");
@@ -391,7 +396,9 @@ const routes = z
     }
   })
   .default([])
-  .meta(live("Further paths of the upstream that are let through, each with who may call it."));
+  .meta(
+    live("Additional paths of the upstream that clients can reach, each with its allowed callers."),
+  );
 
 const GIBIBYTE = 1_073_741_824;
 
@@ -403,17 +410,17 @@ const origin = text(
 );
 
 const tls = section(
-  "TLS on server.port (1.2 and up). Both files are read again when they change.",
+  "TLS on server.port (1.2 or later). Both files are reloaded when they change.",
   {
     certificate: key(
       filePath.optional(),
       "fullchain.pem",
-      "The server's certificate and those that signed it, in PEM; with key, TLS is spoken on server.port.",
+      "The server's certificate and those that signed it, in PEM. With key, it turns on TLS on server.port.",
     ),
     key: key(
       filePath.optional(),
       "key.pem",
-      "The private key of that certificate, in PEM, without a passphrase.",
+      "Private key of that certificate, in PEM, without a passphrase.",
     ),
   },
 ).superRefine(({ certificate, key }, context) => {
@@ -422,47 +429,49 @@ const tls = section(
   refuse(context, [missing], "a path, since certificate and key go together");
 });
 
-const server = section("Where the gateway listens, its limits, and whom it believes.", {
+const server = section("Where the gateway listens, its limits, and whom it trusts.", {
   host: host
     .default("127.0.0.1")
     .describe(
-      "Address to listen on; one that is not loopback needs TLS: [server.tls], or a reverse proxy.",
+      "Address to listen on. A non-loopback address needs TLS: [server.tls] or a reverse proxy.",
     ),
-  port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on; 0 takes any free one."),
-  workers: wholeNumber(0, 64).default(1).describe("Processes that serve; 0: one for each core."),
+  port: wholeNumber(0, 65_535).default(8080).describe("Port to listen on. 0: any free port."),
+  workers: wholeNumber(0, 64)
+    .default(1)
+    .describe("Number of worker processes. 0: one for each core."),
   public_url: key(
     publicUrl.default(""),
     "https://gate.example.com",
-    "How clients reach the gateway; empty: http://host:port, with [server.tls] https://host:port.",
+    "URL at which clients reach the gateway. If empty: http://host:port, or https://host:port with [server.tls].",
   ),
   max_body_bytes: wholeNumber(1, GIBIBYTE)
     .default(10_485_760)
-    .meta(live("Largest request body, in bytes; a larger one is answered with 413.")),
+    .meta(live("Largest request body, in bytes. A larger one gets 413.")),
   max_buffered_bytes: wholeNumber(1, 1024 * GIBIBYTE)
     .default(268_435_456)
     .meta(
       live(
-        "Bytes of request bodies and MCP results held at one time, at least max_body_bytes for " +
-          "each worker; past it 503. At most a sixteenth of the memory that the cgroup allows.",
+        "Maximum bytes of request bodies and MCP results held at one time; beyond that 503. At least " +
+          "max_body_bytes for each worker. Limited to a sixteenth of the memory that the cgroup allows.",
       ),
     ),
   request_timeout: seconds
     .default(30)
-    .meta(live("Seconds in which a request must have arrived whole.")),
+    .meta(live("Seconds within which a request must arrive completely.")),
   shutdown_delay: wholeNumber(0, 3600)
     .default(0)
     .describe(
-      "Seconds after SIGTERM in which all is served as before while /readyz is 503, so that a " +
-        "load balancer sends nothing more.",
+      "Seconds after SIGTERM during which everything is still served, but /readyz returns 503, so " +
+        "that a load balancer stops sending requests.",
     ),
   shutdown_grace: seconds
     .default(10)
-    .meta(live("Seconds that requests in flight are given to finish on SIGTERM.")),
+    .meta(live("Seconds that requests in flight have to finish on SIGTERM.")),
   trusted_proxies: z
     .array(proxy)
     .default([])
     .meta({
-      description: "Proxies whose X-Forwarded-* and X-Request-Id headers are believed.",
+      description: "Proxies whose X-Forwarded-* and X-Request-Id headers are trusted.",
       live: true,
       examples: [["10.0.0.0/8"]],
     }),
@@ -513,13 +522,13 @@ const elsewhere = strictObject({
   databases: key(
     z.array(plainName).min(1),
     ["analytics", "archive"],
-    "Databases that live there and nowhere else.",
+    "Databases on this upstream. They are on no other.",
   ),
-  url: key(url.optional(), "http://127.0.0.1:9190", "Where they live."),
+  url: key(url.optional(), "http://127.0.0.1:9190", "URL of this upstream."),
   urls: key(
     z.array(url).min(1).optional(),
     ["http://127.0.0.1:9190", "http://127.0.0.1:9191"],
-    "Where they live, if each of several serves all of them.",
+    "URLs of this upstream, if several servers each serve all of these databases.",
   ),
 })
   .superRefine(refuseTwoPlaces)
@@ -531,59 +540,58 @@ const keys = strictObject({
   url: key(
     homeUrl.optional(),
     "http://127.0.0.1:9090",
-    "Where the database listens, or a database that the gateway starts an engine for, such as postgres://user@host/database; absent: an engine over SQLite files in data/.",
+    "URL of the upstream, or of a database that the gateway starts an engine for, such as postgres://user@host/database. If absent: an engine over SQLite files in data/.",
   ),
   urls: key(
     z.array(url).min(1).optional(),
     ["http://10.0.0.1:9090", "http://10.0.0.2:9090"],
-    "Where it listens, if each of several serves the same data; instead of url.",
+    "URLs of the upstream, instead of url, if several servers each serve the same data.",
   ),
-  ...credentialKeys("The upstream's", "/run/secrets/upstream"),
+  ...credentialKeys("the upstream", "/run/secrets/upstream"),
   forward_authorization: flag(
     false,
-    "Whether the client's own Authorization header goes upstream.",
+    "Forward the client's own Authorization header to the upstream.",
   ),
   forward_headers: key(
     z.array(headerName).default([]),
     ["X-Tenant"],
-    "Further request headers that go upstream.",
+    "Additional request headers that are forwarded to the upstream.",
   ),
-  connections: wholeNumber(1, 10_000).default(64).describe("Connections to each URL at one time."),
+  connections: wholeNumber(1, 10_000)
+    .default(64)
+    .describe("Maximum number of connections to each URL at one time."),
   connect_timeout: seconds.default(5).describe("Seconds to wait for a connection."),
   response_timeout: seconds
     .default(30)
-    .describe("Seconds to wait for the head of an answer, and between parts of its body."),
+    .describe("Seconds to wait for the head of a response, and between parts of its body."),
   query_form: z
     .enum(["keyed", "op"])
     .default("keyed")
-    .describe('Outer shape of queries: {"Select": {...}}, or {"op": "select", ...}.'),
+    .describe('Outer shape of queries: {"Select": {...}} or {"op": "select", ...}.'),
   health_path: key(
     healthPath.default(""),
     "/healthz",
-    "Path whose answer with 2xx says that a URL can be used; nothing: that it takes a connection, or what `gatehouse engine` says of its database.",
+    "Path that returns 2xx if a URL can be used. If empty: a URL can be used if it accepts a connection, or, for `gatehouse engine`, if it reports that its database is available.",
   ),
   health_interval: seconds
     .default(5)
-    .describe("Seconds between two checks of each of several URLs."),
+    .describe("Seconds between two health checks of each URL, if there are several."),
   statement_timeout: key(
     seconds.optional(),
     10,
-    "Seconds that the engine which the gateway starts gives the database for one query; absent: 30.",
+    "Seconds that an engine started by the gateway gives the database for one query. If absent: 30.",
   ),
   pool_size: key(
     wholeNumber(1, 1000).optional(),
     32,
-    "Queries that this engine carries out at one time over a database server, each on a connection of its own; absent: 16.",
+    "Queries that an engine started by the gateway runs on a database server at one time, each on its own connection. If absent: 16.",
   ),
   postgres_databases: key(
     z.enum(["schemas", "databases"]).optional(),
     "databases",
-    "What a database of queries is over PostgreSQL: a schema of the one that url names, or a database of the server; absent: a schema.",
+    "Whether a database in queries means a schema of the PostgreSQL database in url, or a database of that server. If absent: a schema.",
   ),
-  databases: z
-    .array(elsewhere)
-    .default([])
-    .describe("Databases that live elsewhere than the others."),
+  databases: z.array(elsewhere).default([]).describe("Databases on other upstreams."),
 });
 
 type Upstream = z.output<typeof keys>;
@@ -645,20 +653,20 @@ const upstream = keys
   .superRefine(refuseDatabasesTwice)
   .superRefine(refuseForEngine)
   .prefault({})
-  .describe("The database behind the gateway.");
+  .describe("The database that queries are forwarded to.");
 
 const consolePages = section(
-  "The console: pages for operators and users, without script. Off unless it listens.",
+  "The console: pages for operators and users, without scripts. Off unless listen is set.",
   {
     listen: key(
       listenAddress.optional(),
       "127.0.0.1:8081",
-      "Where the console's pages are served, on a listener and an origin of their own; absent: no console.",
+      "Address of the console, which has its own listener and origin. If absent: no console.",
     ),
     public_url: key(
       publicUrl.default(""),
       "https://console.example.com",
-      "How browsers reach the console, behind a TLS front; empty: http:// on the port of listen, from this machine alone.",
+      "URL at which browsers reach the console, through a reverse proxy with TLS. If empty: http:// on the port of listen, only from this machine.",
     ),
   },
 ).superRefine(({ listen, public_url: url }, context) => {
@@ -680,28 +688,28 @@ const postgresUrl = text(
   (url) => /^postgres(?:ql)?:/.test(url) && isServerUrl(url),
 );
 
-const store = section("What several replicas share, in PostgreSQL.", {
+const store = section("State that several replicas share, in PostgreSQL.", {
   url: postgresUrl.optional().meta({
     description:
-      "PostgreSQL database that several replicas share; absent: everything is in files of this one.",
+      "PostgreSQL database that several replicas share. If absent: everything is in files of this replica.",
     examples: ["postgres://gatehouse@db.example/gatehouse"],
     writeOnly: true,
   }),
   key_file: filePath
     .default(storeKeyFile)
     .describe(
-      "Lines of 32 random bytes in base64url, the same at every replica: the first encrypts what is secret in the store, all decrypt; the bare default name is in the service directory.",
+      "File of keys, the same on every replica. Each line has 32 random bytes in base64url. The first key encrypts secrets in the store, and all keys decrypt them. The bare default name refers to the service directory.",
     ),
   access: z
     .enum(["store", "file"])
     .default("store")
     .describe(
-      "Where users and grants are: in the store, or in access_control_file, which is then each replica's own and never written; all else is shared either way.",
+      'Where users and grants are: in the store, or in access_control_file. With "file", each replica has its own file, which is never written. Everything else is shared in both cases.',
     ),
   max_staleness: wholeNumber(2, 3600)
     .default(10)
     .describe(
-      "Seconds for which a replica decides without having reached the store; then 503. The next change waits this long and 5 seconds more for a replica that was killed.",
+      "Seconds for which a replica makes decisions without having reached the store; then 503. If a replica is killed, the next change waits for this time plus 5 seconds.",
     ),
 });
 
@@ -709,7 +717,7 @@ const metrics = section("Prometheus metrics.", {
   listen: key(
     listenAddress.optional(),
     "127.0.0.1:9464",
-    "Where Prometheus metrics are served, at /metrics on a listener of their own; absent: nowhere.",
+    "Address that serves Prometheus metrics at /metrics, on its own listener. If absent: none.",
   ),
 });
 
@@ -717,21 +725,21 @@ const audit = section("The audit log: one line for each decision.", {
   file: key(
     filePath.optional(),
     "audit.log",
-    "File that the audit log is appended to; absent: standard output.",
+    "File that the audit log is appended to. If absent: standard output.",
   ),
 });
 
-const approvals = section("What `require_approval` in the access file asks for.", {
+const approvals = section("Approvals that `require_approval` in the access file requires.", {
   wait: seconds
     .default(600)
     .meta(
       live(
-        "How long what needs an approval waits for one, and how long one that was given can be used, in seconds.",
+        "Seconds that a query waits for approval, and seconds for which an approval can be used.",
       ),
     ),
   keep: z.int().min(0).max(3650).default(30).meta({
     description:
-      "Days for which a query that was approved or denied is kept, encrypted, for review by approvers and administrators; 0: deleted when decided.",
+      "Days for which an approved or denied query is kept, encrypted, for review by approvers and administrators. 0: deleted when decided.",
   }),
 });
 
