@@ -126,7 +126,7 @@ const dashboard = z.object({
 
 t.test("for every alert the page says what to do", async (t) => {
   const page = readFileSync(path.join(documents, "operations.md"), "utf8");
-  const [, section = ""] = page.split("## What to do when\n");
+  const [, section = ""] = page.split("## Troubleshooting\n");
   const [rows = ""] = section.split("\n## ");
   const named = Array.from(rows.matchAll(/`(Gatehouse\w+)`/g), ([, name = ""]) => name);
   const { groups } = alerts.parse(parse(deployed("prometheus-alerts.yml")));
