@@ -219,7 +219,12 @@ function extentOf(
       const answers = isPreview || operation.fields.returning !== undefined;
       return { ...noRows, changed, returned: answers ? changed : 0 };
     }
-    default:
+    // No default: the compiler asks for each new operation.
+    case "Preview":
+    case "CreateTable":
+    case "DropTable":
+    case "CreateDatabase":
+    case "DropDatabase":
       return noRows;
   }
 }
@@ -493,7 +498,19 @@ function judgeContents(
   }
 }
 
-const choosing: ReadonlySet<string> = new Set<OperationName>(["Select", "Update", "Delete"]);
+/** How a row filter applies: in `where`, to the written rows, or not at all. */
+const filtering: Readonly<Record<OperationName, "where" | "values" | "none">> = {
+  Select: "where",
+  Update: "where",
+  Delete: "where",
+  Insert: "values",
+  Upsert: "values",
+  Preview: "none",
+  CreateTable: "none",
+  DropTable: "none",
+  CreateDatabase: "none",
+  DropDatabase: "none",
+};
 
 function filterTable(
   { snapshot, username, access: { database }, tally }: JudgedAccess,
@@ -520,7 +537,9 @@ function filterTable(
   const isWritten = detail.operation === "Insert" || detail.operation === "Update";
   const bytewise = filter.map(({ column }) => column);
   tally.compareBytes({ database, table, bytewise, ...(isWritten ? { written: filter } : {}) });
-  if (!choosing.has(detail.operation)) return noFilters;
+  if (!isOperationName(detail.operation) || filtering[detail.operation] !== "where") {
+    return noFilters;
+  }
   const spelling = { table, isQualified: isJoin };
   const where = detail.condition();
   const missing = filter.filter((condition) => !isDemanded(condition, where, spelling));
