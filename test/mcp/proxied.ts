@@ -25,7 +25,7 @@ export const everyTool: readonly ToolRule[] = fixtureTools.map((name) =>
 
 interface ProxiedSettingOptions {
   readonly grants: Grants;
-  readonly policy?: readonly ToolRule[];
+  readonly policy?: readonly ToolRule[] | (() => readonly ToolRule[]);
   readonly sessions?: SessionRegister;
   readonly sessionTouch?: number;
   readonly streams?: OpenStreams;
@@ -65,7 +65,7 @@ export async function openProxied(
   const denials: string[] = [];
   const proxy = createMcpProxy({
     target: target ?? fixtureUrl,
-    policy: () => policy,
+    policy: typeof policy === "function" ? policy : () => policy,
     headers: {
       forwardHeaders: new Set(),
       forwardAuthorization: true,

@@ -168,6 +168,28 @@ async function begin({ endpoint }: ProxiedSetting): Promise<string> {
   return id;
 }
 
+t.test("a call is judged by the policy in force once it has waited for its session", async (t) => {
+  let policy = everyTool;
+  const sessions: SessionRegister = {
+    open: () => true,
+    async use() {
+      policy = [];
+      return true;
+    },
+    end() {},
+  };
+  const setting = { grants: reader, policy: () => policy, sessions };
+  const { endpoint, fixture, denials } = await openProxied(t, setting);
+  const params = { name: fixtureTools[0], arguments: {} };
+  const { body } = await ask(
+    endpoint.url,
+    handshakeCall("tools/call", params, { "mcp-session-id": "session" }),
+  );
+  t.match(JSON.parse(body.toString()).error, { data: { code: "tool_without_policy" } });
+  t.same(fixture.take(), [], "nothing goes up");
+  t.strictSame(denials, ["tool_without_policy"]);
+});
+
 t.test("a session ends with its DELETE", async (t) => {
   const setting = await openProxied(t, { grants: readers });
   const { endpoint, fixture } = setting;

@@ -103,7 +103,7 @@ interface Judged {
 }
 
 async function identify(
-  rules: readonly ToolRule[],
+  policy: McpProxyOptions["policy"],
   rights: Rights,
   { headers }: IncomingMessage,
   message: McpMessage | undefined,
@@ -112,11 +112,12 @@ async function identify(
   const { username } = principal.subject;
   const mayUse = ({ permission, database }: ToolRule) => rights.mayUse(permission, database);
   // Tasks come from tool calls, so a caller who may call no tool is denied.
-  if (message?.method.startsWith("tasks/") && !rules.some(mayUse))
+  if (message?.method.startsWith("tasks/") && !policy().some(mayUse))
     throw denied(message, "no_grant");
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
   await rights.countCall?.();
-  const rule = rules.find(({ name }) => name === message.name);
+  // Read only now, because everything before may have waited.
+  const rule = policy().find(({ name }) => name === message.name);
   if (rule === undefined) throw denied(message, "tool_without_policy");
   const database = await databaseOf(rule, message);
   const decision = rights.decide(rule, database);
@@ -132,7 +133,7 @@ async function identify(
  * @throws McpRefused, or Refusal `insufficient_scope`
  */
 async function judgeRequest(
-  rules: readonly ToolRule[],
+  policy: McpProxyOptions["policy"],
   rights: Rights,
   sessions: SessionRegister,
   request: IncomingMessage,
@@ -154,7 +155,7 @@ async function judgeRequest(
     throw new McpRefused("invalidRequest", "Invalid request: Last-Event-ID without Mcp-Session-Id");
   }
   if (message !== undefined) requireMethod(message, principal, era);
-  const identity = await identify(rules, rights, request, message, principal);
+  const identity = await identify(policy, rights, request, message, principal);
   if (message !== undefined) await requireOwnTask(sessions, message, username);
   return { message, era, sessionId, identity };
 }
@@ -459,8 +460,8 @@ export function createMcpProxy(options: McpProxyOptions) {
       const { username } = principal.subject;
       let judged: Judged;
       try {
-        const rules = options.policy();
-        judged = await judgeRequest(rules, rights, sessions, request, body, principal);
+        const { policy } = options;
+        judged = await judgeRequest(policy, rights, sessions, request, body, principal);
         keepSession(sessions, judged, response, sessionTouchMs);
         if (isSubscription(request, judged)) await countStream(username, response, judged);
       } catch (error) {
