@@ -161,6 +161,36 @@ export function endOf(revocation: Revocation): number {
   return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
 }
 
+interface Joined {
+  readonly inForce: ReadonlyMap<string, Revocation>;
+  readonly index: RevocationIndex;
+  /** What the file lacks. */
+  readonly lost: readonly Revocation[];
+}
+
+/** Adds the content of the file to what is in force. */
+function* joinSteps(
+  before: ReadonlyMap<string, Revocation>,
+  read: ReadonlyMap<string, Revocation>,
+): Steps<Joined> {
+  const now = steadySeconds();
+  const inForce = new Map<string, Revocation>();
+  const index = new RevocationIndex();
+  const lost: Revocation[] = [];
+  const take = ([line, revocation]: readonly [string, Revocation]) => {
+    inForce.set(line, revocation);
+    index.add(revocation);
+  };
+  yield* visitEach(before, (one) => {
+    const [line, revocation] = one;
+    if (read.has(line) || endOf(revocation) < now) return;
+    take(one);
+    lost.push(revocation);
+  });
+  yield* visitEach(read, take);
+  return { inForce, index, lost };
+}
+
 async function append(file: string, revocation: Revocation): Promise<void> {
   const isNew = !existsSync(file);
   const handle = await open(file, "a", 0o600);
@@ -186,14 +216,14 @@ async function addRevocations(file: string, added: readonly Revocation[]): Promi
   await withLock(file, async () => {
     const { revocations, isTorn } = await readContents(file, false);
     const limit = forgettableBefore();
-    const kept = [...revocations.values()].filter((old) => endOf(old) >= limit);
+    const kept = [...revocations].flatMap(([line, old]) => (endOf(old) >= limit ? line : []));
     const isMostlyPast = kept.length < revocations.size / 2;
     const [only, ...others] = added;
     if (only !== undefined && others.length === 0 && !isTorn && !isMostlyPast) {
       await append(file, only);
       return;
     }
-    await replaceFile(file, [...new Set([...kept, ...added].map(toLine))].join(""));
+    await replaceFile(file, [...new Set([...kept, ...added.map(toLine)])].join(""));
     giveToDirectoryOwner(file);
   });
 }
@@ -257,17 +287,10 @@ export async function openRevocations(
   let failure: string | undefined;
   let reloading: Promise<void> = Promise.resolve();
 
-  /** Adds the file's content to what is in force. */
   async function join(): Promise<void> {
     watch.note();
     const { revocations } = await readContents(file, checkRead);
-    const now = steadySeconds();
-    const missing = [...inForce].filter(
-      ([line, revocation]) => !revocations.has(line) && endOf(revocation) >= now,
-    );
-    lost = missing.map(([, revocation]) => revocation);
-    inForce = new Map([...missing, ...revocations]);
-    index = new RevocationIndex(inForce.values());
+    ({ inForce, index, lost } = await runCooperatively(joinSteps(inForce, revocations)));
   }
 
   async function reloadNow(): Promise<void> {

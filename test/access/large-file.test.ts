@@ -1,11 +1,11 @@
 /** Large access files: read and text in a thread, so that requests are served in the meantime. */
 import { appendFile, readFile, truncate } from "node:fs/promises";
-import { setTimeout as delay } from "node:timers/promises";
-import t, { type Test } from "tap";
+import t from "tap";
 import { openAccessFile } from "../../src/access/access-file.ts";
 import { planAddUser, planGrant } from "../../src/access/administration.ts";
 import { parseAccess, readRecordsOf } from "../../src/access/parse.ts";
 import { blankUser, grantOn } from "../../src/access/snapshot.ts";
+import { LONGEST_STALL_MS, longestStall, requireNoStall } from "../kit/stall.ts";
 import { accessFile, grant, hashWith, refusedBy, user } from "./kit.ts";
 import { watched } from "./watched.ts";
 
@@ -16,41 +16,6 @@ const text = Array.from({ length: USERS }, (_, index) => {
   const own = user(name, `email = "${name}@example.com"\npassword_hash = "${hashWith()}"`);
   return own + grant(name, "main", "ReadOnly") + grant(name, `team${index % 100}`, "ReadWrite");
 }).join("");
-
-const LONGEST_STALL_MS = 50;
-
-/** Milliseconds of processor time of this thread, which do not grow on a busy machine. */
-function cpuMs(): number {
-  const { user: inCode, system } = process.threadCpuUsage();
-  return (inCode + system) / 1000;
-}
-
-/** The longest stall of the event loop, in processor time, while `work` is underway. */
-async function longestStall(work: () => unknown): Promise<number> {
-  let before = cpuMs();
-  let longest = 0;
-  const look = () => {
-    const now = cpuMs();
-    longest = Math.max(longest, now - before);
-    before = now;
-  };
-  const timer = setInterval(look, 1);
-  await delay(10);
-  await work();
-  await delay(10);
-  clearInterval(timer);
-  return longest;
-}
-
-/** Requires that `work` does not stall the event loop, whatever a busy machine adds once. */
-async function requireNoStall(t: Test, work: (attempt: number) => unknown): Promise<void> {
-  const stalls: number[] = [];
-  for (let attempt = 0; attempt < 3; attempt++) {
-    stalls.push(await longestStall(() => work(attempt)));
-    if (Math.min(...stalls) < LONGEST_STALL_MS) break;
-  }
-  t.ok(Math.min(...stalls) < LONGEST_STALL_MS, `the longest stalls took ${stalls} ms`);
-}
 
 t.test("5,000 users with 10,000 entries reload without a stall", async (t) => {
   const file = accessFile(t, text);

@@ -17,6 +17,7 @@ import { insertRefusal, openStaffed, soon, succeed, textOf, tokenOf } from "../j
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
+import { requireNoStall } from "../kit/stall.ts";
 import { decodePart } from "./forge.ts";
 
 function revocationsOf({ home }: TestGateway): string {
@@ -241,4 +242,23 @@ t.test("every line of a long file counts, before and after it has grown", async 
     t.equal(live.stale, false);
     t.equal(readFileSync(file, "utf8").trimEnd().split("\n").length, 20_001, "it is written back");
   }
+});
+
+t.test("a revocation beside 60,000 others stalls nothing", async (t) => {
+  const file = path.join(temporaryDirectory(t), "revocations");
+  const until = Math.ceil(Date.now() / 1000) + 3600;
+  const lines = Array.from({ length: 60_000 }, (_, index) =>
+    JSON.stringify({ jti: `0b9c3bd1-8f3f-4a57-9a3c-${String(index).padStart(12, "0")}`, until }),
+  );
+  writeFileSync(file, `${lines.join("\n")}\n`, { mode: 0o600 });
+  const fail = (error: unknown) => t.fail(String(error));
+  const revocations = await openRevocations(file, {
+    ...{ checkRead: true, onFailure: fail, onLost: fail },
+  });
+  t.teardown(() => revocations.close());
+  await requireNoStall(t, async (attempt) => {
+    const token = { tokenId: `attempt-${attempt}`, expiresAt: until };
+    await revocations.revokeToken(token);
+    t.ok(revocations.isRevoked({ ...token, username: "bob", issuedAt: until }));
+  });
 });
