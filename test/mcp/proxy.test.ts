@@ -1,5 +1,5 @@
 import { statSync } from "node:fs";
-import type { ServerResponse } from "node:http";
+import { request, type ServerResponse } from "node:http";
 import path from "node:path";
 import { pipeline, Readable } from "node:stream";
 import t, { type Test } from "tap";
@@ -225,6 +225,31 @@ t.test("a session is in use as long as a stream of it is open", async (t) => {
   }
   t.equal((await ask(setting.endpoint.url, list)).status, 200);
   stream.destroy();
+});
+
+t.test("a client that leaves while it is judged keeps no session in use", async (t) => {
+  const [judging, left] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let uses = 0;
+  const sessions: SessionRegister = {
+    open: () => true,
+    async use() {
+      uses++;
+      judging.resolve();
+      await left.promise;
+      return true;
+    },
+    end() {},
+  };
+  const { endpoint } = await openProxied(t, { grants: reader, sessions, sessionTouch: 1 });
+  const sent = request(endpoint.url, { headers: { "mcp-session-id": "session" } });
+  sent.on("error", () => {}).end();
+  await judging.promise;
+  sent.destroy();
+  const list = statelessCall("tools/list");
+  t.equal((await ask(endpoint.url, list)).status, 200, "the proxy has seen it leave");
+  left.resolve();
+  for (let turn = 0; turn < 3; turn++) await ask(endpoint.url, list);
+  t.equal(uses, 1);
 });
 
 t.test("sessions are kept in a file, under names by which nobody can use them", async (t) => {

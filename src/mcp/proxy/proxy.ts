@@ -418,7 +418,8 @@ function keepSession(
   response: ServerResponse,
   intervalMs: number,
 ): void {
-  if (sessionId === undefined) return;
+  // A closed response emits no other `close`, so nothing would stop the timer.
+  if (sessionId === undefined || response.closed) return;
   // A failure is ignored: the next interval tries again.
   const touch = async () => sessions.use(sessionId, username);
   const timer = setInterval(() => void touch().catch(() => {}), intervalMs);
