@@ -6,10 +6,17 @@ import type { Gateway } from "./gateway.ts";
 
 const INTERVAL_MS = 500;
 
+function whileOpen(response: ServerResponse, milliseconds: number, step: () => void): void {
+  // A closed response emits no other `close`, so nothing would stop the timer.
+  if (response.closed) return;
+  const timer = setInterval(step, milliseconds);
+  response.once("close", () => clearInterval(timer));
+}
+
 /** Cuts a response within a second of losing its token or what its decision relied on. */
 export function guardStream(gateway: Gateway, exchange: Exchange): void {
   const { response, requestId, verdict } = exchange;
-  const timer = setInterval(() => {
+  whileOpen(response, INTERVAL_MS, () => {
     try {
       requireStillGood(gateway, exchange);
       verdict.requireStillAllowed?.();
@@ -19,8 +26,7 @@ export function guardStream(gateway: Gateway, exchange: Exchange): void {
       verdict.reason = code;
       response.destroy();
     }
-  }, INTERVAL_MS);
-  response.once("close", () => clearInterval(timer));
+  });
 }
 
 const CLIENT_TIMEOUT_MS = 60_000;
@@ -28,14 +34,13 @@ const CLIENT_TIMEOUT_MS = 60_000;
 /** Cuts a response that the client does not read, because its buffers are needed for others. */
 export function cutWhenStalled(response: ServerResponse, timeout = CLIENT_TIMEOUT_MS): void {
   let since: number | undefined;
-  const timer = setInterval(() => {
+  whileOpen(response, timeout / 60, () => {
     const { writableNeedDrain, writableEnded, writableFinished } = response;
     const isWaiting = writableNeedDrain || (writableEnded && !writableFinished);
     since = isWaiting ? (since ?? performance.now()) : undefined;
     if (since !== undefined && performance.now() - since > timeout) response.destroy();
-  }, timeout / 60);
+  });
   response.on("drain", () => {
     since = undefined;
   });
-  response.once("close", () => clearInterval(timer));
 }

@@ -22,6 +22,10 @@ t.test("an answer of which the client takes nothing is cut", async (t) => {
   const response = await cut.promise;
   t.notOk(response.writableFinished);
   await t.rejects(buffer(stalled), { code: "ECONNRESET" }, "the client sees that it is not whole");
+  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+  const before = timers();
+  cutWhenStalled(response);
+  t.equal(timers(), before, "a response that has closed is not watched");
 });
 
 t.test("of many requests at one time, each is answered by its own token", async (t) => {
