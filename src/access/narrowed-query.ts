@@ -2,7 +2,7 @@ import { quoteName } from "../json/fault.ts";
 import type { OperationDetail } from "../query/operation-detail.ts";
 import type { Position } from "../query/operation-draft.ts";
 import type { Operation } from "../query/operation-types.ts";
-import { isOperationName, type OperationName } from "../query/operations.ts";
+import { definitions, isOperationName } from "../query/operations.ts";
 import type { Access, PermissionClass, Query } from "../query/query.ts";
 import { counted } from "../suggestion.ts";
 import { FoldedNames } from "./entries.ts";
@@ -498,19 +498,10 @@ function judgeContents(
   }
 }
 
-/** How a row filter applies: in `where`, to the written rows, or not at all. */
-const filtering: Readonly<Record<OperationName, "where" | "values" | "none">> = {
-  Select: "where",
-  Update: "where",
-  Delete: "where",
-  Insert: "values",
-  Upsert: "values",
-  Preview: "none",
-  CreateTable: "none",
-  DropTable: "none",
-  CreateDatabase: "none",
-  DropDatabase: "none",
-};
+/** True if a condition selects the operation's rows, so that a row filter can be added to it. */
+function takesCondition(operation: string): boolean {
+  return isOperationName(operation) && "where" in definitions[operation].fields;
+}
 
 function filterTable(
   { snapshot, username, access: { database }, tally }: JudgedAccess,
@@ -520,8 +511,10 @@ function filterTable(
 ): Filters | Objection {
   const { table, entry } = decided;
   const { rowFilter, requireWhere } = entry.grant;
-  if (detail.operation === "Upsert" && (rowFilter ?? requireWhere) !== undefined) {
-    return unnarrowable("Use Insert or Update instead of Upsert", entry);
+  const isSelective = takesCondition(detail.operation);
+  const isNarrowable = isSelective || detail.operation === "Insert";
+  if (!isNarrowable && (rowFilter ?? requireWhere) !== undefined) {
+    return unnarrowable(`Use Insert or Update instead of ${detail.operation}`, entry);
   }
   const isPinned = detail.operation === "Update" || detail.operation === "Delete";
   if (isPinned && requireWhere !== undefined) {
@@ -537,9 +530,7 @@ function filterTable(
   const isWritten = detail.operation === "Insert" || detail.operation === "Update";
   const bytewise = filter.map(({ column }) => column);
   tally.compareBytes({ database, table, bytewise, ...(isWritten ? { written: filter } : {}) });
-  if (!isOperationName(detail.operation) || filtering[detail.operation] !== "where") {
-    return noFilters;
-  }
+  if (!isSelective) return noFilters;
   const spelling = { table, isQualified: isJoin };
   const where = detail.condition();
   const missing = filter.filter((condition) => !isDemanded(condition, where, spelling));
