@@ -193,8 +193,8 @@ export class HeldAnswer implements AnswerSink {
     if (kept.length === 0) return;
     this.#options.hold(kept.length);
     this.#held += kept.length;
-    // A short view would hold the memory of the whole read, which is not accounted for.
-    this.#pieces.push(kept.length < kept.buffer.byteLength / 2 ? Buffer.from(kept) : kept);
+    // A view would hold the memory of the whole read, which is not accounted for.
+    this.#pieces.push(Buffer.from(kept));
   }
 
   end(last: Buffer): void {
