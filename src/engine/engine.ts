@@ -9,7 +9,7 @@ import type { RemoteOptions } from "./remote/store.ts";
 import { createEngineServer } from "./server.ts";
 import type { Store } from "./store.ts";
 
-const LOOK_INTERVAL_MS = 1000;
+const SOCKET_POLL_MS = 1000;
 
 export type Endpoint =
   | { readonly kind: "socket"; readonly path: string }
@@ -86,7 +86,7 @@ function keepListening(server: Server, endpoint: Endpoint, log: Logger): () => v
       isBusy = false;
     }
   }
-  const timer = setInterval(() => void look(), LOOK_INTERVAL_MS);
+  const timer = setInterval(() => void look(), SOCKET_POLL_MS);
   return () => clearInterval(timer);
 }
 
@@ -163,11 +163,11 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   try {
     const address = await listen(server, endpoint);
     log.info({ address }, "engine listening");
-    const stopLooking = keepListening(server, endpoint, log);
+    const stopPolling = keepListening(server, endpoint, log);
     return {
       address,
       async close() {
-        stopLooking();
+        stopPolling();
         await drain();
         await store.close();
       },

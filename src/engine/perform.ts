@@ -1,17 +1,17 @@
 import type { ChangeName, Operation, TableOperation } from "../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../query/operations.ts";
 import { LimitCounter, type QueryLimit } from "./limits.ts";
-import type { Operations, Place, Session } from "./remote/dialect.ts";
+import type { Operations, QueryContext, Session } from "./remote/dialect.ts";
 import type { RowOutput, Spool } from "./spool.ts";
 import {
-  changeTexts,
+  changeJson,
   countChanged,
   countPreviewed,
   isReading,
   isRowChange,
-  type PlaceInQuery,
-  previewedIn,
-  previewTexts,
+  previewedOperation,
+  previewJson,
+  type QueryPosition,
 } from "./sql/answers.ts";
 import { requireSameRows } from "./sql/preview.ts";
 import type { Changed } from "./sql/target.ts";
@@ -47,7 +47,7 @@ export async function performAll<Leased extends Session>(
   spool.write(isBatch ? "]}" : "}");
 }
 
-const MOST_TOGETHER = 100;
+const MAX_UNANSWERED_CHANGES = 100;
 
 /**
  * Runs the elements of a Batch. Without limits to count, changes do not wait for the replies to
@@ -67,7 +67,7 @@ async function performBatch<Leased extends Session>(
     try {
       return await perform(dialect, session, operation, spool, { counter, element });
     } catch (error) {
-      throw concernsStatement(error) ? (refusalOf(error)?.inElement(element) ?? error) : error;
+      throw concernsStatement(error) ? (refusalOf(error)?.atElement(element) ?? error) : error;
     }
   }
   async function writeAnswers(): Promise<void> {
@@ -91,18 +91,18 @@ async function performBatch<Leased extends Session>(
     const answer = performElement(operation, index);
     answers.push(answer);
     await Promise.race([sent ?? answer, answer]).catch(writeAnswers);
-    if (answers.length === MOST_TOGETHER) await writeAnswers();
+    if (answers.length === MAX_UNANSWERED_CHANGES) await writeAnswers();
   }
   await writeAnswers();
 }
 
 /** @throws EngineRefusal `database_not_found` for a database that no query can name */
-export function placeOf<Leased extends Session>(
+export function contextOf<Leased extends Session>(
   dialect: Operations<Leased>,
   session: Leased,
   database: string,
   counter?: LimitCounter,
-): Place<Leased> {
+): QueryContext<Leased> {
   return { session, database, schema: dialect.visibleSchema(database), counter };
 }
 
@@ -111,21 +111,21 @@ async function perform<Leased extends Session>(
   session: Leased,
   operation: TableOperation,
   spool: Spool,
-  inQuery: PlaceInQuery,
+  inQuery: QueryPosition,
 ): Promise<Iterable<string>> {
   const { counter } = inQuery;
-  const place = placeOf(dialect, session, operation.fields.database, counter);
+  const context = contextOf(dialect, session, operation.fields.database, counter);
   if (isReading(operation)) {
-    await read(dialect, place, operation, spool);
+    await read(dialect, context, operation, spool);
     return [];
   }
   const { touched } = counter;
   if (touched !== undefined && isRowChange(operation)) {
-    requireSameRows(await dialect.digestTouched(place, operation), touched);
+    requireSameRows(await dialect.digestAffected(context, operation), touched);
   }
-  const changed = await change(dialect, place, operation);
+  const changed = await change(dialect, context, operation);
   countChanged(changed, inQuery, spool);
-  return changeTexts(operation, changed, inQuery.element !== undefined);
+  return changeJson(operation, changed, inQuery.element !== undefined);
 }
 
 /** Writes the answer of a Preview, whose change will be rolled back. */
@@ -136,27 +136,27 @@ export async function performPreview<Leased extends Session>(
   spool: Spool,
   counter: LimitCounter,
 ): Promise<void> {
-  const operation = previewedIn(fields);
-  const place = placeOf(dialect, session, operation.fields.database, counter);
-  const digest = counter.touched && (await dialect.digestTouched(place, operation));
-  const previewed = await dialect.preview(place, operation, counter);
+  const operation = previewedOperation(fields);
+  const context = contextOf(dialect, session, operation.fields.database, counter);
+  const digest = counter.touched && (await dialect.digestAffected(context, operation));
+  const previewed = await dialect.preview(context, operation, counter);
   countPreviewed(previewed, counter, spool);
-  for (const text of previewTexts(previewed, digest)) spool.write(text);
+  for (const text of previewJson(previewed, digest)) spool.write(text);
 }
 
 function change<Leased extends Session, Name extends ChangeName>(
   { changes }: Operations<Leased>,
-  place: Place<Leased>,
+  context: QueryContext<Leased>,
   { name, fields }: Operation<Name>,
 ): Promise<Changed> {
-  return changes[name](place, fields);
+  return changes[name](context, fields);
 }
 
 export function read<Leased extends Session, Name extends ReadingName>(
   { reads }: Operations<Leased>,
-  place: Place<Leased>,
+  context: QueryContext<Leased>,
   { name, fields }: Operation<Name>,
   output: RowOutput,
 ): Promise<void> {
-  return reads[name](place, fields, output);
+  return reads[name](context, fields, output);
 }

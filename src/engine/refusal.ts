@@ -55,7 +55,7 @@ export const callerLimits: ReadonlySet<string> = new Set([
 ]);
 
 /** The whole message about a constraint for callers who may not see its name, columns or tables. */
-const ofConstraint = "A row breaks a rule of the database: a value is missing, or not allowed";
+const constraintMessage = "A row breaks a rule of the database: a value is missing, or not allowed";
 
 interface Quoting {
   readonly value: string;
@@ -86,7 +86,7 @@ export class EngineRefusal extends ClientError {
     this.members = options?.members ?? {};
     this.code = code;
     this.#quoting = options?.quoting;
-    this.plain = options?.plain ?? (code === "constraint_violation" ? ofConstraint : message);
+    this.plain = options?.plain ?? (code === "constraint_violation" ? constraintMessage : message);
   }
 
   get status(): number {
@@ -97,7 +97,7 @@ export class EngineRefusal extends ClientError {
    * The same refusal for an element of a Batch. Denials by access rules are worded as the gateway
    * words them.
    */
-  inElement(element: number): EngineRefusal {
+  atElement(element: number): EngineRefusal {
     const { code, message, plain } = this;
     if (code !== "row_denied") return this.at(`Batch[${element}]`);
     const members = { element, reason: code };
@@ -147,7 +147,7 @@ export class UnknownOutcome extends EngineRefusal {
 }
 
 /** @param timeLimit milliseconds */
-export function tooSlow(timeLimit: number): EngineRefusal {
+export function queryTimedOut(timeLimit: number): EngineRefusal {
   return new EngineRefusal(
     "query_timeout",
     `The query was ended because it took longer than ${timeLimit / 1000} seconds`,

@@ -15,7 +15,7 @@ import { scan } from "../query/scan.ts";
 import { limitsHeader, narrowedHeader, type QueryLimit } from "./limits.ts";
 import { callerLimits, EngineRefusal } from "./refusal.ts";
 import type { Answer, RowForm, RowStream } from "./spool.ts";
-import type { SchemaPlace, Store } from "./store.ts";
+import type { SchemaPath, Store } from "./store.ts";
 
 /** `localhost`, `127.0.0.1` or `[::1]`, with or without a port. */
 const loopbackHost = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
@@ -73,7 +73,7 @@ function readBody(request: IncomingMessage): Promise<Buffer> {
   });
 }
 
-function readSchemaPath(path: string): SchemaPlace {
+function readSchemaPath(path: string): SchemaPath {
   const names = path.split("/").slice(2);
   if (names.length > 2 || !names.every(isPlainName)) {
     throw new EngineRefusal("not_found", "The engine has no such route");
@@ -208,8 +208,8 @@ async function answer(
     return sendJson(response, 200, { status: "success" });
   }
   if (path === "/schema") {
-    const place = readSchemaPath(request.url ?? "");
-    return await send(response, await store.readSchema(place, client));
+    const names = readSchemaPath(request.url ?? "");
+    return await send(response, await store.readSchema(names, client));
   }
   requireJson(request);
   const header = request.headers[limitsHeader];
@@ -315,7 +315,7 @@ function sendJson(response: ServerResponse, status: number, body: object): void 
 const CHUNK_LENGTH = 64 * 1024;
 
 /** Bytes that a client may lag behind before the database waits for it. */
-const MOST_BEHIND = 256 * 1024;
+const MAX_BACKLOG_BYTES = 256 * 1024;
 
 /** A client that accepts none of its answer for this long is disconnected. */
 const STALLED_CLIENT_TIMEOUT_MS = 60_000;
@@ -336,7 +336,7 @@ class StreamedAnswer implements RowStream {
   #pending = "";
   #soon: NodeJS.Immediate | undefined;
   #backlog: Promise<void> | undefined;
-  #hasMoved = false;
+  #hasProgressed = false;
 
   constructor(response: ServerResponse, form: RowForm) {
     this.#response = response;
@@ -351,10 +351,10 @@ class StreamedAnswer implements RowStream {
     return this.#backlog;
   }
 
-  hasMoved(): boolean {
-    const hasMoved = this.#hasMoved || this.#backlog !== undefined;
-    this.#hasMoved = false;
-    return hasMoved;
+  hasProgressed(): boolean {
+    const hasProgressed = this.#hasProgressed || this.#backlog !== undefined;
+    this.#hasProgressed = false;
+    return hasProgressed;
   }
 
   reset(): void {
@@ -401,12 +401,13 @@ class StreamedAnswer implements RowStream {
     const response = this.#response;
     if (response.destroyed) return;
     if (!this.hasBegun) response.writeHead(200, { "Content-Type": mediaTypes[this.form] });
-    this.#hasMoved = true;
+    this.#hasProgressed = true;
     const isTaken = response.write(bytes);
-    if (!isTaken && response.writableLength > MOST_BEHIND) this.#backlog ??= this.#untilTaken();
+    if (!isTaken && response.writableLength > MAX_BACKLOG_BYTES)
+      this.#backlog ??= this.#untilDrained();
   }
 
-  async #untilTaken(): Promise<void> {
+  async #untilDrained(): Promise<void> {
     const response = this.#response;
     response.setTimeout(STALLED_CLIENT_TIMEOUT_MS, () => response.destroy());
     const { promise, resolve } = Promise.withResolvers<void>();

@@ -22,7 +22,7 @@ export interface RowStream extends RowOutput {
   /** Discards what was written; none of it has been sent. */
   reset(): void;
   /** True if, since the last call, something was sent or the output waited for the client. */
-  hasMoved(): boolean;
+  hasProgressed(): boolean;
 }
 
 /** Characters gathered before a chunk is encoded, approximately. */

@@ -8,7 +8,7 @@ export interface QueryRequest {
   readonly limits: readonly QueryLimit[];
 }
 
-export interface SchemaPlace {
+export interface SchemaPath {
   readonly database?: string | undefined;
   /** Only together with a database. */
   readonly table?: string | undefined;
@@ -30,7 +30,7 @@ export interface Store {
    */
   stream(request: QueryRequest, stream: RowStream, query: AbortController): Promise<void>;
   /** @throws EngineRefusal `database_not_found` or `table_not_found` */
-  readSchema(place: SchemaPlace, query: AbortController): Promise<Answer>;
+  readSchema(path: SchemaPath, query: AbortController): Promise<Answer>;
   /** Resolves if the database answers. @throws EngineRefusal `database_unavailable` */
   check(): Promise<void>;
   close(): Promise<void>;

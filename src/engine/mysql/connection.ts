@@ -7,8 +7,8 @@ import {
 } from "mysql2";
 import type { Connection } from "../remote/dialect.ts";
 import type { ServerAddress } from "./address.ts";
-import { answered } from "./failures.ts";
-import { MysqlSession, readTraits, settings, traitsQuestion } from "./session.ts";
+import { resultOf } from "./failures.ts";
+import { MysqlSession, readTraits, settings, traitsQuery } from "./session.ts";
 
 /** Limit for connecting and for the settings, unless the URL sets another. */
 const CONNECT_TIMEOUT_MS = 5000;
@@ -40,8 +40,8 @@ export class MysqlConnection implements Connection<MysqlSession> {
     const opened = open(address, address.connectTimeout ?? CONNECT_TIMEOUT_MS);
     try {
       await opened.ready;
-      const [row = []] = await answered<RowDataPacket[][]>((done) =>
-        opened.client.query(traitsQuestion, done),
+      const [row = []] = await resultOf<RowDataPacket[][]>((done) =>
+        opened.client.query(traitsQuery, done),
       );
       const server = readTraits(row);
       const session = new MysqlSession(opened.client, server);
@@ -68,7 +68,7 @@ export class MysqlConnection implements Connection<MysqlSession> {
     const { client, socket, ready, stopTimer } = open(this.#address, PATIENCE_MS);
     try {
       await ready;
-      await answered((done) => client.query(`kill ${this.#client.threadId}`, done));
+      await resultOf((done) => client.query(`kill ${this.#client.threadId}`, done));
     } catch {
       // The connection is cut in any case, and a read ends by its time limit.
     } finally {
@@ -115,7 +115,7 @@ function open(address: ServerAddress, timeout: number): Opened {
   const client = createConnection({ ...optionsOf(address), stream: () => socket });
   // Those who wait for an answer are notified separately.
   client.on("error", () => {});
-  const ready = answered<unknown>((done) => client.connect((error) => done(error, undefined)));
+  const ready = resultOf<unknown>((done) => client.connect((error) => done(error, undefined)));
   const timer = setTimeout(() => socket.destroy(), timeout);
   return { client, socket, ready, stopTimer: () => clearTimeout(timer) };
 }

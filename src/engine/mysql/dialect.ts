@@ -8,7 +8,7 @@ import type {
 } from "../../query/operation-types.ts";
 import type { ColumnDefinition, Row } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { boundAgain, changesOfRows, insertRows, planIn, takeIn } from "../remote/change.ts";
+import { bindReadValue, changesOfRows, insertRows, planOn, runSteps } from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
 import { isNoTable, refused } from "../remote/failures.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
@@ -51,7 +51,7 @@ import {
   typeWords,
   unsigned,
 } from "./kinds.ts";
-import type { MysqlPlace, MysqlSession, Raw, RawRow } from "./session.ts";
+import type { MysqlContext, MysqlSession, Raw, RawRow } from "./session.ts";
 import {
   createDatabase,
   dropDatabase,
@@ -62,12 +62,12 @@ import {
   readChangedTable,
   readTable,
   requireDatabase,
-  requireKeptName,
+  requirePreservedCase,
   tableMissing,
   visibleDatabase,
 } from "./tables.ts";
 
-async function listTables({ session, schema }: MysqlPlace): Promise<string[]> {
+async function listTables({ session, schema }: MysqlContext): Promise<string[]> {
   await requireDatabase(session, schema);
   const found = await session.rows(
     sql`select table_name from information_schema.tables where table_schema = ${schema}`,
@@ -78,10 +78,10 @@ async function listTables({ session, schema }: MysqlPlace): Promise<string[]> {
     .sort();
 }
 
-async function describeTable(place: MysqlPlace, name: string): Promise<TableDescription> {
-  const { session, schema } = place;
-  const { columns } = await readTable(place, name);
-  const keys = await takeIn(session, readKeys(keysSql(schema, name)));
+async function describeTable(context: MysqlContext, name: string): Promise<TableDescription> {
+  const { session, schema } = context;
+  const { columns } = await readTable(context, name);
+  const keys = await runSteps(session, readKeys(keysSql(schema, name)));
   const found = await session.rows(sql`
     select column_name, column_default, column_comment,
       (select concat(referenced_table_name, '.', referenced_column_name)
@@ -127,15 +127,15 @@ const options = {
   nextNumber: sql`null`,
 };
 
-async function targetOf(place: MysqlPlace, name: string): Promise<Target<Raw>> {
-  const { session, schema } = place;
-  const table = await readChangedTable(place, name);
+async function targetOf(context: MysqlContext, name: string): Promise<Target<Raw>> {
+  const { session, schema } = context;
+  const table = await readChangedTable(context, name);
   const target: Target<Raw> = {
     table,
     name: sql.id(schema, name),
     keys: keysSql(schema, name),
     lock: sql` for update`,
-    takesAnyKey: true,
+    ignoresConflictKey: true,
     insert(values, how) {
       const { conflict, returning } = how;
       const isAnswered = returning === undefined || session.server.isMariaDb;
@@ -146,7 +146,7 @@ async function targetOf(place: MysqlPlace, name: string): Promise<Target<Raw>> {
         ? replaceRows(target, table, values, conflict)
         : insertEach(target, table, values, how);
     },
-    bind: boundAgain,
+    bind: bindReadValue,
   };
   return target;
 }
@@ -212,14 +212,14 @@ const LONGEST_NAME = 64;
 /** A key takes 3,072 bytes. Some are left for the lengths of its parts. */
 const KEY_BYTES = 3000;
 
-async function createTable(place: MysqlPlace, query: CreateTable): Promise<Changed> {
-  const { session, schema } = place;
+async function createTable(context: MysqlContext, query: CreateTable): Promise<Changed> {
+  const { session, schema } = context;
   const collation = sql.raw(session.server.collation);
   const parts = await newTableSql(query, {
     typeWords,
-    requireName: requireKeepable,
-    async findTaken() {
-      requireKeptName(session, query.table);
+    requireName: requireStorableName,
+    async findExisting() {
+      requirePreservedCase(session, query.table);
       await requireDatabase(session, schema);
       const [[taken] = []] = await session.rows(sql`select table_name
         from information_schema.tables
@@ -227,9 +227,9 @@ async function createTable(place: MysqlPlace, query: CreateTable): Promise<Chang
       return taken;
     },
     declare: (column, key) => declare(column, key, collation),
-    async readReferred(name) {
-      const { columns } = await readTable(place, name);
-      return { columns, keys: await takeIn(session, readKeys(keysSql(schema, name))) };
+    async readReferenced(name) {
+      const { columns } = await readTable(context, name);
+      return { columns, keys: await runSteps(session, readKeys(keysSql(schema, name))) };
     },
     nameOf: (name) => sql.id(schema, name),
   });
@@ -238,19 +238,19 @@ async function createTable(place: MysqlPlace, query: CreateTable): Promise<Chang
   return {};
 }
 
-async function dropTable(place: MysqlPlace, { table }: DropTable): Promise<Changed> {
-  const { session, schema } = place;
+async function dropTable(context: MysqlContext, { table }: DropTable): Promise<Changed> {
+  const { session, schema } = context;
   const found = await session.rows(sql`select table_name, table_type
     from information_schema.tables where table_schema = ${schema} and table_name = ${table}`);
   const type = found.find(([name]) => name === table)?.[1];
-  if (type === undefined) throw await tableMissing(place, table);
+  if (type === undefined) throw await tableMissing(context, table);
   if (type === "VIEW" || type === "SEQUENCE") throw isNoTable(table, schema);
   await session.define(sql`drop table ${sql.id(schema, table)}`);
   return {};
 }
 
 /** MySQL's names hold only characters up to U+FFFF, and no trailing space. */
-function requireKeepable(name: string): void {
+function requireStorableName(name: string): void {
   if (name.length <= LONGEST_NAME && !/[\u{10000}-\u{10ffff}]| $/u.test(name)) return;
   throw new EngineRefusal(
     "invalid_name",
@@ -354,11 +354,11 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
   };
 }
 
-async function select(place: MysqlPlace, query: Select, output: RowOutput): Promise<void> {
-  const { columns, statements } = await planOf(place, query);
+async function select(context: MysqlContext, query: Select, output: RowOutput): Promise<void> {
+  const { columns, statements } = await planOf(context, query);
   const rows = new RowWriter(columns, output);
   for (const statement of statements(() => rows.count)) {
-    for await (const row of place.session.stream(statement)) {
+    for await (const row of context.session.stream(statement)) {
       rows.write(row);
       if (output.backlog !== undefined) await output.backlog;
     }
@@ -366,15 +366,15 @@ async function select(place: MysqlPlace, query: Select, output: RowOutput): Prom
   rows.end();
 }
 
-export function planOf(place: MysqlPlace, query: Select): Promise<SelectPlan<MysqlKind>> {
-  return planIn(place, query, readTable, keysSql, dialectOf(place.session.server.collation));
+export function planOf(context: MysqlContext, query: Select): Promise<SelectPlan<MysqlKind>> {
+  return planOn(context, query, readTable, keysSql, dialectOf(context.session.server.collation));
 }
 
 function countOf(count: number | bigint): unknown {
   return unsigned(BigInt(count));
 }
 
-const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
+const { preview, digestAffected, ...changes } = changesOfRows(targetOf);
 
 const mysql: Dialect<MysqlSession> = {
   name: "MySQL",
@@ -394,8 +394,8 @@ const mysql: Dialect<MysqlSession> = {
     DropTable: dropTable,
   },
   preview,
-  digestTouched,
-  readsBehind: true,
+  digestAffected,
+  readsAfterChange: true,
 };
 
 /** The connection's own isolation level is read committed. */

@@ -25,7 +25,7 @@ const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
   ...numbers(refused.notForKeys, 1071, 1170, 3152),
   ...numbers(refused.databaseExists, 1007),
   ...numbers(refused.tableExists, 1050),
-  ...numbers(refused.tooSlow, 1317, 1969, 3024),
+  ...numbers(refused.queryTimedOut, 1317, 1969, 3024),
   ...numbers(["invalid_name", "A column cannot have this name"], 1059, 1166, 1300),
   ...numbers(["invalid_type", "A number's length or precision is out of range"], 1425, 1426, 1427),
   ...numbers(["invalid_value", "A column does not take its default"], 1067),
@@ -48,22 +48,22 @@ const refusesUser = new Set([1045, 1130, 1698, 3118]);
 /** The transaction lost against another one or against a definition, and is retried as a whole. */
 const transient = new Set([1020, 1205, 1213, 1412, 1615]);
 
-const ofTime = new Set([1317, 1969, 3024]);
+const timeouts = new Set([1317, 1969, 3024]);
 
 export const failures = failuresOf<ServerError>({
   isAnswer: (error) => error instanceof ServerError,
   read(error) {
-    if (isOfFiles(error)) return refused.storage;
+    if (isFileError(error)) return refused.storage;
     if (unavailable.has(error.number)) return refused.unavailable;
     return violationOf(error) ?? refusals.get(error.number);
   },
   concernsStatement: (error) => {
     const { number } = error;
     return !(
-      isOfFiles(error) ||
+      isFileError(error) ||
       unavailable.has(number) ||
       transient.has(number) ||
-      ofTime.has(number)
+      timeouts.has(number)
     );
   },
   isTransient: ({ number }) => transient.has(number),
@@ -114,7 +114,7 @@ function ofForeignKey(number: number, words: string): Refused {
   const isAbsent = number === 1452;
   return brokenKey({
     table,
-    lackedBy: isAbsent ? other.replaceAll("`", "") : undefined,
+    missingIn: isAbsent ? other.replaceAll("`", "") : undefined,
     columns: (isAbsent ? own : key).replaceAll("`", "").split(", "),
     constraint,
   });
@@ -148,7 +148,7 @@ export class ServerError extends Error {
 /** Lower numbers concern the server's own files, such as a temporary table that it cannot write. */
 const FIRST_NUMBER = 1000;
 
-function isOfFiles({ number }: ServerError): boolean {
+function isFileError({ number }: ServerError): boolean {
   return number < FIRST_NUMBER;
 }
 
@@ -164,7 +164,7 @@ export function readError(error: unknown): ServerError | ConnectionLost {
   return new ServerError(number, error.message, error);
 }
 
-export function answered<Result>(
+export function resultOf<Result>(
   ask: (done: (error: Error | null, result: Result) => void) => unknown,
 ): Promise<Result> {
   return new Promise((resolve, reject) => {

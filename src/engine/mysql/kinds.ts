@@ -207,8 +207,8 @@ function membersIn(members: readonly string[], text: string): string {
 }
 
 /** Limits of a MySQL decimal: digits in all, and digits after the point. */
-const MOST_DIGITS = 65;
-const MOST_PLACES = 30;
+const MAX_DIGITS = 65;
+const MAX_PLACES = 30;
 
 const LARGEST_UNSIGNED = 2n ** 64n - 1n;
 
@@ -262,7 +262,7 @@ function decimalSql(text: string): Fragment | undefined {
   const [, sign = "", whole = "0", fraction = "", exponent = "0"] =
     /^(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/i.exec(text) ?? [];
   const shift = Number(exponent);
-  if (Math.abs(shift) > 2 * MOST_DIGITS) return undefined;
+  if (Math.abs(shift) > 2 * MAX_DIGITS) return undefined;
   const digits = whole + fraction;
   const point = whole.length + shift;
   const left = digits
@@ -272,7 +272,7 @@ function decimalSql(text: string): Fragment | undefined {
   const right = digits.slice(Math.max(point, 0)).padStart(digits.length - point, "0");
   const places = right.replace(/0+$/, "");
   const size = Math.max(left.length, 1) + places.length;
-  if (size > MOST_DIGITS || places.length > MOST_PLACES) return undefined;
+  if (size > MAX_DIGITS || places.length > MAX_PLACES) return undefined;
   const plain = `${sign}${left || "0"}${places === "" ? "" : `.${places}`}`;
   return sql`cast(${plain} as decimal(${sql.raw(String(size))}, ${sql.raw(String(places.length))}))`;
 }

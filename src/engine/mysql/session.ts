@@ -7,10 +7,10 @@ import type {
   TypedParameterValue,
 } from "mysql2";
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
-import { ConnectionLost, type Place, type Session } from "../remote/dialect.ts";
+import { ConnectionLost, type QueryContext, type Session } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { answered, readError } from "./failures.ts";
+import { readError, resultOf } from "./failures.ts";
 
 interface ServerTraits {
   readonly isMariaDb: boolean;
@@ -19,13 +19,13 @@ interface ServerTraits {
   /** True if the server stores names of databases and tables in lower case. */
   readonly foldsNames: boolean;
   /** In bytes. */
-  readonly largestPacket: number;
+  readonly maxPacketBytes: number;
 }
 
 /** Bytewise collations without padding: since MariaDB 10.2, and since MySQL 8.0.17. */
 const collations = ["utf8mb4_nopad_bin", "utf8mb4_0900_bin"];
 
-export const traitsQuestion = `select @@version, @@lower_case_table_names, @@max_allowed_packet,
+export const traitsQuery = `select @@version, @@lower_case_table_names, @@max_allowed_packet,
   (select collation_name from information_schema.collations
     where collation_name in (${collations.map((name) => `'${name}'`).join(", ")}) limit 1)`;
 
@@ -42,7 +42,7 @@ export function readTraits(row: readonly unknown[]): ServerTraits {
     isMariaDb: /mariadb/i.test(version ?? ""),
     collation: known,
     foldsNames: folding === "1",
-    largestPacket: Number(packet),
+    maxPacketBytes: Number(packet),
   };
 }
 
@@ -124,8 +124,8 @@ export class MysqlSession implements Session {
   }
 
   async rows(fragment: Fragment): Promise<RawRow[]> {
-    const { sql, values } = compile(fragment, this.server.largestPacket);
-    const found = await answered<RowDataPacket[][]>((done) =>
+    const { sql, values } = compile(fragment, this.server.maxPacketBytes);
+    const found = await resultOf<RowDataPacket[][]>((done) =>
       this.#connection.execute(sql, values, done),
     );
     // With rows, the driver does not report warnings.
@@ -134,8 +134,8 @@ export class MysqlSession implements Session {
   }
 
   async run(fragment: Fragment): Promise<number> {
-    const { sql, values } = compile(fragment, this.server.largestPacket);
-    const result = await answered<ResultSetHeader>((done) =>
+    const { sql, values } = compile(fragment, this.server.maxPacketBytes);
+    const result = await resultOf<ResultSetHeader>((done) =>
       this.#connection.execute(sql, values, done),
     );
     if (result.warningStatus > 0) await this.#requireUnchanged();
@@ -148,7 +148,7 @@ export class MysqlSession implements Session {
 
   /** Runs the engine's own SQL, which holds no values. */
   async command(words: string): Promise<void> {
-    await answered((done) => this.#connection.query(words, done));
+    await resultOf((done) => this.#connection.query(words, done));
   }
 
   async limitTime(timeLimit: number): Promise<void> {
@@ -164,7 +164,7 @@ export class MysqlSession implements Session {
    * @throws UnknownOutcome if the connection is lost
    */
   async define(fragment: Fragment): Promise<void> {
-    const { sql } = compile(fragment, this.server.largestPacket);
+    const { sql } = compile(fragment, this.server.maxPacketBytes);
     try {
       await this.command(sql);
     } catch (error) {
@@ -173,7 +173,7 @@ export class MysqlSession implements Session {
   }
 
   async *stream(fragment: Fragment): AsyncGenerator<RawRow> {
-    const { sql, values } = compile(fragment, this.server.largestPacket);
+    const { sql, values } = compile(fragment, this.server.maxPacketBytes);
     let onError: ((error: Error) => void) | undefined;
     try {
       const stream = this.#connection.execute(sql, values).stream({ highWaterMark: ROWS_AHEAD });
@@ -189,7 +189,7 @@ export class MysqlSession implements Session {
   }
 
   async #requireUnchanged(): Promise<void> {
-    const warnings = await answered<RowDataPacket[][]>((done) =>
+    const warnings = await resultOf<RowDataPacket[][]>((done) =>
       this.#connection.query("show warnings", done),
     );
     if (warnings.some(([, number]) => silentChanges.has(Number(number)))) {
@@ -198,7 +198,7 @@ export class MysqlSession implements Session {
   }
 }
 
-export type MysqlPlace = Place<MysqlSession>;
+export type MysqlContext = QueryContext<MysqlSession>;
 
 /** The protocol counts the parameters of a statement with 16 bits. */
 const PARAMETER_LIMIT = 65_535;
@@ -218,10 +218,10 @@ const builder = new Kysely<Record<string, never>>({
   },
 });
 
-/** @param largestPacket what the server accepts at a time, in bytes */
+/** @param maxPacketBytes what the server accepts at a time, in bytes */
 function compile(
   fragment: Fragment,
-  largestPacket: number,
+  maxPacketBytes: number,
 ): { readonly sql: string; readonly values: ExecuteValues[] } {
   const { sql, parameters } = fragment.compile(builder);
   if (parameters.length > PARAMETER_LIMIT) {
@@ -233,8 +233,8 @@ function compile(
     length += lengthOf(bound);
     return bound;
   });
-  if (length > largestPacket && length > 2 * PACKET_MARGIN) {
-    throw tooComplex(`more than its max_allowed_packet of ${largestPacket} bytes`);
+  if (length > maxPacketBytes && length > 2 * PACKET_MARGIN) {
+    throw tooComplex(`more than its max_allowed_packet of ${maxPacketBytes} bytes`);
   }
   return { sql, values };
 }

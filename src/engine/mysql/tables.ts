@@ -6,9 +6,9 @@ import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
+import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type MysqlKind, markOf } from "./kinds.ts";
-import type { MysqlPlace, MysqlSession, RawRow } from "./session.ts";
+import type { MysqlContext, MysqlSession, RawRow } from "./session.ts";
 
 export interface MysqlColumn extends RemoteColumn, InsertColumn {
   readonly kind: MysqlKind;
@@ -20,8 +20,8 @@ export type MysqlTable = Table<MysqlColumn>;
  * Reads a table from the catalog. Names are compared exactly, so that only one spelling reaches a
  * table. Invisible columns are left out.
  */
-export async function readTable(place: MysqlPlace, name: string): Promise<MysqlTable> {
-  const { session, schema } = place;
+export async function readTable(context: MysqlContext, name: string): Promise<MysqlTable> {
+  const { session, schema } = context;
   const found = await session.rows(sql`
     select table_schema, table_name, column_name, data_type, column_type, is_nullable, column_key,
       extra, character_maximum_length, numeric_scale, datetime_precision, column_comment
@@ -29,9 +29,9 @@ export async function readTable(place: MysqlPlace, name: string): Promise<MysqlT
     order by ordinal_position`);
   const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);
   if (rows.length === 0) {
-    throw await tableMissing(place, name);
+    throw await tableMissing(context, name);
   }
-  const documents = session.server.isMariaDb ? await readDocuments(place, name) : [];
+  const documents = session.server.isMariaDb ? await readDocuments(context, name) : [];
   const columns = rows
     .filter(([, , , , , , , extra]) => !/\binvisible\b/i.test(String(extra)))
     .map((row) => columnOf(row, documents));
@@ -39,12 +39,12 @@ export async function readTable(place: MysqlPlace, name: string): Promise<MysqlT
 }
 
 export async function tableMissing(
-  { session, schema }: MysqlPlace,
+  { session, schema }: MysqlContext,
   name: string,
 ): Promise<EngineRefusal> {
   await requireDatabase(session, schema);
   const found = await session.rows(sql`select table_name from information_schema.tables
-    where table_schema = ${schema} limit ${sql.lit(MOST_COMPARED)}`);
+    where table_schema = ${schema} limit ${sql.lit(MAX_NAMES_COMPARED)}`);
   return tableNotFound(
     name,
     schema,
@@ -56,9 +56,9 @@ export async function tableMissing(
  * Reads a table that is to be changed. Refuses a storage engine that cannot roll back, because half
  * of a query could remain.
  */
-export async function readChangedTable(place: MysqlPlace, name: string): Promise<MysqlTable> {
-  const { session, schema } = place;
-  const table = await readTable(place, name);
+export async function readChangedTable(context: MysqlContext, name: string): Promise<MysqlTable> {
+  const { session, schema } = context;
+  const table = await readTable(context, name);
   const [[transactions] = []] = await session.rows(sql`
     select engines.transactions from information_schema.tables
     join information_schema.engines on engines.engine = tables.engine
@@ -74,7 +74,7 @@ export async function readChangedTable(place: MysqlPlace, name: string): Promise
  * Reads the columns declared as MariaDB's JSON: text with a check constraint (MariaDB, "JSON Data
  * Type").
  */
-async function readDocuments({ session, schema }: MysqlPlace, name: string): Promise<string[]> {
+async function readDocuments({ session, schema }: MysqlContext, name: string): Promise<string[]> {
   const found = await session.rows(sql`
     select check_clause from information_schema.check_constraints
     where constraint_schema = ${schema} and table_name = ${name}
@@ -140,7 +140,7 @@ export async function createDatabase(session: MysqlSession, database: string): P
   if (isReserved(database)) {
     throw new EngineRefusal("invalid_name", `MySQL keeps the name ${database} for itself`);
   }
-  requireKeptName(session, database);
+  requirePreservedCase(session, database);
   const found = await session.rows(sql`select schema_name from information_schema.schemata`);
   const taken = found.find(([name]) => foldCase(String(name)) === foldCase(database));
   if (taken !== undefined) {
@@ -172,7 +172,7 @@ export async function dropDatabase(session: MysqlSession, database: string): Pro
 }
 
 /** Refuses a new name that the server would store in lower case. */
-export function requireKeptName({ server }: MysqlSession, name: string): void {
+export function requirePreservedCase({ server }: MysqlSession, name: string): void {
   if (!server.foldsNames || foldCase(name) === name) return;
   throw new EngineRefusal(
     "invalid_name",

@@ -108,7 +108,7 @@ export class PasswordMissing extends Error {
   }
 }
 
-interface LoginPlace {
+interface LoginAddress {
   readonly host: string;
   readonly port: number;
   readonly user: string;
@@ -121,18 +121,18 @@ interface LoginPlace {
  *
  * @throws PasswordMissing
  */
-export async function findPassword(place: LoginPlace): Promise<string> {
-  const password = await readPassword(place);
+export async function findPassword(login: LoginAddress): Promise<string> {
+  const password = await readPassword(login);
   if (password === undefined) throw new PasswordMissing();
   return password;
 }
 
-async function readPassword(place: LoginPlace): Promise<string | undefined> {
+async function readPassword(login: LoginAddress): Promise<string | undefined> {
   const file = process.env.PGPASSFILE ?? path.join(homedir(), ".pgpass");
   try {
     const status = await stat(file);
     if (!status.isFile() || (status.mode & 0o077) !== 0) return undefined;
-    return passwordIn(await readFile(file, "utf8"), place);
+    return passwordIn(await readFile(file, "utf8"), login);
   } catch {
     return undefined;
   }
@@ -142,9 +142,9 @@ async function readPassword(place: LoginPlace): Promise<string | undefined> {
  * Returns the password of the first matching line: `host:port:database:user:password`, where `*`
  * matches anything.
  */
-export function passwordIn(text: string, place: LoginPlace): string | undefined {
-  const host = place.host.startsWith("/") ? "localhost" : place.host;
-  const wanted = [host, String(place.port), place.database, place.user];
+export function passwordIn(text: string, login: LoginAddress): string | undefined {
+  const host = login.host.startsWith("/") ? "localhost" : login.host;
+  const wanted = [host, String(login.port), login.database, login.user];
   for (const line of text.split(/\r?\n/)) {
     if (line.startsWith("#")) continue;
     const fields = fieldsOf(line);

@@ -219,7 +219,7 @@ export async function listDatabases(session: PostgresSession): Promise<string[]>
 }
 
 export async function createDatabase(session: PostgresSession, database: string): Promise<void> {
-  if (isServersDatabase(database)) throw keptName(database);
+  if (isServersDatabase(database)) throw reservedName(database);
   const [[taken] = []] = await session.rows(sql`select datname from pg_catalog.pg_database
     where pg_catalog.lower(datname) = pg_catalog.lower(${database})`);
   if (taken != null) throw databaseExists(taken);
@@ -265,17 +265,17 @@ export async function dropDatabase(session: PostgresSession, database: string): 
 }
 
 export function visibleSchema(database: string): string {
-  if (isKeptSchema(database)) throw databaseNotFound(database);
+  if (isReservedSchema(database)) throw databaseNotFound(database);
   return database;
 }
 
 export async function listSchemas(session: PostgresSession): Promise<string[]> {
   const found = await session.rows(sql`select nspname from pg_catalog.pg_namespace`);
-  return clientNames(found, isKeptSchema);
+  return clientNames(found, isReservedSchema);
 }
 
 export async function createSchema(session: PostgresSession, database: string): Promise<void> {
-  if (isKeptSchema(database)) throw keptName(database);
+  if (isReservedSchema(database)) throw reservedName(database);
   const [[taken] = []] = await session.rows(
     sql`select nspname from pg_catalog.pg_namespace
       where pg_catalog.lower(nspname) = pg_catalog.lower(${database})`,
@@ -307,11 +307,11 @@ export async function dropSchema(session: PostgresSession, database: string): Pr
 }
 
 /** Schemas that queries cannot reach in any database: the server's own and the gateway's store. */
-const keptSchemas = ["information_schema", "crdb_internal", storeSchema];
+const reservedSchemas = ["information_schema", "crdb_internal", storeSchema];
 
-function isKeptSchema(name: string): boolean {
+function isReservedSchema(name: string): boolean {
   const folded = foldCase(name);
-  return folded.startsWith("pg_") || keptSchemas.includes(folded);
+  return folded.startsWith("pg_") || reservedSchemas.includes(folded);
 }
 
 function isServersDatabase(name: string): boolean {
@@ -325,7 +325,7 @@ function clientNames(found: readonly Row[], isServers: (name: string) => boolean
     .sort();
 }
 
-function keptName(name: string): EngineRefusal {
+function reservedName(name: string): EngineRefusal {
   const owner = foldCase(name) === storeSchema ? "Gatehouse" : "PostgreSQL";
   return new EngineRefusal("invalid_name", `${owner} keeps the name ${name} for itself`);
 }

@@ -9,13 +9,13 @@ import type {
 import type { CellValue, ColumnDefinition, Row } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
-  boundAgain,
+  bindReadValue,
   changesOfRows,
   type Destination,
   type InsertOptions,
   insertRows,
-  planIn,
-  takeIn,
+  planOn,
+  runSteps,
 } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
 import { databaseNotFound, isNoTable, refused } from "../remote/failures.ts";
@@ -56,7 +56,7 @@ import {
 } from "./databases.ts";
 import { failures } from "./failures.ts";
 import { kindOf, type PostgresKind, type TypeDescription } from "./kinds.ts";
-import type { PostgresPlace, PostgresSession } from "./session.ts";
+import type { PostgresContext, PostgresSession } from "./session.ts";
 import {
   flatten,
   keysSql,
@@ -66,7 +66,7 @@ import {
   readTable,
 } from "./tables.ts";
 
-async function listTables({ session, database, schema }: PostgresPlace): Promise<string[]> {
+async function listTables({ session, database, schema }: PostgresContext): Promise<string[]> {
   const found = await session.rows(sql`
     select class.relname from pg_catalog.pg_namespace as namespace
     left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
@@ -79,10 +79,10 @@ async function listTables({ session, database, schema }: PostgresPlace): Promise
     .sort();
 }
 
-async function describeTable(place: PostgresPlace, name: string): Promise<TableDescription> {
-  const { session, schema } = place;
-  const { columns } = await readTable(place, name);
-  const keys = await takeIn(session, readKeys(keysSql(schema, name)));
+async function describeTable(context: PostgresContext, name: string): Promise<TableDescription> {
+  const { session, schema } = context;
+  const { columns } = await readTable(context, name);
+  const keys = await runSteps(session, readKeys(keysSql(schema, name)));
   const found = await session.rows(sql`
     select attribute.attname,
       case when attribute.attgenerated = '' then pg_catalog.pg_get_expr(value.adbin, value.adrelid) end,
@@ -125,22 +125,22 @@ async function describeTable(place: PostgresPlace, name: string): Promise<TableD
 const VALUES_PER_STATEMENT = 20_000;
 
 async function targetOf(
-  place: PostgresPlace,
+  context: PostgresContext,
   name: string,
   isRead: boolean,
 ): Promise<Target<string>> {
-  const { schema } = place;
-  const table = await (isRead ? readTable(place, name) : knownTable(place, name));
+  const { schema } = context;
+  const table = await (isRead ? readTable(context, name) : knownTable(context, name));
   const destination = { table, name: sql.id(schema, table.name), flatten };
   return {
     table,
     name: destination.name,
     keys: keysSql(schema, table.name),
     lock: sql` for update`,
-    takesAnyKey: false,
+    ignoresConflictKey: false,
     insert: (values, how) => insert(schema, destination, values, how),
     returning,
-    bind: boundAgain,
+    bind: bindReadValue,
   };
 }
 
@@ -157,14 +157,14 @@ function insert(
     endsWithRow: conflict === undefined,
     tail: conflictSql(conflict),
     returning,
-    onNumbers: (identity, numbers) => moveSequence(schema, name, identity.name, numbers),
+    onNumbers: (identity, numbers) => advanceSequence(schema, name, identity.name, numbers),
   };
   if (conflict === undefined) return insertRows(destination, values, options);
-  return insertApart(destination, apart(values, conflict), options);
+  return insertGroups(destination, splitByKey(values, conflict), options);
 }
 
 /** Inserts the parts one after another, because rows of one statement must not conflict. */
-function* insertApart(
+function* insertGroups(
   destination: Destination<PostgresColumn>,
   parts: Iterable<Row[]>,
   options: InsertOptions<PostgresColumn, string>,
@@ -199,7 +199,7 @@ function* returning(
  * cannot change a row twice. A row whose key is not all numbers and text gets a group of its own,
  * because values of other types may be equal in different spellings.
  */
-function* apart(values: readonly Row[], { key }: Conflict): Generator<Row[]> {
+function* splitByKey(values: readonly Row[], { key }: Conflict): Generator<Row[]> {
   let some: Row[] = [];
   let keys = new Set<string>();
   for (const row of values) {
@@ -229,7 +229,7 @@ function spelling({ type }: Column, value: CellValue | undefined): string | unde
  * Moves the sequence of an identity column past the numbers that rows have set, so that the next
  * generated one is free. Does nothing without the privilege to.
  */
-function* moveSequence(
+function* advanceSequence(
   schema: string,
   table: string,
   column: string,
@@ -325,21 +325,21 @@ function columnType(type: string): ColumnType | undefined {
 /** PostgreSQL truncates longer names, and two of them could become one. */
 const LONGEST_NAME_BYTES = 63;
 
-async function createTable(place: PostgresPlace, query: CreateTable): Promise<Changed> {
-  const { session, schema } = place;
+async function createTable(context: PostgresContext, query: CreateTable): Promise<Changed> {
+  const { session, schema } = context;
   let collation = sql``;
   const parts = await newTableSql(query, {
     typeWords,
-    requireName: requireShort,
-    async findTaken() {
-      const { taken, hasBytewiseOrder } = await readSurroundings(place, query.table);
+    requireName: requireShortName,
+    async findExisting() {
+      const { taken, hasBytewiseOrder } = await readNamespace(context, query.table);
       if (hasBytewiseOrder) collation = sql` collate "C"`;
       return taken;
     },
-    declare: (column) => declare(place, column, collation),
-    async readReferred(name) {
-      const { columns } = await readTable(place, name);
-      return { columns, keys: await takeIn(session, readKeys(keysSql(schema, name))) };
+    declare: (column) => declare(context, column, collation),
+    async readReferenced(name) {
+      const { columns } = await readTable(context, name);
+      return { columns, keys: await runSteps(session, readKeys(keysSql(schema, name))) };
     },
     nameOf: (name) => sql.id(schema, name),
   });
@@ -348,7 +348,7 @@ async function createTable(place: PostgresPlace, query: CreateTable): Promise<Ch
 }
 
 function declare(
-  { session }: PostgresPlace,
+  { session }: PostgresContext,
   { name, type: declared }: ColumnDefinition,
   collation: Fragment,
 ): Declaration | undefined {
@@ -372,10 +372,10 @@ function declare(
   };
 }
 
-async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<Changed> {
-  const { isTable } = await readTable(place, table);
-  if (!isTable) throw isNoTable(table, place.database);
-  await place.session.define(sql`drop table ${sql.id(place.schema, table)}`);
+async function dropTable(context: PostgresContext, { table }: DropTable): Promise<Changed> {
+  const { isTable } = await readTable(context, table);
+  if (!isTable) throw isNoTable(table, context.database);
+  await context.session.define(sql`drop table ${sql.id(context.schema, table)}`);
   return {};
 }
 
@@ -383,8 +383,8 @@ async function dropTable(place: PostgresPlace, { table }: DropTable): Promise<Ch
  * Reads the name of an existing table that differs at most in case, and whether the server has the
  * collation `C`. A server without it orders by bytes anyway.
  */
-async function readSurroundings(
-  { session, database, schema }: PostgresPlace,
+async function readNamespace(
+  { session, database, schema }: PostgresContext,
   table: string,
 ): Promise<{ taken: string | null; hasBytewiseOrder: boolean }> {
   const [row] = await session.rows(sql`
@@ -398,7 +398,7 @@ async function readSurroundings(
   return { taken, hasBytewiseOrder: hasBytewiseOrder === "t" || hasBytewiseOrder === "true" };
 }
 
-function requireShort(name: string): void {
+function requireShortName(name: string): void {
   if (Buffer.byteLength(name) <= LONGEST_NAME_BYTES) return;
   throw new EngineRefusal(
     "invalid_name",
@@ -453,12 +453,12 @@ const dialect: SelectDialect<PostgresKind> = {
   flatten,
 };
 
-async function select(place: PostgresPlace, query: Select, output: RowOutput): Promise<void> {
-  const { columns, statements } = await planOf(place, query);
+async function select(context: PostgresContext, query: Select, output: RowOutput): Promise<void> {
+  const { columns, statements } = await planOf(context, query);
   const rows = new RowWriter<string>(columns, output);
   for (const statement of statements(() => rows.count)) {
     let areKnown = false;
-    await place.session.stream(statement, output, (row, types) => {
+    await context.session.stream(statement, output, (row, types) => {
       areKnown ||= columns.every(({ column: { kind } }, index) =>
         kind.isWrittenAs(types[index]?.dataTypeID ?? 0),
       );
@@ -469,8 +469,8 @@ async function select(place: PostgresPlace, query: Select, output: RowOutput): P
   rows.end();
 }
 
-export function planOf(place: PostgresPlace, query: Select): Promise<SelectPlan<PostgresKind>> {
-  return planIn(place, query, knownTable, keysSql, dialect);
+export function planOf(context: PostgresContext, query: Select): Promise<SelectPlan<PostgresKind>> {
+  return planOn(context, query, knownTable, keysSql, dialect);
 }
 
 function limitSql(limit: number | undefined): Fragment {
@@ -481,10 +481,10 @@ function bigintSql(value: number): Fragment {
   return sql`cast(${value} as bigint)`;
 }
 
-const { preview, digestTouched, ...changes } = changesOfRows(targetOf);
+const { preview, digestAffected, ...changes } = changesOfRows(targetOf);
 
 /** PostgreSQL dialect in which the databases of queries are schemas. */
-const ofSchemas: Dialect<PostgresSession> = {
+const schemaDialect: Dialect<PostgresSession> = {
   name: "PostgreSQL",
   failures,
   async begin(session, mode, timeLimit, changes) {
@@ -503,16 +503,16 @@ const ofSchemas: Dialect<PostgresSession> = {
     DropTable: dropTable,
   },
   preview,
-  digestTouched,
-  readsBehind: false,
+  digestAffected,
+  readsAfterChange: false,
 };
 
 /**
  * PostgreSQL dialect in which the databases of queries are the server's. A connection leads to one
  * of them.
  */
-const ofDatabases: Dialect<PostgresSession> = {
-  ...ofSchemas,
+const databaseDialect: Dialect<PostgresSession> = {
+  ...schemaDialect,
   requireAtomic: requireOneDatabase,
   visibleSchema: publicSchemaOf,
   listDatabases,
@@ -561,11 +561,11 @@ export async function openPostgresStore(url: string, options: PostgresOptions): 
       targetOf: () => home,
       open: () => PostgresConnection.open(address, home, { tables, timeLimit }),
     };
-    return openRemoteStore({ ...server, dialect: ofSchemas, connections }, options);
+    return openRemoteStore({ ...server, dialect: schemaDialect, connections }, options);
   }
   const connections = {
     targetOf: (database?: string) => (database === undefined ? home : visibleDatabase(database)),
     open: (target: string) => openDatabase(address, target, { tables, timeLimit }),
   };
-  return openRemoteStore({ ...server, dialect: ofDatabases, connections }, options);
+  return openRemoteStore({ ...server, dialect: databaseDialect, connections }, options);
 }

@@ -42,7 +42,7 @@ const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["55006", refused.inUse],
   ["55P03", refused.inUse],
   ["57", refused.unavailable],
-  ["57014", refused.tooSlow],
+  ["57014", refused.queryTimedOut],
   ["58030", refused.storage],
   ["P0001", refused.byTrigger],
 ]);
@@ -93,6 +93,6 @@ function ofForeignKey({ table = "", constraint, detail: words = "" }: DatabaseEr
     const named = ` (constraint "${constraint}")`;
     return ["constraint_violation", violations.reference(`Table ${table}`, named)];
   }
-  const lackedBy = what === "not present in" ? other : undefined;
-  return brokenKey({ table, lackedBy, columns: columns.split(", "), value, constraint });
+  const missingIn = what === "not present in" ? other : undefined;
+  return brokenKey({ table, missingIn, columns: columns.split(", "), value, constraint });
 }

@@ -6,7 +6,7 @@ import {
   type QueryArrayResult,
 } from "pg";
 import { UnknownOutcome } from "../refusal.ts";
-import { ConnectionLost, type Mode, type Place, type Session } from "../remote/dialect.ts";
+import { ConnectionLost, type Mode, type QueryContext, type Session } from "../remote/dialect.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import type { RowOutput } from "../spool.ts";
 import type { Fragment } from "../sql/fragment.ts";
@@ -328,4 +328,4 @@ export class PostgresSession implements Session {
   }
 }
 
-export type PostgresPlace = Place<PostgresSession>;
+export type PostgresContext = QueryContext<PostgresSession>;

@@ -11,9 +11,9 @@ import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
+import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
-import type { PostgresPlace } from "./session.ts";
+import type { PostgresContext } from "./session.ts";
 
 export interface PostgresColumn extends RemoteColumn, InsertColumn {
   readonly kind: PostgresKind;
@@ -24,11 +24,11 @@ export interface PostgresTable extends Table<PostgresColumn> {
   readonly isTable: boolean;
 }
 
-export async function knownTable(place: PostgresPlace, name: string): Promise<PostgresTable> {
-  const known = place.session.knownTable(place.database, name);
+export async function knownTable(context: PostgresContext, name: string): Promise<PostgresTable> {
+  const known = context.session.knownTable(context.database, name);
   if (known !== undefined) return known;
-  const table = await readTable(place, name);
-  place.session.tables.keep(place.database, name, table);
+  const table = await readTable(context, name);
+  context.session.tables.keep(context.database, name, table);
   return table;
 }
 
@@ -38,8 +38,8 @@ export async function knownTable(place: PostgresPlace, name: string): Promise<Po
  *
  * @throws EngineRefusal `database_not_found` or `table_not_found`
  */
-export async function readTable(place: PostgresPlace, name: string): Promise<PostgresTable> {
-  const found = await place.session.rows(sql`
+export async function readTable(context: PostgresContext, name: string): Promise<PostgresTable> {
+  const found = await context.session.rows(sql`
     select class.relkind, attribute.attname,
       pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
       base.oid, case when base.typcategory = 'A' then base.typelem else 0 end,
@@ -58,24 +58,24 @@ export async function readTable(place: PostgresPlace, name: string): Promise<Pos
     left join pg_catalog.pg_type as type on type.oid = attribute.atttypid
     left join pg_catalog.pg_type as base on base.oid =
       case when type.typtype = 'd' then type.typbasetype else type.oid end
-    where namespace.nspname = ${place.schema}
+    where namespace.nspname = ${context.schema}
     order by attribute.attnum`);
   const [first] = found;
-  if (first === undefined) throw databaseNotFound(place.database);
+  if (first === undefined) throw databaseNotFound(context.database);
   const [relationKind] = first;
-  if (relationKind == null) throw tableNotFound(name, place.database, await namesIn(place));
+  if (relationKind == null) throw tableNotFound(name, context.database, await namesIn(context));
   const columns = found.map(columnOf).filter((column) => column.name !== "");
   const isTable = ["r", "p", "f"].includes(relationKind);
   return { name, isTable, columns: new Map(columns.map((column) => [column.name, column])) };
 }
 
-async function namesIn({ session, schema }: PostgresPlace): Promise<string[]> {
+async function namesIn({ session, schema }: PostgresContext): Promise<string[]> {
   const found = await session.rows(sql`
     select class.relname from pg_catalog.pg_class as class
     join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
     where namespace.nspname = ${schema} and class.relkind in ('r', 'p', 'f', 'v', 'm')
       and pg_catalog.has_table_privilege(class.oid, 'select')
-    limit ${sql.lit(MOST_COMPARED)}`);
+    limit ${sql.lit(MAX_NAMES_COMPARED)}`);
   return found.map(([name]) => name ?? "");
 }
 

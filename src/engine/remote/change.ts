@@ -14,7 +14,7 @@ import {
   type Statement,
   type Steps,
 } from "../sql/fragment.ts";
-import { digestTouched, preview, type RowChangeName } from "../sql/preview.ts";
+import { digestAffected, preview, type RowChangeName } from "../sql/preview.ts";
 import {
   type Column,
   type ColumnKind,
@@ -42,7 +42,7 @@ import {
   type TargetColumn,
 } from "../sql/target.ts";
 import { comparedValue, storedValue } from "../sql/values.ts";
-import type { Changes, Dialect, Place, RemoteColumn, Session } from "./dialect.ts";
+import type { Changes, Dialect, QueryContext, RemoteColumn, Session } from "./dialect.ts";
 
 interface Answering<Raw> extends Session {
   rows(fragment: Statement["fragment"]): Promise<readonly ResultRow<Raw>[]>;
@@ -53,7 +53,7 @@ interface Answering<Raw> extends Session {
  * description is enough.
  */
 type TargetOf<Leased extends Session, Raw> = (
-  place: Place<Leased>,
+  context: QueryContext<Leased>,
   table: string,
   isRead: boolean,
 ) => Target<Raw> | Promise<Target<Raw>>;
@@ -64,30 +64,30 @@ type TargetOf<Leased extends Session, Raw> = (
  */
 export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
-): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestTouched"> {
+): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestAffected"> {
   async function take<Result>(
-    place: Place<Leased>,
+    context: QueryContext<Leased>,
     { table, returning }: Pick<OperationFields["Insert"], "table" | "returning">,
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
     isRead = returning !== undefined,
   ): Promise<Result> {
-    const target = await targetOf(place, table, isRead);
-    const bytewise = place.counter?.bytewiseIn(place.database, table);
-    return takeIn(place.session, stepsOf(narrowed(target, bytewise)));
+    const target = await targetOf(context, table, isRead);
+    const bytewise = context.counter?.bytewiseIn(context.database, table);
+    return runSteps(context.session, stepsOf(narrowed(target, bytewise)));
   }
   return {
-    Insert: (place, fields) => take(place, fields, (target) => insert(target, fields)),
-    Update: (place, fields) => take(place, fields, (target) => update(target, fields)),
-    Delete: (place, fields) => take(place, fields, (target) => deleteRows(target, fields)),
-    Upsert: (place, fields) => take(place, fields, (target) => upsert(target, fields), true),
-    preview: (place, operation, counter) =>
-      take(place, operation.fields, (target) => preview(target, operation, counter), true),
-    digestTouched: (place, operation) =>
-      take(place, operation.fields, (target) => digestTouched(target, operation), true),
+    Insert: (context, fields) => take(context, fields, (target) => insert(target, fields)),
+    Update: (context, fields) => take(context, fields, (target) => update(target, fields)),
+    Delete: (context, fields) => take(context, fields, (target) => deleteRows(target, fields)),
+    Upsert: (context, fields) => take(context, fields, (target) => upsert(target, fields), true),
+    preview: (context, operation, counter) =>
+      take(context, operation.fields, (target) => preview(target, operation, counter), true),
+    digestAffected: (context, operation) =>
+      take(context, operation.fields, (target) => digestAffected(target, operation), true),
   };
 }
 
-export async function takeIn<Result, Raw>(
+export async function runSteps<Result, Raw>(
   session: Answering<Raw>,
   steps: Steps<Result, Raw>,
 ): Promise<Result> {
@@ -108,22 +108,25 @@ export async function takeIn<Result, Raw>(
 }
 
 /** Converts a value that was read for a comparison with its column. */
-export function boundAgain<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
+export function bindReadValue<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
   return comparedValue(column, parseCell(column.kind.encode(raw)));
 }
 
 /** Plans a Select on the tables that `readTable` finds. `keysSql` selects their unique keys. */
-export async function planIn<Leased extends Answering<Raw>, Raw, Kind extends ColumnKind>(
-  place: Place<Leased>,
+export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends ColumnKind>(
+  context: QueryContext<Leased>,
   query: Select,
-  readTable: (place: Place<Leased>, name: string) => KnownTable<Kind> | Promise<KnownTable<Kind>>,
+  readTable: (
+    context: QueryContext<Leased>,
+    name: string,
+  ) => KnownTable<Kind> | Promise<KnownTable<Kind>>,
   keysSql: (schema: string, name: string) => Fragment,
   dialect: SelectDialect<Kind>,
 ): Promise<SelectPlan<Kind>> {
-  const { session, database, schema, counter } = place;
+  const { session, database, schema, counter } = context;
   const tables: SelectedTable<Kind>[] = [];
   for (const name of tablesOf(query)) {
-    const known = await readTable(place, name);
+    const known = await readTable(context, name);
     const { bytewise } = counter?.bytewiseIn(database, name) ?? {};
     const table = bytewise === undefined ? known : { ...known, bytewise };
     tables.push(await withKeys(session, table, query, keysSql(schema, name)));
@@ -150,7 +153,7 @@ async function withKeys<Raw, Kind extends ColumnKind>(
   const ordered = new Set([order_by].flat().map(({ column }) => column));
   const isOrdered = (column: string) => ordered.has(column) || ordered.has(`${name}.${column}`);
   const isTold = primary.length > 0 && primary.every(isOrdered);
-  const unique = isTold ? [] : await takeIn(session, readKeys(keys));
+  const unique = isTold ? [] : await runSteps(session, readKeys(keys));
   return { ...table, keys: tableKeysOf(columns, unique) };
 }
 

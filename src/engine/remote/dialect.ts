@@ -42,7 +42,7 @@ export interface Connection<Leased> {
   end(): Promise<void>;
 }
 
-export interface Place<Leased extends Session = Session> {
+export interface QueryContext<Leased extends Session = Session> {
   readonly session: Leased;
   /** The name that queries use. */
   readonly database: string;
@@ -71,11 +71,11 @@ export interface Failures {
    * True if the connection can run another statement: the server has refused one, or none was
    * running. Any other error may have interrupted an answer.
    */
-  isSettled(error: unknown): boolean;
+  leavesConnectionUsable(error: unknown): boolean;
   /** True if the server is down, starting, or out of connections. */
   isUnavailable(error: unknown): boolean;
   /** Returns an error that may be logged, without the server's own text. */
-  withoutWords(error: unknown): unknown;
+  redact(error: unknown): unknown;
 }
 
 export interface RemoteColumn extends Column {
@@ -111,35 +111,38 @@ export interface Dialect<Leased extends Session> extends Operations<Leased> {
    * True if changed rows are read after the change, so that no other transaction may come in
    * between.
    */
-  readonly readsBehind: boolean;
+  readonly readsAfterChange: boolean;
 }
 
 export interface Operations<Leased extends Session> {
   readonly failures: Pick<Failures, "refusalOf" | "concernsStatement">;
   visibleSchema(database: string): string;
-  listTables(place: Place<Leased>): Promise<string[]>;
-  describeTable(place: Place<Leased>, table: string): Promise<TableDescription>;
+  listTables(context: QueryContext<Leased>): Promise<string[]>;
+  describeTable(context: QueryContext<Leased>, table: string): Promise<TableDescription>;
 
   readonly reads: {
     readonly [Name in ReadingName]: (
-      place: Place<Leased>,
+      context: QueryContext<Leased>,
       fields: OperationFields[Name],
       output: RowOutput,
     ) => Promise<void>;
   };
   readonly changes: Changes<Leased>;
   preview(
-    place: Place<Leased>,
+    context: QueryContext<Leased>,
     operation: Operation<RowChangeName>,
     counter: LimitCounter,
   ): Promise<Previewed>;
   /** The digest of all rows that a change would affect. Leaves them unchanged. */
-  digestTouched(place: Place<Leased>, operation: Operation<RowChangeName>): Promise<string>;
+  digestAffected(
+    context: QueryContext<Leased>,
+    operation: Operation<RowChangeName>,
+  ): Promise<string>;
 }
 
 export type Changes<Leased extends Session> = {
   readonly [Name in ChangeName]: (
-    place: Place<Leased>,
+    context: QueryContext<Leased>,
     fields: OperationFields[Name],
   ) => Promise<Changed>;
 };

@@ -32,7 +32,7 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
       return reader.isAnswer(error) && reader.concernsStatement(error);
     },
     isTransient: (error) => reader.isAnswer(error) && reader.isTransient(error),
-    isSettled(error) {
+    leavesConnectionUsable(error) {
       if (error instanceof UnknownOutcome) return false;
       return reader.isAnswer(error) || error instanceof EngineRefusal;
     },
@@ -40,7 +40,7 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
       if (error instanceof ConnectionLost) return true;
       return reader.isAnswer(error) && reader.isUnavailable(error);
     },
-    withoutWords(error) {
+    redact(error) {
       if (!reader.isAnswer(error)) return error;
       const { message, code } = reader.describe(error);
       return Object.assign(new Error(message), { code });
@@ -66,7 +66,7 @@ export const refused = {
   ofView: ["permission_denied", "The database does not allow this on a view"],
   forbidden: ["permission_denied", "The engine's own user may not do this in the database"],
   unavailable: ["database_unavailable", "The database cannot be reached"],
-  tooSlow: ["query_timeout", "The query was ended because it took too long"],
+  queryTimedOut: ["query_timeout", "The query was ended because it took too long"],
   noDatabase: ["database_not_found", "The database is not there any more"],
   noTable: ["table_not_found", "A table is not there any more"],
   noColumn: ["unknown_column", "A column is not there any more"],

@@ -5,15 +5,15 @@ import type { Operation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBodyExactly } from "../parse.ts";
-import { performAll, performPreview, placeOf, read, type Work } from "../perform.ts";
+import { contextOf, performAll, performPreview, read, type Work } from "../perform.ts";
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { type Answer, jsonAnswer, type RowStream, Spool } from "../spool.ts";
-import { isOfTables, isReading, previewedIn, returnsRows } from "../sql/answers.ts";
-import type { QueryRequest, SchemaPlace, Store } from "../store.ts";
+import { isOfTables, isReading, previewedOperation, returnsRows } from "../sql/answers.ts";
+import type { QueryRequest, SchemaPath, Store } from "../store.ts";
 import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
 import { refused } from "./failures.ts";
 import { ConcurrencyLimiter, ConnectionPool, type ConnectionSource } from "./pool.ts";
-import { type Conditions, Transactions } from "./transaction.ts";
+import { type TransactionOptions, Transactions } from "./transaction.ts";
 
 /**
  * Checks that a server answers a statement. Uses a connection of its own, so that it does not wait
@@ -116,7 +116,7 @@ function reasonOf(error: unknown): string {
   return code + error.message;
 }
 
-const CHECK_PATIENCE_MS = 1500;
+const CHECK_TIMEOUT_MS = 1500;
 
 interface RemoteStoreOptions<Leased extends Session> {
   readonly dialect: Dialect<Leased>;
@@ -176,22 +176,22 @@ class RemoteStore<Leased extends Session> implements Store {
     const [operation] = parseBodyExactly(body).operations.filter(isReading);
     if (operation === undefined) throw new Error("Rows were asked for of no Select");
     const { database } = operation.fields;
-    const conditions = { mode: modeOf(operation), database, stream };
+    const options = { mode: modeOf(operation), database, stream };
     await this.#streamSlots.hold(query.signal, () =>
       this.#hold(query, () =>
-        this.#transactions.run(conditions, query, async (session) => {
+        this.#transactions.run(options, query, async (session) => {
           stream.reset();
-          const place = placeOf(this.#dialect, session, database, new LimitCounter(limits));
-          await read(this.#dialect, place, operation, stream);
+          const context = contextOf(this.#dialect, session, database, new LimitCounter(limits));
+          await read(this.#dialect, context, operation, stream);
         }),
       ),
     );
   }
 
-  async readSchema(place: SchemaPlace, query: AbortController): Promise<Answer> {
-    const conditions = { mode: "read only", database: place.database } as const;
+  async readSchema(path: SchemaPath, query: AbortController): Promise<Answer> {
+    const options = { mode: "read only", database: path.database } as const;
     const data = await this.#hold(query, () =>
-      this.#transactions.run(conditions, query, (session) => this.#describe(session, place)),
+      this.#transactions.run(options, query, (session) => this.#describe(session, path)),
     );
     return jsonAnswer({ status: "success", data });
   }
@@ -199,7 +199,7 @@ class RemoteStore<Leased extends Session> implements Store {
   async check(): Promise<void> {
     if (this.#reachability.hasJustAnswered) return;
     try {
-      await this.#check.run(CHECK_PATIENCE_MS);
+      await this.#check.run(CHECK_TIMEOUT_MS);
       this.#reachability.noteSuccess();
     } catch (error) {
       this.#reachability.noteFailure(error);
@@ -218,14 +218,14 @@ class RemoteStore<Leased extends Session> implements Store {
       this.#reachability.noteSuccess();
       return answer;
     } catch (error) {
-      const { refusalOf, withoutWords } = this.#dialect.failures;
+      const { refusalOf, redact } = this.#dialect.failures;
       const failure = error instanceof UnknownOutcome ? error.cause : error;
       // The engine may have cut the connection itself, for a client that left or for the time
       // limit. That says nothing about the server.
       if (!signal.aborted && refusalOf(failure)?.code === "database_unavailable") {
         this.#reachability.noteFailure(failure);
       }
-      throw refusalOf(error) ?? withoutWords(error);
+      throw refusalOf(error) ?? redact(error);
     }
   }
 
@@ -244,15 +244,15 @@ class RemoteStore<Leased extends Session> implements Store {
       );
     if (requireDroppable === undefined) await drop();
     else {
-      const conditions = { mode: "read only", database: name } as const;
-      await this.#transactions.run(conditions, query, requireDroppable);
+      const options = { mode: "read only", database: name } as const;
+      await this.#transactions.run(options, query, requireDroppable);
       await this.#pool.without(name, drop);
     }
     return jsonAnswer({ status: "success", message: `Database ${name} dropped` });
   }
 
   #perform(work: Work, query: AbortController): Promise<Answer> {
-    return this.#spool(this.#conditionsOf(work), query, (session, spool) =>
+    return this.#spool(this.#optionsFor(work), query, (session, spool) =>
       performAll(this.#dialect, session, work, spool),
     );
   }
@@ -262,21 +262,21 @@ class RemoteStore<Leased extends Session> implements Store {
     limits: readonly QueryLimit[],
     query: AbortController,
   ): Promise<Answer> {
-    const { database } = previewedIn(fields).fields;
-    const conditions = { mode: "serializable", database, end: "rollback" } as const;
-    return this.#spool(conditions, query, (session, spool) =>
+    const { database } = previewedOperation(fields).fields;
+    const options = { mode: "serializable", database, end: "rollback" } as const;
+    return this.#spool(options, query, (session, spool) =>
       performPreview(this.#dialect, session, fields, spool, new LimitCounter(limits)),
     );
   }
 
   async #spool(
-    conditions: Conditions,
+    options: TransactionOptions,
     query: AbortController,
     work: (session: Leased, spool: Spool) => Promise<void>,
   ): Promise<Answer> {
     let spool: Spool | undefined;
     try {
-      const whole = await this.#transactions.run(conditions, query, async (session) => {
+      const whole = await this.#transactions.run(options, query, async (session) => {
         // Discards what an earlier attempt has written.
         spool?.close();
         spool = new Spool();
@@ -293,7 +293,7 @@ class RemoteStore<Leased extends Session> implements Store {
   }
 
   /** Where the database matters, all operations name the same one. */
-  #conditionsOf({ isBatch, operations, limits }: Work): Conditions {
+  #optionsFor({ isBatch, operations, limits }: Work): TransactionOptions {
     const [first] = operations;
     const database = first?.fields.database;
     const onlyReads = operations.every(isReading);
@@ -309,19 +309,20 @@ class RemoteStore<Leased extends Session> implements Store {
     }
     if (first !== undefined && isReading(first)) return { mode: modeOf(first), database };
     const isChecked = limits.some((limit) => "written" in limit);
-    const readsBehind = this.#dialect.readsBehind && (isChecked || operations.some(returnsRows));
+    const readsAfterChange =
+      this.#dialect.readsAfterChange && (isChecked || operations.some(returnsRows));
     // Nothing may happen between reading the rows and changing them.
     const isCompared = limits.some((limit) => "touched" in limit);
-    const mode = readsBehind || isCompared ? "serializable" : "read committed";
+    const mode = readsAfterChange || isCompared ? "serializable" : "read committed";
     // A change that exceeds a limit must still be rolled back.
     return { mode, database, changes: limits.length === 0 ? 1 : 0 };
   }
 
-  async #describe(session: Leased, { database, table }: SchemaPlace): Promise<object> {
+  async #describe(session: Leased, { database, table }: SchemaPath): Promise<object> {
     if (database === undefined) return { databases: await this.#dialect.listDatabases(session) };
-    const place = placeOf(this.#dialect, session, database);
-    if (table === undefined) return { tables: await this.#dialect.listTables(place) };
-    return this.#dialect.describeTable(place, table);
+    const context = contextOf(this.#dialect, session, database);
+    if (table === undefined) return { tables: await this.#dialect.listTables(context) };
+    return this.#dialect.describeTable(context, table);
   }
 }
 
@@ -333,7 +334,7 @@ function modeOf({ fields }: Operation<ReadingName>): Mode {
 }
 
 /** Limit for the server's answer at startup before it counts as unreachable. */
-const START_PATIENCE_MS = 5000;
+const START_TIMEOUT_MS = 5000;
 
 export interface RemoteOptions {
   readonly timeLimit: number;
@@ -363,7 +364,7 @@ export async function openRemoteStore<Leased extends Session>(
   const { timeLimit, log, poolSize } = options;
   const check = new HealthCheck(connections, dialect, timeLimit);
   try {
-    await check.run(START_PATIENCE_MS);
+    await check.run(START_TIMEOUT_MS);
   } catch (error) {
     // A server that is too busy has not refused the engine.
     const isSlow = error instanceof EngineRefusal && error.code === "query_timeout";

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { EngineRefusal, tooSlow, UnknownOutcome } from "../refusal.ts";
+import { EngineRefusal, queryTimedOut, UnknownOutcome } from "../refusal.ts";
 import type { RowStream } from "../spool.ts";
 import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
 import { OutdatedTable } from "./known-tables.ts";
@@ -8,11 +8,11 @@ import { ConcurrencyLimiter, type ConnectionPool } from "./pool.ts";
 /** How long a canceled statement may take to end. */
 const CANCEL_TIME_MS = 1000;
 
-interface Terms {
+interface LeaseOptions {
   readonly database: string | undefined;
   readonly signal: AbortSignal;
   readonly isFresh: boolean;
-  isSettled(error: unknown): boolean;
+  leavesConnectionUsable(error: unknown): boolean;
 }
 
 /**
@@ -24,7 +24,7 @@ interface Terms {
  */
 async function withLease<Leased, Result>(
   pool: ConnectionPool<Leased>,
-  { database, signal, isFresh, isSettled }: Terms,
+  { database, signal, isFresh, leavesConnectionUsable }: LeaseOptions,
   work: (session: Leased) => Promise<Result>,
 ): Promise<Result> {
   const idle = isFresh ? undefined : pool.takeIdle(database);
@@ -46,7 +46,7 @@ async function withLease<Leased, Result>(
     signal.throwIfAborted();
     return await work(connection.session);
   } catch (error) {
-    if (!isSettled(error)) isBroken = true;
+    if (!leavesConnectionUsable(error)) isBroken = true;
     throw signal.aborted && !(error instanceof EngineRefusal) ? signal.reason : error;
   } finally {
     signal.removeEventListener("abort", interrupt);
@@ -64,7 +64,7 @@ const FIRST_PAUSE_MS = 10;
 /** Maximum number of attempts when cached tables turn out to be outdated. */
 const ATTEMPTS_ON_TABLES = 3;
 
-export interface Conditions {
+export interface TransactionOptions {
   readonly mode: Mode;
   readonly database?: string | undefined;
   /** Defaults to a commit. */
@@ -100,22 +100,22 @@ export class Transactions<Leased extends Session> {
    * @throws the reason of `query`, `outcome_unknown` if the commit failed, or what the work throws
    */
   async run<Result>(
-    conditions: Conditions,
+    options: TransactionOptions,
     query: AbortController,
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
     const { signal } = query;
     signal.throwIfAborted();
-    const { stream } = conditions;
+    const { stream } = options;
     const timer = setTimeout(() => {
-      if (stream?.hasMoved()) timer.refresh();
-      else query.abort(tooSlow(this.#timeLimit));
+      if (stream?.hasProgressed()) timer.refresh();
+      else query.abort(queryTimedOut(this.#timeLimit));
     }, this.#timeLimit);
     try {
-      return await this.#runOnce(conditions, signal, work);
+      return await this.#runOnce(options, signal, work);
     } catch (error) {
       if (stream?.hasBegun || !this.#dialect.failures.isTransient(error)) throw error;
-      const runOnce = () => this.#runOnce(conditions, signal, work);
+      const runOnce = () => this.#runOnce(options, signal, work);
       return await this.#again.hold(signal, () => this.#runAgain(runOnce, stream));
     } finally {
       clearTimeout(timer);
@@ -135,27 +135,27 @@ export class Transactions<Leased extends Session> {
   }
 
   async #runOnce<Result>(
-    conditions: Conditions,
+    options: TransactionOptions,
     signal: AbortSignal,
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
-    const { isSettled } = this.#dialect.failures;
-    const { mode, database } = conditions;
+    const { leavesConnectionUsable } = this.#dialect.failures;
+    const { mode, database } = options;
     let isFresh = false;
     for (let attempt = 1; ; attempt += 1) {
       let leased: Leased | undefined;
       try {
-        const terms = { database, signal, isSettled, isFresh };
-        return await withLease(this.#pool, terms, (session) => {
+        const lease = { database, signal, leavesConnectionUsable, isFresh };
+        return await withLease(this.#pool, lease, (session) => {
           leased = session;
-          return this.#workIn(session, conditions, work);
+          return this.#workIn(session, options, work);
         });
       } catch (error) {
         const isStale: boolean =
-          !isFresh && mode.endsWith("read only") && isUnreached(error, leased);
+          !isFresh && mode.endsWith("read only") && wasClosedWhileIdle(error, leased);
         const isOutdated = attempt < ATTEMPTS_ON_TABLES && this.#isOutdated(error, leased);
         // Rows that have been sent must not be sent again.
-        if (!(isStale || isOutdated) || conditions.stream?.hasBegun) {
+        if (!(isStale || isOutdated) || options.stream?.hasBegun) {
           throw this.#withLimit(error, signal);
         }
         isFresh = isStale;
@@ -181,10 +181,10 @@ export class Transactions<Leased extends Session> {
 
   async #workIn<Result>(
     session: Leased,
-    { mode, end = "commit", changes = 0, stream }: Conditions,
+    { mode, end = "commit", changes = 0, stream }: TransactionOptions,
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
-    const { isSettled, concernsStatement, isTransient } = this.#dialect.failures;
+    const { leavesConnectionUsable, concernsStatement, isTransient } = this.#dialect.failures;
     // The server would count the time during which the client does not read.
     const timeLimit = stream === undefined ? this.#timeLimit : 0;
     await this.#dialect.begin(session, mode, timeLimit, changes);
@@ -192,7 +192,7 @@ export class Transactions<Leased extends Session> {
     try {
       result = await work(session);
     } catch (error) {
-      if (isSettled(error)) await session.end("rollback");
+      if (leavesConnectionUsable(error)) await session.end("rollback");
       throw error;
     }
     try {
@@ -207,6 +207,6 @@ export class Transactions<Leased extends Session> {
 }
 
 /** True if the connection was closed while idle, so that the query did not cause the loss. */
-function isUnreached(error: unknown, session: Session | undefined): boolean {
+function wasClosedWhileIdle(error: unknown, session: Session | undefined): boolean {
   return error instanceof ConnectionLost && session?.isUntouched === true;
 }

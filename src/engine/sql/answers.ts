@@ -29,7 +29,7 @@ const sentences: { [Name in ChangeName]: (count: number, table: string) => strin
 /**
  * JSON text of a change's answer. In a Batch it is one value, otherwise some members of the answer.
  */
-export function* changeTexts(
+export function* changeJson(
   { name, fields }: Operation<ChangeName>,
   { affected, data }: Changed,
   isBatch: boolean,
@@ -38,18 +38,18 @@ export function* changeTexts(
   if (isBatch && data === undefined) return yield sentence;
   yield isBatch ? "{" : `"message":${sentence}${affected === undefined ? "" : ","}`;
   if (affected !== undefined) yield `"affected":${affected}`;
-  if (data !== undefined) yield* rowTexts(',"data":', data);
+  if (data !== undefined) yield* rowsJson(',"data":', data);
   if (isBatch) yield "}";
 }
 
-export interface PlaceInQuery {
+export interface QueryPosition {
   readonly counter: LimitCounter;
   readonly element?: number;
 }
 
 export function countChanged(
   { affected, data }: Changed,
-  { counter, element }: PlaceInQuery,
+  { counter, element }: QueryPosition,
   spool: Spool,
 ): void {
   counter.count(element ?? 0, affected ?? 0, data?.length ?? 0);
@@ -67,18 +67,18 @@ export function countPreviewed(
   spool.countRows(rows);
 }
 
-export function* previewTexts(
+export function* previewJson(
   { affected, before, after }: Previewed,
   digest: string | undefined,
 ): Generator<string> {
   yield `{"status":"success","affected":${affected}`;
   if (digest !== undefined) yield `,"digest":"${digest}"`;
-  yield* rowTexts(',"before":', before);
-  yield* rowTexts(',"after":', after);
+  yield* rowsJson(',"before":', before);
+  yield* rowsJson(',"after":', after);
   yield "}";
 }
 
-function* rowTexts(key: string, rows: readonly string[]): Generator<string> {
+function* rowsJson(key: string, rows: readonly string[]): Generator<string> {
   yield `${key}[`;
   for (const [index, row] of rows.entries()) yield index === 0 ? row : `,${row}`;
   yield "]";
@@ -95,7 +95,7 @@ export function returnsRows({ fields }: TableOperation): boolean {
   return "returning" in fields && fields.returning !== undefined;
 }
 
-export function previewedIn(fields: OperationFields["Preview"]): Operation<RowChangeName> {
+export function previewedOperation(fields: OperationFields["Preview"]): Operation<RowChangeName> {
   const { Insert, Update, Delete, Upsert } = fields;
   if (Insert !== undefined) return { name: "Insert", fields: Insert };
   if (Update !== undefined) return { name: "Update", fields: Update };
@@ -117,7 +117,7 @@ export const violations = {
 export interface BrokenKey {
   readonly table: string;
   /** The table that lacks the referenced row. If absent, rows still refer to these columns. */
-  readonly lackedBy?: string | undefined;
+  readonly missingIn?: string | undefined;
   readonly columns: readonly string[];
   /** The value of the only column, if known. */
   readonly value?: string | undefined;
@@ -126,12 +126,12 @@ export interface BrokenKey {
 
 /** Explains a broken foreign key. The value is shown only to a client whose query contains it. */
 export function brokenKey(broken: BrokenKey): ConstructorParameters<typeof EngineRefusal> {
-  const { table, lackedBy, columns, value, constraint } = broken;
+  const { table, missingIn, columns, value, constraint } = broken;
   const named = constraint === undefined ? "" : ` (foreign key ${constraint})`;
   const say = (key: string): string =>
-    lackedBy === undefined
+    missingIn === undefined
       ? `Rows of ${table} still refer to ${key}${named}`
-      : `Table ${lackedBy} has no row for ${key} of ${table}${named}`;
+      : `Table ${missingIn} has no row for ${key} of ${table}${named}`;
   const [first = "", ...more] = columns;
   if (more.length > 0) return ["constraint_violation", say(`(${columns.join(", ")})`)];
   const quoting =

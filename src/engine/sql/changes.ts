@@ -221,7 +221,7 @@ export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed,
 
 /** Decides what an Upsert does with existing rows. */
 export function* conflictOf<Raw>(
-  { table, keys: keysSql, takesAnyKey }: Target<Raw>,
+  { table, keys: keysSql, ignoresConflictKey }: Target<Raw>,
   { on_conflict, update: updated, values }: Upsert,
 ): Steps<Conflict, Raw> {
   const conflict = { key: ownColumns(table, on_conflict), update: ownColumns(table, updated) };
@@ -230,7 +230,7 @@ export function* conflictOf<Raw>(
     const plain = `on_conflict takes the columns of a primary or unique key of ${table.name}`;
     throw new EngineRefusal("no_unique_key", `${plain}; ${describeKeys(keys)}`, { plain });
   }
-  if (takesAnyKey && keys.length > 1) {
+  if (ignoresConflictKey && keys.length > 1) {
     const plain = "This database takes an Upsert on tables with one unique key alone";
     const problem = `${plain}, and of ${table.name} ${describeKeys(keys)}`;
     throw new EngineRefusal("not_supported", problem, { plain });

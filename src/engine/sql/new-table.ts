@@ -17,7 +17,7 @@ export interface Declaration {
   readonly catalogType?: string;
 }
 
-interface Referred {
+interface ReferencedTable {
   readonly columns: ReadonlyMap<string, { readonly type: string }>;
   readonly keys: readonly UniqueKey[];
 }
@@ -27,16 +27,16 @@ export interface NewTableDialect {
   /** Refuses the name of a column that the database cannot keep. */
   requireName?(name: string): void;
   /** Returns the name of an existing table that differs at most in case. */
-  findTaken(): unknown;
+  findExisting(): unknown;
   declare(column: ColumnDefinition, key: readonly ColumnDefinition[]): Declaration | undefined;
-  readReferred(table: string): Referred | Promise<Referred>;
+  readReferenced(table: string): ReferencedTable | Promise<ReferencedTable>;
   nameOf(table: string): Fragment;
 }
 
 export async function newTableSql(query: CreateTable, dialect: NewTableDialect): Promise<Fragment> {
   const { database, table, columns } = query;
   requireNames(columns, dialect);
-  const taken = (await dialect.findTaken()) ?? undefined;
+  const taken = (await dialect.findExisting()) ?? undefined;
   if (taken !== undefined) {
     throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${database}`);
   }
@@ -50,9 +50,9 @@ export async function newTableSql(query: CreateTable, dialect: NewTableDialect):
     if (column.references === undefined) continue;
     const [other = "", target = ""] = column.references.split(".");
     const isOwn = other === table;
-    const referred = isOwn ? asReferred(columns, key) : await dialect.readReferred(other);
+    const referred = isOwn ? ownReference(columns, key) : await dialect.readReferenced(other);
     const type = isOwn ? undefined : dialect.declare(column, key)?.catalogType;
-    requireReferable(column, type ?? column.type, other, target, referred);
+    requireReferenceTarget(column, type ?? column.type, other, target, referred);
     parts.push(
       sql`foreign key (${sql.id(column.name)}) references ${dialect.nameOf(other)} (${sql.id(target)})`,
     );
@@ -89,10 +89,10 @@ async function columnSql(
   return sql.join(words, sql` `);
 }
 
-function asReferred(
+function ownReference(
   columns: readonly ColumnDefinition[],
   key: readonly ColumnDefinition[],
-): Referred {
+): ReferencedTable {
   const unique = columns.filter((column) => column.unique === true);
   return {
     columns: new Map(columns.map((column) => [column.name, column])),
@@ -104,12 +104,12 @@ function asReferred(
 }
 
 /** Refuses a reference to a column that is unknown, not unique, or of another type than `type`. */
-function requireReferable(
+function requireReferenceTarget(
   column: ColumnDefinition,
   type: string,
   table: string,
   target: string,
-  { columns, keys }: Referred,
+  { columns, keys }: ReferencedTable,
 ): void {
   const refers = `Column "${column.name}" refers to ${table}.${target}`;
   const found = columns.get(target);

@@ -28,8 +28,8 @@ import {
 import { comparedValue } from "./values.ts";
 
 /** Most rows in an answer, before and after each. */
-const MOST_ROWS = 100;
-const limit = sql` limit ${sql.lit(MOST_ROWS)}`;
+const MAX_PREVIEW_ROWS = 100;
+const limit = sql` limit ${sql.lit(MAX_PREVIEW_ROWS)}`;
 
 export type RowChangeName = "Insert" | "Update" | "Delete" | "Upsert";
 
@@ -70,14 +70,14 @@ export function* preview<Raw>(
       return previewed(before, yield* deleteRows(target, { database, table, where }));
     }
     case "Upsert": {
-      const before = yield* conflicting(target, operation.fields, columns, MOST_ROWS);
+      const before = yield* conflicting(target, operation.fields, columns, MAX_PREVIEW_ROWS);
       return previewed(before, yield* upsert(target, { ...operation.fields, returning }));
     }
   }
 }
 
 function previewed(before: readonly string[], { affected = 0, data = [] }: Changed): Previewed {
-  return { affected, before, after: data.slice(0, MOST_ROWS) };
+  return { affected, before, after: data.slice(0, MAX_PREVIEW_ROWS) };
 }
 
 /** With a primary key, the rows after an Update are found by the keys of the rows before it. */
@@ -129,7 +129,7 @@ function* conflicting<Raw>(
 }
 
 /** Most rows in a digest; each takes 32 bytes of memory plus its text. */
-const MOST_COMPARED_ROWS = 100_000;
+const MAX_DIGEST_ROWS = 100_000;
 
 /** Reads and locks the existing rows that a change would affect, with all columns. */
 function* touchedRows<Raw>(
@@ -141,10 +141,10 @@ function* touchedRows<Raw>(
     case "Insert":
       return [];
     case "Upsert":
-      return yield* conflicting(target, operation.fields, columns, MOST_COMPARED_ROWS + 1);
+      return yield* conflicting(target, operation.fields, columns, MAX_DIGEST_ROWS + 1);
     default: {
       const condition = whereSql([target.table], operation.fields.where);
-      const end = sql` limit ${sql.lit(MOST_COMPARED_ROWS + 1)}${target.lock}`;
+      const end = sql` limit ${sql.lit(MAX_DIGEST_ROWS + 1)}${target.lock}`;
       return yield* readInOrder(target, columns, [], condition, end);
     }
   }
@@ -158,13 +158,13 @@ function sha256(text: string | Buffer): Buffer {
  * SHA-256 over all rows that a change would affect, in hexadecimal, regardless of their order.
  * Added rows do not count.
  */
-export function* digestTouched<Raw>(
+export function* digestAffected<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
 ): Steps<string, Raw> {
   const touched = yield* touchedRows(target, operation);
-  if (touched.length > MOST_COMPARED_ROWS) {
-    const problem = `More than ${MOST_COMPARED_ROWS} rows would be touched, which is the most that can be compared`;
+  if (touched.length > MAX_DIGEST_ROWS) {
+    const problem = `More than ${MAX_DIGEST_ROWS} rows would be touched, which is the most that can be compared`;
     throw new EngineRefusal("too_many_rows", `${problem}; nothing was changed`);
   }
   const digests = touched.map(sha256).sort(Buffer.compare);

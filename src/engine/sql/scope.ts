@@ -159,7 +159,7 @@ export function cellIn(row: Row, name: string): CellValue | undefined {
 }
 
 /** Most tables compared to suggest a similar name. */
-export const MOST_COMPARED = 1000;
+export const MAX_NAMES_COMPARED = 1000;
 
 /** @param others the existing tables */
 export function tableNotFound(

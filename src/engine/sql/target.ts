@@ -43,7 +43,7 @@ export interface Target<Raw> {
   /** Locks rows that are read until the transaction ends. */
   readonly lock: Fragment;
   /** True if the database could use another unique key than that of the conflict. */
-  readonly takesAnyKey: boolean;
+  readonly ignoresConflictKey: boolean;
   insert(values: readonly Row[], how: Insertion<Raw>): Steps<Changed, Raw>;
   /** Adds the clause that returns changed rows, in key order; absent if the database has none. */
   readonly returning?: (

@@ -250,12 +250,12 @@ export function allowedForm(type: string): string {
 }
 
 /** Most labels listed in a message. */
-const MOST_LABELS = 30;
+const MAX_LABELS = 30;
 
 function labelsOf({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "labels"> }) {
   if (labels === undefined) return undefined;
-  const more = labels.length > MOST_LABELS ? ", ..." : "";
-  return `; allowed: ${labels.slice(0, MOST_LABELS).join(", ")}${more}`;
+  const more = labels.length > MAX_LABELS ? ", ..." : "";
+  return `; allowed: ${labels.slice(0, MAX_LABELS).join(", ")}${more}`;
 }
 
 function comparableForm(type: string): string {
@@ -269,7 +269,7 @@ const LONGEST_INTEGER = 20;
  * Reads a string of digits as a whole number beyond 2^53 - 1, for a column that takes no strings.
  * Clients whose numbers are doubles write such numbers this way.
  */
-function ofDigits<Taken>(
+function integerFromDigits<Taken>(
   value: PresentValue,
   take: (number: PresentValue) => Taken | undefined,
 ): Taken | undefined {
@@ -286,7 +286,7 @@ interface Storing<Stored> {
 
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
   if (value === null) return null;
-  const stored = column.kind.store(value) ?? ofDigits(value, column.kind.store);
+  const stored = column.kind.store(value) ?? integerFromDigits(value, column.kind.store);
   if (stored !== undefined) return stored;
   const isTooLarge = formOf(column.type) === WHOLE_NUMBER && isBeyondIntegers(value);
   throw new EngineRefusal(
@@ -297,7 +297,8 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
 
 export function comparedValue(column: Column, value: CellValue): unknown {
   const { compare } = column.kind;
-  const compared = value === null ? undefined : (compare(value) ?? ofDigits(value, compare));
+  const compared =
+    value === null ? undefined : (compare(value) ?? integerFromDigits(value, compare));
   if (compared !== undefined) return compared;
   throw new EngineRefusal(
     "invalid_value",

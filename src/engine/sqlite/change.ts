@@ -15,19 +15,19 @@ import {
   type Target,
 } from "../sql/target.ts";
 import { storedValue } from "../sql/values.ts";
-import { prepare, type ResultRow, rows, type SqlitePlace } from "./statements.ts";
+import { prepare, type ResultRow, rows, type SqliteContext } from "./statements.ts";
 import { keysSql, readTable, type SqliteTable } from "./tables.ts";
 
-export function targetOf(place: SqlitePlace, name: string): Target<SQLOutputValue> {
-  const { schema } = place;
-  const table = readTable(place, name);
+export function targetOf(context: SqliteContext, name: string): Target<SQLOutputValue> {
+  const { schema } = context;
+  const table = readTable(context, name);
   return {
     table,
     name: sql.id(schema, name),
     keys: keysSql(schema, name),
     lock: sql``,
-    takesAnyKey: false,
-    insert: (values, how) => insert(place, table, values, how),
+    ignoresConflictKey: false,
+    insert: (values, how) => insert(context, table, values, how),
     returning,
     bind: (_column, raw) => raw,
   };
@@ -83,7 +83,7 @@ function rankOf(value: SQLOutputValue): number {
  * the same order.
  */
 function insertRows(
-  place: SqlitePlace,
+  context: SqliteContext,
   table: SqliteTable,
   values: readonly Row[],
   { conflict, returning }: Insertion<SQLOutputValue>,
@@ -100,7 +100,7 @@ function insertRows(
       () => index,
       () => {
         const { columns, statement, rest } =
-          prepared.get(shape) ?? prepareRow(place, table, keys, tail);
+          prepared.get(shape) ?? prepareRow(context, table, keys, tail);
         prepared.set(shape, { columns, statement, rest });
         const given = Object.values(row);
         const cells = columns.map((column, at) => storedValue(column, given[at] ?? null));
@@ -115,7 +115,7 @@ function insertRows(
 
 /** `rest` are the values that follow those of the row. */
 function prepareRow(
-  { session, schema }: SqlitePlace,
+  { session, schema }: SqliteContext,
   table: SqliteTable,
   keys: readonly string[],
   tail: Fragment,
@@ -144,19 +144,19 @@ interface ForeignKey {
  * statement.
  */
 export function findBrokenKey(
-  place: SqlitePlace,
+  context: SqliteContext,
   fields: Operation<RowChangeName>["fields"],
   isDelete: boolean,
 ): BrokenKey | undefined {
-  const { session, database, schema, counter } = place;
+  const { session, database, schema, counter } = context;
   const { connection } = session;
   // Only rows within the caller's row filters may be told of.
   const { bytewise } = counter?.bytewiseIn(database, fields.table) ?? {};
-  const changedTable = { ...readTable(place, fields.table), ...(bytewise && { bytewise }) };
+  const changedTable = { ...readTable(context, fields.table), ...(bytewise && { bytewise }) };
   const { columns, name: changed } = changedTable;
   const first = (fragment: Fragment) => [...rows(connection, fragment)][0]?.[0];
   const written = "values" in fields ? fields.values : "set" in fields ? [fields.set ?? {}] : [];
-  for (const { table, column, other, key } of foreignKeysOf(place, changed, isDelete)) {
+  for (const { table, column, other, key } of foreignKeysOf(context, changed, isDelete)) {
     const to = sql.id(schema, other);
     const own = table === changed ? columns.get(column) : undefined;
     for (const row of own === undefined ? [] : written) {
@@ -164,7 +164,7 @@ export function findBrokenKey(
       if (value === null) continue;
       const found = first(sql`select 1 from ${to} where ${sql.id(key)} = ${value}`);
       if (found !== undefined) continue;
-      return { table, lackedBy: other, columns: [column], value: String(value) };
+      return { table, missingIn: other, columns: [column], value: String(value) };
     }
     const changesKey = isDelete || written.some((row) => Object.hasOwn(row, key));
     if (other !== changed || !("where" in fields) || !changesKey) continue;
@@ -178,7 +178,7 @@ export function findBrokenKey(
 
 /** Reads the single-column foreign keys from a table, and those to it that restrict its changes. */
 function foreignKeysOf(
-  { session, schema }: SqlitePlace,
+  { session, schema }: SqliteContext,
   name: string,
   isDeleted: boolean,
 ): ForeignKey[] {

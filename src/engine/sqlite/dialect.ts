@@ -5,7 +5,7 @@ import type { CreateTable, DropTable, Operation, Select } from "../../query/oper
 import type { ColumnDefinition } from "../../query/values.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { changesOfRows, planIn, takeIn } from "../remote/change.ts";
+import { changesOfRows, planOn, runSteps } from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
@@ -26,36 +26,36 @@ import {
   type SqliteKind,
   typeWords,
 } from "./kinds.ts";
-import { rows, run, type SqlitePlace, type SqliteSession } from "./statements.ts";
+import { rows, run, type SqliteContext, type SqliteSession } from "./statements.ts";
 import {
-  findTaken,
-  forgetColumns,
+  deleteColumnTypes,
+  findExisting,
   isClientTable,
   keysSql,
   readTable,
-  rememberColumns,
   requireClientTable,
+  storeColumnTypes,
 } from "./tables.ts";
 
 /** Creates a STRICT table, in which a column holds only values of its type. */
-async function createTable(place: SqlitePlace, query: CreateTable): Promise<Changed> {
-  const { session, schema } = place;
+async function createTable(context: SqliteContext, query: CreateTable): Promise<Changed> {
+  const { session, schema } = context;
   const { table, columns } = query;
   const parts = await newTableSql(query, {
     typeWords,
-    findTaken() {
+    findExisting() {
       requireClientTable(table);
-      return findTaken(place, table);
+      return findExisting(context, table);
     },
     declare,
-    async readReferred(name) {
-      const { columns } = readTable(place, name);
-      return { columns, keys: await takeIn(session, readKeys(keysSql(schema, name))) };
+    async readReferenced(name) {
+      const { columns } = readTable(context, name);
+      return { columns, keys: await runSteps(session, readKeys(keysSql(schema, name))) };
     },
     nameOf: (name) => sql.id(name),
   });
   run(session.connection, sql`create table ${sql.id(schema, table)} (${parts}) strict`);
-  rememberColumns(place, table, columns);
+  storeColumnTypes(context, table, columns);
   return {};
 }
 
@@ -101,16 +101,16 @@ function hexOf(bytes: string | Uint8Array): string {
   return `x'${Buffer.from(bytes).toString("hex")}'`;
 }
 
-async function dropTable(place: SqlitePlace, { table }: DropTable): Promise<Changed> {
-  readTable(place, table);
-  requireUnreferred(place, table);
-  run(place.session.connection, sql`drop table ${sql.id(place.schema, table)}`);
-  forgetColumns(place, table);
+async function dropTable(context: SqliteContext, { table }: DropTable): Promise<Changed> {
+  readTable(context, table);
+  requireUnreferenced(context, table);
+  run(context.session.connection, sql`drop table ${sql.id(context.schema, table)}`);
+  deleteColumnTypes(context, table);
   return {};
 }
 
 /** SQLite would keep the tables that refer to this one, and accept no more rows in them. */
-function requireUnreferred({ session, schema }: SqlitePlace, name: string): void {
+function requireUnreferenced({ session, schema }: SqliteContext, name: string): void {
   const [referring] = rows(
     session.connection,
     sql`select entry."name" from ${sql.id(schema, "sqlite_schema")} as entry
@@ -180,36 +180,36 @@ const dialect: SelectDialect<SqliteKind> = {
   limit: (limit, offset) => sql`limit ${limit ?? -1} offset ${offset ?? 0}`,
 };
 
-async function select(place: SqlitePlace, query: Select, output: RowOutput): Promise<void> {
-  const { columns, statements } = await planOf(place, query);
+async function select(context: SqliteContext, query: Select, output: RowOutput): Promise<void> {
+  const { columns, statements } = await planOf(context, query);
   const writer = new RowWriter(columns, output);
   for (const statement of statements(() => writer.count)) {
-    for (const row of rows(place.session.connection, statement)) writer.write(row);
+    for (const row of rows(context.session.connection, statement)) writer.write(row);
   }
   writer.end();
 }
 
-export function planOf(place: SqlitePlace, query: Select): Promise<SelectPlan<SqliteKind>> {
-  return planIn(place, query, readTable, keysSql, dialect);
+export function planOf(context: SqliteContext, query: Select): Promise<SelectPlan<SqliteKind>> {
+  return planOn(context, query, readTable, keysSql, dialect);
 }
 
 /** Adds the broken foreign key to an error, because SQLite does not name it. */
-function namingKey<Fields extends Operation<RowChangeName>["fields"]>(
-  change: (place: SqlitePlace, fields: Fields) => Promise<Changed>,
+function withBrokenKey<Fields extends Operation<RowChangeName>["fields"]>(
+  change: (context: SqliteContext, fields: Fields) => Promise<Changed>,
   isDelete = false,
-): (place: SqlitePlace, fields: Fields) => Promise<Changed> {
-  return async (place, fields) => {
+): (context: SqliteContext, fields: Fields) => Promise<Changed> {
+  return async (context, fields) => {
     try {
-      return await change(place, fields);
+      return await change(context, fields);
     } catch (error) {
       const isOfKey = error instanceof Error && error.message === "FOREIGN KEY constraint failed";
-      const broken = isOfKey ? findBrokenKey(place, fields, isDelete) : undefined;
+      const broken = isOfKey ? findBrokenKey(context, fields, isDelete) : undefined;
       throw broken === undefined ? error : new EngineRefusal(...brokenKey(broken));
     }
   };
 }
 
-async function listTables({ session, schema }: SqlitePlace): Promise<string[]> {
+async function listTables({ session, schema }: SqliteContext): Promise<string[]> {
   const found = rows(
     session.connection,
     sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table' order by "name"`,
@@ -219,9 +219,9 @@ async function listTables({ session, schema }: SqlitePlace): Promise<string[]> {
   );
 }
 
-async function describeTable(place: SqlitePlace, name: string): Promise<TableDescription> {
-  const { session, schema } = place;
-  const { columns } = readTable(place, name);
+async function describeTable(context: SqliteContext, name: string): Promise<TableDescription> {
+  const { session, schema } = context;
+  const { columns } = readTable(context, name);
   const found = rows(
     session.connection,
     sql`select "name", "dflt_value",
@@ -239,8 +239,8 @@ async function describeTable(place: SqlitePlace, name: string): Promise<TableDes
       default: text(facts.get(column.name)?.[1]),
       references: text(facts.get(column.name)?.[2]),
     })),
-    await takeIn(session, readKeys(keysSql(schema, name))),
-    { rows: estimateRows(place, name, [...columns.keys()]) },
+    await runSteps(session, readKeys(keysSql(schema, name))),
+    { rows: estimateRows(context, name, [...columns.keys()]) },
   );
 }
 
@@ -259,7 +259,7 @@ const rowNumbers = ["rowid", "_rowid_", "oid"];
  * takes as long as reading it.
  */
 function estimateRows(
-  { session, schema }: SqlitePlace,
+  { session, schema }: SqliteContext,
   name: string,
   columns: readonly string[],
 ): number | undefined {
@@ -283,7 +283,7 @@ function estimateRows(
   return Math.round((counted * (lastId - firstId + 1)) / (endId - firstId + 1));
 }
 
-const { preview, digestTouched, ...changes } = changesOfRows<SqliteSession, SQLOutputValue>(
+const { preview, digestAffected, ...changes } = changesOfRows<SqliteSession, SQLOutputValue>(
   targetOf,
 );
 
@@ -296,14 +296,14 @@ export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSessi
     describeTable,
     reads: { Select: select },
     changes: {
-      Insert: namingKey(changes.Insert),
-      Update: namingKey(changes.Update),
-      Delete: namingKey(changes.Delete, true),
-      Upsert: namingKey(changes.Upsert),
+      Insert: withBrokenKey(changes.Insert),
+      Update: withBrokenKey(changes.Update),
+      Delete: withBrokenKey(changes.Delete, true),
+      Upsert: withBrokenKey(changes.Upsert),
       CreateTable: createTable,
       DropTable: dropTable,
     },
     preview,
-    digestTouched,
+    digestAffected,
   };
 }

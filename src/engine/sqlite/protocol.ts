@@ -2,7 +2,7 @@ import type { Call, ErrorCodec } from "../../ipc/channel.ts";
 import type { QueryLimit } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Answer, RowForm } from "../spool.ts";
-import type { SchemaPlace } from "../store.ts";
+import type { SchemaPath } from "../store.ts";
 
 /**
  * A query that the grammar allows, one whose rows are streamed, or a read of a database's schema.
@@ -15,7 +15,7 @@ export type Work =
       readonly form: RowForm;
       readonly limits: readonly QueryLimit[];
     }
-  | { readonly kind: "schema"; readonly place: SchemaPlace };
+  | { readonly kind: "schema"; readonly path: SchemaPath };
 
 export interface Task {
   readonly work: Work;

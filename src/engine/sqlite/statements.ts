@@ -6,7 +6,7 @@ import {
   SqliteIntrospector,
   SqliteQueryCompiler,
 } from "kysely";
-import type { Place, Session } from "../remote/dialect.ts";
+import type { QueryContext, Session } from "../remote/dialect.ts";
 import type { Fragment } from "../sql/fragment.ts";
 
 /** Values in the order of the columns. Integers are BigInt. */
@@ -77,4 +77,4 @@ export class SqliteSession implements Session {
   }
 }
 
-export type SqlitePlace = Place<SqliteSession>;
+export type SqliteContext = QueryContext<SqliteSession>;

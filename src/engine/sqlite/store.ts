@@ -6,10 +6,10 @@ import type { Logger } from "pino";
 import { ChannelClosedError } from "../../ipc/channel.ts";
 import { ChildProgram, howEnded, siblingModule } from "../../ipc/child-program.ts";
 import { isReadOnly } from "../../query/query.ts";
-import { EngineRefusal, tooSlow, UnknownOutcome } from "../refusal.ts";
+import { EngineRefusal, queryTimedOut, UnknownOutcome } from "../refusal.ts";
 import { ConcurrencyLimiter } from "../remote/pool.ts";
 import { type Answer, jsonAnswer, type RowStream } from "../spool.ts";
-import type { QueryRequest, SchemaPlace, Store } from "../store.ts";
+import type { QueryRequest, SchemaPath, Store } from "../store.ts";
 import { refusing } from "./failures.ts";
 import { DatabaseFiles, defaultDatabase, lockDirectory } from "./files.ts";
 import {
@@ -186,7 +186,7 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
     };
     signal.addEventListener("abort", abandon);
     this.#isCommitting = false;
-    const overTime = tooSlow(timeLimit);
+    const overTime = queryTimedOut(timeLimit);
     try {
       return await this.ask("run", task, { ms: timeLimit, onMissed: () => overTime });
     } catch (error) {
@@ -391,12 +391,12 @@ class SqliteStore implements Store {
     }
   }
 
-  async readSchema(place: SchemaPlace, { signal }: AbortController): Promise<Answer> {
-    if (place.database === undefined) {
+  async readSchema(path: SchemaPath, { signal }: AbortController): Promise<Answer> {
+    if (path.database === undefined) {
       return jsonAnswer({ status: "success", data: { databases: this.#files.names() } });
     }
-    return this.#locks.shared(place.database, () =>
-      this.#inWorker({ kind: "schema", place }, signal),
+    return this.#locks.shared(path.database, () =>
+      this.#inWorker({ kind: "schema", path }, signal),
     );
   }
 

@@ -5,9 +5,9 @@ import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { MOST_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
+import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { anyKind, kindOf, type SqliteKind } from "./kinds.ts";
-import { type ResultRow, rows, run, type SqlitePlace } from "./statements.ts";
+import { type ResultRow, rows, run, type SqliteContext } from "./statements.ts";
 
 interface SqliteColumn extends RemoteColumn {
   readonly kind: SqliteKind;
@@ -19,9 +19,9 @@ export type SqliteTable = Table<SqliteColumn>;
  * Reads a table from the schema. Names are compared exactly, so that only one spelling reaches a
  * table.
  */
-export function readTable(place: SqlitePlace, name: string): SqliteTable {
+export function readTable(context: SqliteContext, name: string): SqliteTable {
   requireClientTable(name);
-  const { session, schema } = place;
+  const { session, schema } = context;
   const found = rows(
     session.connection,
     sql`select info."name", info."type", declared."type", info."pk" > 0,
@@ -35,7 +35,7 @@ export function readTable(place: SqlitePlace, name: string): SqliteTable {
   );
   const columns = new Map(Array.from(found, columnOf).map((column) => [column.name, column]));
   if (columns.size > 0) return { name, columns };
-  throw tableNotFound(name, place.database, namesIn(place));
+  throw tableNotFound(name, context.database, namesIn(context));
 }
 
 function columnOf({ 0: name, 1: storage, 2: declared, 3: isKey, 4: isRequired }: ResultRow) {
@@ -48,11 +48,11 @@ function columnOf({ 0: name, 1: storage, 2: declared, 3: isKey, 4: isRequired }:
   };
 }
 
-function namesIn({ session, schema }: SqlitePlace): string[] {
+function namesIn({ session, schema }: SqliteContext): string[] {
   const found = rows(
     session.connection,
     sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table'
-      limit ${sql.lit(MOST_COMPARED)}`,
+      limit ${sql.lit(MAX_NAMES_COMPARED)}`,
   );
   return Array.from(found, (row) => String(row[0])).filter(isClientTable);
 }
@@ -72,7 +72,7 @@ export function keysSql(schema: string, name: string): Fragment {
   ) order by "primary" desc, "key", "place"`;
 }
 
-export function findTaken({ session, schema }: SqlitePlace, name: string): string | undefined {
+export function findExisting({ session, schema }: SqliteContext, name: string): string | undefined {
   const [found] = rows(
     session.connection,
     sql`select "name" from ${sql.id(schema, "sqlite_schema")}
@@ -114,8 +114,8 @@ export function createColumnTable(connection: DatabaseSync, schema: string): voi
   );
 }
 
-export function rememberColumns(
-  { session, schema }: SqlitePlace,
+export function storeColumnTypes(
+  { session, schema }: SqliteContext,
   table: string,
   columns: readonly ColumnDefinition[],
 ): void {
@@ -126,7 +126,7 @@ export function rememberColumns(
   }
 }
 
-export function forgetColumns({ session, schema }: SqlitePlace, table: string): void {
+export function deleteColumnTypes({ session, schema }: SqliteContext, table: string): void {
   const columnTable = sql.id(schema, columnTableName);
   run(session.connection, sql`delete from ${columnTable} where "table" = ${table}`);
 }

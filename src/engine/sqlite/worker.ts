@@ -5,10 +5,10 @@ import { siblingModule } from "../../ipc/child-program.ts";
 import type { TableOperation } from "../../query/operation-types.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBody } from "../parse.ts";
-import { performAll, performPreview, placeOf, read } from "../perform.ts";
+import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
-import { isOfTables, isReading, previewedIn } from "../sql/answers.ts";
-import type { SchemaPlace } from "../store.ts";
+import { isOfTables, isReading, previewedOperation } from "../sql/answers.ts";
+import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
 import { operationsIn } from "./dialect.ts";
 import { refusalOf } from "./failures.ts";
@@ -22,7 +22,7 @@ import {
 import type { SqliteSession } from "./statements.ts";
 
 /** The engine is notified each time this many bytes of streamed rows are added. */
-const TELLING_STEP = 1024 * 1024;
+const SPILL_REPORT_BYTES = 1024 * 1024;
 
 const [directory] = process.argv.slice(2);
 if (directory === undefined) throw new Error("A worker is started with a directory");
@@ -33,12 +33,12 @@ new Worker(siblingModule(import.meta.url, "watchdog")).unref();
 const databases = new Databases(directory);
 
 async function run({ work, spoolPath }: Task): Promise<Answer> {
-  const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillTeller() } : undefined;
+  const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillReporter() } : undefined;
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600), stream);
   try {
     if (work.kind === "query") await executeQuery(work, spool);
     else if (work.kind === "rows") await executeSelect(work, spool);
-    else await executeSchema(work.place, spool);
+    else await executeSchema(work.path, spool);
     const answer = spool.finish();
     if (typeof answer.body === "number") closeSync(answer.body);
     return answer;
@@ -63,7 +63,7 @@ async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promis
   const { isBatch, operations } = parseBody(Buffer.from(body));
   const [only] = operations;
   if (only?.name === "Preview") {
-    const session = databases.open(previewedIn(only.fields).fields.database);
+    const session = databases.open(previewedOperation(only.fields).fields.database);
     const counter = new LimitCounter(limits);
     const work = () => performPreview(operationsIn(session), session, only.fields, spool, counter);
     return transaction(session, work, "rollback");
@@ -76,7 +76,7 @@ async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promis
     // Reserves disk space before the commit, so that a full disk never reports a committed query as
     // failed.
     spool.flush();
-    if (!onlyReads) tellCommit();
+    if (!onlyReads) reportCommit();
   };
   try {
     await (isBatch || !onlyReads ? transaction(session, perform) : perform());
@@ -93,7 +93,7 @@ function openSession(operations: readonly TableOperation[], isBatch: boolean): S
     try {
       databases.requireExisting(name);
     } catch (error) {
-      throw (isBatch ? refusalOf(error)?.inElement(places.indexOf(name)) : undefined) ?? error;
+      throw (isBatch ? refusalOf(error)?.atElement(places.indexOf(name)) : undefined) ?? error;
     }
   }
   const [first = "", ...others] = names;
@@ -128,35 +128,35 @@ async function executeSelect({ body, limits }: LimitedBody, spool: Spool): Promi
   const { database } = operation.fields;
   const session = databases.open(database);
   const operations = operationsIn(session);
-  const place = placeOf(operations, session, database, new LimitCounter(limits));
-  await read(operations, place, operation, spool);
+  const context = contextOf(operations, session, database, new LimitCounter(limits));
+  await read(operations, context, operation, spool);
 }
 
 /** Writes a database's tables or a table's columns to the spool, as a JSON answer. */
-async function executeSchema({ database = "", table }: SchemaPlace, spool: Spool): Promise<void> {
+async function executeSchema({ database = "", table }: SchemaPath, spool: Spool): Promise<void> {
   const session = databases.open(database);
   const operations = operationsIn(session);
-  const place = placeOf(operations, session, database);
+  const context = contextOf(operations, session, database);
   const data =
     table === undefined
-      ? { tables: await operations.listTables(place) }
-      : await operations.describeTable(place, table);
+      ? { tables: await operations.listTables(context) }
+      : await operations.describeTable(context, table);
   spool.write(JSON.stringify({ status: "success", data }));
 }
 
-/** Reports the first bytes in a task's file, and then every further `TELLING_STEP`. */
-function spillTeller(): (byteLength: number) => void {
+/** Reports the first bytes in a task's file, and then every further `SPILL_REPORT_BYTES`. */
+function spillReporter(): (byteLength: number) => void {
   let next = 0;
   return (byteLength) => {
     if (byteLength < next) return;
-    next = byteLength + TELLING_STEP;
+    next = byteLength + SPILL_REPORT_BYTES;
     // The engine may be gone.
     engine.ask("spilled", byteLength).catch(() => {});
   };
 }
 
 /** The message is delivered although the commit blocks this process from now on. */
-function tellCommit(): void {
+function reportCommit(): void {
   engine.ask("committing", undefined).catch(() => {});
 }
 
