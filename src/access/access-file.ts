@@ -18,7 +18,7 @@ export interface AccessFileOptions extends ReadOptions {
   /** True if only others may change the file. */
   readonly isReadOnly?: boolean;
   /** Makes the other processes reload the file, and resolves when they have. */
-  readonly tellOthers?: () => Promise<void>;
+  readonly broadcastReload?: () => Promise<void>;
   readonly warn?: (reason: string) => void;
 }
 
@@ -117,7 +117,7 @@ export async function openAccessFile(
     async change(plan, change) {
       if (options.isReadOnly) throw new Refusal("access_file_read_only");
       const written = await changeAccessFile(file, plan, change, parsed);
-      await Promise.all([reload(written), options.tellOthers?.()]);
+      await Promise.all([reload(written), options.broadcastReload?.()]);
       return written.snapshot;
     },
     async close() {

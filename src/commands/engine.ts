@@ -5,7 +5,7 @@ import { Command, InvalidArgumentError, Option } from "commander";
 import type { SectionResult, Send } from "../conformance/run.ts";
 import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
-import { createLog, endWithErrors, openLogStream } from "../observe/log.ts";
+import { createLog, exitOnUncaughtErrors, openLogStream } from "../observe/log.ts";
 import type { Level } from "../query/kind.ts";
 import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
 import { Cancelled, FAILURE, print, printJson, UsageError } from "./output.ts";
@@ -142,7 +142,7 @@ async function serve(options: EngineOptions): Promise<void> {
   const log = createLog(await openLogStream(isTerminal), "engine");
   // On a terminal the gateway reports for both, and the engine logs only problems.
   if (isTerminal && process.send !== undefined) log.level = "warn";
-  endWithErrors(log);
+  exitOnUncaughtErrors(log);
   // Loaded on demand, since no other command needs the SQL code.
   const { startEngine } = await import("../engine/engine.ts");
   const engine = await startEngine({

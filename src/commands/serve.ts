@@ -9,7 +9,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { configurationSchema } from "../config/schema.ts";
 import type { StartOptions } from "../gateway/open-gateway.ts";
 import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
-import { createLog, type Log, openLogStream, outliveErrors } from "../observe/log.ts";
+import { createLog, type Log, logUncaughtErrors, openLogStream } from "../observe/log.ts";
 import { invocation, version } from "../product.ts";
 import { workerCount } from "../workers/count.ts";
 import { loadFor, searchOf } from "./load.ts";
@@ -204,7 +204,7 @@ async function run(options: CommonOptions & { wait?: true }): Promise<void> {
   const gateway = await start(loaded, startOptions).catch(explained);
   if (hasTerminal) await greet(loaded, gateway.facts);
   else logStart(loaded, gateway.facts, { log, workers: workerCount(loaded.configuration) });
-  outliveErrors(log);
+  logUncaughtErrors(log);
   const { openLiveConfiguration } = await import("../config/reload.ts");
   const { failureOf, reportConfiguration } = await import("../gateway/reload-report.ts");
   const live = openLiveConfiguration(loaded, searchOf(options), {

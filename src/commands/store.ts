@@ -11,7 +11,7 @@ import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { replaceFile } from "../files/atomic.ts";
 import { ADMINISTRATOR, passwordFileOf, randomPassword } from "../gateway/service-directory.ts";
-import { configuredCosts, costsOnFile } from "../identity/hash.ts";
+import { configuredCosts, costsInUse } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { ensureSigner } from "../identity/key-store.ts";
 import { hashPassword, openPasswordRule, verifyPassword } from "../identity/password.ts";
@@ -147,7 +147,7 @@ async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snap
   const file = passwordFileOf(loaded);
   if (!existsSync(file)) return;
   const password = (await readFile(file, "utf8")).trim();
-  const costs = await costsOnFile(snapshot, configuredCosts(loaded.configuration));
+  const costs = await costsInUse(snapshot, configuredCosts(loaded.configuration));
   for (const { username, passwordHash } of snapshot.users.values()) {
     const { role } = standingGrant(grantsOf(snapshot, username), EVERY_DATABASE) ?? {};
     if (role === "Owner" && (await verifyPassword(password, passwordHash, costs))) return;

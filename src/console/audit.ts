@@ -5,7 +5,7 @@ import { EVERY_DATABASE, roleAllows, roles } from "../access/roles.ts";
 import { moments, readMoment } from "../clock.ts";
 import { siblingModule } from "../ipc/child-program.ts";
 import { auditOutcomes, type ReadLine } from "../observe/audit-filter.ts";
-import type { AuditAnswer, AuditQuestion, ShownDatabases } from "../observe/audit-search.ts";
+import type { AuditAnswer, AuditQuestion, VisibleDatabases } from "../observe/audit-search.ts";
 import type { SummaryQuestion } from "../observe/audit-summary.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
@@ -181,7 +181,7 @@ function outcomeText(line: ReadLine, draft: DraftedGrant | undefined): Html {
 /** Lines per page, and operations and changes per line. */
 const PAGE = 50;
 const SHOWN = 3;
-const PATIENCE_MS = 5000;
+const TIMEOUT_MS = 5000;
 /** A search is aborted after this time, since compressed files are read whole. */
 const LONGEST_MS = 60_000;
 
@@ -195,7 +195,11 @@ function momentOf(name: string, text: string | undefined, otherwise: number): nu
 }
 
 /** The databases whose lines a visitor may see; undefined for administrators, who see all. */
-export function shownTo({ snapshot, actor, isAdministrator }: Visitor): ShownDatabases | undefined {
+export function visibleTo({
+  snapshot,
+  actor,
+  isAdministrator,
+}: Visitor): VisibleDatabases | undefined {
   const { isVisible } = manageableBy(snapshot, actor);
   if (isAdministrator) return undefined;
   const known = [...snapshot.databases.values(), EVERY_DATABASE];
@@ -215,11 +219,11 @@ async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<
     until: momentOf("Until", at("until"), Number.POSITIVE_INFINITY),
   };
   const question = {
-    ...{ file, filter, shown: shownTo(visitorOf(c)) },
+    ...{ file, filter, visible: visibleTo(visitorOf(c)) },
     ...{
       from: inode === undefined ? undefined : { inode, offset: Number(offset) },
       limit: PAGE,
-      patience: PATIENCE_MS,
+      timeoutMs: TIMEOUT_MS,
     },
   };
   try {

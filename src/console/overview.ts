@@ -6,7 +6,7 @@ import { runCooperatively, visitEach } from "../cooperative-scheduling.ts";
 import type { AuditSummary, DeniedName, HourCount } from "../observe/audit-summary.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
 import { groupsOf, timeLeft, titled } from "./approvals.ts";
-import { askAudit, draftedPlace, draftGrant, draftLink, shownTo } from "./audit.ts";
+import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
 import { placeOf } from "./changes.ts";
 import {
   empty,
@@ -26,8 +26,8 @@ const HOUR_MS = 3_600_000;
 const HOURS = 24;
 const WEEK_MS = 7 * 24 * HOUR_MS;
 const SHOWN = 5;
-const PATIENCE_MS = 3000;
-/** Hard limit, since `PATIENCE_MS` does not interrupt the reading of a compressed file. */
+const TIMEOUT_MS = 3000;
+/** Hard limit, since `TIMEOUT_MS` does not interrupt the reading of a compressed file. */
 const LONGEST_MS = 10_000;
 
 /** In SVG units: the chart area, and the room for labels. */
@@ -157,9 +157,9 @@ async function askSummary(c: ConsoleRequest, since: number): Promise<AuditSummar
   const { configuration, log } = c.var.gateway;
   const { file } = configuration.audit;
   if (file === undefined) return undefined;
-  const bounds = { since, hours: HOURS, top: SHOWN, patience: PATIENCE_MS };
+  const bounds = { since, hours: HOURS, top: SHOWN, timeoutMs: TIMEOUT_MS };
   try {
-    const question = { file, shown: shownTo(visitorOf(c)), ...bounds };
+    const question = { file, visible: visibleTo(visitorOf(c)), ...bounds };
     return await askAudit<AuditSummary>(c, question, LONGEST_MS);
   } catch (error) {
     const reason = error instanceof Error ? error.message : "unknown";

@@ -260,7 +260,7 @@ export function summary({ gateway, listener }: Console, state: State): Html {
       `The TLS certificate was refused: ${listener.secure.failure}. The last good one is served.`,
     left <= 0 && "The TLS certificate has expired.",
     left > 0 && left < SOON && `The TLS certificate expires in ${spanOf(left)}.`,
-    store?.isReached === false &&
+    store?.isReachable === false &&
       "The store does not answer: nothing can be changed, and soon nothing is decided.",
     ...upstreams.map(
       ({ name, isUp }) =>
@@ -296,14 +296,14 @@ ${
 }
 
 async function storeState({ store, replica }: StoreReplica) {
-  const { name: own, isReached, lag } = replica;
+  const { name: own, isReachable, lag } = replica;
   // Loaded on demand, because a gateway without a store does not need it.
   const { readStatus } = await import("../store/open.ts");
   const status = await readStatus(store.database).catch((error) => {
     if (!(error instanceof Refusal)) throw error;
     return undefined;
   });
-  return { own, isReached: status !== undefined && isReached, lag, status };
+  return { own, isReachable: status !== undefined && isReachable, lag, status };
 }
 
 export async function conditionOf({ gateway, loaded, store }: Console) {

@@ -33,7 +33,7 @@ const rowShape = z.object({
 
 export function sessionsInStore({ query }: Database, replica: Replica): HeldSessions {
   function ask(sql: string, ...values: unknown[]) {
-    replica.requireReached();
+    replica.requireReachable();
     return query(sql, values, SHORT_TIMEOUT_MS);
   }
 

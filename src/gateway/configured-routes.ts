@@ -137,7 +137,7 @@ async function handle(
     answerHeaders: commonHeaders(exchange),
   };
   const { method = "" } = exchange.request;
-  exchange.goUp({ method, headers: stream.headers, target: gateway.tracing?.upstream });
+  exchange.forwardUpstream({ method, headers: stream.headers, target: gateway.tracing?.upstream });
   exchange.inviteBody();
   exchange.verdict.requireStillAllowed = () => {
     requireSameRoute(gateway, settings);

@@ -4,7 +4,7 @@ import type { Subject } from "../access/roles.ts";
 import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
-import type { RequestTrace, UpwardRequest, UpwardTrace } from "../observe/tracing.ts";
+import type { RequestTrace, UpstreamRequest, UpstreamTrace } from "../observe/tracing.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
 import type { EngineReport } from "../upstream/headers.ts";
 import type { Peer } from "./origins.ts";
@@ -200,9 +200,9 @@ export class Exchange {
    * Records that the request is forwarded upstream. If tracing is on, starts a span and names it in
    * the headers.
    */
-  goUp(upward: UpwardRequest): UpwardTrace | undefined {
+  forwardUpstream(request: UpstreamRequest): UpstreamTrace | undefined {
     this.forwardedAt ??= performance.now();
-    return this.trace?.goUp(upward);
+    return this.trace?.startUpstreamSpan(request);
   }
 }
 

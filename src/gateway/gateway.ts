@@ -8,7 +8,7 @@ import type { TokenAuthority } from "../identity/token.ts";
 import type { PrincipalSources } from "../mcp/authenticate.ts";
 import type { AuthorizationServer } from "../oauth/server/options.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
-import type { ActivityNotes } from "../observe/activity.ts";
+import type { ActivityRecorder } from "../observe/activity.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -61,7 +61,7 @@ export interface Gateway {
   readonly approvals: Approvals;
   readonly log: Log;
   readonly audit: Audit;
-  readonly activity: ActivityNotes;
+  readonly activity: ActivityRecorder;
   readonly changes: ChangeJournal;
   /** Undefined if metrics are not served. */
   readonly metrics: Metrics | undefined;

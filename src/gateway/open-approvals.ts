@@ -36,7 +36,7 @@ async function openHeld(
   const { keep } = configuration.approvals;
   if (shared !== undefined) {
     const { approvalsInStore } = await import("../store/approval-database.ts");
-    return approvalsInStore(shared.store, keep, () => shared.replica.requireReached());
+    return approvalsInStore(shared.store, keep, () => shared.replica.requireReachable());
   }
   // Loaded on demand, because most gateways never request an approval.
   const { openApprovalsIn } = await import("../approvals/approval-file.ts");

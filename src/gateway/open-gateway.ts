@@ -9,7 +9,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { watchFile } from "../files/watch.ts";
 import type { OpenCounts } from "../identity/counts.ts";
-import { makeHandEditsLast } from "../identity/hand-edits.ts";
+import { revokeOnHandEdits } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-store.ts";
@@ -17,7 +17,11 @@ import type { LoginContext } from "../identity/login.ts";
 import { openPasswordRule } from "../identity/password.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
-import { type ActivityNotes, activityFile, activityNotes } from "../observe/activity.ts";
+import {
+  type ActivityRecorder,
+  activityFile,
+  createActivityRecorder,
+} from "../observe/activity.ts";
 import { type Audit, createAudit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -71,7 +75,7 @@ async function openRules({ loaded, log, member, store }: Base): Promise<AccessRu
     // With several replicas, each would change its own copy. The file must be changed at its
     // source.
     isReadOnly: store !== undefined,
-    ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("access") }),
+    ...(member === undefined ? {} : { broadcastReload: () => member.broadcastReload("access") }),
   });
 }
 
@@ -162,7 +166,9 @@ function openRevokedTokens({ loaded, member, log }: Base): Promise<LiveRevocatio
   const { revocations_file: file, check_permissions: checkRead } = loaded.configuration.auth;
   return openRevocations(file, {
     checkRead,
-    ...(member === undefined ? {} : { tellOthers: () => member.tellOthers("revocations") }),
+    ...(member === undefined
+      ? {}
+      : { broadcastReload: () => member.broadcastReload("revocations") }),
     onFailure: (error) =>
       log.error(
         { reason: reasonOf(error) },
@@ -191,7 +197,7 @@ async function openIdentity(
   if (store === undefined || settings.access === "file") {
     const onFailure = (user: string, error: unknown) =>
       log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good");
-    opened.defer(makeHandEditsLast(access, revocations, member?.number ?? 1, onFailure));
+    opened.defer(revokeOnHandEdits(access, revocations, member?.number ?? 1, onFailure));
   }
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
   metrics?.showTokens(tokens.metrics);
@@ -234,12 +240,12 @@ async function openSharedStore(
     store,
     configuration,
     {
-      onLost: (reason) =>
+      onUnreachable: (reason) =>
         log.error(
           { reason },
           `the store is out of reach: nothing can be changed, and in ${seconds} seconds nothing is decided`,
         ),
-      onFound: () => log.info("the store is there again"),
+      onReachable: () => log.info("the store is there again"),
     },
     opened,
   );
@@ -382,13 +388,19 @@ export interface OpenedGateway {
   readonly dataDirectory: string | undefined;
 }
 
-async function openActivity({ loaded, log, member, store, opened }: Base): Promise<ActivityNotes> {
+async function openActivity({
+  loaded,
+  log,
+  member,
+  store,
+  opened,
+}: Base): Promise<ActivityRecorder> {
   let place = activityFile(loaded.serviceDirectory, member?.number ?? 0);
   if (store !== undefined) {
     const { activityTable } = await import("../store/activity-table.ts");
     place = activityTable(store.store.database);
   }
-  return opened.adopt(activityNotes(place, log), (activity) => activity.close());
+  return opened.adopt(createActivityRecorder(place, log), (activity) => activity.close());
 }
 
 export async function openGateway(

@@ -211,7 +211,7 @@ async function openServer(
         rights: rightsOf(gateway, exchange),
         requestId,
         isAuthenticated: auth.enabled,
-        goUp: (upward) => exchange.goUp(upward),
+        forwardUpstream: (request) => exchange.forwardUpstream(request),
         answerHeaders: () => commonHeaders(exchange),
         onRefused: (reason) => exchange.verdict.deny(reason, 400),
       });

@@ -33,7 +33,7 @@ export const readyz: Endpoint = {
       ...(problem === undefined ? { status: "success" } : { status: "error", ...problem }),
       upstream: isUp ? "up" : "down",
       ...(replica && {
-        store: replica.isReached ? "reached" : "unreachable",
+        store: replica.isReachable ? "reached" : "unreachable",
         store_version: replica.appliedVersion,
         store_lag: replica.lag,
         lease_age: Math.round(replica.leaseAge) / 1000,

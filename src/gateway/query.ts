@@ -26,7 +26,7 @@ import {
   mayApprove,
 } from "../approvals/approval.ts";
 import { ClientError } from "../client-error.ts";
-import type { UpwardTrace } from "../observe/tracing.ts";
+import type { UpstreamTrace } from "../observe/tracing.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
@@ -366,7 +366,7 @@ export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> |
 
 interface PreparedQuery extends UpstreamQuery {
   readonly group: BackendGroup;
-  readonly trace: UpwardTrace | undefined;
+  readonly trace: UpstreamTrace | undefined;
 }
 
 /** For `gatehouse engine`. */
@@ -385,7 +385,11 @@ function headed(
 ): Pick<PreparedQuery, "user" | "fields" | "trace"> {
   const { requestId, peer } = exchange;
   const { forwardedFor, proto, host } = peer;
-  const trace = exchange.goUp({ method, headers: own, target: gateway.tracing?.upstream });
+  const trace = exchange.forwardUpstream({
+    method,
+    headers: own,
+    target: gateway.tracing?.upstream,
+  });
   const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
   // No name occurs in both. The configuration does not allow headers that the gateway sets.
   return { user: payerOf(exchange), fields: fieldLines(own) + fieldLines(added), trace };

@@ -129,5 +129,5 @@ export interface Membership {
    * Makes all other processes reload a file. Resolves when the version on disk is in force
    * everywhere.
    */
-  tellOthers(file: SharedFile): Promise<void>;
+  broadcastReload(file: SharedFile): Promise<void>;
 }

@@ -29,7 +29,7 @@ function endedBy({ previous, snapshot, diff }: Loaded): User[] {
  * @param turn of this process, from 1
  * @returns a function that stops pending revocations
  */
-export function makeHandEditsLast(
+export function revokeOnHandEdits(
   access: AccessRules,
   revocations: LiveRevocations,
   turn: number,

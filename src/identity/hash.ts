@@ -39,7 +39,7 @@ function* collect({ users }: Snapshot, configured: HashCosts): Steps<readonly Ha
 const collected = new WeakMap<Snapshot, Promise<readonly HashCosts[]>>();
 
 /** All costs in the access file, and the configured ones. Every verification spends them all. */
-export function costsOnFile(
+export function costsInUse(
   snapshot: Snapshot,
   configured: HashCosts,
 ): Promise<readonly HashCosts[]> {

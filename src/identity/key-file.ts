@@ -94,7 +94,7 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
         }
       });
     },
-    settled: () => delay(NOTICED_MS),
+    propagated: () => delay(NOTICED_MS),
     watch: (onChange) => watchFile(directory, () => void onChange()),
   };
 }

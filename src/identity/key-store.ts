@@ -89,7 +89,7 @@ export interface KeyStore {
   /** Applies the changes of `plan` in order. @throws Refusal from `plan` */
   change(plan: KeyPlan): Promise<void>;
   /** Resolves once every gateway on this store verifies with the latest changes. */
-  settled(): Promise<void>;
+  propagated(): Promise<void>;
   watch(onChange: () => Promise<void>): { close(): Promise<void> };
 }
 
@@ -149,7 +149,7 @@ export async function rotateKey(
   const isFirst = signerOf(await store.read(), algorithm) === undefined;
   const staged = isFirst ? made : { ...made, verifies_until: loginTokensUntil() };
   await store.change(async () => [put(staged)]);
-  if (!isFirst) await store.settled();
+  if (!isFirst) await store.propagated();
   await store.change(async (keys) => {
     const now = epochSeconds();
     if (!keys.some(({ kid }) => kid === made.kid)) throw new Refusal("key_not_found");
@@ -304,7 +304,7 @@ export async function openKeyRing(
 }
 
 /** Rethrows an error of an unreachable store: an unknown change must not count as in force. */
-function requireReached(error: unknown): void {
+function requireReachable(error: unknown): void {
   if (error instanceof Refusal && error.code === "store_unreachable") throw error;
 }
 
@@ -342,9 +342,9 @@ export async function openLiveKeyRing(
     } catch (error) {
       failure = error instanceof Error ? error.message : "unknown";
       onFailure(error);
-      requireReached(error);
+      requireReachable(error);
       const names = await store.names().catch((error: unknown): string[] => {
-        requireReached(error);
+        requireReachable(error);
         return [];
       });
       // If the signer is among the deleted keys, the last good ones stay.

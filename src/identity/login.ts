@@ -4,7 +4,7 @@ import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../refusal.ts";
 import { credentialOf, earliestIssue } from "./authenticate.ts";
-import { costsOnFile } from "./hash.ts";
+import { costsInUse } from "./hash.ts";
 import type { HashClient, Hashing } from "./hashing.ts";
 import { isWeaker, strengthenHash, verifyPassword } from "./password.ts";
 import type { Revocations } from "./revocations.ts";
@@ -49,16 +49,16 @@ export async function checkPassword(
   const hash = user?.disabled ? undefined : user?.passwordHash;
   let isRight: boolean;
   try {
-    const costs = await costsOnFile(snapshot, context.costs);
+    const costs = await costsInUse(snapshot, context.costs);
     isRight = await context.hashing.run(costs, hashClientOf(origin, username), (derive) =>
       verifyPassword(password, hash, costs, derive),
     );
   } catch (error) {
-    await attempt.settle("unjudged");
+    await attempt.complete("unjudged");
     throw error;
   }
   const isGood = user !== undefined && isRight;
-  await attempt.settle(isGood ? "succeeded" : "failed");
+  await attempt.complete(isGood ? "succeeded" : "failed");
   if (!isGood) throw new Refusal("credentials_invalid");
   return user;
 }

@@ -267,7 +267,7 @@ interface RevocationOptions {
   /** Called with the number of revocations that the file has lost, before they are written back. */
   readonly onLost: (count: number) => void;
   /** Makes the other processes reload. Resolves when they have. */
-  readonly tellOthers?: () => Promise<void>;
+  readonly broadcastReload?: () => Promise<void>;
 }
 
 /**
@@ -278,7 +278,7 @@ interface RevocationOptions {
  */
 export async function openRevocations(
   file: string,
-  { checkRead, onFailure, onLost, tellOthers }: RevocationOptions,
+  { checkRead, onFailure, onLost, broadcastReload }: RevocationOptions,
 ): Promise<LiveRevocations> {
   let inForce = (await readContents(file, checkRead)).revocations;
   let index = new RevocationIndex(inForce.values());
@@ -317,7 +317,7 @@ export async function openRevocations(
 
   async function add(revocation: Revocation): Promise<void> {
     await revoke(file, revocation, ...lost);
-    await Promise.all([reload(), tellOthers?.()]);
+    await Promise.all([reload(), broadcastReload?.()]);
   }
 
   const watch = watchFile(file, reload);

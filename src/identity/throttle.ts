@@ -23,7 +23,7 @@ export type Outcome = "succeeded" | "failed" | "unjudged";
 
 /** An attempt counts as a failure until it is settled, so it must be settled. */
 export interface Attempt {
-  settle(outcome: Outcome): Promise<void>;
+  complete(outcome: Outcome): Promise<void>;
 }
 
 /** Limits failed logins per user and address, and per address. */
@@ -167,7 +167,7 @@ export function createLoginThrottle(
         waiting.splice(waiting.indexOf(address), 1);
       }
       return {
-        async settle(outcome) {
+        async complete(outcome) {
           await pairs.leave(pair, outcome);
           if (outcome === "succeeded") {
             recent.note({ username, address, isShared });

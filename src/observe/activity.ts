@@ -10,7 +10,7 @@ import type { Log } from "./log.ts";
 const WRITE_AFTER_MS = 5000;
 const WRITE_EVERY_MS = 60_000;
 /** Seconds without use after which an entry is dropped. */
-export const FORGOTTEN_AFTER = 400 * 86_400;
+export const RETENTION_SECONDS = 400 * 86_400;
 
 /** Epoch seconds; 0 for never. */
 export interface LastActivity {
@@ -36,12 +36,12 @@ function readActivityFile(file: string): [key: string, activity: LastActivity][]
   }
 }
 
-export interface ActivityPlace {
+export interface ActivityStorage {
   load(): Iterable<readonly [key: string, activity: LastActivity]>;
   write(known: ReadonlyMap<string, LastActivity>): Promise<void>;
 }
 
-export function activityFile(serviceDirectory: string, number: number): ActivityPlace {
+export function activityFile(serviceDirectory: string, number: number): ActivityStorage {
   const file = path.join(serviceDirectory, `activity.${number}.json`);
   return {
     load: () => readActivityFile(file),
@@ -53,10 +53,10 @@ export function activityFile(serviceDirectory: string, number: number): Activity
   };
 }
 
-export type ActivityNotes = ReturnType<typeof activityNotes>;
+export type ActivityRecorder = ReturnType<typeof createActivityRecorder>;
 
-export function activityNotes(place: ActivityPlace, log: Log) {
-  const oldest = epochSeconds() - FORGOTTEN_AFTER;
+export function createActivityRecorder(place: ActivityStorage, log: Log) {
+  const oldest = epochSeconds() - RETENTION_SECONDS;
   const recent = Array.from(place.load()).filter(
     ([, { login, use }]) => Math.max(login, use) > oldest,
   );

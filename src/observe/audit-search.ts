@@ -144,8 +144,8 @@ interface AuditPosition {
   readonly offset: number;
 }
 
-/** Databases whose lines may be shown. `others` decides for names that are not listed. */
-export interface ShownDatabases {
+/** Databases whose lines may be visible. `others` decides for names that are not listed. */
+export interface VisibleDatabases {
   readonly named: ReadonlyMap<string, boolean>;
   readonly others: boolean;
 }
@@ -154,11 +154,11 @@ export interface AuditQuestion {
   readonly file: string;
   readonly filter: AuditFilter;
   /** Undefined shows every line, also those about no database. */
-  readonly shown: ShownDatabases | undefined;
+  readonly visible: VisibleDatabases | undefined;
   readonly from: AuditPosition | undefined;
   readonly limit: number;
   /** Milliseconds after which the search stops. The next page continues there. */
-  readonly patience: number;
+  readonly timeoutMs: number;
 }
 
 /** Reads whole lines backwards from an offset, one piece at a time. */
@@ -191,9 +191,11 @@ function databasesOf({ operations, changes }: ReadLine): string[] | undefined {
   ];
 }
 
-export function mayShow(shown: ShownDatabases | undefined): (line: ReadLine) => boolean {
-  if (shown === undefined) return () => true;
-  const { named, others } = shown;
+export function visibilityFilter(
+  visible: VisibleDatabases | undefined,
+): (line: ReadLine) => boolean {
+  if (visible === undefined) return () => true;
+  const { named, others } = visible;
   return (line) => databasesOf(line)?.every((name) => named.get(name) ?? others) ?? false;
 }
 
@@ -206,10 +208,10 @@ export type AuditAnswer = Awaited<ReturnType<typeof searchAudit>>;
 
 /** Searches the audit files, newest lines first. @throws the file system's error */
 export async function searchAudit(question: AuditQuestion) {
-  const { file, filter, shown, from, limit, patience } = question;
+  const { file, filter, visible, from, limit, timeoutMs } = question;
   const needles = needlesOf(filter);
-  const [fits, isShown] = [matcherOf(filter), mayShow(shown)];
-  const deadline = performance.now() + patience;
+  const [fits, isShown] = [matcherOf(filter), visibilityFilter(visible)];
+  const deadline = performance.now() + timeoutMs;
   const lines: ReadLine[] = [];
   let reached: string | undefined;
   let bytesRead = 0;

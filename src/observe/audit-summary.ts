@@ -6,11 +6,11 @@ import {
   CHUNK_BYTES,
   isCompressed,
   linesIn,
-  mayShow,
   offsetsOf,
   type Piece,
   piecesFrom,
-  type ShownDatabases,
+  type VisibleDatabases,
+  visibilityFilter,
 } from "./audit-search.ts";
 
 const HOUR_MS = 3_600_000;
@@ -25,11 +25,11 @@ export interface SummaryQuestion {
   /** Epoch milliseconds at which the first hour begins. */
   readonly since: number;
   readonly hours: number;
-  readonly shown: ShownDatabases | undefined;
+  readonly visible: VisibleDatabases | undefined;
   /** Maximum number of users, and of tables, in the summary. */
   readonly top: number;
   /** Milliseconds after which counting stops. */
-  readonly patience: number;
+  readonly timeoutMs: number;
 }
 
 export interface HourCount {
@@ -48,9 +48,9 @@ export type AuditSummary = Awaited<ReturnType<typeof summarizeAudit>>;
 
 /** Counts queries and denials per hour. @throws the file system's error */
 export async function summarizeAudit(question: SummaryQuestion) {
-  const { file, since, top, patience } = question;
-  const isShown = mayShow(question.shown);
-  const deadline = performance.now() + patience;
+  const { file, since, top, timeoutMs } = question;
+  const isShown = visibilityFilter(question.visible);
+  const deadline = performance.now() + timeoutMs;
   const hours = Array.from({ length: question.hours }, () => ({ queries: 0, denials: 0 }));
   const users = new Map<string, DeniedName>();
   const tables = new Map<string, DeniedName>();

@@ -109,14 +109,14 @@ export async function openLogStream(isTerminal: boolean): Promise<DestinationStr
 }
 
 /** At most a request is lost. Decisions stay sound, since snapshots are swapped whole. */
-export function outliveErrors(log: Log): void {
+export function logUncaughtErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {
     log.error({ origin, err: error }, "an error that nobody caught");
   });
 }
 
 /** Ends the process on an uncaught error, as Node does, but does not print its message. */
-export function endWithErrors(log: Log): void {
+export function exitOnUncaughtErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {
     log.fatal({ origin, err: error }, "an error that nobody caught");
     process.exit(1);

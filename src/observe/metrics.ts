@@ -53,7 +53,7 @@ export interface StoreMetrics {
   /** Versions by which this replica was behind the store at the last poll. */
   readonly lag: number;
   /** True if the last poll succeeded. */
-  readonly isReached: boolean;
+  readonly isReachable: boolean;
 }
 
 export interface CountedRequest {
@@ -326,7 +326,7 @@ export class Metrics extends HashingMetrics {
     this.gauge("gatehouse_store_lease_age_seconds", "max", () => metrics.leaseAge / 1000);
     this.gauge("gatehouse_store_applied_version", "min", () => metrics.appliedVersion);
     this.gauge("gatehouse_store_lag_versions", "max", () => metrics.lag);
-    this.gauge("gatehouse_store_reached", "min", () => Number(metrics.isReached));
+    this.gauge("gatehouse_store_reached", "min", () => Number(metrics.isReachable));
   }
 
   /** Shows issuers after their first fetch. */

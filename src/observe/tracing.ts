@@ -79,7 +79,7 @@ const peerAttributes = memoize((target): Attributes => {
 });
 
 /** A request that is forwarded upstream. */
-export interface UpwardRequest {
+export interface UpstreamRequest {
   readonly method: string;
   /** All headers that are forwarded. The client's trace headers are replaced by this span's. */
   readonly headers: NodeJS.Dict<string | string[]>;
@@ -88,7 +88,7 @@ export interface UpwardRequest {
 }
 
 /** The span of a request to the upstream (kind CLIENT). */
-function upwardTrace(span: Span) {
+function upstreamTrace(span: Span) {
   function finish(error: string | undefined): void {
     if (error !== undefined) {
       span.setAttribute("error.type", error);
@@ -106,7 +106,7 @@ function upwardTrace(span: Span) {
   return {
     end,
     /** Ends the span together with its request, unless it has already ended. */
-    settle({ status, isAnswered, reason }: TracedOutcome): void {
+    endWith({ status, isAnswered, reason }: TracedOutcome): void {
       if (!span.isRecording()) return;
       if (reason === undefined && isAnswered) end(status);
       else finish(reason);
@@ -114,7 +114,7 @@ function upwardTrace(span: Span) {
   };
 }
 
-export type UpwardTrace = ReturnType<typeof upwardTrace>;
+export type UpstreamTrace = ReturnType<typeof upstreamTrace>;
 
 /** Begins a request's span (kind SERVER) as a child of the one in the client's headers. */
 function requestTrace(tracer: Tracer, request: TracedRequest) {
@@ -133,13 +133,13 @@ function requestTrace(tracer: Tracer, request: TracedRequest) {
   const span = tracer.startSpan(spanName(method, route), options, parent);
   /** Contains the span and the client's baggage. */
   const context = trace.setSpan(parent, span);
-  const upwards: UpwardTrace[] = [];
+  const upstreamTraces: UpstreamTrace[] = [];
   return {
     /** 32 hexadecimal digits. */
     traceId: span.spanContext().traceId,
 
     /** Begins the span of a forwarded request and writes it into the headers as the parent. */
-    goUp({ method, headers, target }: UpwardRequest): UpwardTrace {
+    startUpstreamSpan({ method, headers, target }: UpstreamRequest): UpstreamTrace {
       const peer = target === undefined ? {} : peerAttributes(target);
       const attributes = { ...methodAttributes(method), ...peer };
       const options = { kind: SpanKind.CLIENT, attributes };
@@ -147,13 +147,13 @@ function requestTrace(tracer: Tracer, request: TracedRequest) {
       // Deletes what `inject` does not overwrite, such as the state of the client's trace.
       for (const name of propagation.fields()) delete headers[name];
       propagation.inject(trace.setSpan(context, span), headers);
-      const upward = upwardTrace(span);
-      upwards.push(upward);
-      return upward;
+      const upstream = upstreamTrace(span);
+      upstreamTraces.push(upstream);
+      return upstream;
     },
 
     end(outcome: TracedOutcome): void {
-      for (const upward of upwards) upward.settle(outcome);
+      for (const upstream of upstreamTraces) upstream.endWith(outcome);
       span.setAttributes(outcomeAttributes(outcome));
       if (outcome.status >= 500) span.setStatus({ code: SpanStatusCode.ERROR });
       // The start time is from the same clock.

@@ -122,7 +122,7 @@ export function openAccessStore(store: StoreAccess): AccessRules {
       await replica?.poll();
     },
     async change(plan, options) {
-      replica?.requireReached();
+      replica?.requireReachable();
       return replaceAccess(store, (current) => replacementOf(current, plan(current)), options);
     },
     async close() {},

@@ -1,9 +1,9 @@
 import * as z from "zod";
 import {
-  type ActivityPlace,
+  type ActivityStorage,
   activityOf,
-  FORGOTTEN_AFTER,
   type LastActivity,
+  RETENTION_SECONDS,
 } from "../observe/activity.ts";
 import { type Database, SHORT_TIMEOUT_MS } from "./database.ts";
 
@@ -14,10 +14,10 @@ const writeSql = `insert into gatehouse.activity as a (key, login, use)
   on conflict (key) do update
     set login = greatest(a.login, excluded.login), use = greatest(a.use, excluded.use)`;
 const forgetSql = `delete from gatehouse.activity
-  where use < extract(epoch from clock_timestamp()) - ${FORGOTTEN_AFTER}`;
+  where use < extract(epoch from clock_timestamp()) - ${RETENTION_SECONDS}`;
 
 /** The activity of all replicas. Each process writes what has changed since its last write. */
-export function activityTable({ query }: Database): ActivityPlace {
+export function activityTable({ query }: Database): ActivityStorage {
   const written = new Map<string, LastActivity>();
 
   return {

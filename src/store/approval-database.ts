@@ -31,15 +31,15 @@ async function begin(send: Query): Promise<ApprovalTurn> {
 export function approvalsInStore(
   { database, secrets }: Store,
   keepDays: number,
-  requireReached: () => void = () => {},
+  requireReachable: () => void = () => {},
 ): ApprovalStore {
   const tables: ApprovalDatabase = {
     async transaction(work) {
-      requireReached();
+      requireReachable();
       return database.transaction(async (query) => work(await begin(query)));
     },
     async hasDue(keepMs) {
-      requireReached();
+      requireReachable();
       return (await database.query(dueSql, [keepMs], SHORT_TIMEOUT_MS)).length > 0;
     },
     encrypt: (id, body) => secrets.encryptBytes(body, placeOf(id)),

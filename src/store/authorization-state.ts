@@ -127,7 +127,7 @@ export function stateInStore(
   secrets: Secrets,
 ): StateStore {
   async function query(sql: string, values: readonly unknown[] = []): Promise<Row[]> {
-    replica?.requireReached();
+    replica?.requireReachable();
     return database.query(sql, values, TIMEOUT_MS);
   }
 
@@ -169,7 +169,7 @@ export function stateInStore(
     until: number,
     removeFirst?: (query: Query) => Promise<Row[]>,
   ) {
-    replica?.requireReached();
+    replica?.requireReachable();
     await writer.append(async (turn) => {
       // No row to remove: another process has removed it. Wait until that process's write is in
       // force.

@@ -77,7 +77,7 @@ export function keysInStore(
       return (await query(sql, [ring])).length > 0;
     },
     async change(plan) {
-      replica?.requireReached();
+      replica?.requireReachable();
       await writer.append(async (turn) => {
         const changes = await plan(await readKeys(turn.query, ring, secrets));
         for (const change of changes) await apply(turn.query, ring, change, secrets);
@@ -85,7 +85,7 @@ export function keysInStore(
       }, author);
     },
     // A change resolves only when it is in force at every replica.
-    settled: async () => {},
+    propagated: async () => {},
     watch(onChange) {
       changed = onChange;
       if (isMissed) void onChange();

@@ -42,7 +42,7 @@ async function latestClock(query: Query): Promise<number> {
 function revoking(store: StoreAccess): Omit<RevocationStore, "read"> {
   const { state, writer, replica, author } = store;
   async function add(revocationOf: (query: Query) => Promise<Revocation>): Promise<void> {
-    replica?.requireReached();
+    replica?.requireReachable();
     await writer.append(async (turn) => {
       const revocation = await revocationOf(turn.query);
       await turn.append({ change: { kind: "revocation", revocation }, ends: endOf(revocation) });
@@ -106,7 +106,7 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
   const believed = new LRUCache<string, string>(BELIEVED);
 
   async function query(sql: string, values: readonly unknown[]): Promise<Row[]> {
-    replica.requireReached();
+    replica.requireReachable();
     return database.query(sql, values, TIMEOUT_MS);
   }
 
@@ -229,7 +229,7 @@ function authorizationOf(shared: StoreAccess, { database, secrets }: Store): Aut
 export async function openReplica(
   store: Store,
   { store: { max_staleness: maxStaleness } }: Configuration,
-  observers: { onLost: (reason: string) => void; onFound: () => void },
+  observers: { onUnreachable: (reason: string) => void; onReachable: () => void },
   opened: AsyncDisposableStack,
 ) {
   const replica = await Replica.open(store.database, { maxStaleness, ...observers });

@@ -47,9 +47,9 @@ interface ReplicaOptions {
   /** Seconds. */
   readonly maxStaleness: number;
   /** Called when the store becomes unreachable, and when the reason changes. */
-  readonly onLost: (reason: string) => void;
+  readonly onUnreachable: (reason: string) => void;
   /** Called when the store is reachable again. */
-  readonly onFound: () => void;
+  readonly onReachable: () => void;
 }
 
 const never = { monotonic: Number.NEGATIVE_INFINITY, wall: Number.NEGATIVE_INFINITY };
@@ -123,7 +123,7 @@ export class Replica implements StoreMetrics {
     return Math.max(0, this.#headVersion - this.appliedVersion);
   }
 
-  get isReached(): boolean {
+  get isReachable(): boolean {
     return this.#reason === undefined;
   }
 
@@ -140,10 +140,10 @@ export class Replica implements StoreMetrics {
   }
 
   /** @throws Refusal `store_unreachable` at once if the store does not answer now */
-  requireReached(): void {
+  requireReachable(): void {
     this.requireFresh();
     const isLate = this.leaseAge > 4 * POLL_MS;
-    if (!this.isReached || isLate) throw new Refusal("store_unreachable", { retryAfter: 1 });
+    if (!this.isReachable || isLate) throw new Refusal("store_unreachable", { retryAfter: 1 });
   }
 
   /** Polls now, or again after a poll in progress; never throws. */
@@ -182,14 +182,14 @@ export class Replica implements StoreMetrics {
         await this.#poll();
         // Another poll at once tells waiting writers that this replica has applied the new entries.
         if (this.appliedVersion !== before) this.#isPollWanted = true;
-        if (this.isReached) continue;
+        if (this.isReachable) continue;
         this.#reason = undefined;
         // The listening connection may have died unnoticed.
         this.#listen();
-        this.#options.onFound();
+        this.#options.onReachable();
       } catch (error) {
         const reason = reasonOf(error);
-        if (reason !== this.#reason) this.#options.onLost(reason);
+        if (reason !== this.#reason) this.#options.onUnreachable(reason);
         this.#reason = reason;
       }
     }

@@ -37,7 +37,7 @@ export type WorkerCalls = {
   readonly engine: Call<Nothing, UpstreamTarget>;
   readonly claimPort: Call<Nothing, number>;
   readonly beginLogin: Call<Omit<LoginOrigin, "signal"> & { readonly username: string }, number>;
-  readonly settleLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, void>;
+  readonly completeLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, void>;
   readonly enterHashing: Call<
     { readonly costs: readonly HashCosts[]; readonly client: Omit<HashClient, "signal"> },
     number
@@ -51,7 +51,7 @@ export type WorkerCalls = {
   readonly endSession: Call<string, void>;
   readonly openStream: Call<string, number | undefined>;
   readonly closeStream: Call<number, void>;
-  readonly tellOthers: Call<SharedFile, void>;
+  readonly broadcastReload: Call<SharedFile, void>;
 };
 
 export type MainCalls = {
@@ -96,7 +96,7 @@ export type MainChannel = Channel<MainCalls, WorkerCalls, RefusalFailure>;
 
 export type CommonCalls = Pick<
   Handlers<WorkerCalls>,
-  "engine" | "claimPort" | "countRequests" | "condition" | "tellOthers"
+  "engine" | "claimPort" | "countRequests" | "condition" | "broadcastReload"
 >;
 
 /** Objects held for a worker under handles, until released or until the worker is gone. */
@@ -146,7 +146,7 @@ export function openWorkerHandlers(shared: SharedHere, common: CommonCalls): Wor
   const { throttle, hashing, sessions, streams } = shared;
   // Their outcome will never be known. They count as failed, so that killing a worker does not buy
   // extra guesses.
-  const attempts = new Handles<Attempt>((attempt) => void attempt.settle("failed"));
+  const attempts = new Handles<Attempt>((attempt) => void attempt.complete("failed"));
   /** Turns in the queue of the hashing process. */
   const turns = new Handles<{ derive: Derive; leave: () => void }>(({ leave }) => leave());
   const open = new Handles<() => void>((release) => release());
@@ -156,8 +156,8 @@ export function openWorkerHandlers(shared: SharedHere, common: CommonCalls): Wor
       async beginLogin({ username, address, isShared }, signal) {
         return attempts.put(await throttle.begin(username, { address, isShared, signal }));
       },
-      async settleLogin({ attempt, outcome }) {
-        await attempts.take(attempt)?.settle(outcome);
+      async completeLogin({ attempt, outcome }) {
+        await attempts.take(attempt)?.complete(outcome);
       },
       enterHashing({ costs, client }, signal) {
         const entered = Promise.withResolvers<number>();

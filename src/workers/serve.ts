@@ -5,7 +5,7 @@ import type { Hashing } from "../identity/hashing.ts";
 import type { LoginThrottle } from "../identity/throttle.ts";
 import { openParentChannel } from "../ipc/channel.ts";
 import type { SessionRegister, StreamRegister } from "../mcp/proxy/sessions.ts";
-import { createLog, openLogStream, outliveErrors } from "../observe/log.ts";
+import { createLog, logUncaughtErrors, openLogStream } from "../observe/log.ts";
 import {
   type MainCalls,
   type MainChannel,
@@ -20,8 +20,8 @@ function remoteThrottle(main: MainChannel): LoginThrottle {
     async begin(username, { address, isShared, signal }) {
       const attempt = await main.ask("beginLogin", { username, address, isShared }, signal);
       return {
-        async settle(outcome) {
-          await main.ask("settleLogin", { attempt, outcome });
+        async complete(outcome) {
+          await main.ask("completeLogin", { attempt, outcome });
         },
       };
     },
@@ -87,7 +87,7 @@ function memberOf({ number, isFirst }: WorkerSettings): Membership {
     isFirst,
     shared: remoteShared(main),
     claimPort: () => main.ask("claimPort", undefined),
-    tellOthers: (file) => main.ask("tellOthers", file),
+    broadcastReload: (file) => main.ask("broadcastReload", file),
   };
 }
 
@@ -101,7 +101,7 @@ async function start(settings: WorkerSettings) {
     ...{ log, chosenPassword, hasTerminal, engine, member },
     loadConsole: () => import("../console/app.ts"),
   });
-  outliveErrors(log);
+  logUncaughtErrors(log);
   running.resolve(gateway);
   return gateway.facts;
 }

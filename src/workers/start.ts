@@ -362,7 +362,7 @@ async function open(
       condition: shared.condition,
       engine,
       claimPort: () => port.claim(),
-      tellOthers: (file) => supervisor.reload(file, number),
+      broadcastReload: (file) => supervisor.reload(file, number),
     };
   }
 

@@ -177,7 +177,7 @@ t.test(
     t.teardown(() => elsewhere.close());
     const rules = await openAccessFile(file, {
       checkRead: true,
-      tellOthers: () => elsewhere.reload(),
+      broadcastReload: () => elsewhere.reload(),
     });
     t.teardown(() => rules.close());
     const owner = { username: "alice", database: "main", role: "Owner" } as const;

@@ -183,10 +183,13 @@ t.test("a key that signs no more verifies for as long as its login tokens live",
 
 t.test("a new key verifies wherever keys are read before it signs", async (t) => {
   const { keys, old } = await oneKey(t);
-  const settled: StoredKey[][] = [];
-  const watched = { ...keys, settled: async () => void settled.push([...(await keys.read())]) };
+  const propagated: StoredKey[][] = [];
+  const watched = {
+    ...keys,
+    propagated: async () => void propagated.push([...(await keys.read())]),
+  };
   const { kid } = await rotateKey(watched, "ES256", LIFETIME);
-  const [between = []] = settled;
+  const [between = []] = propagated;
   t.equal(signerOf(between, "ES256")?.kid, old.kid);
   const made = between.find((key) => key.kid === kid);
   t.equal(made && keyState(made, now()), "verifies");
@@ -195,11 +198,11 @@ t.test("a new key verifies wherever keys are read before it signs", async (t) =>
 
 t.test("a new key that is revoked before it signs is not brought back", async (t) => {
   const { keys, old } = await oneKey(t);
-  const settled = async () => {
+  const propagated = async () => {
     const made = (await keys.read()).find(({ kid }) => kid !== old.kid);
     await revokeKey(keys, "ES256", made?.kid ?? "");
   };
-  const refused = await refusedBy(rotateKey({ ...keys, settled }, "ES256", LIFETIME));
+  const refused = await refusedBy(rotateKey({ ...keys, propagated }, "ES256", LIFETIME));
   t.equal(refused?.code, "key_not_found");
   t.strictSame(await keys.read(), [old]);
 });

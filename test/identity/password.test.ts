@@ -1,7 +1,7 @@
 import t from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import type { HashCosts } from "../../src/access/password-hash.ts";
-import { costsOnFile, type Derive, deriveHere, type HashOrder } from "../../src/identity/hash.ts";
+import { costsInUse, type Derive, deriveHere, type HashOrder } from "../../src/identity/hash.ts";
 import { type HashBounds, HashQueue, hashBounds } from "../../src/identity/hashing.ts";
 import {
   hashPassword,
@@ -38,7 +38,7 @@ t.test("whoever logs in, the same hashes are derived", async (t) => {
     user("machine", ""),
   ];
   const snapshot = parseAccessFile(file.join(""), "access.toml");
-  const costs = await costsOnFile(snapshot, configured);
+  const costs = await costsInUse(snapshot, configured);
   t.equal(costs.length, 3, "each costs once, however they are spelled");
   for (const name of ["usual", "imported", "strong", "machine", "unknown"]) {
     const onFile = snapshot.users.get(name)?.passwordHash;
@@ -53,8 +53,8 @@ t.test("whoever logs in, the same hashes are derived", async (t) => {
 
 t.test("the configured costs are spent where no user has a password", async (t) => {
   const snapshot = parseAccessFile(user("machine", ""), "access.toml");
-  t.strictSame(await costsOnFile(snapshot, configured), [configured]);
-  t.equal(await costsOnFile(snapshot, configured), await costsOnFile(snapshot, configured));
+  t.strictSame(await costsInUse(snapshot, configured), [configured]);
+  t.equal(await costsInUse(snapshot, configured), await costsInUse(snapshot, configured));
 });
 
 t.test("a hash of costs that nobody has told of matches nothing", async (t) => {

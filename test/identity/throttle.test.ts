@@ -13,12 +13,12 @@ type Throttle = ReturnType<typeof createLoginThrottle>;
 
 async function fail(throttle: Throttle, username: string, origin = home): Promise<void> {
   const attempt = await throttle.begin(username, origin);
-  await attempt.settle("failed");
+  await attempt.complete("failed");
 }
 
 async function succeed(throttle: Throttle, username: string, origin = home): Promise<void> {
   const attempt = await throttle.begin(username, origin);
-  await attempt.settle("succeeded");
+  await attempt.complete("succeeded");
 }
 
 t.test("failures are counted by user and address", async (t) => {
@@ -86,7 +86,7 @@ t.test("an attempt that was not judged counts neither way", async (t) => {
   const throttle = createLoginThrottle(bounds);
   for (let at = 0; at < 20; at++) {
     const attempt = await throttle.begin("alice", home);
-    await attempt.settle("unjudged");
+    await attempt.complete("unjudged");
   }
   await t.resolves(fail(throttle, "alice"));
 });
@@ -198,7 +198,7 @@ t.test("one address does not take every place for waiting", async (t) => {
   const outcomes = Promise.allSettled(waiting);
   await t.rejects(throttle.begin("bob", home), { code: "login_busy", retryAfter: 1 });
   await succeed(throttle, "alice", away);
-  await held.settle("failed");
+  await held.complete("failed");
   const codes = (await outcomes).map((outcome) =>
     outcome.status === "rejected" && outcome.reason instanceof Refusal ? outcome.reason.code : "",
   );

@@ -322,10 +322,10 @@ const lines = (from: number, to: number) =>
 
 const all = {
   filter: { since: 0, until: Number.POSITIVE_INFINITY },
-  shown: undefined,
+  visible: undefined,
   from: undefined,
   limit: 50,
-  patience: 60_000,
+  timeoutMs: 60_000,
 };
 
 /** Every line that pages of a question have, one page after the other. */
@@ -353,8 +353,8 @@ t.test("pages go back over rotated and compressed files, and miss nothing", asyn
   for (const limit of [1000, 4435]) {
     t.strictSame(await pages({ ...all, file, limit }), names(9070, 0), `${limit} a page`);
   }
-  t.strictSame(await pages({ ...all, file, limit: 1000, patience: 0 }), names(9070, 0));
-  const rare = { ...all, file, filter: { ...all.filter, user: "u5" }, patience: 0 };
+  t.strictSame(await pages({ ...all, file, limit: 1000, timeoutMs: 0 }), names(9070, 0));
+  const rare = { ...all, file, filter: { ...all.filter, user: "u5" }, timeoutMs: 0 };
   t.match(
     await searchAudit(rare),
     { lines: { length: 0 }, next: {}, reached: JSON.parse(line(9000)).time },
@@ -411,8 +411,8 @@ t.test("lines of other databases, and of none, are left out", async (t) => {
     ["main", true],
     ["side", false],
   ]);
-  t.strictSame(await pages({ ...all, file, shown: { named, others: false } }), ["entry", "main"]);
-  t.strictSame(await pages({ ...all, file, shown: { named, others: true } }), [
+  t.strictSame(await pages({ ...all, file, visible: { named, others: false } }), ["entry", "main"]);
+  t.strictSame(await pages({ ...all, file, visible: { named, others: true } }), [
     ...["new", "entry", "main"],
   ]);
 });
@@ -438,9 +438,9 @@ t.test("queries and denials are counted by the hour, in whatever files they are"
     ...[line(124, { user: "eve", ...denied }), line(126, held), line(-1), line(180)],
   ];
   writeFileSync(file, `${hidden}${login}\n${last.join("")}{"cut`);
-  const question = { file, since: begin, hours: 3, top: 2, patience: 60_000 };
-  const shown = { named: new Map([["payroll", false]]), others: true };
-  const { hours, users, tables, ...rest } = await summarizeAudit({ ...question, shown });
+  const question = { file, since: begin, hours: 3, top: 2, timeoutMs: 60_000 };
+  const visible = { named: new Map([["payroll", false]]), others: true };
+  const { hours, users, tables, ...rest } = await summarizeAudit({ ...question, visible });
   t.strictSame(hours, [
     { queries: 60, denials: 0 },
     { queries: 60, denials: 0 },
@@ -452,9 +452,9 @@ t.test("queries and denials are counted by the hour, in whatever files they are"
   ]);
   t.match(tables, [{ name: "main.t", count: 3 }]);
   t.strictSame(rest, { isSampled: false, isPartial: false });
-  const all = await summarizeAudit({ ...question, shown: undefined });
+  const all = await summarizeAudit({ ...question, visible: undefined });
   t.strictSame(all.hours[2], { queries: 5, denials: 4 });
-  const late = await summarizeAudit({ ...question, shown, patience: 0 });
+  const late = await summarizeAudit({ ...question, visible, timeoutMs: 0 });
   t.equal(late.isPartial, true);
 });
 
@@ -468,7 +468,7 @@ t.test("of a large file a part of each hour is read, and the rest is estimated",
       line(hour * 60 + (60 * at) / count, at % 10 === 0 ? { ...denied, user: "bob" } : wide);
     writeFileSync(file, Array.from({ length: count }, (_, at) => of(at)).join(""), { flag: "a" });
   }
-  const question = { file, since, hours: 3, top: 2, shown: undefined, patience: 60_000 };
+  const question = { file, since, hours: 3, top: 2, visible: undefined, timeoutMs: 60_000 };
   const { hours, users, isSampled } = await summarizeAudit(question);
   t.equal(isSampled, true);
   t.strictSame(hours[1], { queries: 40, denials: 4 }, "a quiet hour is counted");

@@ -31,6 +31,6 @@ export async function openOwn(t: Test, of: TestStore): Promise<StoreReplica> {
   const opened = new AsyncDisposableStack();
   t.teardown(() => opened.disposeAsync());
   const { configuration, store } = await connect(of, opened);
-  const observers = { onLost: () => {}, onFound: () => {} };
+  const observers = { onUnreachable: () => {}, onReachable: () => {} };
   return openReplica(store, configuration, observers, opened);
 }

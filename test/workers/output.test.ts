@@ -143,7 +143,7 @@ function scene(t: Test) {
     throw new Error("not asked for");
   };
   const common = {
-    ...{ engine: unused, claimPort: unused, tellOthers: unused },
+    ...{ engine: unused, claimPort: unused, broadcastReload: unused },
     countRequests: shared.countRequests,
     condition: shared.condition,
   };

@@ -5,7 +5,7 @@ import type { Configuration } from "../../config/schema.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
 import { parseExactly, requireOneReading } from "../../json/document.ts";
 import { memoize } from "../../memoize.ts";
-import type { UpwardRequest } from "../../observe/tracing.ts";
+import type { UpstreamRequest } from "../../observe/tracing.ts";
 import type { PermissionClass } from "../../query/query.ts";
 import { Refusal } from "../../refusal.ts";
 import type { BodyFilter, Reception } from "../../upstream/answer-stream.ts";
@@ -59,7 +59,7 @@ interface McpExchange extends Answering, Omit<Provenance, "identity"> {
   readonly isAuthenticated: boolean;
   readonly rights: Rights;
   /** Called before the request is forwarded. With tracing, its headers name the span. */
-  goUp?(upward: UpwardRequest): void;
+  forwardUpstream?(request: UpstreamRequest): void;
 }
 
 interface McpProxyOptions {
@@ -478,7 +478,7 @@ export function createMcpProxy(options: McpProxyOptions) {
       const isFiltered = mayList(request, judged);
       const headers = upwardHeaders(request, judged, body, headerPolicy, exchange);
       const { method = "" } = request;
-      exchange.goUp?.({ method, headers, target: url.origin });
+      exchange.forwardUpstream?.({ method, headers, target: url.origin });
       const isCall = judged.message?.method === "tools/call";
       const notes = isCall ? noteTasks(sessions, username) : undefined;
       await proxy.forward({
