@@ -3,12 +3,11 @@ import {
   type Case,
   casesFile,
   isObject,
-  JsonNumber,
   parseJson,
   readCases,
   type Section,
   writeJson,
-} from "../src/conformance/cases.ts";
+} from "../src/conformance/run.ts";
 import { refusalStatuses } from "../src/engine/refusal.ts";
 
 /** Writes the examples of docs/query.md, which are cases too, to schemas/query.cases.json: `node generate/query-cases.ts`. */
@@ -84,7 +83,7 @@ function guideSections(statusOf: StatusOf): Section[] {
   const cases = examples.flatMap((example) => caseOf(example, statusOf));
   const ground = groundOf(examples).flatMap((example) => caseOf(example, statusOf));
   const conditions = conditionsOf(guide).map(({ where, picked }): Case => {
-    const data = picked.map((id) => ({ id: new JsonNumber(String(id)) }));
+    const data = picked.map((id) => ({ id }));
     const send = objectOf(conditionQuery(where));
     return { name: where, send, status: 200, answer: { status: "success", data } };
   });

@@ -48,8 +48,7 @@ async function runConformance({
   if (!isBaseUrl(url) && !/^unix:\/./.test(url)) {
     throw new UsageError("--url: allowed: http://host:port, https://host:port, unix:/path");
   }
-  const { readCases } = await import("../conformance/cases.ts");
-  const { connectTo, runSection, sectionsAt } = await import("../conformance/run.ts");
+  const { connectTo, readCases, runSection, sectionsAt } = await import("../conformance/run.ts");
   // An engine that is started reads no configuration.
   const { readCredential } = await import("../config/resolve.ts");
   const refuse = (allowed: string) => new Error(`${file}: needed is ${allowed}`);

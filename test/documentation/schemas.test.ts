@@ -7,7 +7,7 @@ import { casesText } from "../../generate/query-cases.ts";
 import { schemaFiles } from "../../generate/schemas.ts";
 import { passwordHashForm } from "../../src/access/password-hash.ts";
 import { configurationSchema } from "../../src/config/schema.ts";
-import { casesFile } from "../../src/conformance/cases.ts";
+import { casesFile } from "../../src/conformance/run.ts";
 import { parseToml, TomlSyntaxError } from "../../src/toml/toml.ts";
 import { brokenFiles } from "../access/broken-files.ts";
 import { documents } from "../access/documents.ts";
