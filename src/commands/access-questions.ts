@@ -15,7 +15,7 @@ import { obstacleOf } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
-import { type Asker, type Outcome, outcomeOf } from "../gateway/query-outcome.ts";
+import { type Outcome, outcomeOf, type QueryCaller } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/document.ts";
 import { batchKey } from "../query/grammar.ts";
 import { definitions, permissionsOfAll } from "../query/operations.ts";
@@ -158,10 +158,10 @@ async function openJudge(options: CommonOptions) {
   const queries = openGrammar(loaded);
   await queries.known;
   const setting = { queries, form: loaded.configuration.upstream.query_form };
-  return (asker: Asker, body: Buffer) => outcomeOf(snapshot, asker, body, setting);
+  return (asker: QueryCaller, body: Buffer) => outcomeOf(snapshot, asker, body, setting);
 }
 
-function viewOutcome(asker: Asker, { query, decided, body, ...outcome }: Outcome): object {
+function viewOutcome(asker: QueryCaller, { query, decided, body, ...outcome }: Outcome): object {
   const conditions = (texts?: readonly string[]) =>
     texts?.map((text) => JSON.parse(text, keepSpelling));
   const decisions = (decided?.decisions ?? []).map(({ filters, additions, ...decision }, at) => {
@@ -173,7 +173,7 @@ function viewOutcome(asker: Asker, { query, decided, body, ...outcome }: Outcome
   return { ...asker, ...outcome, decisions, limits, approvals, body: body?.toString() };
 }
 
-function printOutcome({ user }: Asker, outcome: Outcome): void {
+function printOutcome({ user }: QueryCaller, outcome: Outcome): void {
   const { allowed, code, message, element, reason, query, decided, body } = outcome;
   const where = element === undefined ? "" : ` (element ${element}: ${reason})`;
   const why = message === undefined ? "" : `: ${message}`;

@@ -7,7 +7,7 @@ const RETRY_MS = 5;
 /** SQLite's primary result codes for a disk without room. */
 const noRoom = new Set([10, 13]);
 
-function isForWantOfRoom(error: unknown): boolean {
+function isDiskFull(error: unknown): boolean {
   return noRoom.has(resultCode(error) ?? 0);
 }
 
@@ -45,7 +45,7 @@ export function openWalDatabase(file: string, timeout: number): DatabaseSync {
     try {
       return openIn(file, "NORMAL", timeout);
     } catch (error) {
-      if (!isForWantOfRoom(error)) throw error;
+      if (!isDiskFull(error)) throw error;
       return openIn(file, "EXCLUSIVE", timeout);
     }
   } catch (cause) {

@@ -28,7 +28,7 @@ import { Refusal } from "../refusal.ts";
 import { sendList, sendSuccess } from "./answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "./body.ts";
 import { describeChanges } from "./change-records.ts";
-import { type Exchange, nobody } from "./exchange.ts";
+import { type Exchange, unauthenticated } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { loginOrigin } from "./origins.ts";
 import {
@@ -251,7 +251,7 @@ export const login: Endpoint = {
     exchange.verdict.ask([{ ...attempt, role: undefined, entry: undefined }]);
     // Text that is not the name of a user may be a mistyped password.
     if (gateway.access.snapshot.users.has(username)) {
-      exchange.authenticated = { ...nobody, username };
+      exchange.authenticated = { ...unauthenticated, username };
     }
     const request = { username, password, database: limit };
     const origin = loginOrigin(exchange.peer, exchange.request);

@@ -7,7 +7,7 @@ import { keepDigits, requireOneReading } from "../json/document.ts";
 import { JsonFault } from "../json/fault.ts";
 import { Refusal } from "../refusal.ts";
 import { freeMemory } from "../upstream/http1/connection.ts";
-import { type Exchange, hasBody, payerOf } from "./exchange.ts";
+import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
 
 /**
  * Limits the memory that request bodies take. All bodies together stay within `limit`, and one
@@ -24,7 +24,7 @@ export class BodyBudget {
 
   /** @throws Refusal `busy` if the bytes exceed the limit or the sender's share */
   take(exchange: Exchange, bytes: number): void {
-    if (exchange.body.heldBytes === 0) exchange.body.heldFor = payerOf(exchange);
+    if (exchange.body.heldBytes === 0) exchange.body.heldFor = fairnessKey(exchange);
     const own = this.#heldFor.get(exchange.body.heldFor) ?? 0;
     const left = this.limit - this.#held - bytes;
     // A sender's only body may use all free memory. Only its own size limit applies.
@@ -199,7 +199,7 @@ export function leavesBodyUnread({ request, body }: Exchange): boolean {
   if (body.isLost) return true;
   // A client that sent `Expect` may send the body or not, so the start of the next request is
   // unknown.
-  if (headers.expect !== undefined && !body.isInvited) return true;
+  if (headers.expect !== undefined && !body.continueSent) return true;
   return !(Number(headers["content-length"]) <= SMALL_BODY_BYTES);
 }
 
@@ -231,7 +231,7 @@ function dropRest(request: IncomingMessage, done: () => void): void {
 /** Ends a response once its request has arrived, or after a short time. */
 export function endBeforeBody(exchange: Exchange, answer: string | Buffer | undefined): void {
   const { request, response, body } = exchange;
-  if (body.isLost || (request.headers.expect !== undefined && !body.isInvited)) {
+  if (body.isLost || (request.headers.expect !== undefined && !body.continueSent)) {
     response.end(answer);
     return;
   }
@@ -242,7 +242,7 @@ export function endBeforeBody(exchange: Exchange, answer: string | Buffer | unde
 }
 
 /** Closes the connection if the response was sent before its request had fully arrived. */
-export function closeBehindAnswer({ request }: Exchange): void {
+export function closeAfterResponse({ request }: Exchange): void {
   const { complete, headers, socket } = request;
   if (complete || !hasBody(headers)) return;
   if (Number(headers["content-length"]) <= SMALL_BODY_BYTES) {

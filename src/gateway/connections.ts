@@ -90,7 +90,7 @@ export class Connections {
   isFree(socket: Duplex): boolean {
     const connection = this.#open.get(socket);
     if (connection === undefined || connection.current !== undefined) return false;
-    return connection.latest === undefined || !isFarewell(connection.latest);
+    return connection.latest === undefined || !isLastResponse(connection.latest);
   }
 
   /**
@@ -101,7 +101,7 @@ export class Connections {
     const connection = this.#open.get(exchange.request.socket);
     if (connection === undefined) return;
     const { latest, waiting, socket } = connection;
-    if (!socket.writable || (latest !== undefined && isFarewell(latest))) return;
+    if (!socket.writable || (latest !== undefined && isLastResponse(latest))) return;
     connection.latest = exchange;
     if (this.#isDraining) this.#makeLast(exchange, latest);
     if (connection.current === undefined) this.#begin(connection, exchange);
@@ -259,7 +259,7 @@ function closeUnlessBegun(socket: Socket): void {
   closeLater(socket, LINGER_MS, () => socket.bytesRead === 0);
 }
 
-function isFarewell({ response }: Exchange): boolean {
+function isLastResponse({ response }: Exchange): boolean {
   return response.headersSent && !response.shouldKeepAlive;
 }
 

@@ -104,7 +104,7 @@ interface Authenticated {
   readonly principal: Principal | undefined;
 }
 
-export const nobody: Authenticated = {
+export const unauthenticated: Authenticated = {
   username: undefined,
   subject: undefined,
   caller: undefined,
@@ -155,7 +155,7 @@ export class Exchange {
   readonly startedAt = performance.now();
   routed: Routed = unrouted;
   trace: RequestTrace | undefined;
-  authenticated: Authenticated = nobody;
+  authenticated: Authenticated = unauthenticated;
   /** `performance.now()` when the request was first forwarded upstream. */
   forwardedAt: number | undefined;
   readonly body = {
@@ -163,7 +163,7 @@ export class Exchange {
     heldBytes: 0,
     heldFor: "",
     /** True once a client that sent `Expect: 100-continue` has been asked for its body. */
-    isInvited: false,
+    continueSent: false,
     /** True if the rest of the body can no longer be read. */
     isLost: false,
     /** True once the response is written and the rest of the body is being discarded. */
@@ -193,7 +193,7 @@ export class Exchange {
   inviteBody(): void {
     const { headers, httpVersion } = this.request;
     if (headers.expect !== undefined && httpVersion === "1.1") this.response.writeContinue();
-    this.body.isInvited = true;
+    this.body.continueSent = true;
   }
 
   /**
@@ -207,6 +207,6 @@ export class Exchange {
 }
 
 /** The account to which scarce resources are charged. */
-export function payerOf({ authenticated, peer }: Exchange): string {
+export function fairnessKey({ authenticated, peer }: Exchange): string {
   return authenticated.username ?? peer.address;
 }

@@ -47,7 +47,7 @@ import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openApprovals } from "./open-approvals.ts";
 import { dataDirectoryOf, type EngineTarget, hasOwnEngine, knownDatabases } from "./own-engine.ts";
 import { openGrammar } from "./query-grammar.ts";
-import { reportReload, warnOfOddities } from "./reload-report.ts";
+import { reportReload, warnOfSuspiciousRules } from "./reload-report.ts";
 import { openSchema } from "./schema.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
 import { createShared, type Membership, type Shared } from "./shared.ts";
@@ -87,7 +87,7 @@ async function openAccess(base: Base): Promise<AccessRules> {
   access.subscribe((event) => reportReload(records, event));
   opened.defer(() => access.close());
   metrics?.reloaded(access.version);
-  await warnOfOddities(records, access.snapshot);
+  await warnOfSuspiciousRules(records, access.snapshot);
   if (storesAccess(loaded.configuration) && (member?.isFirst ?? true)) {
     const file = loaded.configuration.auth.access_control_file;
     const watch = watchFile(file, () => {
@@ -281,10 +281,10 @@ async function openUpstream(
   const { upstream } = loaded.configuration;
   const options: BackendOptions = {
     connections: upstream.connections,
-    connectTimeout: upstream.connect_timeout * 1000,
-    responseTimeout: upstream.response_timeout * 1000,
+    connectTimeoutMs: upstream.connect_timeout * 1000,
+    responseTimeoutMs: upstream.response_timeout * 1000,
     healthPath: upstream.health_path,
-    healthInterval: upstream.health_interval * 1000,
+    healthIntervalMs: upstream.health_interval * 1000,
     authorization: upstream.authorization,
     metrics: new QueryMetrics(),
     onChange(target, isLive) {

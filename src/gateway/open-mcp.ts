@@ -162,7 +162,7 @@ function mostRows(
 }
 
 /** The principal of all callers while authentication is off. */
-const everybody: Principal = {
+const anyone: Principal = {
   subject: { username: "", tokenDatabase: "*" },
   scopes: new Set(mcpScopes),
   tokenId: "",
@@ -171,10 +171,10 @@ const everybody: Principal = {
 };
 
 function principalOf({ authenticated }: Exchange): Principal {
-  return authenticated.principal ?? everybody;
+  return authenticated.principal ?? anyone;
 }
 
-function whenAsked<T>(make: () => Promise<T>): () => Promise<T> {
+function lazily<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined;
   return () => {
     made ??= make().catch((error: unknown) => {
@@ -307,7 +307,7 @@ async function openOwnAuthorizationServer(
     },
     log,
   };
-  const server = whenAsked(() => loadAuthorizationServer(options, log));
+  const server = lazily(() => loadAuthorizationServer(options, log));
   // A replica might get its first request while its store is unreachable. Each of several processes
   // would delay its first caller, and clients that call in parallel treat such a response as a
   // refusal.
@@ -336,7 +336,7 @@ export async function openMcp(
     metrics?.showIssuers(() => issuers.states);
     externalIssuers = issuers;
   }
-  const server = whenAsked(() => openServer(gateway, opened));
+  const server = lazily(() => openServer(gateway, opened));
   return {
     sources: {
       tokens: gateway.tokens,

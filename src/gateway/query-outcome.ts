@@ -13,7 +13,7 @@ import { splice } from "../query/splice.ts";
 import { toOpForm } from "../upstream/query-form.ts";
 import type { QueryInterface } from "./query-grammar.ts";
 
-export interface Asker {
+export interface QueryCaller {
   readonly user: string;
   readonly via: EntryPoint;
   readonly client?: string | undefined;
@@ -33,7 +33,7 @@ export interface Outcome {
   readonly body?: Buffer;
 }
 
-export interface Setting {
+export interface OutcomeOptions {
   readonly queries: Pick<QueryInterface, "grammar" | "isEngine">;
   readonly form: "keyed" | "op";
 }
@@ -47,9 +47,9 @@ function deniedOutcome(query: Query, decided: QueryDecision): Outcome {
 
 export function outcomeOf(
   snapshot: Snapshot,
-  { user, via, client }: Asker,
+  { user, via, client }: QueryCaller,
   body: Buffer,
-  { queries: { grammar, isEngine }, form }: Setting,
+  { queries: { grammar, isEngine }, form }: OutcomeOptions,
 ): Outcome {
   const obstacle = obstacleOf(snapshot, user);
   if (obstacle !== undefined) return { allowed: false, code: obstacle };

@@ -31,7 +31,7 @@ import { isReadOnly, type Query } from "../query/query.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
-import { ClientAnswer, givenUp, type QueryAnswer } from "../upstream/answer-stream.ts";
+import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
 import type { BackendGroup, UpstreamQuery } from "../upstream/backends.ts";
 import {
   engineReportOf,
@@ -44,12 +44,12 @@ import {
 import { toOpForm } from "../upstream/query-form.ts";
 import { commonHeaders, reject, sendSuccess } from "./answer.ts";
 import { requireStillGood } from "./authentication.ts";
-import { type Exchange, payerOf } from "./exchange.ts";
+import { type Exchange, fairnessKey } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { databaseParameter, tableParameter } from "./parameters.ts";
 import type { Endpoint } from "./route.ts";
 
-export interface Asked {
+export interface ScannedQuery {
   readonly body: Buffer;
   readonly query: Query;
 }
@@ -70,9 +70,9 @@ function after<Value, Next>(
  */
 export function withFilters(
   { queries: { grammar }, configuration }: Pick<Gateway, "queries" | "configuration">,
-  asked: Asked,
+  asked: ScannedQuery,
   decisions: readonly Decision[],
-): Asked | Promise<Asked> {
+): ScannedQuery | Promise<ScannedQuery> {
   const additions = filterAdditions(asked.query, decisions);
   if (additions.length === 0) return asked;
   const body = splice(asked.body, additions);
@@ -241,7 +241,7 @@ function pending({ consoleUrl }: Gateway, { id, expires }: Approval): Refusal {
 async function requestApproval(
   gateway: Gateway,
   exchange: Exchange,
-  { body, query }: Asked,
+  { body, query }: ScannedQuery,
   { rules, basis }: NeededApproval,
   store: ApprovalStore,
 ): Promise<Refusal> {
@@ -293,7 +293,7 @@ function whyVoid(
 async function consumeApproval(
   gateway: Gateway,
   exchange: Exchange,
-  { body }: Asked,
+  { body }: ScannedQuery,
   needed: NeededApproval,
   store: ApprovalStore,
   id: string,
@@ -392,7 +392,7 @@ function headed(
   });
   const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
   // No name occurs in both. The configuration does not allow headers that the gateway sets.
-  return { user: payerOf(exchange), fields: fieldLines(own) + fieldLines(added), trace };
+  return { user: fairnessKey(exchange), fields: fieldLines(own) + fieldLines(added), trace };
 }
 
 interface PrepareOptions {
@@ -457,7 +457,7 @@ async function countUnread(gateway: Gateway, exchange: Exchange, error: unknown)
 function admit(
   gateway: Gateway,
   exchange: Exchange,
-  asked: Asked,
+  asked: ScannedQuery,
   { own, approval: id }: PrepareOptions,
 ): PreparedQuery | Promise<PreparedQuery> {
   // A query without a target is refused before it is judged.
@@ -469,7 +469,7 @@ function admit(
     const detail = "the caller's rights changed while the query waited for a connection";
     throw new Refusal("busy", { detail, retryAfter: 1 });
   };
-  const requestFor = (sent: Asked, { decisions, identity, limits, seesSchema }: Judged) => {
+  const requestFor = (sent: ScannedQuery, { decisions, identity, limits, seesSchema }: Judged) => {
     exchange.verdict.allow();
     if (sent !== asked) {
       exchange.verdict.filters = decisions.flatMap(({ additions = [] }) => additions);
@@ -557,7 +557,7 @@ export async function ask(
     const isWanted = () => !options.signal.aborted;
     const { approval } = options;
     const request = await prepare(gateway, exchange, body, { own, approval, isWanted });
-    if (request === undefined) throw givenUp();
+    if (request === undefined) throw abandoned();
     const answer = await hold(gateway, exchange, request, options);
     return { ...answer, filters: exchange.verdict.filters };
   } catch (error) {
@@ -567,7 +567,7 @@ export async function ask(
 }
 
 /** Requests schema information on behalf of the caller. */
-export function askFor(
+export function requestSchema(
   path: string,
   gateway: Gateway,
   exchange: Exchange,

@@ -27,7 +27,7 @@ function firstOf(lists: object): Record<string, unknown> {
 }
 
 /** Warns about valid rules that may not mean what was intended. */
-export async function warnOfOddities(
+export async function warnOfSuspiciousRules(
   { log, databases }: Pick<ReloadRecords, "log" | "databases">,
   snapshot: Snapshot,
 ): Promise<void> {
@@ -57,7 +57,7 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
   const changes = firstOf(diff);
   log.info({ version: snapshot.version, ...changes }, "access file reloaded");
   metrics?.reloaded(snapshot.version);
-  void warnOfOddities(records, snapshot);
+  void warnOfSuspiciousRules(records, snapshot);
 }
 
 export function failureOf(reload: ConfigurationReload): string | undefined {

@@ -7,7 +7,7 @@ import {
 } from "../upstream/schema-source.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { askFor, isNarrowed, originOf } from "./query.ts";
+import { isNarrowed, originOf, requestSchema } from "./query.ts";
 
 /** The maximum number of schema lookups per request in the audit. Further ones are only counted. */
 const NOTED_QUESTIONS = 16;
@@ -51,7 +51,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
     places: gateway.routing.places.map(({ holds, group }) => ({
       holds,
       get: (exchange, path, signal) =>
-        askFor(path, gateway, exchange, group, { signal, largest: LARGEST_ANSWER_BYTES }),
+        requestSchema(path, gateway, exchange, group, { signal, largest: LARGEST_ANSWER_BYTES }),
     })),
     whyUnseen: whyHidden,
   });

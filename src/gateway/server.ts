@@ -14,7 +14,7 @@ import {
   requireStillGood,
 } from "./authentication.ts";
 import {
-  closeBehindAnswer,
+  closeAfterResponse,
   endConnection,
   readBody,
   requireJson,
@@ -259,7 +259,7 @@ function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
  *
  * @param head bytes that the client sent after the request; held back until the upstream agrees
  */
-function answerOnItsOwn(request: IncomingMessage, head: Buffer): ServerResponse {
+function detachedResponse(request: IncomingMessage, head: Buffer): ServerResponse {
   const { socket } = request;
   const response = new http.ServerResponse(request);
   response.shouldKeepAlive = false;
@@ -337,7 +337,7 @@ export async function openListener(gateway: Gateway, port: number) {
   }
 
   function finish(exchange: Exchange, bytes: number): void {
-    if (exchange.response.writableFinished) closeBehindAnswer(exchange);
+    if (exchange.response.writableFinished) closeAfterResponse(exchange);
     gateway.budget.release(exchange);
     gateway.metrics?.end();
     account(gateway, exchange, bytes);
@@ -375,7 +375,7 @@ export async function openListener(gateway: Gateway, port: number) {
   const connections = new Connections(server, { serve, finish, finishBroken });
   server.on("request", (request, response) => onRequest(request, response));
   server.on("upgrade", (request, _socket, head) => {
-    onRequest(request, answerOnItsOwn(request, head), true);
+    onRequest(request, detachedResponse(request, head), true);
   });
   server.on("clientError", (error, socket) => connections.fail(error, socket));
   server.on("connect", (_request, socket) => {

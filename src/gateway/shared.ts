@@ -5,7 +5,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { MemoryCounts, type OpenCounts, requestCounter } from "../identity/counts.ts";
 import { configuredCosts } from "../identity/hash.ts";
-import { type Hashing, type HashingHere, openHashing, RecentLogins } from "../identity/hashing.ts";
+import { type Hashing, type LocalHashing, openHashing, RecentLogins } from "../identity/hashing.ts";
 import {
   createLoginThrottle,
   type LoginThrottle,
@@ -41,8 +41,8 @@ export interface Condition {
   readonly isEnding: boolean;
 }
 
-export interface SharedHere extends Shared {
-  readonly hashing: HashingHere;
+export interface LocalShared extends Shared {
+  readonly hashing: LocalHashing;
   readonly streams: OpenStreams;
 }
 
@@ -84,7 +84,7 @@ export function createShared(
   log: Log,
   opened: AsyncDisposableStack,
   openCounts: OpenCounts = () => new MemoryCounts(),
-): SharedHere {
+): LocalShared {
   const { configuration } = loaded;
   let condition: Condition = { configurationFailure: undefined, isEnding: false };
   const recent = new RecentLogins();

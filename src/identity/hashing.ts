@@ -218,7 +218,7 @@ export interface Hashing {
   close(): Promise<void>;
 }
 
-export interface HashingHere extends Hashing {
+export interface LocalHashing extends Hashing {
   readonly metrics: HashMetrics;
 }
 
@@ -237,7 +237,7 @@ export function openHashing(
   configured: HashCosts,
   onLost: (reason: string) => void = () => {},
   recent = new RecentLogins(),
-): HashingHere {
+): LocalHashing {
   const bounds = hashBounds(configured);
   const queue = new HashQueue(bounds, recent);
   let running: HashProgram | undefined;

@@ -19,7 +19,7 @@ export interface BodyFilter {
   end(): Buffer | Promise<Buffer>;
 }
 
-export interface Reception {
+export interface ResponseHandling {
   /** Alternating names and values. Hop-by-hop headers are removed later. */
   readonly rawHeaders: readonly string[];
   /** Undefined if the body is passed unchanged. */
@@ -40,9 +40,9 @@ export interface AnswerSink {
    *
    * @throws Refusal if the response may not be passed on
    */
-  receive?: ((head: AnswerHead) => Promise<Reception>) | undefined;
+  receive?: ((head: AnswerHead) => Promise<ResponseHandling>) | undefined;
   /** @throws Refusal if the head cannot be sent */
-  begin(status: number, reception: Reception): void;
+  begin(status: number, reception: ResponseHandling): void;
   /** Returns false if the sink wants nothing more until it calls `whenDrained`. */
   write(piece: Buffer): boolean;
   end(last: Buffer): void;
@@ -91,7 +91,7 @@ export class ClientAnswer implements AnswerSink {
     return this.#response.headersSent;
   }
 
-  begin(status: number, { rawHeaders, isStream }: Reception): void {
+  begin(status: number, { rawHeaders, isStream }: ResponseHandling): void {
     // A 304 to a query or a message never replaces content.
     const own = status === NOT_MODIFIED ? withoutLength(rawHeaders) : rawHeaders;
     try {
@@ -132,7 +132,7 @@ export interface QueryAnswer {
   readonly isCut: boolean;
 }
 
-export interface HeldAnswerOptions {
+export interface BufferedAnswerOptions {
   readonly signal: AbortSignal;
   /** In bytes. Everything beyond is read and discarded. */
   readonly largest: number;
@@ -143,16 +143,16 @@ export interface HeldAnswerOptions {
 /** A longer response is abandoned. `POST /query` streams and has no such limit. */
 const LARGEST_ANSWER_BYTES = 32 * 1024 * 1024;
 
-export function givenUp(): Refusal {
+export function abandoned(): Refusal {
   return new Refusal("upstream_broken", { detail: "given up" });
 }
 
-export class HeldAnswer implements AnswerSink {
+export class BufferedAnswer implements AnswerSink {
   isGone = false;
   readonly hasBegun = false;
   whenGone: (() => void) | undefined;
   whenDrained: undefined;
-  readonly #options: HeldAnswerOptions;
+  readonly #options: BufferedAnswerOptions;
   readonly #result = Promise.withResolvers<QueryAnswer>();
   readonly answer = this.#result.promise;
   readonly #pieces: Buffer[] = [];
@@ -161,7 +161,7 @@ export class HeldAnswer implements AnswerSink {
   #status = 0;
   #headers: readonly string[] = [];
 
-  constructor(options: HeldAnswerOptions) {
+  constructor(options: BufferedAnswerOptions) {
     this.#options = options;
     const { signal } = options;
     if (signal.aborted) this.#onAbort();
@@ -170,11 +170,11 @@ export class HeldAnswer implements AnswerSink {
 
   readonly #onAbort = (): void => {
     this.isGone = true;
-    this.fail(givenUp());
+    this.fail(abandoned());
     this.whenGone?.();
   };
 
-  begin(status: number, { rawHeaders }: Reception): void {
+  begin(status: number, { rawHeaders }: ResponseHandling): void {
     this.#status = status;
     this.#headers = rawHeaders;
   }
@@ -223,14 +223,14 @@ export class HeldAnswer implements AnswerSink {
  * @param failure why it failed before any part of a response was sent; undefined if it completed
  * @param hasReceived true if bytes of a response have arrived
  */
-export type Settle = (failure: Refusal | undefined, hasReceived: boolean) => void;
+export type OnComplete = (failure: Refusal | undefined, hasReceived: boolean) => void;
 
 /** In milliseconds. */
 export interface StreamLimits {
   /** Until the final response's head, regardless of interim responses. */
-  readonly responseTimeout: number;
+  readonly responseTimeoutMs: number;
   /** How long the client may read nothing of its response. */
-  readonly clientTimeout: number;
+  readonly clientTimeoutMs: number;
 }
 
 const nothing = Buffer.alloc(0);
@@ -243,13 +243,13 @@ export class AnswerStream implements AnswerReceiver {
   readonly #connection: Connection;
   readonly #limits: StreamLimits;
   readonly #metrics: UpstreamMetrics | undefined;
-  readonly #settle: Settle;
+  readonly #complete: OnComplete;
   readonly #startedAt = performance.now();
   #interim = 0;
   #hasReceived = false;
   #status = 0;
   /** Set from the acceptance of the head until it is passed on. */
-  #reception: Reception | undefined;
+  #reception: ResponseHandling | undefined;
   #filter: BodyFilter | undefined;
   /** Resolves when everything received so far has been filtered. Undefined if it has. */
   #filtering: Promise<void> | undefined;
@@ -257,20 +257,20 @@ export class AnswerStream implements AnswerReceiver {
   #stall: NodeJS.Timeout | undefined;
   /** True once the response has arrived, and its connection may serve another request. */
   #isWhole = false;
-  #isOver = false;
+  #hasEnded = false;
 
   constructor(
     sink: AnswerSink,
     connection: Connection,
     limits: StreamLimits,
-    settle: Settle,
+    complete: OnComplete,
     metrics?: UpstreamMetrics,
   ) {
     this.#sink = sink;
     this.#connection = connection;
     this.#limits = limits;
     this.#metrics = metrics;
-    this.#settle = settle;
+    this.#complete = complete;
     sink.whenGone = () => this.#fail(new Error("no one waits for the response"));
     sink.whenDrained = () => {
       clearTimeout(this.#stall);
@@ -286,7 +286,7 @@ export class AnswerStream implements AnswerReceiver {
   /** Each interim response restarts the connection's timeout, so their number is limited here. */
   onInterim(): void {
     this.#interim++;
-    if (performance.now() - this.#startedAt > this.#limits.responseTimeout) {
+    if (performance.now() - this.#startedAt > this.#limits.responseTimeoutMs) {
       this.#fail(new Refusal("upstream_timeout", { detail: "interim answers alone" }));
     } else if (this.#interim > MAX_INTERIM) {
       this.#fail(new Refusal("upstream_broken", { detail: "too many interim answers" }));
@@ -301,12 +301,12 @@ export class AnswerStream implements AnswerReceiver {
     else this.#inTurn(async () => this.#accept(await receive(head)));
   }
 
-  #accept(reception: Reception): void {
+  #accept(reception: ResponseHandling): void {
     this.#reception = reception;
     this.#filter = reception.filter;
     // The client can use the head of a stream long before the first event.
     if (reception.isStream || reception.filter !== undefined) this.#begin();
-    if (reception.isStream && !this.#isWhole) this.#connection.waitLong();
+    if (reception.isStream && !this.#isWhole) this.#connection.disableTimeout();
   }
 
   /** Passes on the head. Before that, an upstream failure can still be reported as an error. */
@@ -338,12 +338,12 @@ export class AnswerStream implements AnswerReceiver {
     this.#isStalled = true;
     this.#connection.pause();
     // Upstream connections are too scarce to wait for a client that has stopped reading.
-    this.#stall = setTimeout(() => this.#sink.cut(), this.#limits.clientTimeout);
+    this.#stall = setTimeout(() => this.#sink.cut(), this.#limits.clientTimeoutMs);
   }
 
   #resume(): void {
     const isHeldUp = this.#isStalled || this.#filtering !== undefined;
-    if (!isHeldUp && !this.#isWhole && !this.#isOver) this.#connection.resume();
+    if (!isHeldUp && !this.#isWhole && !this.#hasEnded) this.#connection.resume();
   }
 
   onEnd(last: Buffer = nothing): void {
@@ -358,14 +358,14 @@ export class AnswerStream implements AnswerReceiver {
   async #endFiltered(filter: BodyFilter, rest: Buffer): Promise<void> {
     const passed = await filter.pass(rest);
     const added = await filter.end();
-    if (!this.#isOver) this.#end(Buffer.concat([passed, added]));
+    if (!this.#hasEnded) this.#end(Buffer.concat([passed, added]));
   }
 
   #end(rest: Buffer): void {
     this.#begin();
     this.#sink.end(rest);
     this.#close();
-    this.#settle(undefined, this.#hasReceived);
+    this.#complete(undefined, this.#hasReceived);
   }
 
   onError(error: Error): void {
@@ -375,13 +375,13 @@ export class AnswerStream implements AnswerReceiver {
 
   /** Runs a step after all earlier ones. Until it is done, the connection is not read. */
   #inTurn(step: () => void | Promise<void>): void {
-    if (this.#isOver) return;
+    if (this.#hasEnded) return;
     try {
       // The rest of a response that has been refused is discarded.
       const work =
         this.#filtering === undefined
           ? step()
-          : this.#filtering.then(() => (this.#isOver ? undefined : step()));
+          : this.#filtering.then(() => (this.#hasEnded ? undefined : step()));
       if (work === undefined) return;
       if (!this.#isWhole) this.#connection.pause();
       const filtering: Promise<void> = work.then(
@@ -399,7 +399,7 @@ export class AnswerStream implements AnswerReceiver {
   }
 
   #fail(cause: unknown): void {
-    if (this.#isOver) return;
+    if (this.#hasEnded) return;
     const error = cause instanceof Error ? cause : new Error("no answer", { cause });
     const { hasBegun, isGone } = this.#sink;
     this.#close();
@@ -408,11 +408,11 @@ export class AnswerStream implements AnswerReceiver {
       this.#metrics?.onCut();
       this.#sink.cut();
     }
-    this.#settle(hasBegun ? undefined : asRefusal(error), this.#hasReceived);
+    this.#complete(hasBegun ? undefined : asRefusal(error), this.#hasReceived);
   }
 
   #close(): void {
-    this.#isOver = true;
+    this.#hasEnded = true;
     clearTimeout(this.#stall);
     this.#sink.whenGone = undefined;
     this.#sink.whenDrained = undefined;

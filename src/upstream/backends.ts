@@ -4,10 +4,10 @@ import { Refusal } from "../refusal.ts";
 import {
   type AnswerSink,
   AnswerStream,
-  HeldAnswer,
-  type HeldAnswerOptions,
+  BufferedAnswer,
+  type BufferedAnswerOptions,
+  type OnComplete,
   type QueryAnswer,
-  type Settle,
   type StreamLimits,
 } from "./answer-stream.ts";
 import { FairLimiter } from "./fair-limiter.ts";
@@ -109,15 +109,15 @@ const MOST_FAILURES = 3;
 /** Timeouts are in milliseconds. */
 export interface BackendOptions {
   readonly connections: number;
-  readonly connectTimeout: number;
+  readonly connectTimeoutMs: number;
   /** Until the response's head and between two parts of its body. */
-  readonly responseTimeout: number;
+  readonly responseTimeoutMs: number;
   /** How long a client may read nothing of its response. */
-  readonly clientTimeout?: number;
+  readonly clientTimeoutMs?: number;
   /** If empty, accepting a connection is enough. */
   readonly healthPath: string;
   /** In milliseconds, for each of several backends. */
-  readonly healthInterval: number;
+  readonly healthIntervalMs: number;
   readonly authorization: string | undefined;
   readonly metrics: QueryMetrics;
   readonly onChange: (name: string, isLive: boolean) => void;
@@ -149,16 +149,19 @@ export class Backend implements Candidate, TargetMetrics {
 
   /** Connects on first use. Starts health checks if it is one of several. */
   constructor(target: UpstreamTarget, isSingle: boolean, options: BackendOptions) {
-    const { connections, connectTimeout, responseTimeout, metrics } = options;
-    const { healthPath: path, authorization, clientTimeout = CLIENT_TIMEOUT_MS } = options;
+    const { connections, connectTimeoutMs, responseTimeoutMs, metrics } = options;
+    const { healthPath: path, authorization, clientTimeoutMs = CLIENT_TIMEOUT_MS } = options;
     const host = target.socketPath === undefined ? new URL(target.origin).host : "localhost";
     const waiting = connections * WAITING_PER_CONNECTION;
-    const limits = { slots: connections, waiting, patience: responseTimeout };
+    const limits = { slots: connections, waiting, patience: responseTimeoutMs };
     this.name = targetName(target);
     this.limiter = new FairLimiter(limits, metrics.waits);
     metrics.include(this.limiter);
-    this.#limits = { responseTimeout, clientTimeout };
-    this.#pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
+    this.#limits = { responseTimeoutMs, clientTimeoutMs };
+    this.#pool = new ConnectionPool(target, {
+      connect: connectTimeoutMs,
+      response: responseTimeoutMs,
+    });
     this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
     this.#healthCheck = new HealthCheck({ target, path, authorization });
     this.#target = target;
@@ -180,7 +183,12 @@ export class Backend implements Candidate, TargetMetrics {
   }
 
   /** @param isRepeat uses a new connection, because another idle one might be stale too */
-  send(query: UpstreamQuery, sink: AnswerSink, isRepeat: boolean, settle: Settle): Connection {
+  send(
+    query: UpstreamQuery,
+    sink: AnswerSink,
+    isRepeat: boolean,
+    complete: OnComplete,
+  ): Connection {
     const connection = isRepeat ? this.#pool.open() : this.#pool.take();
     const { metrics } = this.#options;
     const { path, fields, body } = query;
@@ -188,7 +196,11 @@ export class Backend implements Candidate, TargetMetrics {
       path === undefined
         ? `POST /query${this.#common}content-length: ${body.length}\r\n${fields}\r\n`
         : `GET ${path}${this.#common}${fields}\r\n`;
-    connection.send(head, body, new AnswerStream(sink, connection, this.#limits, settle, metrics));
+    connection.send(
+      head,
+      body,
+      new AnswerStream(sink, connection, this.#limits, complete, metrics),
+    );
     return connection;
   }
 
@@ -201,8 +213,8 @@ export class Backend implements Candidate, TargetMetrics {
   async #openStreams(): Promise<ReverseProxy> {
     // Loaded by the first stream, because most gateways carry only queries.
     const { createReverseProxy } = await import("./reverse-proxy.ts");
-    const { connectTimeout, responseTimeout } = this.#options;
-    return createReverseProxy(this.#target, connectTimeout, responseTimeout);
+    const { connectTimeoutMs, responseTimeoutMs } = this.#options;
+    return createReverseProxy(this.#target, connectTimeoutMs, responseTimeoutMs);
   }
 
   async isUp(): Promise<boolean> {
@@ -227,7 +239,7 @@ export class Backend implements Candidate, TargetMetrics {
       this.failedAt = performance.now();
       this.#eject();
     }
-    this.#timer = setTimeout(() => void this.#check(), this.#options.healthInterval);
+    this.#timer = setTimeout(() => void this.#check(), this.#options.healthIntervalMs);
   }
 
   #eject(): void {
@@ -332,7 +344,7 @@ class Delivery {
         return;
       }
     }
-    const settle: Settle = (failure, hasReceived) => {
+    const complete: OnComplete = (failure, hasReceived) => {
       const { isGone } = this.#sink;
       if (failure !== undefined && !isGone) {
         const { isUnsent } = connection;
@@ -344,7 +356,7 @@ class Delivery {
       release();
       if (!isGone) backend.noteSuccess();
     };
-    const connection = backend.send(this.#query, this.#sink, this.#isRepeat, settle);
+    const connection = backend.send(this.#query, this.#sink, this.#isRepeat, complete);
   }
 
   #retry(
@@ -389,8 +401,8 @@ export class BackendGroup {
     new Delivery(this.#balancer, query, sink).start();
   }
 
-  ask(query: UpstreamQuery & HeldAnswerOptions): Promise<QueryAnswer> {
-    const sink = new HeldAnswer(query);
+  ask(query: UpstreamQuery & BufferedAnswerOptions): Promise<QueryAnswer> {
+    const sink = new BufferedAnswer(query);
     this.forward(query, sink);
     return sink.answer;
   }

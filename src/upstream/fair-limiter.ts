@@ -7,7 +7,7 @@ interface Waiter {
 
 export type Turn = "slot" | "dismissed" | "gone";
 
-export interface FairLimits {
+export interface FairLimiterOptions {
   readonly slots: number;
   readonly waiting: number;
   /** The maximum wait in milliseconds. */
@@ -22,7 +22,7 @@ export interface FairLimits {
  * who floods the queue therefore delays only their own requests, and others wait at most one turn.
  */
 export class FairLimiter {
-  readonly #limits: FairLimits;
+  readonly #limits: FairLimiterOptions;
   readonly #waits: { add(seconds: number): void };
   readonly #held = new Map<string, number>();
   /** Waiters by user. The user served least recently comes first. */
@@ -32,7 +32,7 @@ export class FairLimiter {
   #isHandingOn = false;
 
   /** @param waits records waiting times in seconds */
-  constructor(limits: FairLimits, waits: { add(seconds: number): void }) {
+  constructor(limits: FairLimiterOptions, waits: { add(seconds: number): void }) {
     this.#limits = limits;
     this.#waits = waits;
   }

@@ -2,8 +2,8 @@ import type { ServerResponse } from "node:http";
 import {
   AnswerStream,
   ClientAnswer,
-  type Reception,
-  type Settle,
+  type OnComplete,
+  type ResponseHandling,
   type StreamLimits,
 } from "./answer-stream.ts";
 import { fieldLines, type RequestFields } from "./headers.ts";
@@ -11,7 +11,7 @@ import type { AnswerHead } from "./http1/answer-reader.ts";
 import { type Connection, ConnectionPool } from "./http1/connection.ts";
 import { hasBroken } from "./target.ts";
 
-export interface HeldRequest {
+export interface BufferedRequest {
   readonly method: string;
   readonly headers: RequestFields;
   readonly body: Buffer | undefined;
@@ -20,7 +20,7 @@ export interface HeldRequest {
   readonly response: ServerResponse;
   readonly answerHeaders: readonly string[];
   /** @throws Refusal if the response may not reach the client */
-  readonly receive: (head: AnswerHead) => Promise<Reception>;
+  readonly receive: (head: AnswerHead) => Promise<ResponseHandling>;
 }
 
 const nothing = Buffer.alloc(0);
@@ -35,12 +35,15 @@ export class PooledProxy {
   /**
    * Connects on first use. Timeouts are in milliseconds.
    *
-   * @param responseTimeout until the head, and between two parts of a response that is no stream
+   * @param responseTimeoutMs until the head, and between two parts of a response that is no stream
    */
-  constructor(url: URL, connectTimeout: number, responseTimeout: number) {
+  constructor(url: URL, connectTimeoutMs: number, responseTimeoutMs: number) {
     const target = { origin: url.origin, socketPath: undefined };
-    this.#pool = new ConnectionPool(target, { connect: connectTimeout, response: responseTimeout });
-    this.#limits = { responseTimeout, clientTimeout: CLIENT_TIMEOUT_MS };
+    this.#pool = new ConnectionPool(target, {
+      connect: connectTimeoutMs,
+      response: responseTimeoutMs,
+    });
+    this.#limits = { responseTimeoutMs, clientTimeoutMs: CLIENT_TIMEOUT_MS };
     const path = `${url.pathname}${url.search}`;
     this.#common = ` ${path} HTTP/1.1\r\nhost: ${url.host}\r\nconnection: keep-alive\r\n`;
   }
@@ -51,7 +54,7 @@ export class PooledProxy {
    * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as no
    * part of a response has been sent
    */
-  forward(request: HeldRequest): Promise<void> {
+  forward(request: BufferedRequest): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const { response, method, headers, body = nothing, isRepeatable } = request;
     if (response.destroyed) return Promise.resolve();
@@ -59,13 +62,13 @@ export class PooledProxy {
     const sink = new ClientAnswer({ ...request, fail: reject });
     const head = `${method}${this.#common}${fieldLines(headers)}\r\n`;
     const send = (connection: Connection, mayRepeat: boolean): void => {
-      const settle: Settle = (failure, hasReceived) => {
+      const complete: OnComplete = (failure, hasReceived) => {
         if (failure === undefined || sink.isGone) return;
         // This happens when the upstream closes an idle connection.
         if (mayRepeat && !hasReceived && hasBroken(failure)) send(this.#pool.open(), false);
         else sink.fail(failure);
       };
-      const stream = new AnswerStream(sink, connection, this.#limits, settle);
+      const stream = new AnswerStream(sink, connection, this.#limits, complete);
       connection.send(head, body, stream);
     };
     send(this.#pool.take(), isRepeatable);

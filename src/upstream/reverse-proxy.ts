@@ -8,7 +8,7 @@ import { Refusal } from "../refusal.ts";
 import { answerHeaders } from "./headers.ts";
 import {
   isContradictory,
-  maySpareContent,
+  mayStateLength,
   NOT_MODIFIED,
   RESET_CONTENT,
   withoutLength,
@@ -34,7 +34,7 @@ export interface StreamForward {
   readonly upgrade?: (answer: IncomingMessage, upstream: Socket, head: Buffer) => void;
 }
 
-interface Underway {
+interface PendingForward {
   readonly stream: StreamForward;
   readonly fail: (error: Error) => void;
 }
@@ -54,7 +54,7 @@ async function requireNoContradiction(answer: IncomingMessage, status: number): 
   if (first !== undefined) throw refusal();
 }
 
-async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Promise<void> {
+async function passOn(answer: IncomingMessage, { stream, fail }: PendingForward): Promise<void> {
   const { request, response, headers: sent, answerHeaders: added } = stream;
   const { method } = request;
   const { statusCode: status = 0 } = answer;
@@ -63,8 +63,7 @@ async function passOn(answer: IncomingMessage, { stream, fail }: Underway): Prom
     if (status === 101) throw new Refusal("upstream_broken", { detail: "101" });
     await requireNoContradiction(answer, status);
     const { rawHeaders: raw } = answer;
-    const own =
-      status === NOT_MODIFIED && !maySpareContent(method, sent) ? withoutLength(raw) : raw;
+    const own = status === NOT_MODIFIED && !mayStateLength(method, sent) ? withoutLength(raw) : raw;
     response.writeHead(status, [...answerHeaders(own), ...added]);
   } catch (cause) {
     answer.destroy();
@@ -82,7 +81,7 @@ function changeProtocol(
   answer: IncomingMessage,
   upstream: Socket,
   head: Buffer,
-  { stream, fail }: Underway,
+  { stream, fail }: PendingForward,
 ): void {
   try {
     if (stream.upgrade === undefined) throw new Refusal("upstream_broken", { detail: "101" });
@@ -99,23 +98,23 @@ export type ReverseProxy = ReturnType<typeof createReverseProxy>;
  * Forwards requests upstream, streaming in both directions with back-pressure. Connects on first
  * use.
  *
- * @param responseTimeout milliseconds of silence after which the upstream is given up
+ * @param responseTimeoutMs milliseconds of silence after which the upstream is given up
  */
 export function createReverseProxy(
   target: UpstreamTarget,
-  connectTimeout: number,
-  responseTimeout: number,
+  connectTimeoutMs: number,
+  responseTimeoutMs: number,
 ) {
   const agent = new http.Agent({ keepAlive: false });
   const { origin, socketPath } = target;
-  const underway = new WeakMap<IncomingMessage, Underway>();
+  const pending = new WeakMap<IncomingMessage, PendingForward>();
   const proxy = createProxyServer({
     target:
       socketPath === undefined
         ? origin
         : { host: "localhost", port: 80, protocol: "http:", socketPath },
-    proxyTimeout: responseTimeout,
-    connectTimeout,
+    proxyTimeout: responseTimeoutMs,
+    connectTimeout: connectTimeoutMs,
     // The path is forwarded as sent, and `Host` names the upstream.
     toProxy: true,
     changeOrigin: true,
@@ -125,23 +124,23 @@ export function createReverseProxy(
   // Set this late, these are the headers that are sent. Otherwise the proxy would declare the body
   // of a DELETE empty.
   proxy.on("start", (request) => {
-    request.headers = underway.get(request)?.stream.headers ?? {};
+    request.headers = pending.get(request)?.stream.headers ?? {};
   });
-  proxy.on("proxyReq", (upward: ClientRequest, request, response) => {
+  proxy.on("proxyReq", (sent: ClientRequest, request, response) => {
     // Once the response ends in any way, including a refusal, nothing more is sent upstream.
-    if (response.destroyed) upward.destroy();
-    else response.once("close", () => upward.destroy());
-    upward.once("timeout", () => underway.get(request)?.fail(new Refusal("upstream_timeout")));
-    upward.once("upgrade", (answer, socket, head) => {
-      const way = underway.get(request);
-      if (way === undefined) socket.destroy();
-      else changeProtocol(answer, socket, head, way);
+    if (response.destroyed) sent.destroy();
+    else response.once("close", () => sent.destroy());
+    sent.once("timeout", () => pending.get(request)?.fail(new Refusal("upstream_timeout")));
+    sent.once("upgrade", (answer, socket, head) => {
+      const pendingForward = pending.get(request);
+      if (pendingForward === undefined) socket.destroy();
+      else changeProtocol(answer, socket, head, pendingForward);
     });
   });
   proxy.on("proxyRes", (answer, request) => {
-    const way = underway.get(request);
-    if (way === undefined) answer.destroy();
-    else void passOn(answer, way);
+    const pendingForward = pending.get(request);
+    if (pendingForward === undefined) answer.destroy();
+    else void passOn(answer, pendingForward);
   });
 
   return {
@@ -160,7 +159,7 @@ export function createReverseProxy(
         request.unpipe();
         reject(asRefusal(error));
       };
-      underway.set(request, { stream, fail });
+      pending.set(request, { stream, fail });
       response.once("close", resolve);
       const { "content-length": length, "transfer-encoding": encoding } = stream.headers;
       const isFramed = length !== undefined || encoding !== undefined;

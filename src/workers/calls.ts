@@ -2,7 +2,7 @@ import type { HashCosts } from "../access/password-hash.ts";
 import type { CountedWindow, RequestCount } from "../access/rights.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
-import type { Condition, SharedFile, SharedHere } from "../gateway/shared.ts";
+import type { Condition, LocalShared, SharedFile } from "../gateway/shared.ts";
 import type { GatewayFacts } from "../gateway/start.ts";
 import type { Derive, HashOrder } from "../identity/hash.ts";
 import type { HashClient } from "../identity/hashing.ts";
@@ -100,7 +100,7 @@ export type CommonCalls = Pick<
 >;
 
 /** Objects held for a worker under handles, until released or until the worker is gone. */
-class Handles<Thing> {
+class HandleTable<Thing> {
   readonly #things = new Map<number, Thing>();
   readonly #drop: (thing: Thing) => void;
   #lastHandle = 0;
@@ -142,14 +142,14 @@ export interface WorkerHandlers {
   close(): void;
 }
 
-export function openWorkerHandlers(shared: SharedHere, common: CommonCalls): WorkerHandlers {
+export function openWorkerHandlers(shared: LocalShared, common: CommonCalls): WorkerHandlers {
   const { throttle, hashing, sessions, streams } = shared;
   // Their outcome will never be known. They count as failed, so that killing a worker does not buy
   // extra guesses.
   const attempts = new Handles<Attempt>((attempt) => void attempt.complete("failed"));
   /** Turns in the queue of the hashing process. */
-  const turns = new Handles<{ derive: Derive; leave: () => void }>(({ leave }) => leave());
-  const open = new Handles<() => void>((release) => release());
+  const turns = new HandleTable<{ derive: Derive; leave: () => void }>(({ leave }) => leave());
+  const open = new HandleTable<() => void>((release) => release());
   return {
     handlers: {
       ...common,

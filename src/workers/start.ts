@@ -5,7 +5,7 @@ import type { DestinationStream } from "pino";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { openSharedCounts, type StartOptions } from "../gateway/open-gateway.ts";
-import { createShared, type SharedFile, type SharedHere } from "../gateway/shared.ts";
+import { createShared, type LocalShared, type SharedFile } from "../gateway/shared.ts";
 import type { GatewayFacts, RunningGateway } from "../gateway/start.ts";
 import { requireFree } from "../gateway/system-limits.ts";
 import { ChannelClosedError } from "../ipc/channel.ts";
@@ -33,7 +33,7 @@ const preload = /^(?:--import|--require|-r)(?<value>=.*)?$/s;
  *
  * @param flags as in `process.execArgv`
  */
-export function preloads(flags: readonly string[]): string[] {
+export function preloadFlags(flags: readonly string[]): string[] {
   const kept: string[] = [];
   for (const [at, flag] of flags.entries()) {
     const match = preload.exec(flag);
@@ -46,7 +46,7 @@ export function preloads(flags: readonly string[]): string[] {
 }
 
 /** Forwards text in whole lines. An unfinished last line is dropped. */
-export function passLinesOn(source: Readable, output: DestinationStream): void {
+export function forwardLines(source: Readable, output: DestinationStream): void {
   let begun = "";
   source.setEncoding("utf8").on("data", (text: string) => {
     const end = text.lastIndexOf("\n") + 1;
@@ -80,7 +80,7 @@ class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure> {
     super(siblingModule(import.meta.url, "program"), {
       fork: {
         // The second flag is the one in `bin/gatehouse.js`.
-        execArgv: [...preloads(process.execArgv), "--no-allocation-site-pretenuring"],
+        execArgv: [...preloadFlags(process.execArgv), "--no-allocation-site-pretenuring"],
         stdio: ["ignore", mayShareOutput() ? "inherit" : "pipe", "inherit", "ipc"],
       },
       handlers,
@@ -88,7 +88,7 @@ class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure> {
       heartbeat: HEARTBEAT,
     });
     this.number = number;
-    if (this.output !== null) passLinesOn(this.output, output);
+    if (this.output !== null) forwardLines(this.output, output);
     void this.ended.then(close);
   }
 }
@@ -329,7 +329,7 @@ async function listenForMetrics(
   address: string,
   supervisor: Supervisor,
   gathered: MetricsAggregation,
-  { hashing }: SharedHere,
+  { hashing }: LocalShared,
 ): Promise<{ close(): void }> {
   const own = new HashingMetrics();
   own.showHashing(hashing.metrics);

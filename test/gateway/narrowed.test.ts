@@ -3,7 +3,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { configurationSchema } from "../../src/config/schema.ts";
-import { type Asked, withFilters } from "../../src/gateway/query.ts";
+import { type ScannedQuery, withFilters } from "../../src/gateway/query.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { LONG_BODY, scan } from "../../src/query/scan.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -189,7 +189,7 @@ const decisions = [
   { allowed: true, reason: "allowed", role: "ReadOnly", entry: "main.a", additions: [own] },
 ] as const;
 
-function asking(keys: number): Asked {
+function asking(keys: number): ScannedQuery {
   const or = Array.from({ length: keys }, (_, value) => ({ column: "id", cmp: "=", value }));
   const select = { database: "main", from: "a", columns: ["id"], where: { or } };
   const body = Buffer.from(JSON.stringify({ Select: select }));

@@ -12,11 +12,11 @@ import { PATIENCE_MS } from "../kit/eventually.ts";
 export function backendOptions(options: Partial<BackendOptions>): BackendOptions {
   return {
     connections: 8,
-    connectTimeout: PATIENCE_MS,
-    responseTimeout: PATIENCE_MS,
+    connectTimeoutMs: PATIENCE_MS,
+    responseTimeoutMs: PATIENCE_MS,
     healthPath: "",
     // Only the check at the start: all else is told by the queries.
-    healthInterval: 3_600_000,
+    healthIntervalMs: 3_600_000,
     authorization: undefined,
     metrics: new QueryMetrics(),
     onChange() {},

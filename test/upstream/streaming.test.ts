@@ -99,7 +99,7 @@ const megabyte = Buffer.alloc(1024 * 1024, "x");
 t.test("a client that stops reading gives its connection to the upstream back", async (t) => {
   const upstream = await new RecordingUpstream().listen();
   t.teardown(() => upstream.close());
-  const options = backendOptions({ connections: 1, clientTimeout: 200 });
+  const options = backendOptions({ connections: 1, clientTimeoutMs: 200 });
   const group = new BackendGroup([parseTarget(upstream.url)], options);
   t.teardown(() => group.close());
   const server = createServer((_request, response) => {

@@ -13,14 +13,14 @@ import { createLog } from "../../src/observe/log.ts";
 import { Metrics, MetricsAggregation } from "../../src/observe/metrics.ts";
 import { openWorkerHandlers } from "../../src/workers/calls.ts";
 import { configurationOf, workerCount } from "../../src/workers/count.ts";
-import { passLinesOn, preloads } from "../../src/workers/start.ts";
+import { forwardLines, preloadFlags } from "../../src/workers/start.ts";
 import { installNothing } from "../commands/kit.ts";
 import { CTRL_C, noTerminal, Terminal } from "../commands/terminal.ts";
 
 t.test("lines of a log are passed on whole, however they come", async (t) => {
   const source = new PassThrough();
   const written: string[] = [];
-  passLinesOn(source, { write: (lines) => void written.push(lines) });
+  forwardLines(source, { write: (lines) => void written.push(lines) });
   const text = Buffer.from("one\nzwölf\nthree\ncut");
   for (const byte of text) source.write(Buffer.of(byte));
   source.end();
@@ -118,10 +118,10 @@ t.test(
 
 t.test("a worker loads what its main process was told to load, and nothing else", async (t) => {
   const loaded = ["--import", "./otel.mjs", "--import=./more.mjs", "-r", "dotenv", "--require=x"];
-  t.strictSame(preloads(loaded), loaded);
+  t.strictSame(preloadFlags(loaded), loaded);
   const mixed = ["--inspect=9229", "--import", "./otel.mjs", "--max-old-space-size=512"];
-  t.strictSame(preloads(mixed), ["--import", "./otel.mjs"]);
-  t.strictSame(preloads(["--importance", "--eval", "1"]), []);
+  t.strictSame(preloadFlags(mixed), ["--import", "./otel.mjs"]);
+  t.strictSame(preloadFlags(["--importance", "--eval", "1"]), []);
 });
 
 const never = new AbortController().signal;

@@ -8,7 +8,7 @@ import { memoize } from "../../memoize.ts";
 import type { UpstreamRequest } from "../../observe/tracing.ts";
 import type { PermissionClass } from "../../query/query.ts";
 import { Refusal } from "../../refusal.ts";
-import type { BodyFilter, Reception } from "../../upstream/answer-stream.ts";
+import type { BodyFilter, ResponseHandling } from "../../upstream/answer-stream.ts";
 import {
   gatewayHeaders,
   type HeaderPolicy,
@@ -187,7 +187,7 @@ const isWritten = memoize((name) => name === "host" || judgedHeaders.has(foldHea
  * Judged headers are forwarded exactly as they were judged, even if the client listed them in
  * `Connection`. Other spellings, which a server may fold to the same name, are dropped.
  */
-function upwardHeaders(
+function upstreamHeaders(
   request: IncomingMessage,
   { era, sessionId, identity }: Judged,
   body: Buffer | undefined,
@@ -373,7 +373,7 @@ function receive(
   show: Show | undefined,
   sessionId: string | undefined,
   notes: BodyFilter | undefined,
-): Reception {
+): ResponseHandling {
   const { status } = answer;
   if (status === 401 || (status >= 300 && status < 400)) {
     throw new Refusal("upstream_broken", { detail: `the MCP server answered ${status}` });
@@ -476,7 +476,7 @@ export function createMcpProxy(options: McpProxyOptions) {
         return rule !== undefined && rights.mayUse(rule.permission, rule.database);
       };
       const isFiltered = mayList(request, judged);
-      const headers = upwardHeaders(request, judged, body, headerPolicy, exchange);
+      const headers = upstreamHeaders(request, judged, body, headerPolicy, exchange);
       const { method = "" } = request;
       exchange.forwardUpstream?.({ method, headers, target: url.origin });
       const isCall = judged.message?.method === "tools/call";

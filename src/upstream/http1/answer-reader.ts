@@ -124,7 +124,7 @@ export function isContradictory(
 }
 
 /** True if a 304 may state the length of the content it replaces: for a conditional GET or HEAD. */
-export function maySpareContent(
+export function mayStateLength(
   method: string | undefined,
   headers: NodeJS.Dict<string | readonly string[]>,
 ): boolean {

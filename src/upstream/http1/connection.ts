@@ -54,7 +54,7 @@ export interface ConnectionTimeouts {
 
 /** Unrequested or malformed data closes it, so no response is taken for that of another request. */
 export class Connection {
-  isOver = false;
+  isClosed = false;
   readonly socket: Socket;
   readonly #isEncrypted: boolean;
   readonly #timeouts: ConnectionTimeouts;
@@ -63,7 +63,7 @@ export class Connection {
   #isReady = false;
   #unsent: { readonly head: string; readonly body: Buffer } | undefined;
   #isPaused = false;
-  #isPatient = false;
+  #hasNoTimeout = false;
   #sentAt = 0;
 
   /** @param onIdle called when a response has ended and the connection can be reused */
@@ -108,7 +108,7 @@ export class Connection {
   }
 
   readonly #write = (): void => {
-    if (this.isOver || this.#unsent === undefined) return;
+    if (this.isClosed || this.#unsent === undefined) return;
     const { head, body } = this.#unsent;
     this.#unsent = undefined;
     this.#sentAt = performance.now();
@@ -134,12 +134,12 @@ export class Connection {
     if (!this.#isPaused) return;
     this.#isPaused = false;
     // Time during which the client did not read does not count against the upstream.
-    if (!this.isOver && !this.#isPatient) this.socket.setTimeout(this.#timeouts.response);
+    if (!this.isClosed && !this.#hasNoTimeout) this.socket.setTimeout(this.#timeouts.response);
     this.socket.resume();
   }
 
-  waitLong(): void {
-    this.#isPatient = true;
+  disableTimeout(): void {
+    this.#hasNoTimeout = true;
     this.socket.setTimeout(0);
   }
 
@@ -148,7 +148,7 @@ export class Connection {
   }
 
   destroy(): void {
-    this.isOver = true;
+    this.isClosed = true;
     this.socket.destroy();
   }
 
@@ -208,13 +208,13 @@ export class Connection {
     this.#reader = undefined;
     if (head?.isKept !== true) this.destroy();
     // Done before the response is delivered, so that the next request can use this connection.
-    if (!this.isOver) this.#becomeIdle(head?.keepSeconds);
+    if (!this.isClosed) this.#becomeIdle(head?.keepSeconds);
     receiver.onEnd(last);
   }
 
   #becomeIdle(keepSeconds: number | undefined): void {
-    if (this.#isPatient) this.socket.setTimeout(this.#timeouts.response);
-    this.#isPatient = false;
+    if (this.#hasNoTimeout) this.socket.setTimeout(this.#timeouts.response);
+    this.#hasNoTimeout = false;
     this.resume();
     this.#onIdle(this, keepSeconds);
   }
@@ -252,7 +252,7 @@ export class ConnectionPool {
   take(): Connection {
     const now = performance.now();
     for (let next = this.#idle.pop(); next !== undefined; next = this.#idle.pop()) {
-      if (!next.connection.isOver && now < next.until) return next.connection;
+      if (!next.connection.isClosed && now < next.until) return next.connection;
       next.connection.destroy();
     }
     return this.open();
