@@ -33,7 +33,7 @@ const unavailable = z.object({ code: z.literal("database_unavailable") });
 /** Properties other than the columns are present only if they apply. */
 export type TableDescription = Readonly<z.output<typeof table>>;
 
-interface SchemaPath<Caller> {
+interface SchemaUpstream<Caller> {
   readonly holds: (database: string) => boolean;
   /** Sends `GET` of a path, charged to the caller. */
   readonly get: (caller: Caller, path: string, signal: AbortSignal) => Promise<QueryAnswer>;
@@ -47,7 +47,7 @@ type Found = boolean | undefined;
  * Remembers for a few seconds whether an upstream describes its databases. It may come up later, or
  * be replaced. While it is unreachable, the last result stays, and later requests report why.
  */
-function offerAt<Caller>({ get }: SchemaPath<Caller>) {
+function offerAt<Caller>({ get }: SchemaUpstream<Caller>) {
   let known: Found;
   let freshUntil = Number.NEGATIVE_INFINITY;
   return async (caller: Caller, signal: AbortSignal): Promise<Found> => {
@@ -100,7 +100,7 @@ export type SchemaSource<Caller> = ReturnType<typeof createSchemaSource<Caller>>
  * @param options.whyUnseen why the caller may see nothing of a database; undefined if the caller may
  */
 export function createSchemaSource<Caller>(options: {
-  readonly places: readonly SchemaPath<Caller>[];
+  readonly places: readonly SchemaUpstream<Caller>[];
   readonly whyUnseen: (caller: Caller, database: string) => RefusalCode | undefined;
 }) {
   const { whyUnseen } = options;

@@ -146,7 +146,7 @@ export function openWorkerHandlers(shared: LocalShared, common: CommonCalls): Wo
   const { throttle, hashing, sessions, streams } = shared;
   // Their outcome will never be known. They count as failed, so that killing a worker does not buy
   // extra guesses.
-  const attempts = new Handles<Attempt>((attempt) => void attempt.complete("failed"));
+  const attempts = new HandleTable<Attempt>((attempt) => void attempt.complete("failed"));
   /** Turns in the queue of the hashing process. */
   const turns = new HandleTable<{ derive: Derive; leave: () => void }>(({ leave }) => leave());
   const open = new HandleTable<() => void>((release) => release());
