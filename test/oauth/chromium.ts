@@ -1,7 +1,6 @@
 import { execFile } from "node:child_process";
-import { existsSync, mkdtempSync, renameSync, rmSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { createServer } from "node:http";
-import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import sparticuz from "@sparticuz/chromium";
@@ -10,6 +9,7 @@ import type { Test } from "tap";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { listening } from "../kit/listening.ts";
 import { nodeCommand } from "../kit/node.ts";
+import { preparedDirectory } from "../kit/prepared.ts";
 
 /** A site of a test's own that shows this page at every path: its origin. */
 export async function openSite(t: Test, page: string): Promise<string> {
@@ -29,28 +29,18 @@ export async function openCallback(t: Test): Promise<string> {
 const unwanted = ["--disable-web-security", "--allow-running-insecure-content", "--single-process"];
 
 /**
- * The browser, unpacked once on a machine. The library unpacks file by file into the directory for
- * temporary files and takes what is there already: one test would start what another is still
- * writing, or what one that was ended has left. So it has a directory of its own for that.
+ * The browser's program. The library would unpack it into the directory for temporary files, where
+ * one test would start what another is still writing.
  */
 async function unpack(): Promise<string> {
   const library = import.meta.resolve("@sparticuz/chromium");
   const { size } = statSync(new URL("../bin/chromium.br", library));
-  const directory = path.join(tmpdir(), `gatehouse-chromium-${size}`);
-  const file = path.join(directory, "chromium");
-  if (existsSync(file)) return file;
-  const own = mkdtempSync(`${directory}-`);
-  const code = `import library from ${JSON.stringify(library)}; await library.executablePath();`;
-  const [program, flags] = nodeCommand(["--input-type=module", "--eval", code]);
-  await promisify(execFile)(program, flags, { env: { ...process.env, TMPDIR: own } });
-  try {
-    renameSync(own, directory);
-  } catch (error) {
-    rmSync(own, { recursive: true });
-    // Another test was faster.
-    if (!existsSync(file)) throw error;
-  }
-  return file;
+  const directory = await preparedDirectory(`chromium-${size}`, (own) => {
+    const code = `import library from ${JSON.stringify(library)}; await library.executablePath();`;
+    const [program, flags] = nodeCommand(["--input-type=module", "--eval", code]);
+    return promisify(execFile)(program, flags, { env: { ...process.env, TMPDIR: own } });
+  });
+  return path.join(directory, "chromium");
 }
 
 /** Starts a headless browser; it ends with the test. */

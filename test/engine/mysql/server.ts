@@ -1,19 +1,34 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { text } from "node:stream/consumers";
+import { promisify } from "node:util";
 import { createConnection } from "mysql2/promise";
 import { makeCertificate } from "../../kit/certificate.ts";
 import { freePort } from "../../kit/free-port.ts";
+import { preparedDirectory } from "../../kit/prepared.ts";
 import { endGuard, untilAnswering } from "../guarded.ts";
+
+const files = ["--innodb-log-file-size=8M", "--innodb-flush-method=nosync"];
 
 /** A commit outlives the server but not the machine, so that nothing waits for the disk. */
 const settings = [
-  ...["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"],
-  ...["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--key-buffer-size=1M"],
-  ...["--skip-log-bin", "--skip-name-resolve"],
+  ...[
+    "--bind-address=127.0.0.1",
+    "--innodb-buffer-pool-size=32M",
+    "--key-buffer-size=1M",
+    ...files,
+  ],
+  ...["--innodb-flush-log-at-trx-commit=2", "--skip-log-bin", "--skip-name-resolve"],
 ];
 
 /** Ends the server when its standard input closes, which it does however this process ends. */
@@ -59,20 +74,15 @@ export class MysqlServer {
   }
 
   async initialize(): Promise<void> {
-    // Two that are laid out at one time would meet in the system's directory for temporary files.
-    const places = [`--datadir=${this.#data}`, `--tmpdir=${this.#directory}`];
-    const flags = ["--no-defaults", ...places, "--skip-test-db"];
-    const child = spawn(
-      findProgram("mariadb-install-db"),
-      [...flags, "--auth-root-authentication-method=normal", "--innodb-flush-method=nosync"],
-      { stdio: ["ignore", "pipe", "pipe"] },
+    const { size } = statSync(findProgram("mariadbd"));
+    const prepared = await preparedDirectory(`mysql-${size}`, (own) =>
+      // Two that start at one time would meet in the system's directory for temporary files.
+      promisify(execFile)(findProgram("mariadb-install-db"), [
+        ...["--no-defaults", `--datadir=${path.join(own, "data")}`, `--tmpdir=${own}`],
+        ...["--skip-test-db", "--auth-root-authentication-method=normal", ...files],
+      ]),
     );
-    const [output, errors, [code]] = await Promise.all([
-      text(child.stdout),
-      text(child.stderr),
-      once(child, "exit"),
-    ]);
-    if (code !== 0) throw new Error(`mariadb-install-db: ${output}${errors}`);
+    await promisify(execFile)("cp", ["-a", path.join(prepared, "data"), this.#data]);
     mkdirSync(this.temporary);
     const { cert, key } = makeCertificate("localhost");
     for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {

@@ -1,6 +1,9 @@
-import { chownSync, constants, cpSync, mkdirSync, statSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { chownSync, constants, cpSync, statSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { preparedDirectory } from "../../kit/prepared.ts";
 
 /** The programs of the server that the package carries for this machine. */
 const native = fileURLToPath(
@@ -22,16 +25,28 @@ export function giveToOwner(file: string): void {
 }
 
 /**
- * The directory of the server's programs. They are copied to `directory` if the owner could not
- * reach them where they are, such as in a clone that lies in root's home.
+ * The directory of the server's programs and the files of a new server, which are to be copied.
+ * The owner could not reach programs in a clone that lies in root's home, so they are copied too.
  */
-export function findPrograms(directory: string): string {
-  if (owner.uid === undefined || isOpenToAll(native)) return path.join(native, "bin");
-  const copy = path.join(directory, "native");
-  mkdirSync(copy);
-  giveToOwner(copy);
-  cpSync(native, copy, { recursive: true, verbatimSymlinks: true });
-  return path.join(copy, "bin");
+export async function preparePostgres(): Promise<{ programs: string; data: string }> {
+  const isReachable = owner.uid === undefined || isOpenToAll(native);
+  const { size } = statSync(path.join(native, "bin/postgres"));
+  const name = `postgres-${size}${isReachable ? "" : "-programs"}`;
+  const programsIn = (directory: string) =>
+    path.join(isReachable ? native : path.join(directory, "native"), "bin");
+  const directory = await preparedDirectory(name, async (own) => {
+    giveToOwner(own);
+    if (!isReachable) {
+      cpSync(native, path.join(own, "native"), { recursive: true, verbatimSymlinks: true });
+    }
+    const flags = ["--username=gatehouse", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"];
+    await promisify(execFile)(
+      path.join(programsIn(own), "initdb"),
+      ["-D", path.join(own, "data"), "--no-sync", ...flags],
+      { ...owner, cwd: own },
+    );
+  });
+  return { programs: programsIn(directory), data: path.join(directory, "data") };
 }
 
 function isOpenToAll(file: string): boolean {

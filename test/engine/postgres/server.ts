@@ -1,16 +1,15 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { text } from "node:stream/consumers";
+import { promisify } from "node:util";
 import { Client } from "pg";
 import { makeCertificate } from "../../kit/certificate.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
 import { childrenOf, isAlive } from "../../kit/process-info.ts";
 import { endGuard, untilAnswering } from "../guarded.ts";
-import { findPrograms, giveToOwner, owner } from "./binaries.ts";
+import { giveToOwner, owner, preparePostgres } from "./binaries.ts";
 
 /** Nothing of a test outlives a crash of the machine, so nothing waits for the disk. */
 const settings = ["fsync=off", "deadlock_timeout=50ms", "listen_addresses=127.0.0.1", "ssl=on"];
@@ -54,14 +53,13 @@ export abstract class SqlServer {
 export class PostgresServer extends SqlServer {
   readonly port: number;
   readonly #directory: string;
-  readonly #programs: string;
+  #program = "";
   #guard: ChildProcess | undefined;
 
   constructor(directory: string, port: number) {
     super();
     this.#directory = directory;
     this.port = port;
-    this.#programs = findPrograms(directory);
   }
 
   override url(database = "postgres", user = "gatehouse"): string {
@@ -78,14 +76,9 @@ export class PostgresServer extends SqlServer {
   }
 
   async initialize(): Promise<void> {
-    const flags = ["--username=gatehouse", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"];
-    const child = spawn(
-      path.join(this.#programs, "initdb"),
-      ["-D", this.#data, "--no-sync", ...flags],
-      { ...owner, cwd: this.#directory, stdio: ["ignore", "ignore", "pipe"] },
-    );
-    const [errors, [code]] = await Promise.all([text(child.stderr), once(child, "exit")]);
-    if (code !== 0) throw new Error(`initdb: ${errors}`);
+    const { programs, data } = await preparePostgres();
+    this.#program = path.join(programs, "postgres");
+    await promisify(execFile)("cp", ["-a", data, this.#data]);
     const { cert, key } = makeCertificate("localhost");
     for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {
       writeFileSync(path.join(this.#data, name), content, { mode: 0o600 });
@@ -96,10 +89,9 @@ export class PostgresServer extends SqlServer {
   async start(): Promise<void> {
     const socket = `unix_socket_directories=${this.#directory}`;
     const flags = [...settings, socket].flatMap((setting) => ["-c", setting]);
-    const program = path.join(this.#programs, "postgres");
     this.#guard = spawn(
       "sh",
-      ["-c", guard, program, "-D", this.#data, "-p", String(this.port), ...flags],
+      ["-c", guard, this.#program, "-D", this.#data, "-p", String(this.port), ...flags],
       { ...owner, cwd: this.#directory, stdio: ["pipe", "ignore", "ignore"] },
     );
     await untilAnswering(() => this.sql("select 1"));
