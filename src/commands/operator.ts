@@ -112,7 +112,7 @@ export function changeAccess(
     const problem = permissionProblem(file, statSync(file), auth.check_permissions);
     if (problem !== undefined) {
       const { reason, remedy } = problem;
-      warn(`no gateway takes this change yet: ${file}: ${reason}; mend it with: ${remedy}`);
+      warn(`no gateway takes this change yet: ${file}: ${reason}; fix it with: ${remedy}`);
     }
     return snapshot;
   });

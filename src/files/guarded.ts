@@ -62,7 +62,7 @@ export function directoryProblem(directory: string, { mode, uid }: Stats): strin
     return undefined;
   if (isOnReadOnlyMount(directory)) return undefined;
   const who = isShared ? "others" : "its group or others";
-  return `${who} may put another file there; mend it with: chmod go-w ${shellQuoted(directory)}`;
+  return `${who} may put another file there; fix it with: chmod go-w ${shellQuoted(directory)}`;
 }
 
 /** Quotes `text` as one word for a POSIX shell. */
@@ -185,7 +185,7 @@ async function openGuarded(file: string, { checkRead, most }: GuardedOptions): P
     if (!stat.isFile()) throw new UnsafeFileError(file, "is not a regular file");
     const problem = permissionProblem(file, stat, checkRead);
     if (problem !== undefined) {
-      throw new UnsafeFileError(file, `${problem.reason}; mend it with: ${problem.remedy}`);
+      throw new UnsafeFileError(file, `${problem.reason}; fix it with: ${problem.remedy}`);
     }
     if (most !== undefined && stat.size > most.bytes) throw new UnsafeFileError(file, most.reason);
     return handle;

@@ -43,7 +43,7 @@ function isRefusedBySystem(error: unknown): boolean {
 /** The directory is read-only or full, so no lock can be created in it. */
 export class LockRefusedError extends Error {
   constructor(file: string, cause: unknown) {
-    super(`no lock can be made beside ${file}`, { cause });
+    super(`cannot create a lock file next to ${file}`, { cause });
     this.name = "LockRefusedError";
   }
 }

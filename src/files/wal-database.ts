@@ -51,7 +51,7 @@ export function openWalDatabase(file: string, timeout: number): DatabaseSync {
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : "unknown";
     const hint =
-      "if its disk is full, or was when the gateway started, make room and start it again";
+      "if its disk is full, or was when the gateway started, free space and restart the gateway";
     throw new Error(`${file} cannot be opened (${reason}): ${hint}`, { cause });
   }
 }

@@ -209,7 +209,10 @@ export function openChangeJournal(options: {
       if (isFirst) remember(accessVersion);
       else {
         addNote(notes, { accessVersion }).catch((error: unknown) =>
-          log.error({ file: notes, err: error }, "a change cannot be told to the first process"),
+          log.error(
+            { file: notes, err: error },
+            "a change could not be reported to the first process",
+          ),
         );
       }
     },

@@ -200,7 +200,7 @@ export class Connections {
     const plain = code === "ERR_SSL_HTTP_REQUEST" ? this.#underTls(socket) : undefined;
     const hasSentNothing = socket instanceof Socket && socket.bytesRead === 0;
     if (plain !== undefined) {
-      const message = "This port speaks TLS: use https:// in place of http://";
+      const message = "This port uses TLS: use https:// instead of http://";
       this.refuse(new Refusal("bad_request", { message }), plain);
     } else if (code === "ECONNRESET" || code === "EPIPE" || hasSentNothing) {
       socket.destroy();

@@ -40,7 +40,8 @@ export function occurrences({ rawHeaders }: IncomingMessage, name: string): numb
  */
 export function requirePlainHead(request: IncomingMessage): void {
   const { httpVersion, rawHeaders, headers } = request;
-  if (httpVersion !== "1.1" && httpVersion !== "1.0") throw refused("HTTP/1.1 is spoken here");
+  if (httpVersion !== "1.1" && httpVersion !== "1.0")
+    throw refused("only HTTP/1.1 and HTTP/1.0 are supported");
   if (rawHeaders.length > 2 * MAX_HEADERS) throw new Refusal("headers_too_large");
   const hosts = occurrences(request, "host");
   const needsNoHost = hosts === 0 && httpVersion === "1.0";

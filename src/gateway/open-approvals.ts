@@ -64,7 +64,7 @@ export async function openApprovals({
     } catch (error) {
       // An unreachable store has already been logged, and the steps stay in it.
       if (error instanceof Refusal) return;
-      log.error({ err: error }, "the steps of approvals cannot be written into the audit yet");
+      log.error({ err: error }, "approval steps cannot be written to the audit yet");
     }
   }
 

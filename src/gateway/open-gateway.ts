@@ -147,7 +147,10 @@ async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<
     // A restarted worker must not create signing keys of its own.
     mayMake: member?.isFirst ?? true,
     onReplaced: () =>
-      log.warn({ place: held.place }, "no signing keys: made anew, earlier tokens end"),
+      log.warn(
+        { place: held.place },
+        "no signing keys found: new ones were created, and earlier tokens are invalid",
+      ),
     onReload() {
       metrics?.keysReloaded(true);
       log.info({ signer: keys.ring.signer.kid }, "signing keys reloaded");
@@ -177,7 +180,7 @@ function openRevokedTokens({ loaded, member, log }: Base): Promise<LiveRevocatio
     onLost: (count) =>
       log.warn(
         { file, count },
-        "the revocations file lacks what is in force: it stays so and is written back",
+        "the revocations file lacks revocations that are in force: they stay in force and are written back",
       ),
   });
 }
@@ -196,7 +199,7 @@ async function openIdentity(
   opened.defer(() => revocations.close());
   if (store === undefined || settings.access === "file") {
     const onFailure = (user: string, error: unknown) =>
-      log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked for good");
+      log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked permanently");
     opened.defer(revokeOnHandEdits(access, revocations, member?.number ?? 1, onFailure));
   }
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
@@ -243,9 +246,9 @@ async function openSharedStore(
       onUnreachable: (reason) =>
         log.error(
           { reason },
-          `the store is out of reach: nothing can be changed, and in ${seconds} seconds nothing is decided`,
+          `the store is unreachable: changes fail now, and all requests in ${seconds} seconds`,
         ),
-      onReachable: () => log.info("the store is there again"),
+      onReachable: () => log.info("the store is reachable again"),
     },
     opened,
   );
@@ -415,7 +418,7 @@ export async function openGateway(
   opened.defer(() => audit.close());
   const isMeasured = configuration.metrics.listen !== undefined;
   const metrics = isMeasured ? new (await import("../observe/metrics.ts")).Metrics() : undefined;
-  opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system's clock has jumped")));
+  opened.defer(watchClock((seconds) => log.warn({ seconds }, "the system clock was changed")));
   const passwordRule = await openPasswordRule(configuration);
   const firstPassword =
     member?.isFirst === false

@@ -80,23 +80,23 @@ type Place = [place: string, what: string, isPage?: true];
 
 function places({ configuration: { mcp, console }, publicUrl, consoleUrl }: Gateway): Place[] {
   const all: Place[] = [
-    ["POST /login", "takes a username and a password, and gives a token"],
-    ["POST /query", "takes a query in JSON, with that token"],
+    ["POST /login", "exchanges a username and a password for a token"],
+    ["POST /query", "runs a query in JSON, with that token"],
   ];
   if (mcp.enabled) {
-    all.push([`${publicUrl}/mcp`, "is for MCP clients: give them this address"]);
+    all.push([`${publicUrl}/mcp`, "is the address for MCP clients"]);
     if (mcp.authorization_servers.length === 0) {
       const page = `${publicUrl}/oauth/applications`;
-      all.push([page, "shows the apps that you have let in, and disconnects them", true]);
+      all.push([page, "lists the apps that you have connected, and disconnects them", true]);
     }
   }
   if (consoleUrl !== undefined) {
     all.push([consoleUrl, "is the console: sign in there with a browser", true]);
   } else if (console.listen === undefined) {
-    all.push(["[console]", "in gateway.toml, with a listen address, gives this gateway a console"]);
+    all.push(["[console]", "in gateway.toml, with a listen address, enables the console"]);
   }
-  all.push(["GET /api/me", "says who a token is, and what it may do"]);
-  all.push(["GET /readyz", "says whether the database behind answers"]);
+  all.push(["GET /api/me", "returns the user of a token, and what the token allows"]);
+  all.push(["GET /readyz", "reports whether the database responds"]);
   return all;
 }
 
@@ -105,14 +105,14 @@ async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {
   const { html } = await import("../pages/html.ts");
   const { pageHeaders, renderPage } = await import("../oauth/server/pages/page.ts");
   const content = html`<h1>This is a gateway to a database</h1>
-<p>It lets programs query the database behind it, each user with the rights that were granted. There is nothing to browse here, and an account comes from whoever runs this gateway.</p>
+<p>Programs query the database through it, each user with the rights that were granted. There is nothing to browse here. For an account, ask the operator of this gateway.</p>
 <ul>
 ${places(gateway).map(([place, what, isPage]) => {
   const name = isPage ? html`<a href="${place}">${place}</a>` : html`<code>${place}</code>`;
   return html`<li>${name} ${what}</li>`;
 })}
 </ul>
-<p class="quiet">The pages README.md, docs/http.md and docs/mcp.md of Gatehouse describe them.</p>`;
+<p class="quiet">For more, see README.md, docs/http.md and docs/mcp.md of Gatehouse.</p>`;
   const bytes = Buffer.from(renderPage({ title: "Gateway", content }));
   const headers = { ...pageHeaders(undefined), "Content-Length": String(bytes.length) };
   exchange.response.writeHead(200, [...Object.entries(headers).flat(), ...commonHeaders(exchange)]);

@@ -80,7 +80,7 @@ export function withFilters(
   const scanned = body.length >= LONG_BODY ? scanInSlices(body, grammar) : scan(body, grammar);
   return after(scanned, (query) => {
     if (query === undefined || !isDeepStrictEqual(placesIn(query), placesIn(asked.query))) {
-      throw new Error("A query asks for other tables once filters are added");
+      throw new Error("A query accesses other tables once filters are added");
     }
     return { body, query };
   });
@@ -221,7 +221,7 @@ function sha256(content: Buffer | string): string {
 function bindingOf(exchange: Exchange, body: Buffer, basis: string): ApprovalBinding {
   const { via, client } = originOf(exchange);
   const { subject } = exchange.authenticated;
-  if (subject === undefined) throw new Error("An approval is needed of nobody");
+  if (subject === undefined) throw new Error("An approval requires a signed-in user");
   return {
     ...{ username: subject.username, via, client },
     ...{ bodyHash: sha256(body), basisHash: sha256(basis) },
@@ -231,7 +231,7 @@ function bindingOf(exchange: Exchange, body: Buffer, basis: string): ApprovalBin
 function pending({ consoleUrl }: Gateway, { id, expires }: Approval): Refusal {
   const until = new Date(expires).toISOString();
   const page = consoleUrl === undefined ? {} : { url: `${consoleUrl}/approvals/${id}` };
-  const message = `Somebody has to approve this until ${until}; then send the same bytes again with X-Gatehouse-Approval: ${id}`;
+  const message = `Approval required before ${until}. After the approval, send the same bytes again with X-Gatehouse-Approval: ${id}`;
   return new Refusal("approval_required", {
     message,
     members: { approval: { id, ...page, expires: until } },
@@ -258,7 +258,7 @@ async function requestApproval(
     exchange.verdict.approval = asked.id;
     return pending(gateway, asked);
   }
-  const message = `${MOST_PENDING} approvals of the caller wait to be decided, which is the most`;
+  const message = `${MOST_PENDING} of the caller's approvals are pending, which is the maximum`;
   return new Refusal("too_many_approvals", { message });
 }
 
@@ -271,7 +271,7 @@ function refusalFor({ state, reason }: Pick<Approval, "state" | "reason">): Refu
     used: "approval_used",
     void: "approval_void",
   };
-  const message = state === "denied" && reason !== undefined && `This was not approved: ${reason}`;
+  const message = state === "denied" && reason !== undefined && `Approval denied: ${reason}`;
   return new Refusal(codes[state], message ? { message } : {});
 }
 
@@ -287,7 +287,7 @@ function whyVoid(
     return "the approver may not approve it any more";
   }
   const isCompared = touched === undefined || queries.isEngine;
-  return isCompared ? undefined : "nobody behind can compare the rows that were shown";
+  return isCompared ? undefined : "the upstream cannot compare the rows that were shown";
 }
 
 async function consumeApproval(
@@ -400,7 +400,7 @@ interface PrepareOptions {
   readonly own: OwnHeaders;
   /** The id of the approval that the caller presents. */
   readonly approval: string | undefined;
-  /** False once no one waits for the response. */
+  /** False once no one is waiting for the response. */
   readonly isWanted: () => boolean;
 }
 
@@ -408,7 +408,7 @@ interface PrepareOptions {
  * The single path from the bytes of a query to the request that goes upstream, for `POST /query`
  * and for tools: read, count, judge, filter, approve.
  *
- * @returns undefined if no one waits for the response any longer
+ * @returns undefined if no one is waiting for the response any longer
  * @throws QueryRefused, or Refusal
  */
 function prepare(

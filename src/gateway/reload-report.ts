@@ -37,7 +37,7 @@ export async function warnOfSuspiciousRules(
   for (const conflict of caseConflictsOf(snapshot, databases())) {
     log.warn(
       conflict,
-      "the access file names a database in another case: it is denied to everybody",
+      "the access file spells a database in a different case: everyone is denied access to it",
     );
   }
 }
@@ -77,7 +77,7 @@ export function reportConfiguration(log: Log, reload: ConfigurationReload): void
   }
   if (reload.kind === "found") {
     const { file } = reload;
-    log.warn({ file }, "a configuration was found: it waits for a restart, since there was none");
+    log.warn({ file }, "a configuration file was created: restart to apply it");
     return;
   }
   const { changes } = reload;
@@ -85,5 +85,5 @@ export function reportConfiguration(log: Log, reload: ConfigurationReload): void
   if (changed.length > 0) log.info({ changed }, "configuration reloaded");
   else if (changes.length === 0) log.info("the configuration is valid again; nothing has changed");
   const keys = changes.filter(({ isLive }) => !isLive).map(({ text }) => text);
-  if (keys.length > 0) log.warn({ keys }, "these keys of the configuration wait for a restart");
+  if (keys.length > 0) log.warn({ keys }, "these configuration keys take effect after a restart");
 }

@@ -37,19 +37,19 @@ function parseCertificate(file: string, pem: string): X509Certificate {
   try {
     return new X509Certificate(pem);
   } catch {
-    throw new CertificateError("certificate", file, "is no certificate in PEM");
+    throw new CertificateError("certificate", file, "is not a PEM certificate");
   }
 }
 
 function parseKey(file: string, pem: string): KeyObject {
   // A passphrase protects it (RFC 5958, or the older OpenSSL format).
   if (/^-----BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(pem)) {
-    throw new CertificateError("key", file, "is encrypted: write it without a passphrase");
+    throw new CertificateError("key", file, "is encrypted: store it without a passphrase");
   }
   try {
     return createPrivateKey(pem);
   } catch {
-    throw new CertificateError("key", file, "is no private key in PEM");
+    throw new CertificateError("key", file, "is not a PEM private key");
   }
 }
 

@@ -65,7 +65,7 @@ function openSessions(
   const warn = (error: unknown) =>
     log.warn(
       { file, reason: error instanceof Error ? error.message : "unknown" },
-      "sessions or tasks of the MCP server behind cannot be kept: a restart ends those",
+      "sessions or tasks of the upstream MCP server cannot be saved: a restart will end them",
     );
   try {
     // Created before the first of several workers would, at a first start.
@@ -90,7 +90,7 @@ export function createShared(
   const recent = new RecentLogins();
   const hashing = openHashing(
     configuredCosts(configuration),
-    (reason) => log.error({ reason }, "the process that hashes is replaced"),
+    (reason) => log.error({ reason }, "the password hashing process is replaced"),
     recent,
   );
   opened.defer(() => hashing.close());

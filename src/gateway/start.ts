@@ -111,7 +111,7 @@ async function warnIfDown({ routing, log }: Gateway, loaded: LoadedConfiguration
     ? [await routing.isUp()]
     : await Promise.all(targets.map((name) => takesConnection(parseTarget(name))));
   if (answers.every(Boolean)) return;
-  log.warn({ targets }, "the upstream does not answer: until it does, queries are 502 or 503");
+  log.warn({ targets }, "the upstream does not respond: until it does, queries get 502 or 503");
 }
 
 /**

@@ -67,7 +67,7 @@ export function limitConnections(server: Server, log: Log): void {
     lastWarning = performance.now();
     log.warn(
       { connections, openFilesLimit: limit, turnedAway },
-      "as many connections are open as the limit of open files has room for: more are turned away",
+      "the limit of open files allows no more connections: new ones are closed",
     );
     turnedAway = 0;
   });

@@ -29,7 +29,7 @@ export interface ResponseHandling {
 }
 
 export interface AnswerSink {
-  /** True once no one waits for the response. */
+  /** True once no one is waiting for the response. */
   readonly isGone: boolean;
   /** True once a part of the response has been sent, so that no error can be reported. */
   readonly hasBegun: boolean;
@@ -183,7 +183,7 @@ export class BufferedAnswer implements AnswerSink {
     this.#take(piece);
     if (this.#length <= LARGEST_ANSWER_BYTES) return true;
     this.#complete();
-    throw new Refusal("upstream_broken", { detail: "the answer is too large" });
+    throw new Refusal("upstream_broken", { detail: "the response is too large" });
   }
 
   /** @throws Refusal */
@@ -271,7 +271,7 @@ export class AnswerStream implements AnswerReceiver {
     this.#limits = limits;
     this.#metrics = metrics;
     this.#complete = complete;
-    sink.whenGone = () => this.#fail(new Error("no one waits for the response"));
+    sink.whenGone = () => this.#fail(new Error("no one is waiting for the response"));
     sink.whenDrained = () => {
       clearTimeout(this.#stall);
       this.#isStalled = false;
@@ -287,9 +287,9 @@ export class AnswerStream implements AnswerReceiver {
   onInterim(): void {
     this.#interim++;
     if (performance.now() - this.#startedAt > this.#limits.responseTimeoutMs) {
-      this.#fail(new Refusal("upstream_timeout", { detail: "interim answers alone" }));
+      this.#fail(new Refusal("upstream_timeout", { detail: "only interim responses" }));
     } else if (this.#interim > MAX_INTERIM) {
-      this.#fail(new Refusal("upstream_broken", { detail: "too many interim answers" }));
+      this.#fail(new Refusal("upstream_broken", { detail: "too many interim responses" }));
     }
   }
 

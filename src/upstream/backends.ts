@@ -460,7 +460,7 @@ export class DatabaseRouting {
     const names = [...new Set(query.accesses.map(({ database }) => database))];
     const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
     const listed = names.slice(0, NAMED).join(", ") + more;
-    const message = `A Batch goes to one upstream, and these databases live on several: ${listed}`;
+    const message = `A Batch can use only one upstream, and these databases are on several: ${listed}`;
     throw new Refusal("batch_across_upstreams", { message });
   }
 

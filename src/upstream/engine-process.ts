@@ -79,7 +79,7 @@ export function engineSockets(directory: string): string[] {
 /** @throws Error if it exits or stays silent */
 async function whenReady(engine: ChildProcess): Promise<void> {
   const signal = AbortSignal.timeout(START_TIMEOUT_MS);
-  const ended = once(engine, "exit").then(() => "ended while it was starting");
+  const ended = once(engine, "exit").then(() => "exited while it was starting");
   const ready = once(engine, "message", { signal }).then(() => undefined);
   const failure = await Promise.race([ready, ended]).catch((error: unknown) => {
     if (signal.aborted) return "did not start in time";
@@ -112,7 +112,7 @@ export async function startEngine(options: EngineOptions) {
   async function begin(started: ChildProcess): Promise<void> {
     await whenReady(started);
     watchHeartbeat(started, { missable: MISSABLE_BEATS }, () => {
-      log.error("the engine does not answer: it is ended");
+      log.error("the engine does not respond: it is killed");
       started.kill("SIGKILL");
     });
   }
@@ -124,7 +124,7 @@ export async function startEngine(options: EngineOptions) {
       const ending = await whenEnded(engine);
       if (isClosing) return;
       if (performance.now() - startedAt > LAST_RESTART_MS) pause = FIRST_RESTART_MS;
-      log.error({ ...ending, restartInMs: pause }, "the engine died and is started again");
+      log.error({ ...ending, restartInMs: pause }, "the engine exited and is restarted");
       await delay(pause);
       pause = Math.min(pause * 2, LAST_RESTART_MS);
       if (isClosing) return;

@@ -45,7 +45,7 @@ export function asWebSocket(stream: StreamForward, idleTimeoutMs: number): Strea
     headers: { ...headers, connection: "Upgrade", upgrade: "websocket" },
     upgrade(answer, upstream, head) {
       if (!isAgreement(answer, String(headers["sec-websocket-key"]))) {
-        throw new Refusal("upstream_broken", { detail: "no agreement to the handshake" });
+        throw new Refusal("upstream_broken", { detail: "no valid answer to the handshake" });
       }
       response.writeHead(101, [...answerHeaders(answer.rawHeaders), ...ofConnection, ...added]);
       response.flushHeaders();

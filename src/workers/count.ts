@@ -18,7 +18,7 @@ export function workerCount(configuration: Configuration, platform = process.pla
   const canShare = sharing.has(platform);
   if (workers === 0) return canShare ? automaticCount(configuration) : 1;
   if (workers === 1 || canShare) return workers;
-  throw new Error(`server.workers: ${platform} shares no port among processes: set it to 1`);
+  throw new Error(`server.workers: ${platform} cannot share a port among processes: set it to 1`);
 }
 
 /** A worker's share of a gateway-wide limit; the first workers take the remainder. */

@@ -214,7 +214,7 @@ class Supervisor {
     const told = workers.map(async (worker) => {
       const onMissed = () => {
         const { number } = worker;
-        this.#options.log.error({ worker: number }, "a worker does not answer: it is ended");
+        this.#options.log.error({ worker: number }, "a worker does not respond: it is killed");
         return new ChannelClosedError();
       };
       try {
@@ -261,7 +261,7 @@ class Supervisor {
       if (performance.now() - startedAt > LASTING_MS) pause = 0;
       log.error(
         { worker: number, ...ending, restartInMs: pause },
-        "a worker is gone: another one is started",
+        "a worker exited: a new one is started",
       );
       await delay(pause, undefined, { signal: this.#closing.signal }).catch(() => undefined);
       pause = Math.min(Math.max(FIRST_PAUSE_MS, 2 * pause), LAST_PAUSE_MS);

@@ -185,7 +185,7 @@ t.test("a file that group or others may write is not trusted as a basis", async 
   await chmod(file, 0o660);
   const refused = await refusedBy(changeAccessFile(file, giving("ReadOnly")));
   t.equal(refused.code, "access_file_invalid");
-  t.match(refused.detail, /group or others may write it; mend it with: chmod 600/);
+  t.match(refused.detail, /group or others may write it; fix it with: chmod 600/);
 });
 
 t.test("a new hash replaces the old one and nothing else", async (t) => {

@@ -39,7 +39,7 @@ t.test("what is denied says why", async (t) => {
   await run("deny", id, "--reason", "these are still needed");
   t.match(await mcp.call("delete", { ...args, approval: id }), {
     isError: true,
-    text: "Denied: This was not approved: these are still needed; trying again does not help; tell the user why (approval_denied)",
+    text: "Denied: Approval denied: these are still needed; trying again does not help; tell the user why (approval_denied)",
   });
   t.match(await mcp.call("delete", { ...args, approval: "x" }), {
     text: /\(approval_not_found\)$/,

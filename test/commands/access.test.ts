@@ -51,7 +51,11 @@ const nobody = /^gatehouse: User not found: nobody \(`\S+ user list` shows all\)
 const refused: [flags: string, code: number, stderr: RegExp][] = [
   ["access grant nobody main ReadOnly", 1, nobody],
   ["access grant alice ma/in ReadOnly", 1, /^gatehouse: Invalid database/],
-  ["access grant alice MAIN ReadOnly", 1, /^gatehouse: A database whose name differs only by case/],
+  [
+    "access grant alice MAIN ReadOnly",
+    1,
+    /^gatehouse: The access rules already name this database/,
+  ],
   ["access grant alice main Writer", 2, /Allowed: Owner, DbAdmin, ReadWrite, ReadOnly, None\./],
   ["access grant alice main readonly", 2, /\(did you mean ReadOnly\?\)/],
   ["access grant alice main ReadWrit", 2, /'ReadWrit' is invalid .*\(did you mean ReadWrite\?\)/],
@@ -200,7 +204,7 @@ t.test(
 );
 
 const refusedEntries: [flags: string, code: number, stderr: RegExp][] = [
-  ["access grant alice main ReadOnly", 1, /^gatehouse: The entry says more than a role/],
+  ["access grant alice main ReadOnly", 1, /^gatehouse: The entry has limits besides its role/],
   ["access grant bob main.a ReadOnly", 1, /^gatehouse: The entry lists several tables/],
   ["access revoke bob main.b_*", 1, /^gatehouse: The entry lists several tables/],
   ["access revoke alice main.c", 1, /^gatehouse: Grant not found: alice on main\.c \(alice has /],

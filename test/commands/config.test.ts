@@ -141,7 +141,7 @@ t.test("config check says in plain words why certificate or key cannot be read",
   chmodSync(key, 0o644);
   t.equal(
     (await gatehouse.run("config check")).stderr,
-    `gatehouse: server.tls.key: ${key}: others may read it; mend it with: chmod 600 ${key}\n`,
+    `gatehouse: server.tls.key: ${key}: others may read it; fix it with: chmod 600 ${key}\n`,
   );
 });
 
@@ -159,7 +159,7 @@ t.test("config check says how to mend permissions that are too wide", async (t) 
   chmodSync(gatehouse.accessFile, 0o644);
   const { code, stderr } = await gatehouse.run("config check");
   t.equal(code, 1);
-  t.match(stderr, `others may read it; mend it with: chmod 600 ${gatehouse.accessFile}`);
+  t.match(stderr, `others may read it; fix it with: chmod 600 ${gatehouse.accessFile}`);
 });
 
 t.test("config check warns of grants without a record, and of no administrator", async (t) => {
@@ -298,7 +298,7 @@ t.test("a directory is private unless group or others write it who are not meant
     return directoryProblem(directory, stats);
   };
   for (const mode of [0o700, 0o750, 0o755, 0o2770]) t.notOk(problemOf(mode), mode.toString(8));
-  const remedy = `mend it with: chmod go-w ${directory}`;
+  const remedy = `fix it with: chmod go-w ${directory}`;
   for (const mode of [0o775, 0o702, 0o777, 0o1777]) {
     t.equal(problemOf(mode), `its group or others may put another file there; ${remedy}`);
   }
@@ -319,7 +319,7 @@ t.test("config check warns of directories in which others may replace keys or us
     stderr.trimEnd().split("\n"),
     [gatehouse.home, keys].map(
       (directory) =>
-        `warning: ${directory}: its group or others may put another file there; mend it with: chmod go-w ${directory}`,
+        `warning: ${directory}: its group or others may put another file there; fix it with: chmod go-w ${directory}`,
     ),
   );
   rmSync(keys, { recursive: true });

@@ -215,7 +215,7 @@ t.test("a change of a file that others may read says that no gateway takes it", 
   chmodSync(gatehouse.accessFile, 0o644);
   const { code, stderr } = await gatehouse.run("user set alice --attribute tenant=acme");
   t.equal(code, 0);
-  const problem = `others may read it; mend it with: chmod 600 ${gatehouse.accessFile}\n`;
+  const problem = `others may read it; fix it with: chmod 600 ${gatehouse.accessFile}\n`;
   t.equal(stderr, `warning: no gateway takes this change yet: ${gatehouse.accessFile}: ${problem}`);
 });
 

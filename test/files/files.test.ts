@@ -109,14 +109,14 @@ t.test("a file that others may write is refused with the command that mends it",
     const file = await fileWith(t, "", mode);
     t.equal(
       await reasonOf(file, false),
-      `its group or others may write it; mend it with: chmod 600 ${file}`,
+      `its group or others may write it; fix it with: chmod 600 ${file}`,
     );
   }
 });
 
 t.test("a file that others may read is refused if that is to be checked", async (t) => {
   const file = await fileWith(t, "secret", 0o644);
-  t.equal(await reasonOf(file), `others may read it; mend it with: chmod 600 ${file}`);
+  t.equal(await reasonOf(file), `others may read it; fix it with: chmod 600 ${file}`);
   t.equal(await reasonOf(file, false), undefined);
   t.equal(await reasonOf(await fileWith(t, "", 0o640)), undefined, "its group may");
 });
@@ -198,7 +198,7 @@ t.test("one that cannot be used is named, with what to do", (t) => {
   const file = path.join(t.testdir(), "state.sqlite");
   writeFileSync(file, "this is no database, but long enough to be looked at as one".repeat(20));
   t.throws(() => openWalDatabase(file, 100), {
-    message: `${file} cannot be opened (file is not a database): if its disk is full, or was when the gateway started, make room and start it again`,
+    message: `${file} cannot be opened (file is not a database): if its disk is full, or was when the gateway started, free space and restart the gateway`,
   });
   t.end();
 });

@@ -179,7 +179,7 @@ t.test("hashing that dies or stands still is begun anew, and no login fails by i
   const stuck = await setting.gateway.service.logged(
     ({ reason }) => reason === "it did not answer",
   );
-  t.match(stuck, { level: "error", msg: "the process that hashes is replaced" });
+  t.match(stuck, { level: "error", msg: "the password hashing process is replaced" });
 });
 
 t.test("a login that ends each process which hashes for it is refused", async (t) => {

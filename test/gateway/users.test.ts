@@ -262,7 +262,7 @@ t.test("a new password that is too short or too long is refused first", async (t
 const upstream = "http://127.0.0.1:1";
 const auth = "refuse_common_passwords = true";
 const refusal = { status: 400, body: { code: "password_common" } };
-const message = "Password stands on a list of common passwords: choose another one";
+const message = "Password is on a list of common passwords: choose another one";
 const userWith = (password: string) => ({ username: "bob12", password, role: "ReadOnly" });
 
 t.test("a common password is refused by every route that sets one", async (t) => {

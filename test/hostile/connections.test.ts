@@ -80,7 +80,7 @@ t.test("with few file descriptors the gateway turns clients away, and lives", as
     wires.every((wire) => wire.isClosed || isServed(wire)),
   );
   const warning = await service.logged(({ level, turnedAway }) => level === "warn" && !!turnedAway);
-  t.match(warning, { openFilesLimit: 64, msg: /more are turned away/ });
+  t.match(warning, { openFilesLimit: 64, msg: /new ones are closed/ });
 
   const kept = wires.filter(isServed);
   t.ok(kept.length >= 5 && kept.length <= 20, `${kept.length} are kept`);

@@ -125,7 +125,7 @@ t.test("a file with a mistake changes nothing, and what takes a restart is named
     `${routes("/new")}${good}`,
     `authorization = "${secret}"`,
   );
-  const { keys } = await write(waiting, /wait for a restart$/);
+  const { keys } = await write(waiting, /take effect after a restart$/);
   t.strictSame(keys, ["server.workers", "mcp.authorization"], "the port is the command line's");
   t.equal((await get(gateway, "/new", token)).status, 200, "the rest is in force");
   t.notMatch(gateway.service.output, secret);
@@ -160,18 +160,21 @@ t.test("streams are cut whose route or tool is not configured any more", async (
   kept.destroy();
 });
 
-t.test("a file that appears after a start without one waits for a restart", async (t) => {
-  const home = temporaryHome(t);
-  const cwd = temporaryHome(t);
-  const service = new Service(cwd, ["serve", "--port", "0"], { GATEHOUSE_HOME: home });
-  t.teardown(() => service.stop("SIGKILL"));
-  await service.logged(({ msg }) => String(msg).startsWith("listening on"));
-  const found = (file: string) =>
-    service.logged((line) => line.file === file && /waits for a restart/.test(String(line.msg)));
-  for (const directory of [home, cwd]) {
-    const file = path.join(directory, "gateway.toml");
-    await writeFile(file, "[server]\nmax_body_bytes = 64\n", { mode: 0o600 });
-    t.equal((await found(file)).level, "warn");
-  }
-  t.notMatch(service.output, /configuration re(?:loaded|fused)/);
-});
+t.test(
+  "a configuration file that appears after the start takes effect after a restart",
+  async (t) => {
+    const home = temporaryHome(t);
+    const cwd = temporaryHome(t);
+    const service = new Service(cwd, ["serve", "--port", "0"], { GATEHOUSE_HOME: home });
+    t.teardown(() => service.stop("SIGKILL"));
+    await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+    const found = (file: string) =>
+      service.logged((line) => line.file === file && /restart to apply it/.test(String(line.msg)));
+    for (const directory of [home, cwd]) {
+      const file = path.join(directory, "gateway.toml");
+      await writeFile(file, "[server]\nmax_body_bytes = 64\n", { mode: 0o600 });
+      t.equal((await found(file)).level, "warn");
+    }
+    t.notMatch(service.output, /configuration re(?:loaded|fused)/);
+  },
+);

@@ -43,7 +43,7 @@ t.test("a start tells the log once if the database does not answer", async (t) =
     startGateway(t),
   ]);
   const isWarning = ({ msg }: Record<string, unknown>) =>
-    String(msg).startsWith("the upstream does not answer");
+    String(msg).startsWith("the upstream does not respond");
   t.match(await silent.service.logged(isWarning), { level: "warn", targets: ["127.0.0.1:1"] });
   t.equal((await good.request("/readyz")).status, 200);
   t.equal(silent.service.log.filter(isWarning).length, 1);

@@ -118,7 +118,7 @@ t.test("the embedded engine starts on a full disk, and reads", nightly, async (t
   const isEngine = (pid: number) =>
     fs.readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes("engine");
   for (const pid of children.filter(isEngine)) process.kill(pid, "SIGKILL");
-  await gateway.service.logged(({ msg }) => msg === "the engine died and is started again");
+  await gateway.service.logged(({ msg }) => msg === "the engine exited and is restarted");
   await eventually("it reads", async () => (await gateway.query(read, token)).status === 200);
   t.strictSame((await gateway.query(read, token)).body.data, [{ text: "kept" }]);
   t.equal((await gateway.query(insert, token)).status, 507);

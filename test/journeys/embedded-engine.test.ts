@@ -88,7 +88,7 @@ t.test("the engine has a socket and a session of its own, and keeps its data", a
   t.ok(isAlive(engine) && isAlive(pid));
   for (let killed = engine, round = 0; round < 2; round++) {
     process.kill(killed, "SIGKILL");
-    await gateway.service.logged(({ msg }) => String(msg).startsWith("the engine died"));
+    await gateway.service.logged(({ msg }) => String(msg).startsWith("the engine exited"));
     await answers(t, gateway, token, [{ id: 1 }]);
     t.not(await engineOf(gateway), killed, "by another process");
     killed = await engineOf(gateway);
@@ -225,7 +225,7 @@ t.test("a stopped engine is down at once, and replaced after a while", nightly, 
   process.kill(engine, "SIGSTOP");
   await eventually("it is told", async () => (await gateway.request("/readyz")).status === 503);
   t.ok(isAlive(engine));
-  await gateway.service.logged(({ msg }) => msg === "the engine does not answer: it is ended");
+  await gateway.service.logged(({ msg }) => msg === "the engine does not respond: it is killed");
   await answers(t, gateway, token);
   t.not(await engineOf(gateway), engine);
   t.notOk(isAlive(engine));

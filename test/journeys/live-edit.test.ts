@@ -93,6 +93,8 @@ t.test("a reload says whom a name in another case shadows a database from", asyn
   const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });
   const added = grant("robot", "MAIN", "ReadOnly");
   await gateway.edit((text) => `${text}\n${added}`);
-  const warning = await gateway.service.logged(({ msg }) => String(msg).includes("another case"));
+  const warning = await gateway.service.logged(({ msg }) =>
+    String(msg).includes("a different case"),
+  );
   t.match(warning, { named: "MAIN", database: "main", users: ["admin"] });
 });

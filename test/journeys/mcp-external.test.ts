@@ -215,7 +215,7 @@ t.test("external users without a record are disabled, given attributes and liste
   const content = { new_password: "a new password" };
   const password = await gateway.send("PUT", "/api/users/staff:bob/password", content, root);
   t.match(password, { status: 400, body: { code: "external_user" } });
-  const reason = "Users of an identity provider have no password here";
+  const reason = "The identity provider manages this user's password";
   for (const words of ["password staff:bob", "password staff:nobody"]) {
     const { code, stderr } = await runWarm(gateway.home, ["user", ...words.split(" ")]);
     t.match({ code, stderr }, { code: 1, stderr: reason }, "nothing is asked for");

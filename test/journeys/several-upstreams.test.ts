@@ -115,7 +115,7 @@ access = "authenticated"
 
   const mixed = await gateway.query(`{"Batch":[${on("main")}, ${on("sales")}]}`, token);
   t.equal(mixed.status, 400);
-  t.match(mixed.body, { code: "batch_across_upstreams", message: /live on several: main, sales$/ });
+  t.match(mixed.body, { code: "batch_across_upstreams", message: /are on several: main, sales$/ });
   t.strictSame([...bodies(home), ...bodies(elsewhere)], [], "before anything is sent");
 
   const authorization = { headers: { authorization: `Bearer ${token}` } };

@@ -107,7 +107,7 @@ t.test("what is older than TLS 1.2 is not spoken, and plain HTTP is told to use 
   const wire = await Wire.open(gateway.url);
   wire.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2));
   const answer = await wire.untilClosed();
-  t.match(answer, /^HTTP\/1\.1 400 .*\r\n\r\n{.*"message":"This port speaks TLS: use https:/s);
+  t.match(answer, /^HTTP\/1\.1 400 .*\r\n\r\n{.*"message":"This port uses TLS: use https:/s);
   t.equal(answer.match(/HTTP\/1\.1/g)?.length, 1);
   await gateway.service.logged(({ reason, status }) => reason === "bad_request" && status === 400);
   t.match(await gateway.request("/healthz"), { status: 200 });
@@ -184,9 +184,9 @@ t.test("a pair that cannot be served stops the start, and says why", async (t) =
       { ...first, key: renewed.key },
       /server\.tls\.key: \S+key\.pem: is not the key of \S+fullchain/,
     ],
-    [{ ...first, key: encrypted }, /server\.tls\.key: \S+: is encrypted: write it without/],
-    [{ ...first, key: "no key" }, /server\.tls\.key: \S+: is no private key in PEM/],
-    [{ ...first, cert: "" }, /server\.tls\.certificate: \S+: is no certificate in PEM/],
+    [{ ...first, key: encrypted }, /server\.tls\.key: \S+: is encrypted: store it without/],
+    [{ ...first, key: "no key" }, /server\.tls\.key: \S+: is not a PEM private key/],
+    [{ ...first, cert: "" }, /server\.tls\.certificate: \S+: is not a PEM certificate/],
   ];
   for (const [pair, reason] of refusals) {
     writePair(home, pair);

@@ -37,8 +37,8 @@ for (const file of files) {
       chmodSync(file, mode);
       const { code, stderr } = await runCommand(home, ["serve", "--port", "0"]);
       t.equal(code, 1, mode.toString(8));
-      t.match(stderr, `${file}: ${reason}; mend it with: chmod 600 ${file}`);
-      const remedy = /mend it with: (.+)$/m.exec(stderr)?.[1] ?? "";
+      t.match(stderr, `${file}: ${reason}; fix it with: chmod 600 ${file}`);
+      const remedy = /fix it with: (.+)$/m.exec(stderr)?.[1] ?? "";
       execFileSync("sh", ["-c", remedy]);
     }
     t.equal(statSync(file).mode & 0o777, 0o600);

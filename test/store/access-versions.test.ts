@@ -83,7 +83,7 @@ t.test("an export of an earlier version is refused, a revocation does not count"
   const now = await store.good(["access", "export"]);
   for (const flags of [[], ["--dry-run"]]) {
     const refused = await store.run(["access", "apply", file, ...flags]);
-    t.match(refused, { code: 1, stderr: /changed meanwhile: export them again \(made of version/ });
+    t.match(refused, { code: 1, stderr: /changed since the export: .* \(made of version/ });
   }
   t.equal(await store.good(["access", "export"]), now);
 });
@@ -93,7 +93,7 @@ t.test("of two edits of one version one is put in force", async (t) => {
   const file = await exportTo(store, raised);
   const both = await Promise.all([1, 2].map(() => store.run(["access", "apply", file])));
   t.strictSame(both.map(({ code }) => code).sort(), [0, 1]);
-  t.match(both.map(({ stderr }) => stderr).join(""), /changed meanwhile/);
+  t.match(both.map(({ stderr }) => stderr).join(""), /changed since the export/);
 });
 
 t.test("what a text may not say is refused, by name, and nothing is changed", async (t) => {

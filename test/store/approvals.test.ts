@@ -156,7 +156,7 @@ t.test("without the store nothing is asked for, and nothing is run", async (t) =
   t.match(await ask(far, removal(5)), unreachable, "it would be asked for");
   t.strictSame(forwarded(), []);
   wire.mend();
-  await eventually("the store is there again", async () => {
+  await eventually("the store is reachable again", async () => {
     return (await far.request("/readyz")).body.store === "reached";
   });
   t.equal((await ask(far, removal(4), id)).status, 200, "it was not used up");

@@ -88,7 +88,7 @@ t.test("without the store nobody is signed out", async (t) => {
   wire.cut();
   await eventually("the console says so", async () => {
     const { status, text } = await there.get("/sessions");
-    return status === 503 && text.includes("does not answer");
+    return status === 503 && text.includes("does not respond");
   });
   t.equal((await there.get("/style.css")).status, 200);
   wire.mend();

@@ -290,7 +290,7 @@ export class AnswerReader {
     this.#pending = nothing;
     const end = known.indexOf(headEnd);
     if (end > LARGEST_HEAD_BYTES || (end === -1 && known.length > LARGEST_HEAD_BYTES)) {
-      throw new BrokenAnswerError("the head of the answer is too large");
+      throw new BrokenAnswerError("the head of the response is too large");
     }
     if (end === -1) {
       this.#pending = Buffer.from(known);
@@ -299,7 +299,8 @@ export class AnswerReader {
     const head = parseAnswerHead(known.toString("latin1", 0, end + 2));
     const rest = known.subarray(end + headEnd.length);
     if (head.status >= 200) return this.#start(head, rest);
-    if (head.status === SWITCHING_PROTOCOLS) throw new BrokenAnswerError("unasked for upgrade");
+    if (head.status === SWITCHING_PROTOCOLS)
+      throw new BrokenAnswerError("upgrade that was not requested");
     this.receiver.onInterim();
     return rest.length === 0 || this.#isStopped ? undefined : this.#readHead(rest);
   }

@@ -17,7 +17,7 @@ export async function startedAtLast<Started>(start: () => Promise<Started>): Pro
     try {
       return await start();
     } catch (error) {
-      const isLost = error instanceof Error && error.message.includes("does not answer");
+      const isLost = error instanceof Error && /does not (answer|respond)/.test(error.message);
       if (!isLost || tries === MOST_STARTS) throw error;
     }
   }
