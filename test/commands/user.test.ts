@@ -155,8 +155,7 @@ t.test("the hint after user add names a database that is there", async (t) => {
   t.equal(await hinted("u1", ""), "sales");
   t.equal(await hinted("u2", '[auth]\ndefault_database = "sales"\n'), "sales");
 
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = (_request, response) => {
     response.end('{"status":"success","data":{"databases":["app","public"]}}');
   };

@@ -37,8 +37,7 @@ t.test("the page of the state tells what is in force, and why what is not is not
   const home = temporaryHome(t);
   const certificate = makeCertificate("localhost");
   writePair(home, certificate);
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const gone = `http://127.0.0.1:${await freePort()}`;
   const upstreams = `[upstream]\nurls = ["${upstream.url}", "${gone}"]\nhealth_interval = 1\n`;
   const { gateway, url } = await startConsole(t, {
@@ -89,8 +88,7 @@ t.test("the page of the state tells what is in force, and why what is not is not
 });
 
 t.test("a configuration that is refused is told of, whichever process has read it", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   for (const workers of [1, 2]) {
     const home = temporaryHome(t);
     const config = `[server]\nworkers = ${workers}\n[upstream]\nurl = "${upstream.url}"\n`;

@@ -65,8 +65,7 @@ t.test("each file of deploy/examples is tried here", async (t) => {
 
 for (const [name, { url, cases }] of Object.entries(databases)) {
   t.test(`${name}: who may sends their own bytes up, and nobody else any`, async (t) => {
-    const upstream = await new RecordingUpstream().listen();
-    t.teardown(() => upstream.close());
+    const upstream = await new RecordingUpstream().listen(t);
     const config = fill(deployed(`examples/${name}.toml`), { [url]: upstream.url });
     const gateway = await startGateway(t, { config });
     const tokens: Record<string, string> = {

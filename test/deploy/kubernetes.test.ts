@@ -145,8 +145,7 @@ async function layOut(t: Test, upstream: string, http: number, metrics: number) 
 }
 
 t.test("a pod's commands serve what the manifests give them", nightly, async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const [http, metrics] = [await freePort(), await freePort()];
   const { home, place } = await layOut(t, upstream.url, http, metrics);
   const [password, init] = pod.initContainers;

@@ -22,16 +22,14 @@ export interface Setting {
 
 /** Starts both; they end with the test. */
 export async function openSetting(t: Test, options: RunOptions = {}): Promise<Setting> {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const gateway = await startGateway(t, { ...options, upstream: upstream.url });
   return { gateway, upstream };
 }
 
 /** As `openSetting`, with an `[auth]` section of the test's own, for hashes that cost something. */
 export async function openSettingWith(t: Test, auth: string, home = temporaryHome(t)) {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const file = path.join(home, "own.toml");
   writeFileSync(file, `[auth]\n${auth}\n[upstream]\nurl = "${upstream.url}"\n`);
   const gateway = await startGateway(t, { home, env: { GATEHOUSE_CONFIG: file } });

@@ -47,8 +47,7 @@ const select = (more: object) => ({
 });
 
 async function recorded(t: Test) {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   return upstream;
 }
 

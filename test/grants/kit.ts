@@ -153,8 +153,7 @@ export function overEachSite(
 
 /** A gateway before an upstream that notes what reaches it. */
 export async function openRecorded(t: Test, options: RunOptions = {}) {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const site = await openSite(t, { ...options, upstream: upstream.url });
   /** The bodies that reached the upstream since the last call, health checks aside. */
   const bodies = () =>

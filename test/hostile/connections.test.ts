@@ -120,9 +120,7 @@ t.test("however often it is asked, readyz connects to the upstream once in a sec
 });
 
 t.test("sockets count among the connections that there may be", async (t) => {
-  const witness = new Witness();
-  await witness.listen();
-  t.teardown(() => witness.close());
+  const witness = await new Witness().listen(t);
   const config = '[[routes]]\npath = "/public/live"\naccess = "public"\nupgrade = true\n';
   const few = await startGateway(t, { upstream: witness.url, config, limits: "-n 64" });
   acceptSockets(t, witness);
@@ -498,8 +496,7 @@ for (const { site, door } of ways) {
 const SIZE = 24_000_000;
 const body = "x".repeat(SIZE);
 
-const upstream = await new RawUpstream(() => {}).listen();
-t.teardown(() => upstream.close());
+const upstream = await new RawUpstream(() => {}).listen(t);
 const refusal = "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nlarge";
 upstream.server.on("connection", (socket) => {
   socket.once("data", () => socket.end(refusal));

@@ -46,9 +46,7 @@ function toolCall(isEmbedded: boolean) {
 /** Starts a gateway in front of a witness; both end with the test. */
 export async function openSite(t: Test, options: SiteOptions = {}): Promise<Site> {
   const { isEmbedded = false, config = "", limits } = options;
-  const witness = new Witness();
-  await witness.listen();
-  t.teardown(() => witness.close());
+  const witness = await new Witness().listen(t);
   const behind = `[mcp]\nupstream = "${witness.url}/mcp"\n${policy}`;
   const gateway = await startGateway(t, {
     upstream: witness.url,

@@ -123,9 +123,7 @@ const messages: readonly LargeBody[] = [
  */
 async function openMeasured(t: Test, config: (url: string) => string) {
   const home = temporaryHome(t);
-  const witness = new Witness();
-  await witness.listen();
-  t.teardown(() => witness.close());
+  const witness = await new Witness().listen(t);
   const { url } = witness;
   const env = measuredEnvironment(home);
   const gateway = await startGateway(t, { home, config: config(url), env, upstream: url });

@@ -30,9 +30,7 @@ interface McpSite {
 }
 
 async function openMcpSite(t: Test, isEmbedded = false): Promise<McpSite> {
-  const witness = new Witness();
-  await witness.listen();
-  t.teardown(() => witness.close());
+  const witness = await new Witness().listen(t);
   const gateway = await startGateway(t, {
     home: await staffedHome(t, grants),
     upstream: witness.url,
@@ -428,8 +426,7 @@ t.test("a token in any other place than its header is none", async (t) => {
 });
 
 let answer = "";
-const server = await new RawUpstream((socket) => void socket.end(answer, "latin1")).listen();
-t.teardown(() => server.close());
+const server = await new RawUpstream((socket) => void socket.end(answer, "latin1")).listen(t);
 const gateway = await startGateway(t, {
   home: await staffedHome(t, ["root * Owner", "alice main ReadOnly", "eve side ReadOnly"]),
   config: `[mcp]\nupstream = "${server.url}/mcp"\n[[mcp.tools]]\nname = "look"\npermission = "SELECT"\ndatabase = "main"\n`,

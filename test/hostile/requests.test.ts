@@ -449,8 +449,7 @@ const publicUrl = "https://gate.example.com";
 const issuer = await TestIssuer.start(t);
 const upstream = await new RawUpstream((socket) => {
   socket.write(wireAnswer('{"status":"success","data":[]}'));
-}).listen();
-t.teardown(() => upstream.close());
+}).listen(t);
 const issuing = await startGateway(t, {
   home: await staffedHome(t, ["root * Owner"], grant("staff:alice", "main", "ReadWrite")),
   upstream: upstream.url,
@@ -528,8 +527,7 @@ t.test("an answer of the upstream's can not be made into two", async (t) => {
   const body = '{"status":"success"}\r\nHTTP/1.1 200 OK\r\nSet-Cookie: evil=1\r\n\r\n';
   const upstream = await new RawUpstream((socket) => {
     socket.end(`HTTP/1.1 200 OK\r\nContent-Length: 20\r\n${head}\r\n${body}`);
-  }).listen();
-  t.teardown(() => upstream.close());
+  }).listen(t);
   const gateway = await startGateway(t, { upstream: upstream.url, config });
   const headers = { ...queryHeaders(await gateway.login()), Connection: "close" };
   for (const target of ["/query", "/open"]) {
@@ -555,8 +553,7 @@ t.test("an answer of the upstream's can not be made into two", async (t) => {
 });
 
 t.test("what a client says is in no line of the answer's head", async (t) => {
-  const upstream = await new RawUpstream(() => {}).listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RawUpstream(() => {}).listen(t);
   const gateway = await startGateway(t, {
     upstream: upstream.url,
     config: '[server]\ntrusted_proxies = ["127.0.0.1"]\nallowed_origins = ["https://app.test"]\n',
@@ -589,9 +586,7 @@ const routes = tables("routes", [
   { path: "/public/:name", access: "public" },
 ]);
 
-const witness = new Witness();
-await witness.listen();
-t.teardown(() => witness.close());
+const witness = await new Witness().listen(t);
 const grants = ["root * Owner", "alice main ReadOnly", "bob side ReadWrite"];
 const gateway = await startGateway(t, {
   home: await staffedHome(t, grants),

@@ -29,8 +29,7 @@ const agreement = [
 const smuggled = "GET /db/side/live HTTP/1.1\r\nHost: x\r\nX-Gatehouse-User: root\r\n\r\n";
 
 let answer: OnRequest = () => {};
-const upstream = await new RawUpstream((...all) => answer(...all)).listen();
-t.teardown(() => upstream.close());
+const upstream = await new RawUpstream((...all) => answer(...all)).listen(t);
 const gateway = await startGateway(t, {
   home: await staffedHome(t, ["root * Owner", "alice main ReadOnly"]),
   upstream: upstream.url,

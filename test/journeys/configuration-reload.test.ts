@@ -12,8 +12,7 @@ import { FixtureServer } from "../mcp/fixture-server.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { callTool, refusalOf } from "./mcp.ts";
 
-const upstream = await new RecordingUpstream().listen();
-t.teardown(() => upstream.close());
+const upstream = await new RecordingUpstream().listen(t);
 const mcpServer = new FixtureServer();
 const mcpUrl = await mcpServer.listen();
 t.teardown(() => mcpServer.close());

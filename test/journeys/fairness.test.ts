@@ -8,8 +8,7 @@ import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 
 async function scene(t: Test, config: string, env: NodeJS.ProcessEnv = {}) {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const held: { user: string; response: ServerResponse }[] = [];
   upstream.answer = ({ headers: { "x-gatehouse-user": user } }, response) => {
     // The gateway's own questions are nobody's.

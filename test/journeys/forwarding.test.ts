@@ -8,8 +8,7 @@ import { type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
 import { statelessCall } from "../mcp/messages.ts";
 
 async function scene(t: Test, options: RunOptions = {}, socketPath?: string) {
-  const upstream = await new RecordingUpstream().listen(socketPath);
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t, socketPath);
   const gateway = await startGateway(t, { upstream: upstream.url, ...options });
   return { gateway, upstream, token: await gateway.login() };
 }

@@ -48,8 +48,7 @@ t.test("only an administrator removes a disabled user", async (t) => {
 });
 
 t.test("the header that names the database goes up as it was judged", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const route = 'path = "/stats"\naccess = "SELECT"\ndatabase_header = "X-Database"';
   const gateway = await startGateway(t, {
     upstream: upstream.url,
@@ -78,8 +77,7 @@ t.test("the header that names the database goes up as it was judged", async (t) 
 });
 
 t.test("an upstream that switches protocols unasked is answered for with 502", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = (_request, response) => {
     response.socket?.end(
       "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",

@@ -64,8 +64,7 @@ t.test("a broken file changes nothing and is said to be broken", async (t) => {
 });
 
 t.test("a user disabled while no gateway ran does not return with an old record", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const before = await startGateway(t, { upstream: upstream.url });
   const { home, service } = before;
   const token = await before.addUser("alice", "ReadWrite");

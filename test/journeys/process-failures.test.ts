@@ -33,8 +33,7 @@ process.on("SIGUSR2", () => {
 `;
 
 async function faultyGateway(): Promise<TestGateway> {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const preload = `data:text/javascript;base64,${btoa(faults)}`;
   const env = { NODE_OPTIONS: `--import=${preload}` };
   return startGateway(t, { upstream: upstream.url, env });

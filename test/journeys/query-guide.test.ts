@@ -82,8 +82,7 @@ function isQuery(block: string): boolean {
 }
 
 async function followPart(t: Test, part: string): Promise<void> {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const [config = ""] = blocksOf(part, "toml");
   const placed = config.replace("http://127.0.0.1:9090", upstream.url);
   t.not(placed, config, "the page says where the database listens");

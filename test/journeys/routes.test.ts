@@ -20,8 +20,7 @@ const routes = tables("routes", [
 ]);
 
 async function scene(t: Test, config = "") {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const gateway = await startGateway(t, { upstream: upstream.url, config: `${config}${routes}` });
   return { upstream, gateway, admin: await gateway.login() };
 }

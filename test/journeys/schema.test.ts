@@ -116,8 +116,7 @@ t.test("an engine that comes later, or stands elsewhere, is asked too", async (t
 });
 
 t.test("a database process that tells nothing has no such tools, until it does", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = (_request, response) => response.writeHead(404).end("{}");
   const gateway = await startGateway(t, { upstream: upstream.url });
   const token = await gateway.login();
@@ -142,8 +141,7 @@ t.test("a database process that tells nothing has no such tools, until it does",
 });
 
 async function narrow(t: Test) {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const held: { user: string; url: string; response: ServerResponse }[] = [];
   const metrics = `127.0.0.1:${await freePort()}`;
   const config = `connections = 1\n[metrics]\nlisten = "${metrics}"\n`;

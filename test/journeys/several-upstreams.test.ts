@@ -14,8 +14,7 @@ import { RecordingUpstream } from "../kit/upstream.ts";
 import { callTool, textOf } from "./mcp.ts";
 
 async function recording(t: Test): Promise<RecordingUpstream> {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   return upstream;
 }
 
@@ -54,8 +53,7 @@ t.test("a database that takes connections and never answers is ejected by its pa
     if (isHung) return;
     if (request.startsWith("GET /status HTTP/1.1")) socket.write(wireAnswer("{}"));
     else socket.write(wireAnswer('{"from":"hung"}'));
-  }).listen();
-  t.teardown(() => hung.close());
+  }).listen(t);
   const good = await recording(t);
   const urls = JSON.stringify([hung.url, good.url]);
   const config = `[upstream]\nurls = ${urls}\nhealth_path = "/status"\nhealth_interval = 1\n`;

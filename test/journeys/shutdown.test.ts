@@ -19,8 +19,7 @@ const LINGER_MS = 1000;
 const atOnce: Answer = (_, response) => response.end("{}");
 
 async function scene(t: Test, answer?: Answer, config = "") {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const held: ServerResponse[] = [];
   upstream.answer = answer ?? ((_, response) => held.push(response));
   const gateway = await startGateway(t, { upstream: upstream.url, config });
@@ -172,8 +171,7 @@ t.test("whoever had connected before the signal is let in and answered", async (
   t.equal(await code, 0);
 });
 
-const shared = await new RecordingUpstream().listen();
-t.teardown(() => shared.close());
+const shared = await new RecordingUpstream().listen(t);
 
 t.test("SIGHUP goes on in a new audit file after the old one was moved away", async (t) => {
   const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });

@@ -37,8 +37,7 @@ esac`,
 t.test("ten commands lead from one host to three, and nobody is logged out", nightly, async (t) => {
   t.equal(commands.length, 10);
   const root = temporaryHome(t);
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const clone = path.join(root, "clone");
   mkdirSync(clone);
   symlinkSync(path.join(projectRoot, "deploy"), path.join(clone, "deploy"));

@@ -50,8 +50,7 @@ async function serialShown(gateway: TestGateway): Promise<string> {
 }
 
 t.test("queries, tools, pages and WebSockets go over TLS, and say that they do", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   acceptSockets(t, upstream);
   const gateway = await startSecure(t, {
     upstream: upstream.url,

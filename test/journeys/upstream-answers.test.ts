@@ -91,8 +91,7 @@ async function scene(t: Test, config = "") {
   let misbehave: Misbehaviour = (socket, right) => socket.write(right);
   const upstream = await new RawUpstream((socket, request) => {
     misbehave(socket, wireAnswer(JSON.stringify(idIn(request))));
-  }).listen();
-  t.teardown(() => upstream.close());
+  }).listen(t);
   const gateway = await startGateway(t, { upstream: upstream.url, config });
   const token = await gateway.login();
   let count = 0;
@@ -266,8 +265,7 @@ async function mixedScene(
     const way = count++ % 2 === 0 ? undefined : ways[(count >> 1) % ways.length];
     if (way === undefined) socket.write(right);
     else way(socket, right);
-  }).listen();
-  t.teardown(() => upstream.close());
+  }).listen(t);
   const gateway = await startGateway(t, { upstream: upstream.url, config: "connections = 8\n" });
   return { gateway, upstream };
 }
@@ -275,8 +273,7 @@ async function mixedScene(
 const success = wireAnswer('{"status":"success"}');
 
 async function rawScene(t: Test, onRequest: OnRequest, config = "") {
-  const upstream = await new RawUpstream(onRequest).listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RawUpstream(onRequest).listen(t);
   const gateway = await startGateway(t, { upstream: upstream.url, config });
   return { upstream, gateway, token: await gateway.login() };
 }

@@ -61,8 +61,7 @@ async function sumOf(url: string, name: string): Promise<number> {
 const metrics = `127.0.0.1:${await freePort()}`;
 
 async function scene(more: Parameters<typeof servedBy>[1] = {}) {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = async (_, response) => {
     await delay(Math.random() * 40);
     response.end("{}");

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import type { Test } from "tap";
 
 /** What the upstream does once a whole request (a head and what its length says) has come. */
 export type OnRequest = (socket: Socket, request: string, connection: number) => void;
@@ -45,9 +46,11 @@ export class RawUpstream {
     });
   }
 
-  async listen(): Promise<this> {
+  /** Listens on a free port until the test ends. */
+  async listen(t?: Pick<Test, "teardown">): Promise<this> {
     this.server.listen(0, "127.0.0.1");
     await once(this.server, "listening");
+    t?.teardown(() => this.close());
     return this;
   }
 
@@ -57,6 +60,7 @@ export class RawUpstream {
   }
 
   async close(): Promise<void> {
+    if (!this.server.listening) return;
     const closed = once(this.server, "close");
     this.server.close();
     for (const socket of this.#sockets) socket.destroy();

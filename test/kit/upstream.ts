@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import type { Test } from "tap";
 
 export interface ReceivedRequest {
   method: string;
@@ -38,10 +39,12 @@ export class RecordingUpstream {
     this.answer(received, response);
   }
 
-  async listen(socketPath?: string): Promise<this> {
+  /** Listens until the test ends, on a free port or a Unix socket. */
+  async listen(t?: Pick<Test, "teardown">, socketPath?: string): Promise<this> {
     if (socketPath === undefined) this.server.listen(0, "127.0.0.1");
     else this.server.listen(socketPath);
     await once(this.server, "listening");
+    t?.teardown(() => this.close());
     return this;
   }
 
@@ -63,6 +66,7 @@ export class RecordingUpstream {
   }
 
   async close(): Promise<void> {
+    if (!this.server.listening) return;
     const closed = once(this.server, "close");
     this.server.close();
     this.server.closeAllConnections();

@@ -300,8 +300,7 @@ const work = statelessCall("tools/call", { name: "work", arguments: {} });
 const resultOf = (task: string) => `{"jsonrpc":"2.0","id":1,"result":${task}}`;
 
 async function openOver(t: Test, type: string, ...pieces: string[]) {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = async (_, response) => {
     response.writeHead(200, { "content-type": type });
     for (const piece of pieces) await new Promise((sent) => response.write(piece, sent));
@@ -450,8 +449,7 @@ const shown =
   '{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"shown","inputSchema":{"maximum":9223372036854775807}}]}}';
 
 async function openBefore(t: Test, answer: (response: ServerResponse) => void): Promise<string> {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = (_request, response) => answer(response);
   const { endpoint } = await openProxied(t, { grants, policy, target: `${upstream.url}/mcp` });
   return endpoint.url;
@@ -539,8 +537,7 @@ for (const [name, end] of [
 }
 
 t.test("a list that comes again on the stream of a session is filtered too", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = ({ method }, response) => {
     if (method === "POST") {
       response.writeHead(200, { "content-type": "application/json", "mcp-session-id": "s" });

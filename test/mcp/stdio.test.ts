@@ -124,8 +124,7 @@ t.test("a session that the server has lost is begun again, once", async (t) => {
 });
 
 t.test("where no session holds, the program is told so", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = ({ body }, response) => {
     const isHandshake = body.includes("initialize");
     const result = { protocolVersion: "2025-11-25", capabilities: {} };
@@ -143,8 +142,7 @@ t.test("where no session holds, the program is told so", async (t) => {
 });
 
 t.test("an answer whose stream is cut is taken up where it was cut", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const result = { protocolVersion: "2025-11-25", capabilities: {} };
   upstream.answer = ({ method, headers, body }, response) => {
     const { id, method: asked } = body.length === 0 ? {} : JSON.parse(body.toString());

@@ -13,8 +13,7 @@ export async function openCounted(
 ): Promise<Setting & { address: string }> {
   const address = `127.0.0.1:${await freePort()}`;
   const server = `[server]\nworkers = ${workers}\n`;
-  const other = await new RecordingUpstream().listen();
-  t.teardown(() => other.close());
+  const other = await new RecordingUpstream().listen(t);
   const elsewhere = `[[upstream.databases]]\ndatabases = ["elsewhere"]\nurl = "${other.url}"\n`;
   const metrics = `[metrics]\nlisten = "${address}"\n`;
   const config = `connections = ${workers}\n${elsewhere}${metrics}${server}`;

@@ -6,8 +6,7 @@ import { FixtureServer } from "../mcp/fixture-server.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { clientTrace, Recorder } from "./traced.ts";
 
-const upstream = await new RecordingUpstream().listen();
-t.teardown(() => upstream.close());
+const upstream = await new RecordingUpstream().listen(t);
 const fixture = new FixtureServer();
 const tool = await fixture.listen();
 t.teardown(() => fixture.close());

@@ -11,8 +11,7 @@ import { clientTrace, Recorder } from "./traced.ts";
 const ERROR = 2;
 const cell = "a value that only the row holds";
 
-const upstream = await new RecordingUpstream().listen();
-t.teardown(() => upstream.close());
+const upstream = await new RecordingUpstream().listen(t);
 const route = '[[routes]]\npath = "/db/:database/stats"\nmethods = ["GET"]\naccess = "SELECT"\n';
 const recorder = new Recorder(t);
 const options: RunOptions = { upstream: upstream.url, config: route };

@@ -12,8 +12,7 @@ import { makeStore } from "./kit.ts";
 const store = await makeStore(t, { maxStaleness: 60, mcp: "enabled = true" }, await sharedServer());
 await store.good(["user", "add", "bot", "--password-stdin"], "bot password\n");
 await store.addAccess(careful());
-const upstream = await new RecordingUpstream().listen();
-t.teardown(() => upstream.close());
+const upstream = await new RecordingUpstream().listen(t);
 const wire = await Wire.to(t, store.server.port);
 
 const start = (url = store.url) =>

@@ -211,8 +211,7 @@ t.test("without the store the authorization server says so at once", async (t) =
 t.test("apps that were let in by a gateway over files stay so over a store", async (t) => {
   const port = await freePort();
   const home = temporaryHome(t);
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const options = { home, port, upstream: upstream.url };
   const before = await startGateway(t, options);
   await addUser(before, "alice", "ReadWrite");

@@ -187,8 +187,7 @@ t.test("a start without the store is refused, or waits", async (t) => {
 
 t.test("a rolling restart of replicas that may wait for the store loses nothing", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const held: ServerResponse[] = [];
   upstream.answer = (_, response) => held.push(response);
   const replica = () =>

@@ -125,8 +125,7 @@ export async function makeStore(
   database?: string,
 ): Promise<TestStore> {
   const own = server ?? (await startPostgres(t));
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const store = new TestStore(
     t,
     own,

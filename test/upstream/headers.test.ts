@@ -20,8 +20,7 @@ t.test("no header that the gateway adds may be let through from a client as well
 });
 
 async function answers(t: Test): Promise<(answer: Answer) => Promise<PlainAnswer>> {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const gateway = await startGateway(t, { upstream: upstream.url });
   const headers = queryHeaders(await gateway.login());
   return (answer) => {
@@ -95,8 +94,7 @@ t.test("what an upstream says before its answer is not taken for the answer", as
   const early = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
   const upstream = await new RawUpstream((socket) => {
     socket.write(`HTTP/1.1 102 Processing\r\n\r\n${early}${wireAnswer('{"status":"success"}')}`);
-  }).listen();
-  t.teardown(() => upstream.close());
+  }).listen(t);
   const gateway = await startGateway(t, { upstream: upstream.url });
   const answer = await gateway.query(select, await gateway.login());
   t.equal(answer.status, 200);

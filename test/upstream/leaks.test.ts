@@ -28,8 +28,7 @@ async function scene(t: Test) {
       () => socket.write(`${answer.slice(0, -5)}`, () => socket.resetAndDestroy()),
     ];
     return ways[count++ % ways.length]?.();
-  }).listen();
-  t.teardown(() => upstream.close());
+  }).listen(t);
   const preload = `data:text/javascript,${encodeURIComponent(heapReporter)}`;
   const env = { NODE_OPTIONS: `--expose-gc --import=${preload}` };
   const gateway = await startGateway(t, { upstream: upstream.url, env });

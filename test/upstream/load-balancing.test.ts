@@ -30,8 +30,7 @@ async function rawUpstream(t: Test, onRequest: OnRequest): Promise<RawUpstream> 
   const upstream = await new RawUpstream((socket, request, connection) => {
     if (isQuery(request)) onRequest(socket, request, connection);
     else socket.end(wireAnswer("{}"));
-  }).listen();
-  t.teardown(() => upstream.close());
+  }).listen(t);
   return upstream;
 }
 

@@ -21,8 +21,7 @@ const ANSWER_MEGABYTES = 400;
 const chunk = Buffer.alloc(MEGABYTE, "x");
 
 async function scene(t: Test, config = "") {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const gateway = await startGateway(t, { upstream: upstream.url, config });
   const headers = queryHeaders(await gateway.login());
   return { upstream, gateway, headers, url: `${gateway.url}/query` };
@@ -97,8 +96,7 @@ t.test("a client that goes away while its query waits leaves nothing behind", as
 const megabyte = Buffer.alloc(1024 * 1024, "x");
 
 t.test("a client that stops reading gives its connection to the upstream back", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const options = backendOptions({ connections: 1, clientTimeoutMs: 200 });
   const group = new BackendGroup([parseTarget(upstream.url)], options);
   t.teardown(() => group.close());
@@ -138,8 +136,7 @@ async function connect(t: Test, url: string): Promise<Wire> {
 }
 
 t.test("a body is never left without its length, as a request of its own", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const wire = await connect(t, upstream.url);
   const length = { "Content-Length": String(inner.length) };
   const framings: [headers: Record<string, string>, body: string][] = [
@@ -164,8 +161,7 @@ t.test("a body is never left without its length, as a request of its own", async
 
 t.test("a body streams up while it comes", async (t) => {
   let seen = "";
-  const upstream = await new RawUpstream(() => {}).listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RawUpstream(() => {}).listen(t);
   upstream.server.on("connection", (socket) => {
     socket.on("data", (text) => {
       seen += text;
@@ -185,16 +181,14 @@ t.test("a body streams up while it comes", async (t) => {
 t.test("an answer that comes before the body has ended is not lost", async (t) => {
   const upstream = await new RawUpstream((socket) => {
     socket.end(wireAnswer('{"enough":true}', "Connection: close\r\n"));
-  }).listen();
-  t.teardown(() => upstream.close());
+  }).listen(t);
   const wire = await connect(t, upstream.url);
   wire.send(`${wireRequest("POST /files", chunked)}5\r\nfirst\r\n`);
   await wire.until(/^HTTP\/1\.1 200 .*\{"enough":true\}/s);
 });
 
 async function bodyScene(t: Test, server: string) {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const config = `[server]\n${server}\n`;
   const gateway = await startGateway(t, { upstream: upstream.url, config });
   const headers = queryHeaders(await gateway.login());
@@ -336,8 +330,7 @@ async function readSlowly(answer: IncomingMessage, pauseEvery: number): Promise<
 const sizes = [1, 4095, 4096, 4097, 8191, 8193, 65_537, 262_143, 262_145, 1_500_000];
 
 t.test("long answers that clients take at their own pace never get mixed up", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = ({ body }, response) => {
     const [seed = 0, length = 0, isChunked = 0] = body.toString().slice(1).split("-").map(Number);
     if (isChunked === 0) response.setHeader("Content-Length", length);
@@ -360,8 +353,7 @@ t.test("long answers that clients take at their own pace never get mixed up", as
 });
 
 t.test("what a client has not taken yet is not written over by what comes behind it", async (t) => {
-  const upstream = await new RecordingUpstream().listen();
-  t.teardown(() => upstream.close());
+  const upstream = await new RecordingUpstream().listen(t);
   const whole = content(1, 24_000_000);
   let written = 0;
   upstream.answer = async (_, response) => {
