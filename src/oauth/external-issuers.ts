@@ -16,8 +16,9 @@ import { invalidToken } from "../identity/jwt-verification.ts";
 import { tokenIdPattern } from "../identity/revocations.ts";
 import type { Log } from "../observe/log.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
+import { readBounded } from "./server/http.ts";
 
-const MAX_BYTES = 256 * 1024;
+const MAX_DOCUMENT_BYTES = 256 * 1024;
 
 const metadataShape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
 
@@ -25,20 +26,13 @@ const metadataShape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
 async function fetchJson(url: URL, signal: AbortSignal): Promise<unknown> {
   const headers = { accept: "application/json" };
   const answer = await fetch(url, { redirect: "error", signal, headers });
-  if (!answer.ok || answer.body === null) throw new Error(`${url} answered ${answer.status}`);
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of answer.body) {
-    length += chunk.length;
-    if (length > MAX_BYTES) throw new Error(`${url} answered with too much`);
-    chunks.push(chunk);
-  }
-  return JSON.parse(Buffer.concat(chunks).toString());
+  if (!answer.ok || answer.body === null) throw new Error(`${url} returned ${answer.status}`);
+  return JSON.parse((await readBounded(answer.body, MAX_DOCUMENT_BYTES)).toString());
 }
 
-/** Keys sent over plain HTTP could be forged, except those from this machine. */
+/** Keys that come over plain HTTP could be forged, unless they come from this machine. */
 function requireConfidential(url: URL): void {
-  if (!isConfidential(url)) throw new Error(`${url.origin} is not reached by https`);
+  if (!isConfidential(url)) throw new Error(`${url.origin} does not use https`);
 }
 
 /**
@@ -59,7 +53,8 @@ async function discover(issuer: string, signal: AbortSignal) {
     try {
       requireConfidential(url);
       const metadata = metadataShape.parse(await fetchJson(url, signal));
-      if (metadata.issuer !== issuer) throw new Error(`${url} is the metadata of another issuer`);
+      if (metadata.issuer !== issuer)
+        throw new Error(`the metadata at ${url} belongs to another issuer`);
       requireConfidential(new URL(metadata.jwks_uri));
       return metadata;
     } catch (error) {
@@ -69,14 +64,14 @@ async function discover(issuer: string, signal: AbortSignal) {
   throw new Error(`no metadata of ${issuer}`, { cause: failure });
 }
 
-/** For metadata and keys. Requests with a token wait for them. */
+/** For metadata and keys, for which requests with a token wait. */
 const TIMEOUT_MS = 5000;
 const KEYS_AGE_MS = 600_000;
 /** Between two fetches for unknown keys, since anyone can invent a key id. */
 const COOLDOWN_MS = 5000;
-/** Without a new attempt after an issuer was unreachable. */
+/** Between attempts to reach an unreachable issuer. */
 const RETRY_MS = 2000;
-/** Until an unreachable issuer is tried again, even if no token needs it. */
+/** Between attempts that no token has caused. */
 const RECHECK_MS = 30_000;
 
 const keySet = z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })) });
@@ -84,7 +79,7 @@ const keySet = z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() }))
 type IssuerState = "ok" | "unreachable" | "unused";
 
 /** The issuer's keys, or newer ones, cannot be fetched now. */
-class IssuerOutOfReach extends Error {
+class IssuerUnreachable extends Error {
   readonly retryAfter: number;
 
   constructor(message: string, retryAfterMs: number, cause?: unknown) {
@@ -98,7 +93,7 @@ class IssuerOutOfReach extends Error {
  * they are old, and for an unknown key id. Known keys stay in use while the issuer is unreachable.
  *
  * @returns its `key` throws the library's error if the key does not exist. It throws
- * IssuerOutOfReach if that cannot be determined now, also during the cooldown.
+ * IssuerUnreachable if that cannot be determined now, also during the cooldown.
  */
 function createIssuerKeys(issuer: string) {
   let state: IssuerState = "unused";
@@ -109,7 +104,8 @@ function createIssuerKeys(issuer: string) {
   let fetchedAt = 0;
 
   async function fetchKeys(): Promise<Response> {
-    if (performance.now() < retryAt) throw new IssuerOutOfReach("it was so a moment ago", RETRY_MS);
+    if (performance.now() < retryAt)
+      throw new IssuerUnreachable("the last attempt has just failed", RETRY_MS);
     fetches++;
     clearTimeout(recheck);
     try {
@@ -125,7 +121,7 @@ function createIssuerKeys(issuer: string) {
       // Without this timer the state would stay `unreachable` until the next token arrives.
       recheck = setTimeout(() => void keys.reload().catch(() => {}), RECHECK_MS).unref();
       const detail = cause instanceof Error ? cause.message : "unknown";
-      throw new IssuerOutOfReach(detail, RETRY_MS, cause);
+      throw new IssuerUnreachable(detail, RETRY_MS, cause);
     }
   }
 
@@ -142,7 +138,7 @@ function createIssuerKeys(issuer: string) {
       // Cached keys may lack one that the issuer has added since, so the token may be valid.
       if (!(error instanceof errors.JWKSNoMatchingKey) || fetches > before) throw error;
       const left = fetchedAt + COOLDOWN_MS - Date.now();
-      throw new IssuerOutOfReach("its keys were fetched a moment ago", left, error);
+      throw new IssuerUnreachable("its keys have just been fetched", left, error);
     }
   };
   return { key, state: () => state, close: () => clearTimeout(recheck) };
@@ -158,7 +154,7 @@ const algorithms = [
   ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
   ...["PS256", "PS384", "PS512", "RS256", "RS384", "RS512"],
 ];
-/** Media types of access tokens (RFC 9068), and the one that older servers use. */
+/** Media types of access tokens (RFC 9068), and that of older servers. */
 const types = new Set(["at+jwt", "application/at+jwt", "jwt"]);
 /** How far `iat` may lie in the future. */
 const CLOCK_AHEAD_SECONDS = 60;
@@ -171,7 +167,8 @@ const MAX_TOKEN_LENGTH = 16_384;
  */
 const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
-function whyNobody(payload: JWTPayload, { username_claim: claim }: IssuerSettings) {
+/** Why the token names no valid user. */
+function usernameProblem(payload: JWTPayload, { username_claim: claim }: IssuerSettings) {
   const value = payload[claim];
   if (value === undefined) return "no_username";
   if (claim === "email" && payload.email_verified !== true) return "email_not_verified";
@@ -179,15 +176,16 @@ function whyNobody(payload: JWTPayload, { username_claim: claim }: IssuerSetting
   return isUsername(value) ? undefined : "bad_username";
 }
 
-/** Whether or not the token is valid. */
+/** What the audit shows of a token, valid or not. */
 function describe(token: string, payload: JWTPayload, settings: IssuerSettings) {
   const { issuer, prefix, username_claim: claim } = settings;
   const { jti, client_id: client = payload.azp } = payload;
-  // Only of the signed part, because one signature can be encoded in several ways.
+  // Without the signature, which has several encodings.
   const digest = hash("sha256", token.slice(0, token.lastIndexOf(".")));
   return {
     issuer,
-    user: whyNobody(payload, settings) === undefined ? `${prefix}:${payload[claim]}` : undefined,
+    user:
+      usernameProblem(payload, settings) === undefined ? `${prefix}:${payload[claim]}` : undefined,
     tokenId: typeof jti === "string" && tokenIdPattern.test(jti) ? jti : digest,
     client: typeof client === "string" ? client : undefined,
   };
@@ -204,15 +202,14 @@ function readScopes({ scope, scp }: JWTPayload): ReadonlySet<string> {
 
 function readToken(token: string, payload: JWTPayload, settings: IssuerSettings) {
   const { exp, iat, cnf } = payload;
-  // Such a token requires proof of possession of its key (RFC 9449, RFC 8705), which a bearer
-  // request does not have.
+  // A bearer request cannot prove possession of the key (RFC 9449, RFC 8705).
   if (cnf !== undefined) throw invalidToken("bound_to_key");
   if (exp === undefined) throw invalidToken("no_expiry");
   // Without an issue time, or with one in the future, the token would survive every revocation.
   if (iat === undefined) throw invalidToken("no_issue_time");
   if (iat > epochSeconds() + CLOCK_AHEAD_SECONDS) throw invalidToken("issued_in_future");
   const { user, ...rest } = describe(token, payload, settings);
-  if (user === undefined) throw invalidToken(whyNobody(payload, settings) ?? "bad_username");
+  if (user === undefined) throw invalidToken(usernameProblem(payload, settings) ?? "bad_username");
   return {
     ...rest,
     user,
@@ -285,11 +282,11 @@ export function createExternalIssuers(
           cause instanceof errors.JWTExpired || cause instanceof errors.JWTClaimValidationFailed;
         // The library checks claims after the signature, so the payload is authentic.
         if (isClaim) about = describe(token, cause.payload, settings);
-        if (cause instanceof IssuerOutOfReach) {
+        if (cause instanceof IssuerUnreachable) {
           const { message, retryAfter } = cause;
           const isKeyUnknown = cause.cause instanceof errors.JWKSNoMatchingKey;
           if (!isKeyUnknown) {
-            log.warn({ issuer, detail: message }, "an authorization server is out of reach");
+            log.warn({ issuer, detail: message }, "an authorization server is unreachable");
           }
           const detail = isKeyUnknown ? "unknown_key" : "unreachable";
           throw new Refusal("issuer_unreachable", { detail, cause, retryAfter, token: about });

@@ -155,7 +155,7 @@ t.test("an issuer that is out of reach is 503, and works again when it is back",
   t.equal(refusalOf(answer), "issuer_unreachable");
   t.equal(answer.headers.get("retry-after"), "2");
   t.equal(answer.headers.get("www-authenticate"), null, "it is not the token's fault");
-  await gateway.service.logged(({ msg }) => msg === "an authorization server is out of reach");
+  await gateway.service.logged(({ msg }) => msg === "an authorization server is unreachable");
   await isTold("unreachable", "0");
   t.equal((await send(gateway, list, await tokenOf(gateway, "root"))).status, 200);
   await issuer.listen();

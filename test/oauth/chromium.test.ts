@@ -185,7 +185,7 @@ t.test("a browser hands the answer to the app", async (t) => {
   await page.getByLabel("Password").fill(PASSWORD);
   await page.getByRole("button", { name: "Log in" }).click();
   await page.getByText("the app that opens com.example.app: links").waitFor();
-  await page.getByText("The answer goes to a program on your own computer.").waitFor();
+  await page.getByText("This gives access to a program on your own computer.").waitFor();
   const leaving = page.waitForRequest((request) => request.url().startsWith("com.example.app:"));
   await page.getByRole("button", { name: "Allow" }).click();
   const { searchParams } = new URL((await leaving).url());

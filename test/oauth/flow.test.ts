@@ -364,7 +364,7 @@ t.test("a redirect that is not the registered one is shown, not followed", async
     t.match(page.headers.get("content-security-policy"), /default-src 'none'/);
     t.match(page.headers.get("content-security-policy"), /frame-ancestors 'none'/);
     t.equal(page.headers.get("x-frame-options"), "DENY");
-    t.match(page.text, /This request cannot go on/);
+    t.match(page.text, /This request was refused/);
   }
 });
 
@@ -495,7 +495,7 @@ t.test("nobody is sent elsewhere by a request that was bound to fail", async (t)
         const page = await browser.open(url);
         t.match(page, { status: 400, url: setting.url }, JSON.stringify(wrong));
         t.equal(page.headers.get("location"), null);
-        t.match(page.text, "This request cannot go on");
+        t.match(page.text, "This request was refused");
         t.match(page.text, `href="${redirect_uri}`, "the way to the app is the user's to go");
       }
     }

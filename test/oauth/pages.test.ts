@@ -63,7 +63,7 @@ t.test("the pages name the client and where the answer goes", async (t) => {
   for (const { text } of [login, consent]) {
     t.match(text, "&lt;b onclick=&quot;x&quot;&gt;Note&amp;book&lt;/b&gt;");
     t.match(text, "127.0.0.1:4999");
-    t.match(text, "its name has not been checked");
+    t.match(text, "its name is unverified");
   }
   t.match(consent.text, "a program on your own computer");
   t.match(consent.text, "Logged in as <strong>alice</strong>");
@@ -80,7 +80,7 @@ t.test("the least is chosen beforehand, and what was allowed last time is told",
   const { browser, page: login } = await openLogin(setting);
   const first = await browser.submit(login, right);
   t.strictSame(chosenIn(first), ["archive", "read", "2"]);
-  t.match(first.text, "You have not let this app in before.");
+  t.match(first.text, "You have not allowed this app before.");
   const client_id = await registered(setting);
   const again = () => browser.open(authorizeUrl(setting, { client_id }));
   const allowed = await browser.submit(await again(), {
@@ -91,8 +91,8 @@ t.test("the least is chosen beforehand, and what was allowed last time is told",
   t.match(allowed.url, /code=/);
   const second = await again();
   t.strictSame(chosenIn(second), ["main", "read", "2"]);
-  t.match(second.text, /Last time, on [\d-]+ [\d:]+ UTC, you let it read and change <strong>main</);
-  t.match(second.text, "It has called no tool.");
+  t.match(second.text, /You last allowed it on [\d-]+ [\d:]+ UTC, to read and change <strong>main</);
+  t.match(second.text, "It has called no tools.");
   const consented = epochSeconds();
   await eventually("the last consent is the newest", () => epochSeconds() > consented);
   const { accessToken } = await obtainTokens(setting, { browser, clientId: client_id });
@@ -100,7 +100,7 @@ t.test("the least is chosen beforehand, and what was allowed last time is told",
   for (const tool of ["select", "list_tables", "select"]) token.noteCall(tool);
   const third = await again();
   t.strictSame(chosenIn(third), ["archive", "read", "2"], "all databases are chosen by hand alone");
-  t.match(third.text, "you let it read and change all databases that you may use");
+  t.match(third.text, "to read and change all databases that you may use");
   t.match(third.text, "It has called list_tables, select.");
 });
 
@@ -115,7 +115,7 @@ t.test("an app that was called otherwise last time is told to have been", async 
   await setting.restart();
   const { text } = await browser.open(authorizeUrl(setting, { client_id: clientId }));
   t.match(text, "Let <bdi>Your Bank</bdi> use");
-  t.match(text, "It was called <bdi>Notebook</bdi> then.");
+  t.match(text, "Its name was <bdi>Notebook</bdi> then.");
 });
 
 t.test("who may use nothing but what is named nowhere is asked for all of it", async (t) => {
@@ -362,7 +362,7 @@ t.test("a user sees the apps that it has let in, and ends one with all its token
   t.match(page.text, "read and change <strong>archive</strong>");
   t.match(page.text, "read and change all databases that you may use");
   t.match(page.text, "It has called select.");
-  t.match(page.text, "It has called no tool.");
+  t.match(page.text, "It has called no tools.");
 
   const left = await browser.submit(page, { disconnect: first.clientId });
   t.equal(left.url, placeOf(setting));

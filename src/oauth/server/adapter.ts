@@ -15,7 +15,8 @@ export class StateUnavailable extends errors.TemporarilyUnavailable {
   }
 }
 
-async function told<Answer>(answer: Promise<Answer>): Promise<Answer> {
+/** Turns refusals of the store into errors of the library. */
+async function fromStore<Answer>(answer: Promise<Answer>): Promise<Answer> {
   try {
     return await answer;
   } catch (error) {
@@ -24,7 +25,7 @@ async function told<Answer>(answer: Promise<Answer>): Promise<Answer> {
 }
 
 export function createAdapter(model: string, store: StateStore): Adapter {
-  // Its id is itself a credential. Only a hash of it is stored.
+  // The id is a credential, so only a hash of it is stored.
   const isCredential = model === "AuthorizationCode" || model === "RefreshToken";
   const keyOf = (id: string) => (isCredential ? hash("sha256", id, "base64url") : id);
   /** Seconds after its first use in which a record is accepted again. */
@@ -32,7 +33,7 @@ export function createAdapter(model: string, store: StateStore): Adapter {
 
   return {
     async upsert(id, payload, expiresIn = lifetimes.forever) {
-      // A session without a login has nothing to keep, and anyone can create them.
+      // Anyone can create sessions without a login, so they are not stored.
       if (model === "Session" && payload.accountId === undefined) return;
       const { jti, consumed: _, ...rest } = payload;
       const record = {
@@ -41,21 +42,21 @@ export function createAdapter(model: string, store: StateStore): Adapter {
         uid: payload.uid,
         expires: epochSeconds() + expiresIn,
       };
-      await told(store.put(model, keyOf(id), record));
+      await fromStore(store.put(model, keyOf(id), record));
     },
     async find(id) {
-      const found = await told(store.find(model, keyOf(id)));
+      const found = await fromStore(store.find(model, keyOf(id)));
       if (found === undefined) return undefined;
       // Payloads need no validation, because only this adapter writes them.
       const payload: AdapterPayload = JSON.parse(found.payload);
       if (isCredential) payload.jti = id;
       const { consumed } = found;
-      // The absolute difference, so that setting the clock back extends nothing.
+      // The absolute difference, so that a clock that is set back extends nothing.
       const isUsable = consumed === undefined || Math.abs(epochSeconds() - consumed) <= reuse;
       return isUsable ? payload : { ...payload, consumed };
     },
     async findByUid(uid) {
-      const found = await told(store.findByUid(model, uid));
+      const found = await fromStore(store.findByUid(model, uid));
       return found && JSON.parse(found.payload);
     },
     /** The device flow is not offered, so there are no user codes. */
@@ -64,10 +65,10 @@ export function createAdapter(model: string, store: StateStore): Adapter {
     },
     /** @throws InvalidGrant if already used, so that only one of two simultaneous uses succeeds */
     async consume(id) {
-      const isFirst = await told(store.consume(model, keyOf(id), reuse));
+      const isFirst = await fromStore(store.consume(model, keyOf(id), reuse));
       if (!isFirst) throw new errors.InvalidGrant("already used");
     },
-    destroy: (id) => told(store.remove(model, keyOf(id))),
-    revokeByGrantId: (grantId) => told(store.removeByGrant(model, grantId)),
+    destroy: (id) => fromStore(store.remove(model, keyOf(id))),
+    revokeByGrantId: (grantId) => fromStore(store.removeByGrant(model, grantId)),
   };
 }

@@ -17,9 +17,9 @@ import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 const BROWSER_COOKIE = "gatehouse_browser";
 const browserCookie = { httpOnly: true, sameSite: "strict", path: endpoints.applications } as const;
 
-type Visitor = Awaited<ReturnType<typeof meet>>;
+type Visitor = Awaited<ReturnType<typeof readVisitor>>;
 
-async function meet(
+async function readVisitor(
   { provider, options }: InteractionContext,
   request: IncomingMessage,
   response: ServerResponse,
@@ -27,15 +27,14 @@ async function meet(
   const context = provider.createContext(request, response);
   const session = await provider.Session.get(context);
   const { accountId = "", loginTs: issuedAt = 0 } = session;
-  // Undefined without a login, or if the login is no longer valid.
+  // Undefined without a valid login.
   const username = findUser(options, accountId, { tokenId: "", issuedAt })?.username;
   const { cookies } = context;
-  // Without a cookie, a new id for which no form exists yet.
   const browser = cookies.get(BROWSER_COOKIE) || randomBytes(32).toString("base64url");
   return { request, response, cookies, browser, session, username };
 }
 
-function goBack({ options }: InteractionContext, { response }: Visitor): void {
+function redirectToPage({ options }: InteractionContext, { response }: Visitor): void {
   seeOther(response, options.issuer + endpoints.applications);
 }
 
@@ -60,7 +59,7 @@ async function showApplications(
   const list =
     byClient.size === 0
       ? html`<p>No app is connected.</p>`
-      : html`<p>These apps may use your databases in your name. To disconnect one ends its access at once.</p>`;
+      : html`<p>These apps may use your databases in your name. Disconnecting an app ends its access at once.</p>`;
   const page = renderPage({
     title: "Connected applications",
     content: html`<h1>Your connected applications</h1>
@@ -75,7 +74,7 @@ ${Array.from(byClient.values(), (connections) => application(options, connection
   sendPage(visitor.response, page);
 }
 
-/** @param connections of one client, the newest first */
+/** @param connections of one client, newest first */
 function application(
   options: InteractionContext["options"],
   connections: readonly Connection[],
@@ -109,7 +108,7 @@ async function logIn(
   session.loginAccount({ accountId, amr: ["pwd"], transient: true });
   await session.save(lifetimes.session);
   cookies.set(provider.cookieName("session"), session.jti, sessionCookie);
-  return goBack(context, visitor);
+  return redirectToPage(context, visitor);
 }
 
 async function submit(context: InteractionContext, visitor: Visitor): Promise<void> {
@@ -117,10 +116,14 @@ async function submit(context: InteractionContext, visitor: Visitor): Promise<vo
   const { request, session, username } = visitor;
   const form = await readForm(request);
   const action = form.get("action");
-  // The user who was logged in when the page was created no longer is.
-  if (username === undefined && action !== "login") return goBack(context, visitor);
+  // The login has ended since the page was created.
+  if (username === undefined && action !== "login") return redirectToPage(context, visitor);
   if (!context.guard.isRight(formNameOf(visitor), form.get("csrf"))) {
-    throw new OAuthProblem(403, "invalid_request", "the form was not sent from its own page");
+    throw new OAuthProblem(
+      403,
+      "invalid_request",
+      "the form does not belong to this page; reload the page",
+    );
   }
   if (username === undefined) return logIn(context, visitor, form);
   const client = form.get("disconnect");
@@ -131,7 +134,7 @@ async function submit(context: InteractionContext, visitor: Visitor): Promise<vo
     const { address } = options.originOf(request);
     options.onEvent("oauth_revocation", { user: username, client, token: "all", address });
   } else if (action === "logout") await session.destroy();
-  return goBack(context, visitor);
+  return redirectToPage(context, visitor);
 }
 
 export async function manageApplications(
@@ -139,7 +142,7 @@ export async function manageApplications(
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
-  const visitor = await meet(context, request, response);
+  const visitor = await readVisitor(context, request, response);
   if (request.method === "POST") return submit(context, visitor);
   const { username } = visitor;
   if (username === undefined) return showLogin(context, visitor);

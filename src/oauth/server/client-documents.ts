@@ -9,7 +9,7 @@ import {
   isReverseDomainScheme,
   schemeOf,
 } from "../../config/addresses.ts";
-import { OAuthProblem } from "./http.ts";
+import { OAuthProblem, readBounded } from "./http.ts";
 
 /** Hosts that are the user's own machine (RFC 8252, section 7.3). */
 const loopbackHosts: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);
@@ -19,15 +19,15 @@ export function isLoopbackRedirect(uri: string): boolean {
   return url?.protocol === "http:" && loopbackHosts.has(url.hostname);
 }
 
-export function staysOnMachine(uri: string): boolean {
+export function isLocalRedirect(uri: string): boolean {
   return schemeOf(uri) !== "https";
 }
 
 /** Stricter than browsers, which also accept hosts such as `a;b` and `*`. */
-const host = /^(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])$/;
+const plainHost = /^(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])$/;
 
 /** Characters of a URI (RFC 3986, appendix A). Browsers reinterpret others. */
-const written = /^[a-z0-9+.-]+:\/[^\0-\x20"<>\\^`{|}\x7f-\uffff]*$/i;
+const plainUri = /^[a-z0-9+.-]+:\/[^\0-\x20"<>\\^`{|}\x7f-\uffff]*$/i;
 
 /**
  * True for a redirect URI that clients may register (RFC 8252, section 7): https, http to the
@@ -36,12 +36,12 @@ const written = /^[a-z0-9+.-]+:\/[^\0-\x20"<>\\^`{|}\x7f-\uffff]*$/i;
  */
 export function isClientRedirect(uri: string, appSchemes: readonly string[]): boolean {
   const url = URL.parse(uri);
-  if (url === null || !written.test(uri)) return false;
+  if (url === null || !plainUri.test(uri)) return false;
   if (isAppRedirect(uri)) {
     const scheme = schemeOf(uri);
     return isReverseDomainScheme(scheme) || appSchemes.includes(scheme);
   }
-  if (!isRedirectUri(uri) || !host.test(url.hostname)) return false;
+  if (!isRedirectUri(uri) || !plainHost.test(url.hostname)) return false;
   return loopbackHosts.has(url.hostname) === (url.protocol === "http:");
 }
 
@@ -51,12 +51,12 @@ const name = z
   .trim()
   .min(1)
   .max(100)
-  .regex(/^[^\p{C}\p{Zl}\p{Zp}]+$/u, "holds characters that cannot be shown")
-  .refine((text) => !/\p{M}{5}/u.test(text), "piles up marks over what stands around it");
+  .regex(/^[^\p{C}\p{Zl}\p{Zp}]+$/u, "contains characters that cannot be displayed")
+  .refine((text) => !/\p{M}{5}/u.test(text), "has too many combining marks in a row");
 
 const grantTypes = ["authorization_code", "refresh_token"];
 const badRedirect =
-  "must be https, http on a loopback address, or of an app's own scheme, without a fragment";
+  "must use https, http on a loopback address, or an app's own scheme, without a fragment";
 
 /** The members of RFC 7591, section 2, that are used. All others are dropped. */
 const metadataShape = z.object({
@@ -67,11 +67,11 @@ const metadataShape = z.object({
     .array(z.string())
     .default(grantTypes)
     .transform((types) => types.filter((type) => grantTypes.includes(type)))
-    .refine((types) => types.includes("authorization_code"), "must hold authorization_code"),
+    .refine((types) => types.includes("authorization_code"), "must contain authorization_code"),
   response_types: z
     .array(z.string())
     .default(["code"])
-    .refine((types) => types.includes("code"), "must hold code")
+    .refine((types) => types.includes("code"), "must contain code")
     .transform((): "code"[] => ["code"]),
 });
 
@@ -92,7 +92,7 @@ export function readClientMetadata(
   const parsed = metadataShape.safeParse(value);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
-    throw badMetadata(issue?.path.join(".") ?? "", issue?.message ?? "is no metadata");
+    throw badMetadata(issue?.path.join(".") ?? "", issue?.message ?? "invalid metadata");
   }
   const bad = parsed.data.redirect_uris.findIndex((uri) => !isRedirect(uri));
   if (bad !== -1) throw badMetadata(`redirect_uris.${bad}`, badRedirect);
@@ -146,17 +146,6 @@ export interface ClientDocument {
 /** Limits of a document: body size in bytes, and time for the whole fetch. */
 export const DOCUMENT_LIMITS = { bytes: 5 * 1024, milliseconds: 5000 } as const;
 
-async function readBounded(body: AsyncIterable<Uint8Array>): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of body) {
-    length += chunk.length;
-    if (length > DOCUMENT_LIMITS.bytes) throw new Error("the document is too large");
-    chunks.push(chunk);
-  }
-  return new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks));
-}
-
 /**
  * Connection pool whose DNS lookup returns only allowed addresses. The socket connects to the
  * lookup's result, so the checked address is the one that is used. Each rule has its own pool, so
@@ -178,7 +167,7 @@ function openAgent(isAllowed: (address: string) => boolean, resolve: ResolveAll)
   return new Agent({ connect, keepAliveTimeout: 1 });
 }
 
-/** Without redirects. Addresses must be public unless the operator has listed the host. */
+/** Follows no redirects. Addresses must be public unless the operator has listed the host. */
 export function createDocumentFetch({
   privateHosts = [],
   resolve = (hostname, done) => systemLookup(hostname, { all: true }, done),
@@ -186,13 +175,13 @@ export function createDocumentFetch({
   privateHosts?: readonly string[];
   resolve?: ResolveAll;
 } = {}): DocumentFetch {
-  const outside = { isAllowed: isPublicAddress, agent: openAgent(isPublicAddress, resolve) };
-  const inside = { isAllowed: isNetworkAddress, agent: openAgent(isNetworkAddress, resolve) };
-  const named = new Set(privateHosts);
+  const publicOnly = { isAllowed: isPublicAddress, agent: openAgent(isPublicAddress, resolve) };
+  const withPrivate = { isAllowed: isNetworkAddress, agent: openAgent(isNetworkAddress, resolve) };
+  const listed = new Set(privateHosts);
   return async (text, signal) => {
     const url = new URL(text);
     if (url.protocol !== "https:") throw new Error("the document is not at an https URL");
-    const { isAllowed, agent: dispatcher } = named.has(url.host) ? inside : outside;
+    const { isAllowed, agent: dispatcher } = listed.has(url.host) ? withPrivate : publicOnly;
     // An address literal is not resolved, so the lookup does not check it.
     const literal = url.hostname.replace(/^\[|\]$/g, "");
     if (isIP(literal) !== 0 && !isAllowed(literal)) throw new Error("the address is not public");
@@ -204,11 +193,12 @@ export function createDocumentFetch({
     });
     if (statusCode !== 200) {
       body.destroy();
-      throw new Error(`the document was answered with ${statusCode}`);
+      throw new Error(`the document's server returned ${statusCode}`);
     }
     const cacheControl = headers["cache-control"];
+    const bytes = await readBounded(body, DOCUMENT_LIMITS.bytes);
     return {
-      body: await readBounded(body),
+      body: new TextDecoder("utf-8", { fatal: true }).decode(bytes),
       cacheControl: typeof cacheControl === "string" ? cacheControl : undefined,
     };
   };
@@ -224,13 +214,13 @@ export function asLibraryFetch(
     const signal = options?.signal ?? AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds);
     const { body, cacheControl } = await fetchDocument(url, signal);
     const document: unknown = JSON.parse(body);
-    const named = typeof document === "object" && document !== null && "client_id" in document;
+    const hasId = typeof document === "object" && document !== null && "client_id" in document;
     const metadata = readMetadata(document);
     return Response.json(
       {
         ...metadata,
         application_type: "native",
-        ...(named ? { client_id: document.client_id } : {}),
+        ...(hasId ? { client_id: document.client_id } : {}),
       },
       { headers: cacheControl === undefined ? {} : { "cache-control": cacheControl } },
     );

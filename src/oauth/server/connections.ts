@@ -41,8 +41,8 @@ export interface Choice {
 }
 
 /**
- * The databases that a user can choose from: those with an entry of the user. With an entry for
- * `*`, also all that the access file names.
+ * The databases that a user can choose from: those with a grant of the user. With a grant on `*`,
+ * also all others in the access file.
  */
 export function choicesOf(snapshot: Snapshot, username: string): Choice[] {
   const grants = grantsOf(snapshot, username);
@@ -58,8 +58,8 @@ export function choicesOf(snapshot: Snapshot, username: string): Choice[] {
 }
 
 export function knownScopes(scope: unknown): McpScope[] {
-  const asked = typeof scope === "string" ? scope.split(" ") : [];
-  return mcpScopes.filter((known) => asked.includes(known));
+  const requested = typeof scope === "string" ? scope.split(" ") : [];
+  return mcpScopes.filter((known) => requested.includes(known));
 }
 
 /** An app that a user has allowed in one consent. */
@@ -105,16 +105,16 @@ export function isConnected(
   return renewedAt !== undefined || allowedAt + lifetimes.accessToken > epochSeconds();
 }
 
-/** Characters of an access token id that identify its grant. */
-const FAMILY = 22;
+/** An access token id begins with these characters of its grant's id. */
+const GRANT_PREFIX_LENGTH = 22;
 
 /** The id of an access token under a grant. @param random 43 characters */
 export function tokenIdIn(grantId: string, random: string): string {
-  return grantId.slice(0, FAMILY) + random.slice(FAMILY);
+  return grantId.slice(0, GRANT_PREFIX_LENGTH) + random.slice(GRANT_PREFIX_LENGTH);
 }
 
 export function isTokenOf({ grantId }: Connection, tokenId: string): boolean {
-  return tokenId.startsWith(grantId.slice(0, FAMILY));
+  return tokenId.startsWith(grantId.slice(0, GRANT_PREFIX_LENGTH));
 }
 
 /**
@@ -149,6 +149,6 @@ export function findUser(
   if (user === undefined || user.disabled || user.passwordHash === undefined) return undefined;
   if (credentialOf(user) !== credential) return undefined;
   if (issued === undefined) return user;
-  const isDead = issued.issuedAt <= user.tokensValidAfter;
-  return isDead || revocations.isRevoked({ username, ...issued }) ? undefined : user;
+  const isEnded = issued.issuedAt <= user.tokensValidAfter;
+  return isEnded || revocations.isRevoked({ username, ...issued }) ? undefined : user;
 }

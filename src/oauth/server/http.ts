@@ -5,7 +5,7 @@ import { addressKey, type LoginOrigin } from "../../identity/throttle.ts";
 import { requireOneReading } from "../../json/document.ts";
 import { JsonFault } from "../../json/fault.ts";
 
-/** An OAuth error answer (RFC 6749, section 5.2). */
+/** An OAuth error response (RFC 6749, section 5.2). */
 export class OAuthProblem extends ClientError {
   readonly status: number;
   readonly code: string;
@@ -24,27 +24,28 @@ export class OAuthProblem extends ClientError {
   }
 }
 
-/** A 429 with a Retry-After in seconds (RFC 6585, section 4). */
+/** A 429 with `Retry-After` (RFC 6585, section 4). */
 export function tooMany(description: string, seconds: number): OAuthProblem {
   const headers = { "Retry-After": String(seconds) };
   return new OAuthProblem(429, "temporarily_unavailable", description, headers);
 }
 
 /**
- * Counts requests per address and window in seconds, with ten times the limit for a reverse proxy
- * that all clients share.
+ * Limits requests per address, with ten times the limit for a reverse proxy that all clients share.
  *
- * @returns a function that counts one. It returns 0 if it is allowed, otherwise the seconds until a
- * retry.
+ * @returns a function that counts a request and returns the seconds until a retry, 0 if allowed
  */
 export function addressLimit(
   countRequests: CountRequests,
   name: string,
   perAddress: number,
-  window: number,
+  windowSeconds: number,
 ): (origin: LoginOrigin) => Promise<number> {
   return async ({ address, isShared }) => {
-    const limit = { count: isShared ? perAddress * 10 : perAddress, windowMs: window * 1000 };
+    const limit = {
+      count: isShared ? perAddress * 10 : perAddress,
+      windowMs: windowSeconds * 1000,
+    };
     const key = `${name} ${isShared ? "shared " : ""}${addressKey(address)}`;
     return (await countRequests({ key, limit, points: 1 })).retryAfter;
   };
@@ -76,7 +77,7 @@ export function sendProblem(response: ServerResponse, problem: OAuthProblem): vo
   sendJson(response, status, { error: code, error_description: message }, headers);
 }
 
-/** True if the client disconnected while its body was read. */
+/** True if the client disconnected before its body was complete. */
 export function isAbandoned({ destroyed, complete, socket }: IncomingMessage): boolean {
   return !complete && (destroyed || socket.destroyed);
 }
@@ -100,7 +101,11 @@ export function allowAnyOrigin(request: IncomingMessage, response: ServerRespons
 const MAX_BODY_BYTES = 16 * 1024;
 
 function tooLarge(): OAuthProblem {
-  return new OAuthProblem(413, "invalid_request", `the body has more than ${MAX_BODY_BYTES} bytes`);
+  return new OAuthProblem(
+    413,
+    "invalid_request",
+    `the body is larger than ${MAX_BODY_BYTES} bytes`,
+  );
 }
 
 /** @throws OAuthProblem if Content-Length exceeds the limit */
@@ -108,10 +113,22 @@ export function requireSmallBody({ headers }: IncomingMessage): void {
   if (Number(headers["content-length"] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
 }
 
-/**
- * Reads the body. The rest of a body that is too large stays unread, so that the sender still gets
- * a response.
- */
+/** @throws Error if the body is larger than `maxBytes` */
+export async function readBounded(
+  body: AsyncIterable<Uint8Array>,
+  maxBytes: number,
+): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body) {
+    length += chunk.length;
+    if (length > maxBytes) throw new Error(`the document is larger than ${maxBytes} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/** Leaves the rest of a body that is too large unread, so that the sender gets a response. */
 async function readBytes(request: IncomingMessage): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const chunks: Buffer[] = [];
@@ -129,11 +146,7 @@ async function readBytes(request: IncomingMessage): Promise<Buffer> {
   return promise;
 }
 
-/**
- * A request with a buffered body, for a reader that has its own limits.
- *
- * @throws OAuthProblem if the body is too large
- */
+/** Buffers the body for the library. @throws OAuthProblem if it is too large */
 export async function withWholeBody(request: IncomingMessage): Promise<IncomingMessage> {
   const body = await readBytes(request);
   const { method = "", url = "", headers, httpVersion } = request;
@@ -152,19 +165,18 @@ async function readTyped(request: IncomingMessage, type: string): Promise<Buffer
   return readBytes(request);
 }
 
-/** @throws OAuthProblem if it is not a form, too large, or repeats a field */
+/** @throws OAuthProblem if the body is not a form, is too large, or repeats a field */
 export async function readForm(request: IncomingMessage): Promise<ReadonlyMap<string, string>> {
   const fields = new Map<string, string>();
   const bytes = await readTyped(request, "application/x-www-form-urlencoded");
   for (const [field, value] of new URLSearchParams(bytes.toString())) {
-    if (fields.has(field))
-      throw new OAuthProblem(400, "invalid_request", `${field} is given twice`);
+    if (fields.has(field)) throw new OAuthProblem(400, "invalid_request", `${field} is repeated`);
     fields.set(field, value);
   }
   return fields;
 }
 
-/** @throws OAuthProblem if it is not JSON, too large, or ambiguous */
+/** @throws OAuthProblem if the body is not JSON, is too large, or is ambiguous */
 export async function readJson(request: IncomingMessage): Promise<unknown> {
   const bytes = await readTyped(request, "application/json");
   try {

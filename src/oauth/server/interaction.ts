@@ -57,7 +57,7 @@ interface Visit {
   readonly view: ClientView;
 }
 
-/** @param redirectUri to which a form on the page may lead */
+/** @param redirectUri where a form on the page may redirect */
 export function sendPage(
   response: ServerResponse,
   page: string,
@@ -92,7 +92,7 @@ function showLogin(
   sendLogin(response, guard.tokenFor(interaction.uid), view, failure);
 }
 
-/** Another page of the browser may have created it. */
+/** The browser's session, which another of its pages may have created. */
 function currentSession({ provider }: InteractionContext, { request, response }: Visit) {
   return provider.Session.get(provider.createContext(request, response));
 }
@@ -125,8 +125,8 @@ export async function judgeLogin(
   const event = { user: known, client, address: origin.address };
   try {
     const user = await options.checkPassword(username, form.get("password") ?? "", origin);
-    // A revocation covers everything issued up to a given second. A login within that second waits
-    // for the next one, so that its tokens do not count as revoked.
+    // A revocation covers everything issued up to a second. A login in that second waits for the
+    // next one, so that its tokens do not count as revoked.
     const seconds = earliestIssue(options.revocations, user) - epochSeconds();
     if (seconds > LONGEST_WAIT_SECONDS) throw new Refusal("credentials_invalid");
     if (seconds > 0) await delay(seconds * 1000);
@@ -167,11 +167,11 @@ function loginPage(
   const error = refusal && explainLogin(refusal);
   const nextSteps = client
     ? html`${clientDetails(client)}
-<p class="quiet">The app never sees your password. What it may do, you decide on the next page.</p>`
+<p class="quiet">The app never sees your password. On the next page you decide what it may do.</p>`
     : nothing;
   return renderPage({
     title: error === undefined ? "Log in" : "Error: log in",
-    content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to go on to <bdi>${client.name}</bdi>`}</h1>
+    content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to continue to <bdi>${client.name}</bdi>`}</h1>
 ${loginError(error)}
 <form method="post">
 <input type="hidden" name="csrf" value="${csrf}">
@@ -193,18 +193,18 @@ const meanings: Readonly<Record<McpScope, string>> = {
 const days = String(lifetimes.grant / 86_400);
 
 /** @param staysConnected true if refresh tokens let the client continue without the user */
-function asked(scopes: readonly McpScope[], staysConnected: boolean): Html {
+function scopeList(scopes: readonly McpScope[], staysConnected: boolean): Html {
   const items = scopes.map((scope) => html`<li>${meanings[scope]}</li>`);
-  const stay = html`<li>Stay connected while you are away, until you disconnect it under <a href="${endpoints.applications}">connected applications</a> or ${days} days have passed</li>`;
-  return html`<h2 id="asked">It asks to</h2>
-<ul aria-labelledby="asked">${items}${staysConnected ? stay : nothing}</ul>`;
+  const stay = html`<li>Stay connected while you are away, for at most ${days} days or until you disconnect it under <a href="${endpoints.applications}">connected applications</a></li>`;
+  return html`<h2 id="scopes">It asks for permission to</h2>
+<ul aria-labelledby="scopes">${items}${staysConnected ? stay : nothing}</ul>`;
 }
 
-function lastTime(last: Connection | undefined, appName: string): Html {
-  if (last === undefined) return html`<p class="quiet">You have not let this app in before.</p>`;
+function lastConsent(last: Connection | undefined, appName: string): Html {
+  if (last === undefined) return html`<p class="quiet">You have not allowed this app before.</p>`;
   const renamed = last.appName !== "" && last.appName !== appName;
-  const name = renamed ? html` It was called <bdi>${last.appName}</bdi> then.` : nothing;
-  return html`<p class="quiet">Last time, on ${dateOf(last.allowedAt)}, you let it ${permission(last)}.${name}
+  const name = renamed ? html` Its name was <bdi>${last.appName}</bdi> then.` : nothing;
+  return html`<p class="quiet">You last allowed it on ${dateOf(last.allowedAt)}, to ${permission(last)}.${name}
 ${calls(last.called)}</p>`;
 }
 
@@ -220,7 +220,7 @@ function databases(choices: readonly Choice[], last: string | undefined): Html {
   return html`<div class="field">
 <label for="database">Which databases?</label>
 <select id="database" name="database">
-<option value="${EVERY_DATABASE}"${mark(EVERY_DATABASE)}>All that you may use yourself</option>
+<option value="${EVERY_DATABASE}"${mark(EVERY_DATABASE)}>All databases that you may use</option>
 ${options}
 </select>
 </div>`;
@@ -231,7 +231,7 @@ const reach = html`<fieldset>
 <label class="choice"><input type="radio" name="reach" value="read" required checked>
 <span>Only read<br><span class="quiet">It can change nothing.</span></span></label>
 <label class="choice"><input type="radio" name="reach" value="full" required>
-<span>Read and change<br><span class="quiet">Everything your own roles allow, and no more.</span></span></label>
+<span>Read and change<br><span class="quiet">Everything that your own roles allow.</span></span></label>
 </fieldset>`;
 
 function usernameOf({ interaction }: Visit): string {
@@ -252,8 +252,8 @@ async function showConsent(context: InteractionContext, visit: Visit): Promise<v
     content: html`<h1>Let <bdi>${view.name}</bdi> use your databases?</h1>
 ${clientDetails(view)}
 ${localWarning(view)}
-${asked(knownScopes(interaction.params.scope), client.grantTypeAllowed("refresh_token"))}
-${lastTime(last, view.name)}
+${scopeList(knownScopes(interaction.params.scope), client.grantTypeAllowed("refresh_token"))}
+${lastConsent(last, view.name)}
 <form method="post">
 <input type="hidden" name="csrf" value="${context.guard.tokenFor(interaction.uid)}">
 ${databases(choices(context, visit), last?.database)}
@@ -304,7 +304,7 @@ async function allow(
   const consent = readChoice(context, visit, form);
   const scopes = knownScopes(interaction.params.scope);
   const grant = new provider.Grant({ accountId, clientId: client.clientId });
-  // As the client spelled it, because the library looks it up by that spelling.
+  // The library looks the resource up as the client spelled it.
   for (const resource of textsIn(interaction.params.resource)) {
     grant.addResourceScope(resource, scopes.join(" "));
   }
@@ -329,7 +329,7 @@ function eventOf(visit: Visit) {
 /** Reports `access_denied` to the client (RFC 6749, section 4.1.2.1). */
 function deny(context: InteractionContext, visit: Visit): Promise<void> {
   context.options.onEvent("oauth_consent", { ...eventOf(visit), outcome: "denied" });
-  const result = { error: "access_denied", error_description: "the user said no" };
+  const result = { error: "access_denied", error_description: "the user denied access" };
   return context.provider.interactionFinished(visit.request, visit.response, result);
 }
 
@@ -350,10 +350,10 @@ async function findClient({ provider }: InteractionContext, clientId: string): P
     const client = await provider.Client.find(clientId);
     if (client !== undefined) return client;
   } catch (error) {
-    const isAway = error instanceof StateUnavailable;
-    if (isAway || !(error instanceof errors.OIDCProviderError)) throw error;
+    const isUnavailable = error instanceof StateUnavailable;
+    if (isUnavailable || !(error instanceof errors.OIDCProviderError)) throw error;
   }
-  throw new OAuthProblem(400, "invalid_client", "it is gone");
+  throw new OAuthProblem(400, "invalid_client", "the client no longer exists");
 }
 
 async function openVisit(
@@ -373,7 +373,7 @@ async function openVisit(
     return { request, response, interaction, client, view };
   } catch (error) {
     if (!(error instanceof errors.SessionNotFound)) throw error;
-    throw new OAuthProblem(400, "expired", "this page has expired, or belongs to another browser");
+    throw new OAuthProblem(400, "expired", "this page has expired or belongs to another browser");
   }
 }
 
@@ -381,7 +381,11 @@ async function submit(context: InteractionContext, visit: Visit): Promise<void> 
   const { interaction, request } = visit;
   const form = await readForm(request);
   if (!context.guard.isRight(interaction.uid, form.get("csrf"))) {
-    throw new OAuthProblem(403, "invalid_request", "the form was not sent from its own page");
+    throw new OAuthProblem(
+      403,
+      "invalid_request",
+      "the form does not belong to this page; reload the page",
+    );
   }
   switch (`${interaction.prompt.name} ${form.get("action")}`) {
     case "login login":
@@ -394,7 +398,7 @@ async function submit(context: InteractionContext, visit: Visit): Promise<void> 
     case "consent deny":
       return deny(context, visit);
     default:
-      throw new OAuthProblem(400, "invalid_request", "nothing was chosen");
+      throw new OAuthProblem(400, "invalid_request", "choose one of the buttons");
   }
 }
 

@@ -18,7 +18,7 @@ export interface AuthorizationServerOptions {
   readonly resource: string;
   readonly state: AuthorizationState;
   readonly clients: readonly ConfiguredClient[];
-  /** Schemes without a dot that redirect URIs may use. */
+  /** Custom schemes without a dot that redirect URIs may use. */
   readonly appSchemes: readonly string[];
   /** Hosts whose client documents may come from private addresses. */
   readonly privateClientHosts: readonly string[];
@@ -32,7 +32,7 @@ export interface AuthorizationServerOptions {
   readonly countRequests: CountRequests;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
-  /** For the audit. `fields` never hold a secret. */
+  /** For the audit. `fields` never contain a secret. */
   readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;
   readonly log: Log;
   /** Default: https with an address check. */
@@ -51,7 +51,7 @@ export interface AccessToken {
   readonly clientId: string;
   readonly issuedAt: number;
   readonly expiresAt: number;
-  /** For streams that stay open. @throws Refusal `token_revoked` */
+  /** Checks again, for streams that stay open. @throws Refusal `token_revoked` */
   requireStillGranted(): void;
   noteCall(tool: string): void;
 }

@@ -22,7 +22,7 @@ import {
 import { findUser, knownScopes, parseAccountId, readConsent, tokenIdIn } from "./connections.ts";
 import { isAbandoned } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
-import { renderErrorPage, renderHeldAnswer } from "./pages/page.ts";
+import { renderErrorPage, renderHeldRedirect } from "./pages/page.ts";
 import {
   endpoints,
   lifetimes,
@@ -46,13 +46,13 @@ const scopeCheck = new Check(
     throw new errors.InvalidScope("no known scope", String(scope));
   },
 );
-const noSession = new Check(
+const loginCheck = new Check(
   "no_session",
   "the user must log in",
   "login_required",
   ({ oidc }) => oidc.session?.accountId === undefined || oidc.account === undefined,
 );
-const notAsked = new Check(
+const consentCheck = new Check(
   "not_asked",
   "the user must consent",
   "consent_required",
@@ -65,8 +65,8 @@ const notAsked = new Check(
  * the current caller (RFC 8252, section 8.6).
  */
 const policy = [
-  new Prompt({ name: "login", requestable: true }, scopeCheck, noSession),
-  new Prompt({ name: "consent", requestable: true }, notAsked),
+  new Prompt({ name: "login", requestable: true }, scopeCheck, loginCheck),
+  new Prompt({ name: "consent", requestable: true }, consentCheck),
 ];
 
 /**
@@ -90,8 +90,8 @@ export function completeRequest(url: string): string {
 }
 
 /** Settings of the only resource with tokens. @throws InvalidTarget for any other (RFC 8707) */
-function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, asked: string) {
-  const isKnown = URL.parse(asked)?.href === new URL(options.resource).href;
+function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, name: string) {
+  const isKnown = URL.parse(name)?.href === new URL(options.resource).href;
   if (!isKnown) throw new errors.InvalidTarget();
   return {
     audience: options.resource,
@@ -117,7 +117,7 @@ function tokenClaims({ oidc }: KoaContextWithOIDC) {
   const { Grant: grant } = oidc.entities;
   const consent = readConsent(grant?.rar);
   if (grant?.accountId === undefined || consent === undefined) {
-    throw new errors.InvalidGrant("the grant holds no consent");
+    throw new errors.InvalidGrant("the grant has no consent");
   }
   const { credential } = parseAccountId(grant.accountId);
   const { database, readOnly } = consent;
@@ -140,7 +140,7 @@ function isOwnOrigin(origin: string, { redirectUris = [] }: Client): boolean {
  * register a client and use failing requests as an open redirect (RFC 9700, section 4.11.2).
  * Loopback redirects and configured clients are exempt.
  */
-function holdAnswers(provider: Provider, { issuer, clients }: AuthorizationServerOptions): void {
+function holdRedirects(provider: Provider, { issuer, clients }: AuthorizationServerOptions): void {
   const trusted = new Set(clients.map(({ client_id }) => client_id));
   provider.use(async (ctx, next) => {
     await next();
@@ -151,7 +151,7 @@ function holdAnswers(provider: Provider, { issuer, clients }: AuthorizationServe
     if (isTrusted || location.origin === issuer) return;
     ctx.remove("Location");
     ctx.status = 400;
-    renderHeldAnswer(ctx, location);
+    renderHeldRedirect(ctx, location);
   });
 }
 
@@ -176,10 +176,10 @@ function features(
     },
     resourceIndicators: {
       enabled: true,
-      // Repeated resources become one. A client that names none gets the only one that there is.
+      // The resource may be repeated or missing, since there is only one.
       defaultResource: (_, __, oneOf) => oneOf?.[0] ?? options.resource,
       useGrantedResource: () => true,
-      getResourceServerInfo: (_, asked) => resourceServer(options, keys, asked),
+      getResourceServerInfo: (_, name) => resourceServer(options, keys, name),
     },
   };
 }
@@ -237,8 +237,7 @@ function configure(
         jwt: (_, token, { payload }) => {
           if (!("accountId" in token)) return;
           payload.sub = parseAccountId(token.accountId).username;
-          // The token id identifies the grant, so that an id from the log is enough to find and end
-          // the grant.
+          // The token id identifies the grant, so that an id from the log is enough to end it.
           token.jti = tokenIdIn(token.grantId ?? "", token.jti);
           payload.jti = token.jti;
         },
@@ -287,7 +286,7 @@ export function createProvider(
   mayFetch: () => Promise<boolean>,
 ): Provider {
   const provider = new Provider(options.issuer, configure(options, keys, mayFetch));
-  holdAnswers(provider, options);
+  holdRedirects(provider, options);
   provider.use(async (ctx, next) => {
     await next();
     if (ctx.status === 503) ctx.set("Retry-After", "1");

@@ -54,20 +54,20 @@ function page(endpoint: Endpoint): Endpoint {
   return async (request, response) => {
     const { "sec-fetch-site": site, "sec-fetch-mode": mode } = request.headers;
     if (site !== undefined && mode !== "navigate") {
-      throw new OAuthProblem(403, "invalid_request", "this page is not for a script to read");
+      throw new OAuthProblem(403, "invalid_request", "scripts may not read this page");
     }
     await endpoint(request, response);
   };
 }
 
-/** The space keeps it distinct from real paths. */
+/** Ends the route of paths with a variable last segment. The space keeps it distinct from paths. */
 const below = " below";
 const reads = ["GET", "HEAD"];
 const readsAnywhere = [...reads, "OPTIONS"];
 const forms = [...reads, "POST"];
 const posts = ["POST", "OPTIONS"];
 
-/** Any other path or spelling is a 404. Paths with a variable last segment end in `below`. */
+/** Any other path or spelling is a 404. */
 function routesOf(
   { issuer, originOf, countRequests }: AuthorizationServerOptions,
   all: Readonly<
@@ -99,15 +99,15 @@ function routesOf(
   return new Map(routes.map(([path, methods, endpoint]) => [path, { methods, endpoint }]));
 }
 
-const named = /\/[A-Za-z0-9_-]{1,64}$/;
+const variableSegment = /\/[A-Za-z0-9_-]{1,64}$/;
 
 function findEndpoint(
   routes: ReturnType<typeof routesOf>,
   { url = "", method = "" }: IncomingMessage,
 ): Endpoint {
   const [path = ""] = url.split("?");
-  const route = routes.get(path) ?? routes.get(path.replace(named, below));
-  if (route === undefined) throw new OAuthProblem(404, "not_found", "there is nothing here");
+  const route = routes.get(path) ?? routes.get(path.replace(variableSegment, below));
+  if (route === undefined) throw new OAuthProblem(404, "not_found", "unknown path");
   if (route.methods.includes(method)) return route.endpoint;
   const allow = route.methods.join(", ");
   throw new OAuthProblem(405, "invalid_request", `the method must be ${allow}`, { Allow: allow });
@@ -146,8 +146,8 @@ function createRegistration(options: AuthorizationServerOptions): Endpoint {
 }
 
 /**
- * True if the client is known. A client id that is a URL is accepted without fetching its document.
- * The token itself names its client, and no caller may trigger fetches here.
+ * True if the client is known. A client id that is a URL is accepted without fetching its document,
+ * because no caller may trigger fetches here. The token itself names its client.
  */
 async function isClient(provider: Provider, clientId: string): Promise<boolean> {
   if (URL.parse(clientId)?.protocol === "https:") return true;
@@ -193,7 +193,7 @@ function createRevocation(
     const clientId = form.get("client_id");
     if (token === undefined) throw new OAuthProblem(400, "invalid_request", "token is missing");
     if (clientId === undefined || !(await isClient(provider, clientId))) {
-      throw new OAuthProblem(401, "invalid_client", "the client is not known");
+      throw new OAuthProblem(401, "invalid_client", "unknown client");
     }
     await revoke(token, clientId);
     response.writeHead(200, { "Cache-Control": "no-store", "Content-Length": "0" });
@@ -222,7 +222,9 @@ function observeProvider(
     if (clientId !== undefined) {
       store
         .keepClient(clientId, epochSeconds() + lifetimes.usedClient)
-        .catch((error: unknown) => log.warn({ err: error }, "the end of a client was not put off"));
+        .catch((error: unknown) =>
+          log.warn({ err: error }, "the lifetime of a client was not extended"),
+        );
     }
     onEvent("oauth_token", { ...fieldsOf(ctx), outcome: "allowed" });
   });
@@ -238,7 +240,7 @@ function problemOf(error: unknown): OAuthProblem {
   if (error instanceof OAuthProblem) return error;
   const isUnavailable =
     error instanceof StateUnavailable || (error instanceof Refusal && error.status === 503);
-  if (!isUnavailable) return new OAuthProblem(500, "server_error", "something went wrong");
+  if (!isUnavailable) return new OAuthProblem(500, "server_error", "internal error");
   const headers = { "Retry-After": "1" };
   return new OAuthProblem(503, "temporarily_unavailable", error.message, headers);
 }
@@ -255,11 +257,11 @@ export async function openAuthorizationServer(
   const { log, state, countRequests, originOf } = options;
   const { store } = state;
   const keys = await openSigningKeys(state.keys);
-  const asking = new AsyncLocalStorage<LoginOrigin>();
+  const requestOrigin = new AsyncLocalStorage<LoginOrigin>();
   // Each fetch of a client document loads a foreign server.
   const documentLimit = addressLimit(countRequests, "documents", 30, 60);
   const provider = createProvider(options, keys, async () => {
-    const origin = asking.getStore();
+    const origin = requestOrigin.getStore();
     return origin !== undefined && (await documentLimit(origin)) === 0;
   });
   observeProvider(provider, options);
@@ -277,12 +279,12 @@ export async function openAuthorizationServer(
   const { host, protocol } = new URL(options.issuer);
 
   async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    // The library uses the public address and not the request's claims.
+    // The library must use the public address, not the request's headers.
     request.headers["x-forwarded-host"] = host;
     request.headers["x-forwarded-proto"] = protocol.replace(":", "");
     const endpoint = findEndpoint(routes, request);
     requireSmallBody(request);
-    await asking.run(originOf(request), () => endpoint(request, response));
+    await requestOrigin.run(originOf(request), () => endpoint(request, response));
   }
 
   return {

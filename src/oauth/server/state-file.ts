@@ -92,7 +92,7 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
 
   function sweep(runningMs?: number): void {
     prepare("DELETE FROM records WHERE expires <= ?").run(epochSeconds());
-    // Kept longer: otherwise a revoked token would become valid again if the clock had been wrong.
+    // Kept longer, so that a revoked token stays revoked after the clock was wrong.
     prepare("DELETE FROM revoked WHERE until < ?").run(forgettableBefore(runningMs));
   }
 

@@ -31,20 +31,20 @@ export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
   };
 }
 
-const MAX_NOTED_CALLS = 10_000;
+const MAX_RECORDED_CALLS = 10_000;
 
 /**
  * Records once which tools each app has called, for its user to see. A failure never blocks a call.
  */
-function createCallNotes(store: StateStore, log: Log): (grantId: string, tool: string) => void {
-  const noted = new Set<string>();
+function createCallRecorder(store: StateStore, log: Log): (grantId: string, tool: string) => void {
+  const recorded = new Set<string>();
   return (grantId, tool) => {
     const call = `${grantId} ${tool}`;
-    if (noted.has(call)) return;
-    if (noted.size >= MAX_NOTED_CALLS) noted.clear();
-    noted.add(call);
+    if (recorded.has(call)) return;
+    if (recorded.size >= MAX_RECORDED_CALLS) recorded.clear();
+    recorded.add(call);
     store.noteCall(grantId, tool, epochSeconds() + lifetimes.grant).catch((error: unknown) => {
-      log.warn({ err: error }, "the call of a tool was not written down");
+      log.warn({ err: error }, "a tool call was not recorded");
     });
   };
 }
@@ -105,7 +105,7 @@ export function createTokenVerifier(
   store: StateStore,
   log: Log,
 ): (token: string) => AccessToken {
-  const noteCall = createCallNotes(store, log);
+  const noteCall = createCallRecorder(store, log);
   return (token) => {
     const { grantId, ...read } = accessTokens.verify(token);
     const requireStillGranted = () => {

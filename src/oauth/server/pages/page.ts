@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { EVERY_DATABASE } from "../../../access/roles.ts";
 import { Html, html, nothing, style } from "../../../pages/html.ts";
-import { staysOnMachine } from "../client-documents.ts";
+import { isLocalRedirect } from "../client-documents.ts";
 import type { Consent } from "../connections.ts";
 import type { ConfiguredClient } from "../options.ts";
 
@@ -19,7 +19,7 @@ export function describeClient(
   const documentUrl = URL.parse(clientId);
   const host = documentUrl?.protocol === "https:" ? documentUrl.host : undefined;
   return {
-    name: name || host || "An app without a name",
+    name: name || host || "Unnamed app",
     host,
     isConfigured: clients.some(({ client_id }) => client_id === clientId),
   };
@@ -32,7 +32,7 @@ export interface ClientView extends KnownClient {
 export function identityOf({ host, isConfigured }: KnownClient): Html {
   if (isConfigured) return html`Set up by the operator of this gateway`;
   if (host !== undefined) return html`${host}`;
-  return html`Registered itself; its name has not been checked`;
+  return html`Registered itself; its name is unverified`;
 }
 
 function destinationOf(redirectUri: string): string {
@@ -44,15 +44,15 @@ export function clientDetails(client: ClientView): Html {
   return html`<dl>
 <dt>App</dt><dd>${client.name}</dd>
 <dt>Identity</dt><dd>${identityOf(client)}</dd>
-<dt>Answer goes to</dt><dd>${destinationOf(client.redirectUri)}</dd>
+<dt>Redirects to</dt><dd>${destinationOf(client.redirectUri)}</dd>
 </dl>`;
 }
 
 /** Warns about redirects to the user's own machine, where any program may receive the response. */
 export function localWarning({ redirectUri }: ClientView): Html {
-  if (!staysOnMachine(redirectUri)) return nothing;
-  return html`<div class="note"><p><strong>The answer goes to a program on your own computer.</strong>
-Go on only if you started it yourself just now.</p></div>`;
+  if (!isLocalRedirect(redirectUri)) return nothing;
+  return html`<div class="note"><p><strong>This gives access to a program on your own computer.</strong>
+Continue only if you have just started it yourself.</p></div>`;
 }
 
 export function permission({ database, readOnly }: Consent): Html {
@@ -63,7 +63,7 @@ export function permission({ database, readOnly }: Consent): Html {
 
 export function calls(called: Iterable<string>): Html {
   const names = [...called];
-  if (names.length === 0) return html`It has called no tool.`;
+  if (names.length === 0) return html`It has called no tools.`;
   return html`It has called ${names.join(", ")}.`;
 }
 
@@ -91,7 +91,7 @@ ${content}
 `);
 }
 
-/** Safe in a CSP source (CSP, section 2.3.1). Others would end or widen the directive. */
+/** Hosts that are safe in a CSP source (section 2.3.1). Others would end or widen the directive. */
 const plainHost = /^[a-z0-9._-]+$/;
 
 /**
@@ -135,22 +135,22 @@ interface Answer {
 }
 
 const meanings: Readonly<Record<string, string>> = {
-  invalid_client: "The app that sent you here is not known to this gateway.",
-  invalid_redirect_uri: "The app wants the answer sent to an address that it has not registered.",
-  invalid_request: "The app that sent you here has asked in a way that cannot be answered.",
-  invalid_target: "The app has asked for something that this gateway does not guard.",
-  server_error: "Something went wrong in the gateway. Its log says what.",
+  invalid_client: "This gateway does not know the app that sent you here.",
+  invalid_redirect_uri: "The app wants to redirect you to an address that it has not registered.",
+  invalid_request: "The app that sent you here made an invalid request.",
+  invalid_target: "The app asks for access to something that this gateway does not protect.",
+  server_error: "The gateway failed. Its log contains the reason.",
 };
 
 export function errorPage({ code, description }: PageError, link: Html = nothing): string {
-  const meaning = meanings[code] ?? "This request cannot go on. Start again in the app.";
+  const meaning = meanings[code] ?? "Start again in the app.";
   const detail =
     description === undefined ? nothing : html`<p class="quiet">${code}: ${description}</p>`;
   return renderPage({
     title: "Request refused",
-    content: html`<h1>This request cannot go on</h1>
+    content: html`<h1>This request was refused</h1>
 <p>${meaning}</p>
-<p>Nothing was allowed. You can close this page.</p>
+<p>No access was given. You can close this page.</p>
 ${link}
 ${detail}`,
   });
@@ -166,12 +166,12 @@ export function renderErrorPage(answer: Answer, error: PageError, link?: Html): 
 }
 
 /** The client learns of the error only if the user follows the link. */
-export function renderHeldAnswer(answer: Answer, location: URL): void {
+export function renderHeldRedirect(answer: Answer, location: URL): void {
   const { searchParams, href } = location;
   const error = {
     code: searchParams.get("error") ?? "invalid_request",
     description: searchParams.get("error_description") ?? undefined,
   };
-  const link = html`<p><a href="${href}" rel="noreferrer">Tell the app</a>, which leads to <bdi>${destinationOf(href)}</bdi>.</p>`;
+  const link = html`<p><a href="${href}" rel="noreferrer">Return to <bdi>${destinationOf(href)}</bdi></a>.</p>`;
   renderErrorPage(answer, error, link);
 }
