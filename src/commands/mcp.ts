@@ -58,8 +58,10 @@ async function run(options: CommonOptions): Promise<void> {
     say(`the token goes to ${url.origin} without encryption: use https`);
   }
   // Loaded on demand, since the protocol library would slow down every other command.
-  const { allowSilence, isTokenRefused, rpcErrorOf, StdioBridge } = await import("../mcp/stdio.ts");
-  allowSilence();
+  const { isTokenRefused, removeResponseTimeouts, rpcErrorOf, StdioBridge } = await import(
+    "../mcp/stdio.ts"
+  );
+  removeResponseTimeouts();
   const remedy = `put one that \`${invocation} token issue <username>\` prints into $GATEHOUSE_TOKEN`;
   const bridge = new StdioBridge({
     url,
@@ -74,7 +76,11 @@ async function run(options: CommonOptions): Promise<void> {
   await bridge.start();
   // The client has gone if standard input ends or standard output fails.
   const isUnheard = new Promise((resolve) => process.stdout.on("error", resolve));
-  const isOver = [bridge.takeAll(process.stdin), isUnheard, whenAskedToEnd(() => process.exit())];
+  const isOver = [
+    bridge.forwardAll(process.stdin),
+    isUnheard,
+    whenAskedToEnd(() => process.exit()),
+  ];
   await Promise.race(isOver);
   await bridge.close();
   process.exit();

@@ -141,7 +141,7 @@ function whoIs(gateway: Gateway, exchange: Exchange): object {
 }
 
 /** The row limit for answers about tables, by the caller's grants. Undefined if unlimited. */
-function mostRows(
+function maxRows(
   gateway: Gateway,
   exchange: Exchange,
   database: string,
@@ -211,7 +211,7 @@ async function openServer(
         rights: rightsOf(gateway, exchange),
         requestId,
         isAuthenticated: auth.enabled,
-        forwardUpstream: (request) => exchange.forwardUpstream(request),
+        onForward: (request) => exchange.forwardUpstream(request),
         answerHeaders: () => commonHeaders(exchange),
         onRefused: (reason) => exchange.verdict.deny(reason, 400),
       });
@@ -232,7 +232,7 @@ async function openServer(
       return gateway.configuration.mcp.result_bytes;
     },
     whoIs: (exchange) => whoIs(gateway, exchange),
-    mostRows: (exchange, ...of) => mostRows(gateway, exchange, ...of),
+    maxRows: (exchange, ...of) => maxRows(gateway, exchange, ...of),
     mayNeedApproval: (exchange) => mayNeedApproval(gateway, exchange),
     mayUse: (exchange, permission) => rightsOf(gateway, exchange).mayUse(permission),
     countCall: (exchange) => countCall(gateway, exchange),

@@ -18,7 +18,7 @@ import {
   type SessionRegister,
   Sessions,
   type StreamRegister,
-  usualLimits,
+  sessionLimits,
 } from "../mcp/proxy/sessions.ts";
 import type { Log } from "../observe/log.ts";
 
@@ -72,7 +72,7 @@ function openSessions(
     mkdirSync(serviceDirectory, { recursive: true, mode: 0o700 });
     const records = openSessionFile(file, warn);
     opened.defer(() => records.close());
-    return new Sessions(usualLimits, () => performance.now(), records);
+    return new Sessions(sessionLimits, () => performance.now(), records);
   } catch (error) {
     warn(error);
     return new Sessions();

@@ -25,7 +25,7 @@ export interface Principal {
    * `no_grant`
    */
   requireStillGood(): void;
-  noteCall?(tool: string): void;
+  readonly noteCall?: ((tool: string) => void) | undefined;
 }
 
 type OwnToken = Omit<AccessToken, "clientId" | "noteCall"> & Partial<AccessToken>;
@@ -66,8 +66,12 @@ function ownPrincipal(sources: PrincipalSources, token: OwnToken): Principal {
   const { scopes, tokenId, clientId, expiresAt, noteCall } = token;
   return {
     subject: { username, tokenDatabase, tokenReadOnly },
-    ...{ scopes, tokenId, clientId, expiresAt, requireStillGood },
-    ...(noteCall === undefined ? {} : { noteCall }),
+    scopes,
+    tokenId,
+    clientId,
+    expiresAt,
+    noteCall,
+    requireStillGood,
   };
 }
 
@@ -117,7 +121,7 @@ export async function authenticatePrincipal(
   const issuer = claimedIssuer(token);
   const { authorizationServer, externalIssuers } = sources;
   if (issuer === sources.loginIssuer) {
-    // A login token carries all rights of its user until it is revoked on file.
+    // A login token has all rights of its user until it is revoked.
     const unlimited = { readOnly: false, scopes: new Set(mcpScopes), requireStillGranted() {} };
     return ownPrincipal(sources, { ...sources.tokens.verify(token), ...unlimited });
   }

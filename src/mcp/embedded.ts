@@ -15,10 +15,10 @@ import { Refusal } from "../refusal.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { Principal } from "./authenticate.ts";
 import {
-  type Answering,
   errorCode,
   type McpMessage,
   McpRefused,
+  type ResponseHooks,
   readMessage,
   reasonOf,
   requireMethod,
@@ -30,7 +30,7 @@ import { withApproval } from "./tool-definitions.ts";
 import { listTool, registerTool, type ToolContext, toolsOf } from "./tools.ts";
 
 /** Tables listed in one response. Clients reach the others through the resource template. */
-const LARGEST_LIST = 1000;
+const MAX_LISTED_TABLES = 1000;
 const scheme = "gatehouse:///";
 const mimeType = "application/json";
 
@@ -46,13 +46,13 @@ function registerResources<Caller>(
         for (const table of await schema.listTables(caller, database, signal)) {
           const name = `${database}/${table}`;
           resources.push({ uri: `${scheme}${name}`, name, mimeType });
-          if (resources.length === LARGEST_LIST) return { resources };
+          if (resources.length === MAX_LISTED_TABLES) return { resources };
         }
       }
       return { resources };
     },
   });
-  const description = "The columns of a table with their declared types.";
+  const description = "Columns of a table, with their declared types.";
   const settings = { title: "Table schema", description, mimeType };
   server.registerResource("table", template, settings, async (url, _names, { mcpReq }) => {
     const uri = url.href;
@@ -71,7 +71,7 @@ function registerResources<Caller>(
   });
 }
 
-const passed = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
+const forwardedHeader = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
 
 class WebRequest extends Request {
   /** The library passes only the request to the server factory. */
@@ -85,23 +85,23 @@ class WebRequest extends Request {
   }
 }
 
-/** Its signal aborts when the connection closes before the response is complete. */
+/** The request's signal aborts when the connection closes before the response is complete. */
 export function toWebRequest(request: IncomingMessage, response: ServerResponse): WebRequest {
   const client = new AbortController();
   response.once("close", () => response.writableFinished || client.abort());
   const headers = new Headers();
   for (const [name, value] of Object.entries(request.headers)) {
-    if (passed.test(name) && value !== undefined) headers.set(name, String(value));
+    if (forwardedHeader.test(name) && value !== undefined) headers.set(name, String(value));
   }
-  // The library does not use the URL.
   const { method = "" } = request;
+  // The library does not use the URL.
   return new WebRequest("http://localhost/mcp", { method, headers }, client.signal);
 }
 
 async function sendWebResponse(
   answer: Response,
   response: ServerResponse,
-  answerHeaders: Answering["answerHeaders"],
+  answerHeaders: ResponseHooks["answerHeaders"],
 ): Promise<void> {
   try {
     const body = Buffer.from(await answer.arrayBuffer());
@@ -141,29 +141,29 @@ interface EmbeddedMcpOptions<Caller> extends ToolContext<Caller> {
   countCall?(caller: Caller): Promise<void> | undefined;
 }
 
-interface McpCall<Caller> extends Answering {
+interface McpCall<Caller> extends ResponseHooks {
   readonly caller: Caller;
   readonly principal: Principal;
 }
 
-/** Bytes of a message without the tool's arguments. */
-const LARGEST_ENVELOPE = 16 * 1024;
+/** For a message without the tool's arguments. */
+const MAX_ENVELOPE_BYTES = 16 * 1024;
 
 /** Shared caches must not keep what depends on the caller's grants. */
-const ownAnswer = { ttlMs: 0, cacheScope: "private" } as const;
+const perCaller = { ttlMs: 0, cacheScope: "private" } as const;
 const cacheHints = {
-  "tools/list": ownAnswer,
-  "prompts/list": ownAnswer,
-  "resources/list": ownAnswer,
-  "resources/templates/list": ownAnswer,
-  "resources/read": ownAnswer,
-  "server/discover": ownAnswer,
+  "tools/list": perCaller,
+  "prompts/list": perCaller,
+  "resources/list": perCaller,
+  "resources/templates/list": perCaller,
+  "resources/read": perCaller,
+  "server/discover": perCaller,
 };
 
 const instructions =
   "Tools and resources of a database behind an access-controlled gateway. What a call may do " +
-  "depends on the caller's role on the database that it names; a denied call says which rule " +
-  "denied it, and trying it again does not help.";
+  "depends on the caller's role on the database that it names. A denied call names the rule that " +
+  "denied it; retrying does not help.";
 
 function isToolCall({ kind, method }: McpMessage): boolean {
   return kind === "request" && method === "tools/call";
@@ -173,18 +173,18 @@ function isToolCall({ kind, method }: McpMessage): boolean {
  * The message for the MCP library, without a tool's arguments. Only the scanner judges those, and
  * the library would process them without a pause.
  *
- * @throws McpRefused if the rest exceeds `LARGEST_ENVELOPE`
+ * @throws McpRefused if the rest exceeds `MAX_ENVELOPE_BYTES`
  */
 function envelopeOf(body: Buffer, message: McpMessage): unknown {
   const args = isToolCall(message) ? message.arguments : undefined;
   const at = args === undefined ? body.length : args.byteOffset - body.byteOffset;
   const rest = body.subarray(at + (args?.length ?? 0));
-  const none = Buffer.from(args === undefined ? "" : "{}");
-  const length = at + none.length + rest.length;
-  if (length <= LARGEST_ENVELOPE) {
-    return JSON.parse(Buffer.concat([body.subarray(0, at), none, rest]).toString("utf8"));
+  const noArguments = Buffer.from(args === undefined ? "" : "{}");
+  const length = at + noArguments.length + rest.length;
+  if (length <= MAX_ENVELOPE_BYTES) {
+    return JSON.parse(Buffer.concat([body.subarray(0, at), noArguments, rest]).toString("utf8"));
   }
-  const problem = `all but the arguments of a tool takes ${length} bytes; allowed: ${LARGEST_ENVELOPE}`;
+  const problem = `the message without tool arguments has ${length} bytes; allowed: ${MAX_ENVELOPE_BYTES}`;
   throw new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id: message.id });
 }
 
@@ -196,7 +196,7 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
   const toolsNow = toolsOf(options);
   const handler = createMcpHandler(({ requestInfo }) => {
     const server = requestInfo instanceof WebRequest ? requestInfo.createServer?.() : undefined;
-    if (server === undefined) throw new Error("A request without its caller");
+    if (server === undefined) throw new Error("The request has no caller");
     return server;
   });
 

@@ -47,7 +47,7 @@ export function isObject(value: unknown): value is Members {
 export type MessageId = string | number;
 
 export class McpRefused extends ClientError {
-  /** Stable code of the rule that refuses. Default: that of the error. */
+  /** Stable code of the rule that refused the message. Default: the error's own code. */
   readonly code: string;
   readonly status: number;
   readonly rpcCode: number;
@@ -70,8 +70,8 @@ export class McpRefused extends ClientError {
   }
 }
 
-export interface Answering {
-  /** Names and values in turn. Only known when the response begins: they report the decision. */
+export interface ResponseHooks {
+  /** Names and values in turn. Called when the response begins, since they report the decision. */
   readonly answerHeaders: () => readonly string[];
   /** Called with a stable code before the response to a refused request begins. */
   readonly onRefused: (reason: string) => void;
@@ -87,17 +87,17 @@ export function setHeaders(response: ServerResponse, headers: readonly string[])
 export function sendMcpRefusal(
   response: ServerResponse,
   refused: McpRefused,
-  { answerHeaders, onRefused }: Answering,
+  { answerHeaders, onRefused }: ResponseHooks,
 ): void {
   onRefused(refused.code);
   if (response.headersSent || response.destroyed) return;
   const { id = null, rpcCode: code, message, data, status } = refused;
   const error = { code, message, data };
   // An accepted notification has no response body, not even for a refusal.
-  const isAnswered = status !== 202;
-  const bytes = Buffer.from(isAnswered ? JSON.stringify({ jsonrpc: "2.0", id, error }) : "");
+  const hasBody = status !== 202;
+  const bytes = Buffer.from(hasBody ? JSON.stringify({ jsonrpc: "2.0", id, error }) : "");
   setHeaders(response, answerHeaders());
-  if (isAnswered) response.setHeader("Content-Type", "application/json");
+  if (hasBody) response.setHeader("Content-Type", "application/json");
   response.setHeader("Content-Length", bytes.length);
   response.setHeader("Cache-Control", "no-store");
   response.setHeader("X-Content-Type-Options", "nosniff");
@@ -117,8 +117,8 @@ export interface McpMessage {
   readonly arguments: Buffer | undefined;
 }
 
-/** Bytes of a protocol string, such as a method or an id. */
-const LONGEST_TEXT = 8 * 1024;
+/** For a protocol string, such as a method or an id. */
+const MAX_TEXT_BYTES = 8 * 1024;
 
 const messageMembers = ["jsonrpc", "id", "method", "params", "result", "error"];
 const guardedParams = ["name", "uri", "taskId", "arguments", "_meta"];
@@ -139,7 +139,7 @@ function invalid(problem: string, id?: MessageId): McpRefused {
 
 const fold = memoize((key) => key.toUpperCase().toLowerCase());
 
-const LONGEST_KEY_BYTES = 256;
+const MAX_KEY_BYTES = 256;
 
 /** @throws McpRefused for a key that differs from a known one only by case, which servers ignore */
 export function* readKnownMembers(
@@ -150,16 +150,16 @@ export function* readKnownMembers(
   const members = new Map<string, Buffer>();
   yield* visitJudgedMembers(value, (key, member) => {
     if (known.includes(key)) members.set(key, member);
-    else if (key.length <= LONGEST_KEY_BYTES && known.some((one) => fold(one) === fold(key))) {
-      throw invalid("a member differs only by case from one of the protocol", id);
+    else if (key.length <= MAX_KEY_BYTES && known.some((one) => fold(one) === fold(key))) {
+      throw invalid("a member differs from a protocol member only by case", id);
     }
   });
   return members;
 }
 
 function requireShort(key: string, value: Buffer | undefined, id?: MessageId): void {
-  if (value === undefined || value.length <= LONGEST_TEXT) return;
-  throw invalid(`${key} takes ${value.length} bytes; allowed: ${LONGEST_TEXT}`, id);
+  if (value === undefined || value.length <= MAX_TEXT_BYTES) return;
+  throw invalid(`${key} has ${value.length} bytes; allowed: ${MAX_TEXT_BYTES}`, id);
 }
 
 function readId(value: Buffer | undefined): MessageId | undefined {
@@ -168,14 +168,15 @@ function readId(value: Buffer | undefined): MessageId | undefined {
   const id: unknown = beginsWith(value, "{") ? undefined : JSON.parse(value.toString("utf8"));
   if (typeof id === "string") return id;
   if (typeof id === "number" && Number.isSafeInteger(id)) return id;
-  throw invalid("the id is neither a string nor an integer");
+  throw invalid("the id is not a string or an integer");
 }
 
 function* readTop(body: Buffer): Steps<Map<string, Buffer>> {
   const top = new Map<string, Buffer>();
   try {
     yield* visitMembers(body, (key, value) => {
-      if (!messageMembers.includes(key)) throw invalid("a member is not one of JSON-RPC's");
+      if (!messageMembers.includes(key))
+        throw invalid(`unknown member; allowed: ${messageMembers.join(", ")}`);
       top.set(key, value);
     });
   } catch (error) {
@@ -201,12 +202,12 @@ function readString(members: ReadonlyMap<string, Buffer>, key: string, id?: Mess
   throw new McpRefused("invalidParams", `Invalid params: ${key} is not a string`, { id });
 }
 
-/** Bytes of a plain name in JSON, with every character escaped. */
-const LONGEST_NAME = 6 * 63 + 2;
+/** For a plain name in JSON, with every character escaped. */
+const MAX_NAME_BYTES = 6 * 63 + 2;
 
 /** The value as a database or table name, undefined if it is not a valid one. */
 export function plainNameIn(value: Buffer | undefined): string | undefined {
-  const name = value === undefined || value.length > LONGEST_NAME ? undefined : readText(value);
+  const name = value === undefined || value.length > MAX_NAME_BYTES ? undefined : readText(value);
   return name !== undefined && isPlainName(name) ? name : undefined;
 }
 
@@ -220,12 +221,12 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
   const noParams = { name: undefined, protocolVersion: undefined, arguments: undefined };
   if (top.has("result") || top.has("error")) {
     if (top.has("method") || top.has("params") || (top.has("result") && top.has("error"))) {
-      throw invalid("it is a request and a response at once", id);
+      throw invalid("it mixes members of a request and of a response", id);
     }
     return { kind: "response", id, method: "", ...noParams };
   }
   const method = readText(methodValue);
-  if (method === undefined) throw invalid("the method is missing or no string", id);
+  if (method === undefined) throw invalid("the method is missing or not a string", id);
   const kind = top.has("id") ? "request" : "notification";
   const value = readObject(top, "params", id);
   if (value === undefined) return { kind, id, method, ...noParams };

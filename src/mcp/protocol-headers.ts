@@ -55,11 +55,6 @@ function mismatch(message: McpMessage, problem: string): McpRefused {
   return new McpRefused("headerMismatch", `Header mismatch: ${problem}`, { id: message.id });
 }
 
-function headerText(headers: IncomingHttpHeaders, name: string): string | undefined {
-  const value = headers[name];
-  return Array.isArray(value) ? value.join(", ") : value;
-}
-
 function requireSame(
   message: McpMessage,
   name: string,
@@ -69,21 +64,21 @@ function requireSame(
   if (header === undefined) return;
   const value = decodeHeaderValue(header);
   if (value === undefined) throw mismatch(message, `${name} is malformed`);
-  if (value !== expected) throw mismatch(message, `${name} is not what the body says`);
+  if (value !== expected) throw mismatch(message, `${name} differs from the body`);
 }
 
 /** @throws McpRefused if header and body differ, or the version is unknown */
 function readVersion(headers: IncomingHttpHeaders, message: McpMessage): string | undefined {
-  const header = headerText(headers, "mcp-protocol-version");
+  const header = headers["mcp-protocol-version"]?.toString();
   const claimed = message.protocolVersion;
   if (claimed !== undefined && header !== claimed) {
-    const problem = header === undefined ? "is missing" : "is not what the body says";
+    const problem = header === undefined ? "is missing" : "differs from the body";
     throw mismatch(message, `MCP-Protocol-Version ${problem}`);
   }
   if (header === undefined || protocolVersions.some((version) => version === header)) return header;
-  // Clients that claim a version in each request get only the revisions that work that way.
-  const isLike = (version: string) => claimed === undefined || version >= firstStateless;
-  const data = { supported: protocolVersions.filter(isLike), requested: header };
+  // A client that names its version in each request can only use revisions without a handshake.
+  const isUsable = (version: string) => claimed === undefined || version >= firstStateless;
+  const data = { supported: protocolVersions.filter(isUsable), requested: header };
   const options = { id: message.id, data };
   throw new McpRefused("unsupportedVersion", "Unsupported protocol version", options);
 }
@@ -101,9 +96,9 @@ export function judgeParameter(
   value: string,
 ): void {
   const mirrored = foldHeader(`mcp-param-${argument}`);
-  for (const name of Object.keys(headers)) {
+  for (const [name, header] of Object.entries(headers)) {
     if (foldHeader(name) !== mirrored) continue;
-    requireSame(message, `Mcp-Param-${argument}`, headerText(headers, name), value);
+    requireSame(message, `Mcp-Param-${argument}`, header?.toString(), value);
   }
 }
 
@@ -120,8 +115,8 @@ export function judgeHeaders(headers: IncomingHttpHeaders, message: McpMessage):
   const isStateless = version !== undefined && version >= firstStateless;
   const isRequest = message.kind === "request";
   const isRequired = isStateless && isRequest;
-  const method = headerText(headers, "mcp-method");
-  const name = headerText(headers, "mcp-name");
+  const method = headers["mcp-method"]?.toString();
+  const name = headers["mcp-name"]?.toString();
   const isNamed = namedMethods.has(message.method) && message.name !== undefined;
   const expected = message.kind === "response" ? undefined : message.method;
   requireSame(message, "Mcp-Method", method, expected);
@@ -130,10 +125,13 @@ export function judgeHeaders(headers: IncomingHttpHeaders, message: McpMessage):
   if (isRequired && isNamed && name === undefined) throw mismatch(message, "Mcp-Name is missing");
   if (!isStateless) return "handshake";
   if (message.kind === "response") {
-    throw new McpRefused("invalidRequest", "Invalid request: this revision has no responses");
+    throw new McpRefused(
+      "invalidRequest",
+      "Invalid request: revision 2026-07-28 has no responses from clients",
+    );
   }
   if (isRequest && message.protocolVersion === undefined) {
-    const problem = "Invalid params: _meta does not name the protocol version";
+    const problem = "Invalid params: _meta has no protocol version";
     throw new McpRefused("invalidParams", problem, { id: message.id });
   }
   return "stateless";

@@ -43,10 +43,10 @@ const namingKeywords: ReadonlySet<string> = new Set([
 function declarationOf(schema: Members, path: readonly string[] | undefined): HeaderDeclaration {
   const header = schema[annotation];
   if (path === undefined || path.length === 0) {
-    throw new Error(`${annotation} stands where no argument is`);
+    throw new Error(`${annotation} is not on an argument`);
   }
   if (typeof header !== "string" || !token.test(header)) {
-    throw new Error(`${annotation} of ${path.join(".")} is no name of a header`);
+    throw new Error(`${annotation} of ${path.join(".")} is not a valid header name`);
   }
   if (primitives.has(schema.type)) return { path, header };
   throw new Error(`${annotation} of ${path.join(".")} is not on a string, integer or boolean`);
@@ -77,7 +77,7 @@ export function readHeaderDeclarations(inputSchema: unknown): readonly HeaderDec
   };
   visit(inputSchema, []);
   const names = new Set(declarations.map(({ header }) => header.toLowerCase()));
-  if (names.size < declarations.length) throw new Error(`two arguments share one ${annotation}`);
+  if (names.size < declarations.length) throw new Error(`two arguments share an ${annotation}`);
   return declarations;
 }
 
@@ -86,7 +86,7 @@ const toolList = z.looseObject({
   nextCursor: z.string().optional(),
 });
 
-/** The argument as header text, undefined if headers cannot carry it. */
+/** The argument as header text. Undefined if no header can carry it. */
 function headerTextAt(args: unknown, path: readonly string[]): string | undefined {
   let value = args;
   for (const key of path) {
@@ -105,7 +105,7 @@ function headerTextAt(args: unknown, path: readonly string[]): string | undefine
  */
 function trackToolHeaders(onError: (error: unknown) => void) {
   const declarations = new Map<string, readonly HeaderDeclaration[]>();
-  const leftOut = new Set<string>();
+  const reported = new Set<string>();
 
   function isUsable({ name, inputSchema }: { name: string; inputSchema?: unknown }): boolean {
     try {
@@ -113,9 +113,9 @@ function trackToolHeaders(onError: (error: unknown) => void) {
       return true;
     } catch (error) {
       declarations.delete(name);
-      const reason = error instanceof Error ? error.message : "its schema cannot be read";
-      if (!leftOut.has(name)) onError(new Error(`The tool ${name} is left out: ${reason}`));
-      leftOut.add(name);
+      const reason = error instanceof Error ? error.message : "unreadable schema";
+      if (!reported.has(name)) onError(new Error(`The tool ${name} is unavailable: ${reason}`));
+      reported.add(name);
       return false;
     }
   }
@@ -187,7 +187,7 @@ function readError(status: number, body: string): RpcError {
   } catch {}
   const inProtocol = z.object({ error: rpcError }).safeParse(answer);
   if (inProtocol.success) return inProtocol.data.error;
-  const unknown = { message: `The gateway answered with the HTTP status ${status}` };
+  const unknown = { message: `The gateway returned HTTP status ${status}` };
   const { message, ...others } = refusal.safeParse(answer).data ?? unknown;
   return { code: errorCode("internalError"), message, data: { status, ...others } };
 }
@@ -203,36 +203,36 @@ export function rpcErrorOf(error: unknown, url: URL): RpcError {
   // fetch throws a TypeError if no response came. The cause holds the reason.
   if (error instanceof TypeError) {
     const reason = systemCode(error) ?? "no connection";
-    return { code, message: `${url} cannot be reached (${reason})` };
+    return { code, message: `Cannot connect to ${url} (${reason})` };
   }
   return { code, message: error instanceof Error ? error.message : "unknown error" };
 }
 
 const CONNECT_TIMEOUT_MS = 10_000;
 
-/** Calls may take any time and streams may be silent: the client decides when to give up. */
-export function allowSilence(): void {
+/** Removes response timeouts. The client decides how long it waits for calls and silent streams. */
+export function removeResponseTimeouts(): void {
   const connect = { timeout: CONNECT_TIMEOUT_MS };
   setGlobalDispatcher(new Agent({ connect, headersTimeout: 0, bodyTimeout: 0 }));
 }
 
 /**
- * The library's transport would hide the text of an error.
+ * Keeps the text of an error, which the library's transport would hide.
  *
  * @throws GatewayRefused for an HTTP error, or TypeError if no response came
  */
 async function fetchFromGateway(url: string | URL, init?: RequestInit): Promise<Response> {
   const response = await fetch(url, init);
-  // Servers may leave GET and DELETE unsupported.
+  // GET and DELETE are optional for servers.
   const isOptional = response.status === 405 && init?.method !== "POST";
   if (response.status < 400 || isOptional) return response;
   throw new GatewayRefused(response.status, await response.text());
 }
 
-const GOODBYE_MS = 1000;
-const LAST_ANSWERS_MS = 5000;
+const CLOSE_TIMEOUT_MS = 1000;
+const LAST_RESPONSES_TIMEOUT_MS = 5000;
 
-const MOST_PAGES = 64;
+const MAX_LIST_PAGES = 64;
 
 interface BridgeOptions {
   readonly url: URL;
@@ -250,13 +250,15 @@ export class StdioBridge {
   readonly #options: BridgeOptions;
   readonly #transport: StreamableHTTPClientTransport;
   readonly #toolHeaders: ReturnType<typeof trackToolHeaders>;
-  /** Not cancelled by the client. From 2026-07-28 on, closing the connection cancels a request. */
+  /** The client's requests. From 2026-07-28 on, closing the connection cancels a request. */
   readonly #pending = new Map<MessageId, { isStateless: boolean; abort: AbortController }>();
-  /** Requests to the gateway, the bridge's own included. */
-  readonly #waiting = new Map<MessageId, (answer: JSONRPCResponse) => void>();
+  /** All requests to the gateway, including the bridge's own. */
+  readonly #sentRequests = new Map<MessageId, (answer: JSONRPCResponse) => void>();
   #handshake: JSONRPCRequest | undefined;
   #renewal: Promise<void> | undefined;
+  /** Resolves when every line has been sent. */
   #sent = Promise.resolve();
+  /** Resolves when every request has been answered. */
   #answered = Promise.resolve();
 
   constructor(options: BridgeOptions) {
@@ -268,12 +270,12 @@ export class StdioBridge {
     this.#toolHeaders = trackToolHeaders(options.onError);
     this.#transport.onmessage = (message) => {
       const answer = isJSONRPCResponse(message) ? message : undefined;
-      const settle = answer?.id === undefined ? undefined : this.#waiting.get(answer.id);
-      if (answer && settle) settle(answer);
+      const resolve = answer?.id === undefined ? undefined : this.#sentRequests.get(answer.id);
+      if (answer && resolve) resolve(answer);
       else this.#write(message);
     };
     this.#transport.onerror = (error) => {
-      // The request is retried after these errors. Only a failed retry is reported.
+      // These errors cause a retry. Only a failed retry is reported.
       if (!isRetried(error)) options.onError(error);
     };
   }
@@ -282,38 +284,38 @@ export class StdioBridge {
     return this.#transport.start();
   }
 
-  /** Waits for the last responses after the input ends, but not for long. */
-  async takeAll(input: AsyncIterable<Buffer>): Promise<void> {
+  /** Forwards all lines, then waits a short time for the last responses. */
+  async forwardAll(input: AsyncIterable<Buffer>): Promise<void> {
     for await (const line of readLines(input)) {
-      if (line.toString("latin1").trim() !== "") this.take(line);
+      if (line.toString("latin1").trim() !== "") this.forward(line);
     }
-    await Promise.race([this.#sent.then(() => this.#answered), delay(LAST_ANSWERS_MS)]);
+    await Promise.race([this.#sent.then(() => this.#answered), delay(LAST_RESPONSES_TIMEOUT_MS)]);
   }
 
-  /** Sends lines in order, each after the previous one was accepted but not answered. */
-  take(line: Buffer): void {
-    this.#sent = this.#sent.then(() => this.#pass(line));
+  /** Sends lines in order. Does not wait for responses to requests. */
+  forward(line: Buffer): void {
+    this.#sent = this.#sent.then(() => this.#forwardLine(line));
   }
 
   async close(): Promise<void> {
     this.#pending.clear();
     this.#transport.onmessage = () => {};
     this.#transport.onerror = () => {};
-    const limit = setTimeout(() => void this.#transport.close(), GOODBYE_MS);
+    const limit = setTimeout(() => void this.#transport.close(), CLOSE_TIMEOUT_MS);
     // An unreachable gateway has no session to end.
     await this.#transport.terminateSession().catch(() => {});
     clearTimeout(limit);
     await this.#transport.close();
   }
 
-  async #pass(line: Buffer): Promise<void> {
+  async #forwardLine(line: Buffer): Promise<void> {
     try {
       const { read, message } = await readLine(line);
       const cancelled = cancelledId(message);
       if (isJSONRPCRequest(message)) {
-        const asked = this.#ask(message, read);
-        this.#answered = this.#answered.then(() => asked);
-      } else if (cancelled === undefined || !this.#hangUp(cancelled)) await this.#tell(message);
+        const answered = this.#answer(message, read);
+        this.#answered = this.#answered.then(() => answered);
+      } else if (cancelled === undefined || !this.#cancel(cancelled)) await this.#notify(message);
     } catch (error) {
       if (!(error instanceof McpRefused)) throw error;
       const { id = null, rpcCode: code, message } = error;
@@ -321,32 +323,32 @@ export class StdioBridge {
     }
   }
 
-  async #ask(request: JSONRPCRequest, read: McpMessage): Promise<void> {
+  async #answer(request: JSONRPCRequest, read: McpMessage): Promise<void> {
     const { id } = request;
     const pending = {
       isStateless: read.protocolVersion !== undefined,
       abort: new AbortController(),
     };
     this.#pending.set(id, pending);
-    const isWanted = () => this.#pending.get(id) === pending;
+    const isPending = () => this.#pending.get(id) === pending;
     try {
       const answer = await this.#request(request, read, pending.abort.signal);
-      if (isWanted()) this.#write(answer);
+      if (isPending()) this.#write(answer);
     } catch (error) {
-      if (!isWanted()) return;
+      if (!isPending()) return;
       if (isRetried(error)) this.#options.onError(error);
       this.#write({ jsonrpc: "2.0", id, error: rpcErrorOf(error, this.#options.url) });
     } finally {
-      if (isWanted()) this.#pending.delete(id);
+      if (isPending()) this.#pending.delete(id);
     }
   }
 
   /**
-   * Retries once if the session was lost, or if headers were missing that only the tool list
-   * declares. In both cases the gateway has not executed the request.
+   * Sends a request. Retries once if the session was lost, or if headers were missing that the tool
+   * list declares. In both cases the gateway has not executed the request.
    *
    * @param signal aborts the request, which cancels it from 2026-07-28 on
-   * @throws GatewayRefused for an HTTP error, or Error if no response came or an incomplete one
+   * @throws GatewayRefused for an HTTP error, or Error for a missing or incomplete response
    */
   async #request(
     request: JSONRPCRequest,
@@ -377,32 +379,32 @@ export class StdioBridge {
     headers: Record<string, string> = {},
   ): Promise<JSONRPCResponse> {
     const { promise, resolve, reject } = Promise.withResolvers<JSONRPCResponse>();
-    const giveUp = () => reject(new Error("The request was given up"));
-    const onRequestStreamEnd = () => reject(new Error("The answer broke off"));
-    signal.addEventListener("abort", giveUp, { once: true });
-    this.#waiting.set(request.id, resolve);
+    const cancel = () => reject(new Error("The request was cancelled"));
+    const onRequestStreamEnd = () => reject(new Error("The response is incomplete"));
+    signal.addEventListener("abort", cancel, { once: true });
+    this.#sentRequests.set(request.id, resolve);
     const options = { requestSignal: signal, onRequestStreamEnd, headers };
     this.#transport.send(request, options).catch(reject);
     try {
       return await promise;
     } finally {
-      signal.removeEventListener("abort", giveUp);
-      if (this.#waiting.get(request.id) === resolve) this.#waiting.delete(request.id);
+      signal.removeEventListener("abort", cancel);
+      if (this.#sentRequests.get(request.id) === resolve) this.#sentRequests.delete(request.id);
     }
   }
 
-  /** Learns from the list of tools, asked for with the `_meta` of a call: client and version. */
+  /** Reads the tool list with the call's `_meta`, which names client and version. */
   async #learnTools({ params }: JSONRPCRequest, signal: AbortSignal): Promise<void> {
     const { progressToken: _, ..._meta } = params?._meta ?? {};
-    let place = {};
-    for (let page = 0; page < MOST_PAGES; page++) {
+    let position = {};
+    for (let page = 0; page < MAX_LIST_PAGES; page++) {
       const list = { jsonrpc: "2.0", id: randomUUID(), method: "tools/list" } as const;
-      const answer = await this.#send({ ...list, params: { ...place, _meta } }, signal);
+      const answer = await this.#send({ ...list, params: { ...position, _meta } }, signal);
       if (!isJSONRPCResultResponse(answer)) return;
       this.#toolHeaders.learn(answer.result);
       const cursor = toolList.safeParse(answer.result).data?.nextCursor;
       if (cursor === undefined) return;
-      place = { cursor };
+      position = { cursor };
     }
   }
 
@@ -419,16 +421,16 @@ export class StdioBridge {
     return true;
   }
 
-  /** Once for all requests that lost it. Clients before 2026-07-28 over stdio know no sessions. */
+  /** Runs once for all requests that lost the session. Stdio clients know nothing of sessions. */
   async #renewSession(lost: string): Promise<void> {
     if (this.#transport.sessionId !== lost) return;
-    this.#renewal ??= this.#shakeHands().finally(() => {
+    this.#renewal ??= this.#repeatHandshake().finally(() => {
       this.#renewal = undefined;
     });
     await this.#renewal;
   }
 
-  async #shakeHands(): Promise<void> {
+  async #repeatHandshake(): Promise<void> {
     if (this.#handshake === undefined) throw new Error("The session is lost");
     const unlimited = new AbortController().signal;
     const answer = await this.#send({ ...this.#handshake, id: randomUUID() }, unlimited);
@@ -437,17 +439,17 @@ export class StdioBridge {
     await this.#transport.send({ jsonrpc: "2.0", method: "notifications/initialized" });
   }
 
-  async #tell(message: JSONRPCMessage): Promise<void> {
+  async #notify(message: JSONRPCMessage): Promise<void> {
     try {
       await this.#transport.send(message);
     } catch (error) {
-      // The transport itself has reported all other errors.
+      // The transport has reported all other errors itself.
       if (isRetried(error)) this.#options.onError(error);
     }
   }
 
-  /** False if the client's own message must be forwarded. */
-  #hangUp(id: MessageId): boolean {
+  /** Returns false if the client's notification must be forwarded. */
+  #cancel(id: MessageId): boolean {
     const pending = this.#pending.get(id);
     this.#pending.delete(id);
     if (pending?.isStateless !== true) return false;
@@ -462,17 +464,17 @@ export class StdioBridge {
 
 const NEWLINE = 0x0a;
 
-/** Only a line feed ends a line: other Unicode line separators may stand in a JSON string. */
+/** Only a line feed ends a line. JSON strings may contain other Unicode line separators. */
 async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  let begun: Buffer[] = [];
+  let partial: Buffer[] = [];
   for await (const chunk of input) {
     let start = 0;
     for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
-      yield Buffer.concat([...begun, chunk.subarray(start, end)]);
-      begun = [];
+      yield Buffer.concat([...partial, chunk.subarray(start, end)]);
+      partial = [];
       start = end + 1;
     }
-    if (start < chunk.length) begun.push(chunk.subarray(start));
+    if (start < chunk.length) partial.push(chunk.subarray(start));
   }
 }
 
@@ -482,8 +484,7 @@ async function readLine(line: Buffer): Promise<{ read: McpMessage; message: JSON
   const isMessage =
     isJSONRPCRequest(message) || isJSONRPCNotification(message) || isJSONRPCResponse(message);
   if (isMessage) return { read, message };
-  const problem = "Invalid request: it has not the shape of a message";
-  throw new McpRefused("invalidRequest", problem, { id: read.id });
+  throw new McpRefused("invalidRequest", "Invalid request: not a message", { id: read.id });
 }
 
 function cancelledId(message: JSONRPCMessage): MessageId | undefined {

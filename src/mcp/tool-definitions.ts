@@ -23,8 +23,8 @@ import {
 import type { PermissionClass } from "../query/query.ts";
 import { isObject } from "./message.ts";
 
-/** Left out to keep schemas short. Error messages explain them. */
-const bounds: ReadonlySet<string> = new Set([
+/** Keywords that are left out to keep schemas short. Error messages explain them. */
+const omittedKeywords: ReadonlySet<string> = new Set([
   ...["pattern", "propertyNames", "minimum", "maximum"],
   ...["minItems", "maxItems", "minProperties", "not", "dependentRequired"],
 ]);
@@ -33,14 +33,15 @@ function propertiesOf({ properties }: Schema): Schema | undefined {
   return isObject(properties) ? properties : undefined;
 }
 
-function mapProperties(schema: Schema, change: (of: Schema, name: string) => Schema): Schema {
+function mapProperties(schema: Schema, change: (property: Schema, name: string) => Schema): Schema {
   const entries = Object.entries(propertiesOf(schema) ?? {});
   return Object.fromEntries(
-    entries.map(([name, of]) => [name, isObject(of) ? change(of, name) : of]),
+    entries.map(([name, value]) => [name, isObject(value) ? change(value, name) : value]),
   );
 }
 
-function either(one: unknown, other: unknown): unknown {
+/** The schema of a property that two alternatives have. */
+function mergeProperty(one: unknown, other: unknown): unknown {
   if (isDeepStrictEqual(one, other)) return one;
   if (!isObject(one) || !isObject(other)) return {};
   const { enum: words, description } = one;
@@ -51,11 +52,13 @@ function either(one: unknown, other: unknown): unknown {
 }
 
 /** Merges two object schemas. Undefined if one of them has no properties. */
-function joined(one: Schema, other: Schema): Schema | undefined {
+function mergeObjects(one: Schema, other: Schema): Schema | undefined {
   const [fields, others] = [propertiesOf(one), propertiesOf(other)];
   if (fields === undefined || others === undefined) return undefined;
   const shared = Object.keys(fields).filter((name) => name in others);
-  const both = Object.fromEntries(shared.map((name) => [name, either(fields[name], others[name])]));
+  const both = Object.fromEntries(
+    shared.map((name) => [name, mergeProperty(fields[name], others[name])]),
+  );
   const isSame = [fields, others].every((of) => Object.keys(of).length === shared.length);
   if (isSame) return { ...one, properties: both };
   const properties = { ...fields, ...others, ...both };
@@ -69,31 +72,34 @@ function isCovered(schema: Schema, other: Schema): boolean {
 }
 
 /** Merges all object alternatives and drops those that another one covers. */
-function fewer(alternatives: readonly Schema[]): Schema {
+function mergeAlternatives(alternatives: readonly Schema[]): Schema {
   const kept: Schema[] = [];
   for (const schema of alternatives) {
-    const at = kept.findIndex((other) => joined(other, schema) !== undefined);
+    const at = kept.findIndex((other) => mergeObjects(other, schema) !== undefined);
     if (at < 0) kept.push(schema);
-    else kept[at] = joined(kept[at] ?? {}, schema) ?? schema;
+    else kept[at] = mergeObjects(kept[at] ?? {}, schema) ?? schema;
   }
   const oneOf = kept.filter((schema) => !kept.some((other) => isCovered(schema, other)));
   return oneOf.length === 1 ? (oneOf[0] ?? {}) : { oneOf };
 }
 
-function short(schema: Schema): Schema {
+function shorten(schema: Schema): Schema {
   const { oneOf, ...others } = schema;
   const entries = Object.entries(others).flatMap(([keyword, value]): [string, unknown][] => {
-    if (bounds.has(keyword) || (keyword === "additionalProperties" && value === true)) return [];
-    if (keyword === "properties") return [[keyword, mapProperties(schema, shorter)]];
-    return [[keyword, isObject(value) ? shorter(value) : value]];
+    if (omittedKeywords.has(keyword) || (keyword === "additionalProperties" && value === true))
+      return [];
+    if (keyword === "properties") return [[keyword, mapProperties(schema, shortenPart)]];
+    return [[keyword, isObject(value) ? shortenPart(value) : value]];
   });
-  const alternatives = Array.isArray(oneOf) ? fewer(oneOf.filter(isObject).map(shorter)) : {};
+  const alternatives = Array.isArray(oneOf)
+    ? mergeAlternatives(oneOf.filter(isObject).map(shortenPart))
+    : {};
   return { ...alternatives, ...Object.fromEntries(entries) };
 }
 
 /** Also drops `additionalProperties: false`, which error messages explain. */
-function shorter(schema: Schema): Schema {
-  const made = short(schema);
+function shortenPart(schema: Schema): Schema {
+  const made = shorten(schema);
   const { additionalProperties, ...others } = made;
   const isNeeded = additionalProperties !== false || (schema.oneOf !== undefined && !others.oneOf);
   return isNeeded ? made : others;
@@ -114,7 +120,7 @@ function inlining(definitions: Map<string, Schema>, level: Level): Reference {
     const schema = make(reference);
     open.delete(name);
     if (!recursive.has(name)) return schema;
-    const { description: _, ...unnamed } = shorter(schema);
+    const { description: _, ...unnamed } = shortenPart(schema);
     definitions.set(name, unnamed);
     return known;
   };
@@ -126,7 +132,7 @@ export function toolNameOf(operation: OperationName): string {
   return operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase();
 }
 
-function shownFields(
+function describedFields(
   fields: Fields<OperationDraft>,
   asInSelect: readonly string[],
 ): Fields<OperationDraft> {
@@ -164,8 +170,8 @@ function inputSchema(
   asInSelect: readonly string[] = [],
 ): Schema {
   const definitions = new Map<string, Schema>();
-  const make = objectSchema(shownFields(fields, asInSelect));
-  const schema = withoutNull(short(make(inlining(definitions, level))));
+  const make = objectSchema(describedFields(fields, asInSelect));
+  const schema = withoutNull(shorten(make(inlining(definitions, level))));
   return definitions.size === 0 ? schema : { ...schema, $defs: Object.fromEntries(definitions) };
 }
 
@@ -174,9 +180,9 @@ const narrowed = { type: "string" };
 function rowsSchema(level: Level): Schema {
   const next_after = {
     type: "array",
-    description: "The after that goes on, instead of an offset.",
+    description: "Send as after for the next page, instead of an offset.",
   };
-  const description = "An integer beyond 2^53 - 1 is a string of its digits.";
+  const description = "Integers beyond 2^53 - 1 are strings of digits.";
   const items = { type: "object", description };
   return {
     type: "object",
@@ -185,7 +191,7 @@ function rowsSchema(level: Level): Schema {
       truncated: { type: "boolean" },
       narrowed,
       ...(level === "full" ? { next_after } : {}),
-      next_offset: { type: "integer", description: "The offset that goes on." },
+      next_offset: { type: "integer", description: "Send as offset for the next page." },
     },
     required: ["rows"],
   };
@@ -312,11 +318,11 @@ export function queryTools({ operations, level }: Grammar): readonly QueryTool[]
 const { database: ofDatabase, from, where, join } = operations.Select.fields;
 const countFields = { database: ofDatabase, from, where, join };
 
-type Words = readonly [name: string, title: string, description: string];
+type ToolText = readonly [name: string, title: string, description: string];
 
-/** A tool that is not a query operation. Reads, unless `more` overrides it. */
+/** A tool that is not a query operation. It only reads, unless `more` overrides that. */
 function ownTool(
-  [name, title, description]: Words,
+  [name, title, description]: ToolText,
   input: Schema,
   more: Partial<Pick<ToolDefinition, "outputSchema" | "permissions" | "annotations">> = {},
 ): ToolDefinition {
@@ -330,9 +336,9 @@ function ownTool(
 
 export function countTool({ level }: Grammar): ToolDefinition[] {
   if (level === "core") return [];
-  const words: Words = ["count", "Count rows", "Counts rows; those of each group select counts."];
+  const text: ToolText = ["count", "Count rows", "Counts rows. To count per group, use select."];
   const input = inputSchema(countFields, level, ["where", "join"]);
-  return [ownTool(words, input, { outputSchema: countSchema })];
+  return [ownTool(text, input, { outputSchema: countSchema })];
 }
 
 export function batchTool({ inOrder }: Grammar): ToolDefinition {
@@ -340,9 +346,9 @@ export function batchTool({ inOrder }: Grammar): ToolDefinition {
   const list = {
     type: "array",
     items: { type: "object" },
-    description: `Objects of one key, with the arguments of that tool: ${keys.join(", ")}.`,
+    description: `Objects with one key and the arguments of that tool: ${keys.join(", ")}.`,
   };
-  const description = "Carries out operations in their order: all of them, or none.";
+  const description = "Runs operations in order. If one fails, none takes effect.";
   const input = { ...inputSchema({}, "core"), properties: { [batchField]: list } };
   return ownTool(
     ["batch", "Several operations", description],
@@ -356,7 +362,11 @@ export const batchField = "operations";
 const { database, table } = configuredFields;
 
 export const whoAmITool = ownTool(
-  ["whoami", "Who am I", "Tells your roles and rights on each database, and the limits of a call."],
+  [
+    "whoami",
+    "Who am I",
+    "Returns your roles and rights on each database, and the limits of a call.",
+  ],
   inputSchema({}, "core"),
   { permissions: [] },
 );
@@ -374,7 +384,7 @@ export const schemaTools = {
     [
       "describe_table",
       "Describe a table",
-      "Tells columns with types, defaults and references, the keys (the primary one first), comments, and about how many rows there are.",
+      "Returns columns with types, defaults and references, keys (primary key first), comments, and an approximate row count.",
     ],
     inputSchema({ database, table }, "core"),
   ),
@@ -382,10 +392,10 @@ export const schemaTools = {
 
 export const approvalField = "approval";
 
-/** The tool for a caller who may need approvals: its result can also say that one is pending. */
+/** The tool for a caller who may need approvals. Its result can also say that one is pending. */
 export function withApproval(definition: ToolDefinition): ToolDefinition {
   const { inputSchema, outputSchema } = definition;
-  const description = "The id of an approval of this very call, once it was given.";
+  const description = "Approval id, once this exact call is approved.";
   const approval = { type: "string", description };
   const properties = { ...propertiesOf(inputSchema), [approvalField]: approval };
   const { required: _, ...open } = outputSchema ?? {};

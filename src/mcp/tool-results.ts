@@ -13,17 +13,17 @@ import { Refusal } from "../refusal.ts";
 
 class ToolFailure extends Error {}
 
-const forms: Readonly<Record<string, string>> = {
+const examples: Readonly<Record<string, string>> = {
   "Select.columns": '["id", "name"], or ["*"] for all',
   "CreateTable.columns": '[{"name": "id", "type": "int", "primary_key": true}]',
   where:
-    '{"column": "id", "cmp": "=", "value": 1}, or {"and": [..]}, {"or": [..]}, {"not": {..}} around such, or null',
+    '{"column": "id", "cmp": "=", "value": 1}, {"and": [..]}, {"or": [..]}, {"not": {..}} or null',
   join: '{"table": "orders", "on": "users.id = orders.user_id", "join_type": "INNER"}',
   order_by: '{"column": "name", "direction": "ASC"}',
   group_by: '["country"]',
   aggregate: '[{"fn": "count", "as": "n"}, {"fn": "sum", "column": "total", "as": "revenue"}]',
   having: '{"column": "revenue", "cmp": ">", "value": 100}',
-  after: "[17], a value for each column of order_by",
+  after: "[17], one value per column of order_by",
   values: '[{"id": 1, "name": "Ann"}]',
   set: '{"name": "Ann"}',
   add: '{"stock": -1}',
@@ -35,7 +35,7 @@ const forms: Readonly<Record<string, string>> = {
 };
 
 /** Splits a path such as `Preview.Update.set`, `Batch[2].Insert.values[0]` or `Select.where`. */
-function placeIn(path: string): { operation: string; field: string | undefined; place: string } {
+function splitPath(path: string): { operation: string; field: string | undefined; place: string } {
   const isBatch = path.startsWith(batchKey);
   const place = isBatch ? path.replace(batchKey, "operations") : path.replace(/^\w*\.?/, "");
   const segments = path.split(".");
@@ -44,91 +44,88 @@ function placeIn(path: string): { operation: string; field: string | undefined; 
   return { operation: segments[at] ?? "", field: /^\w+/.exec(within ?? "")?.[0], place };
 }
 
-function complaint({ location, problem, code }: QueryRefused): string {
-  const { operation, place, ...named } = placeIn(location.path);
+function grammarErrorText({ location, problem, code }: QueryRefused): string {
+  const { operation, place, ...found } = splitPath(location.path);
   const missing = /^the field "(\w+)" is left out/.exec(problem)?.[1];
-  const field = named.field ?? missing ?? "";
-  const form = forms[`${operation}.${field}`] ?? forms[field];
-  const example = form === undefined ? "" : `; ${field} is written like ${form}`;
-  return `Failed: ${place === "" ? "" : `${place}: `}${problem}${example} (${code})`;
+  const field = found.field ?? missing ?? "";
+  const example = examples[`${operation}.${field}`] ?? examples[field];
+  const advice = example === undefined ? "" : `; write ${field} as ${example}`;
+  return `Failed: ${place === "" ? "" : `${place}: `}${problem}${advice} (${code})`;
 }
 
-/** Advice for refusals whose message has none. */
-const remedies: Readonly<Record<string, string>> = {
-  no_grant: "whoami tells which databases you may use",
-  role_insufficient: "whoami tells what your role gives; trying again does not help",
-  token_read_only: "this token reads only; trying again does not help",
-  token_database: "this token is for another database, which whoami names",
-  database_case_mismatch: "write the name as list_databases has it",
-  batch_member_denied: "whoami tells what you may do; leave out what you may not",
-  schema_not_found: "list_databases and list_tables tell what there is",
-  database_not_found: "list_databases tells what there is",
-  table_not_found: "list_tables tells what there is",
-  unknown_column: "describe_table tells the columns",
-  constraint_violation:
-    "describe_table tells keys, references, and which columns must have a value",
-  table_exists: "describe_table tells what it is",
-  approval_denied: "trying again does not help; tell the user why",
-  approval_not_found: "call it without approval to ask for one",
+/** Advice for refusals, unless their message contains some. */
+const advice: Readonly<Record<string, string>> = {
+  no_grant: "whoami lists the databases that you may use",
+  role_insufficient: "whoami lists the rights of your role; retrying does not help",
+  token_read_only: "this token can only read; retrying does not help",
+  token_database: "this token is for another database; whoami names it",
+  database_case_mismatch: "spell the name as in list_databases",
+  batch_member_denied: "whoami lists your rights; leave out operations without the right",
+  schema_not_found: "list_databases and list_tables show what exists",
+  database_not_found: "list_databases shows what exists",
+  table_not_found: "list_tables shows what exists",
+  unknown_column: "describe_table lists the columns",
+  constraint_violation: "describe_table lists keys, references and columns that require a value",
+  table_exists: "describe_table shows the existing table",
+  approval_denied: "retrying does not help; tell the user the reason",
+  approval_not_found: "to request an approval, call without approval",
   approval_mismatch:
-    "call it with the very arguments that were approved, or without approval to ask for another one",
-  approval_expired: "call it without approval to ask again",
-  approval_used: "look at what it has done; call it without approval to ask again",
-  approval_void: "call it without approval to ask again",
+    "call with exactly the approved arguments, or without approval to request another one",
+  approval_expired: "to request another one, call without approval",
+  approval_used: "check what that call did; to request another one, call without approval",
+  approval_void: "to request another one, call without approval",
   approval_stale:
-    "the rows have changed since they were approved: look at them, then call it without approval to ask again",
-  outcome_unknown: "read the rows before you call it again",
-  query_timeout: "ask for less: a where on a key, or fewer tables",
-  upstream_timeout: "ask for less: a where on a key, or fewer tables",
+    "the rows have changed since the approval; read them, then call without approval to request another one",
+  outcome_unknown: "the call may have run; read the rows before you retry",
+  query_timeout: "ask for less, with a where on a key or with fewer tables",
+  upstream_timeout: "ask for less, with a where on a key or with fewer tables",
 };
 
-const noTable = /^There is no grant for [^ ]+\./;
+const noTableGrant = /^There is no grant for [^ ]+\./;
 
-function said(status: number, message: string, code: string): string {
-  const remedy = noTable.test(message)
-    ? "list_tables tells which tables you may use"
-    : remedies[code];
-  const isSaid = remedy === undefined || message.includes("did you mean");
-  return `${status === 403 ? "Denied" : "Failed"}: ${message}${isSaid ? "" : `; ${remedy}`} (${code})`;
+function refusalText(status: number, message: string, code: string): string {
+  const hint = noTableGrant.test(message)
+    ? "list_tables lists the tables that you may use"
+    : advice[code];
+  const hasHint = hint !== undefined && !message.includes("did you mean");
+  return `${status === 403 ? "Denied" : "Failed"}: ${message}${hasHint ? `; ${hint}` : ""} (${code})`;
 }
 
 /**
- * Asks for an approval, in words for a model and as data, which is not an error result. A client
- * that opens pages shows the page to its user and repeats the call by itself. The state that it
- * then returns is an approval id, and counts no more than one in the arguments.
+ * Reports that the call needs approval. This is not an error result. A client that can open pages
+ * shows the approval page to its user and then repeats the call with the approval id as its state.
  */
-function askForApproval(
+function approvalPending(
   { code, members }: Refusal,
   opensUrls: boolean,
 ): CallToolResult | InputRequiredResult {
   const { approval } = members ?? {};
   const { id, url, expires } = typeof approval === "object" ? approval : {};
   if (opensUrls && id !== undefined && url !== undefined) {
-    const message =
-      "Somebody other than you has to approve this call on this page, before you go on.";
+    const message = "Another person must approve this call on this page before it can run.";
     const request = inputRequired.elicitUrl({ message, url });
     return inputRequired({ inputRequests: { approval: request }, requestState: id });
   }
   const place = url === undefined ? "" : ` at ${url}`;
   const text = [
-    `Not done yet: somebody has to approve this call until ${expires}.`,
-    `Tell the user that approval ${id} waits to be decided${place}.`,
-    "Once it is given, call this tool again with the very same arguments and one more,",
-    `"approval": "${id}". Without that nothing is done.`,
+    `Not run yet: this call needs approval before ${expires}.`,
+    `Tell the user that approval ${id} is waiting for a decision${place}.`,
+    "When it is approved, call this tool again with exactly the same arguments and",
+    `"approval": "${id}".`,
   ].join(" ");
   const structuredContent = { status: "pending", code, approval };
   return { content: [{ type: "text", text }], structuredContent };
 }
 
-/** @param opensUrls true if the client can open a page and has not been asked to yet */
+/** @param opensUrls true if the client can open a page and was not yet asked to */
 export function failed(error: unknown, opensUrls: boolean): CallToolResult | InputRequiredResult {
   if (error instanceof Refusal && error.code === "approval_required") {
-    return askForApproval(error, opensUrls);
+    return approvalPending(error, opensUrls);
   }
   let text = "Failed: internal error (internal_error)";
   if (error instanceof ToolFailure) text = error.message;
-  else if (error instanceof QueryRefused) text = complaint(error);
-  else if (error instanceof Refusal) text = said(error.status, error.message, error.code);
+  else if (error instanceof QueryRefused) text = grammarErrorText(error);
+  else if (error instanceof Refusal) text = refusalText(error.status, error.message, error.code);
   return { isError: true, content: [{ type: "text", text }] };
 }
 
@@ -138,14 +135,14 @@ function isContent(value: unknown): value is Content {
   return typeof value === "object" && value !== null && !JSON.isRawJSON(value);
 }
 
-type GoOn = (shown: readonly unknown[]) => Promise<Content>;
+type NextPage = (rows: readonly unknown[]) => Promise<Content>;
 
 const order = z.object({ column: z.string() });
 const orders = z.union([order.transform((only) => [only]), z.array(order)]);
 const columnNames = z.array(z.string());
 const literals = z.array(z.union([z.string(), z.number(), z.boolean(), z.null()]));
 
-/** A number that JSON readers would change stays raw JSON, because a cursor needs its exact value. */
+/** Keeps a number as raw JSON if a double would change it, because a cursor needs its exact value. */
 function cursorValue(value: unknown): unknown {
   if (typeof value !== "object" || !JSON.isRawJSON(value)) return value;
   const source = JSON.stringify(value);
@@ -154,14 +151,14 @@ function cursorValue(value: unknown): unknown {
   return digits.length <= 15 ? Number(source) : value;
 }
 
-function bare(name: string): string {
+function columnName(name: string): string {
   return name.slice(name.indexOf(".") + 1);
 }
 
-function isOf(selected: string, ordered: string): boolean {
+function coversColumn(selected: string, ordered: string): boolean {
   if (selected === "*" || selected === ordered) return true;
   const areOfTables = selected.includes(".") && ordered.includes(".");
-  return !areOfTables && bare(selected) === bare(ordered);
+  return !areOfTables && columnName(selected) === columnName(ordered);
 }
 
 function parsed(value: Buffer | undefined): unknown {
@@ -169,20 +166,20 @@ function parsed(value: Buffer | undefined): unknown {
 }
 
 /** The `order_by` columns, if every row of the answer contains them. */
-function orderedBy(found: ReadonlyMap<string, Buffer>): readonly string[] | undefined {
-  const isOfRows = !found.has("aggregate") && found.get("distinct")?.toString() !== "true";
-  const order = orders.safeParse(parsed(found.get("order_by")));
-  const columns = columnNames.safeParse(parsed(found.get("columns")));
-  if (!isOfRows || !order.success || !columns.success) return undefined;
+function orderedBy(args: ReadonlyMap<string, Buffer>): readonly string[] | undefined {
+  const returnsRows = !args.has("aggregate") && args.get("distinct")?.toString() !== "true";
+  const order = orders.safeParse(parsed(args.get("order_by")));
+  const columns = columnNames.safeParse(parsed(args.get("columns")));
+  if (!returnsRows || !order.success || !columns.success) return undefined;
   const names = order.data.map(({ column }) => column);
-  const isThere = (name: string) => columns.data.some((column) => isOf(column, name));
-  return names.every(isThere) && new Set(names).size === names.length ? names : undefined;
+  const isReturned = (name: string) => columns.data.some((column) => coversColumn(column, name));
+  return names.every(isReturned) && new Set(names).size === names.length ? names : undefined;
 }
 
 function cursorAt(row: unknown, names: readonly string[]): unknown[] | undefined {
   const values = new Map(Object.entries(isContent(row) ? row : {}));
   const cursor = names.map((name) =>
-    cursorValue(values.has(name) ? values.get(name) : values.get(bare(name))),
+    cursorValue(values.has(name) ? values.get(name) : values.get(columnName(name))),
   );
   return literals.safeParse(cursor).success ? cursor : undefined;
 }
@@ -200,22 +197,22 @@ export function countIn(value: Buffer | undefined): number | undefined {
  * @param args the arguments of a select that has run
  * @param isUnique whether no two rows are equal in these columns. Called once, for the first page.
  */
-export function goOnBehind(
+export function nextPageOf(
   args: ReadonlyMap<string, Buffer>,
   level: Level,
   isUnique: (order: readonly string[]) => Promise<boolean>,
-): GoOn {
+): NextPage {
   const names = level === "full" ? orderedBy(args) : undefined;
   const isContinued = args.has("after");
   const offset = countIn(args.get("offset")) ?? 0;
   let mayContinue: Promise<boolean> | undefined;
-  return async (shown) => {
-    const after = names && shown.length > 0 ? cursorAt(shown.at(-1), names) : undefined;
+  return async (rows) => {
+    const after = names && rows.length > 0 ? cursorAt(rows.at(-1), names) : undefined;
     if (names !== undefined && after !== undefined && !isContinued) mayContinue ??= isUnique(names);
     const isAfter = after !== undefined && (isContinued || (await mayContinue) === true);
     return {
       ...(isAfter ? { next_after: after } : {}),
-      ...(isContinued ? {} : { next_offset: offset + shown.length }),
+      ...(isContinued ? {} : { next_offset: offset + rows.length }),
     };
   };
 }
@@ -230,12 +227,12 @@ export function resultOf(structured: Content): ToolResult {
   return { text: JSON.stringify(structured), structured };
 }
 
-/** The text is short, because a model reads all of it. */
+/** A model reads the whole text, so it is short. */
 function textBytesOf(bytes: number): number {
   return Math.min(16 * 1024, Math.floor(bytes / 8));
 }
 
-const ENVELOPE = 1024;
+const ENVELOPE_BYTES = 1024;
 
 function fitting(elements: readonly unknown[], bytes: number): readonly unknown[] {
   let left = bytes;
@@ -249,7 +246,7 @@ function fitting(elements: readonly unknown[], bytes: number): readonly unknown[
 interface PageLimits {
   readonly most: number;
   readonly bytes: number;
-  readonly goOn?: GoOn;
+  readonly nextPage?: NextPage;
   readonly more?: object;
 }
 
@@ -264,24 +261,24 @@ export async function listResult(
   key: string,
   elements: readonly unknown[],
   isCut: boolean,
-  { most, bytes, goOn, more }: PageLimits,
+  { most, bytes, nextPage, more }: PageLimits,
 ): Promise<ToolResult> {
   const textBytes = textBytesOf(bytes);
   const listed = elements.slice(0, most);
   // Every quote in the text needs an escape, so it may double in size.
-  const shown = fitting(listed, bytes - 2 * textBytes - ENVELOPE);
+  const shown = fitting(listed, bytes - 2 * textBytes - ENVELOPE_BYTES);
   if (shown.length === 0 && (listed.length > 0 || (isCut && most > 0))) {
-    const problem = `one of the ${key} alone is larger than a result may be, which is ${bytes} bytes`;
-    throw new ToolFailure(`Failed: ${problem}: ask for fewer columns (result_too_large)`);
+    const problem = `one of the ${key} is larger than the result limit of ${bytes} bytes`;
+    throw new ToolFailure(`Failed: ${problem}; select fewer columns (result_too_large)`);
   }
   const pageOf = async (page: readonly unknown[]): Promise<Content> => {
     const truncated = isCut || page.length < elements.length;
-    return { [key]: page, truncated, ...(truncated ? await goOn?.(page) : {}), ...more };
+    return { [key]: page, truncated, ...(truncated ? await nextPage?.(page) : {}), ...more };
   };
   const structured = await pageOf(shown);
   const read = fitting(shown, textBytes);
   if (read.length === 0 && shown.length > 0) {
-    const text = `The ${key} are in the structured content; to have them as text, ask for fewer columns.`;
+    const text = `The ${key} are only in the structured content. For text, select fewer columns.`;
     return { text, structured };
   }
   return { text: JSON.stringify(await pageOf(read)), structured };
@@ -296,18 +293,20 @@ export interface QueryAnswer {
   readonly filters?: readonly string[];
 }
 
-const LONGEST_FILTERS = 300;
+const MAX_FILTER_TEXT_LENGTH = 300;
 
 function narrowedIn({ filters = [] }: QueryAnswer): { readonly narrowed?: string } {
   if (filters.length === 0) return {};
-  const said = (one: unknown) => (typeof one === "string" ? one : JSON.stringify(one));
-  const words = filters.map((filter) => {
+  const textOf = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
+  const conditions = filters.map((filter) => {
     const { column, cmp, value } = contentOf(filter);
-    return `${column} ${cmp} ${Array.isArray(value) ? `(${value.map(said).join(", ")})` : said(value)}`;
+    return `${column} ${cmp} ${Array.isArray(value) ? `(${value.map(textOf).join(", ")})` : textOf(value)}`;
   });
-  const text = [...new Set(words)].join(" and ");
-  const isLong = text.length > LONGEST_FILTERS;
-  return { narrowed: `only rows where ${isLong ? `${text.slice(0, LONGEST_FILTERS)}...` : text}` };
+  const text = [...new Set(conditions)].join(" and ");
+  const isLong = text.length > MAX_FILTER_TEXT_LENGTH;
+  return {
+    narrowed: `only rows where ${isLong ? `${text.slice(0, MAX_FILTER_TEXT_LENGTH)}...` : text}`,
+  };
 }
 
 /** An integer beyond 2^53 - 1 becomes a string, and decimals keep their digits. */
@@ -341,8 +340,8 @@ function closeAfterLastRow(text: string): string {
   return end === 0 ? '{"data":[]}' : `${text.slice(0, end)}]}`;
 }
 
-/** An answer that is not UTF-8 has no members. */
-function answered({ body, isCut }: QueryAnswer): Content {
+/** The members of a JSON answer. One that is not UTF-8 has none. */
+function membersOf({ body, isCut }: QueryAnswer): Content {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(body, { stream: isCut });
     return contentOf(isCut ? closeAfterLastRow(text) : text);
@@ -351,22 +350,22 @@ function answered({ body, isCut }: QueryAnswer): Content {
   }
 }
 
-const LONGEST_MESSAGE = 16 * 1024;
+const MAX_MESSAGE_BYTES = 16 * 1024;
 
 function requireSuccess({ status, body }: QueryAnswer): void {
   if (status >= 200 && status < 300) return;
-  const answer = body.length > LONGEST_MESSAGE ? {} : contentOf(body.toString("utf8"));
+  const answer = body.length > MAX_MESSAGE_BYTES ? {} : contentOf(body.toString("utf8"));
   const { message: reason } = answer;
   const message = typeof reason === "string" ? reason : "The database gave no reason";
   const code = typeof answer.code === "string" ? answer.code : `status ${status}`;
-  throw new ToolFailure(said(status, message.replace(/^Batch(?=\[)/, "operations"), code));
+  throw new ToolFailure(refusalText(status, message.replace(/^Batch(?=\[)/, "operations"), code));
 }
 
-const noRows = "Failed: the database answered without rows that can be passed on";
+const noRows = "Failed: the database returned no readable rows";
 
 function rowsIn(answer: QueryAnswer): readonly Content[] {
   requireSuccess(answer);
-  const { data } = answered(answer);
+  const { data } = membersOf(answer);
   if (Array.isArray(data) && data.every(isContent)) return data;
   throw new ToolFailure(noRows);
 }
@@ -393,52 +392,52 @@ const rowNames = { data: "rows", before: "before", after: "after" } as const;
 
 /** A result with complete lists. Its text holds them shortened if they are long. */
 function resultWith(
-  said: object,
+  summary: object,
   lists: Readonly<Record<string, readonly unknown[]>>,
   bytes: number,
 ): ToolResult {
-  const whole = resultOf({ ...said, ...lists });
+  const whole = resultOf({ ...summary, ...lists });
   const textBytes = textBytesOf(bytes);
   if (whole.text.length <= textBytes) return whole;
   const share = textBytes / Object.keys(lists).length;
   const short = Object.entries(lists).map(([name, list]) => [name, fitting(list, share)] as const);
-  const { text } = resultOf({ ...said, ...Object.fromEntries(short), truncated: true });
+  const { text } = resultOf({ ...summary, ...Object.fromEntries(short), truncated: true });
   return { ...whole, text };
 }
 
-/** Start of an answer to a change. Its rows follow. */
-const beginning = /^\s*\{"status":"success",(?:"message":("(?:[^"\\]|\\.)*"),)?"affected":(\d+),/;
+/** Start of the answer to a change, before its rows. */
+const answerStart = /^\s*\{"status":"success",(?:"message":("(?:[^"\\]|\\.)*"),)?"affected":(\d+),/;
 
 function cutResult(answer: QueryAnswer, done: string): ToolResult {
   const [, message = JSON.stringify(done), affected] =
-    beginning.exec(answer.body.toString("utf8", 0, 512)) ?? [];
+    answerStart.exec(answer.body.toString("utf8", 0, 512)) ?? [];
   return resultOf({
-    message: `${JSON.parse(message)}; the rows are too large to be shown`,
+    message: `${JSON.parse(message)}; the rows are too large for the result`,
     ...(affected === undefined ? {} : { affected: Number(affected) }),
     truncated: true,
     ...narrowedIn(answer),
   });
 }
 
-/** @param done the message if the answer has none. @throws ToolFailure */
+/** @param done used if the answer has no message. @throws ToolFailure */
 export function changeOf(answer: QueryAnswer, bytes: number, done: string): ToolResult {
   requireSuccess(answer);
   if (answer.isCut) return cutResult(answer, done);
-  const found = answered(answer);
+  const found = membersOf(answer);
   const { message, affected } = found;
   const lists = Object.entries(rowNames).flatMap(([key, name]) => {
     const rows: unknown = found[key];
     return Array.isArray(rows) ? [[name, rows] as const] : [];
   });
-  const shown = Math.max(...lists.map(([, rows]) => rows.length));
-  const isMore = typeof affected === "number" && lists.length > 0 && affected > shown;
-  const said = {
+  const returned = Math.max(...lists.map(([, rows]) => rows.length));
+  const isMore = typeof affected === "number" && lists.length > 0 && affected > returned;
+  const summary = {
     ...(typeof message === "string" ? { message } : lists.length === 0 ? { message: done } : {}),
     ...(typeof affected === "number" ? { affected } : {}),
     ...(isMore ? { truncated: true } : {}),
     ...narrowedIn(answer),
   };
-  return resultWith(said, Object.fromEntries(lists), bytes);
+  return resultWith(summary, Object.fromEntries(lists), bytes);
 }
 
 /** @throws ToolFailure */
@@ -448,13 +447,13 @@ export function batchResult(
 ): ToolResult {
   requireSuccess(answer);
   if (answer.isCut) return cutResult(answer, "Done");
-  const { data } = answered(answer);
+  const { data } = membersOf(answer);
   let isLong = false;
   const results = (Array.isArray(data) ? data : []).map((element: unknown) => {
     if (!Array.isArray(element)) return element;
     isLong ||= element.length > most;
     return element.slice(0, most);
   });
-  const said = { ...(isLong ? { truncated: true } : {}), ...narrowedIn(answer) };
-  return resultWith(said, { results }, bytes);
+  const summary = { ...(isLong ? { truncated: true } : {}), ...narrowedIn(answer) };
+  return resultWith(summary, { results }, bytes);
 }

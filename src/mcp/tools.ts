@@ -36,8 +36,8 @@ import {
   countIn,
   countResult,
   failed,
-  goOnBehind,
   listResult,
+  nextPageOf,
   type QueryAnswer,
   resultOf,
   rowsOf,
@@ -58,7 +58,7 @@ export interface ToolContext<Caller> {
   ) => Promise<QueryAnswer>;
   /** If it offers no schema, the schema tools are absent. */
   readonly schema: SchemaSource<Caller>;
-  readonly mostRows: (
+  readonly maxRows: (
     caller: Caller,
     database: string,
     tables: readonly string[],
@@ -82,12 +82,12 @@ interface Tool<Caller> {
   }) => Promise<ToolResult>;
 }
 
-/** More than any operation has fields. */
-const MOST_FIELDS = 256;
+/** More than any operation has. */
+const MAX_FIELDS = 256;
 
 /**
- * The members of a call's arguments. Their values stay bytes, so that no digit is lost and a long
- * list does not block the event loop. The query parser judges the grammar.
+ * The members of a call's arguments. Values stay bytes, so that no digit is lost and a long list
+ * does not block the event loop. The query parser checks the grammar.
  *
  * @throws QueryRefused `unknown_field` if there are more than any operation has
  */
@@ -95,33 +95,33 @@ async function readArguments(args: Buffer): Promise<Map<string, Buffer>> {
   const members = new Map<string, Buffer>();
   const visit = (key: string, value: Buffer): void => {
     members.set(key, value);
-    if (members.size <= MOST_FIELDS) return;
-    const problem = `there are more than ${MOST_FIELDS} fields`;
+    if (members.size <= MAX_FIELDS) return;
+    const problem = `there are more than ${MAX_FIELDS} fields`;
     throw new QueryRefused("unknown_field", problem, { path: "", offset: 0 });
   };
   await runCooperatively(visitJudgedMembers(args, visit));
   return members;
 }
 
-const joined = z.object({ table: z.string() });
-const joins = z.union([joined.transform((only) => [only]), z.array(joined)]);
-const LONGEST_JOIN = 8 * 1024;
+const joinShape = z.object({ table: z.string() });
+const joinsShape = z.union([joinShape.transform((only) => [only]), z.array(joinShape)]);
+const MAX_JOIN_BYTES = 8 * 1024;
 
-/** The tables that a select reads, as far as its arguments are well-formed. */
+/** The tables that a select reads. Malformed arguments name none. */
 function readTables(args: ReadonlyMap<string, Buffer>): string[] {
   const from = plainNameIn(args.get("from"));
   const join = args.get("join");
-  const isShort = join !== undefined && join.length <= LONGEST_JOIN;
-  const others = joins.safeParse(isShort ? JSON.parse(join.toString("utf8")) : []);
+  const isShort = join !== undefined && join.length <= MAX_JOIN_BYTES;
+  const others = joinsShape.safeParse(isShort ? JSON.parse(join.toString("utf8")) : []);
   const names = others.success ? others.data.map(({ table }) => table) : [];
   return from === undefined ? names : [from, ...names];
 }
 
 /**
- * Makes a select request one row more than is shown, to detect whether rows were cut off.
+ * Makes a select request one row more than the result shows, to detect whether rows were cut off.
  *
- * @param allowed rows that may be requested. If that leaves no room for an extra row, the limit is
- * capped: there may be more rows than are shown.
+ * @param allowed rows that may be requested. If it leaves no room for an extra row, the limit is
+ * capped: it is unknown whether there are more rows.
  */
 function limitRows(
   args: Map<string, Buffer>,
@@ -132,14 +132,14 @@ function limitRows(
   // An invalid or too high limit is refused later.
   if (!(limit <= allowed)) return { most: rowLimit, isCapped: false };
   const most = Math.min(limit, rowLimit);
-  const asked = Math.min(most + 1, allowed);
-  args.set("limit", Buffer.from(String(asked)));
-  return { most, isCapped: asked === most };
+  const requested = Math.min(most + 1, allowed);
+  args.set("limit", Buffer.from(String(requested)));
+  return { most, isCapped: requested === most };
 }
 
 type Ask = (operation: OperationName | typeof batchKey, content: Buffer) => Promise<QueryAnswer>;
 
-function askingTool<Caller>(
+function createQueryTool<Caller>(
   context: ToolContext<Caller>,
   definition: ToolDefinition,
   perform: (
@@ -156,7 +156,7 @@ function askingTool<Caller>(
     async perform({ caller, arguments: sent, signal, approval }) {
       const args = await readArguments(sent);
       const given = readText(args.get(approvalField));
-      // What remains is the call that requested the approval. Any other value is refused later.
+      // The rest is the call that was approved. A value that is not a string is refused later.
       if (given !== undefined) args.delete(approvalField);
       if (shape !== undefined) await readNames(writeMembers(args), shape);
       const options = { signal, largest: context.resultBytes, approval: given ?? approval };
@@ -167,35 +167,35 @@ function askingTool<Caller>(
   };
 }
 
-function operationTool<Caller>(
+function createOperationTool<Caller>(
   context: ToolContext<Caller>,
   definition: QueryTool,
   { level }: Grammar,
 ): Tool<Caller> {
   const { operation, reads } = definition;
-  return askingTool(context, definition, async (args, ask, caller, signal) => {
+  return createQueryTool(context, definition, async (args, ask, caller, signal) => {
     if (!reads) {
       const answer = await ask(operation, writeMembers(args));
       const isKept = definitions[operation].effect !== "previews";
-      return changeOf(answer, context.resultBytes, isKept ? "Done" : "Nothing is kept");
+      return changeOf(answer, context.resultBytes, isKept ? "Done" : "Previewed, nothing changed");
     }
     const database = plainNameIn(args.get("database")) ?? "";
     const tables = readTables(args);
-    const allowed = context.mostRows(caller, database, tables);
+    const allowed = context.maxRows(caller, database, tables);
     const limit = limitRows(args, context.rowLimit, allowed);
     const answer = await ask(operation, writeMembers(args));
-    const goOn = goOnBehind(args, level, (order) =>
+    const nextPage = nextPageOf(args, level, (order) =>
       context.schema.isUniqueOrder(caller, database, tables, order, signal),
     );
-    return rowsOf(answer, { ...limit, bytes: context.resultBytes, goOn });
+    return rowsOf(answer, { ...limit, bytes: context.resultBytes, nextPage });
   });
 }
 
-/** No table has a column of this name, so the result cannot collide with one. */
+/** No table has a column of this name. */
 const countName = "_gatehouse_count";
 const counting = Buffer.from(`[{"fn":"count","as":"${countName}"}]`);
 
-function queryingTools<Caller>(
+function createQueryTools<Caller>(
   context: ToolContext<Caller>,
   grammar: Grammar,
 ): readonly Tool<Caller>[] {
@@ -206,9 +206,9 @@ function queryingTools<Caller>(
     return batchResult(answer, { most: context.rowLimit, bytes: context.resultBytes });
   };
   return [
-    ...queryTools(grammar).map((one) => operationTool(context, one, grammar)),
-    ...countTool(grammar).map((one) => askingTool(context, one, count, shapes.count)),
-    askingTool(context, batchTool(grammar), runBatch, shapes.batch),
+    ...queryTools(grammar).map((one) => createOperationTool(context, one, grammar)),
+    ...countTool(grammar).map((one) => createQueryTool(context, one, count, shapes.count)),
+    createQueryTool(context, batchTool(grammar), runBatch, shapes.batch),
   ];
 }
 
@@ -224,8 +224,8 @@ function nameField(key: keyof Names) {
 
 const database = nameField("database");
 const table = nameField("table");
-/** Judged by the query parser. */
-const ofQuery: Kind<unknown, Names> = {
+/** Any value. The query parser checks it. */
+const anyValue: Kind<unknown, Names> = {
   read: (reader) => reader.skipValue(),
   schema: () => ({}),
 };
@@ -235,9 +235,9 @@ const shapes = {
   database: new ObjectShape<Names>({ database }),
   table: new ObjectShape<Names>({ database, table }),
   count: new ObjectShape<Names>({
-    ...{ database, from: table, where: optional(ofQuery), join: optional(ofQuery) },
+    ...{ database, from: table, where: optional(anyValue), join: optional(anyValue) },
   }),
-  batch: new ObjectShape<Names>({ [batchField]: required(ofQuery) }),
+  batch: new ObjectShape<Names>({ [batchField]: required(anyValue) }),
 } as const;
 
 const BYTES_PER_STEP = 32 * 1024;
@@ -258,7 +258,7 @@ async function readNames(args: Buffer, shape: ObjectShape<Names>): Promise<Names
   }
 }
 
-function tellingTools<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
+function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
   const { schema } = context;
 
   async function listOf(key: string, elements: readonly unknown[], more: object = {}) {
@@ -271,13 +271,13 @@ function tellingTools<Caller>(context: ToolContext<Caller>): readonly Tool<Calle
   function schemaTool(
     definition: ToolDefinition,
     shape: ObjectShape<Names>,
-    tell: (caller: Caller, names: Names, signal: AbortSignal) => Promise<ToolResult>,
+    describe: (caller: Caller, names: Names, signal: AbortSignal) => Promise<ToolResult>,
   ): Tool<Caller> {
     return {
       definition,
       isOfSchema: true,
       perform: async ({ caller, arguments: args, signal }) =>
-        tell(caller, await readNames(args, shape), signal),
+        describe(caller, await readNames(args, shape), signal),
     };
   }
 
@@ -308,30 +308,30 @@ function tellingTools<Caller>(context: ToolContext<Caller>): readonly Tool<Calle
 }
 
 export function toolsOf<Caller>(context: ToolContext<Caller>): () => readonly Tool<Caller>[] {
-  const telling = tellingTools(context);
+  const schemaTools = createSchemaTools(context);
   const toolsFor = memoizeLast((grammar: Grammar) => [
-    ...telling,
-    ...queryingTools(context, grammar),
+    ...schemaTools,
+    ...createQueryTools(context, grammar),
   ]);
   return () => toolsFor(context.grammar);
 }
 
-/** A schema for display that validates nothing: the query parser judges the arguments. */
-function shown(schema: Schema): StandardSchemaWithJSON {
+/** A schema that clients see but that validates nothing. The query parser checks the arguments. */
+function displaySchema(schema: Schema): StandardSchemaWithJSON {
   const write = () => ({ ...schema });
   const jsonSchema = { input: write, output: write };
   const validate = (value: unknown) => ({ value });
   return { "~standard": { version: 1, vendor: "gatehouse", validate, jsonSchema } };
 }
 
-/** For a list, which shows a tool but does not call it. */
+/** Registers a tool for a list, where it cannot be called. */
 export function listTool(
   server: McpServer,
   { name, title, description, annotations, ...schemas }: ToolDefinition,
 ): void {
-  const inputSchema = shown(schemas.inputSchema);
+  const inputSchema = displaySchema(schemas.inputSchema);
   const output = schemas.outputSchema;
-  const outputSchema = output === undefined ? {} : { outputSchema: shown(output) };
+  const outputSchema = output === undefined ? {} : { outputSchema: displaySchema(output) };
   const settings = { title, description, inputSchema, annotations, ...outputSchema };
   server.registerTool(name, settings, () => ({ content: [] }));
 }
@@ -343,18 +343,17 @@ interface ToolCall<Caller> {
   readonly onRefused: (reason: string) => void;
 }
 
-/** For a call, which needs no real schema. */
+/** Registers a tool for one call, which needs no real schema. */
 export function registerTool<Caller>(
   server: McpServer,
   { definition: { name }, perform }: Tool<Caller>,
   { caller, principal, arguments: args = Buffer.from("{}"), onRefused }: ToolCall<Caller>,
 ): void {
   type Result = CallToolResult | InputRequiredResult;
-  const settings = { inputSchema: shown({ type: "object" }) };
+  const settings = { inputSchema: displaySchema({ type: "object" }) };
   server.registerTool(name, settings, async (_parsed, { mcpReq }): Promise<Result> => {
     const { signal, inputResponses } = mcpReq;
-    // The approval id that the client received with the page. It counts no more than an argument
-    // would.
+    // An approval id, which the client received with the page. It is as untrusted as an argument.
     const state: unknown = mcpReq.requestState();
     const approval = typeof state === "string" ? state : undefined;
     principal.noteCall?.(name);

@@ -13,7 +13,7 @@ import {
   type RevocationStore,
   revocationOfUser,
 } from "../identity/revocations.ts";
-import { ownersOf, type SessionRegister, usualLimits } from "../mcp/proxy/sessions.ts";
+import { ownersOf, type SessionRegister, sessionLimits } from "../mcp/proxy/sessions.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
@@ -86,8 +86,8 @@ const TIMEOUT_MS = 3000;
 /** How long this process caches the owner of a session, which never changes. */
 const BELIEVED = { max: 10_000, ttl: 30_000 };
 
-const { most, mostPerUser, idle } = usualLimits;
-const live = `used > clock_timestamp() - interval '${idle / 1000} seconds'`;
+const { total, perUser, idleMs } = sessionLimits;
+const live = `used > clock_timestamp() - interval '${idleMs / 1000} seconds'`;
 const openSql = `insert into gatehouse.mcp_sessions as s (key, kind, username, used)
   values ($1, $2, $3, clock_timestamp()) on conflict (key) do update set used = excluded.used
   where s.kind = excluded.kind and s.username = excluded.username returning key`;
@@ -98,8 +98,8 @@ const endSql = "delete from gatehouse.mcp_sessions where key = $1 and kind = $2"
 const roomSql = `delete from gatehouse.mcp_sessions where key in (
   (select key from gatehouse.mcp_sessions where not ${live} order by used limit 100) union all
   (select key from gatehouse.mcp_sessions where username = $1 and kind = $2
-    order by used desc offset ${mostPerUser}) union all
-  (select key from gatehouse.mcp_sessions where kind = $2 order by used desc offset ${most}))`;
+    order by used desc offset ${perUser}) union all
+  (select key from gatehouse.mcp_sessions where kind = $2 order by used desc offset ${total}))`;
 
 /** The owners of sessions, or tasks, of a foreign MCP server, for all replicas. */
 function registerOf(kind: string, replica: Replica, database: Database): SessionRegister {

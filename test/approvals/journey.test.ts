@@ -25,7 +25,7 @@ function approvalIn({ structured, text, isError }: ToolAnswer): { id: string; ur
   const { approval } = structured ?? {};
   if (isError || typeof approval !== "object" || approval === null) throw new Error(text);
   const { id, url } = { id: "", url: "", ...approval };
-  t.match(text, `approval ${id} waits to be decided at ${url}`);
+  t.match(text, `approval ${id} is waiting for a decision at ${url}`);
   return { id, url };
 }
 

@@ -33,13 +33,13 @@ t.test("what is denied says why", async (t) => {
   const id = await idFrom(mcp, "delete", args);
   t.match(await mcp.call("delete", { ...args, approval: id }), {
     isError: false,
-    text: /^Not done yet: somebody has to approve this call until .*call this tool again/,
+    text: /^Not run yet: this call needs approval before .*call this tool again/,
     structured: { status: "pending", code: "approval_required", approval: { expires: /Z$/ } },
   });
   await run("deny", id, "--reason", "these are still needed");
   t.match(await mcp.call("delete", { ...args, approval: id }), {
     isError: true,
-    text: "Denied: Approval denied: these are still needed; trying again does not help; tell the user why (approval_denied)",
+    text: "Denied: Approval denied: these are still needed; retrying does not help; tell the user the reason (approval_denied)",
   });
   t.match(await mcp.call("delete", { ...args, approval: "x" }), {
     text: /\(approval_not_found\)$/,
@@ -86,7 +86,7 @@ t.test("who needs no approval is not told of them", async (t) => {
     };
     const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/list" });
     const { text } = await gateway.request("/mcp", { method: "POST", headers, body });
-    return text.includes("The id of an approval");
+    return text.includes("Approval id, once");
   };
   t.equal(await schemaOf(root), false);
   t.equal(await schemaOf(bot), true);

@@ -278,7 +278,7 @@ t.test("what the gateway refuses is an error that says why", async (t) => {
   await gateway.service.stop();
   t.match(await speaker.ask(request(3, "tools/list")), {
     id: 3,
-    error: { message: `${gateway.url}/mcp cannot be reached (ECONNREFUSED)` },
+    error: { message: `Cannot connect to ${gateway.url}/mcp (ECONNREFUSED)` },
   });
   t.equal(await speaker.leave(), 0);
 });
@@ -303,7 +303,7 @@ t.test("a call whose right is lost meanwhile ends in an error", async (t) => {
   await gateway.edit((text) => `${text}\n`.replace(/\[\[acl]]\nusername = "alice"[^[]*/, ""));
   let heard = await speaker.hear();
   while ("method" in heard) heard = await speaker.hear();
-  t.match(heard, { id: 1, error: { code: -32603, message: "The answer broke off" } });
+  t.match(heard, { id: 1, error: { code: -32603, message: "The response is incomplete" } });
 });
 
 t.test("what was asked before standard input was closed is answered", async (t) => {

@@ -77,11 +77,11 @@ t.test("a denied table is answered with what tells the allowed ones", async (t) 
   for (const [tool, args, code] of calls) {
     t.equal(
       textOf(await call(tool, args)),
-      `Denied: There is no grant for main.vault; list_tables tells which tables you may use (${code})`,
+      `Denied: There is no grant for main.vault; list_tables lists the tables that you may use (${code})`,
     );
   }
   const elsewhere = await call("describe_table", { database: "elsewhere", table: "vault" });
-  t.match(textOf(elsewhere), "whoami tells which databases you may use (no_grant)");
+  t.match(textOf(elsewhere), "whoami lists the databases that you may use (no_grant)");
 });
 
 t.test("a result that row filters have narrowed says so", async (t) => {

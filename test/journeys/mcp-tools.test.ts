@@ -95,7 +95,7 @@ async function compare(
   const call = await mcp.call(tool, of(number + 1));
   t.equal(call.isError, query.status !== 200, `${key}: ${query.status}`);
   if (query.status === 200) return;
-  t.ok(call.text.startsWith(`Denied: ${query.body.message}; whoami tells `), call.text);
+  t.ok(call.text.startsWith(`Denied: ${query.body.message}; whoami lists `), call.text);
   t.ok(call.text.endsWith(` (${query.body.code})`), call.text);
 }
 
@@ -148,7 +148,7 @@ for (const [client, connect] of clients) {
     const stranger = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, "stranger"));
     t.strictSame((await stranger.call("list_databases", {})).structured, { databases: [] });
     const denied =
-      "Denied: Insufficient permissions for this operation; whoami tells which databases you may use (no_grant)";
+      "Denied: Insufficient permissions for this operation; whoami lists the databases that you may use (no_grant)";
     t.equal((await stranger.call("list_tables", { database })).text, denied);
     t.equal((await stranger.call("list_tables", { database: "missing" })).text, denied);
     t.strictSame(await stranger.resourceUris(), []);

@@ -22,7 +22,7 @@ export class BridgedProgram {
 
   say(message: object | string): void {
     const line = typeof message === "string" ? message : JSON.stringify(message);
-    this.bridge.take(Buffer.from(line));
+    this.bridge.forward(Buffer.from(line));
   }
 
   async ask(method: string, params: object = {}): Promise<Message> {

@@ -149,7 +149,7 @@ t.test("rows are counted, with and without a condition and a join", async (t) =>
   });
   t.match(await mcp.call("count", { ...fromOrders, database: "other" }), {
     isError: true,
-    text: /^Denied: .*; whoami tells .*\(no_grant\)$/,
+    text: /^Denied: .*; whoami lists .*\(no_grant\)$/,
   });
 });
 
@@ -198,17 +198,17 @@ t.test("a batch is carried out whole or not at all, and says which operation fai
   });
   t.match(await mcp.call("batch", { operations: [insert(8), insert(7)] }), {
     isError: true,
-    text: /^Failed: operations\[1\]: .*; describe_table tells .*\(constraint_violation\)$/,
+    text: /^Failed: operations\[1\]: .*; describe_table lists .*\(constraint_violation\)$/,
   });
   t.same((await mcp.call("count", fromOrders)).structured, { count: 4 });
   const wrong: [args: Record<string, unknown>, text: RegExp][] = [
-    [{}, /"operations" is left out; required: operations; operations is written like \[/],
+    [{}, /"operations" is left out; required: operations; write operations as \[/],
     [{ operations: [] }, /^Failed: operations: .* \(batch_size\)$/],
     [
       { operations: [insert(9), { Insert: { ...ofOrders } }] },
       /^Failed: operations\[1\].Insert: the field "values"/,
     ],
-    [{ operations: [{ Insert: { ...ofOrders, values: {} } }] }, /values is written like \[/],
+    [{ operations: [{ Insert: { ...ofOrders, values: {} } }] }, /write values as \[/],
     [{ operations: [], more: 1 }, /"more" is unknown; allowed: operations/],
     [{ operations: [{ Preview: { Delete: { ...ofOrders, where: null } } }] }, /\(not_in_batch\)$/],
   ];
@@ -220,7 +220,7 @@ t.test("what is too large to be shown was done all the same, and the result says
   const values = Array.from({ length: 500 }, (_, id) => ({ id, region: "r".repeat(300) }));
   const inserted = await mcp.call("insert", { ...ofOrders, values, returning: ["*"] });
   t.same(inserted.structured, {
-    message: "Inserted 500 rows; the rows are too large to be shown",
+    message: "Inserted 500 rows; the rows are too large for the result",
     affected: 500,
     truncated: true,
   });
@@ -231,7 +231,7 @@ t.test("what is too large to be shown was done all the same, and the result says
   t.match(previewed.structured, { affected: 500, truncated: true });
   const wide = { ...ofOrders, set: { region: "s".repeat(600) }, where: above };
   t.match((await mcp.call("preview", { Update: wide })).structured, {
-    message: "Nothing is kept; the rows are too large to be shown",
+    message: "Previewed, nothing changed; the rows are too large for the result",
     affected: 400,
     truncated: true,
   });
@@ -248,7 +248,7 @@ t.test("what is refused names what would be right", async (t) => {
     [
       "select",
       { ...fromOrders, columns: ["nothing"] },
-      /; describe_table tells the columns \(unknown_column\)$/,
+      /; describe_table lists the columns \(unknown_column\)$/,
     ],
     [
       "select",
@@ -258,27 +258,27 @@ t.test("what is refused names what would be right", async (t) => {
     [
       "select",
       { database: "main", from: "things", columns: ["*"] },
-      /; list_tables tells .*\(table_not_found\)$/,
+      /; list_tables shows .*\(table_not_found\)$/,
     ],
     [
       "describe_table",
       { database: "main", table: "things" },
-      /; list_databases and list_tables tell .*\(schema_not_found\)$/,
+      /; list_databases and list_tables show .*\(schema_not_found\)$/,
     ],
     [
       "select",
       { ...fromOrders, columns: ["id"], aggregate: "count" },
-      /aggregate is written like \[\{"fn": "count"/,
+      /write aggregate as \[\{"fn": "count"/,
     ],
     [
       "preview",
       { Update: { ...ofOrders, set: 1, where: null } },
-      /^Failed: Update.set: .*; set is written like \{"name"/,
+      /^Failed: Update.set: .*; write set as \{"name"/,
     ],
     [
       "upsert",
       { ...ofOrders, values: [{ id: 1 }], on_conflict: "id", update: [] },
-      /on_conflict is written like/,
+      /write on_conflict as/,
     ],
     ["whoami", { user: "me" }, /"user" is unknown; allowed: none/],
     [
@@ -286,11 +286,7 @@ t.test("what is refused names what would be right", async (t) => {
       { database: "main", table: "orders" },
       /"table" is unknown; .* \(did you mean from\?\)/,
     ],
-    [
-      "delete",
-      ofOrders,
-      /"where" is left out; .*; where is written like .* or null \(missing_field\)$/,
-    ],
+    ["delete", ofOrders, /"where" is left out; .*; write where as .* or null \(missing_field\)$/],
     ["select", { ...fromOrders, columns: ["count(*)"] }, /; counts and sums stand under aggregate/],
   ];
   for (const [tool, args, text] of cases) {
@@ -368,7 +364,7 @@ t.test("a row that no result can hold is an error that says what to do", async (
   const mcp = await connectStateless(t, endpoint.url);
   t.match(await mcp.call("select", select), {
     isError: true,
-    text: /larger than a result may be, which is 65536 bytes: ask for fewer columns \(result_too_large\)$/,
+    text: /larger than the result limit of 65536 bytes; select fewer columns \(result_too_large\)$/,
   });
   const ids = { ...select, columns: ["id"], limit: 1 };
   t.match(await mcp.call("select", ids), { structured: { rows: [{ id: -1 }] } });
@@ -400,7 +396,7 @@ t.test("what is wrong with arguments is said with its place and right form", asy
     [
       "select",
       { ...select, where: "id = 1" },
-      /^Failed: where: an object is expected, a string was found; where is written like {"column": "id", "cmp": "=", "value": 1}, or .* \(wrong_type\)$/,
+      /^Failed: where: an object is expected, a string was found; write where as {"column": "id", "cmp": "=", "value": 1}, .* \(wrong_type\)$/,
     ],
     [
       "select",
@@ -420,7 +416,7 @@ t.test("what is wrong with arguments is said with its place and right form", asy
     [
       "insert",
       { ...table, values: { id: 1 } },
-      /^Failed: values: an array is expected, an object was found; values is written like \[{"id": 1, .*\(wrong_type\)$/,
+      /^Failed: values: an array is expected, an object was found; write values as \[{"id": 1, .*\(wrong_type\)$/,
     ],
     [
       "insert",
@@ -430,12 +426,12 @@ t.test("what is wrong with arguments is said with its place and right form", asy
     [
       "delete",
       table,
-      /^Failed: the field "where" is left out; required: database, table, where; where is written like .*, or null \(missing_field\)$/,
+      /^Failed: the field "where" is left out; required: database, table, where; write where as .* or null \(missing_field\)$/,
     ],
     [
       "create_table",
       { ...table, columns: [{ name: "id" }] },
-      /^Failed: columns\[0\]: the field "type" is left out; required: name, type; columns is written like /,
+      /^Failed: columns\[0\]: the field "type" is left out; required: name, type; write columns as /,
     ],
     [
       "list_tables",

@@ -152,12 +152,12 @@ function whoIs({ subject, scopes }: Principal): object {
   return { user: subject.username, scopes: [...scopes], access: [], limits };
 }
 
-function mostRows(): undefined {}
+function maxRows(): undefined {}
 
 /** The URL of an embedded server over a database that answers queries by `ask`. */
 export async function openAnswering(t: Test, ask: ToolContext<Principal>["ask"]): Promise<string> {
   const embedded = createEmbeddedMcp<Principal>({
-    ...{ grammar, ask, schema: noSchema, mostRows, whoIs, mayUse: () => true },
+    ...{ grammar, ask, schema: noSchema, maxRows, whoIs, mayUse: () => true },
     ...{ rowLimit: 10, resultBytes: 1024 * 1024, serverVersion: "1.0.0" },
   });
   t.teardown(() => embedded.close());
@@ -196,7 +196,7 @@ export async function openEmbedded(
   const snapshot = snapshotOf(grants);
   const embedded = createEmbeddedMcp({
     grammar: level === "full" ? grammar : createGrammar({ extraFields: [], operations: {}, level }),
-    mostRows,
+    maxRows,
     whoIs,
     ask: askBy(snapshot, engine.address),
     schema: hasSchema ? schemaBy(snapshot, engine.address) : noSchema,

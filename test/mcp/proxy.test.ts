@@ -56,7 +56,7 @@ for (const [client, connect] of [
     await t.rejects(mcp.call("test_error_handling", {}), /role_insufficient/);
     await t.rejects(mcp.call("query_database", { database: "main" }), /role_insufficient/);
     await t.rejects(mcp.call("query_database", { database: "third" }), /no_grant/);
-    await t.rejects(mcp.call("query_database", {}), /names no database/);
+    await t.rejects(mcp.call("query_database", {}), /is not a database name/);
     for (const name of [
       "Test_Simple_Text",
       "test_simple_text ",
@@ -205,7 +205,7 @@ t.test("a session ends with its DELETE", async (t) => {
 t.test("a session is in use as long as a stream of it is open", async (t) => {
   let now = 0;
   let uses = 0;
-  const own = new Sessions({ most: 9, mostPerUser: 9, idle: 100 }, () => now);
+  const own = new Sessions({ total: 9, perUser: 9, idleMs: 100 }, () => now);
   const sessions: SessionRegister = {
     open: (id, username) => own.open(id, username),
     use(id, username) {
@@ -256,7 +256,7 @@ t.test("sessions are kept in a file, under names by which nobody can use them", 
   const file = path.join(temporaryHome(t), "mcp_sessions");
   const openFile = () => {
     const records = openSessionFile(file, (error) => t.fail(String(error)));
-    const sessions = new Sessions({ most: 3, mostPerUser: 9, idle: 100 }, () => 0, records);
+    const sessions = new Sessions({ total: 3, perUser: 9, idleMs: 100 }, () => 0, records);
     return { records, sessions };
   };
   const first = openFile();
@@ -277,7 +277,7 @@ t.test("sessions are kept in a file, under names by which nobody can use them", 
 
 t.test("sessions are forgotten when they are idle, and when there are too many", async (t) => {
   let now = 0;
-  const sessions = new Sessions({ most: 3, mostPerUser: 2, idle: 100 }, () => now);
+  const sessions = new Sessions({ total: 3, perUser: 2, idleMs: 100 }, () => now);
   t.ok(sessions.open("a", "alice"));
   t.notOk(sessions.open("a", "bob"), "an id that is another user's");
   t.ok(sessions.open("b", "alice"));

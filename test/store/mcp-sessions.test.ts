@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import path from "node:path";
 import type { EventStore, JSONRPCMessage, McpServer } from "@modelcontextprotocol/server";
 import t, { type Test } from "tap";
-import { usualLimits } from "../../src/mcp/proxy/sessions.ts";
+import { sessionLimits } from "../../src/mcp/proxy/sessions.ts";
 import { keyOf } from "../../src/store/secrets.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { revision, send } from "../journeys/mcp.ts";
@@ -154,13 +154,13 @@ t.test("a session that was idle for an hour is over, and so is one too many", as
   t.notOk(await others.use("idle", "alice"));
   await store.sql(
     `insert into gatehouse.mcp_sessions select 'k' || n, 'session', 'carol',
-      clock_timestamp() - n * interval '1 second' from generate_series(1, ${usualLimits.mostPerUser}) n`,
+      clock_timestamp() - n * interval '1 second' from generate_series(1, ${sessionLimits.perUser}) n`,
   );
   t.ok(await sessions.open("s1", "carol"));
   const kept = await store.sql("select key from gatehouse.mcp_sessions where username = 'carol'");
-  t.equal(kept.length, usualLimits.mostPerUser);
+  t.equal(kept.length, sessionLimits.perUser);
   t.notOk(
-    kept.some(({ key }) => key === `k${usualLimits.mostPerUser}`),
+    kept.some(({ key }) => key === `k${sessionLimits.perUser}`),
     "the idlest made room",
   );
   t.ok(await others.use("s1", "carol"));

@@ -20,11 +20,11 @@ import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-reader.ts"
 import { PooledProxy } from "../../upstream/pooled-proxy.ts";
 import type { Principal } from "../authenticate.ts";
 import {
-  type Answering,
   isObject,
   type McpMessage,
   McpRefused,
   plainNameIn,
+  type ResponseHooks,
   readKnownMembers,
   readMessage,
   requireMethod,
@@ -32,13 +32,13 @@ import {
 } from "../message.ts";
 import { type Era, judgeHeaders, judgeParameter } from "../protocol-headers.ts";
 import {
-  MOST_STREAMS,
-  noteTasks,
+  assignTasks,
+  MAX_STREAMS_PER_USER,
   requireOwnTask,
   type SessionRegister,
   type StreamRegister,
+  sessionLimits,
   taskKey,
-  usualLimits,
 } from "./sessions.ts";
 
 export type ToolRule = Configuration["mcp"]["tools"][number];
@@ -53,19 +53,19 @@ export interface Rights {
   readonly countCall?: () => Promise<void> | undefined;
 }
 
-interface McpExchange extends Answering, Omit<Provenance, "identity"> {
+interface McpExchange extends ResponseHooks, Omit<Provenance, "identity"> {
   readonly isTrusted: boolean;
   /** False while authentication is off: the gateway then vouches for no identity. */
   readonly isAuthenticated: boolean;
   readonly rights: Rights;
-  /** Called before the request is forwarded. With tracing, its headers name the span. */
-  forwardUpstream?(request: UpstreamRequest): void;
+  /** Called before the request is forwarded. With tracing, it adds the span to the headers. */
+  onForward?(request: UpstreamRequest): void;
 }
 
 interface McpProxyOptions {
   readonly target: string;
   readonly policy: () => readonly ToolRule[];
-  /** The client's and the database's credentials are never forwarded, whatever this says. */
+  /** Credentials of the client and of the database are never forwarded, whatever the policy. */
   readonly headers: HeaderPolicy;
   /** The server's own credential for the `Authorization` header. */
   readonly authorization?: string | undefined;
@@ -73,13 +73,13 @@ interface McpProxyOptions {
   /** To the response head, and between two parts of a response that is not an event stream. */
   readonly responseTimeoutMs: number;
   readonly sessions: SessionRegister;
-  /** After this time an open stream counts as another use of its session. */
+  /** While a stream is open, its session counts as used again at this interval. */
   readonly sessionTouchMs?: number;
   readonly streams: StreamRegister;
 }
 
 function denied(message: McpMessage, code: string): McpRefused {
-  const text = `Denied: this tool may not be called (${code})`;
+  const text = `Denied: you may not call this tool (${code})`;
   const options = { status: 200, code, id: message.id, data: { code } };
   return new McpRefused("denied", text, options);
 }
@@ -91,7 +91,7 @@ async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> 
   const members = await runCooperatively(readKnownMembers(args, [key], message.id));
   const database = plainNameIn(members.get(key));
   if (database !== undefined) return database;
-  const problem = `Invalid params: the argument ${key} names no database`;
+  const problem = `Invalid params: the argument ${key} is not a database name`;
   throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
 }
 
@@ -111,12 +111,12 @@ async function identify(
 ): Promise<Identity> {
   const { username } = principal.subject;
   const mayUse = ({ permission, database }: ToolRule) => rights.mayUse(permission, database);
-  // Tasks come from tool calls, so a caller who may call no tool is denied.
+  // Tasks belong to tool calls, so a caller who may call no tool is denied.
   if (message?.method.startsWith("tasks/") && !policy().some(mayUse))
     throw denied(message, "no_grant");
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
   await rights.countCall?.();
-  // Read only now, because everything before may have waited.
+  // The policy may have changed while the steps above waited.
   const rule = policy().find(({ name }) => name === message.name);
   if (rule === undefined) throw denied(message, "tool_without_policy");
   const database = await databaseOf(rule, message);
@@ -181,7 +181,10 @@ const judgedHeaders: ReadonlySet<string> = new Set([
 ]);
 
 /** True for headers that the gateway sets itself or has judged, in any spelling. */
-const isWritten = memoize((name) => name === "host" || judgedHeaders.has(foldHeader(name)), 256);
+const isSetByGateway = memoize(
+  (name) => name === "host" || judgedHeaders.has(foldHeader(name)),
+  256,
+);
 
 /**
  * Judged headers are forwarded exactly as they were judged, even if the client listed them in
@@ -195,12 +198,12 @@ function upstreamHeaders(
   exchange: McpExchange,
 ): Record<string, string | string[]> {
   const isInSession = era !== "stateless" && sessionId !== undefined;
-  const headers = passedHeaders(request.headers, policy, exchange.isTrusted, isWritten);
+  const headers = passedHeaders(request.headers, policy, exchange.isTrusted, isSetByGateway);
   for (const name of judgedHeaders) {
     const value = request.headers[name];
     if (value !== undefined && (isInSession || name !== "mcp-session-id")) headers[name] = value;
   }
-  // Lists are filtered on the way back, so the response must not be compressed.
+  // Responses may need filtering, so they must not be compressed.
   headers["accept-encoding"] = "identity";
   if (body !== undefined) headers["content-length"] = String(body.length);
   const own = { ...exchange, identity: exchange.isAuthenticated ? identity : undefined };
@@ -214,13 +217,10 @@ const listNames = ["tools", "tasks"] as const;
 /** The member that identifies an element. */
 const identifiers = { tools: "name", tasks: "taskId" } as const;
 
-type Show = (list: keyof typeof identifiers, name: string) => boolean | Promise<boolean>;
+type IsVisible = (list: keyof typeof identifiers, name: string) => boolean | Promise<boolean>;
 
-/**
- * Members of a 2026-07-28 result, which must state its cache lifetime. Earlier revisions have none
- * of them.
- */
-const cacheable = ["resultType", "ttlMs", "cacheScope"];
+/** Members of a 2026-07-28 result, which must state its cache lifetime. */
+const cacheMembers = ["resultType", "ttlMs", "cacheScope"];
 
 /**
  * Filters a JSON-RPC message if it is a list of tools or tasks. Such a list belongs to one caller,
@@ -229,7 +229,7 @@ const cacheable = ["resultType", "ttlMs", "cacheScope"];
  * @returns undefined if there is nothing to filter
  * @throws Error for a message that two parsers could read differently
  */
-async function filterMessage(bytes: Buffer, show: Show): Promise<string | undefined> {
+async function filterMessage(bytes: Buffer, isVisible: IsVisible): Promise<string | undefined> {
   requireOneReading(bytes);
   const message = parseExactly(bytes.toString("utf8"));
   if (!isObject(message)) throw new Error("not a message");
@@ -241,20 +241,20 @@ async function filterMessage(bytes: Buffer, show: Show): Promise<string | undefi
   for (const list of found) {
     const elements = result[list];
     if (!Array.isArray(elements)) throw new Error("not a list");
-    const shown: unknown[] = [];
+    const visible: unknown[] = [];
     for (const element of elements) {
       const name = isObject(element) ? element[identifiers[list]] : undefined;
-      if (typeof name === "string" && (await show(list, name))) shown.push(element);
+      if (typeof name === "string" && (await isVisible(list, name))) visible.push(element);
     }
-    filtered[list] = shown;
+    filtered[list] = visible;
   }
-  if (cacheable.some((key) => Object.hasOwn(result, key))) {
+  if (cacheMembers.some((key) => Object.hasOwn(result, key))) {
     Object.assign(filtered, { ttlMs: 0, cacheScope: "private" });
   }
   return JSON.stringify({ ...message, result: filtered });
 }
 
-function messageFilter(show: Show): BodyFilter {
+function messageFilter(isVisible: IsVisible): BodyFilter {
   const pieces: Buffer[] = [];
   let length = 0;
   return {
@@ -267,7 +267,7 @@ function messageFilter(show: Show): BodyFilter {
     async end() {
       const message = Buffer.concat(pieces);
       if (message.length === 0) return nothing;
-      return Buffer.from((await filterMessage(message, show)) ?? message);
+      return Buffer.from((await filterMessage(message, isVisible)) ?? message);
     },
   };
 }
@@ -282,7 +282,7 @@ const dataLine = /^data(?:: ?(?<text>.*))?$/s;
 const byteOrderMark = /^\xef\xbb\xbf/;
 
 /** @param event the event's bytes as latin1 */
-async function filterEvent(event: string, show: Show): Promise<string> {
+async function filterEvent(event: string, isVisible: IsVisible): Promise<string> {
   const lines = event.split(endOfLine);
   const data = lines.flatMap((line) => {
     const match = dataLine.exec(line);
@@ -290,15 +290,15 @@ async function filterEvent(event: string, show: Show): Promise<string> {
   });
   const text = data.join("\n");
   if (text.trim() === "") return event;
-  const filtered = await filterMessage(Buffer.from(text, "latin1"), show);
+  const filtered = await filterMessage(Buffer.from(text, "latin1"), isVisible);
   if (filtered === undefined) return event;
   const others = lines.filter((line) => line !== "" && !dataLine.test(line));
   const written = Buffer.from(filtered).toString("latin1");
   return [...others, `data: ${written}`, "", ""].join("\n");
 }
 
-function eventFilter(show: Show): BodyFilter {
-  // An instance per stream: `lastIndex` must survive other streams' searches.
+function eventFilter(isVisible: IsVisible): BodyFilter {
+  // One instance per stream, because `lastIndex` is its state.
   const ends = new RegExp(endOfEvent);
   let rest = "";
   let isAtStart = true;
@@ -313,7 +313,7 @@ function eventFilter(show: Show): BodyFilter {
         const event = rest.slice(start, next);
         const text = isAtStart ? event.replace(byteOrderMark, "") : event;
         isAtStart = false;
-        passed += await filterEvent(text, show);
+        passed += await filterEvent(text, isVisible);
         start = next;
       }
       rest = rest.slice(start);
@@ -325,15 +325,15 @@ function eventFilter(show: Show): BodyFilter {
   };
 }
 
-const dropped: ReadonlySet<string> = new Set([
-  // Cookies are not forwarded upstream either. Challenges are the gateway's own.
+const droppedHeaders: ReadonlySet<string> = new Set([
+  // The client's cookies are not forwarded either, and challenges are the gateway's own.
   "set-cookie",
   "www-authenticate",
   "mcp-session-id",
 ]);
 
 /** Headers that describe the unfiltered bytes or allow caching. */
-const ofWholeBody: ReadonlySet<string> = new Set([
+const bodyHeaders: ReadonlySet<string> = new Set([
   ...["content-length", "etag", "digest", "content-digest", "repr-digest", "content-md5"],
   ...["accept-ranges", "last-modified", "cache-control", "expires", "age"],
 ]);
@@ -352,41 +352,41 @@ function isSuccess({ status }: AnswerHead): boolean {
 }
 
 /** @throws Refusal `upstream_broken` if it cannot be filtered */
-function filterFor(answer: AnswerHead, show: Show): BodyFilter | undefined {
+function filterFor(answer: AnswerHead, isVisible: IsVisible): BodyFilter | undefined {
   const encoding = fieldIn(answer.headers, "content-encoding") ?? "identity";
   if (encoding !== "identity") {
     throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
   }
-  if (isEventStream(answer)) return eventFilter(show);
+  if (isEventStream(answer)) return eventFilter(isVisible);
   const type = fieldIn(answer.headers, "content-type") ?? "";
-  if (/json/i.test(type)) return messageFilter(show);
+  if (/json/i.test(type)) return messageFilter(isVisible);
   if (!isSuccess(answer)) return undefined;
   throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
 }
 
 /**
- * @throws Refusal `upstream_broken` for a redirect, which would lead the client past the gateway,
- * or a 401, which concerns a credential that is not the client's
+ * @throws Refusal `upstream_broken` for a redirect, which would bypass the gateway, or a 401, which
+ * concerns the gateway's credential
  */
 function receive(
   answer: AnswerHead,
-  show: Show | undefined,
+  isVisible: IsVisible | undefined,
   sessionId: string | undefined,
-  notes: BodyFilter | undefined,
+  taskFilter: BodyFilter | undefined,
 ): ResponseHandling {
   const { status } = answer;
   if (status === 401 || (status >= 300 && status < 400)) {
     throw new Refusal("upstream_broken", { detail: `the MCP server answered ${status}` });
   }
   const isStream = isEventStream(answer);
-  const filter = show === undefined ? undefined : filterFor(answer, show);
-  let rawHeaders = without(answer.headers, dropped);
+  const filter = isVisible && filterFor(answer, isVisible);
+  let rawHeaders = without(answer.headers, droppedHeaders);
   if (sessionId !== undefined) rawHeaders = [...rawHeaders, "Mcp-Session-Id", sessionId];
   if (isStream && fieldIn(answer.headers, "x-accel-buffering") === undefined) {
     rawHeaders = [...rawHeaders, "X-Accel-Buffering", "no"];
   }
-  if (filter === undefined) return { rawHeaders, filter: notes, isStream };
-  const ofFiltered = [...without(rawHeaders, ofWholeBody), "Cache-Control", "no-store"];
+  if (filter === undefined) return { rawHeaders, filter: taskFilter, isStream };
+  const ofFiltered = [...without(rawHeaders, bodyHeaders), "Cache-Control", "no-store"];
   return { rawHeaders: ofFiltered, filter, isStream };
 }
 
@@ -401,18 +401,18 @@ async function noteSession(
   { message, era, sessionId, identity }: Judged,
 ): Promise<string | undefined> {
   if (era === "stateless") return undefined;
-  const isOver = answer.status === 404 || (isSuccess(answer) && method === "DELETE");
-  if (sessionId !== undefined && isOver) sessions.end(sessionId);
-  const told = fieldIn(answer.headers, "mcp-session-id");
-  if (told === undefined) return undefined;
+  const hasEnded = answer.status === 404 || (isSuccess(answer) && method === "DELETE");
+  if (sessionId !== undefined && hasEnded) sessions.end(sessionId);
+  const answeredId = fieldIn(answer.headers, "mcp-session-id");
+  if (answeredId === undefined) return undefined;
   if (message?.method !== "initialize" || !isSuccess(answer)) {
-    return told === sessionId ? told : undefined;
+    return answeredId === sessionId ? answeredId : undefined;
   }
-  if (await sessions.open(told, identity.username)) return told;
+  if (await sessions.open(answeredId, identity.username)) return answeredId;
   throw new Error("the MCP server has given one session to two users");
 }
 
-function keepSession(
+function keepSessionInUse(
   sessions: SessionRegister,
   { sessionId, identity: { username } }: Judged,
   response: ServerResponse,
@@ -420,16 +420,16 @@ function keepSession(
 ): void {
   // A closed response emits no other `close`, so nothing would stop the timer.
   if (sessionId === undefined || response.closed) return;
-  // A failure is ignored: the next interval tries again.
   const touch = async () => sessions.use(sessionId, username);
+  // After a failure, the next interval tries again.
   const timer = setInterval(() => void touch().catch(() => {}), intervalMs);
   response.once("close", () => clearInterval(timer));
 }
 
-/** Proxy for a foreign MCP server. Connects on first use. */
+/** Proxy for an external MCP server. It connects on first use. */
 export function createMcpProxy(options: McpProxyOptions) {
   const { sessions, streams, connectTimeoutMs, responseTimeoutMs, authorization } = options;
-  const { sessionTouchMs = usualLimits.idle / 4 } = options;
+  const { sessionTouchMs = sessionLimits.idleMs / 4 } = options;
   const url = new URL(options.target);
   const headerPolicy = { ...options.headers, forwardAuthorization: false, authorization };
   const proxy = new PooledProxy(url, connectTimeoutMs, responseTimeoutMs);
@@ -437,7 +437,7 @@ export function createMcpProxy(options: McpProxyOptions) {
   async function countStream(username: string, response: ServerResponse, judged: Judged) {
     const release = await streams.take(username);
     if (release === undefined) {
-      const problem = `Too many streams: close one of the ${MOST_STREAMS} that are open`;
+      const problem = `Too many streams: close one of your ${MAX_STREAMS_PER_USER} open streams`;
       throw new McpRefused("tooManyStreams", problem, { status: 429, id: judged.message?.id });
     }
     if (response.closed) release();
@@ -463,31 +463,31 @@ export function createMcpProxy(options: McpProxyOptions) {
       try {
         const { policy } = options;
         judged = await judgeRequest(policy, rights, sessions, request, body, principal);
-        keepSession(sessions, judged, response, sessionTouchMs);
+        keepSessionInUse(sessions, judged, response, sessionTouchMs);
         if (isSubscription(request, judged)) await countStream(username, response, judged);
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
         sendMcpRefusal(response, error, exchange);
         return;
       }
-      const show: Show = (list, name) => {
+      const isVisible: IsVisible = (list, name) => {
         if (list === "tasks") return sessions.use(taskKey(name), username);
         const rule = options.policy().find((one) => one.name === name);
         return rule !== undefined && rights.mayUse(rule.permission, rule.database);
       };
-      const isFiltered = mayList(request, judged);
+      const filter = mayList(request, judged) ? isVisible : undefined;
       const headers = upstreamHeaders(request, judged, body, headerPolicy, exchange);
       const { method = "" } = request;
-      exchange.forwardUpstream?.({ method, headers, target: url.origin });
+      exchange.onForward?.({ method, headers, target: url.origin });
       const isCall = judged.message?.method === "tools/call";
-      const notes = isCall ? noteTasks(sessions, username) : undefined;
+      const taskFilter = isCall ? assignTasks(sessions, username) : undefined;
       await proxy.forward({
         ...{ method, headers, body, response, answerHeaders: exchange.answerHeaders() },
-        // The outcome of a call is unknown after its connection breaks.
+        // When its connection breaks, a call may have run.
         isRepeatable: !isCall,
         receive: async (answer) => {
           const sessionId = await noteSession(sessions, method, answer, judged);
-          return receive(answer, isFiltered ? show : undefined, sessionId, notes);
+          return receive(answer, filter, sessionId, taskFilter);
         },
       });
     },

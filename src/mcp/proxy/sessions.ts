@@ -3,22 +3,20 @@ import { openWalDatabase } from "../../files/wal-database.ts";
 import type { BodyFilter } from "../../upstream/answer-stream.ts";
 import { type McpMessage, McpRefused } from "../message.ts";
 
-/** For another gateway that uses the file, such as one that still drains. */
-const BUSY_MS = 1000;
+/** Another gateway may use the file, such as one that is shutting down. */
+const BUSY_TIMEOUT_MS = 1000;
 
-/**
- * Owners of sessions, in an SQLite file that outlives the gateway. Records survive a killed
- * process. A power cut may lose the latest ones, and their clients begin new sessions.
- */
 type SessionFile = ReturnType<typeof openSessionFile>;
 
 /**
- * @param onFailure called when a session could not be written. It stays known until the gateway
- * ends.
+ * Owners of sessions, in an SQLite file. Records survive a killed process. A power cut may lose the
+ * latest ones; their clients start new sessions.
+ *
+ * @param onFailure called when a session cannot be written. It stays known until the gateway ends.
  * @throws Error if the file cannot be used
  */
 export function openSessionFile(file: string, onFailure: (error: unknown) => void) {
-  const database = openWalDatabase(file, BUSY_MS);
+  const database = openWalDatabase(file, BUSY_TIMEOUT_MS);
   database.exec(
     "PRAGMA synchronous = NORMAL;" +
       "CREATE TABLE IF NOT EXISTS sessions (key TEXT PRIMARY KEY, username TEXT NOT NULL) STRICT",
@@ -45,12 +43,12 @@ export function openSessionFile(file: string, onFailure: (error: unknown) => voi
   };
 }
 
-export const usualLimits = {
-  /** Sessions in total. When full, the session that is idle longest is forgotten. */
-  most: 10_000,
-  mostPerUser: 100,
-  /** Milliseconds without a request or an open stream until a session is forgotten. */
-  idle: 60 * 60 * 1000,
+export const sessionLimits = {
+  /** When a limit is reached, the session that is idle longest is forgotten. */
+  total: 10_000,
+  perUser: 100,
+  /** Without a request or an open stream, until a session is forgotten. */
+  idleMs: 60 * 60 * 1000,
 };
 
 export interface SessionRegister {
@@ -61,14 +59,14 @@ export interface SessionRegister {
   end(id: string): void;
 }
 
-/** Hashes the id, so that a reader of the store cannot use the session. */
+/** Ids are stored as hashes, so that a reader of the store cannot use a session. */
 function keyOf(id: string): string {
   return hash("sha256", id, "base64url");
 }
 
-/** An unknown session belongs to no one: its client gets 404 and begins a new one. */
+/** An unknown session belongs to no one. Its client gets 404 and starts a new one. */
 export class Sessions implements SessionRegister {
-  readonly #limits: typeof usualLimits;
+  readonly #limits: typeof sessionLimits;
   readonly #now: () => number;
   readonly #records: SessionFile | undefined;
   /** By key, least recently used first. */
@@ -79,7 +77,7 @@ export class Sessions implements SessionRegister {
    * @param records keeps sessions across restarts. Loaded sessions count as used just now.
    */
   constructor(
-    limits = usualLimits,
+    limits = sessionLimits,
     now: () => number = () => performance.now(),
     records?: SessionFile,
   ) {
@@ -125,7 +123,7 @@ export class Sessions implements SessionRegister {
   }
 
   #forgetIdle(): void {
-    const oldest = this.#now() - this.#limits.idle;
+    const oldest = this.#now() - this.#limits.idleMs;
     for (const [key, { usedAt }] of this.#sessions) {
       if (usedAt > oldest) return;
       this.#forget(key);
@@ -136,27 +134,27 @@ export class Sessions implements SessionRegister {
     const own = [...this.#sessions].filter(([, session]) => session.username === username);
     const [first] = this.#sessions.keys();
     const [ownFirst] = own[0] ?? [];
-    if (own.length >= this.#limits.mostPerUser && ownFirst !== undefined) this.#forget(ownFirst);
-    else if (this.#sessions.size >= this.#limits.most && first !== undefined) this.#forget(first);
+    if (own.length >= this.#limits.perUser && ownFirst !== undefined) this.#forget(ownFirst);
+    else if (this.#sessions.size >= this.#limits.total && first !== undefined) this.#forget(first);
   }
 }
 
-/** A `taskId` member. In quoted JSON the quote follows a backslash. */
-const named = /(?<!\\)"taskId"\s*:\s*("(?:[^"\\]|\\.){1,256}")/;
-/** Larger than the longest `taskId` member, in bytes. */
-const WINDOW = 2048;
+/** A `taskId` member. Inside a JSON string, its quotes would follow backslashes. */
+const taskIdMember = /(?<!\\)"taskId"\s*:\s*("(?:[^"\\]|\\.){1,256}")/;
+/** Larger than the longest `taskId` member. */
+const WINDOW_BYTES = 2048;
 const nothing = Buffer.alloc(0);
 
-/** No header can contain this prefix of task ids, so they never collide with session ids. */
-const mark = "\n";
+/** Prefix of task keys. No header can contain it, so they never equal a session id. */
+const taskPrefix = "\n";
 
 export function taskKey(id: string): string {
-  return `${mark}${id}`;
+  return `${taskPrefix}${id}`;
 }
 
 /** Sessions and tasks have separate limits. */
 export function ownersOf(sessions: SessionRegister, tasks: SessionRegister): SessionRegister {
-  const registerOf = (id: string) => (id.startsWith(mark) ? tasks : sessions);
+  const registerOf = (id: string) => (id.startsWith(taskPrefix) ? tasks : sessions);
   return {
     open: (id, username) => registerOf(id).open(id, username),
     use: (id, username) => registerOf(id).use(id, username),
@@ -168,17 +166,17 @@ export function ownersOf(sessions: SessionRegister, tasks: SessionRegister): Ses
  * Passes a tool's response on unchanged. The first task that it names is assigned to the caller
  * before the client learns of it. A task of another user keeps its owner.
  */
-export function noteTasks(sessions: SessionRegister, username: string): BodyFilter {
+export function assignTasks(sessions: SessionRegister, username: string): BodyFilter {
   let tail = nothing;
-  let isFound = false;
+  let isAssigned = false;
   return {
     async pass(piece) {
-      if (isFound) return piece;
+      if (isAssigned) return piece;
       const seen = tail.length === 0 ? piece : Buffer.concat([tail, piece]);
-      tail = Buffer.from(seen.subarray(-WINDOW));
-      const [, id] = (seen.includes('"taskId"') && named.exec(seen.toString("utf8"))) || [];
+      tail = Buffer.from(seen.subarray(-WINDOW_BYTES));
+      const [, id] = (seen.includes('"taskId"') && taskIdMember.exec(seen.toString("utf8"))) || [];
       if (id === undefined) return piece;
-      isFound = true;
+      isAssigned = true;
       let task = "";
       try {
         task = String(JSON.parse(id));
@@ -201,8 +199,8 @@ export async function requireOwnTask(
   throw new McpRefused("invalidParams", "Invalid params: Task not found", { status: 200, id });
 }
 
-/** Upstream servers limit the streams of all users together. No single user may fill that limit. */
-export const MOST_STREAMS = usualLimits.mostPerUser;
+/** Upstream servers limit the streams of all users together. One user must not fill that limit. */
+export const MAX_STREAMS_PER_USER = sessionLimits.perUser;
 
 export interface StreamRegister {
   /** Counts a stream and returns its release. Undefined if the user has too many open. */
@@ -213,7 +211,7 @@ export class OpenStreams implements StreamRegister {
   readonly #most: number;
   readonly #counts = new Map<string, number>();
 
-  constructor(most = MOST_STREAMS) {
+  constructor(most = MAX_STREAMS_PER_USER) {
     this.#most = most;
   }
 
