@@ -15,12 +15,7 @@ export type Endpoint =
   | { readonly kind: "socket"; readonly path: string }
   | { readonly kind: "port"; readonly host: string; readonly port: number };
 
-/**
- * Parses `unix:/path` or a loopback `host:port`.
- *
- * @throws Error for anything else: the engine trusts every client that reaches it, so it is never
- * exposed to a network
- */
+/** The engine trusts every client that reaches it, so it never listens on a network. */
 function parseEndpoint(listen: string): Endpoint {
   const path = /^unix:(.+)$/.exec(listen)?.[1];
   if (path !== undefined) return { kind: "socket", path: resolve(path) };
@@ -29,16 +24,11 @@ function parseEndpoint(listen: string): Endpoint {
     return { kind: "port", host, port: Number(port) };
   }
   throw new Error(
-    `The engine cannot listen on "${listen}": it takes unix:/path or a loopback address such as 127.0.0.1:9090.`,
+    `The engine cannot listen on "${listen}": use unix:/path or a loopback address such as 127.0.0.1:9090.`,
   );
 }
 
-/**
- * Starts listening and returns the address in a client's form: `unix:/path`, or an `http:` URL with
- * the actual port. Only the owner can use the socket (mode 0600).
- *
- * @throws Error if the address is taken or cannot be used
- */
+/** Returns the address in a client's form: `unix:/path`, or an `http:` URL with the actual port. */
 export async function listen(server: Server, endpoint: Endpoint): Promise<string> {
   if (endpoint.kind === "port") {
     server.listen(endpoint.port, endpoint.host.replace(/[[\]]/g, ""));
@@ -50,9 +40,7 @@ export async function listen(server: Server, endpoint: Endpoint): Promise<string
   const directory = dirname(endpoint.path);
   // Without this check, the system's error for a missing directory looks like a denied permission.
   if (!existsSync(directory)) {
-    throw new Error(
-      `There is no directory ${directory} for the socket: make it with mkdir -m 700.`,
-    );
+    throw new Error(`Socket directory ${directory} does not exist. Create it with mkdir -m 700.`);
   }
   await removeStaleSocket(endpoint.path);
   listenOwnerOnly(server, endpoint.path);
@@ -61,36 +49,35 @@ export async function listen(server: Server, endpoint: Endpoint): Promise<string
 }
 
 /**
- * Listens again whenever the socket's file is gone, since clients cannot find the engine without
- * it. Requests in flight are not affected. A missing directory is not created again; the engine
- * listens once it is back. Returns a function that stops this.
+ * Listens again after the socket's file was removed, since clients cannot find the engine without
+ * it. Requests in flight continue. Returns a function that stops polling.
  */
 function keepListening(server: Server, endpoint: Endpoint, log: Logger): () => void {
   if (endpoint.kind === "port") return () => {};
   const { path } = endpoint;
   let isBusy = false;
-  let isTold = false;
-  async function look(): Promise<void> {
+  let hasWarned = false;
+  async function poll(): Promise<void> {
     if (isBusy || existsSync(path)) return;
     isBusy = true;
     try {
       server.close();
       listenOwnerOnly(server, path);
       await once(server, "listening");
-      log.warn({ path }, "the engine's socket was gone: it listens anew");
-      isTold = false;
+      log.warn({ path }, "the engine's socket was removed; listening again");
+      hasWarned = false;
     } catch (error) {
-      if (!isTold) log.error({ err: error, path }, "the engine's socket is gone");
-      isTold = true;
+      if (!hasWarned) log.error({ err: error, path }, "the engine's socket was removed");
+      hasWarned = true;
     } finally {
       isBusy = false;
     }
   }
-  const timer = setInterval(() => void look(), SOCKET_POLL_MS);
+  const timer = setInterval(() => void poll(), SOCKET_POLL_MS);
   return () => clearInterval(timer);
 }
 
-/** The socket is bound before `listen` returns, so the narrow umask affects nothing else. */
+/** Mode 0600. The socket is bound before `listen` returns, so the umask affects nothing else. */
 function listenOwnerOnly(server: Server, path: string): void {
   const umask = process.umask(0o177);
   try {
@@ -100,11 +87,11 @@ function listenOwnerOnly(server: Server, path: string): void {
   }
 }
 
-/** A killed engine leaves its socket behind. It is removed only if nothing answers on it. */
+/** A killed engine leaves its socket behind. */
 async function removeStaleSocket(path: string): Promise<void> {
   const status = lstatSync(path, { throwIfNoEntry: false });
   if (status === undefined) return;
-  if (!status.isSocket()) throw new Error(`${path} exists and is no socket.`);
+  if (!status.isSocket()) throw new Error(`${path} exists and is not a socket.`);
   if (await answers(path)) throw new Error(`Another process listens on ${path}.`);
   unlinkSync(path);
 }
@@ -125,11 +112,11 @@ async function answers(path: string): Promise<boolean> {
 export interface EngineOptions {
   /** `sqlite:DIRECTORY`, `postgres://user@host:port/database` or `mysql://user@host:port/`. */
   readonly url: string;
-  /** What the databases of queries are on PostgreSQL; by default schemas of the URL's database. */
+  /** Defaults to schemas of the URL's database. */
   readonly databases?: PostgresDatabases | undefined;
   /** `unix:/path`, or a loopback `host:port` (port 0 takes a free one). */
   readonly listen: string;
-  /** The `Authorization` header that every request must carry; absent for none. */
+  /** The `Authorization` header that every request must carry, if any. */
   readonly authorization?: string | undefined;
   /** Milliseconds that the database may take for one query; default 30 seconds. */
   readonly queryTimeLimit?: number | undefined;
@@ -144,10 +131,9 @@ export interface Engine {
 }
 
 /**
- * Starts the SQL adapter. It runs the queries of every client that reaches it and knows no users.
+ * Starts the SQL adapter, which runs the queries of every client that reaches it.
  *
- * @throws Error that says what is wrong with the URL, the address or the directory, also if another
- * engine uses the directory and does not end within ten seconds
+ * @throws Error for an unusable URL, address or directory
  */
 export async function startEngine(options: EngineOptions): Promise<Engine> {
   const endpoint = parseEndpoint(options.listen);
@@ -178,12 +164,6 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   }
 }
 
-/**
- * Opens the database of a URL: `sqlite:DIRECTORY`, `postgres://host/database` or `mysql://host/`.
- *
- * @throws Error that says what is wrong with the URL, the directory or the server, and
- * DirectoryInUseError
- */
 async function openStore(
   url: string,
   options: RemoteOptions & { readonly databases: PostgresDatabases },
@@ -194,7 +174,7 @@ async function openStore(
     case "sqlite:": {
       const directory = url.replace(/^sqlite:(\/\/(?=\/))?/, "");
       if (directory === "") {
-        throw new Error("The engine's URL names no directory: sqlite:DIRECTORY.");
+        throw new Error("The engine's URL names no directory. Use sqlite:DIRECTORY.");
       }
       const { openSqliteStore } = await import("./sqlite/store.ts");
       return openSqliteStore(directory, options.timeLimit, options.log);
@@ -211,7 +191,7 @@ async function openStore(
     }
     default:
       throw new Error(
-        `The engine cannot open a database of the kind "${scheme || url}": it speaks sqlite (sqlite:DIRECTORY), PostgreSQL (postgres://user@host:port/database) and MySQL (mysql://user@host:port/).`,
+        `The engine cannot open a database of the kind "${scheme || url}": use sqlite:DIRECTORY, postgres://user@host:port/database or mysql://user@host:port/.`,
       );
   }
 }

@@ -5,7 +5,6 @@ import { EngineRefusal } from "./refusal.ts";
 
 const literal = z.union([z.string(), z.boolean(), z.int(), z.bigint()]);
 
-/** Columns of a table that are compared by bytes, and the condition for rows written to it. */
 export const bytewiseShape = z.strictObject({
   database: z.string(),
   table: z.string(),
@@ -39,6 +38,6 @@ export function readLimits(header: string | string[]): readonly QueryLimit[] {
   try {
     return limitsShape.parse(JSON.parse(String(header), keepDigits));
   } catch {
-    throw new EngineRefusal("invalid_value", `The header ${limitsHeader} is not of its form`);
+    throw new EngineRefusal("invalid_value", `The header ${limitsHeader} is malformed`);
   }
 }

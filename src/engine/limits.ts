@@ -6,7 +6,7 @@ import { EngineRefusal, type RefusalCode } from "./refusal.ts";
 /** The header with the gateway's limits for a query. */
 export const limitsHeader = "x-gatehouse-limits";
 
-/** The header for a caller who may not see the whole schema. */
+/** The header for callers who may not see the whole schema. */
 export const narrowedHeader = "x-gatehouse-narrowed";
 
 /**
@@ -56,7 +56,7 @@ export class LimitCounter {
       tally.changes += changes;
       tally.rows += rows;
       requireAtMost(tally.changes, limit.changes, "too_many_changes", "changed");
-      requireAtMost(tally.rows, limit.rows, "too_many_rows", "answered");
+      requireAtMost(tally.rows, limit.rows, "too_many_rows", "returned");
     }
   }
 }
@@ -68,6 +68,9 @@ function requireAtMost(
   done: string,
 ): void {
   if (most === undefined || count <= most) return;
-  const problem = `More than ${counted(most, "row")} would be ${done}, which is the most here`;
-  throw new EngineRefusal(code, `${problem}; nothing was changed`);
+  const problem = `More than ${counted(most, "row")} would be ${done}`;
+  throw new EngineRefusal(
+    code,
+    `${problem}, which exceeds the caller's limit; nothing was changed`,
+  );
 }

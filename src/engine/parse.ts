@@ -10,17 +10,14 @@ export interface ParsedQuery {
   readonly operations: readonly Operation[];
 }
 
-/**
- * Parses a scanned body. Integers that a double cannot hold become BigInt, so that every 64-bit
- * integer arrives as written.
- */
+/** Integers that a double cannot hold become BigInt, so that 64-bit integers stay exact. */
 export function parseBody(body: Buffer): ParsedQuery {
   return parsed(JSON.parse(body.toString("utf8"), reviveNumber));
 }
 
 /**
- * Parses a scanned body for a database with numbers of any length. A number that a double would
- * write differently becomes BigInt if it is an integer of moderate length, else `ExactNumber`.
+ * For databases with numbers of any length. A number that a double would write differently becomes
+ * BigInt if it is an integer of moderate length, else `ExactNumber`.
  */
 export function parseBodyExactly(body: Buffer): ParsedQuery {
   const text = body.toString("utf8");
@@ -31,12 +28,11 @@ export function parseBodyExactly(body: Buffer): ParsedQuery {
 /** Matches every number that a double may not return as written, and also some strings. */
 const inexact = /\d{16}|\d[.eE]/;
 
-/** Parses a cell's JSON text, keeping numbers exact. */
 export function parseCell(text: string): CellValue {
   return JSON.parse(text, reviveExactly);
 }
 
-/** A body whose fields the scanner has checked against the grammar. */
+/** The scanner has checked the fields against the grammar. */
 type Scanned = Readonly<Record<string, never>>;
 
 function parsed(body: Scanned): ParsedQuery {
@@ -51,7 +47,7 @@ function operationOf(keyed: Scanned): Operation {
   for (const [name, fields] of Object.entries(keyed)) {
     if (isOperationName(name)) return { name, fields };
   }
-  throw new Error("The scanner let an operation through that is not of the grammar");
+  throw new Error("The scanner accepted an unknown operation");
 }
 
 /** `context` holds the source text of a number (ECMAScript, JSON.parse source text access). */
@@ -82,9 +78,9 @@ function isInteger(source: string): boolean {
 }
 
 function outOfRange(what: string, key: string): EngineRefusal {
-  const place = /^\d+$/.test(key) ? "" : ` under ${quoteName(key)}`;
+  const path = /^\d+$/.test(key) ? "" : ` under ${quoteName(key)}`;
   return new EngineRefusal(
     "number_out_of_range",
-    `The body holds ${what} out of range${place}: integers have 64 bits, other numbers are doubles`,
+    `The body contains ${what} out of range${path}: integers have 64 bits, other numbers are doubles`,
   );
 }

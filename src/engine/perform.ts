@@ -22,11 +22,7 @@ export interface Work {
   readonly limits: readonly QueryLimit[];
 }
 
-/**
- * Runs the operations in order and writes the JSON answer to the spool.
- *
- * @throws EngineRefusal that names the element of a Batch, or the server's error
- */
+/** @throws EngineRefusal that names the element of a Batch, or the server's error */
 export async function performAll<Leased extends Session>(
   dialect: Operations<Leased>,
   session: Leased,

@@ -45,7 +45,7 @@ export const refusalStatuses = {
 } as const satisfies Record<string, number>;
 export type RefusalCode = keyof typeof refusalStatuses;
 
-/** Codes of limits that the gateway sets for the caller; its audit records them as denials. */
+/** Limits that the gateway sets for the caller. Its audit records them as denials. */
 export const callerLimits: ReadonlySet<string> = new Set([
   "approval_stale",
   "batch_member_denied",
@@ -54,8 +54,8 @@ export const callerLimits: ReadonlySet<string> = new Set([
   "too_many_rows",
 ]);
 
-/** The whole message about a constraint for callers who may not see its name, columns or tables. */
-const constraintMessage = "A row breaks a rule of the database: a value is missing, or not allowed";
+/** For callers who may not see the constraint's name, columns or tables. */
+const constraintMessage = "A row violates a constraint: a value is missing or not allowed";
 
 interface Quoting {
   readonly value: string;
@@ -68,15 +68,10 @@ interface RefusalOptions extends ErrorOptions {
   readonly quoting?: Quoting;
 }
 
-/**
- * The engine refuses a request; the message is written for the client. Everything that reads a query
- * or runs it may throw one.
- */
+/** The message is written for the client. Everything that reads or runs a query may throw one. */
 export class EngineRefusal extends ClientError {
   readonly code: RefusalCode;
-  /**
-   * The message for callers who may not see the whole schema. It names only what the query names.
-   */
+  /** The message for callers who may not see the whole schema: it names only what the query names. */
   readonly plain: string;
   readonly members: Readonly<Record<string, number | string>>;
   readonly #quoting: Quoting | undefined;
@@ -93,10 +88,7 @@ export class EngineRefusal extends ClientError {
     return refusalStatuses[this.code];
   }
 
-  /**
-   * The same refusal for an element of a Batch. Denials by access rules are worded as the gateway
-   * words them.
-   */
+  /** Denials by access rules get the code that the gateway uses for elements. */
   atElement(element: number): EngineRefusal {
     const { code, message, plain } = this;
     if (code !== "row_denied") return this.at(`Batch[${element}]`);
@@ -136,7 +128,7 @@ export class UnknownOutcome extends EngineRefusal {
   constructor(cause: unknown, why = "The connection to the database was lost") {
     super(
       "outcome_unknown",
-      `${why} while the change was being committed. It may or may not have been carried out; look before you send it again`,
+      `${why} while the change was being committed. It may or may not have taken effect; check before you retry`,
       { cause },
     );
   }
@@ -146,10 +138,9 @@ export class UnknownOutcome extends EngineRefusal {
   }
 }
 
-/** @param timeLimit milliseconds */
-export function queryTimedOut(timeLimit: number): EngineRefusal {
+export function queryTimedOut(limitMs: number): EngineRefusal {
   return new EngineRefusal(
     "query_timeout",
-    `The query was ended because it took longer than ${timeLimit / 1000} seconds`,
+    `The query was canceled because it took longer than ${limitMs / 1000} seconds`,
   );
 }

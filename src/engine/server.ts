@@ -17,37 +17,36 @@ import { callerLimits, EngineRefusal } from "./refusal.ts";
 import type { Answer, RowForm, RowStream } from "./spool.ts";
 import type { SchemaPath, Store } from "./store.ts";
 
-/** `localhost`, `127.0.0.1` or `[::1]`, with or without a port. */
 const loopbackHost = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
 
-/**
- * Refuses a request whose `Host` is not a loopback name. This stops pages that make a browser
- * resolve their own name to 127.0.0.1 (DNS rebinding).
- */
+/** Stops pages that make a browser resolve their own name to 127.0.0.1 (DNS rebinding). */
 function requireLoopbackHost(request: IncomingMessage): void {
   if (loopbackHost.test(request.headers.host ?? "")) return;
-  throw new EngineRefusal("host_not_allowed", "The Host header must name the loopback interface");
+  throw new EngineRefusal(
+    "host_not_allowed",
+    "The Host header must be localhost, 127.0.0.1 or [::1]",
+  );
 }
 
 function requireAuthorization(request: IncomingMessage, authorization: string): void {
   // The comparison needs equal lengths.
   const digest = (text: string) => createHash("sha256").update(text).digest();
   if (timingSafeEqual(digest(request.headers.authorization ?? ""), digest(authorization))) return;
-  throw new EngineRefusal("unauthorized", "The Authorization header is not the engine's");
+  throw new EngineRefusal("unauthorized", "The Authorization header does not match the engine's");
 }
 
 const isJson = memoize((contentType) => parse(contentType).type === "application/json");
 
 /**
- * Refuses a body that is not plain JSON. For this content type, a browser asks before it sends a
- * cross-origin request, and the engine never agrees.
+ * For this content type, browsers ask before they send a cross-origin request. The engine never
+ * agrees.
  */
 function requireJson(request: IncomingMessage): void {
   const encoding = request.headers["content-encoding"] ?? "identity";
   if (isJson(request.headers["content-type"] ?? "") && encoding === "identity") return;
   throw new EngineRefusal(
     "unsupported_media_type",
-    "A query is sent as application/json without a content encoding",
+    "Send the query as application/json without a content encoding",
   );
 }
 
@@ -61,7 +60,7 @@ function readBody(request: IncomingMessage): Promise<Buffer> {
     let length = 0;
     // The connection stays open, so that the answer can still be sent.
     const refuse = (): void =>
-      reject(new EngineRefusal("body_too_large", `A query has at most ${BODY_LIMIT} bytes`));
+      reject(new EngineRefusal("body_too_large", `The body exceeds ${BODY_LIMIT} bytes`));
     if (Number(request.headers["content-length"] ?? 0) > BODY_LIMIT) return refuse();
     request.on("data", (chunk: Buffer) => {
       length += chunk.length;
@@ -76,7 +75,7 @@ function readBody(request: IncomingMessage): Promise<Buffer> {
 function readSchemaPath(path: string): SchemaPath {
   const names = path.split("/").slice(2);
   if (names.length > 2 || !names.every(isPlainName)) {
-    throw new EngineRefusal("not_found", "The engine has no such route");
+    throw new EngineRefusal("not_found", "Unknown route");
   }
   const [database, table] = names;
   return { database, table };
@@ -90,15 +89,14 @@ const offers: readonly { readonly form: RowForm; readonly type: string }[] = [
 
 interface Range {
   readonly type: string;
-  /** From 0 (not acceptable) to 1. */
   readonly quality: number;
 }
 
 /**
- * The form that an `Accept` header prefers (RFC 9110, section 12.5.1). Among equal preferences, a
- * named type wins over a wildcard. JSON if no form is acceptable.
+ * The form that an `Accept` header prefers (RFC 9110, section 12.5.1), or else JSON. Among equal
+ * preferences, a named type wins over a wildcard.
  */
-export function formOf(accept: string | undefined): RowForm {
+export function preferredForm(accept: string | undefined): RowForm {
   const ranges = (accept ?? "*/*").split(",").flatMap(rangeOf);
   const rated = offers.map(({ form, type }) => ({ form, ...matchOf(type, ranges) }));
   const [best] = rated
@@ -141,7 +139,6 @@ interface ServerOptions {
   readonly store: Store;
   readonly log: Logger;
   readonly loopbackHostOnly: boolean;
-  /** The `Authorization` header that every request must carry, if any. */
   readonly authorization: string | undefined;
 }
 
@@ -150,12 +147,12 @@ export function createEngineServer(options: ServerOptions): {
   readonly server: Server;
   drain(): Promise<void>;
 } {
-  let underWay = 0;
+  let pending = 0;
   let closing = false;
   let onIdle: (() => void) | undefined;
   const end = (): void => {
-    underWay -= 1;
-    if (underWay === 0) onIdle?.();
+    pending -= 1;
+    if (pending === 0) onIdle?.();
   };
 
   const server = http.createServer(
@@ -167,7 +164,7 @@ export function createEngineServer(options: ServerOptions): {
         return;
       }
       // Two parts: the work itself, and the client who reads the answer.
-      underWay += 2;
+      pending += 2;
       const client = new AbortController();
       response.once("close", () => {
         if (!response.writableFinished) client.abort();
@@ -184,7 +181,7 @@ export function createEngineServer(options: ServerOptions): {
 
   const drain = async (): Promise<void> => {
     closing = true;
-    if (underWay > 0) await new Promise<void>((resolve) => (onIdle = resolve));
+    if (pending > 0) await new Promise<void>((resolve) => (onIdle = resolve));
     await new Promise<void>((resolve) => {
       server.close(() => resolve());
       server.closeAllConnections();
@@ -216,11 +213,11 @@ async function answer(
   const limits = header === undefined ? [] : await limitsOf(header);
   const body = await readBody(request);
   const query = scan(body, grammar);
-  const asked = { body, query, limits };
-  const form = !query.batch && isReadOnly(query) ? formOf(request.headers.accept) : "json";
-  if (form === "json") return await send(response, await store.execute(asked, client));
+  const queryRequest = { body, query, limits };
+  const form = !query.batch && isReadOnly(query) ? preferredForm(request.headers.accept) : "json";
+  if (form === "json") return await send(response, await store.execute(queryRequest, client));
   const stream = new StreamedAnswer(response, form);
-  await store.stream(asked, stream, client);
+  await store.stream(queryRequest, stream, client);
   stream.end();
 }
 
@@ -234,13 +231,12 @@ function route(request: IncomingMessage, response: ServerResponse): string {
   const url = request.url ?? "";
   const path = /^\/schema(\/|$)/.test(url) ? "/schema" : url;
   const method = Object.hasOwn(routes, path) ? routes[path] : undefined;
-  if (method === undefined) throw new EngineRefusal("not_found", "The engine has no such route");
+  if (method === undefined) throw new EngineRefusal("not_found", "Unknown route");
   if (request.method === method) return path;
   response.setHeader("Allow", method);
-  throw new EngineRefusal("method_not_allowed", `This route takes ${method} only`);
+  throw new EngineRefusal("method_not_allowed", `This route allows only ${method}`);
 }
 
-/** Sends a whole answer; rejects if the client disconnects or accepts nothing for too long. */
 async function send(response: ServerResponse, { counts, byteLength, body }: Answer): Promise<void> {
   const { affected, rows } = counts;
   response.writeHead(200, {
@@ -256,14 +252,11 @@ async function send(response: ServerResponse, { counts, byteLength, body }: Answ
   await pipeline(createReadStream("", { fd: body, start: 0 }), response);
 }
 
-/**
- * Answers up to this many bytes are joined with their head: two pieces cost a socket twice as much.
- */
-const SHORT_ANSWER = 4096;
+/** Shorter answers are sent in one write with their headers: two writes cost twice as much. */
+const SHORT_ANSWER_BYTES = 4096;
 
-/** Sends the head and a body in memory in one write, which the system usually accepts whole. */
 function endWith(response: ServerResponse, body: Buffer): void {
-  if (body.length > SHORT_ANSWER) response.end(body);
+  if (body.length > SHORT_ANSWER_BYTES) response.end(body);
   else response.end(body.toString("latin1"), "latin1");
   if (response.writableLength > 0) endIfStalled(response);
 }
@@ -273,19 +266,17 @@ function endIfStalled(response: ServerResponse): void {
 }
 
 /**
- * Answers an error: a refusal in its own words, any other error as a 500 whose cause only goes to
- * the log. A client that is gone or already has part of its answer gets nothing more.
- *
- * @param isPlain whether to name only those parts of the schema that the query names
+ * Sends a refusal with its own message, and any other error as a 500 whose cause only goes to the
+ * log. With `isPlain`, messages name only those parts of the schema that the query names.
  */
 function answerError(response: ServerResponse, error: unknown, log: Logger, isPlain = false): void {
   if (response.destroyed) return;
   if (response.headersSent) {
-    log.error({ err: error }, "an answer broke off");
+    log.error({ err: error }, "an answer was cut off");
     response.destroy();
     return;
   }
-  const refused = (status: number, code: string, message: string, members = {}): void => {
+  const sendError = (status: number, code: string, message: string, members = {}): void => {
     if (callerLimits.has(code)) response.setHeader(deniedHeader, code);
     if (code === "body_too_large") response.setHeader("Connection", "close");
     sendJson(response, status, { status: "error", message, code, ...members });
@@ -293,12 +284,12 @@ function answerError(response: ServerResponse, error: unknown, log: Logger, isPl
   if (error instanceof EngineRefusal) {
     const { status, code, message, plain, members } = error;
     if (code === "storage_failed") log.error({ code }, message);
-    refused(status, code, isPlain ? plain : message, members);
+    sendError(status, code, isPlain ? plain : message, members);
   } else if (error instanceof ClientError) {
-    refused(error.status, error.code, error.message);
+    sendError(error.status, error.code, error.message);
   } else {
     log.error({ err: error }, "a query failed");
-    refused(500, "internal_error", "The engine failed on this query");
+    sendError(500, "internal_error", "The engine failed to run this query");
   }
 }
 
@@ -314,7 +305,7 @@ function sendJson(response: ServerResponse, status: number, body: object): void 
 /** Characters gathered before a chunk is sent, approximately. */
 const CHUNK_LENGTH = 64 * 1024;
 
-/** Bytes that a client may lag behind before the database waits for it. */
+/** The database waits for a client that has more unread bytes. */
 const MAX_BACKLOG_BYTES = 256 * 1024;
 
 /** A client that accepts none of its answer for this long is disconnected. */
@@ -327,8 +318,8 @@ const mediaTypes: Readonly<Record<RowForm, string>> = {
 };
 
 /**
- * An answer sent while its rows are still being read. Its head is sent with the first row, so that
- * earlier failures are answered as errors. Later failures have to cut the connection.
+ * An answer sent while its rows are still being read. Headers are sent with the first row, so that
+ * earlier failures have an error status. Later failures cut the connection.
  */
 class StreamedAnswer implements RowStream {
   readonly form: RowForm;
@@ -372,7 +363,7 @@ class StreamedAnswer implements RowStream {
     this.#send(bytes);
   }
 
-  /** The head has been sent by then, so the count cannot be reported. */
+  /** The headers are already sent, so the count cannot be reported. */
   countRows(): void {}
 
   end(): void {
@@ -402,8 +393,8 @@ class StreamedAnswer implements RowStream {
     if (response.destroyed) return;
     if (!this.hasBegun) response.writeHead(200, { "Content-Type": mediaTypes[this.form] });
     this.#hasProgressed = true;
-    const isTaken = response.write(bytes);
-    if (!isTaken && response.writableLength > MAX_BACKLOG_BYTES)
+    const isAccepted = response.write(bytes);
+    if (!isAccepted && response.writableLength > MAX_BACKLOG_BYTES)
       this.#backlog ??= this.#untilDrained();
   }
 

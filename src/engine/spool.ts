@@ -11,15 +11,15 @@ export interface RowOutput {
   write(text: string): void;
   /** Called after the last row with the number of rows. */
   countRows(count: number): void;
-  /** Set while the reader lags behind; resolves when it has caught up or is gone. */
+  /** Set while the reader lags; resolves when it has caught up or left. */
   readonly backlog: Promise<void> | undefined;
 }
 
 export interface RowStream extends RowOutput {
   writeBytes(bytes: Buffer): void;
-  /** True once something has been sent, which cannot be undone. */
+  /** True once something has been sent. */
   readonly hasBegun: boolean;
-  /** Discards what was written; none of it has been sent. */
+  /** Discards unsent text. */
   reset(): void;
   /** True if, since the last call, something was sent or the output waited for the client. */
   hasProgressed(): boolean;
@@ -40,7 +40,7 @@ interface RowCounts {
 export interface Answer {
   readonly counts: RowCounts;
   readonly byteLength: number;
-  /** The bytes, or the descriptor of a file with them. Whoever sends the answer closes the file. */
+  /** The bytes, or the descriptor of a file with them. The sender closes the file. */
   readonly body: Uint8Array | number;
 }
 
@@ -55,11 +55,8 @@ interface SpoolStream {
 }
 
 /**
- * Gathers a whole answer before its first byte is sent.
- *
- * The query is finished with the database once its answer is spooled. A slow client therefore
- * blocks no writer and sees one consistent state, and a query that fails halfway still gets its
- * error status. Memory stays bounded, since a long answer goes to a file.
+ * Buffers a whole answer, so that a slow client blocks no writer and sees one consistent state. A
+ * query that fails halfway still gets its error status. Long answers go to a file.
  */
 export class Spool implements RowOutput {
   readonly form: RowForm;
@@ -74,10 +71,8 @@ export class Spool implements RowOutput {
   #rows: number | undefined;
 
   /**
-   * @param openFile opens an empty file, once the answer is known to be long; by default one without
-   * a name
-   * @param stream makes an answer of more than one chunk count as long, and receives the length of
-   * the file after each write
+   * @param openFile opens an empty file for a long answer
+   * @param stream sends an answer to the file after one chunk, and is told the file's length
    */
   constructor(openFile: () => number = openUnnamedFile, stream?: SpoolStream) {
     this.#openFile = openFile;
@@ -108,7 +103,7 @@ export class Spool implements RowOutput {
     if (this.#file !== undefined || this.#byteLength > limit) this.#spill();
   }
 
-  /** Returns the whole answer and hands over its file. Nothing may be written afterwards. */
+  /** Returns the answer and hands over its file. Nothing may be written afterwards. */
   finish(): Answer {
     this.flush();
     const body = this.#file ?? Buffer.concat(this.#chunks);
@@ -117,7 +112,7 @@ export class Spool implements RowOutput {
     return { counts, byteLength: this.#byteLength, body };
   }
 
-  /** Closes the file, unless it was handed over; must always be called at the end. */
+  /** Closes the file, unless it was handed over. */
   close(): void {
     if (this.#file !== undefined) closeSync(this.#file);
     this.#file = undefined;
@@ -131,10 +126,7 @@ export class Spool implements RowOutput {
   }
 }
 
-/**
- * Opens an empty file that no other process can open, since its name is removed at once. The system
- * frees it when its descriptor is closed.
- */
+/** No other process can open the file, and the system frees it when its descriptor is closed. */
 function openUnnamedFile(): number {
   const path = join(tmpdir(), `.gatehouse-answer-${randomUUID()}`);
   const file = openSync(path, "wx+", 0o600);
@@ -147,7 +139,6 @@ function writeFully(file: number, bytes: Buffer): void {
   while (written < bytes.length) written += writeSync(file, bytes, written);
 }
 
-/** Errors of the file system that mean missing space or permission. */
 const storageCodes = new Set(["ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EACCES", "EPERM"]);
 
 /** True for a file system error that the operator can fix with more space or permissions. */

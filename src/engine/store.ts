@@ -17,17 +17,13 @@ export interface SchemaPath {
 /** The interface that a new kind of database implements. */
 export interface Store {
   /**
-   * Runs a query. When it resolves, the changes are durable; when it rejects, nothing of the query
-   * remains. It stops when `query` is aborted, and aborts it itself after the time limit.
+   * Runs a query. When it resolves, the changes are durable. When it rejects, none remain. It stops
+   * when `query` is aborted, and aborts it after the time limit.
    *
-   * @throws EngineRefusal for errors that the client can fix and for a query that takes too long
+   * @throws EngineRefusal for errors that the client can fix, and after the time limit
    */
   execute(request: QueryRequest, query: AbortController): Promise<Answer>;
-  /**
-   * Runs a Select and sends rows while others are still being read. It stops as `execute` does.
-   *
-   * @throws as `execute` does; `stream` tells whether rows were sent before
-   */
+  /** Runs a Select and sends rows while others are still being read. Otherwise like `execute`. */
   stream(request: QueryRequest, stream: RowStream, query: AbortController): Promise<void>;
   /** @throws EngineRefusal `database_not_found` or `table_not_found` */
   readSchema(path: SchemaPath, query: AbortController): Promise<Answer>;

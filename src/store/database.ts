@@ -53,11 +53,11 @@ function unreachable(cause: unknown): Refusal {
 }
 
 function settingsOf(address: ServerAddress) {
-  const { host, port, user, database, ssl, connectTimeout = CONNECT_TIMEOUT_MS } = address;
+  const { host, port, user, database, ssl, connectTimeoutMs = CONNECT_TIMEOUT_MS } = address;
   return {
     ...{ host, port, user, database, ssl },
     password: () => address.password(database),
-    connectionTimeoutMillis: connectTimeout,
+    connectionTimeoutMillis: connectTimeoutMs,
     keepAlive: true,
     application_name: address.applicationName,
     fallback_application_name: "gatehouse",

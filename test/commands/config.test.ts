@@ -279,7 +279,7 @@ t.test("config check judges the URL of a database that does not answer", async (
   const good = await withUrl("postgres://ann:hunter2@db.example/shop?connect_timeout=3");
   t.match(good, { code: 0, stdout: "database       ok  ann on db.example:5432 (its URL)\n" });
   const wrong: [string, RegExp][] = [
-    ["postgres://ann:hunter2@db/shop?sslmod=x", /upstream\.url: .* parameter "sslmod"; known are/],
+    ["postgres://ann:hunter2@db/shop?sslmod=x", /upstream\.url: .* parameter "sslmod"; use host/],
     ["mysql://ann:hunter2@db/shop", /upstream\.url: .* names a database/],
   ];
   for (const [url, stderr] of wrong) {

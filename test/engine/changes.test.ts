@@ -181,7 +181,7 @@ overEach("add adds to numbers, exactly, and leaves null", async (t, freshEngine)
     status: 400,
     body: {
       code: "duplicate_column",
-      message: 'Column "count" stands in set and in add; allowed: in one of them',
+      message: 'Column "count" is in both set and add; allowed: one of them',
     },
   });
   t.match(
@@ -310,11 +310,11 @@ overEach("an Upsert that nothing can decide is refused", async (t, freshEngine) 
   await refusal(
     { values: [{ id: 1, name: "x" }, { id: 2 }] },
     "invalid_value",
-    /^values\[1\]: Column "name" is left out/,
+    /^values\[1\]: Column "name" is missing/,
   );
   await refusal({ values: [{ id: 1, name: 7 }] }, "invalid_value", /^values\[0\]: Column "name" /);
   t.match(await ask({ Batch: [{ Upsert: { ...upsert, on_conflict: ["name"] } }] }), {
-    body: { message: /^Batch\[0\]: on_conflict takes / },
+    body: { message: /^Batch\[0\]: on_conflict requires / },
   });
 });
 
@@ -343,7 +343,7 @@ overEach(
     };
     const answer = await ask({ Upsert: upsert });
     if (t.fullname.includes("MySQL")) {
-      const message = /tables with one unique key alone, and of people it has \(id\), \(email\)$/;
+      const message = /tables with a single unique key, and people has several; it has \(id\), \(email\)$/;
       t.match(answer, { status: 400, body: { code: "not_supported", message } });
     } else {
       t.match(answer, { body: { affected: 2, data: values } });

@@ -88,7 +88,7 @@ t.test("a directory that another engine has open is refused, and left as it is",
   await query(first.address, createTable("rows", { id: "int" }));
   const data = join(directory, "data");
   await t.rejects(startEngine({ url: `sqlite:${data}`, listen: "127.0.0.1:0", log }), {
-    message: `Another engine has the databases in ${data} open: stop it first, or give this one a directory of its own.`,
+    message: `Another engine uses the databases in ${data}. Stop it, or use another directory.`,
   });
   t.match(await query(first.address, insert("rows", [{ id: 1 }])), { status: 200 });
 });
@@ -112,7 +112,7 @@ t.test("an engine that is about to end is waited for", async (t) => {
 t.test("a start that fails gives the directory back", async (t) => {
   const directory = temporaryDirectory(t);
   const url = `sqlite:${join(directory, "data")}`;
-  await t.rejects(startEngine({ url, listen: `unix:${directory}`, log }), /is no socket/);
+  await t.rejects(startEngine({ url, listen: `unix:${directory}`, log }), /is not a socket/);
   const engine = await startEngine({ url, listen: "127.0.0.1:0", log });
   await engine.close();
 });

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { pino } from "pino";
 import t from "tap";
 import { startEngine } from "../../src/engine/engine.ts";
-import { formOf } from "../../src/engine/server.ts";
+import { preferredForm } from "../../src/engine/server.ts";
 import {
   createTable,
   freshEngine,
@@ -134,7 +134,7 @@ t.test(
     for (const url of ["oracle://localhost/x", "nothing"]) {
       await t.rejects(
         startEngine({ url, listen: "127.0.0.1:0", log }),
-        /speaks sqlite \(.*\), PostgreSQL \(.*\) and MySQL/,
+        /use sqlite:DIRECTORY, postgres:.* or mysql:/,
         url,
       );
     }
@@ -165,7 +165,7 @@ t.test("a socket in use and a file are left alone", async (t) => {
   const path = join(directory, "plain");
   writeFileSync(path, "kept");
   const url = `sqlite:${join(directory, "data")}`;
-  await t.rejects(startEngine({ url, listen: `unix:${path}`, log }), /is no socket/);
+  await t.rejects(startEngine({ url, listen: `unix:${path}`, log }), /is not a socket/);
   t.ok(existsSync(path));
 });
 
@@ -173,7 +173,7 @@ t.test("a socket in a directory that is not there is refused with what to do", a
   const directory = join(temporaryDirectory(t), "gone");
   const listen = `unix:${join(directory, "engine.sock")}`;
   const started = startEngine({ url: `sqlite:${temporaryDirectory(t)}`, listen, log });
-  await t.rejects(started, /^There is no directory .*gone for the socket: make it/);
+  await t.rejects(started, /^Socket directory .*gone does not exist\. Create it/);
 });
 
 t.test("the port is free and the address refused after close", async (t) => {
@@ -218,5 +218,5 @@ const wanted: readonly (readonly [accept: string | undefined, form: string])[] =
 ];
 
 t.test("rows are in the form that Accept wants most, and else in JSON", async (t) => {
-  for (const [accept, form] of wanted) t.equal(formOf(accept), form, String(accept));
+  for (const [accept, form] of wanted) t.equal(preferredForm(accept), form, String(accept));
 });

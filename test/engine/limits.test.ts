@@ -44,7 +44,7 @@ overEach("a change that touches more rows than it may is taken back", async (t, 
   t.match(await ask([{ changes: 2 }], update(3)), {
     status: 409,
     code: "too_many_changes",
-    message: "More than 2 rows would be changed",
+    message: "More than 2 rows would be changed, which exceeds the caller's limit",
   });
   t.match(await ask([{ changes: 1 }], update(2)), { message: /^More than 1 row would be changed/ });
   t.equal(await changed(), 0);

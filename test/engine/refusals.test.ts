@@ -227,9 +227,9 @@ overEach("a row that breaks a rule is told in the same words", async (t, fresh) 
     [
       "people",
       { id: 1, name: "Bob" },
-      /^(A table|Table people) has such a value already where it may stand once \(.+\)$/,
+      /^(A table|Table people) already has a row with this value, which must be unique \(.+\)$/,
     ],
-    ["people", { id: 2, name: null }, /^(A table|Table people) takes no null in column "name"$/],
+    ["people", { id: 2, name: null }, /^(A table|Table people) requires a value in column "name"$/],
     ["pets", { id: 1, owner: 9 }, /^Table people has no row for owner (9 )?of pets/],
   ];
   for (const [table, row, message] of broken) {
@@ -302,13 +302,13 @@ t.test("over SQLite the columns are named whose values stand there already", asy
     create unique index folded on t (abs(c));
     insert into t values (1, 'x', 'y', 1)`);
   file.close();
-  const once = "has such a value already where it may stand once";
+  const once = "already has a row with this value, which must be unique";
   const broken: [row: object, message: string][] = [
     [{ id: 1, a: "q", b: "z" }, `Table t ${once} (id)`],
     [{ a: "x", b: "y" }, `Table t ${once} (a, b)`],
     [{ a: "w", b: "z", c: 1 }, `A table ${once} (index 'folded')`],
-    [{ a: "z" }, 'Table t takes no null in column "b"'],
-    [{ a: "z", b: "z", c: 0 }, 'A table does not allow such a row (constraint "positive")'],
+    [{ a: "z" }, 'Table t requires a value in column "b"'],
+    [{ a: "z", b: "z", c: 0 }, 'A table does not allow this row (constraint "positive")'],
   ];
   for (const [row, message] of broken) {
     t.match((await ask(insert("t", [row]))).body, { code: "constraint_violation", message });
@@ -369,7 +369,7 @@ overEach("a refusal names element, row, column and the form that is allowed", as
   const other = { Select: { ...all, columns: ["pets.name"], join } };
   t.match(await messageOf(other, "unknown_column"), /and pets \(did you mean users\.name\?\)$/);
   const count = { Select: { ...all, columns: ["count(*)"] } };
-  t.match(await messageOf(count, "unknown_column"), /in users; counts and sums stand under agg/);
+  t.match(await messageOf(count, "unknown_column"), /in users; use aggregate for counts and sums/);
   const far = { Select: { ...all, columns: ["nothing"] } };
   t.match(await messageOf(far, "unknown_column"), /"nothing" in users$/);
   const unknown = rows({ agee: 1 });

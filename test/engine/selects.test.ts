@@ -94,17 +94,17 @@ overEach("what cannot be summed up or named so is refused with what can", async 
   const refusals: [code: string, message: RegExp, fields: object][] = [
     [
       "invalid_value",
-      /"region".*sum takes numbers/,
+      /"region".*sum requires numbers/,
       { aggregate: [{ fn: "sum", column: "region", as: "x" }] },
     ],
     [
       "invalid_value",
-      /"paid".*avg takes numbers/,
+      /"paid".*avg requires numbers/,
       { aggregate: [{ fn: "avg", column: "paid", as: "x" }] },
     ],
     [
       "invalid_value",
-      /"paid".*min takes numbers, text/,
+      /"paid".*min requires numbers, text/,
       { aggregate: [{ fn: "min", column: "paid", as: "x" }] },
     ],
     [
@@ -115,7 +115,7 @@ overEach("what cannot be summed up or named so is refused with what can", async 
     ["unknown_column", /"regon"/, { aggregate: [{ fn: "count", column: "regon", as: "x" }] }],
     [
       "invalid_value",
-      /order_by names columns that are selected/,
+      /order_by allows only selected columns/,
       { columns: ["region"], distinct: true, order_by: { column: "id" } },
     ],
   ];

@@ -289,7 +289,7 @@ overEach("a default that the column does not take is refused", async (t, freshEn
   const serial = { name: "id", type: "serial", primary_key: true, default: 1 };
   t.match(await ask(create("bad", [serial])), {
     status: 400,
-    body: { code: "invalid_value", message: /"id" is serial, which numbers itself/ },
+    body: { code: "invalid_value", message: /"id" is serial, which generates its numbers/ },
   });
   if (!t.fullname.includes("SQLite")) {
     const long = await ask(
@@ -370,14 +370,14 @@ overEach("a reference to what cannot be referred to says what can", async (t, fr
       "users.name",
       "text",
       "no_unique_key",
-      /^Column "ref" refers to users\.name, which is no primary or unique key of users; it has \(id\), \(code\)$/,
+      /^Column "ref" refers to users\.name, which is not a primary or unique key of users; it has \(id\), \(code\)$/,
     ],
     ["pairs.id", "int", "no_unique_key", /it has \(id, other\)$/],
     [
       "users.id",
       "text",
       "invalid_type",
-      /^Column "ref" refers to users\.id, which holds other values: text is not /,
+      /^Column "ref" refers to users\.id, which has another type: text is not /,
     ],
     ["orders.ref", "int", "no_unique_key", /of orders; it has \(id\)$/],
   ];

@@ -242,7 +242,7 @@ overEachSite("rows are judged as they are stored", async (t, site, kind, sql) =>
     for (const query of [bad, returning, { Preview: bad }, set, { Preview: set }]) {
       const answer = await rita(query);
       t.equal(outcome(answer), "403 row_denied", `${type}: ${JSON.stringify(query)}`);
-      t.match(answer.body.message, /^A row of t\d+ as it would be stored is not within/);
+      t.match(answer.body.message, /^A row of t\d+ as stored would be outside/);
     }
     const denied = await rita({ Batch: [insert(3, other), set] });
     t.equal(outcome(denied), "403 batch_member_denied (row_denied)", type);

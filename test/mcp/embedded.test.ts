@@ -287,7 +287,7 @@ t.test("what is refused names what would be right", async (t) => {
       /"table" is unknown; .* \(did you mean from\?\)/,
     ],
     ["delete", ofOrders, /"where" is left out; .*; write where as .* or null \(missing_field\)$/],
-    ["select", { ...fromOrders, columns: ["count(*)"] }, /; counts and sums stand under aggregate/],
+    ["select", { ...fromOrders, columns: ["count(*)"] }, /; use aggregate for counts and sums/],
   ];
   for (const [tool, args, text] of cases) {
     t.match(await mcp.call(tool, args), { isError: true, text }, `${tool} ${JSON.stringify(args)}`);

@@ -5,18 +5,15 @@ import type { SslOptions } from "mysql2";
 export interface ServerAddress {
   readonly host: string;
   readonly port: number;
-  /** Path of a Unix socket, used instead of host and port. */
+  /** A Unix socket, instead of host and port. */
   readonly socketPath: string | undefined;
   readonly user: string;
   readonly password: string | undefined;
   readonly ssl: SslOptions | undefined;
-  /** In milliseconds. Defaults to `CONNECT_TIMEOUT_MS`. */
-  readonly connectTimeout: number | undefined;
+  readonly connectTimeoutMs: number | undefined;
 }
 
-/**
- * `ssl-mode` as in MySQL's own clients. `PREFERRED` is left out because it would protect nothing.
- */
+/** As in MySQL's own clients, without `PREFERRED`, which would protect nothing. */
 const sslModes: ReadonlyMap<string, SslOptions | undefined> = new Map([
   ["DISABLED", undefined],
   ["REQUIRED", { rejectUnauthorized: false }],
@@ -26,58 +23,53 @@ const sslModes: ReadonlyMap<string, SslOptions | undefined> = new Map([
 
 const parameters = ["socket", "connect-timeout", "ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"];
 
-const USUAL_PORT = 3306;
+const DEFAULT_PORT = 3306;
 
-/**
- * Parses `mysql://user:password@host:port/?ssl-mode=VERIFY_IDENTITY`. A missing password comes from
- * `$MYSQL_PWD`.
- *
- * @throws Error that does not repeat the URL, which may hold the password
- */
+/** @throws Error that does not repeat the URL, which may hold the password */
 export function parseAddress(url: string): ServerAddress {
   const parsed = URL.parse(url);
-  if (parsed === null) throw wrong("cannot be read: it is written mysql://user@host:port/");
+  if (parsed === null) throw wrong("is invalid: use mysql://user@host:port/");
   const { pathname, searchParams } = parsed;
   const [user, password] = [parsed.username, parsed.password].map(decode);
-  if (!user) throw wrong("names no user: mysql://user@host:port/");
+  if (!user) throw wrong("names no user: use mysql://user@host:port/");
   if (pathname.length > 1) {
-    throw wrong("names a database, but every query names its own: leave it out");
+    throw wrong("names a database, but every query names its own: remove it");
   }
   const unknown = [...searchParams.keys()].find((name) => !parameters.includes(name));
   if (unknown !== undefined) {
-    throw wrong(`has an unknown parameter "${unknown}"; known are ${parameters.join(", ")}`);
+    throw wrong(`has an unknown parameter "${unknown}"; use ${parameters.join(", ")}`);
   }
   const host = parsed.hostname.replace(/^\[(.*)\]$/, "$1") || "localhost";
   return {
     host,
-    port: parsed.port === "" ? USUAL_PORT : Number(parsed.port),
+    port: parsed.port === "" ? DEFAULT_PORT : Number(parsed.port),
     socketPath: searchParams.get("socket") ?? undefined,
     user,
     password: password || process.env.MYSQL_PWD,
     ssl: readSsl(host, searchParams),
-    connectTimeout: readTimeout(searchParams.get("connect-timeout")),
+    connectTimeoutMs: readTimeout(searchParams.get("connect-timeout")),
   };
 }
 
 function readTimeout(text: string | null): number | undefined {
   if (text === null) return undefined;
   if (/^[1-9]\d{0,3}$/.test(text)) return Number(text) * 1000;
-  throw wrong("has a connect-timeout that is no number of seconds from 1 to 9999");
+  throw wrong("has an invalid connect-timeout: use 1 to 9999 seconds");
 }
 
 function readSsl(host: string, parameters: URLSearchParams): SslOptions | undefined {
   const file = (name: string) => readFile(name, parameters.get(name));
   const files = { ca: file("ssl-ca"), cert: file("ssl-cert"), key: file("ssl-key") };
   const given = Object.entries(files).filter(([, content]) => content !== undefined);
-  const usual = given.length > 0 ? "VERIFY_IDENTITY" : "DISABLED";
-  const mode = (parameters.get("ssl-mode") ?? usual).toUpperCase();
+  const defaultMode = given.length > 0 ? "VERIFY_IDENTITY" : "DISABLED";
+  const mode = (parameters.get("ssl-mode") ?? defaultMode).toUpperCase();
   if (!sslModes.has(mode)) {
-    throw wrong(`has an unknown ssl-mode; known are ${[...sslModes.keys()].join(", ")}`);
+    throw wrong(`has an unknown ssl-mode; use ${[...sslModes.keys()].join(", ")}`);
   }
   const options = sslModes.get(mode);
   // The driver verifies only host names, so with an address nothing would be verified.
   if (options?.verifyIdentity && isIP(host) !== 0) {
-    throw wrong("asks for ssl-mode=VERIFY_IDENTITY, which needs a host name, no address");
+    throw wrong("has ssl-mode=VERIFY_IDENTITY, which needs a host name, not an address");
   }
   return options && { ...options, ...Object.fromEntries(given) };
 }
@@ -99,6 +91,6 @@ function decode(text: string): string {
   }
 }
 
-function wrong(what: string): Error {
-  return new Error(`The engine's URL ${what}.`);
+function wrong(problem: string): Error {
+  return new Error(`The engine's URL ${problem}.`);
 }

@@ -10,10 +10,10 @@ import type { ServerAddress } from "./address.ts";
 import { resultOf } from "./failures.ts";
 import { MysqlSession, readTraits, settings, traitsQuery } from "./session.ts";
 
-/** Limit for connecting and for the settings, unless the URL sets another. */
+/** Includes the settings. */
 const CONNECT_TIMEOUT_MS = 5000;
 
-const PATIENCE_MS = 2000;
+const CANCEL_TIMEOUT_MS = 2000;
 
 export class MysqlConnection implements Connection<MysqlSession> {
   readonly session: MysqlSession;
@@ -32,12 +32,9 @@ export class MysqlConnection implements Connection<MysqlSession> {
     });
   }
 
-  /**
-   * @param timeLimit limit per statement, in milliseconds
-   * @throws ConnectionLost, or the server's error if it refuses the connection
-   */
-  static async open(address: ServerAddress, timeLimit: number): Promise<MysqlConnection> {
-    const opened = open(address, address.connectTimeout ?? CONNECT_TIMEOUT_MS);
+  /** @throws ConnectionLost, or the server's error if it refuses the connection */
+  static async open(address: ServerAddress, limitMs: number): Promise<MysqlConnection> {
+    const opened = open(address, address.connectTimeoutMs ?? CONNECT_TIMEOUT_MS);
     try {
       await opened.ready;
       const [row = []] = await resultOf<RowDataPacket[][]>((done) =>
@@ -46,7 +43,7 @@ export class MysqlConnection implements Connection<MysqlSession> {
       const server = readTraits(row);
       const session = new MysqlSession(opened.client, server);
       for (const words of settings(server)) await session.command(words);
-      await session.limitTime(timeLimit);
+      await session.limitTime(limitMs);
       return new MysqlConnection(address, opened, session);
     } catch (error) {
       opened.socket.destroy();
@@ -60,17 +57,15 @@ export class MysqlConnection implements Connection<MysqlSession> {
     return !this.#isBroken;
   }
 
-  /**
-   * Kills the connection by its id, over another connection. The server rolls back what was begun.
-   */
+  /** Kills the connection by its id. The server rolls back. */
   async cancel(): Promise<void> {
     if (this.#isBroken) return;
-    const { client, socket, ready, stopTimer } = open(this.#address, PATIENCE_MS);
+    const { client, socket, ready, stopTimer } = open(this.#address, CANCEL_TIMEOUT_MS);
     try {
       await ready;
       await resultOf((done) => client.query(`kill ${this.#client.threadId}`, done));
     } catch {
-      // The connection is cut in any case, and a read ends by its time limit.
+      // The connection is cut in any case, and the server's time limit ends a read.
     } finally {
       stopTimer();
       socket.destroy();
@@ -91,38 +86,29 @@ export class MysqlConnection implements Connection<MysqlSession> {
   }
 }
 
-/** Per connection. The server keeps 16,382 for all of its clients. */
+/** Per connection. The server allows 16,382 for all clients. */
 const PREPARED_STATEMENTS = 32;
 
 export interface Opened {
   readonly client: Client;
   readonly socket: Socket;
   readonly ready: Promise<unknown>;
-  /** Without this call, the connection is cut after its timeout. */
   stopTimer(): void;
 }
 
-/**
- * Starts a connection. The socket is created here, because the driver does not notify those who
- * wait when it closes one of its own.
- *
- * @param timeout in milliseconds
- */
-function open(address: ServerAddress, timeout: number): Opened {
+/** Creates the socket, since the driver does not reject pending calls when it closes its own. */
+function open(address: ServerAddress, timeoutMs: number): Opened {
   const { host, port, socketPath } = address;
   const socket = socketPath === undefined ? connect(port, host) : connect(socketPath);
   socket.setNoDelay(true).setKeepAlive(true);
   const client = createConnection({ ...optionsOf(address), stream: () => socket });
-  // Those who wait for an answer are notified separately.
   client.on("error", () => {});
   const ready = resultOf<unknown>((done) => client.connect((error) => done(error, undefined)));
-  const timer = setTimeout(() => socket.destroy(), timeout);
+  const timer = setTimeout(() => socket.destroy(), timeoutMs);
   return { client, socket, ready, stopTimer: () => clearTimeout(timer) };
 }
 
-/**
- * Protects against a fake server, which can read no local file and gets no password in clear text.
- */
+/** A fake server can read no local file and gets no password in clear text. */
 function optionsOf({ host, socketPath, user, password, ssl }: ServerAddress): ConnectionOptions {
   return {
     host,

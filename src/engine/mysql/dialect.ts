@@ -119,9 +119,9 @@ function textsOf(row: RawRow): (string | undefined)[] {
 }
 
 const options = {
-  /** Limited because the server describes each value when it prepares the statement. */
+  /** The server describes each value when it prepares the statement. */
   valuesPerStatement: 2000,
-  /** In characters, well below what servers accept in one packet. */
+  /** In characters, well below the usual size of packets. */
   lengthPerStatement: 256 * 1024,
   // With `NO_AUTO_VALUE_ON_ZERO`, `default` would be zero.
   nextNumber: sql`null`,
@@ -151,7 +151,7 @@ async function targetOf(context: MysqlContext, name: string): Promise<Target<Raw
   return target;
 }
 
-/** Inserts rows or updates existing ones. All of them count as affected. */
+/** All rows count as affected, inserted or updated. */
 function* replaceRows(
   { name }: Target<Raw>,
   table: MysqlTable,
@@ -171,7 +171,7 @@ function onDuplicateSql({ update }: Conflict): Fragment {
   return sql` on duplicate key update ${sql.join(sets)}`;
 }
 
-/** Inserts rows one by one, to count them and to read them back by their keys. */
+/** One by one, to count the rows and to read them back by key. */
 function* insertEach(
   target: Target<Raw>,
   table: MysqlTable,
@@ -182,7 +182,7 @@ function* insertEach(
   if (returning !== undefined && key.length === 0) throw needsPrimaryKey(target, "returning");
   const columns = key.flatMap(({ name }) => table.columns.get(name) ?? []);
   const tail = conflict === undefined ? sql`` : onDuplicateSql(conflict);
-  const leaves = conflict !== undefined && conflict.update.length === 0;
+  const skips = conflict !== undefined && conflict.update.length === 0;
   const data: string[] = [];
   let affected = 0;
   for (const row of values) {
@@ -190,7 +190,7 @@ function* insertEach(
     try {
       yield* insertRows<MysqlColumn, Raw>({ table, name: target.name }, [row], how);
     } catch (error) {
-      if (!leaves || !isDuplicate(error)) throw error;
+      if (!skips || !isDuplicate(error)) throw error;
       continue;
     }
     affected += 1;
@@ -207,9 +207,9 @@ function* insertEach(
 }
 
 /** In characters. */
-const LONGEST_NAME = 64;
+const MAX_NAME_LENGTH = 64;
 
-/** A key takes 3,072 bytes. Some are left for the lengths of its parts. */
+/** A key has at most 3,072 bytes, with the lengths of its parts. */
 const KEY_BYTES = 3000;
 
 async function createTable(context: MysqlContext, query: CreateTable): Promise<Changed> {
@@ -221,10 +221,10 @@ async function createTable(context: MysqlContext, query: CreateTable): Promise<C
     async findExisting() {
       requirePreservedCase(session, query.table);
       await requireDatabase(session, schema);
-      const [[taken] = []] = await session.rows(sql`select table_name
+      const [[existing] = []] = await session.rows(sql`select table_name
         from information_schema.tables
         where table_schema = ${schema} and lower(table_name) = lower(${query.table})`);
-      return taken;
+      return existing;
     },
     declare: (column, key) => declare(column, key, collation),
     async readReferenced(name) {
@@ -251,10 +251,10 @@ async function dropTable(context: MysqlContext, { table }: DropTable): Promise<C
 
 /** MySQL's names hold only characters up to U+FFFF, and no trailing space. */
 function requireStorableName(name: string): void {
-  if (name.length <= LONGEST_NAME && !/[\u{10000}-\u{10ffff}]| $/u.test(name)) return;
+  if (name.length <= MAX_NAME_LENGTH && !/[\u{10000}-\u{10ffff}]| $/u.test(name)) return;
   throw new EngineRefusal(
     "invalid_name",
-    `Column "${name}" cannot be kept by MySQL: it takes ${LONGEST_NAME} characters, none beyond U+FFFF and no space at the end`,
+    `MySQL does not allow the column name "${name}": use at most ${MAX_NAME_LENGTH} characters, none beyond U+FFFF and no space at the end`,
   );
 }
 
@@ -265,9 +265,9 @@ function declare(
 ): Declaration | undefined {
   const type = newType(declared);
   if (type === undefined) return undefined;
-  const isAlone = unique === true || references !== undefined;
+  const isSingle = unique === true || references !== undefined;
   const isInKey = key.some((column) => column.name === name);
-  const parts = Math.max(isAlone ? 1 : 0, isInKey ? key.length : 0);
+  const parts = Math.max(isSingle ? 1 : 0, isInKey ? key.length : 0);
   const keyName = parts > 0 ? type.keyName?.(Math.floor(KEY_BYTES / parts)) : undefined;
   const typeName = keyName ?? type.name;
   const collated = type.isText ? sql` character set utf8mb4 collate ${collation}` : sql``;
@@ -294,7 +294,7 @@ function literalOf(value: PresentValue, stored: unknown): string {
   return numberText(value) ?? String(Number(value));
 }
 
-/** MySQL has no offset without a limit. This is its value for no limit. */
+/** MySQL has no offset without a limit. */
 const EVERY_ROW = 2n ** 64n - 1n;
 
 const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
@@ -302,7 +302,7 @@ const bigint = kindOf({ ...plain, dataType: "bigint", columnType: "bigint" });
 const anyDouble = kindOf({ ...plain, dataType: "double", columnType: "double" });
 const decimal = kindOf({ ...plain, dataType: "decimal", columnType: "decimal(65)" });
 
-/** MariaDB lets a sum or average of doubles overflow to infinity. */
+/** In MariaDB, sums and averages of doubles overflow to infinity. */
 const double: MysqlKind = {
   ...anyDouble,
   encode(raw) {
@@ -335,9 +335,9 @@ const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
   average: (sum, count) => sql`((0e0 + ${sum}) / ${count})`,
 };
 
-/** MySQL sorts nulls first by itself, and scans a whole table for `(a, b) > (1, 2)`. */
+/** MySQL sorts nulls first, and scans a whole table for `(a, b) > (1, 2)`. */
 function dialectOf(collation: string): SelectDialect<MysqlKind> {
-  const ofText = (fn: string, column: Fragment): Fragment => {
+  const extremeText = (fn: string, column: Fragment): Fragment => {
     const bytes = sql`cast(convert(${column} using utf8mb4) as binary)`;
     return sql`(convert(${sql.raw(fn)}(${bytes}) using utf8mb4) collate ${sql.raw(collation)})`;
   };
@@ -345,7 +345,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
     aggregates: {
       ...aggregates,
       extreme: (fn, column, measure) =>
-        measure === "text" ? ofText(fn, column) : sql`${sql.raw(fn)}(${column})`,
+        measure === "text" ? extremeText(fn, column) : sql`${sql.raw(fn)}(${column})`,
     },
     comparesRows: false,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
@@ -416,25 +416,16 @@ async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Prom
   session.isUntouched = false;
 }
 
-/**
- * Refuses a Batch that creates or drops a table and does something else too. MySQL commits what
- * precedes a definition, so it could not be rolled back.
- */
+/** MySQL commits what precedes a definition of a table. */
 function requireAtomic(operations: readonly TableOperation[]): void {
   const index = operations.findIndex(({ name }) => name === "CreateTable" || name === "DropTable");
   if (index < 0 || operations.length === 1) return;
   throw new EngineRefusal(
     "batch_not_atomic",
-    `Batch[${index}]: MySQL cannot make or drop a table together with other operations, all or nothing; send it by itself`,
+    `Batch[${index}]: MySQL cannot create or drop a table in a transaction with other operations; send it separately`,
   );
 }
 
-/**
- * Opens the MySQL or MariaDB server that a URL names. Until the server is reachable, queries are
- * answered with 503.
- *
- * @throws Error that says why the server refuses the engine, without the password
- */
 export async function openMysqlStore(url: string, options: RemoteOptions): Promise<Store> {
   const address = parseAddress(url);
   const { host, port, user } = address;
@@ -443,5 +434,5 @@ export async function openMysqlStore(url: string, options: RemoteOptions): Promi
     targetOf: () => "",
     open: () => MysqlConnection.open(address, options.timeLimit),
   };
-  return openRemoteStore({ dialect: mysql, connections, host, port, wanted: user }, options);
+  return openRemoteStore({ dialect: mysql, connections, host, port, requested: user }, options);
 }

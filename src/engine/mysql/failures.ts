@@ -2,7 +2,7 @@ import { ConnectionLost } from "../remote/dialect.ts";
 import { failuresOf, type Refused, refused } from "../remote/failures.ts";
 import { brokenKey, violations } from "../sql/answers.ts";
 
-/** By error number, shared by MySQL and MariaDB or specific to one of them. */
+/** By error number of MySQL or MariaDB. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
   ...numbers(refused.unfit, 1292, 1366, 1411, 1525, 1267, 1270, 1271, 3140, 3141, 3988, 4078),
   ...numbers(refused.tooLong, 1406),
@@ -28,12 +28,12 @@ const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
   ...numbers(refused.queryTimedOut, 1317, 1969, 3024),
   ...numbers(["invalid_name", "A column cannot have this name"], 1059, 1166, 1300),
   ...numbers(["invalid_type", "A number's length or precision is out of range"], 1425, 1426, 1427),
-  ...numbers(["invalid_value", "A column does not take its default"], 1067),
+  ...numbers(["invalid_value", "A column does not accept its default"], 1067),
   ...numbers(
-    ["invalid_type", "A column has the type and length of the one that it refers to"],
+    ["invalid_type", "A column must have the type and length of the column that it refers to"],
     ...[1005, 1215, 3780],
   ),
-  ...numbers(["constraint_violation", "The database wants a primary key in each table"], 3750),
+  ...numbers(["constraint_violation", "The database requires a primary key in each table"], 3750),
 ]);
 
 /** The server is stopping, starting or full, or no longer accepts this user. */
@@ -42,10 +42,10 @@ const unavailable = new Set([
   1226, 1698, 1927, 3118, 4031,
 ]);
 
-/** Waiting for the server does not help with these. */
+/** Waiting does not help with these. */
 const refusesUser = new Set([1045, 1130, 1698, 3118]);
 
-/** The transaction lost against another one or against a definition, and is retried as a whole. */
+/** The transaction lost against another one or a definition, and is retried. */
 const transient = new Set([1020, 1205, 1213, 1412, 1615]);
 
 const timeouts = new Set([1317, 1969, 3024]);
@@ -78,25 +78,23 @@ export function isDuplicate(error: unknown): boolean {
   return error instanceof ServerError && (error.number === 1062 || error.number === 1586);
 }
 
-/**
- * Takes only names from the server's text, from fixed places, because the text also quotes values.
- */
-function violationOf({ number, words }: ServerError): Refused | undefined {
+/** Takes only names from fixed places of the server's text, which also quotes values. */
+function violationOf({ number, text }: ServerError): Refused | undefined {
   switch (number) {
     case 1048:
     case 1364:
-      return violated(violations.required("A table", /^\w+ '([^']+)'/.exec(words)?.[1] ?? ""));
+      return violated(violations.required("A table", /^\w+ '([^']+)'/.exec(text)?.[1] ?? ""));
     case 1062:
     case 1586:
-      return violated(violations.unique("A table", named(/ for key '([^']+)'$/.exec(words))));
+      return violated(violations.unique("A table", named(/ for key '([^']+)'$/.exec(text))));
     case 1216:
     case 1451:
     case 1452:
-      return ofForeignKey(number, words);
+      return foreignKeyViolation(number, text);
     case 3819:
-      return violated(violations.other("A table", named(/^\w+ \w+ '([^']+)'/.exec(words))));
+      return violated(violations.other("A table", named(/^\w+ \w+ '([^']+)'/.exec(text))));
     case 4025:
-      return violated(violations.other("A table", named(/^CONSTRAINT `([^`]+)`/.exec(words))));
+      return violated(violations.other("A table", named(/^CONSTRAINT `([^`]+)`/.exec(text))));
     default:
       return undefined;
   }
@@ -108,54 +106,50 @@ function violationOf({ number, words }: ServerError): Refused | undefined {
 const foreignKey =
   /\(`[^`]+`\.`([^`]+)`, CONSTRAINT `([^`]+)` FOREIGN KEY \(([^)]+)\) REFERENCES (`[^(]+`) \(([^)]+)\)/;
 
-function ofForeignKey(number: number, words: string): Refused {
-  const [, table, constraint, own = "", other = "", key = ""] = foreignKey.exec(words) ?? [];
+function foreignKeyViolation(number: number, text: string): Refused {
+  const [, table, constraint, own = "", other = "", key = ""] = foreignKey.exec(text) ?? [];
   if (table === undefined) return violated(violations.reference("A table", ""));
-  const isAbsent = number === 1452;
+  const isMissing = number === 1452;
   return brokenKey({
     table,
-    missingIn: isAbsent ? other.replaceAll("`", "") : undefined,
-    columns: (isAbsent ? own : key).replaceAll("`", "").split(", "),
+    missingIn: isMissing ? other.replaceAll("`", "") : undefined,
+    columns: (isMissing ? own : key).replaceAll("`", "").split(", "),
     constraint,
   });
 }
 
-function violated(sentence: string): Refused {
-  return ["constraint_violation", sentence];
+function violated(message: string): Refused {
+  return ["constraint_violation", message];
 }
 
 function named(found: RegExpExecArray | null): string {
   return found === null ? "" : ` (constraint "${found[1]}")`;
 }
 
-function numbers(what: Refused, ...all: number[]): [number, Refused][] {
-  return all.map((number) => [number, what]);
+function numbers(refusal: Refused, ...all: number[]): [number, Refused][] {
+  return all.map((number) => [number, refusal]);
 }
 
 export class ServerError extends Error {
   readonly number: number;
   /** The server's text, which quotes values. */
-  readonly words: string;
+  readonly text: string;
 
-  constructor(number: number, words: string, cause: Error) {
+  constructor(number: number, text: string, cause: Error) {
     super(`The server refused a statement: ${number}`, { cause });
     this.name = "ServerError";
     this.number = number;
-    this.words = words;
+    this.text = text;
   }
 }
 
-/** Lower numbers concern the server's own files, such as a temporary table that it cannot write. */
+/** Lower numbers concern the server's files, such as a temporary table that it cannot write. */
 const FIRST_NUMBER = 1000;
 
 function isFileError({ number }: ServerError): boolean {
   return number < FIRST_NUMBER;
 }
 
-/**
- * Converts an error of the driver to `ServerError` if the server has sent it, otherwise to
- * `ConnectionLost`.
- */
 export function readError(error: unknown): ServerError | ConnectionLost {
   if (!(error instanceof Error)) return new ConnectionLost(error);
   // System errors have an `errno` too, but no `sqlState`.

@@ -15,7 +15,7 @@ import {
   numberText,
   type PresentValue,
   placesOf,
-  trimPlaces,
+  trimTrailingZeros,
   withoutSpace,
 } from "../sql/values.ts";
 import type { Bound, Raw } from "./session.ts";
@@ -28,11 +28,8 @@ type Mark = "json" | "uuid" | "timestamp" | "numeric";
 
 export interface NewType {
   readonly name: string;
-  /**
-   * Type of a column that is a key or unique. A key takes 3,072 bytes, of which the column gets
-   * `binary`.
-   */
-  keyName?(binary: number): string;
+  /** The type of a column in a key with this many bytes for it. */
+  keyName?(bytes: number): string;
   readonly mark?: Mark;
   readonly isText?: boolean;
   readonly isSerial?: boolean;
@@ -47,11 +44,11 @@ const decimal: NewType = { name: "decimal(65,30)", mark: "numeric" };
 const text: NewType = {
   name: "longtext",
   isText: true,
-  keyName: (binary) => `varchar(${Math.floor(binary / CHARACTER_BYTES)})`,
+  keyName: (bytes) => `varchar(${Math.floor(bytes / CHARACTER_BYTES)})`,
 };
 const instant: NewType = { name: "datetime(6)", mark: "timestamp" };
 const json: NewType = { name: "longtext", mark: "json", isText: true };
-const binary: NewType = { name: "longblob", keyName: (binary) => `varbinary(${binary})` };
+const binary: NewType = { name: "longblob", keyName: (bytes) => `varbinary(${bytes})` };
 
 const types = typesByWord<NewType>({
   ...{ integer, serial, double, decimal, text, instant, json, jsonb: json, bytes: binary },
@@ -105,11 +102,11 @@ interface TypeDescription {
   /** In characters for strings, in bytes for bytes. */
   readonly length: number;
   readonly scale: number;
-  /** Decimal places of a second. */
+  /** Decimal places of seconds. */
   readonly precision: number;
 }
 
-/** Also takes `1` and `0`. Other numbers that a column holds stay numbers. */
+/** Other stored numbers than 1 and 0 stay numbers. */
 const booleans: Codec = {
   store(value) {
     if (value === true || value === 1) return signed(1n);
@@ -118,10 +115,10 @@ const booleans: Codec = {
   encode: (raw) => (raw === 0 || raw === 1 ? String(raw === 1) : String(raw)),
 };
 
-/** Strings that `takes` allows. MySQL would truncate or reinterpret others. */
-function strings(takes: (text: string) => boolean = () => true): Codec {
+/** MySQL would truncate or reinterpret strings that are not allowed. */
+function strings(isAllowed: (text: string) => boolean = () => true): Codec {
   return {
-    store: (value) => (typeof value === "string" && takes(value) ? value : undefined),
+    store: (value) => (typeof value === "string" && isAllowed(value) ? value : undefined),
     compare: (value) => (typeof value === "string" ? value : undefined),
     encode: (raw) => JSON.stringify(raw),
   };
@@ -158,7 +155,7 @@ function bytes(fixedLength?: number): Codec {
   };
 }
 
-/** JSON stored as text, so that it keeps its digits and the order of its keys. */
+/** JSON as text, which keeps digits and the order of keys. */
 const documents: Codec = { store: cellText, encode: (raw) => withoutSpace(String(raw)) };
 
 const nativeDocuments: Codec = {
@@ -172,9 +169,9 @@ const unknown: Codec = {
 };
 
 interface Codec {
-  /** Returns undefined for a value that the type does not take. */
+  /** Undefined for a value that the type does not take. */
   store(value: PresentValue): Bound | Fragment | undefined;
-  /** The value to compare with, if it differs from the stored one. */
+  /** If it differs from the stored value. */
   compare?(value: PresentValue): Bound | Fragment | undefined;
   encode(raw: Raw): string;
 }
@@ -206,15 +203,13 @@ function membersIn(members: readonly string[], text: string): string {
   return members.filter((member) => named.has(member)).join(",");
 }
 
-/** Limits of a MySQL decimal: digits in all, and digits after the point. */
+/** Of a MySQL decimal: all digits, and those after the point. */
 const MAX_DIGITS = 65;
 const MAX_PLACES = 30;
 
 const LARGEST_UNSIGNED = 2n ** 64n - 1n;
 
-/**
- * Integers of 64 bits. MySQL compares an integer with a string as doubles, so none is sent as text.
- */
+/** Not sent as text: MySQL compares an integer with a string as doubles. */
 function integers(isUnsigned: boolean): Codec {
   return {
     store: (value) => (isUnsigned ? unsignedInteger(value) : signedInteger(value)),
@@ -234,9 +229,7 @@ function unsignedInteger(value: PresentValue): Bound | undefined {
   return unsigned(integer);
 }
 
-/**
- * Decimals, digit for digit. MySQL would round a value with more decimal places than the column.
- */
+/** MySQL would round a value with more decimal places than the column. */
 function decimals(scale: number, isTrimmed: boolean): Codec {
   return {
     store(value) {
@@ -244,20 +237,17 @@ function decimals(scale: number, isTrimmed: boolean): Codec {
       return text === undefined || placesOf(text) > scale ? undefined : decimalSql(text);
     },
     compare: anyNumber,
-    encode: (raw) => (isTrimmed ? trimPlaces(String(raw)) : String(raw)),
+    encode: (raw) => (isTrimmed ? trimTrailingZeros(String(raw)) : String(raw)),
   };
 }
 
-/**
- * A number to compare with. One that no decimal can hold becomes a double, which still differs from
- * every decimal.
- */
+/** A number that no decimal can hold becomes a double, which differs from every decimal. */
 function anyNumber(value: PresentValue): Bound | Fragment | undefined {
   const text = numberText(value);
   return text === undefined ? undefined : (decimalSql(text) ?? finite(text));
 }
 
-/** Returns a decimal of exactly the number's digits, or undefined if a decimal cannot hold them. */
+/** Undefined if a decimal cannot hold the number's digits. */
 function decimalSql(text: string): Fragment | undefined {
   const [, sign = "", whole = "0", fraction = "", exponent = "0"] =
     /^(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/i.exec(text) ?? [];
@@ -277,7 +267,7 @@ function decimalSql(text: string): Fragment | undefined {
   return sql`cast(${plain} as decimal(${sql.raw(String(size))}, ${sql.raw(String(places.length))}))`;
 }
 
-/** Refuses an integer that a double would round. */
+/** Refuses integers that a double would round. */
 const doubles: Codec = {
   store: (value) => doubleOf(value),
   compare: (value) => doubleOf(value),
@@ -320,7 +310,7 @@ const bits: Codec = {
     Buffer.isBuffer(raw) ? String(BigInt(`0x${raw.toString("hex")}`)) : String(raw),
 };
 
-/** The server would take a two-digit number for a year of our time. */
+/** The server would read a two-digit number as a recent year. */
 const years: Codec = {
   ...integers(false),
   store(value) {
@@ -328,8 +318,6 @@ const years: Codec = {
     return isYear ? integers(false).store(value) : undefined;
   },
 };
-
-/** Dates and times are converted between JSON's form (ISO 8601) and MySQL's. */
 
 const dayForm = /^(\d{4})-(\d\d)-(\d\d)$/;
 const clockForm = /^(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?$/;
@@ -344,18 +332,17 @@ function readDay(text: string): string | undefined {
   return Number.isNaN(date.getTime()) || !date.toISOString().startsWith(text) ? undefined : text;
 }
 
-/** A time or a span of hours. `places` limits the decimal places of a second. */
 function readSpan(text: string, places: number): string | undefined {
   const [whole, fraction = ""] = spanForm.exec(text) ?? [];
   return whole === undefined || isFiner(fraction, places) ? undefined : whole;
 }
 
-/** A date and time without a zone. An offset makes it undefined. */
+/** A date and time without a zone. */
 function readLocal(text: string, places: number): string | undefined {
   return momentForm.exec(text)?.[3] === undefined ? readInstant(text, places) : undefined;
 }
 
-/** Converts a moment with any offset, or none for UTC, to MySQL's form in UTC. */
+/** Converts ISO 8601 with any offset, or none for UTC, to MySQL's form in UTC. */
 function readInstant(text: string, places: number): string | undefined {
   const [, day = "", clock = "00:00:00", zone = "Z"] = momentForm.exec(text) ?? [];
   const [, hour, minute, second = "00", fraction = ""] = clockForm.exec(clock) ?? [];
@@ -370,9 +357,8 @@ function readInstant(text: string, places: number): string | undefined {
   return `${moment.slice(0, 10)} ${moment.slice(11, 19)}${fraction === "" ? "" : `.${fraction}`}`;
 }
 
-/** Converts MySQL's date or time to JSON's form, without trailing zeros in the second. */
 function writeTime(text: string): string {
-  return trimPlaces(text.replace(" ", "T"));
+  return trimTrailingZeros(text.replace(" ", "T"));
 }
 
 /** Minutes east of Greenwich. */
@@ -415,7 +401,6 @@ const exactText: ExactComparison = {
   value: (compared) => (typeof compared === "string" ? Buffer.from(compared) : compared),
 };
 
-/** `char` and similar types include marked ones, such as UUIDs. */
 function measureOf(dataType: string): Measure | undefined {
   if (/int$|^year$/.test(dataType)) return "integer";
   if (dataType === "decimal") return "decimal";
@@ -428,7 +413,6 @@ function sum(column: Fragment, amount: unknown): Fragment {
   return sql`${column} + ${amount}`;
 }
 
-/** Matches other values as MySQL writes them. */
 function like(column: Fragment, pattern: string, foldsCase: boolean): Fragment {
   return likeText(sql`cast(${column} as char)`, pattern, foldsCase);
 }

@@ -14,7 +14,7 @@ import { readError, resultOf } from "./failures.ts";
 
 interface ServerTraits {
   readonly isMariaDb: boolean;
-  /** Compares and orders text by its bytes, including trailing spaces. */
+  /** By bytes, including trailing spaces. */
   readonly collation: string;
   /** True if the server stores names of databases and tables in lower case. */
   readonly foldsNames: boolean;
@@ -22,7 +22,7 @@ interface ServerTraits {
   readonly maxPacketBytes: number;
 }
 
-/** Bytewise collations without padding: since MariaDB 10.2, and since MySQL 8.0.17. */
+/** By bytes, without padding: since MariaDB 10.2, and since MySQL 8.0.17. */
 const collations = ["utf8mb4_nopad_bin", "utf8mb4_0900_bin"];
 
 export const traitsQuery = `select @@version, @@lower_case_table_names, @@max_allowed_packet,
@@ -35,7 +35,7 @@ export function readTraits(row: readonly unknown[]): ServerTraits {
   const known = collations.find((name) => name === collation);
   if (known === undefined) {
     throw new Error(
-      `it is ${version}, which has no collation by bytes; MySQL 8.0.17 and MariaDB 10.2 have`,
+      `version ${version} has no bytewise collation; use MySQL 8.0.17, MariaDB 10.2 or later`,
     );
   }
   return {
@@ -46,10 +46,7 @@ export function readTraits(row: readonly unknown[]): ServerTraits {
   };
 }
 
-/**
- * Nothing is truncated, rounded or made up: a value that does not fit is an error. Zero is a number
- * like any other, and not a date.
- */
+/** A value that does not fit is an error. Zero is a number like any other, and not a date. */
 const sqlMode = [
   "STRICT_ALL_TABLES",
   "NO_ZERO_DATE",
@@ -59,20 +56,16 @@ const sqlMode = [
   "NO_AUTO_VALUE_ON_ZERO",
 ];
 
-/** The server closes a connection that is idle for this long. */
-const IDLE_LIMIT_S = 60;
+/** The server closes idle connections. */
+const IDLE_TIMEOUT_S = 60;
 
-/**
- * Setting that ends a statement after `timeLimit` milliseconds, 0 for never. MySQL limits only
- * reads, so the engine itself ends writes.
- */
+/** In milliseconds, 0 for none. MySQL limits only reads, so the engine itself ends writes. */
 function timeLimitSetting({ isMariaDb }: ServerTraits, timeLimit: number): string {
   return isMariaDb
     ? `max_statement_time = ${timeLimit / 1000}`
     : `max_execution_time = ${timeLimit}`;
 }
 
-/** Statements for each new connection, which override the server's own settings. */
 export function settings({ collation }: ServerTraits): string[] {
   const variables = [
     `sql_mode = '${sqlMode.join(",")}'`,
@@ -86,7 +79,7 @@ export function settings({ collation }: ServerTraits): string[] {
     "sql_big_selects = 1",
     "sql_select_limit = 18446744073709551615",
     "sql_notes = 1",
-    `wait_timeout = ${IDLE_LIMIT_S}`,
+    `wait_timeout = ${IDLE_TIMEOUT_S}`,
   ];
   return [
     `set names utf8mb4 collate ${collation}`,
@@ -95,21 +88,20 @@ export function settings({ collation }: ServerTraits): string[] {
   ];
 }
 
-/** A non-null value from the driver. 64-bit integers, decimals and times are text. */
+/** Not null. 64-bit integers, decimals and times are text. */
 export type Raw = string | number | Buffer | object;
 
 export type RawRow = readonly (Raw | null)[];
 
-/** Rows that the driver reads ahead while others are written. */
+/** Rows that the driver reads ahead. */
 const ROWS_AHEAD = 256;
 
-/** Warnings that a value was changed to store it. Strict mode does not turn them into errors. */
+/** Warnings about changed values that strict mode does not turn into errors. */
 const silentChanges = new Set([1264, 1265, 1292, 1366, 1406]);
 
 /**
- * Methods throw `ServerError` or `ConnectionLost`. Statements with values are prepared, so that the
- * server receives the values with their types and apart from the SQL. Nothing is escaped, and no
- * server setting changes what a value is.
+ * Methods throw `ServerError` or `ConnectionLost`. Statements with values are prepared: nothing is
+ * escaped, and no server setting changes the meaning of a value.
  */
 export class MysqlSession implements Session {
   readonly server: ServerTraits;
@@ -146,9 +138,9 @@ export class MysqlSession implements Session {
     return this.command(words);
   }
 
-  /** Runs the engine's own SQL, which holds no values. */
-  async command(words: string): Promise<void> {
-    await resultOf((done) => this.#connection.query(words, done));
+  /** Runs the engine's own SQL, without values. */
+  async command(sql: string): Promise<void> {
+    await resultOf((done) => this.#connection.query(sql, done));
   }
 
   async limitTime(timeLimit: number): Promise<void> {
@@ -177,7 +169,7 @@ export class MysqlSession implements Session {
     let onError: ((error: Error) => void) | undefined;
     try {
       const stream = this.#connection.execute(sql, values).stream({ highWaterMark: ROWS_AHEAD });
-      // A statement without a callback is not notified of a broken connection.
+      // A stream is not notified of a broken connection.
       onError = (error) => void stream.destroy(error);
       this.#connection.on("error", onError);
       yield* stream;
@@ -203,10 +195,9 @@ export type MysqlContext = QueryContext<MysqlSession>;
 /** The protocol counts the parameters of a statement with 16 bits. */
 const PARAMETER_LIMIT = 65_535;
 
-/** Bytes of a packet for the statement itself and for the lengths of its values. */
-const PACKET_MARGIN = 1024 * 1024;
+/** For the statement and the lengths of its values. */
+const PACKET_MARGIN_BYTES = 1024 * 1024;
 
-/** A value bound to a statement, with the type that the server takes it for. */
 export type Bound = string | number | Buffer | TypedParameterValue | null;
 
 const builder = new Kysely<Record<string, never>>({
@@ -218,7 +209,6 @@ const builder = new Kysely<Record<string, never>>({
   },
 });
 
-/** @param maxPacketBytes what the server accepts at a time, in bytes */
 function compile(
   fragment: Fragment,
   maxPacketBytes: number,
@@ -227,23 +217,25 @@ function compile(
   if (parameters.length > PARAMETER_LIMIT) {
     throw tooComplex(`more than ${PARAMETER_LIMIT} values in one statement`);
   }
-  let length = sql.length + PACKET_MARGIN;
+  let length = sql.length + PACKET_MARGIN_BYTES;
   const values = parameters.map((value) => {
     const bound = asBound(value);
     length += lengthOf(bound);
     return bound;
   });
-  if (length > maxPacketBytes && length > 2 * PACKET_MARGIN) {
+  if (length > maxPacketBytes && length > 2 * PACKET_MARGIN_BYTES) {
     throw tooComplex(`more than its max_allowed_packet of ${maxPacketBytes} bytes`);
   }
   return { sql, values };
 }
 
 function tooComplex(limit: string): EngineRefusal {
-  return new EngineRefusal("query_too_complex", `The database refuses it: ${limit}`);
+  return new EngineRefusal(
+    "query_too_complex",
+    `The query exceeds a limit of the database: ${limit}`,
+  );
 }
 
-/** The builder passes values on unchanged, and only bindable ones reach it. */
 function asBound(value: unknown): Bound {
   if (value === null || Buffer.isBuffer(value)) return value;
   if (typeof value === "string" || typeof value === "number") return value;

@@ -16,10 +16,7 @@ export interface MysqlColumn extends RemoteColumn, InsertColumn {
 
 export type MysqlTable = Table<MysqlColumn>;
 
-/**
- * Reads a table from the catalog. Names are compared exactly, so that only one spelling reaches a
- * table. Invisible columns are left out.
- */
+/** Names are compared exactly, so that only one spelling reaches a table. */
 export async function readTable(context: MysqlContext, name: string): Promise<MysqlTable> {
   const { session, schema } = context;
   const found = await session.rows(sql`
@@ -52,10 +49,7 @@ export async function tableMissing(
   );
 }
 
-/**
- * Reads a table that is to be changed. Refuses a storage engine that cannot roll back, because half
- * of a query could remain.
- */
+/** Refuses a storage engine that cannot roll back, since half of a query could remain. */
 export async function readChangedTable(context: MysqlContext, name: string): Promise<MysqlTable> {
   const { session, schema } = context;
   const table = await readTable(context, name);
@@ -66,14 +60,11 @@ export async function readChangedTable(context: MysqlContext, name: string): Pro
   if (transactions === undefined || transactions === "YES") return table;
   throw new EngineRefusal(
     "permission_denied",
-    `Table ${name} has a storage engine without transactions, so it can only be read`,
+    `Table ${name} has a storage engine without transactions, so it is read-only`,
   );
 }
 
-/**
- * Reads the columns declared as MariaDB's JSON: text with a check constraint (MariaDB, "JSON Data
- * Type").
- */
+/** MariaDB's JSON is text with a check constraint (MariaDB, "JSON Data Type"). */
 async function readDocuments({ session, schema }: MysqlContext, name: string): Promise<string[]> {
   const found = await session.rows(sql`
     select check_clause from information_schema.check_constraints
@@ -138,13 +129,13 @@ export async function requireDatabase(session: MysqlSession, database: string): 
 
 export async function createDatabase(session: MysqlSession, database: string): Promise<void> {
   if (isReserved(database)) {
-    throw new EngineRefusal("invalid_name", `MySQL keeps the name ${database} for itself`);
+    throw new EngineRefusal("invalid_name", `The name ${database} is reserved for MySQL`);
   }
   requirePreservedCase(session, database);
   const found = await session.rows(sql`select schema_name from information_schema.schemata`);
-  const taken = found.find(([name]) => foldCase(String(name)) === foldCase(database));
-  if (taken !== undefined) {
-    throw new EngineRefusal("database_exists", `Database ${taken[0]} exists already`);
+  const existing = found.find(([name]) => foldCase(String(name)) === foldCase(database));
+  if (existing !== undefined) {
+    throw new EngineRefusal("database_exists", `Database ${existing[0]} already exists`);
   }
   const collation = sql.raw(session.server.collation);
   await session.define(
@@ -152,10 +143,7 @@ export async function createDatabase(session: MysqlSession, database: string): P
   );
 }
 
-/**
- * Drops a database with its tables. Refuses one with views, routines or events, which queries could
- * not create again, and one that rows of another database refer to.
- */
+/** Refuses a database with objects that queries cannot create, and one that others refer to. */
 export async function dropDatabase(session: MysqlSession, database: string): Promise<void> {
   visibleDatabase(database);
   await requireDatabase(session, database);
@@ -171,12 +159,11 @@ export async function dropDatabase(session: MysqlSession, database: string): Pro
   await session.define(sql`drop database ${sql.id(database)}`);
 }
 
-/** Refuses a new name that the server would store in lower case. */
 export function requirePreservedCase({ server }: MysqlSession, name: string): void {
   if (!server.foldsNames || foldCase(name) === name) return;
   throw new EngineRefusal(
     "invalid_name",
-    `The server writes names in lower case: ${foldCase(name)} would be one that it keeps`,
+    `The server stores names in lower case: use ${foldCase(name)}`,
   );
 }
 

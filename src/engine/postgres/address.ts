@@ -13,10 +13,9 @@ export interface ServerAddress {
   readonly ssl: boolean | ConnectionOptions;
   /** Undefined: `$PGAPPNAME`, or else `gatehouse`. */
   readonly applicationName: string | undefined;
-  /** In milliseconds. Defaults to `CONNECT_TIMEOUT_MS`. */
-  readonly connectTimeout: number | undefined;
+  readonly connectTimeoutMs: number | undefined;
   /**
-   * Looked up whenever a connection needs it, so that a new password takes no restart.
+   * Looked up for each connection, so that a new password needs no restart.
    *
    * @throws PasswordMissing
    */
@@ -24,20 +23,19 @@ export interface ServerAddress {
 }
 
 /**
- * Parses `postgres://user:password@host:port/database`. Missing parts come from `PGHOST`, `PGPORT`,
- * `PGUSER`, `PGDATABASE`, `PGSSLMODE` and `PGPASSWORD`. A missing password is also looked up in
- * `~/.pgpass`.
+ * Missing parts of the URL come from `PGHOST`, `PGPORT`, `PGUSER`, `PGDATABASE`, `PGSSLMODE` and
+ * `PGPASSWORD`, and a missing password also from `~/.pgpass`.
  *
- * @param what name of the URL in error messages
+ * @param name of the URL in error messages
  * @throws Error that does not repeat the URL, which may hold the password
  */
-export function parseAddress(url: string, what = "The engine's URL"): ServerAddress {
+export function parseAddress(url: string, name = "The engine's URL"): ServerAddress {
   const given = URL.parse(url)?.searchParams ?? new URLSearchParams();
-  requireKnown(given, what);
-  const connectTimeout = readTimeout(given.get("connect_timeout"), what);
-  const { host, port, user, database, password, ssl } = readUrl(url, what);
+  requireKnown(given, name);
+  const connectTimeoutMs = readTimeout(given.get("connect_timeout"), name);
+  const { host, port, user, database, password, ssl } = readUrl(url, name);
   if (user === undefined || database === undefined) {
-    throw new Error(`${what} names no user: postgres://user@host:port/database.`);
+    throw new Error(`${name} names no user: use postgres://user@host:port/database.`);
   }
   const login = { host, port, user };
   return {
@@ -45,7 +43,7 @@ export function parseAddress(url: string, what = "The engine's URL"): ServerAddr
     database,
     ssl,
     applicationName: given.get("application_name") ?? undefined,
-    connectTimeout,
+    connectTimeoutMs,
     password: async (database) => password || (await findPassword({ ...login, database })),
   };
 }
@@ -67,43 +65,42 @@ const parameters = [
 const sslModes = ["disable", "prefer", "require", "verify-ca", "verify-full", "no-verify"];
 
 /** `pg` ignores unknown parameters, and a misspelled `sslmode` would connect without TLS. */
-function requireKnown(given: URLSearchParams, what: string): void {
+function requireKnown(given: URLSearchParams, urlName: string): void {
   const unknown = [...given.keys()].find((name) => !parameters.includes(name));
   if (unknown !== undefined) {
-    const known = `known are ${parameters.join(", ")}`;
-    throw new Error(`${what} has an unknown parameter "${unknown}"; ${known}.`);
+    const known = parameters.join(", ");
+    throw new Error(`${urlName} has an unknown parameter "${unknown}"; use ${known}.`);
   }
   if (!sslModes.includes(given.get("sslmode") ?? "disable")) {
-    throw new Error(`${what} has an unknown sslmode; known are ${sslModes.join(", ")}.`);
+    throw new Error(`${urlName} has an unknown sslmode; use ${sslModes.join(", ")}.`);
   }
 }
 
-/**
- * Converts seconds to milliseconds. Refuses 0, which libpq reads as no limit, because queries would
- * wait forever.
- */
-function readTimeout(text: string | null, what: string): number | undefined {
+/** Refuses 0, which libpq reads as no limit, because queries would wait forever. */
+function readTimeout(text: string | null, urlName: string): number | undefined {
   if (text === null) return undefined;
   if (/^[1-9]\d{0,3}$/.test(text)) return Number(text) * 1000;
-  throw new Error(`${what} has a connect_timeout that is no number of seconds from 1 to 9999.`);
+  throw new Error(`${urlName} has an invalid connect_timeout: use 1 to 9999 seconds.`);
 }
 
 /** Uses `pg` only as a parser. The client never connects. */
-function readUrl(url: string, what: string): Client {
+function readUrl(url: string, urlName: string): Client {
   try {
     new URL(url);
     return new Client({ connectionString: url });
   } catch (error) {
     if (error instanceof Error && "path" in error) {
-      throw new Error(`${what} names a file that cannot be read: ${error.path}.`);
+      throw new Error(`${urlName} names a file that cannot be read: ${error.path}.`);
     }
-    throw new Error(`${what} cannot be read: it is written postgres://user@host:port/database.`);
+    throw new Error(`${urlName} is invalid: use postgres://user@host:port/database.`);
   }
 }
 
 export class PasswordMissing extends Error {
   constructor() {
-    super("it asks for a password; give one in $PGPASSWORD, ~/.pgpass (mode 0600) or the URL");
+    super(
+      "it requires a password; set $PGPASSWORD, ~/.pgpass (mode 0600) or a password in the URL",
+    );
     this.name = "PasswordMissing";
   }
 }
@@ -116,8 +113,8 @@ interface LoginAddress {
 }
 
 /**
- * Looks up a password in `~/.pgpass` or `$PGPASSFILE` (PostgreSQL, libpq, "The Password File").
- * Like libpq, ignores a file that group or others may access.
+ * Reads `~/.pgpass` or `$PGPASSFILE` (PostgreSQL, libpq, "The Password File"). Like libpq, ignores a
+ * file that group or others may access.
  *
  * @throws PasswordMissing
  */
@@ -138,10 +135,7 @@ async function readPassword(login: LoginAddress): Promise<string | undefined> {
   }
 }
 
-/**
- * Returns the password of the first matching line: `host:port:database:user:password`, where `*`
- * matches anything.
- */
+/** Lines are `host:port:database:user:password`, where `*` matches anything. The first match counts. */
 export function passwordIn(text: string, login: LoginAddress): string | undefined {
   const host = login.host.startsWith("/") ? "localhost" : login.host;
   const wanted = [host, String(login.port), login.database, login.user];

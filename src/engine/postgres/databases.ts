@@ -23,7 +23,7 @@ interface SessionOptions {
   readonly timeLimit: number;
 }
 
-/** The driver keeps values as text, so that no digit is lost. */
+/** Values stay text, so that no digit is lost. */
 function asText(value: string): string {
   return value;
 }
@@ -48,7 +48,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
     database: string,
     { tables, timeLimit }: SessionOptions,
   ): Promise<PostgresConnection> {
-    const { host, port, user, ssl, connectTimeout = CONNECT_TIMEOUT_MS } = address;
+    const { host, port, user, ssl, connectTimeoutMs = CONNECT_TIMEOUT_MS } = address;
     const socket = new Socket();
     const client = new Client({
       host,
@@ -57,7 +57,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
       database,
       ssl,
       password: () => address.password(database),
-      connectionTimeoutMillis: connectTimeout,
+      connectionTimeoutMillis: connectTimeoutMs,
       keepAlive: true,
       application_name: address.applicationName,
       fallback_application_name: "gatehouse",
@@ -70,7 +70,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
     let timer: NodeJS.Timeout | undefined;
     try {
       await client.connect();
-      timer = setTimeout(() => socket.destroy(), connectTimeout);
+      timer = setTimeout(() => socket.destroy(), connectTimeoutMs);
       await session.open();
       return connection;
     } catch (error) {
@@ -113,10 +113,7 @@ const CANCEL_TIMEOUT_MS = 2000;
 const CANCEL_CODE = 80_877_102;
 const TLS_CODE = 80_877_103;
 
-/**
- * Asks the server to cancel what a connection is doing. The protocol requires a separate
- * connection, and the server never confirms that the request came in time.
- */
+/** The protocol requires a separate connection, and the server never confirms the cancellation. */
 async function requestCancel(address: ServerAddress, client: Client): Promise<void> {
   const key = keyOf(client);
   if (key === undefined) return;
@@ -129,7 +126,7 @@ async function requestCancel(address: ServerAddress, client: Client): Promise<vo
     secured.end(message(CANCEL_CODE, ...key));
     await once(secured, "close");
   } catch {
-    // The connection is discarded in any case, and the statement ends by its time limit.
+    // The connection is discarded in any case, and the time limit ends the statement.
   } finally {
     socket.destroy();
   }
@@ -151,7 +148,7 @@ function open({ host, port }: ServerAddress): Socket {
 async function secure({ host, ssl }: ServerAddress, socket: Socket): Promise<Socket> {
   socket.write(message(TLS_CODE));
   const [answer] = await once(socket, "data");
-  if (String(answer) !== "S") throw new Error("The server takes no TLS");
+  if (String(answer) !== "S") throw new Error("The server does not support TLS");
   const options = typeof ssl === "object" ? ssl : {};
   const name = isIP(host) === 0 ? { servername: host } : {};
   const secured = connectTls({ host, ...name, ...options, socket });
@@ -169,7 +166,7 @@ function message(...numbers: number[]): Buffer {
 
 const reserved = ["postgres", "template0", "template1"];
 
-/** The only schema of a database whose tables queries can reach. */
+/** The only schema that queries can reach if databases are the server's. */
 const publicSchema = "public";
 
 /** Gateway replicas may keep users and keys in this schema of a served database. */
@@ -190,11 +187,8 @@ export function publicSchemaOf(database: string): string {
 }
 
 /**
- * Opens a connection to a database.
- *
- * @throws EngineRefusal `database_not_found`, `permission_denied`, and what
- * `PostgresConnection.open` throws. If the engine's own database is missing, the server's error
- * stays.
+ * @throws EngineRefusal `database_not_found`, `permission_denied`, and what `PostgresConnection.open`
+ * throws
  */
 export async function openDatabase(
   address: ServerAddress,
@@ -220,18 +214,13 @@ export async function listDatabases(session: PostgresSession): Promise<string[]>
 
 export async function createDatabase(session: PostgresSession, database: string): Promise<void> {
   if (isServersDatabase(database)) throw reservedName(database);
-  const [[taken] = []] = await session.rows(sql`select datname from pg_catalog.pg_database
+  const [[existing] = []] = await session.rows(sql`select datname from pg_catalog.pg_database
     where pg_catalog.lower(datname) = pg_catalog.lower(${database})`);
-  if (taken != null) throw databaseExists(taken);
+  if (existing != null) throw databaseExists(existing);
   await session.defineAlone(sql`create database ${sql.id(database)}`);
 }
 
-/**
- * Refuses to drop the session's database if it holds more than tables that queries can name,
- * because queries could not create the rest again.
- *
- * @throws EngineRefusal `constraint_violation`
- */
+/** Refuses to drop the session's database if it contains objects that queries cannot create. */
 export async function requireDroppable(session: PostgresSession): Promise<void> {
   const others = await session.rows(sql`
     select 1 from pg_catalog.pg_namespace
@@ -276,20 +265,17 @@ export async function listSchemas(session: PostgresSession): Promise<string[]> {
 
 export async function createSchema(session: PostgresSession, database: string): Promise<void> {
   if (isReservedSchema(database)) throw reservedName(database);
-  const [[taken] = []] = await session.rows(
+  const [[existing] = []] = await session.rows(
     sql`select nspname from pg_catalog.pg_namespace
       where pg_catalog.lower(nspname) = pg_catalog.lower(${database})`,
   );
-  if (taken != null) throw databaseExists(taken);
+  if (existing != null) throw databaseExists(existing);
   await session.run(sql`create schema ${sql.id(database)}`);
 }
 
 /**
- * Drops a schema with its tables. Never uses `cascade`, which would reach into other schemas. If
- * they depend on this one, the server refuses.
- *
- * @throws EngineRefusal `database_not_found`, or PostgreSQL's error if something other than tables
- * remains
+ * Drops a schema with its tables. Without `cascade`, which would reach into other schemas, the
+ * server refuses if something other than tables remains.
  */
 export async function dropSchema(session: PostgresSession, database: string): Promise<void> {
   const schema = visibleSchema(database);
@@ -306,7 +292,6 @@ export async function dropSchema(session: PostgresSession, database: string): Pr
   await session.define(sql`drop schema ${sql.id(schema)}`);
 }
 
-/** Schemas that queries cannot reach in any database: the server's own and the gateway's store. */
 const reservedSchemas = ["information_schema", "crdb_internal", storeSchema];
 
 function isReservedSchema(name: string): boolean {
@@ -327,9 +312,9 @@ function clientNames(found: readonly Row[], isServers: (name: string) => boolean
 
 function reservedName(name: string): EngineRefusal {
   const owner = foldCase(name) === storeSchema ? "Gatehouse" : "PostgreSQL";
-  return new EngineRefusal("invalid_name", `${owner} keeps the name ${name} for itself`);
+  return new EngineRefusal("invalid_name", `The name ${name} is reserved for ${owner}`);
 }
 
 function databaseExists(name: string): EngineRefusal {
-  return new EngineRefusal("database_exists", `Database ${name} exists already`);
+  return new EngineRefusal("database_exists", `Database ${name} already exists`);
 }

@@ -163,7 +163,7 @@ function insert(
   return insertGroups(destination, splitByKey(values, conflict), options);
 }
 
-/** Inserts the parts one after another, because rows of one statement must not conflict. */
+/** Rows of one statement must not conflict with each other. */
 function* insertGroups(
   destination: Destination<PostgresColumn>,
   parts: Iterable<Row[]>,
@@ -195,9 +195,8 @@ function* returning(
 }
 
 /**
- * Splits rows into groups without duplicate keys: an Upsert may repeat a key, but one statement
- * cannot change a row twice. A row whose key is not all numbers and text gets a group of its own,
- * because values of other types may be equal in different spellings.
+ * An Upsert may repeat a key, but one statement cannot change a row twice. A key that is not all
+ * numbers and text gets a group of its own: other values may be equal in different spellings.
  */
 function* splitByKey(values: readonly Row[], { key }: Conflict): Generator<Row[]> {
   let some: Row[] = [];
@@ -225,10 +224,7 @@ function spelling({ type }: Column, value: CellValue | undefined): string | unde
   return isText && typeof value === "string" ? `"${value}"` : undefined;
 }
 
-/**
- * Moves the sequence of an identity column past the numbers that rows have set, so that the next
- * generated one is free. Does nothing without the privilege to.
- */
+/** Moves an identity column's sequence past the numbers that rows have set, if it may. */
 function* advanceSequence(
   schema: string,
   table: string,
@@ -244,7 +240,7 @@ function* advanceSequence(
     where name is not null`);
   const [sequence, mayMove] = [found?.[0], found?.[1]];
   if (sequence == null || mayMove === "f" || mayMove === "false") return;
-  // The server has quoted the name. A new sequence has not given out its `last_value` yet.
+  // The server has quoted the name. A new sequence has not used its `last_value` yet.
   yield* rows<string>(sql`
     select pg_catalog.setval(cast(${sequence} as regclass), cast(${largest} as bigint))
     from ${sql.raw(sequence)}
@@ -266,7 +262,7 @@ interface NewType {
   readonly name: string;
   /** OID of the type. */
   readonly id: number;
-  /** True if the type takes the length or precision that follows the word. */
+  /** True if the type has a precision. */
   readonly isSized?: boolean;
   readonly isSerial?: boolean;
   readonly isText?: boolean;
@@ -322,8 +318,8 @@ function columnType(type: string): ColumnType | undefined {
   };
 }
 
-/** PostgreSQL truncates longer names, and two of them could become one. */
-const LONGEST_NAME_BYTES = 63;
+/** PostgreSQL truncates longer names, which may then be equal. */
+const MAX_NAME_BYTES = 63;
 
 async function createTable(context: PostgresContext, query: CreateTable): Promise<Changed> {
   const { session, schema } = context;
@@ -358,7 +354,7 @@ function declare(
   return {
     type: sql`${type.sql}${type.isText ? collation : sql``}${numbering}`,
     isSerial: type.isSerial,
-    /** A definition takes no parameters, so the server turns the value into a literal first. */
+    /** A definition takes no parameters, so the server quotes the value first. */
     async literal(value) {
       if (typeof value === "string" && [...value].length > type.length) {
         throw new EngineRefusal(...refused.tooLong).at(`Column "${name}"`);
@@ -379,10 +375,7 @@ async function dropTable(context: PostgresContext, { table }: DropTable): Promis
   return {};
 }
 
-/**
- * Reads the name of an existing table that differs at most in case, and whether the server has the
- * collation `C`. A server without it orders by bytes anyway.
- */
+/** A server without the collation `C` orders by bytes anyway. */
 async function readNamespace(
   { session, database, schema }: PostgresContext,
   table: string,
@@ -399,10 +392,10 @@ async function readNamespace(
 }
 
 function requireShortName(name: string): void {
-  if (Buffer.byteLength(name) <= LONGEST_NAME_BYTES) return;
+  if (Buffer.byteLength(name) <= MAX_NAME_BYTES) return;
   throw new EngineRefusal(
     "invalid_name",
-    `Column "${name}" has more than ${LONGEST_NAME_BYTES} bytes, the most that PostgreSQL keeps`,
+    `Column name "${name}" exceeds PostgreSQL's limit of ${MAX_NAME_BYTES} bytes`,
   );
 }
 
@@ -436,14 +429,12 @@ const aggregates: AggregateDialect<PostgresKind> = {
       : sql`${sql.raw(fn)}(${column})`,
 };
 
-/**
- * Columns without nulls get no `nulls first` or `nulls last`, so that any index serves the order.
- */
 const dialect: SelectDialect<PostgresKind> = {
   aggregates,
   comparesRows: true,
   // With `=`, the primary key would provide the order too, and be scanned for rows with the value.
   equalFirst: (column, value) => sql`${column} = any(array[${value}])`,
+  // Without nulls, any index serves the order.
   order(column, direction, hasNulls) {
     if (direction === "DESC") return sql`${column} desc${hasNulls ? sql` nulls last` : sql``}`;
     return sql`${column} asc${hasNulls ? sql` nulls first` : sql``}`;
@@ -483,7 +474,7 @@ function bigintSql(value: number): Fragment {
 
 const { preview, digestAffected, ...changes } = changesOfRows(targetOf);
 
-/** PostgreSQL dialect in which the databases of queries are schemas. */
+/** Databases of queries are schemas. */
 const schemaDialect: Dialect<PostgresSession> = {
   name: "PostgreSQL",
   failures,
@@ -507,10 +498,7 @@ const schemaDialect: Dialect<PostgresSession> = {
   readsAfterChange: false,
 };
 
-/**
- * PostgreSQL dialect in which the databases of queries are the server's. A connection leads to one
- * of them.
- */
+/** Databases of queries are the server's. A connection reaches one of them. */
 const databaseDialect: Dialect<PostgresSession> = {
   ...schemaDialect,
   requireAtomic: requireOneDatabase,
@@ -521,41 +509,30 @@ const databaseDialect: Dialect<PostgresSession> = {
   requireDroppable,
 };
 
-/**
- * Refuses a Batch over several databases. PostgreSQL commits in each separately, so one could not
- * be rolled back if another fails.
- *
- * @throws EngineRefusal `batch_not_atomic`
- */
+/** PostgreSQL commits in each database separately. */
 function requireOneDatabase(operations: readonly TableOperation[]): void {
   const [first, ...others] = operations.map(({ fields }) => fields.database);
   const index = others.findIndex((database) => database !== first);
   if (index < 0) return;
   throw new EngineRefusal(
     "batch_not_atomic",
-    `Batch[${index + 1}]: PostgreSQL cannot carry out operations in ${first} and ${others[index]} together, all or nothing; send a Batch for each database`,
+    `Batch[${index + 1}]: PostgreSQL cannot run operations in ${first} and ${others[index]} as one transaction; send a Batch for each database`,
   );
 }
 
-/** Whether a query's `database` is a schema of the URL's database or a database of the server. */
+/** What a query's `database` is: a schema of the URL's database, or a database of the server. */
 export type PostgresDatabases = "schemas" | "databases";
 
 export interface PostgresOptions extends RemoteOptions {
   readonly databases: PostgresDatabases;
 }
 
-/**
- * Opens the PostgreSQL database that a URL names, or all databases of its server. Until the server
- * is reachable, queries are answered with 503.
- *
- * @throws Error that says why the server refuses the engine, without the password
- */
 export async function openPostgresStore(url: string, options: PostgresOptions): Promise<Store> {
   const address = parseAddress(url);
   const { host, port, database: home } = address;
   const { timeLimit } = options;
   const tables = new KnownTables<PostgresTable>();
-  const server = { host, port, wanted: home };
+  const server = { host, port, requested: home };
   if (options.databases === "schemas") {
     const connections = {
       targetOf: () => home,

@@ -6,10 +6,7 @@ import { PasswordMissing } from "./address.ts";
 /** By SQLSTATE, or by its first two characters for a whole class. */
 const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["08", refused.unavailable],
-  [
-    "21000",
-    ["invalid_value", "Two rows of the Upsert have one key, which the database spells alike"],
-  ],
+  ["21000", ["invalid_value", "Two rows of the Upsert have keys that are equal in the database"]],
   ["22", refused.unfit],
   ["22001", refused.tooLong],
   ["22003", refused.outOfRange],
@@ -47,10 +44,10 @@ const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["P0001", refused.byTrigger],
 ]);
 
-/** The transaction lost against another one and is retried as a whole. */
+/** The transaction lost against another one and is retried. */
 const transient = new Set(["40001", "40P01"]);
 
-/** Meaning of PostgreSQL's error codes (PostgreSQL, appendix A). */
+/** PostgreSQL, appendix A, "Error Codes". */
 export const failures = failuresOf<DatabaseError>({
   isAnswer: (error) => error instanceof DatabaseError,
   isObstacle: (error) => error instanceof PasswordMissing,
@@ -86,8 +83,8 @@ function violation({ code, table, column, constraint }: DatabaseError): string {
 /** PostgreSQL's message for a key that another table lacks or still refers to. */
 const detail = /^Key \((.+)\)=\((.*)\) is (not present in|still referenced from) table "(.+)"\.$/s;
 
-function ofForeignKey({ table = "", constraint, detail: words = "" }: DatabaseError): Refused {
-  const [, columns = "", value, what, other = ""] = detail.exec(words) ?? [];
+function ofForeignKey({ table = "", constraint, detail: text = "" }: DatabaseError): Refused {
+  const [, columns = "", value, what, other = ""] = detail.exec(text) ?? [];
   if (what === undefined) {
     // A message in another language, or columns that the engine's user may not read.
     const named = ` (constraint "${constraint}")`;

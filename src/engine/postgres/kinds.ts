@@ -15,12 +15,12 @@ import {
 } from "../sql/values.ts";
 
 interface Codec {
-  /** Returns undefined for a value that the type does not take. */
+  /** Undefined for a value that the type does not take. */
   write(value: PresentValue): string | undefined;
   read(text: string): string;
 }
 
-/** PostgreSQL numbers that JSON has no numbers for. They are sent as strings. */
+/** Strings in JSON, which has no such numbers. */
 const notNumbers = new Set(["NaN", "Infinity", "-Infinity"]);
 
 const integers: Codec = {
@@ -30,10 +30,10 @@ const integers: Codec = {
 
 const decimals: Codec = { write: writeNumber, read: readNumber };
 
-/** Refuses an integer that a double would round. */
+/** Refuses integers that a double would round. */
 const doubles: Codec = {
   write: (value) => (isRoundedInteger(value) ? undefined : writeNumber(value)),
-  // Formatted as JSON writers format doubles, so that every database gives the same digits.
+  // Every database returns the same digits.
   read: (text) => (notNumbers.has(text) ? JSON.stringify(text) : String(Number(text))),
 };
 
@@ -43,7 +43,7 @@ const strings: Codec = {
   read: (text) => JSON.stringify(text),
 };
 
-/** Takes strings of one form only, because PostgreSQL would reinterpret others. */
+/** PostgreSQL would reinterpret strings of another form. */
 function stringsLike(form: RegExp): Codec {
   return {
     write: (value) => (typeof value === "string" && form.test(value) ? value : undefined),
@@ -90,15 +90,13 @@ const dates = stringsLike(new RegExp(`^(${day}( BC)?|-?infinity)$`));
 
 const times = stringsLike(new RegExp(`^${clock}$`));
 
-/**
- * Written in UTC (ISO 8601): `2026-01-02T03:04:05Z`. Any offset is accepted, and none means UTC.
- */
+/** `2026-01-02T03:04:05Z` (ISO 8601). Any offset is accepted, and none means UTC. */
 const instants: Codec = {
   write: stringsLike(new RegExp(`^(${day}([T ]${clock}${zone}?)?( BC)?|-?infinity)$`)).write,
   read: (text) => strings.read(text.replace(" ", "T").replace(/\+00(?::00)?(?= BC$|$)/, "Z")),
 };
 
-/** Dates with a time of day but no zone: `2026-01-02T03:04:05`. An offset is refused. */
+/** Without a zone: `2026-01-02T03:04:05`. */
 const localTimes: Codec = {
   write: stringsLike(new RegExp(`^(${day}([T ]${clock})?( BC)?|-?infinity)$`)).write,
   read: (text) => strings.read(text.replace(" ", "T")),
@@ -148,7 +146,7 @@ export interface PostgresKind extends ColumnKind {
   store(value: PresentValue): Fragment | undefined;
   compare(value: PresentValue): Fragment | undefined;
   encode(text: string): string;
-  /** True if the text of the type with this OID is read in the same way. */
+  /** True if the text of the type with this OID is read the same way. */
   isWrittenAs(type: number): boolean;
 }
 
@@ -160,13 +158,13 @@ export interface TypeDescription {
   /** SQL name without the column's length or precision. */
   readonly sqlName: string;
   readonly labels?: readonly string[] | undefined;
-  /** Decimal places that the column keeps. Undefined: no limit. */
+  /** Decimal places; undefined without a limit. */
   readonly scale: number | undefined;
 }
 
 const UUID = 2950;
 
-/** By OID. Servers that share PostgreSQL's protocol share these OIDs. */
+/** By OID, which servers with PostgreSQL's protocol share. */
 const codecs: ReadonlyMap<number, Codec> = new Map([
   [16, booleans],
   [17, bytes],
@@ -188,7 +186,7 @@ const codecs: ReadonlyMap<number, Codec> = new Map([
 
 const moments: ReadonlySet<Codec> = new Set([dates, times, localTimes, instants]);
 
-/** `name`, `text`, `char` and `varchar`, which are matched with a pattern without a cast. */
+/** `name`, `text`, `char` and `varchar`, whose patterns need no cast. */
 const textTypes = new Set([19, 25, 1042, 1043]);
 
 export function kindOf(type: TypeDescription): PostgresKind {
@@ -224,10 +222,7 @@ const exactText: ExactComparison = {
   value: (_compared, value) => bytesOf(value),
 };
 
-/**
- * Compares the text that the type makes of a value: case matters in `citext`, and all spellings of
- * an `inet` address are equal.
- */
+/** By the type's own text: case matters in `citext`, and all spellings of an `inet` are equal. */
 const exactOther: ExactComparison = { column: bytesOf, value: bytesOf };
 
 function codecOf({ id, elementId }: TypeDescription): Codec {

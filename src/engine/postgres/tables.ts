@@ -33,8 +33,7 @@ export async function knownTable(context: PostgresContext, name: string): Promis
 }
 
 /**
- * Reads a table from the catalog. Names are compared exactly, so that only one spelling reaches a
- * table.
+ * Names are compared exactly, so that only one spelling reaches a table.
  *
  * @throws EngineRefusal `database_not_found` or `table_not_found`
  */
@@ -103,9 +102,7 @@ function isTrue(text: string | null | undefined): boolean {
   return text === "t" || text === "true";
 }
 
-/**
- * The modifier of `numeric`, minus a header of 4, holds the scale in its lowest 11 bits, signed.
- */
+/** The lowest 11 bits of `numeric`'s modifier, minus a header of 4, are the signed scale. */
 function scaleOf(modifier: number): number | undefined {
   const headerLength = 4;
   if (modifier < headerLength) return undefined;
@@ -149,7 +146,7 @@ export function compile(fragment: Fragment): Statement {
   if (parameters.length > PARAMETER_LIMIT) {
     throw new EngineRefusal(
       "query_too_complex",
-      `The database refuses it: more than ${PARAMETER_LIMIT} values in one statement`,
+      `The query exceeds a limit of the database: more than ${PARAMETER_LIMIT} values in one statement`,
     );
   }
   return { text, values: parameters.map(asText) };

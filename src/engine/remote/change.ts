@@ -48,24 +48,17 @@ interface Answering<Raw> extends Session {
   rows(fragment: Statement["fragment"]): Promise<readonly ResultRow<Raw>[]>;
 }
 
-/**
- * Finds the table of a change. With `isRead` false, nothing is read from it, so a cached
- * description is enough.
- */
+/** Finds the table of a change. Unless it `isRead`, a cached description is enough. */
 type TargetOf<Leased extends Session, Raw> = (
   context: QueryContext<Leased>,
   table: string,
   isRead: boolean,
 ) => Target<Raw> | Promise<Target<Raw>>;
 
-/**
- * The changes of rows, in tables that `targetOf` finds. They throw `EngineRefusal` for an unknown
- * column and for unfit values.
- */
 export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
 ): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestAffected"> {
-  async function take<Result>(
+  async function runOn<Result>(
     context: QueryContext<Leased>,
     { table, returning }: Pick<OperationFields["Insert"], "table" | "returning">,
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
@@ -76,14 +69,14 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     return runSteps(context.session, stepsOf(narrowed(target, bytewise)));
   }
   return {
-    Insert: (context, fields) => take(context, fields, (target) => insert(target, fields)),
-    Update: (context, fields) => take(context, fields, (target) => update(target, fields)),
-    Delete: (context, fields) => take(context, fields, (target) => deleteRows(target, fields)),
-    Upsert: (context, fields) => take(context, fields, (target) => upsert(target, fields), true),
+    Insert: (context, fields) => runOn(context, fields, (target) => insert(target, fields)),
+    Update: (context, fields) => runOn(context, fields, (target) => update(target, fields)),
+    Delete: (context, fields) => runOn(context, fields, (target) => deleteRows(target, fields)),
+    Upsert: (context, fields) => runOn(context, fields, (target) => upsert(target, fields), true),
     preview: (context, operation, counter) =>
-      take(context, operation.fields, (target) => preview(target, operation, counter), true),
+      runOn(context, operation.fields, (target) => preview(target, operation, counter), true),
     digestAffected: (context, operation) =>
-      take(context, operation.fields, (target) => digestAffected(target, operation), true),
+      runOn(context, operation.fields, (target) => digestAffected(target, operation), true),
   };
 }
 
@@ -107,12 +100,10 @@ export async function runSteps<Result, Raw>(
   return step.value;
 }
 
-/** Converts a value that was read for a comparison with its column. */
 export function bindReadValue<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
   return comparedValue(column, parseCell(column.kind.encode(raw)));
 }
 
-/** Plans a Select on the tables that `readTable` finds. `keysSql` selects their unique keys. */
 export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends ColumnKind>(
   context: QueryContext<Leased>,
   query: Select,
@@ -136,10 +127,7 @@ export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends Co
 
 type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;
 
-/**
- * Adds the columns that tell rows apart to a table that is read page by page. `keys` selects its
- * unique keys and runs only if the order does not include the whole primary key.
- */
+/** For pages, adds the columns that identify rows. Avoids a query if the primary key is enough. */
 async function withKeys<Raw, Kind extends ColumnKind>(
   session: Answering<Raw>,
   table: KnownTable<Kind>,
@@ -152,8 +140,8 @@ async function withKeys<Raw, Kind extends ColumnKind>(
   const { primary } = tableKeysOf(columns, []);
   const ordered = new Set([order_by].flat().map(({ column }) => column));
   const isOrdered = (column: string) => ordered.has(column) || ordered.has(`${name}.${column}`);
-  const isTold = primary.length > 0 && primary.every(isOrdered);
-  const unique = isTold ? [] : await runSteps(session, readKeys(keys));
+  const isUnique = primary.length > 0 && primary.every(isOrdered);
+  const unique = isUnique ? [] : await runSteps(session, readKeys(keys));
   return { ...table, keys: tableKeysOf(columns, unique) };
 }
 
@@ -163,14 +151,14 @@ export interface InsertColumn extends Column {
 }
 
 export interface InsertOptions<Found extends InsertColumn, Raw> {
-  /** All rows of the query, if only some of them are inserted. */
+  /** All rows of the query, if these are only some. */
   readonly all?: readonly Row[];
-  /** True if nothing follows the insertion of a single row that does not set its own number. */
+  /** True if nothing follows the insertion of a single row without a number of its own. */
   readonly endsWithRow?: boolean;
   readonly tail?: Fragment;
   readonly returning?: readonly TargetColumn<Raw>[] | undefined;
   readonly valuesPerStatement: number;
-  /** A single row may exceed both limits. Characters are counted in strings only. */
+  /** In characters of strings. A single row may exceed both limits. */
   readonly lengthPerStatement?: number;
   /** SQL for the next number in an identity column. Defaults to `default`. */
   readonly nextNumber?: Fragment;
@@ -185,7 +173,6 @@ const nothing = sql``;
 export interface Destination<Found extends InsertColumn> {
   readonly name: Fragment;
   readonly table: Table<Found>;
-  /** Makes a fragment without values cheaper to use again. */
   flatten?(fragment: Fragment): Fragment;
 }
 
@@ -203,11 +190,7 @@ interface Run {
 
 const layouts = new ByShape<Layout>();
 
-/**
- * Inserts rows in order. A column that a row omits gets its default or null.
- *
- * @throws EngineRefusal for an unknown column and for unfit values
- */
+/** Inserts rows in order. A column that a row omits gets its default or null. */
 export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>(
   destination: Destination<Found>,
   values: readonly Row[],
@@ -247,9 +230,6 @@ function identityOf<Found extends InsertColumn>({ columns }: Table<Found>): Foun
   return undefined;
 }
 
-/**
- * @throws EngineRefusal for an unknown or repeated column name, citing the first row that has it
- */
 function layoutOf<Found extends InsertColumn>(
   { name, table, flatten = (fragment) => fragment }: Destination<Found>,
   rows: readonly Row[],
@@ -274,10 +254,7 @@ function layoutOf<Found extends InsertColumn>(
   });
 }
 
-/**
- * Separates rows that set their number from rows that receive one, because the next number follows
- * the last.
- */
+/** Separates rows that set their number from those that receive the next one. */
 function runsOf(rows: readonly Row[], identity: InsertColumn | undefined): Row[][] {
   const runs: Row[][] = [];
   let isNumbered: boolean | undefined;
@@ -342,7 +319,7 @@ function lengthOf(row: Row): number {
   return length;
 }
 
-/** Returns the columns that at least one row names, or any one column if there are none. */
+/** The columns that some row names, or any one column. */
 function columnsOf<Found extends Column>(table: Table<Found>, rows: readonly Row[]): Found[] {
   const all = [...table.columns.values()];
   const named = new Set(rows.flatMap((row) => Object.keys(row)));

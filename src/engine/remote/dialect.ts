@@ -8,37 +8,29 @@ import type { Previewed, RowChangeName } from "../sql/preview.ts";
 import type { Column } from "../sql/scope.ts";
 import type { Changed, TableDescription } from "../sql/target.ts";
 
-/**
- * A connection that is leased for one transaction. Its methods throw the server's error as the
- * driver reports it, and `ConnectionLost` for everything else that fails on the way.
- */
+/** A connection leased for one transaction. Methods throw the server's error or `ConnectionLost`. */
 export interface Session {
-  /**
-   * Runs a fragment and returns how many rows it changed. `isLast` marks the last statement of a
-   * change.
-   */
+  /** Returns how many rows were changed. `isLast` marks the last statement of a change. */
   run(fragment: Fragment, isLast?: boolean): Promise<number>;
   end(words: "commit" | "rollback"): Promise<void>;
   /** True while none of the transaction's work can have reached the server. */
   readonly isUntouched: boolean;
   /**
-   * Resolves once the last statement of the change that starts now has been sent, without waiting
-   * for the reply. Absent if a connection takes one statement at a time.
+   * Resolves once the last statement of the change that starts now has been sent. Absent if a
+   * connection takes one statement at a time.
    */
   lastSent?(): Promise<void>;
-  /** Forgets the cached tables. Returns true if the transaction relied on any of them. */
+  /** Clears the cached tables. Returns true if the transaction relied on any. */
   forgetTables?(): boolean;
 }
 
 export interface Connection<Leased> {
   readonly session: Leased;
-  /** False once the server or the network has closed it, or if it should be replaced. */
   readonly isUsable: boolean;
-  /** Asks the server, over another connection, to cancel the running statement. Never rejects. */
+  /** Cancels the running statement over another connection. Never rejects. */
   cancel(): Promise<void>;
-  /** Closes the connection at once, whatever is running. */
   cut(): void;
-  /** Closes the connection gracefully when nothing is running. Never rejects. */
+  /** Closes an idle connection. Never rejects. */
   end(): Promise<void>;
 }
 
@@ -63,18 +55,15 @@ export type Mode = "read only" | "read committed" | "snapshot, read only" | "ser
 export interface Failures {
   /** Returns undefined if the error is not the client's concern. */
   refusalOf(error: unknown): EngineRefusal | undefined;
-  /** True for an error of one statement rather than of the server, the connection or the time. */
+  /** False for an error of the server, the connection or the time limit. */
   concernsStatement(error: unknown): boolean;
-  /** True if the same transaction may succeed when it is retried. */
+  /** True if a retry of the transaction may succeed. */
   isTransient(error: unknown): boolean;
-  /**
-   * True if the connection can run another statement: the server has refused one, or none was
-   * running. Any other error may have interrupted an answer.
-   */
+  /** False for an error that may have interrupted an answer. */
   leavesConnectionUsable(error: unknown): boolean;
   /** True if the server is down, starting, or out of connections. */
   isUnavailable(error: unknown): boolean;
-  /** Returns an error that may be logged, without the server's own text. */
+  /** Returns an error that may be logged: without the server's text, which quotes values. */
   redact(error: unknown): unknown;
 }
 
@@ -83,34 +72,25 @@ export interface RemoteColumn extends Column {
   readonly isKey: boolean;
 }
 
-/**
- * What differs between kinds of servers. All methods throw `EngineRefusal` and what the session
- * throws.
- */
+/** Methods throw `EngineRefusal` and what the session throws. */
 export interface Dialect<Leased extends Session> extends Operations<Leased> {
   readonly name: string;
   readonly failures: Failures;
 
   /**
-   * Begins a transaction. `timeLimit` is in milliseconds per statement, 0 for none. The last
-   * statement of so many `changes` may also commit it; 0 leaves that to `end`.
+   * `timeLimit` is in milliseconds per statement, 0 for none. The last statement of so many
+   * `changes` may also commit the transaction; 0 leaves that to `end`.
    */
   begin(session: Leased, mode: Mode, timeLimit: number, changes: number): Promise<void>;
-  /** Refuses a Batch that cannot be one transaction, before any of it runs. */
+  /** Refuses a Batch that cannot be one transaction. */
   requireAtomic?(operations: readonly TableOperation[]): void;
 
   listDatabases(session: Leased): Promise<string[]>;
   createDatabase(session: Leased, database: string): Promise<void>;
   dropDatabase(session: Leased, database: string): Promise<void>;
-  /**
-   * Refuses to drop the connected database because of its contents. Only for servers where a
-   * connection reaches a single database.
-   */
+  /** Refuses to drop a database that holds more than tables, if a connection reaches only one. */
   requireDroppable?(session: Leased): Promise<void>;
-  /**
-   * True if changed rows are read after the change, so that no other transaction may come in
-   * between.
-   */
+  /** True if changed rows are read by another statement, so that changes must be serializable. */
   readonly readsAfterChange: boolean;
 }
 
@@ -133,7 +113,6 @@ export interface Operations<Leased extends Session> {
     operation: Operation<RowChangeName>,
     counter: LimitCounter,
   ): Promise<Previewed>;
-  /** The digest of all rows that a change would affect. Leaves them unchanged. */
   digestAffected(
     context: QueryContext<Leased>,
     operation: Operation<RowChangeName>,

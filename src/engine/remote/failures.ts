@@ -4,11 +4,11 @@ import { ConnectionLost, type Failures } from "./dialect.ts";
 
 export interface ErrorReader<ServerError> {
   isAnswer(error: unknown): error is ServerError;
-  /** True for an error that prevented the engine from asking the server. */
+  /** True for an error that occurred before the server was asked. */
   isObstacle?(error: unknown): boolean;
   /**
-   * Returns undefined if the error is not the client's concern. Servers quote values and
-   * statements, so only names of the schema may be taken from their text.
+   * Undefined if the error does not concern the client. Servers quote values and statements, so only
+   * schema names may be taken from their text.
    */
   read(answer: ServerError): Refused | undefined;
   concernsStatement(answer: ServerError): boolean;
@@ -51,37 +51,34 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
 export type Refused = Readonly<ConstructorParameters<typeof EngineRefusal>>;
 
 export const refused = {
-  unfit: ["invalid_value", "A value is not one that its column takes or compares with"],
-  tooLong: ["invalid_value", "A text is longer than its column takes"],
-  computed: ["invalid_value", "A column takes no values, since the database computes it"],
+  unfit: ["invalid_value", "A value does not fit its column or cannot be compared with it"],
+  tooLong: ["invalid_value", "A text is longer than its column allows"],
+  computed: ["invalid_value", "A column cannot be set, since the database computes it"],
   outOfRange: ["number_out_of_range", "A number is out of its column's range"],
-  tooComplex: ["query_too_complex", "The database refuses it: its limits are passed"],
-  inUse: ["busy", "Other queries are in the way of this one; it may be sent again"],
-  storage: ["storage_failed", "The database cannot be written: its disk is full or fails"],
-  readOnly: ["storage_failed", "The database takes no changes: it can only be read"],
-  depended: ["constraint_violation", "Something else in the database depends on it"],
-  lastNumber: ["constraint_violation", "A column that numbers itself has come to its last number"],
-  byTrigger: ["constraint_violation", "A trigger of the database refuses it"],
-  byView: ["constraint_violation", "A view of the database does not allow such a row"],
+  tooComplex: ["query_too_complex", "The query exceeds a limit of the database"],
+  inUse: ["busy", "The query conflicts with other queries; retry it"],
+  storage: ["storage_failed", "The database cannot be written: its disk is full or failing"],
+  readOnly: ["storage_failed", "The database is read-only"],
+  depended: ["constraint_violation", "Other objects in the database depend on it"],
+  lastNumber: ["constraint_violation", "A serial column has reached its last number"],
+  byTrigger: ["constraint_violation", "A trigger of the database refused the change"],
+  byView: ["constraint_violation", "A view of the database does not allow this row"],
   ofView: ["permission_denied", "The database does not allow this on a view"],
-  forbidden: ["permission_denied", "The engine's own user may not do this in the database"],
+  forbidden: ["permission_denied", "The engine's database user lacks the privilege for this"],
   unavailable: ["database_unavailable", "The database cannot be reached"],
-  queryTimedOut: ["query_timeout", "The query was ended because it took too long"],
-  noDatabase: ["database_not_found", "The database is not there any more"],
-  noTable: ["table_not_found", "A table is not there any more"],
-  noColumn: ["unknown_column", "A column is not there any more"],
-  twoColumns: ["duplicate_column", "Two columns have one name"],
-  notForKeys: ["invalid_type", "A column of this type cannot be a key or unique"],
-  databaseExists: ["database_exists", "A database of this name exists already"],
-  tableExists: ["table_exists", "A table, index or sequence of this name exists already"],
+  queryTimedOut: ["query_timeout", "The query was canceled because it took too long"],
+  noDatabase: ["database_not_found", "The database no longer exists"],
+  noTable: ["table_not_found", "A table no longer exists"],
+  noColumn: ["unknown_column", "A column no longer exists"],
+  twoColumns: ["duplicate_column", "Two columns have the same name"],
+  notForKeys: ["invalid_type", "A column of this type cannot be part of a key"],
+  databaseExists: ["database_exists", "A database with this name already exists"],
+  tableExists: ["table_exists", "A table, index or sequence with this name already exists"],
 } as const satisfies Record<string, Refused>;
 
 function refusalOfDisk(error: unknown): EngineRefusal | undefined {
   if (!isStorageError(error)) return undefined;
-  return new EngineRefusal(
-    "storage_failed",
-    "There is no room for the answer on the engine's disk",
-  );
+  return new EngineRefusal("storage_failed", "The engine's disk has no space for the answer");
 }
 
 export function databaseNotFound(name: string): EngineRefusal {
@@ -89,5 +86,5 @@ export function databaseNotFound(name: string): EngineRefusal {
 }
 
 export function isNoTable(name: string, database: string): EngineRefusal {
-  return new EngineRefusal("table_not_found", `${name} in ${database} is a view, no table`);
+  return new EngineRefusal("table_not_found", `${name} in ${database} is a view, not a table`);
 }

@@ -19,9 +19,8 @@ export class OutdatedTable extends EngineRefusal {
 }
 
 /**
- * Caches what tables of one server look like, so that not every query reads its catalog. An entry
- * is dropped after a second, when this engine changes a table, and when a query fails because of
- * it.
+ * Caches the tables of one server, so that not every query reads its catalog. An entry is dropped
+ * after a second, when this engine changes a table, and when a query fails because of it.
  */
 export class KnownTables<Table> {
   /** Counts how often prepared statements were found to be outdated. */
@@ -43,7 +42,7 @@ export class KnownTables<Table> {
     this.#tables.clear();
   }
 
-  /** Drops all tables, and the statements that were prepared for them. */
+  /** Drops all tables and their prepared statements. */
   outdatePlans(): void {
     this.forget();
     this.plans += 1;

@@ -4,8 +4,8 @@ const IDLE_TIMEOUT_MS = 30_000;
 
 export interface ConnectionSource<Leased> {
   /**
-   * Returns the target of a connection for a query on `database`, or on no database. If one
-   * connection reaches all databases, the target is always the same.
+   * Returns what a connection must reach for a query on `database`: always the same if one
+   * connection reaches all databases.
    *
    * @throws EngineRefusal `database_not_found` for a database that no query can name
    */
@@ -31,13 +31,12 @@ export class ConnectionPool<Leased> {
   #opening = 0;
   #isClosed = false;
 
-  /** Stays within `limit` if callers lease at most that many connections at a time. */
+  /** Callers lease at most `limit` connections at a time. */
   constructor(source: ConnectionSource<Leased>, limit: number) {
     this.#source = source;
     this.#limit = limit;
   }
 
-  /** Leases the most recently used idle connection that reaches a database. */
   takeIdle(database: string | undefined): Connection<Leased> | undefined {
     const target = this.#source.targetOf(database);
     for (let at = this.#idle.length - 1; at >= 0; at -= 1) {
@@ -73,10 +72,7 @@ export class ConnectionPool<Leased> {
     } else this.#keep(connection);
   }
 
-  /**
-   * Runs `work` while no idle connection to a database is kept. Connections in use are closed when
-   * released.
-   */
+  /** Runs `work` while no idle connection to a database is kept. */
   async without<Result>(database: string, work: () => Promise<Result>): Promise<Result> {
     const target = this.#source.targetOf(database);
     this.#unwanted.add(target);
@@ -131,7 +127,7 @@ export class ConnectionPool<Leased> {
   }
 }
 
-/** Limits how many tasks run at a time. The others wait in order. */
+/** Limits concurrent tasks. The others wait in order. */
 export class ConcurrencyLimiter {
   #free: number;
   readonly #waiting = new Set<() => void>();
@@ -140,11 +136,7 @@ export class ConcurrencyLimiter {
     this.#free = count;
   }
 
-  /**
-   * Runs `work` in a slot.
-   *
-   * @throws the reason of `signal` if it aborts during the wait
-   */
+  /** @throws the reason of `signal` if it aborts during the wait */
   async hold<Result>(signal: AbortSignal, work: () => Promise<Result>): Promise<Result> {
     signal.throwIfAborted();
     if (this.#free > 0) this.#free -= 1;

@@ -15,15 +15,12 @@ import { refused } from "./failures.ts";
 import { ConcurrencyLimiter, ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { type TransactionOptions, Transactions } from "./transaction.ts";
 
-/**
- * Checks that a server answers a statement. Uses a connection of its own, so that it does not wait
- * for queries.
- */
+/** Uses a connection of its own, so that it does not wait for queries. */
 class HealthCheck<Leased extends Session> {
   readonly #pool: ConnectionPool<Leased>;
   readonly #transactions: Transactions<Leased>;
   #query = new AbortController();
-  #asking: Promise<void> | undefined;
+  #running: Promise<void> | undefined;
   #isClosed = false;
 
   constructor(source: ConnectionSource<Leased>, dialect: Dialect<Leased>, timeLimit: number) {
@@ -31,18 +28,13 @@ class HealthCheck<Leased extends Session> {
     this.#transactions = new Transactions(this.#pool, dialect, timeLimit);
   }
 
-  /**
-   * @param patience limit for the answer, in milliseconds
-   *
-   * @throws ConnectionLost if there is no answer in time, and the error with which the server
-   * refuses the connection
-   */
-  async run(patience: number): Promise<void> {
-    // Concurrent callers share one check, even if it outlasts their patience.
-    this.#asking ??= this.#ask();
+  /** @throws ConnectionLost without an answer in time, or the server's error */
+  async run(timeoutMs: number): Promise<void> {
+    // Concurrent callers share one check, even if it outlasts their timeouts.
+    this.#running ??= this.#start();
     const timer = new AbortController();
     try {
-      await Promise.race([this.#asking, silence(patience, timer.signal)]);
+      await Promise.race([this.#running, timeOut(timeoutMs, timer.signal)]);
     } finally {
       timer.abort();
     }
@@ -54,23 +46,21 @@ class HealthCheck<Leased extends Session> {
     await this.#pool.close();
   }
 
-  async #ask(): Promise<void> {
+  async #start(): Promise<void> {
     try {
       if (!this.#isClosed) this.#query = new AbortController();
-      await this.#transactions.run({ mode: "read only" }, this.#query, ask);
+      await this.#transactions.run({ mode: "read only" }, this.#query, async (session) => {
+        await session.run(sql`select 1`);
+      });
     } finally {
-      this.#asking = undefined;
+      this.#running = undefined;
     }
   }
 }
 
-async function ask(session: Session): Promise<void> {
-  await session.run(sql`select 1`);
-}
-
-async function silence(patience: number, signal: AbortSignal): Promise<void> {
-  await delay(patience, undefined, { signal });
-  throw new ConnectionLost(new Error(`no answer within ${patience / 1000} seconds`));
+async function timeOut(ms: number, signal: AbortSignal): Promise<void> {
+  await delay(ms, undefined, { signal });
+  throw new ConnectionLost(new Error(`no answer within ${ms / 1000} seconds`));
 }
 
 const FRESH_TIME_MS = 1000;
@@ -108,7 +98,7 @@ class Reachability {
   }
 }
 
-/** Returns the message of the innermost cause, which is the most specific. */
+/** The message of the innermost cause, which is the most specific. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return "unknown";
   if (error.cause instanceof Error) return reasonOf(error.cause);
@@ -121,17 +111,14 @@ const CHECK_TIMEOUT_MS = 1500;
 interface RemoteStoreOptions<Leased extends Session> {
   readonly dialect: Dialect<Leased>;
   readonly pool: ConnectionPool<Leased>;
-  /** Maximum number of concurrent queries, each on a connection. The others wait in order. */
+  /** Concurrent queries, each on a connection. */
   readonly poolSize: number;
   readonly check: HealthCheck<Leased>;
   readonly timeLimit: number;
   readonly log: Logger;
 }
 
-/**
- * The databases of one server. Every query is one transaction. Its answer is complete before the
- * first byte is sent, unless its rows are streamed.
- */
+/** The databases of one server. Every query is one transaction. */
 class RemoteStore<Leased extends Session> implements Store {
   readonly #dialect: Dialect<Leased>;
   readonly #pool: ConnectionPool<Leased>;
@@ -174,7 +161,7 @@ class RemoteStore<Leased extends Session> implements Store {
     query: AbortController,
   ): Promise<void> {
     const [operation] = parseBodyExactly(body).operations.filter(isReading);
-    if (operation === undefined) throw new Error("Rows were asked for of no Select");
+    if (operation === undefined) throw new Error("Only a Select can be streamed");
     const { database } = operation.fields;
     const options = { mode: modeOf(operation), database, stream };
     await this.#streamSlots.hold(query.signal, () =>
@@ -220,8 +207,7 @@ class RemoteStore<Leased extends Session> implements Store {
     } catch (error) {
       const { refusalOf, redact } = this.#dialect.failures;
       const failure = error instanceof UnknownOutcome ? error.cause : error;
-      // The engine may have cut the connection itself, for a client that left or for the time
-      // limit. That says nothing about the server.
+      // If the engine itself cut the connection, that says nothing about the server.
       if (!signal.aborted && refusalOf(failure)?.code === "database_unavailable") {
         this.#reachability.noteFailure(failure);
       }
@@ -333,7 +319,6 @@ function modeOf({ fields }: Operation<ReadingName>): Mode {
     : "read only";
 }
 
-/** Limit for the server's answer at startup before it counts as unreachable. */
 const START_TIMEOUT_MS = 5000;
 
 export interface RemoteOptions {
@@ -347,8 +332,8 @@ interface Server<Leased extends Session> {
   readonly connections: ConnectionSource<Leased>;
   readonly host: string;
   readonly port: number;
-  /** What the engine asks the server for, named in the error message. */
-  readonly wanted: string;
+  /** The user or database, for the error message. */
+  readonly requested: string;
 }
 
 /**
@@ -360,7 +345,7 @@ export async function openRemoteStore<Leased extends Session>(
   server: Server<Leased>,
   options: RemoteOptions,
 ): Promise<Store> {
-  const { dialect, connections, host, port, wanted } = server;
+  const { dialect, connections, host, port, requested } = server;
   const { timeLimit, log, poolSize } = options;
   const check = new HealthCheck(connections, dialect, timeLimit);
   try {
@@ -371,7 +356,7 @@ export async function openRemoteStore<Leased extends Session>(
     if (!isSlow && !dialect.failures.isUnavailable(error)) {
       await check.close();
       throw new Error(
-        `${dialect.name} on ${host}:${port} refuses the engine for ${wanted}: ${reasonOf(error)}`,
+        `${dialect.name} on ${host}:${port} refuses the engine for ${requested}: ${reasonOf(error)}`,
       );
     }
     log.warn({ host, port, reason: reasonOf(error) }, `${dialect.name} cannot be reached yet`);

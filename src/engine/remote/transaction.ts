@@ -16,11 +16,8 @@ interface LeaseOptions {
 }
 
 /**
- * Leases a connection of the pool to `work`. Once `signal` is aborted, the running statement is
- * canceled and the connection discarded. The connection is also discarded after an error that is
- * not settled, which may have interrupted an answer.
- *
- * @throws the reason of `signal`, what the pool throws, or what the work throws
+ * Leases a connection to `work`. Once `signal` is aborted, the running statement is canceled and the
+ * connection discarded.
  */
 async function withLease<Leased, Result>(
   pool: ConnectionPool<Leased>,
@@ -33,7 +30,7 @@ async function withLease<Leased, Result>(
   /** Awaited before release, because a cancel request must not hit another query. */
   let canceling: Promise<void> | undefined;
   let timer: NodeJS.Timeout | undefined;
-  // A request that arrives between two statements has no effect, so it is repeated.
+  // A cancel request between two statements has no effect, so it is repeated.
   const interrupt = (): void => {
     isBroken = true;
     canceling = connection.cancel();
@@ -56,25 +53,22 @@ async function withLease<Leased, Result>(
   }
 }
 
-/** Maximum number of retries after losing against another transaction. */
-const ATTEMPT_LIMIT = 5;
+/** After losing against another transaction. */
+const RETRY_LIMIT = 5;
 
 const FIRST_PAUSE_MS = 10;
 
-/** Maximum number of attempts when cached tables turn out to be outdated. */
-const ATTEMPTS_ON_TABLES = 3;
+/** When cached tables turn out to be outdated. */
+const STALE_TABLE_ATTEMPTS = 3;
 
 export interface TransactionOptions {
   readonly mode: Mode;
   readonly database?: string | undefined;
   /** Defaults to a commit. */
   readonly end?: "commit" | "rollback";
-  /** The last statement of so many changes may commit the transaction. Defaults to 0: none. */
+  /** The last statement of so many changes may commit the transaction. Defaults to 0. */
   readonly changes?: number;
-  /**
-   * Receives rows while others are still to come. The transaction may then run as long as rows
-   * move, and is not retried once any has been sent.
-   */
+  /** The transaction may run as long as rows move, and is not retried once any has been sent. */
   readonly stream?: RowStream;
 }
 
@@ -93,8 +87,7 @@ export class Transactions<Leased extends Session> {
 
   /**
    * Runs `work` as one transaction. When this resolves, all of it is durable. When it rejects, none
-   * of it remains. It is retried only if it lost against another transaction, so nothing is done
-   * twice.
+   * of it remains, so a retry repeats nothing.
    *
    * @throws EngineRefusal `query_timeout` after the time limit, which also aborts `query`
    * @throws the reason of `query`, `outcome_unknown` if the commit failed, or what the work throws
@@ -127,7 +120,7 @@ export class Transactions<Leased extends Session> {
       try {
         return await run();
       } catch (error) {
-        const isFinal = !this.#dialect.failures.isTransient(error) || attempt === ATTEMPT_LIMIT;
+        const isFinal = !this.#dialect.failures.isTransient(error) || attempt === RETRY_LIMIT;
         if (isFinal || stream?.hasBegun) throw error;
       }
       await delay(Math.random() * FIRST_PAUSE_MS * 2 ** attempt);
@@ -153,7 +146,7 @@ export class Transactions<Leased extends Session> {
       } catch (error) {
         const isStale: boolean =
           !isFresh && mode.endsWith("read only") && wasClosedWhileIdle(error, leased);
-        const isOutdated = attempt < ATTEMPTS_ON_TABLES && this.#isOutdated(error, leased);
+        const isOutdated = attempt < STALE_TABLE_ATTEMPTS && this.#isOutdated(error, leased);
         // Rows that have been sent must not be sent again.
         if (!(isStale || isOutdated) || options.stream?.hasBegun) {
           throw this.#withLimit(error, signal);

@@ -16,8 +16,7 @@ export function isOfTables(operation: Operation): operation is TableOperation {
   return definitions[operation.name].inBatch;
 }
 
-/** The message of a change; `count` is the number of changed rows. */
-const sentences: { [Name in ChangeName]: (count: number, table: string) => string } = {
+const messages: { [Name in ChangeName]: (count: number, table: string) => string } = {
   Insert: (count) => `Inserted ${counted(count, "row")}`,
   Update: (count) => `Updated ${counted(count, "row")}`,
   Delete: (count) => `Deleted ${counted(count, "row")}`,
@@ -26,17 +25,15 @@ const sentences: { [Name in ChangeName]: (count: number, table: string) => strin
   DropTable: (_count, table) => `Table ${table} dropped`,
 };
 
-/**
- * JSON text of a change's answer. In a Batch it is one value, otherwise some members of the answer.
- */
+/** One JSON value in a Batch, otherwise members of the answer. */
 export function* changeJson(
   { name, fields }: Operation<ChangeName>,
   { affected, data }: Changed,
   isBatch: boolean,
 ): Generator<string> {
-  const sentence = JSON.stringify(sentences[name](affected ?? 0, fields.table));
-  if (isBatch && data === undefined) return yield sentence;
-  yield isBatch ? "{" : `"message":${sentence}${affected === undefined ? "" : ","}`;
+  const message = JSON.stringify(messages[name](affected ?? 0, fields.table));
+  if (isBatch && data === undefined) return yield message;
+  yield isBatch ? "{" : `"message":${message}${affected === undefined ? "" : ","}`;
   if (affected !== undefined) yield `"affected":${affected}`;
   if (data !== undefined) yield* rowsJson(',"data":', data);
   if (isBatch) yield "}";
@@ -101,22 +98,22 @@ export function previewedOperation(fields: OperationFields["Preview"]): Operatio
   if (Update !== undefined) return { name: "Update", fields: Update };
   if (Delete !== undefined) return { name: "Delete", fields: Delete };
   if (Upsert !== undefined) return { name: "Upsert", fields: Upsert };
-  throw new Error("The scanner let a Preview of nothing through");
+  throw new Error("The scanner accepted an empty Preview");
 }
 
-/** The ways in which a row breaks a rule. Names come from the schema; values are never shown. */
+/** Messages about constraints. Names come from the schema; values are never shown. */
 export const violations = {
-  required: (place: string, column: string) => `${place} takes no null in column "${column}"`,
-  reference: (place: string, named: string) =>
-    `${place} and another one would no longer fit together${named}`,
-  unique: (place: string, named: string) =>
-    `${place} has such a value already where it may stand once${named}`,
-  other: (place: string, named: string) => `${place} does not allow such a row${named}`,
+  required: (table: string, column: string) => `${table} requires a value in column "${column}"`,
+  reference: (table: string, name: string) =>
+    `${table} is part of a foreign key that this would break${name}`,
+  unique: (table: string, name: string) =>
+    `${table} already has a row with this value, which must be unique${name}`,
+  other: (table: string, name: string) => `${table} does not allow this row${name}`,
 };
 
 export interface BrokenKey {
   readonly table: string;
-  /** The table that lacks the referenced row. If absent, rows still refer to these columns. */
+  /** The table without the referenced row. Absent if rows still refer to these columns. */
   readonly missingIn?: string | undefined;
   readonly columns: readonly string[];
   /** The value of the only column, if known. */
@@ -124,17 +121,17 @@ export interface BrokenKey {
   readonly constraint?: string | undefined;
 }
 
-/** Explains a broken foreign key. The value is shown only to a client whose query contains it. */
+/** The value is shown only to a client whose query contains it. */
 export function brokenKey(broken: BrokenKey): ConstructorParameters<typeof EngineRefusal> {
   const { table, missingIn, columns, value, constraint } = broken;
   const named = constraint === undefined ? "" : ` (foreign key ${constraint})`;
-  const say = (key: string): string =>
+  const messageFor = (key: string): string =>
     missingIn === undefined
       ? `Rows of ${table} still refer to ${key}${named}`
       : `Table ${missingIn} has no row for ${key} of ${table}${named}`;
   const [first = "", ...more] = columns;
-  if (more.length > 0) return ["constraint_violation", say(`(${columns.join(", ")})`)];
+  if (more.length > 0) return ["constraint_violation", messageFor(`(${columns.join(", ")})`)];
   const quoting =
-    value === undefined ? {} : { quoting: { value, message: say(`${first} ${value}`) } };
-  return ["constraint_violation", say(first), quoting];
+    value === undefined ? {} : { quoting: { value, message: messageFor(`${first} ${value}`) } };
+  return ["constraint_violation", messageFor(first), quoting];
 }

@@ -35,7 +35,7 @@ function assignmentsOf(table: Table, { set, add }: Pick<Update, "set" | "add">):
   if (both !== undefined) {
     throw new EngineRefusal(
       "duplicate_column",
-      `Column "${both.column.name}" stands in set and in add; allowed: in one of them`,
+      `Column "${both.column.name}" is in both set and add; allowed: one of them`,
     );
   }
   return [
@@ -65,7 +65,7 @@ function sumSql(column: Column, amount: CellValue): Fragment {
   if (kind.sum !== undefined) return kind.sum(sql.id(name), storedValue(column, amount));
   throw new EngineRefusal(
     "invalid_value",
-    `Column "${name}" (${type}) holds no numbers, and add takes columns that do`,
+    `Column "${name}" (${type}) is not numeric; add requires a numeric column`,
   );
 }
 
@@ -88,11 +88,8 @@ export function* readInOrder<Raw>(
   return encodeRows(target, columns, found);
 }
 
-/**
- * Reads the keys that rows will have after an Update, in the order of their keys before it. The
- * rows stay unchanged until the transaction ends.
- */
-export function* readKeysToBe<Raw>(
+/** The keys that rows will have after an Update, in the order of their keys before it. */
+export function* readNewKeys<Raw>(
   { table, name, lock, bind }: Target<Raw>,
   key: readonly TargetColumn<Raw>[],
   query: Update,
@@ -153,7 +150,7 @@ export function* insert<Raw>(
   return answeredOf(yield* target.insert(values, { returning: columns }), returning);
 }
 
-/** Omits rows that were read only for the row filter check. */
+/** Omits rows that were read only to check the row filter. */
 function answeredOf({ data, ...changed }: Changed, returning: readonly string[] | undefined) {
   return data === undefined || returning === undefined ? changed : { ...changed, data };
 }
@@ -171,14 +168,13 @@ export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed,
   }
   if (key.length === 0) {
     if (returning !== undefined) throw needsPrimaryKey(target, "returning");
-    // Rows without a key cannot be read again, but an Update within the filter leaves the same
-    // number in it.
+    // Without a key, rows cannot be read again. An Update within the filter keeps their number.
     const before = yield* countWithin(target);
     const affected = yield* run<Raw>(change);
     if ((yield* countWithin(target)) !== before) throw rowDenied(target.table);
     return { affected };
   }
-  const keys = yield* readKeysToBe(target, key, query, condition);
+  const keys = yield* readNewKeys(target, key, query, condition);
   const affected = yield* run<Raw>(change);
   const data = yield* readByKeys(target, columns, key, keys);
   return answeredOf({ affected, data }, returning);
@@ -219,7 +215,6 @@ export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed,
   });
 }
 
-/** Decides what an Upsert does with existing rows. */
 export function* conflictOf<Raw>(
   { table, keys: keysSql, ignoresConflictKey }: Target<Raw>,
   { on_conflict, update: updated, values }: Upsert,
@@ -227,12 +222,12 @@ export function* conflictOf<Raw>(
   const conflict = { key: ownColumns(table, on_conflict), update: ownColumns(table, updated) };
   const keys = yield* readKeys<Raw>(keysSql);
   if (!keys.some((known) => isKeyOf(known, on_conflict))) {
-    const plain = `on_conflict takes the columns of a primary or unique key of ${table.name}`;
+    const plain = `on_conflict requires the columns of a primary or unique key of ${table.name}`;
     throw new EngineRefusal("no_unique_key", `${plain}; ${describeKeys(keys)}`, { plain });
   }
   if (ignoresConflictKey && keys.length > 1) {
-    const plain = "This database takes an Upsert on tables with one unique key alone";
-    const problem = `${plain}, and of ${table.name} ${describeKeys(keys)}`;
+    const plain = "This database supports Upsert only on tables with a single unique key";
+    const problem = `${plain}, and ${table.name} has several; ${describeKeys(keys)}`;
     throw new EngineRefusal("not_supported", problem, { plain });
   }
   requireCells(values, [...on_conflict, ...updated]);
@@ -245,9 +240,7 @@ function ownColumns(table: Table, names: readonly string[]): Column[] {
   return columns;
 }
 
-/**
- * Rows must contain the key columns and the updated columns, since missing values would be guessed.
- */
+/** Missing values would have to be guessed. */
 function requireCells(values: readonly Row[], names: readonly string[]): void {
   for (const [index, row] of values.entries()) {
     const missing = names.find((name) => !Object.hasOwn(row, name));
@@ -255,7 +248,7 @@ function requireCells(values: readonly Row[], names: readonly string[]): void {
     inRow(
       () => index,
       () => {
-        const problem = `Column "${missing}" is left out; each row has those of on_conflict and update`;
+        const problem = `Column "${missing}" is missing; each row needs the columns of on_conflict and update`;
         throw new EngineRefusal("invalid_value", problem);
       },
     );

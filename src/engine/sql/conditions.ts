@@ -29,21 +29,19 @@ export function conditionSql(resolve: Resolve, condition: Condition): Fragment {
   return comparisonSql(resolve(condition.column), condition);
 }
 
-/**
- * Splits the operands in halves recursively, since a long chain exceeds a database's depth limit.
- */
+/** Nests the operands as a balanced tree: a long chain exceeds a database's depth limit. */
 function joined(
   resolve: Resolve,
   conditions: readonly Condition[],
   operator: Fragment,
-  ofNone: Fragment,
+  empty: Fragment,
 ): Fragment {
   const [first, second] = conditions;
-  if (first === undefined) return ofNone;
+  if (first === undefined) return empty;
   if (second === undefined) return conditionSql(resolve, first);
   const middle = conditions.length >> 1;
-  const left = joined(resolve, conditions.slice(0, middle), operator, ofNone);
-  const right = joined(resolve, conditions.slice(middle), operator, ofNone);
+  const left = joined(resolve, conditions.slice(0, middle), operator, empty);
+  const right = joined(resolve, conditions.slice(middle), operator, empty);
   return sql`(${left} ${operator} ${right})`;
 }
 
@@ -53,10 +51,7 @@ function comparisonSql(reference: ColumnReference, comparison: Comparison): Frag
   return exact === undefined ? own : sql`(${own} and ${exact})`;
 }
 
-/**
- * Compares by bytes, in addition to the column's own comparison that an index serves; undefined if
- * unnecessary.
- */
+/** Compares by bytes, in addition to the column's own comparison, which an index serves. */
 function exactComparisonSql(
   reference: ColumnReference,
   { cmp, value }: Comparison,
@@ -104,7 +99,7 @@ function ownComparisonSql(reference: ColumnReference, { cmp, value }: Comparison
       if (typeof value === "string") return likeSql(reference, cmp, value);
       throw new EngineRefusal(
         "invalid_value",
-        `Column "${reference.column.name}": ${cmp} takes text`,
+        `Column "${reference.column.name}": ${cmp} requires text`,
       );
     case "=":
       if (value === null) return sql`${left} is null`;
@@ -131,7 +126,7 @@ function likeSql(reference: ColumnReference, cmp: "LIKE" | "ILIKE", pattern: str
   return sql`${column} like ${pattern}`;
 }
 
-/** A null in the list matches nulls, as `=` with null does; an empty list matches nothing. */
+/** A null in the list matches nulls, as `=` with null does. */
 function membershipSql(reference: ColumnReference, values: readonly CellValue[]): Fragment {
   const left = comparandSql(reference);
   const present = values.filter((value) => value !== null);
@@ -140,10 +135,7 @@ function membershipSql(reference: ColumnReference, values: readonly CellValue[])
   return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
 }
 
-/**
- * Null is never outside a list, just as it is unequal to no value. Everything is outside an empty
- * list.
- */
+/** Null is never outside a list, except the empty one. */
 function exclusionSql(reference: ColumnReference, values: readonly CellValue[]): Fragment {
   if (values.length === 0) return sql`true`;
   const compared = values.map((value) => comparedValue(reference.column, value));
@@ -157,5 +149,5 @@ function listOf(reference: ColumnReference, cmp: string, value: CellValue): Cell
 
 function listRefused({ column }: ColumnReference, cmp: string): EngineRefusal {
   const list = cmp === "BETWEEN" ? "an array of two values" : "an array";
-  return new EngineRefusal("invalid_value", `Column "${column.name}": ${cmp} takes ${list}`);
+  return new EngineRefusal("invalid_value", `Column "${column.name}": ${cmp} requires ${list}`);
 }

@@ -8,26 +8,21 @@ export function likeBackslash(column: Fragment, pattern: string): Fragment {
   return sql`${column} like ${pattern.replaceAll("\\", "\\\\")}`;
 }
 
-/** Most cached shapes per table, and the most characters of a shape. */
+/** Cached shapes per table, and characters of a shape. */
 const SHAPE_LIMIT = 100;
-const LONGEST_SHAPE = 4096;
+const MAX_SHAPE_LENGTH = 4096;
 
-/**
- * Caches a result per query shape on a table. The cache is dropped with the table's cached schema.
- */
+/** Caches results by query shape on a table, as long as the table's cached schema. */
 export class ByShape<Result> {
   readonly #known = new WeakMap<object, Map<string, Result>>();
 
-  /**
-   * `shape` must contain everything that determines the result besides the table. @throws what
-   * `make` throws
-   */
+  /** `shape` must contain everything that determines the result besides the table. */
   find(table: object, shape: string, make: () => Result): Result {
     const known = this.#known.get(table) ?? new Map<string, Result>();
     const found = known.get(shape);
     if (found !== undefined) return found;
     const made = make();
-    if (shape.length > LONGEST_SHAPE) return made;
+    if (shape.length > MAX_SHAPE_LENGTH) return made;
     if (known.size >= SHAPE_LIMIT) known.clear();
     this.#known.set(table, known.set(shape, made));
     return made;
@@ -37,11 +32,10 @@ export class ByShape<Result> {
 /** A result row in column order, with the driver's values. */
 export type ResultRow<Raw> = Readonly<Record<number, Raw | null>>;
 
-/** A statement, and whether its rows or the number of changed rows are needed. */
 export interface Statement {
   readonly fragment: Fragment;
   readonly wants: "rows" | "count";
-  /** True if no statement follows, whatever the reply. */
+  /** True if no statement follows. */
   readonly isLast?: boolean;
 }
 

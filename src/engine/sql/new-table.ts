@@ -13,7 +13,7 @@ export interface Declaration {
   readonly isSerial: boolean;
   literal(value: PresentValue): Fragment | Promise<Fragment>;
   readonly constraint?: Fragment | undefined;
-  /** The type as the catalog names it, if other than the query does. */
+  /** The catalog's name of the type, if it differs. */
   readonly catalogType?: string;
 }
 
@@ -24,9 +24,9 @@ interface ReferencedTable {
 
 export interface NewTableDialect {
   readonly typeWords: readonly string[];
-  /** Refuses the name of a column that the database cannot keep. */
+  /** Refuses a column name that the database cannot store. */
   requireName?(name: string): void;
-  /** Returns the name of an existing table that differs at most in case. */
+  /** Ignores case. */
   findExisting(): unknown;
   declare(column: ColumnDefinition, key: readonly ColumnDefinition[]): Declaration | undefined;
   readReferenced(table: string): ReferencedTable | Promise<ReferencedTable>;
@@ -36,9 +36,9 @@ export interface NewTableDialect {
 export async function newTableSql(query: CreateTable, dialect: NewTableDialect): Promise<Fragment> {
   const { database, table, columns } = query;
   requireNames(columns, dialect);
-  const taken = (await dialect.findExisting()) ?? undefined;
-  if (taken !== undefined) {
-    throw new EngineRefusal("table_exists", `Table ${taken} exists already in ${database}`);
+  const existing = (await dialect.findExisting()) ?? undefined;
+  if (existing !== undefined) {
+    throw new EngineRefusal("table_exists", `Table ${existing} already exists in ${database}`);
   }
   const key = columns.filter((column) => column.primary_key === true);
   const parts: Fragment[] = [];
@@ -69,16 +69,16 @@ async function columnSql(
   const declared = dialect.declare(column, key);
   if (declared === undefined) {
     const known = dialect.typeWords.join(", ");
-    const problem = `Column "${name}" has an unknown type; known are ${known}`;
+    const problem = `Column "${name}" has an unknown type; use one of ${known}`;
     throw new EngineRefusal("invalid_type", problem);
   }
   const isInKey = key.includes(column);
   if (declared.isSerial && !(isInKey && key.length === 1)) {
-    const problem = `Column "${name}" is ${type}, which only a sole primary key can be`;
+    const problem = `Column "${name}" is ${type}, which is allowed only for a single-column primary key`;
     throw new EngineRefusal("invalid_type", problem);
   }
   if (declared.isSerial && value !== null) {
-    const problem = `Column "${name}" is ${type}, which numbers itself and takes no default`;
+    const problem = `Column "${name}" is ${type}, which generates its numbers and allows no default`;
     throw new EngineRefusal("invalid_value", problem);
   }
   const words = [sql.id(name), declared.type];
@@ -103,7 +103,6 @@ function ownReference(
   };
 }
 
-/** Refuses a reference to a column that is unknown, not unique, or of another type than `type`. */
 function requireReferenceTarget(
   column: ColumnDefinition,
   type: string,
@@ -120,20 +119,17 @@ function requireReferenceTarget(
     throw new EngineRefusal("unknown_column", plain + near, { plain });
   }
   if (!keys.some((key) => isKeyOf(key, [target]))) {
-    const plain = `${refers}, which is no primary or unique key of ${table}`;
+    const plain = `${refers}, which is not a primary or unique key of ${table}`;
     throw new EngineRefusal("no_unique_key", `${plain}; ${describeKeys(keys)}`, { plain });
   }
   if (allowedForm(type) === allowedForm(found.type)) return;
   throw new EngineRefusal(
     "invalid_type",
-    `${refers}, which holds other values: ${column.type} is not ${found.type}`,
+    `${refers}, which has another type: ${column.type} is not ${found.type}`,
   );
 }
 
-/**
- * Refuses columns that differ only by case, and names that a query would read as something other
- * than a column.
- */
+/** Refuses names that differ only by case, and names that mean something else in a query. */
 function requireNames(columns: readonly ColumnDefinition[], dialect: NewTableDialect): void {
   const seen = new Set<string>();
   for (const { name } of columns) {
@@ -141,16 +137,17 @@ function requireNames(columns: readonly ColumnDefinition[], dialect: NewTableDia
       throw new EngineRefusal("invalid_name", `A column cannot be named "${name}"`);
     }
     if (seen.has(foldCase(name))) {
-      throw new EngineRefusal("duplicate_column", `There are two columns "${name}" in any case`);
+      throw new EngineRefusal("duplicate_column", `Two columns are named "${name}", ignoring case`);
     }
     seen.add(foldCase(name));
     dialect.requireName?.(name);
   }
 }
 
-/** A type in CreateTable: its word in lower case, with `(n)` or `(n,m)` if given. */
 export interface DeclaredType {
+  /** In lower case. */
   readonly word: string;
+  /** `(n)`, `(n,m)` or empty. */
   readonly size: string;
 }
 
@@ -159,7 +156,7 @@ export function readDeclaredType(type: string): DeclaredType {
   return { word: word.toLowerCase(), size };
 }
 
-/** The type words of CreateTable by meaning, in the order used by messages. */
+/** The types of CreateTable by meaning, in the order of messages. */
 const vocabulary = {
   integer: ["int", "integer", "bigint", "smallint", "tinyint"],
   serial: ["serial", "bigserial"],

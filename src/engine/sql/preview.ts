@@ -10,7 +10,7 @@ import {
   keyCondition,
   readByKeys,
   readInOrder,
-  readKeysToBe,
+  readNewKeys,
   update,
   updateSql,
   upsert,
@@ -27,7 +27,7 @@ import {
 } from "./target.ts";
 import { comparedValue } from "./values.ts";
 
-/** Most rows in an answer, before and after each. */
+/** Rows of an answer, before and after the change each. */
 const MAX_PREVIEW_ROWS = 100;
 const limit = sql` limit ${sql.lit(MAX_PREVIEW_ROWS)}`;
 
@@ -40,20 +40,20 @@ export interface Previewed {
 }
 
 /**
- * Runs a change in a transaction that is rolled back. Returns the affected rows with the columns of
- * `returning`. An approver (`touched`) sees all columns, since the requester chooses `returning`.
+ * Runs a change in a transaction that the caller rolls back. An approver (`touched`) sees all
+ * columns, since the requester chooses `returning`.
  */
 export function* preview<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
-  { columns: shown, touched }: Pick<LimitCounter, "columns" | "touched">,
+  { columns: visible, touched }: Pick<LimitCounter, "columns" | "touched">,
 ): Steps<Previewed, Raw> {
   const wanted = touched === undefined ? operation.fields.returning : undefined;
   const columns = returnedColumns(target, wanted ?? ["*"]).filter(
-    ({ name }) => shown?.includes(name) ?? true,
+    ({ name }) => visible?.includes(name) ?? true,
   );
   if (columns.length === 0) {
-    throw new EngineRefusal("not_supported", "The table has none of the columns that may be shown");
+    throw new EngineRefusal("not_supported", "The caller may see none of these columns");
   }
   const returning = columns.map(({ name }) => name);
   switch (operation.name) {
@@ -93,14 +93,12 @@ function* previewUpdate<Raw>(
     const returning = columns.map(({ name }) => name);
     return previewed(before, yield* update(target, { ...fields, returning }));
   }
-  const keys = yield* readKeysToBe(target, key, fields, condition, limit);
+  const keys = yield* readNewKeys(target, key, fields, condition, limit);
   const affected = yield* run<Raw>(updateSql(target, fields));
   return { affected, before, after: yield* readByKeys(target, columns, key, keys) };
 }
 
-/**
- * The existing rows that an Upsert changes, at most `most`, each once, in the order of the values.
- */
+/** The existing rows that an Upsert changes, each once, in the order of the values. */
 function* conflicting<Raw>(
   target: Target<Raw>,
   query: Upsert,
@@ -128,11 +126,11 @@ function* conflicting<Raw>(
   return [...found.values()];
 }
 
-/** Most rows in a digest; each takes 32 bytes of memory plus its text. */
+/** Each takes 32 bytes of memory plus its text. */
 const MAX_DIGEST_ROWS = 100_000;
 
-/** Reads and locks the existing rows that a change would affect, with all columns. */
-function* touchedRows<Raw>(
+/** Locks the rows. */
+function* affectedRows<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
 ): Steps<readonly string[], Raw> {
@@ -154,17 +152,14 @@ function sha256(text: string | Buffer): Buffer {
   return createHash("sha256").update(text).digest();
 }
 
-/**
- * SHA-256 over all rows that a change would affect, in hexadecimal, regardless of their order.
- * Added rows do not count.
- */
+/** SHA-256 in hexadecimal over the existing rows that a change affects, in any order. */
 export function* digestAffected<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
 ): Steps<string, Raw> {
-  const touched = yield* touchedRows(target, operation);
+  const touched = yield* affectedRows(target, operation);
   if (touched.length > MAX_DIGEST_ROWS) {
-    const problem = `More than ${MAX_DIGEST_ROWS} rows would be touched, which is the most that can be compared`;
+    const problem = `More than ${MAX_DIGEST_ROWS} rows are affected, too many to compare`;
     throw new EngineRefusal("too_many_rows", `${problem}; nothing was changed`);
   }
   const digests = touched.map(sha256).sort(Buffer.compare);
@@ -173,6 +168,9 @@ export function* digestAffected<Raw>(
 
 export function requireSameRows(found: string, expected: string): void {
   if (found === expected) return;
-  const problem = "The rows that this would touch are not those that were approved";
-  throw new EngineRefusal("approval_stale", `${problem}; nothing was changed: ask for it again`);
+  const problem = "The affected rows have changed since the approval";
+  throw new EngineRefusal(
+    "approval_stale",
+    `${problem}; nothing was changed. Request approval again`,
+  );
 }

@@ -6,26 +6,20 @@ import type { Fragment } from "./fragment.ts";
 import type { PresentValue } from "./values.ts";
 
 export interface ColumnKind {
-  /** Returns the bound value or fragment that stores the value; undefined if it is refused. */
+  /** The bound value or fragment to store; undefined if the column does not take the value. */
   store(value: PresentValue): unknown;
   compare(value: PresentValue): unknown;
-  /** The column as used in comparisons, unless it is the bare column. */
+  /** The column in comparisons, if not the bare column. */
   compared?(column: Fragment): Fragment;
-  /**
-   * The `like` condition, unless it is the plain one. With `foldsCase`, ASCII letters match in
-   * either case.
-   */
+  /** The `like` condition, if not the plain one. `foldsCase` ignores the case of ASCII letters. */
   like?(column: Fragment, pattern: string, foldsCase: boolean): Fragment;
   /** Compares by bytes, where the column's own comparison may treat different values as equal. */
   readonly exact?: ExactComparison | undefined;
-  /**
-   * How values can be aggregated; undefined without an order, or without one that all databases
-   * share.
-   */
+  /** How values are aggregated; undefined without an order that all databases share. */
   readonly measure?: Measure | undefined;
   /** The only allowed texts, if the type name does not list them. */
   readonly labels?: readonly string[] | undefined;
-  /** The column plus a stored number; absent for columns without numbers. */
+  /** The column plus a stored number, for numeric columns. */
   sum?(column: Fragment, amount: unknown): Fragment;
 }
 
@@ -40,7 +34,7 @@ export type Measure = "integer" | "decimal" | "double" | "text" | "moment" | "an
 
 export interface Column<Kind extends ColumnKind = ColumnKind> {
   readonly name: string;
-  /** As declared, for messages. */
+  /** As declared. */
   readonly type: string;
   readonly kind: Kind;
 }
@@ -66,8 +60,8 @@ export function columnsOf<Found extends Column>(scope: Scope<Found>): Resolve<Fo
 }
 
 /**
- * Resolves `column` or `table.column`. Only declared columns get into a statement, not even names
- * that the database itself would accept, such as `rowid`.
+ * Resolves `column` or `table.column`. Only declared columns get into a statement, not names such as
+ * `rowid` that the database itself would accept.
  */
 export function resolveColumn<Found extends Column>(
   scope: Scope<Found>,
@@ -84,7 +78,7 @@ export function resolveColumn<Found extends Column>(
   if (only === undefined) {
     const places = scope.map((table) => table.name).join(" and ");
     const near = askWhether(nearest(dot < 0 ? [scope] : [tables, scope], columnName, dot >= 0));
-    const hint = /^\w+\(/.test(name) ? "; counts and sums stand under aggregate" : "";
+    const hint = /^\w+\(/.test(name) ? "; use aggregate for counts and sums" : "";
     const plain = `There is no column "${name}" in ${places}${hint}`;
     throw new EngineRefusal("unknown_column", plain + near, { plain });
   }
@@ -98,7 +92,6 @@ export function resolveColumn<Found extends Column>(
   );
 }
 
-/** A column with a similar name, from the first scope that has one. */
 function nearest(scopes: readonly Scope[], name: string, isQualified: boolean): string | undefined {
   for (const scope of scopes) {
     const meant = suggestion(
@@ -128,7 +121,6 @@ function everyColumn<Found extends Column>(scope: Scope<Found>): ColumnReference
 
 const namesInFull = new WeakMap<Column, Fragment>();
 
-/** A fully qualified column, or its expression. */
 export function columnSql({ table, column, expression }: ColumnReference): Fragment {
   const known = expression ?? namesInFull.get(column);
   if (known !== undefined) return known;
@@ -137,14 +129,13 @@ export function columnSql({ table, column, expression }: ColumnReference): Fragm
   return name;
 }
 
-/** Refuses a column that is named twice, with and without its table. */
 export function requireDistinct(columns: readonly Column[]): void {
   const twice = columns.find((column, index) => columns.indexOf(column) !== index);
   if (twice === undefined) return;
   throw new EngineRefusal("duplicate_column", `Column "${twice.name}" is given twice`);
 }
 
-/** Runs `work` for one row of an Insert and adds the row's index, from 0, to a refusal. */
+/** Runs `work` for one row and adds the row's index, from 0, to a refusal. */
 export function inRow<Result>(index: () => number, work: () => Result): Result {
   try {
     return work();
@@ -153,21 +144,20 @@ export function inRow<Result>(index: () => number, work: () => Result): Result {
   }
 }
 
-/** A cell; undefined if the row omits it. Inherited members of objects do not count. */
+/** Undefined if the row omits the cell. Inherited members of objects do not count. */
 export function cellIn(row: Row, name: string): CellValue | undefined {
   return Object.hasOwn(row, name) ? row[name] : undefined;
 }
 
-/** Most tables compared to suggest a similar name. */
+/** Limit of the names that are compared to suggest a similar one. */
 export const MAX_NAMES_COMPARED = 1000;
 
-/** @param others the existing tables */
 export function tableNotFound(
   name: string,
   database: string,
-  others: readonly string[],
+  existing: readonly string[],
 ): EngineRefusal {
-  const near = didYouMean(name, others);
+  const near = didYouMean(name, existing);
   const plain = `There is no table ${name} in ${database}`;
   return new EngineRefusal("table_not_found", plain + near, { plain });
 }

@@ -20,18 +20,16 @@ import {
 import type { UniqueKey } from "./target.ts";
 import { comparedValue } from "./values.ts";
 
-/** Pagination: the rows that follow a given one in an order. */
-
 interface OrderTerm {
   readonly reference: ColumnReference;
   readonly direction: "ASC" | "DESC";
-  /** True if it may be null, also because of an outer join. */
+  /** Nulls may also come from an outer join. */
   readonly hasNulls: boolean;
 }
 
 interface TableKeys {
   readonly primary: readonly string[];
-  /** The columns with a different value in each row. */
+  /** Columns that are unique and never null. */
   readonly unique: ReadonlySet<string>;
 }
 
@@ -41,16 +39,14 @@ export function tableKeysOf(
 ): TableKeys {
   const primary = columns.filter(({ isKey }) => isKey);
   const required = new Set(columns.filter((one) => !one.isNullable).map(({ name }) => name));
-  const alone = keys.flatMap((key) => (key.columns.length === 1 ? key.columns : []));
+  const single = keys.flatMap((key) => (key.columns.length === 1 ? key.columns : []));
   return {
     primary: primary.some(({ isNullable }) => isNullable) ? [] : primary.map(({ name }) => name),
-    unique: new Set(alone.filter((name) => required.has(name))),
+    unique: new Set(single.filter((name) => required.has(name))),
   };
 }
 
-/**
- * Refuses an order in which two rows may be equal: a page that ends between them would lose one.
- */
+/** If two rows were equal in the order, a page that ends between them would lose one. */
 function requireUniqueOrder(
   terms: readonly OrderTerm[],
   tables: ReadonlyMap<string, TableKeys>,
@@ -66,27 +62,20 @@ function requireUniqueOrder(
       primary.length > 0
         ? `add ${key} to order_by`
         : "order by a column that is unique and never null";
-    const plain = "after needs an order in which no two rows are equal";
+    const plain = "after requires an order in which no two rows are equal";
     const problem = `${plain}: ${remedy} (primary key of ${table}: ${key})`;
     throw new EngineRefusal("order_not_unique", problem, { plain });
   }
 }
 
-/** How a database finds pages through an index. */
 interface PageDialect {
-  /**
-   * True if `(a, b) > (1, 2)` uses an index; otherwise the database finds several ranges joined by
-   * `or`.
-   */
+  /** True if `(a, b) > (1, 2)` uses an index. Otherwise several ranges are joined by `or`. */
   readonly comparesRows: boolean;
-  /** Equality of the first column. With `=` the database would sort by the other columns only. */
+  /** With `=`, the database would sort by the other columns only. */
   equalFirst?(column: Fragment, value: unknown): Fragment;
 }
 
-/**
- * The conditions for rows after the one with these values; null is the smallest value. Each
- * condition is a range of an index on the columns, and the ranges are in order.
- */
+/** Ranges of an index, in order, for rows after these values; null is the smallest value. */
 function rangesAfter(
   terms: readonly OrderTerm[],
   values: readonly CellValue[],
@@ -100,7 +89,7 @@ function rangesAfter(
     const equal = terms.slice(0, at).map((term, place) => {
       return equalSql(term, values[place] ?? null, place === 0 ? dialect.equalFirst : undefined);
     });
-    return beyondSql(last, values[at] ?? null).map(
+    return rangesBeyond(last, values[at] ?? null).map(
       (beyond) => sql`(${sql.join([...equal, beyond], sql` and `)})`,
     );
   });
@@ -129,8 +118,7 @@ function equalSql(
   return equal(column, comparedValue(reference.column, value));
 }
 
-/** The ranges of a column after a value, in order. */
-function beyondSql({ reference, direction, hasNulls }: OrderTerm, value: CellValue): Fragment[] {
+function rangesBeyond({ reference, direction, hasNulls }: OrderTerm, value: CellValue): Fragment[] {
   const column = columnSql(reference);
   if (value === null) return direction === "DESC" ? [] : [sql`${column} is not null`];
   const compared = comparedValue(reference.column, value);
@@ -143,18 +131,14 @@ interface Computed<Kind> {
   readonly kind: Kind;
 }
 
-/** How a database aggregates, so that all databases return the same results. */
 export interface AggregateDialect<Kind extends ColumnKind> {
   readonly count: Kind;
   readonly double: Kind;
-  /**
-   * Sums a column, exactly for whole numbers and decimals. The kind of a sum of whole numbers
-   * throws `number_out_of_range` beyond 64 bits.
-   */
+  /** Exact for integers and decimals. A sum of integers beyond 64 bits is `number_out_of_range`. */
   sum(column: Fragment, measure: Measure, kind: Kind): Computed<Kind>;
-  /** Divides a sum by a number of rows, as doubles. */
+  /** In doubles. */
   average(sum: Fragment, count: Fragment): Fragment;
-  /** The minimum or maximum; text is compared by bytes. */
+  /** Text is compared by bytes. */
   extreme(fn: "min" | "max", column: Fragment, measure: Measure): Fragment;
 }
 
@@ -177,16 +161,14 @@ function aliasesOf<Kind extends ColumnKind>(
   );
 }
 
-/**
- * Refuses an alias that is also a column: which one it means would depend on database and clause.
- */
+/** Whether a name that is both means the alias or the column depends on database and clause. */
 function requireNewName(name: string, scope: Scope): void {
   const folded = name.toLowerCase();
   for (const { name: table, columns } of scope) {
-    const taken = [...columns.keys()].find((column) => column.toLowerCase() === folded);
-    if (taken === undefined) continue;
+    const existing = [...columns.keys()].find((column) => column.toLowerCase() === folded);
+    if (existing === undefined) continue;
     const plain = `"as": "${name}" is taken`;
-    const problem = `${plain}: table ${table} has a column "${taken}"`;
+    const problem = `${plain}: table ${table} has a column "${existing}"`;
     throw new EngineRefusal("duplicate_column", problem, { plain });
   }
 }
@@ -217,7 +199,7 @@ function requireMeasure(fn: Aggregate["fn"], { name, type, kind }: Column): Meas
   const isNumber = measure !== "text" && measure !== "moment";
   if (measure !== undefined && (isNumber || !addsUp)) return measure;
   const allowed = addsUp ? "numbers" : "numbers, text, dates and times";
-  const problem = `Column "${name}" (${type}): ${fn} takes ${allowed}`;
+  const problem = `Column "${name}" (${type}): ${fn} requires ${allowed}`;
   throw new EngineRefusal("invalid_value", problem);
 }
 
@@ -240,7 +222,10 @@ export function tablesOf(query: Select): string[] {
 function joinSql(schema: string, scope: Scope, join: Join): Fragment {
   const [, left, right] = /^([^.]+\.[^.]+) = ([^.]+\.[^.]+)$/.exec(join.on) ?? [];
   if (left === undefined || right === undefined) {
-    throw new EngineRefusal("invalid_value", `"on" is "table.column = table.column"`);
+    throw new EngineRefusal(
+      "invalid_value",
+      `"on" must have the form "table.column = table.column"`,
+    );
   }
   const leftSql = columnSql(resolveColumn(scope, left));
   const rightSql = columnSql(resolveColumn(scope, right));
@@ -249,7 +234,7 @@ function joinSql(schema: string, scope: Scope, join: Join): Fragment {
 
 export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly aggregates: AggregateDialect<Kind>;
-  /** Orders by a column, with nulls first. */
+  /** Nulls come first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   limit(limit: number | undefined, offset: number | undefined): Fragment;
   readonly frames?: ByShape<Frame<Kind>>;
@@ -257,7 +242,7 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   flatten?(fragment: Fragment): Fragment;
 }
 
-/** The parts of a Select that do not depend on its values. */
+/** The parts of a Select that do not depend on values. */
 interface Frame<Kind extends ColumnKind> {
   readonly columns: readonly ColumnReference<Column<Kind>>[];
   readonly aliases: Aliases<Kind>;
@@ -277,8 +262,8 @@ export interface SelectedTable<Kind extends ColumnKind> {
 export interface SelectPlan<Kind extends ColumnKind> {
   readonly columns: readonly ColumnReference<Column<Kind>>[];
   /**
-   * The statements that return the rows, in order. A page that no single index range covers needs
-   * several. `found` returns how many rows the earlier statements have returned.
+   * Several for a page that no single index range covers. `found` returns how many rows the earlier
+   * statements have returned.
    */
   statements(found: () => number): Iterable<Fragment>;
 }
@@ -304,7 +289,6 @@ export function planSelect<Kind extends ColumnKind>(
   return { columns, statements: (found) => statementsOf(parts, query, dialect, found) };
 }
 
-/** The frame of a Select on one table, cached if the dialect supports it. */
 function knownFrame<Kind extends ColumnKind>(
   schema: string,
   tables: readonly SelectedTable<Kind>[],
@@ -373,7 +357,7 @@ function* statementsOf<Kind extends ColumnKind>(
   }
 }
 
-/** The columns of `order_by` without repeats, which have no effect. */
+/** Repeated columns have no effect. */
 function orderTerms<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   query: Select,
@@ -400,11 +384,11 @@ function requireSelected(terms: readonly OrderTerm[], columns: readonly ColumnRe
   if (other === undefined) return;
   throw new EngineRefusal(
     "invalid_value",
-    `With distinct, order_by names columns that are selected; "${other.reference.column.name}" is not`,
+    `With distinct, order_by allows only selected columns; "${other.reference.column.name}" is not selected`,
   );
 }
 
-/** The `where` clause of each statement, in row order. Only a page has several. */
+/** The `where` clause of each statement, in row order. */
 function conditionsOf<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   { where, after }: Select,
@@ -417,7 +401,7 @@ function conditionsOf<Kind extends ColumnKind>(
   );
   requireUniqueOrder(terms, new Map(keys));
   if (terms.length !== after.length) {
-    throw new EngineRefusal("invalid_value", "With after, order_by names each column once");
+    throw new EngineRefusal("invalid_value", "With after, order_by must name each column once");
   }
   const ranges = rangesAfter(terms, after, dialect);
   if (where === undefined || where === null) return ranges.map((range) => sql`where ${range}`);

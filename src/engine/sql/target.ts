@@ -7,7 +7,7 @@ import { type Fragment, type ResultRow, rows, type Steps } from "./fragment.ts";
 import { type Column, type ColumnKind, columnsOf, selectedColumns, type Table } from "./scope.ts";
 import { createRowEncoder } from "./values.ts";
 
-/** A column of a changed table; the database returns its values as `Raw`. */
+/** The database returns the column's values as `Raw`. */
 export interface TargetColumn<Raw> extends Column {
   readonly kind: ColumnKind & { encode(value: Raw): string };
   /** Read instead of the column: 1 if a written row is within the row filter. */
@@ -19,7 +19,6 @@ export interface Changed {
   readonly data?: readonly string[];
 }
 
-/** What to do with a row whose unique key already exists. */
 export interface Conflict {
   readonly key: readonly Column[];
   /** Columns to set; if empty, the row stays unchanged. */
@@ -31,41 +30,40 @@ export interface Insertion<Raw> {
   readonly returning?: readonly TargetColumn<Raw>[] | undefined;
 }
 
-/** A table to change, with the parts that depend on the database. */
+/** A table to change, with what depends on the database. */
 export interface Target<Raw> {
   readonly table: Table<TargetColumn<Raw>>;
   readonly name: Fragment;
   /**
-   * Selects the unique keys, primary key first. Each row holds the key, 1 for the primary one, and
-   * a column in key order, which is null if it is not a bare column.
+   * Selects unique keys, primary key first. Each row holds the key's name, 1 for the primary key, and
+   * a column in key order: null for an expression.
    */
   readonly keys: Fragment;
-  /** Locks rows that are read until the transaction ends. */
+  /** Locks the rows until the transaction ends. */
   readonly lock: Fragment;
-  /** True if the database could use another unique key than that of the conflict. */
+  /** True if a conflict with any unique key counts. */
   readonly ignoresConflictKey: boolean;
   insert(values: readonly Row[], how: Insertion<Raw>): Steps<Changed, Raw>;
-  /** Adds the clause that returns changed rows, in key order; absent if the database has none. */
+  /** Returns changed rows in key order, if the database can. */
   readonly returning?: (
     change: Fragment,
     columns: readonly TargetColumn<Raw>[],
     key: readonly TargetColumn<Raw>[],
   ) => Steps<readonly ResultRow<Raw>[], Raw>;
-  /** Tells for each written row whether it is within the row filter; absent without a filter. */
+  /** Whether a written row is within the row filter, if there is one. */
   readonly check?: TargetColumn<Raw>;
-  /** The row filter as a condition; absent without a filter. */
+  /** The row filter as a condition. */
   readonly within?: Fragment;
-  /** Binds a value that was read, to compare its column with. */
+  /** Binds a value that was read to compare its column with it. */
   bind(column: TargetColumn<Raw>, raw: Raw): unknown;
 }
 
 export interface UniqueKey {
   readonly isPrimary: boolean;
-  /** Empty for a key that is not on columns only. */
+  /** Empty for a key with an expression or condition. */
   readonly columns: readonly string[];
 }
 
-/** Reads the unique keys of a table, primary key first. */
 export function* readKeys<Raw>(keys: Fragment): Steps<UniqueKey[], Raw> {
   const found = new Map<string, { isPrimary: boolean; columns: (string | null)[] }>();
   for (const row of yield* rows<Raw>(keys)) {
@@ -86,7 +84,6 @@ export function* readPrimaryKey<Raw>(target: Target<Raw>): Steps<TargetColumn<Ra
   return names.flatMap((name) => target.table.columns.get(name) ?? []);
 }
 
-/** True for a key of exactly these columns, in any order. */
 export function isKeyOf({ columns }: UniqueKey, names: readonly string[]): boolean {
   return columns.length === names.length && columns.every((column) => names.includes(column));
 }
@@ -98,7 +95,6 @@ export function describeKeys(keys: readonly UniqueKey[]): string {
   return `it has ${known.map(({ columns }) => `(${columns.join(", ")})`).join(", ")}`;
 }
 
-/** The columns of `returning` without repeats; `*` means all. */
 export function returnedColumns<Raw>(
   { table }: Target<Raw>,
   names: readonly string[],
@@ -117,14 +113,13 @@ export function encodeRows<Raw>(
   return found.map(createRowEncoder(shown.map((column) => ({ table, column }))));
 }
 
-/** Refuses a row outside the row filter, or one that cannot be found again to check it. */
+/** For a row outside the row filter, or one that cannot be found again to check it. */
 export function rowDenied({ name }: Pick<Table, "name">): EngineRefusal {
-  const problem = `A row of ${name} as it would be stored is not within your row filter`;
-  const remedy = "nothing was changed: write each value exactly as the filter has it";
+  const problem = `A row of ${name} as stored would be outside your row filter`;
+  const remedy = "nothing was changed; write each value exactly as in the filter";
   return new EngineRefusal("row_denied", `${problem}; ${remedy}`);
 }
 
-/** The columns to read of written rows: those to return, then the row filter check. */
 export function writtenColumns<Raw>(
   { check }: Target<Raw>,
   answered: readonly TargetColumn<Raw>[] | undefined,
@@ -132,7 +127,7 @@ export function writtenColumns<Raw>(
   return check === undefined ? answered : [...(answered ?? []), check];
 }
 
-/** Applies the gateway's limits to a target: comparison by bytes, and the check of written rows. */
+/** Adds the gateway's limits: comparison by bytes, and the check of written rows. */
 export function narrowed<Raw>(
   target: Target<Raw>,
   { bytewise, written }: Partial<BytewiseColumns> = {},
@@ -157,7 +152,7 @@ export function columnNameSql({ name, expression }: Column & { expression?: Frag
 export function needsPrimaryKey({ table }: { table: Table }, what: string): EngineRefusal {
   return new EngineRefusal(
     "not_supported",
-    `Table ${table.name} has no primary key, by which this database could tell the rows of ${what}`,
+    `Table ${table.name} has no primary key, which this database needs for ${what}`,
   );
 }
 
@@ -170,7 +165,6 @@ export function conflictSql(conflict: Conflict | undefined): Fragment {
   return sql` on conflict (${namesSql(key)}) do update set ${sql.join(sets)}`;
 }
 
-/** Catalog data of a column; empty or null where unknown. */
 interface ColumnFacts {
   readonly name: string;
   readonly type: string;
@@ -183,28 +177,26 @@ interface ColumnFacts {
 }
 
 interface TableFacts {
-  /** An estimate. */
   readonly rows?: number | null | undefined;
   readonly comment?: string | null | undefined;
 }
 
 export type TableDescription = ReturnType<typeof describe>;
 
-/** Describes a table for authors of queries; facts that do not apply are omitted. */
 export function describe(
   columns: readonly ColumnFacts[],
   keys: readonly UniqueKey[],
   { rows, comment }: TableFacts,
 ) {
   const known = keys.map((key) => key.columns).filter((names) => names.length > 0);
-  const isAlone = (name: string) => known.some((names) => names.length === 1 && names[0] === name);
+  const isUnique = (name: string) => known.some((names) => names.length === 1 && names[0] === name);
   return {
     columns: columns.map(({ name, type, isKey, isNullable, isSerial, ...facts }) => ({
       name,
       type,
       primary_key: isKey,
       nullable: isNullable,
-      ...(isAlone(name) && !isKey && { unique: true }),
+      ...(isUnique(name) && !isKey && { unique: true }),
       ...(isSerial && { serial: true }),
       ...(facts.default && !isSerial && { default: facts.default }),
       ...(facts.references && { references: facts.references }),

@@ -120,10 +120,9 @@ function csvText(text: string): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** A value other than null. Null is the same in every column and needs no kind. */
 export type PresentValue = Exclude<CellValue, null>;
 
-/** A cell's value as JSON text without white space, its numbers exact. */
+/** JSON text without white space, with exact numbers. */
 export function cellText(value: CellValue): string {
   if (typeof value === "bigint") return value.toString();
   if (value instanceof ExactNumber) return value.source;
@@ -144,7 +143,6 @@ export function withoutSpace(json: string): string {
 const SMALLEST_INTEGER = -(2n ** 63n);
 const LARGEST_INTEGER = 2n ** 63n - 1n;
 
-/** A 64-bit integer, digit for digit; undefined for any other value. */
 export function integerOf(value: PresentValue): bigint | undefined {
   if (typeof value === "number") return Number.isSafeInteger(value) ? BigInt(value) : undefined;
   if (value instanceof ExactNumber) return wholeNumber(value.source);
@@ -156,14 +154,12 @@ export function has64Bits(integer: bigint): boolean {
   return integer >= SMALLEST_INTEGER && integer <= LARGEST_INTEGER;
 }
 
-/** True for a whole number, written with digits only, of more than 64 bits. */
-function isBeyondIntegers(value: PresentValue): boolean {
+function exceeds64Bits(value: PresentValue): boolean {
   const text =
     typeof value === "object" || typeof value === "bigint" ? numberText(value) : undefined;
   return text !== undefined && /^-?\d+$/.test(text) && !has64Bits(BigInt(text));
 }
 
-/** The digits of a number as written; undefined for other values. */
 export function numberText(value: PresentValue): string | undefined {
   if (typeof value === "number" || typeof value === "bigint") return String(value);
   return value instanceof ExactNumber ? value.source : undefined;
@@ -178,7 +174,6 @@ export function placesOf(number: string): number {
   return fraction.length - zeros - Number(exponent);
 }
 
-/** True for a whole number that a double would return with other digits. */
 export function isRoundedInteger(value: PresentValue): boolean {
   if (typeof value === "bigint") return isRounded(value.toString());
   return value instanceof ExactNumber && /^-?\d+$/.test(value.source) && isRounded(value.source);
@@ -199,12 +194,11 @@ function isRounded(digits: string): boolean {
   return digits.length > 310 || !Number.isFinite(double) || BigInt(double) !== BigInt(digits);
 }
 
-/** Removes trailing zeros after the decimal point. */
-export function trimPlaces(digits: string): string {
+export function trimTrailingZeros(digits: string): string {
   return digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
 }
 
-/** Decodes base64 (RFC 4648, section 4, with padding); undefined for anything else. */
+/** RFC 4648, section 4, with padding. */
 export function decodeBase64(value: PresentValue): Buffer | undefined {
   if (typeof value !== "string") return undefined;
   const decoded = Buffer.from(value, "base64");
@@ -222,7 +216,7 @@ export class ExactNumber {
 
 const WHOLE_NUMBER = "a whole number of 64 bits";
 
-/** What a column accepts, by its declared type, for messages. */
+/** Allowed values by declared type, for messages. */
 const forms: readonly (readonly [type: RegExp, form: string])[] = [
   [/^(?:enum|set)\(/, "one of its labels"],
   [/\[\]$/, "an array"],
@@ -243,13 +237,11 @@ function formOf(type: string): string | undefined {
   return forms.find(([of]) => of.test(folded))?.[1];
 }
 
-/** Formats `; allowed: text` for the end of a message; empty if the type does not tell. */
 export function allowedForm(type: string): string {
   const form = formOf(type);
   return form === undefined ? "" : `; allowed: ${form}`;
 }
 
-/** Most labels listed in a message. */
 const MAX_LABELS = 30;
 
 function labelsOf({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "labels"> }) {
@@ -262,18 +254,17 @@ function comparableForm(type: string): string {
   return allowedForm(type).replace(WHOLE_NUMBER, "a number");
 }
 
-/** Most characters of a 64-bit integer. */
-const LONGEST_INTEGER = 20;
+const MAX_INTEGER_LENGTH = 20;
 
 /**
- * Reads a string of digits as a whole number beyond 2^53 - 1, for a column that takes no strings.
- * Clients whose numbers are doubles write such numbers this way.
+ * Reads a string of digits as an integer beyond 2^53 - 1, if the column takes no strings. Clients
+ * whose numbers are doubles write them so.
  */
 function integerFromDigits<Taken>(
   value: PresentValue,
   take: (number: PresentValue) => Taken | undefined,
 ): Taken | undefined {
-  if (typeof value !== "string" || value.length > LONGEST_INTEGER) return undefined;
+  if (typeof value !== "string" || value.length > MAX_INTEGER_LENGTH) return undefined;
   const isRounded = /^-?[1-9]\d{15,}$/.test(value) && !Number.isSafeInteger(Number(value));
   return isRounded ? take(BigInt(value)) : undefined;
 }
@@ -288,7 +279,7 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
   if (value === null) return null;
   const stored = column.kind.store(value) ?? integerFromDigits(value, column.kind.store);
   if (stored !== undefined) return stored;
-  const isTooLarge = formOf(column.type) === WHOLE_NUMBER && isBeyondIntegers(value);
+  const isTooLarge = formOf(column.type) === WHOLE_NUMBER && exceeds64Bits(value);
   throw new EngineRefusal(
     isTooLarge ? "number_out_of_range" : "invalid_value",
     `Column "${column.name}" (${column.type}) does not take ${describe(value)}${labelsOf(column) ?? allowedForm(column.type)}`,

@@ -33,7 +33,7 @@ export function targetOf(context: SqliteContext, name: string): Target<SQLOutput
   };
 }
 
-// biome-ignore lint/correctness/useYield: rows are inserted by statements that are kept
+// biome-ignore lint/correctness/useYield: inserts rows with prepared statements
 function* insert(...rows: Parameters<typeof insertRows>): Steps<Changed, SQLOutputValue> {
   return insertRows(...rows);
 }
@@ -48,7 +48,7 @@ function* returning(
   return found.sort((one, other) => compareKeys(one, other, columns.length, key.length));
 }
 
-/** SQLite returns changed rows in the order in which it meets them, so they are sorted by key. */
+/** SQLite returns changed rows in no defined order. */
 function compareKeys(one: ResultRow, other: ResultRow, start: number, count: number): number {
   for (let index = start; index < start + count; index += 1) {
     const order = compareValues(one[index] ?? null, other[index] ?? null);
@@ -78,9 +78,8 @@ function rankOf(value: SQLOutputValue): number {
 }
 
 /**
- * Inserts rows one by one, which avoids SQLite's limit on parameters. A column that a row omits
- * gets its default or null. One prepared statement serves all rows that name the same columns in
- * the same order.
+ * Inserts rows one by one, which avoids SQLite's limit on parameters. One prepared statement serves
+ * all rows that name the same columns in the same order.
  */
 function insertRows(
   context: SqliteContext,
@@ -139,10 +138,7 @@ interface ForeignKey {
   readonly key: string;
 }
 
-/**
- * Finds the single-column foreign key that a change has broken. Runs after SQLite has undone the
- * statement.
- */
+/** Finds the single-column foreign key that a change broke, after SQLite has undone the change. */
 export function findBrokenKey(
   context: SqliteContext,
   fields: Operation<RowChangeName>["fields"],
@@ -150,7 +146,7 @@ export function findBrokenKey(
 ): BrokenKey | undefined {
   const { session, database, schema, counter } = context;
   const { connection } = session;
-  // Only rows within the caller's row filters may be told of.
+  // A message may only show rows within the caller's row filters.
   const { bytewise } = counter?.bytewiseIn(database, fields.table) ?? {};
   const changedTable = { ...readTable(context, fields.table), ...(bytewise && { bytewise }) };
   const { columns, name: changed } = changedTable;
@@ -176,7 +172,7 @@ export function findBrokenKey(
   return undefined;
 }
 
-/** Reads the single-column foreign keys from a table, and those to it that restrict its changes. */
+/** Single-column foreign keys of a table, and those to it that restrict its changes. */
 function foreignKeysOf(
   { session, schema }: SqliteContext,
   name: string,

@@ -6,7 +6,7 @@ import { defineSums } from "./kinds.ts";
 import { run, SqliteSession } from "./statements.ts";
 import { createColumnTable } from "./tables.ts";
 
-/** SQLite attaches at most 10 databases to a connection besides its first. */
+/** SQLite attaches at most 10 databases besides the first. */
 const SESSION_LIMIT = 11;
 
 export class Databases {
@@ -31,13 +31,10 @@ export class Databases {
     return session;
   }
 
-  /**
-   * Opens several databases on one new connection, so that SQLite commits them together. The caller
-   * closes it.
-   */
+  /** Opens one new connection to several databases, which commit together. The caller closes it. */
   openTogether(names: readonly string[]): SqliteSession {
     if (names.length > SESSION_LIMIT) {
-      const problem = `A Batch spans at most ${SESSION_LIMIT} databases`;
+      const problem = `A Batch can use at most ${SESSION_LIMIT} databases`;
       throw new EngineRefusal("too_many_databases", problem);
     }
     for (const name of names) this.requireExisting(name);
@@ -70,15 +67,12 @@ export class Databases {
 
 const mainSchema = "main";
 
-/** How long SQLite waits while another process locks the file. */
+/** For locks of other processes. */
 const BUSY_TIMEOUT_MS = 1000;
 
 /**
- * Opens a database file for the statements of clients.
- *
- * Every database uses a rollback journal. With it, SQLite commits a transaction over several
- * attached files atomically, even through a power failure, which write-ahead logs do not guarantee.
- * Readers that it would block wait in the store's own locks instead.
+ * Every database uses a rollback journal. Unlike write-ahead logs, it makes a transaction over
+ * several files atomic, even through a power failure. Readers wait in the store's own locks.
  */
 function openConnection(path: string): DatabaseSync {
   const connection = new DatabaseSync(path, {
@@ -88,7 +82,7 @@ function openConnection(path: string): DatabaseSync {
   });
   try {
     prepareSchema(connection, mainSchema);
-    // By default, SQLite's LIKE folds ASCII case. That of standard SQL does not.
+    // By default, SQLite's LIKE ignores ASCII case, unlike standard SQL.
     connection.exec("pragma case_sensitive_like = on");
     defineSums(connection);
     return connection;
@@ -99,8 +93,8 @@ function openConnection(path: string): DatabaseSync {
 }
 
 /**
- * Makes an opened or attached database durable. After a power failure, a deleted journal can come
- * back and undo an acknowledged commit. A journal that was truncated and then synced cannot.
+ * After a power failure, a deleted journal can come back and undo an acknowledged commit. A journal
+ * that was truncated and synced cannot.
  */
 function prepareSchema(connection: DatabaseSync, schema: string): void {
   connection.exec("pragma fullfsync = on");

@@ -71,10 +71,7 @@ function declare({ name, type }: ColumnDefinition): Declaration | undefined {
   );
 }
 
-/**
- * The database itself enforces what the storage class leaves open, because others may write to the
- * file.
- */
+/** The database enforces what the storage class leaves open, since others may write to the file. */
 function checkSql(name: string, kind: SqliteKind): Fragment | undefined {
   switch (constraintOf(kind)) {
     case "boolean":
@@ -86,14 +83,14 @@ function checkSql(name: string, kind: SqliteKind): Fragment | undefined {
   }
 }
 
-/** Writes a stored value as SQL, in parentheses where SQLite has no literal for it. */
+/** An expression in parentheses where SQLite has no literal. */
 function literalOf(value: SQLInputValue): string {
   if (typeof value === "string") {
     const isPlain = !value.includes("\0");
     return isPlain ? `'${value.replaceAll("'", "''")}'` : `(cast(${hexOf(value)} as text))`;
   }
   if (value instanceof Uint8Array) return hexOf(value);
-  // A literal has no sign, and without the sign this is not a 64-bit integer.
+  // Without its sign, which is not part of a literal, this exceeds 64 bits.
   return value === -(2n ** 63n) ? `(${value + 1n} - 1)` : String(value);
 }
 
@@ -109,7 +106,7 @@ async function dropTable(context: SqliteContext, { table }: DropTable): Promise<
   return {};
 }
 
-/** SQLite would keep the tables that refer to this one, and accept no more rows in them. */
+/** SQLite would keep referring tables, and accept no more rows in them. */
 function requireUnreferenced({ session, schema }: SqliteContext, name: string): void {
   const [referring] = rows(
     session.connection,
@@ -124,7 +121,7 @@ function requireUnreferenced({ session, schema }: SqliteContext, name: string): 
 }
 
 const integer = kindNamed("int");
-/** SQLite lets a sum or average of doubles overflow to infinity. */
+/** In SQLite, sums and averages of doubles overflow to infinity. */
 const double: SqliteKind = {
   ...kindNamed("double"),
   encode(value) {
@@ -148,10 +145,7 @@ function kindNamed(word: string): SqliteKind {
   return kind;
 }
 
-/**
- * SQLite gives up a sum of integers that passes 64 bits on the way. Summing two halves avoids this:
- * the lower ones carry to the upper ones.
- */
+/** SQLite fails if an intermediate sum exceeds 64 bits, so the two halves are summed separately. */
 const aggregates: AggregateDialect<SqliteKind> = {
   count: integer,
   double,
@@ -172,7 +166,7 @@ const aggregates: AggregateDialect<SqliteKind> = {
       : sql`${sql.raw(fn)}(${column})`,
 };
 
-/** SQLite sorts nulls first by itself. It has no offset without a limit, and -1 means no limit. */
+/** SQLite sorts nulls first, and has no offset without a limit: -1 means no limit. */
 const dialect: SelectDialect<SqliteKind> = {
   aggregates,
   comparesRows: true,
@@ -193,7 +187,7 @@ export function planOf(context: SqliteContext, query: Select): Promise<SelectPla
   return planOn(context, query, readTable, keysSql, dialect);
 }
 
-/** Adds the broken foreign key to an error, because SQLite does not name it. */
+/** SQLite does not name a broken foreign key. */
 function withBrokenKey<Fields extends Operation<RowChangeName>["fields"]>(
   change: (context: SqliteContext, fields: Fields) => Promise<Changed>,
   isDelete = false,
@@ -244,19 +238,15 @@ async function describeTable(context: SqliteContext, name: string): Promise<Tabl
   );
 }
 
-/** Up to this number, rows are counted. Beyond it, their number is estimated. */
-const COUNTED = 10_000;
+/** More rows are estimated. */
+const COUNTED_ROWS = 10_000;
 
-/**
- * SQLite's names of the row number. A column of the same name hides each (SQLite, "ROWIDs and the
- * INTEGER PRIMARY KEY").
- */
+/** Names of the row number; a column may hide each (SQLite, "ROWIDs and the INTEGER PRIMARY KEY"). */
 const rowNumbers = ["rowid", "_rowid_", "oid"];
 
 /**
  * Counts the rows of a small table. For a large one, assumes that row numbers are as dense
- * throughout as in the first `COUNTED` rows. SQLite keeps no count, and counting a large table
- * takes as long as reading it.
+ * throughout as at the beginning: counting would take as long as reading it.
  */
 function estimateRows(
   { session, schema }: SqliteContext,
@@ -275,10 +265,10 @@ function estimateRows(
   const [found] = rows(
     connection,
     sql`select count(*), min("id"), max("id"), (select max(${id}) from ${table})
-      from (select ${id} as "id" from ${table} order by ${id} limit ${sql.lit(COUNTED)})`,
+      from (select ${id} as "id" from ${table} order by ${id} limit ${sql.lit(COUNTED_ROWS)})`,
   );
   const [counted, first, end, last] = [0, 1, 2, 3].map((at) => Number(found?.[at] ?? 0));
-  if (counted === undefined || counted < COUNTED) return counted;
+  if (counted === undefined || counted < COUNTED_ROWS) return counted;
   const [firstId = 0, endId = 0, lastId = 0] = [first, end, last];
   return Math.round((counted * (lastId - firstId + 1)) / (endId - firstId + 1));
 }
@@ -287,7 +277,6 @@ const { preview, digestAffected, ...changes } = changesOfRows<SqliteSession, SQL
   targetOf,
 );
 
-/** What the operations on tables do in the databases of a session. */
 export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSession> {
   return {
     failures: { refusalOf, concernsStatement: () => true },

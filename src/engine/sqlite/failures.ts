@@ -7,8 +7,8 @@ const limitMessage = /too (many|large|complex|big|much)/i;
 export function refusalOf(error: unknown): EngineRefusal | undefined {
   if (error instanceof EngineRefusal) return error;
   if (!(error instanceof Error)) return undefined;
-  const storage = "The database cannot be written: its disk is full or fails";
-  const limits = `The database refuses it: ${error.message}`;
+  const storage = "The database cannot be written: its disk is full or failing";
+  const limits = `The query exceeds a limit of the database: ${error.message}`;
   const refusal = (code: RefusalCode, message: string) =>
     new EngineRefusal(code, message, { cause: error });
   if (isStorageError(error)) return refusal("storage_failed", storage);
@@ -42,12 +42,9 @@ export function refusing<Result>(work: () => Result): Result {
   }
 }
 
-/**
- * Translates a message such as `UNIQUE constraint failed: users.id` to the wording for all
- * databases.
- */
-function violationOf(words: string): string {
-  const [, rule, what = ""] = /^([A-Z ]+) constraint failed(?:: (.*))?$/s.exec(words) ?? [];
+/** Translates messages such as `UNIQUE constraint failed: users.id`. */
+function violationOf(message: string): string {
+  const [, rule, what = ""] = /^([A-Z ]+) constraint failed(?:: (.*))?$/s.exec(message) ?? [];
   const [, table = "", first = ""] = /^([^.]+)\.(.*)$/s.exec(what) ?? [];
   switch (rule) {
     case "NOT NULL":
@@ -61,6 +58,6 @@ function violationOf(words: string): string {
     case "FOREIGN KEY":
       return violations.reference("A table", "");
     default:
-      return words;
+      return message;
   }
 }

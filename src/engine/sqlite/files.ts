@@ -26,10 +26,7 @@ export class DatabaseFiles {
     this.directory = resolve(directory);
   }
 
-  /**
-   * Creates the directory (mode 0700) if needed, but not its parent, which may have been moved away
-   * with the databases.
-   */
+  /** Does not create the parent, which may have been moved away with the databases. */
   makeDirectory(): void {
     if (!existsSync(this.directory)) mkdirSync(this.directory, { mode: 0o700 });
   }
@@ -60,7 +57,7 @@ export class DatabaseFiles {
   create(name: string): void {
     const taken = this.#found().find((other) => foldCase(other) === foldCase(name));
     if (taken !== undefined) {
-      throw new EngineRefusal("database_exists", `Database ${taken} exists already`);
+      throw new EngineRefusal("database_exists", `Database ${taken} already exists`);
     }
     this.#createFile(name);
   }
@@ -82,7 +79,7 @@ export class DatabaseFiles {
     for (const journal of journalSuffixes) rmSync(this.path(name) + journal, { force: true });
   }
 
-  /** Reads the directory, because a file system that folds case would find any spelling. */
+  /** Reads the directory, since some file systems ignore case. */
   #found(): string[] {
     return readdirSync(this.directory)
       .filter((entry) => entry.endsWith(suffix))
@@ -101,17 +98,16 @@ export class DatabaseFiles {
 
 class DirectoryInUseError extends Error {
   constructor(directory: string, cause: unknown) {
-    super(
-      `Another engine has the databases in ${directory} open: stop it first, or give this one a directory of its own.`,
-      { cause },
-    );
+    super(`Another engine uses the databases in ${directory}. Stop it, or use another directory.`, {
+      cause,
+    });
     this.name = "DirectoryInUseError";
   }
 }
 
 /**
- * Locks a directory of databases for this engine and returns a function that unlocks it. The end of
- * the process also unlocks it, however it ends. Waits for an engine that is shutting down.
+ * Locks a directory and returns a function that unlocks it, as the end of the process also does.
+ * Waits for an engine that is shutting down.
  *
  * @throws DirectoryInUseError after ten seconds, or an Error if the directory cannot be locked
  */
@@ -128,7 +124,7 @@ export async function lockDirectory(directory: string): Promise<() => Promise<vo
   } catch (error) {
     if (error instanceof LockTimeoutError) throw new DirectoryInUseError(directory, error);
     if (error instanceof LockRefusedError) {
-      throw new Error(`The engine may not write in ${directory}.`, { cause: error });
+      throw new Error(`The engine may not write to ${directory}.`, { cause: error });
     }
     throw error;
   }

@@ -20,17 +20,14 @@ export interface SqliteKind extends ColumnKind {
   encode(value: SQLOutputValue): string;
 }
 
-/** Converts a stored value to JSON text by its own type. Bytes become base64 text. */
+/** Bytes become base64 text (RFC 4648, section 4). */
 export function encodeStored(value: SQLOutputValue): string {
   if (typeof value === "bigint") return value.toString();
   if (value instanceof Uint8Array) return JSON.stringify(Buffer.from(value).toString("base64"));
   return JSON.stringify(value);
 }
 
-/**
- * Ignores the column's affinity and collation, so that a value equals nothing of another type or
- * spelling.
- */
+/** Ignores affinity and collation: a value equals nothing of another type or spelling. */
 const exact: ExactComparison = {
   column: (column, isOrdered) =>
     isOrdered
@@ -48,7 +45,6 @@ const text: SqliteKind = {
   encode: encodeStored,
 };
 
-/** Adds to any number. An overflow is refused. */
 const plus = (column: Fragment, amount: unknown) => sql`${sql.id(sum)}(${column}, ${amount})`;
 
 const integer: SqliteKind = {
@@ -60,7 +56,7 @@ const integer: SqliteKind = {
   encode: encodeStored,
 };
 
-/** SQLite generates the value of a sole INTEGER primary key that a row omits. */
+/** SQLite generates the values of a single INTEGER primary key. */
 const serial: SqliteKind = { ...integer, storage: "INTEGER" };
 
 const real: SqliteKind = {
@@ -72,7 +68,7 @@ const real: SqliteKind = {
   encode: encodeStored,
 };
 
-/** Doubles that compare as numbers but are added digit for digit. */
+/** Doubles that are added digit for digit. */
 const decimal: SqliteKind = {
   ...real,
   sum: (column, amount) => sql`${sql.id(decimalSum)}(${column}, ${amount})`,
@@ -80,12 +76,12 @@ const decimal: SqliteKind = {
 
 const boolean: SqliteKind = {
   storage: "INT",
-  store: truth,
-  compare: truth,
+  store: booleanValue,
+  compare: booleanValue,
   encode: (value) => (typeof value === "bigint" ? String(value !== 0n) : encodeStored(value)),
 };
 
-/** Stored in a normal form, so that equal documents are equal texts. */
+/** Normalized, so that equal documents are equal texts. */
 const json: SqliteKind = {
   exact,
   storage: "TEXT",
@@ -94,7 +90,6 @@ const json: SqliteKind = {
   encode: (value) => (typeof value === "string" ? value : encodeStored(value)),
 };
 
-/** Bytes are base64 text in JSON (RFC 4648, section 4). */
 const blob: SqliteKind = {
   storage: "BLOB",
   store: decodeBase64,
@@ -102,7 +97,7 @@ const blob: SqliteKind = {
   encode: encodeStored,
 };
 
-/** For a column of a table that was not created here. Every value keeps its own type. */
+/** For tables that were not created here. Every value keeps its own type. */
 export const anyKind: SqliteKind = {
   exact,
   measure: "any",
@@ -120,10 +115,7 @@ const kinds = typesByWord<SqliteKind>({
 
 export const typeWords: readonly string[] = [...kinds.keys()];
 
-/**
- * Returns the kind of a declared type such as `int` or `VARCHAR(20)`. A length or precision is
- * stored with the column but limits nothing.
- */
+/** A length or precision, as in `VARCHAR(20)`, limits nothing. */
 export function kindOf(type: string): SqliteKind | undefined {
   const word = /^\s*(\w+)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?\s*$/.exec(type)?.[1];
   return word === undefined ? undefined : kinds.get(word.toLowerCase());
@@ -144,12 +136,12 @@ function exactDouble(value: PresentValue): SQLInputValue | undefined {
   return BigInt(Number(value)) === value ? Number(value) : undefined;
 }
 
-/** A numeric column compares with any number. SQLite compares integers and doubles exactly. */
+/** SQLite compares integers and doubles exactly. */
 function numeric(value: PresentValue): SQLInputValue | undefined {
   return typeof value === "number" ? value : integerOf(value);
 }
 
-function truth(value: PresentValue): SQLInputValue | undefined {
+function booleanValue(value: PresentValue): SQLInputValue | undefined {
   if (value === true || value === 1) return 1;
   return value === false || value === 0 ? 0 : undefined;
 }
@@ -160,13 +152,10 @@ function scalar(value: PresentValue): SQLInputValue | undefined {
   return typeof value === "object" ? undefined : value;
 }
 
-/**
- * SQL functions that add a number to a column. SQLite's `+` would turn an overflow into a double.
- */
+/** SQL functions that add a number to a column: SQLite's `+` turns an overflow into a double. */
 const sum = "gatehouse_sum";
 const decimalSum = "gatehouse_decimal_sum";
 
-/** Registers the functions on a connection. A statement throws what they refuse. */
 export function defineSums(connection: DatabaseSync): void {
   const options = { deterministic: true, directOnly: true, useBigIntArguments: true };
   connection.function(sum, options, (value, amount) => added(value, amount, addDoubles));
@@ -185,7 +174,10 @@ function added(
     return total;
   }
   if (isText(value) || isText(amount)) {
-    throw new EngineRefusal("invalid_value", "A value that is there is no number to add to");
+    throw new EngineRefusal(
+      "invalid_value",
+      "A stored value is not a number, so nothing can be added to it",
+    );
   }
   const total = addNumbers(Number(value), Number(amount));
   if (!Number.isFinite(total)) throw outOfRange();
@@ -200,13 +192,13 @@ function addDoubles(one: number, other: number): number {
   return one + other;
 }
 
-/** Returns the double nearest to the decimal sum: 0.1 and 0.2 make 0.3. */
+/** The double nearest to the decimal sum: 0.1 and 0.2 make 0.3. */
 function addDecimals(one: number, other: number): number {
   const places = Math.max(0, placesOf(String(one)), placesOf(String(other)));
   return Number(`${scaled(one, places) + scaled(other, places)}e-${places}`);
 }
 
-/** Multiplies a number by 10 to the power of `places`, exactly. */
+/** A number times 10 to the power of `places`. */
 function scaled(number: number, places: number): bigint {
   const [, digits = "0", fraction = "", exponent = "0"] =
     /^(-?\d+)\.?(\d*)(?:e([+-]?\d+))?$/.exec(String(number)) ?? [];

@@ -4,9 +4,6 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Answer, RowForm } from "../spool.ts";
 import type { SchemaPath } from "../store.ts";
 
-/**
- * A query that the grammar allows, one whose rows are streamed, or a read of a database's schema.
- */
 export type Work =
   | { readonly kind: "query"; readonly body: Uint8Array; readonly limits: readonly QueryLimit[] }
   | {
@@ -24,15 +21,15 @@ export interface Task {
 }
 
 export type EngineCalls = {
-  /** The descriptor of a file means the one at the task's path. */
+  /** The descriptor of a file stands for the one at the task's path. */
   readonly run: Call<Task, Answer>;
   readonly forget: Call<string, undefined>;
 };
 
 export type WorkerCalls = {
-  /** Number of bytes of the rows that are in the file. */
+  /** Bytes of streamed rows in the file. */
   readonly spilled: Call<number, undefined>;
-  /** Sent just before the change is committed. */
+  /** Sent just before the commit. */
   readonly committing: Call<undefined, undefined>;
 };
 
@@ -40,7 +37,6 @@ export type TaskFailure =
   | Pick<EngineRefusal, "code" | "message" | "plain" | "members">
   | { readonly error: unknown };
 
-/** Keeps refusals as they are, and of other errors everything that a log can use. */
 export const taskErrors: ErrorCodec<TaskFailure> = {
   encode(error) {
     if (!(error instanceof EngineRefusal)) return { error };

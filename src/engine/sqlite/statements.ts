@@ -40,7 +40,6 @@ export function rows(connection: DatabaseSync, fragment: Fragment): Iterable<Res
   return { [Symbol.iterator]: () => statement.iterate(...values) };
 }
 
-/** The builder passes values on unchanged, and only bindable ones reach it. */
 function bindable(value: unknown): SQLInputValue {
   switch (typeof value) {
     case "string":

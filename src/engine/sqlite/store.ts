@@ -21,19 +21,15 @@ import {
   type WorkerCalls,
 } from "./protocol.ts";
 
-/** How long an idle worker may take to close its files. */
-const CLOSE_TIME_MS = 5000;
+const CLOSE_TIMEOUT_MS = 5000;
 
-/** Frees the memory that a worker's queries have taken. */
-const IDLE_MS = 60_000;
+/** Ending idle workers frees their memory. */
+const IDLE_TIMEOUT_MS = 60_000;
 
 /** Greater than `READERS_PER_DATABASE`, so that one database does not occupy all workers. */
 const WORKER_LIMIT = 6;
 
-/**
- * Workers over one directory. They are started when needed, kept, and replaced when they had to be
- * killed.
- */
+/** Workers are started when needed, and replaced after they were killed. */
 class WorkerPool {
   readonly #directory: string;
   readonly #timeLimitMs: number;
@@ -49,17 +45,14 @@ class WorkerPool {
     this.#idle.push(this.#start());
   }
 
-  /**
-   * Runs a task as soon as a worker is free. `onSpilled` receives the number of bytes of streamed
-   * rows that are in the file.
-   */
+  /** `onSpilled` receives the number of bytes of streamed rows in the file. */
   run(
     task: Task,
     signal: AbortSignal,
     onSpilled: (byteLength: number) => void = () => {},
   ): Promise<Answer> {
     return this.#slots.hold(signal, async () => {
-      // Prefers the worker used last: its files are open and its memory is warm.
+      // Prefers the worker used last, whose files are open.
       const worker = this.#idle.pop() ?? this.#start();
       clearTimeout(worker.idling);
       worker.onSpilled = onSpilled;
@@ -68,7 +61,7 @@ class WorkerPool {
       } finally {
         if (worker.isUsable) {
           this.#idle.push(worker);
-          worker.idling = setTimeout(() => this.#endIdle(worker), IDLE_MS).unref();
+          worker.idling = setTimeout(() => this.#endIdle(worker), IDLE_TIMEOUT_MS).unref();
         }
       }
     });
@@ -78,7 +71,7 @@ class WorkerPool {
     return [...this.#workers].some(({ missedBeats }) => missedBeats > NOTICED_BEATS);
   }
 
-  /** Makes every worker close a database's file before its next task. */
+  /** Every worker closes the database's file before its next task. */
   forget(database: string): void {
     for (const worker of this.#workers) worker.forget(database);
   }
@@ -86,15 +79,14 @@ class WorkerPool {
   async close(): Promise<void> {
     const closing = Array.from(this.#workers, (worker) => {
       clearTimeout(worker.idling);
-      return worker.close(CLOSE_TIME_MS);
+      return worker.close(CLOSE_TIMEOUT_MS);
     });
     await Promise.all(closing);
   }
 
   #endIdle(worker: WorkerProcess): void {
     this.#remove(worker);
-    void worker.close(CLOSE_TIME_MS);
-    // Keeps a fresh worker ready for the next query.
+    void worker.close(CLOSE_TIMEOUT_MS);
     if (this.#workers.size === 0) this.#idle.push(this.#start());
   }
 
@@ -124,26 +116,22 @@ const NOTICED_BEATS = 3;
 const MISSABLE_BEATS = 6;
 const MISSABLE_AT_START = 30;
 
-/** How long a task may continue after its client is gone, before its worker is killed. */
-const ABANDONED_TIME_MS = 500;
+/** A task may continue for this long after its client has left. */
+const ABANDONED_TIMEOUT_MS = 500;
 
-const died = [
+const processEnded = [
   "upstream_broken",
-  "The SQLite process ended before it answered; nothing was carried out",
+  "The SQLite process ended before it answered; nothing was changed",
 ] as const;
 
 /**
- * A process that runs tasks, one at a time.
- *
- * SQLite's statements are synchronous and cannot be interrupted from JavaScript. A terminated
- * thread would continue until its statement ends. A process is killed at once, and the journal
- * undoes what it had not committed.
+ * Runs one task at a time. SQLite's statements are synchronous, and a terminated thread would
+ * continue until its statement ends. A process is killed at once, and the journal undoes its changes.
  */
 class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
-  /** Receives the number of bytes of the task's answer that are in the file. */
   onSpilled: (byteLength: number) => void = () => {};
   idling: NodeJS.Timeout | undefined;
-  /** False once the engine itself has ended the worker. */
+  /** False if the engine itself ended the worker. */
   isLost = true;
   #isCommitting = false;
 
@@ -152,7 +140,7 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
     super(siblingModule(import.meta.url, "worker"), {
       args: [directory],
       fork: {
-        // Keeps a terminal's Ctrl-C, which is for the engine only, from reaching the worker.
+        // A terminal's Ctrl-C must only reach the engine.
         detached: true,
         env,
         execArgv: ["--disable-warning=ExperimentalWarning"],
@@ -175,27 +163,24 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
     });
   }
 
-  /**
-   * Runs one task within `timeLimit` milliseconds. When it rejects, the worker is idle again or
-   * gone.
-   */
-  async run(task: Task, timeLimit: number, signal: AbortSignal): Promise<Answer> {
+  /** When this rejects, the worker is idle again or gone. */
+  async run(task: Task, limitMs: number, signal: AbortSignal): Promise<Answer> {
     let abandoned: NodeJS.Timeout | undefined;
     const abandon = (): void => {
-      abandoned = setTimeout(() => void this.kill(signal.reason), ABANDONED_TIME_MS);
+      abandoned = setTimeout(() => void this.kill(signal.reason), ABANDONED_TIMEOUT_MS);
     };
     signal.addEventListener("abort", abandon);
     this.#isCommitting = false;
-    const overTime = queryTimedOut(timeLimit);
+    const timedOut = queryTimedOut(limitMs);
     try {
-      return await this.ask("run", task, { ms: timeLimit, onMissed: () => overTime });
+      return await this.ask("run", task, { ms: limitMs, onMissed: () => timedOut });
     } catch (error) {
       const isLost = error instanceof ChannelClosedError;
-      if (this.#isCommitting && (isLost || error === overTime)) {
-        const limit = `The time limit of ${timeLimit / 1000} seconds was reached`;
+      if (this.#isCommitting && (isLost || error === timedOut)) {
+        const limit = `The time limit of ${limitMs / 1000} seconds was reached`;
         throw new UnknownOutcome(error, isLost ? "The SQLite process ended" : limit);
       }
-      throw isLost ? new EngineRefusal(...died, { cause: error }) : error;
+      throw isLost ? new EngineRefusal(...processEnded, { cause: error }) : error;
     } finally {
       signal.removeEventListener("abort", abandon);
       clearTimeout(abandoned);
@@ -213,19 +198,19 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
   }
 }
 
-/** Leaves some workers for other databases. */
+/** Leaves workers for other databases. */
 const READERS_PER_DATABASE = 3;
 
 interface LockRequest {
   readonly names: readonly string[];
-  /** How many readers' places it takes in each database. */
-  readonly places: number;
+  /** Readers' slots that it takes in each database. */
+  readonly slots: number;
   readonly grant: () => void;
 }
 
 /**
- * Locks of databases, for several readers or one writer each, granted in the order of requests.
- * With these locks, queries never meet SQLite's own, and they wait without occupying a worker.
+ * Locks for several readers or one writer of each database, granted in order. Queries never meet
+ * SQLite's own locks, and wait without occupying a worker.
  */
 export class DatabaseLocks {
   readonly #taken = new Map<string, number>();
@@ -235,34 +220,34 @@ export class DatabaseLocks {
     return this.#hold([name], 1, work);
   }
 
-  /** A writer takes the places of all readers. */
+  /** A writer takes the slots of all readers. */
   exclusive<T>(names: Iterable<string>, work: () => Promise<T>): Promise<T> {
     return this.#hold([...new Set(names)], READERS_PER_DATABASE, work);
   }
 
-  async #hold<T>(names: readonly string[], places: number, work: () => Promise<T>): Promise<T> {
+  async #hold<T>(names: readonly string[], slots: number, work: () => Promise<T>): Promise<T> {
     await new Promise<void>((grant) => {
-      this.#waiting.add({ names, places, grant });
+      this.#waiting.add({ names, slots, grant });
       this.#advance();
     });
     try {
       return await work();
     } finally {
-      this.#take(names, -places);
+      this.#take(names, -slots);
       this.#advance();
     }
   }
 
   #advance(): void {
-    // Nobody overtakes a request for the same database, so that readers never starve a writer.
+    // No request overtakes another for the same database, so that readers never starve a writer.
     const claimed = new Set<string>();
     for (const request of this.#waiting) {
-      const { names, places, grant } = request;
+      const { names, slots, grant } = request;
       const isFree = (name: string): boolean =>
-        !claimed.has(name) && (this.#taken.get(name) ?? 0) + places <= READERS_PER_DATABASE;
+        !claimed.has(name) && (this.#taken.get(name) ?? 0) + slots <= READERS_PER_DATABASE;
       if (names.every(isFree)) {
         this.#waiting.delete(request);
-        this.#take(names, places);
+        this.#take(names, slots);
         grant();
       } else {
         for (const name of names) claimed.add(name);
@@ -270,28 +255,26 @@ export class DatabaseLocks {
     }
   }
 
-  #take(names: readonly string[], places: number): void {
+  #take(names: readonly string[], slots: number): void {
     for (const name of names) {
-      const taken = (this.#taken.get(name) ?? 0) + places;
+      const taken = (this.#taken.get(name) ?? 0) + slots;
       if (taken === 0) this.#taken.delete(name);
       else this.#taken.set(name, taken);
     }
   }
 }
 
-/** At startup, files with this prefix are removed: a crash left them. */
+/** Such files that a crash left are removed at startup. */
 const spoolFilePrefix = ".answer-";
 
 /**
- * Opens a directory of SQLite files as a store, for this process only. Creates the directory (mode
- * 0700) and the database `main` if needed.
+ * Creates the directory (mode 0700) and the database `main` if needed.
  *
- * @param queryTimeLimit in milliseconds
  * @throws DirectoryInUseError, or the file system's error if the directory cannot be used
  */
 export async function openSqliteStore(
   directory: string,
-  queryTimeLimit: number,
+  limitMs: number,
   log: Logger,
 ): Promise<Store> {
   const files = new DatabaseFiles(directory);
@@ -300,7 +283,7 @@ export async function openSqliteStore(
   try {
     removeSpoolFiles(files.directory);
     files.makeDefault();
-    return new SqliteStore(files, new WorkerPool(files.directory, queryTimeLimit, log), unlock);
+    return new SqliteStore(files, new WorkerPool(files.directory, limitMs, log), unlock);
   } catch (error) {
     await unlock();
     throw error;
@@ -309,7 +292,7 @@ export async function openSqliteStore(
 
 const PIECE_LENGTH = 64 * 1024;
 
-/** This process never runs SQLite. The store creates and deletes files, and workers use them. */
+/** Creates and deletes files. Only workers run SQLite. */
 class SqliteStore implements Store {
   readonly #files: DatabaseFiles;
   readonly #pool: WorkerPool;
@@ -345,8 +328,8 @@ class SqliteStore implements Store {
   }
 
   /**
-   * Sends rows from the file to which a worker writes them. The worker does not wait for the
-   * client: SQLite blocks writers while it reads, so a slow client would hold them up.
+   * Sends rows from a file that a worker writes. The worker does not wait for the client, because
+   * SQLite blocks writers while it reads.
    */
   async stream(
     { body, query, limits }: QueryRequest,
@@ -364,7 +347,7 @@ class SqliteStore implements Store {
         signal.throwIfAborted();
         const piece = Buffer.allocUnsafe(Math.min(PIECE_LENGTH, known - sent));
         const { bytesRead } = await file.read(piece, 0, piece.length, sent);
-        if (bytesRead === 0) throw new Error("The file of an answer is shorter than was told");
+        if (bytesRead === 0) throw new Error("The file of an answer is too short");
         sent += bytesRead;
         stream.writeBytes(piece.subarray(0, bytesRead));
         await stream.backlog;
@@ -407,7 +390,7 @@ class SqliteStore implements Store {
     try {
       this.#files.requireExisting(defaultDatabase);
     } catch (error) {
-      throw new EngineRefusal("database_unavailable", "The databases' files are not there", {
+      throw new EngineRefusal("database_unavailable", "The database files are missing", {
         cause: error,
       });
     }
@@ -424,10 +407,7 @@ class SqliteStore implements Store {
     this.#files.remove(name);
   }
 
-  /**
-   * The file of a long answer is named here, so that it is removed even if the worker was killed.
-   * Once opened, the file needs no name.
-   */
+  /** Removes the file of a long answer even if the worker was killed. */
   async #inWorker(work: Work, signal: AbortSignal): Promise<Answer> {
     signal.throwIfAborted();
     const spoolPath = this.#newSpoolPath();

@@ -15,10 +15,7 @@ interface SqliteColumn extends RemoteColumn {
 
 export type SqliteTable = Table<SqliteColumn>;
 
-/**
- * Reads a table from the schema. Names are compared exactly, so that only one spelling reaches a
- * table.
- */
+/** Names are compared exactly, so that only one spelling reaches a table. */
 export function readTable(context: SqliteContext, name: string): SqliteTable {
   requireClientTable(name);
   const { session, schema } = context;
@@ -85,22 +82,24 @@ const columnTableName = "_gatehouse_columns";
 
 const reservedPrefixes = ["sqlite_", "_gatehouse"];
 
-/** False for the tables of SQLite and of the engine itself. */
 export function isClientTable(name: string): boolean {
+  return reservedPrefixOf(name) === undefined;
+}
+
+function reservedPrefixOf(name: string): string | undefined {
   const folded = foldCase(name);
-  return !reservedPrefixes.some((reserved) => folded.startsWith(reserved));
+  return reservedPrefixes.find((prefix) => folded.startsWith(prefix));
 }
 
 export function requireClientTable(name: string): void {
-  const folded = foldCase(name);
-  const prefix = reservedPrefixes.find((reserved) => folded.startsWith(reserved));
+  const prefix = reservedPrefixOf(name);
   if (prefix === undefined) return;
   throw new EngineRefusal("invalid_name", `Table names that begin with ${prefix} are reserved`);
 }
 
 /**
- * Creates the table that stores the declared types of columns. STRICT tables know only storage
- * classes, so a boolean would come back as a number after a restart.
+ * Stores the declared types of columns. STRICT tables know only storage classes, so a boolean would
+ * become a number after a restart.
  */
 export function createColumnTable(connection: DatabaseSync, schema: string): void {
   run(

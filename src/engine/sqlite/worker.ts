@@ -21,11 +21,10 @@ import {
 } from "./protocol.ts";
 import type { SqliteSession } from "./statements.ts";
 
-/** The engine is notified each time this many bytes of streamed rows are added. */
 const SPILL_REPORT_BYTES = 1024 * 1024;
 
 const [directory] = process.argv.slice(2);
-if (directory === undefined) throw new Error("A worker is started with a directory");
+if (directory === undefined) throw new Error("A worker requires a directory");
 
 leaveSignalsToParent();
 new Worker(siblingModule(import.meta.url, "watchdog")).unref();
@@ -55,10 +54,6 @@ interface LimitedBody {
   readonly limits: readonly QueryLimit[];
 }
 
-/**
- * Runs a query on tables and writes the JSON answer to the spool. When it resolves, all changes are
- * durable. When it rejects, none remain.
- */
 async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
   const { isBatch, operations } = parseBody(Buffer.from(body));
   const [only] = operations;
@@ -85,32 +80,29 @@ async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promis
   }
 }
 
-/** Opens the databases of some operations. A single database uses its open connection. */
 function openSession(operations: readonly TableOperation[], isBatch: boolean): SqliteSession {
-  const places = operations.map(({ fields }) => fields.database);
-  const names = [...new Set(places)];
+  const databaseNames = operations.map(({ fields }) => fields.database);
+  const names = [...new Set(databaseNames)];
   for (const name of names) {
     try {
       databases.requireExisting(name);
     } catch (error) {
-      throw (isBatch ? refusalOf(error)?.atElement(places.indexOf(name)) : undefined) ?? error;
+      throw (
+        (isBatch ? refusalOf(error)?.atElement(databaseNames.indexOf(name)) : undefined) ?? error
+      );
     }
   }
   const [first = "", ...others] = names;
   return others.length > 0 ? databases.openTogether(names) : databases.open(first);
 }
 
-/**
- * Runs `work` as one transaction. All of it is durable when this resolves. None of it remains when
- * this rejects or `end` is a rollback.
- */
 async function transaction(
   session: SqliteSession,
   work: () => Promise<void>,
   end: "commit" | "rollback" = "commit",
 ): Promise<void> {
   const { connection } = session;
-  // `immediate` takes the write lock at once, so that a busy file refuses before any work is done.
+  // Takes the write lock at once, so that a busy file refuses before any work is done.
   connection.exec("begin immediate");
   try {
     await work();
@@ -124,7 +116,7 @@ async function transaction(
 
 async function executeSelect({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
   const [operation] = parseBody(Buffer.from(body)).operations.filter(isReading);
-  if (operation === undefined) throw new Error("A worker was asked for the rows of no Select");
+  if (operation === undefined) throw new Error("Only a Select can be streamed");
   const { database } = operation.fields;
   const session = databases.open(database);
   const operations = operationsIn(session);
@@ -132,7 +124,6 @@ async function executeSelect({ body, limits }: LimitedBody, spool: Spool): Promi
   await read(operations, context, operation, spool);
 }
 
-/** Writes a database's tables or a table's columns to the spool, as a JSON answer. */
 async function executeSchema({ database = "", table }: SchemaPath, spool: Spool): Promise<void> {
   const session = databases.open(database);
   const operations = operationsIn(session);
@@ -144,7 +135,6 @@ async function executeSchema({ database = "", table }: SchemaPath, spool: Spool)
   spool.write(JSON.stringify({ status: "success", data }));
 }
 
-/** Reports the first bytes in a task's file, and then every further `SPILL_REPORT_BYTES`. */
 function spillReporter(): (byteLength: number) => void {
   let next = 0;
   return (byteLength) => {
@@ -155,7 +145,7 @@ function spillReporter(): (byteLength: number) => void {
   };
 }
 
-/** The message is delivered although the commit blocks this process from now on. */
+/** The message is delivered although the commit then blocks this process. */
 function reportCommit(): void {
   engine.ask("committing", undefined).catch(() => {});
 }
