@@ -343,7 +343,8 @@ overEach(
     };
     const answer = await ask({ Upsert: upsert });
     if (t.fullname.includes("MySQL")) {
-      const message = /tables with a single unique key, and people has several; it has \(id\), \(email\)$/;
+      const message =
+        /tables with a single unique key, and people has several; it has \(id\), \(email\)$/;
       t.match(answer, { status: 400, body: { code: "not_supported", message } });
     } else {
       t.match(answer, { body: { affected: 2, data: values } });
