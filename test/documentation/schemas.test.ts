@@ -24,7 +24,7 @@ function validatorOf(name: string) {
 const isGateway = validatorOf("gateway");
 const isAccess = validatorOf("access_control");
 
-/** The values of a file; undefined if it is no TOML. */
+/** The values of a file; undefined if it is not TOML. */
 function valuesOf(text: string): unknown {
   try {
     return parseToml(text, "file");
@@ -34,18 +34,18 @@ function valuesOf(text: string): unknown {
   }
 }
 
-t.test("the schemas are what the readers' own say (npm run docs)", (t) => {
+t.test("the JSON schemas are up to date (npm run docs)", (t) => {
   for (const { file, text } of schemaFiles)
     t.equal(readFileSync(file, "utf8"), text, file.pathname);
   t.end();
 });
 
-t.test("the cases for databases have the guide's examples as they are (npm run docs)", (t) => {
+t.test("the conformance cases are up to date (npm run docs)", (t) => {
   t.equal(readFileSync(casesFile, "utf8"), casesText());
   t.end();
 });
 
-t.test("every example of gateway.toml names its schema, and is accepted", (t) => {
+t.test("every example of gateway.toml names its schema and is valid", (t) => {
   const deployed = readdirSync(new URL("deploy/examples", root)).map((name) => `examples/${name}`);
   const names = ["gateway.toml.example", "deploy/gateway.toml", "deploy/replicas/gateway.toml"];
   for (const name of [...names, ...deployed.map((name) => `deploy/${name}`)]) {
@@ -58,13 +58,13 @@ t.test("every example of gateway.toml names its schema, and is accepted", (t) =>
   t.end();
 });
 
-t.test("what gateway.toml may not hold is refused, but for rules that take code", (t) => {
+t.test("the schema refuses every broken gateway.toml except for rules that need code", (t) => {
   let refused = 0;
   for (const { text } of [server, auth, upstream, query, routes, mcp, others].flat()) {
     const values = valuesOf(text);
     if (values === undefined) continue;
     const { error } = configurationSchema.safeParse(values);
-    // A schema of this draft says nothing of the names of keys that are free.
+    // A schema of this draft cannot restrict the names of free keys.
     const said = error?.issues.filter(({ code }) => code !== "custom" && code !== "invalid_key");
     if (said === undefined || said.length === 0) continue;
     t.notOk(isGateway(values), text);
@@ -74,7 +74,7 @@ t.test("what gateway.toml may not hold is refused, but for rules that take code"
   t.end();
 });
 
-t.test("every access file that is read is accepted", (t) => {
+t.test("the schema accepts every valid access file", (t) => {
   fc.assert(
     fc.property(documents, ({ text }) => {
       if (!isAccess(valuesOf(text))) throw new Error(ajv.errorsText(isAccess.errors));
@@ -83,7 +83,7 @@ t.test("every access file that is read is accepted", (t) => {
   t.end();
 });
 
-t.test("what the access file may not hold is refused, but for rules that take code", (t) => {
+t.test("the schema refuses every broken access file except for rules that need code", (t) => {
   const takesCode =
     /holds no user|this user has|differs from this one|fit the same|goes with|row_filter|with its offset|nothing is bounded/;
   let refused = 0;

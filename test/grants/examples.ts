@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import type { Test } from "tap";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { type Ask, openSite, type Site } from "./kit.ts";
 
 export const project = path.join(import.meta.dirname, "../..");
@@ -23,10 +23,10 @@ export async function load(
   tried.add(name);
   const site = await openSite(t);
   await site.allow(change(readFileSync(path.join(directory, name), "utf8")));
-  const checked = await runCommand(site.gateway.home, ["config", "check"]);
+  const checked = await runWarm(site.gateway.home, ["config", "check"]);
   t.equal(checked.code, 0, checked.stdout + checked.stderr);
   const tokenOf = async (username: string) => {
-    const { stdout } = await runCommand(site.gateway.home, ["token", "issue", username]);
+    const { stdout } = await runWarm(site.gateway.home, ["token", "issue", username]);
     return stdout.trim();
   };
   return {

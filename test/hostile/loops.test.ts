@@ -174,7 +174,9 @@ async function checkEach(
   }
 }
 
-t.setTimeout(230_000);
+const site = await openSite(t, { config: "[server]\nmax_body_bytes = 50000000\n" });
+const { gateway, witness, token } = site;
+const pid = gateway.service.child.pid ?? 0;
 
 const calls = large.map(({ tool, name, args }) => ({ name, body: callOf(tool, args()) }));
 
@@ -198,7 +200,6 @@ t.test("no message to a server behind the gateway holds the event loop", async (
   const policy = tables("mcp.tools", rules);
   const config = (url: string) => `[mcp]\n${limits}upstream = "${url}/mcp"\n${policy}`;
   const { gateway, owner } = await openMeasured(t, config);
-  const calls = large.map(({ tool, name, args }) => ({ name, body: callOf(tool, args()) }));
   await checkEach(t, gateway, [...calls, ...messages], owner);
 });
 
@@ -217,10 +218,6 @@ t.test("no query holds the event loop", async (t) => {
   ];
   await checkEach(t, gateway, [...queries, ...others], owner, "/query");
 });
-
-const site = await openSite(t, { config: "[server]\nmax_body_bytes = 50000000\n" });
-const { gateway, witness, token } = site;
-const pid = gateway.service.child.pid ?? 0;
 
 const columns = Array.from({ length: 1_600_000 }, (_, at) => `"c${at}":0`);
 const body = `{"Insert":{"database":"main","table":"t","values":[{${columns}}]}}`;

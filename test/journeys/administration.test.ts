@@ -86,39 +86,44 @@ const grants: Rule[] = [
   ["and not on another", "root for main", "PUT wim side ReadOnly", "token_database"],
   ["and not on *", "root for main", "PUT wim * ReadOnly", "token_database"],
   ["nor does it take there", "root for main", "DELETE vera *", "token_database"],
-  ["nobody gives to a name without a record", "root", "PUT ghost main ReadOnly", "user_not_found"],
-  ["who may not give is not told of it", "wim", "PUT ghost main ReadOnly", "role_insufficient"],
+  ["an unknown name gets no grant", "root", "PUT ghost main ReadOnly", "user_not_found"],
+  [
+    "without the right, that is not revealed",
+    "wim",
+    "PUT ghost main ReadOnly",
+    "role_insufficient",
+  ],
   ["an external name needs no record", "dora", "PUT idp:alice main ReadOnly", "200"],
   ["another case is a conflict", "root", "PUT rita MAIN ReadOnly", "database_case_conflict"],
   ["also for a DbAdmin of it", "dora", "PUT rita Main ReadOnly", "database_case_conflict"],
   ["what is not there is not taken", "root", "DELETE rita side", "grant_not_found"],
-  ["nor from nobody", "root", "DELETE ghost side", "user_not_found"],
+  ["nor from an unknown user", "root", "DELETE ghost side", "user_not_found"],
 ];
 
 const users: Rule[] = [
   ["an administrator removes anybody", "root", "DELETE otto", "200"],
   ["an administrator removes who has no grant", "root", "DELETE noel", "200"],
-  ["nobody is there to be removed", "root", "DELETE ghost", "user_not_found"],
-  ["an Owner removes nobody, also whom it outranks", "olga", "DELETE dirk", "role_insufficient"],
+  ["an unknown user is not removed", "root", "DELETE ghost", "user_not_found"],
+  ["an Owner does not remove users", "olga", "DELETE dirk", "role_insufficient"],
   ["an Owner removes no administrator", "olga", "DELETE rex", "role_insufficient"],
-  ["an Owner removes nobody without a grant", "olga", "DELETE noel", "role_insufficient"],
+  ["not even those without a grant", "olga", "DELETE noel", "role_insufficient"],
   ["an Owner does not remove itself", "olga", "DELETE olga", "role_insufficient"],
-  ["a DbAdmin removes nobody, also whom it outranks", "dora", "DELETE ruth", "role_insufficient"],
-  ["who may not is not told who is there", "dora", "DELETE ghost", "role_insufficient"],
-  ["a ReadWrite removes nobody", "wim", "DELETE ruth", "role_insufficient"],
+  ["a DbAdmin does not remove users", "dora", "DELETE ruth", "role_insufficient"],
+  ["without the right, existence is not revealed", "dora", "DELETE ghost", "role_insufficient"],
+  ["a ReadWrite does not remove users", "wim", "DELETE ruth", "role_insufficient"],
   ["nor does a DbAdmin of *", "wide", "DELETE ulla", "role_insufficient"],
-  ["a limited token removes nobody", "root for main", "DELETE ruth", "token_database"],
+  ["a limited token does not remove users", "root for main", "DELETE ruth", "token_database"],
   ["an administrator disables", "root", "PATCH ruth disabled", "200"],
   ["an Owner does not", "olga", "PATCH ruth disabled", "role_insufficient"],
   ["not even itself", "olga", "PATCH olga disabled", "role_insufficient"],
   ["a limited token does not", "root for main", "PATCH ruth disabled", "token_database"],
   ["anybody sets its own email", "rita", "PATCH rita email", "200"],
-  ["and nobody else's", "olga", "PATCH rita email", "role_insufficient"],
+  ["but not another user's", "olga", "PATCH rita email", "role_insufficient"],
   ["an administrator sets anybody's", "root", "PATCH rita email", "200"],
   ["an administrator revokes anybody's tokens", "root", "DELETE ruth tokens", "200"],
-  ["but not nobody's", "root", "DELETE ghost tokens", "user_not_found"],
+  ["but not an unknown user's", "root", "DELETE ghost tokens", "user_not_found"],
   ["anybody revokes its own", "vera", "DELETE vera tokens", "200"],
-  ["and nobody else's", "olga", "DELETE ruth tokens", "role_insufficient"],
+  ["but not another user's", "olga", "DELETE ruth tokens", "role_insufficient"],
   ["a limited token revokes none", "root for main", "DELETE ruth tokens", "token_database"],
   ["not even its own user's", "rita for main", "DELETE rita tokens", "token_database"],
 ];
@@ -150,7 +155,6 @@ async function checkRules(t: Test, rules: readonly Rule[]): Promise<void> {
   }
 }
 
-/** Holds the file against what was allowed. */
 function checkDone(t: Test, request: string): void {
   const [method, name = "", what = "", role] = request.split(" ");
   const snapshot = snapshotOn(gateway);
@@ -163,15 +167,15 @@ function checkDone(t: Test, request: string): void {
   } else if (what !== "tokens") t.notOk(snapshot.grants.get(name)?.has(what));
 }
 
-t.test("grants are given and taken by who may, and by nobody else", async (t) => {
+t.test("only permitted callers give and take grants", async (t) => {
   await checkRules(t, grants);
 });
 
-t.test("users are managed by who may, and by nobody else", async (t) => {
+t.test("only permitted callers manage users", async (t) => {
   await checkRules(t, users);
 });
 
-t.test("the last Owner and the last administrator stay, unless the operator insists", async (t) => {
+t.test("the last Owner and the last administrator can be removed only with --force", async (t) => {
   const few = ["root * Owner", "solo side Owner", "deputy * DbAdmin"];
   const { gateway } = await openStaffed(t, few, {
     more:
@@ -218,7 +222,7 @@ t.test("the last Owner and the last administrator stay, unless the operator insi
   }
 });
 
-t.test("each sees those whom it may grant to, and never a hash", async (t) => {
+t.test("a caller sees the users and grants of its databases, and never a hash", async (t) => {
   const everybody = [...new Set(staff.map((entry) => entry.split(" ")[0])), "noel"].sort();
   const onMain = staff.filter((entry) => entry.split(" ")[1] === "main");
   const people = (entries: string[]) => [...new Set(entries.map((e) => e.split(" ")[0]))].sort();
@@ -253,7 +257,7 @@ t.test("each sees those whom it may grant to, and never a hash", async (t) => {
   }
 });
 
-t.test("everybody is told who it is and what its token opens", async (t) => {
+t.test("every user can read its own account and what its token allows", async (t) => {
   const me = async (name: string, database?: string) => {
     const headers = { authorization: `Bearer ${await tokenOf(gateway, name, database)}` };
     return (await gateway.request("/api/me", { headers })).body;
@@ -268,7 +272,7 @@ t.test("everybody is told who it is and what its token opens", async (t) => {
   t.notMatch(JSON.stringify(await me("root")), /argon2|hash/);
 });
 
-t.test("a percent-encoded name is decoded once, and must be a name then", async (t) => {
+t.test("a percent-encoded name is decoded once and then validated", async (t) => {
   const root = await tokenOf(gateway, "root");
   const put = (route: string) =>
     gateway.send("PUT", `/api/access/${route}`, { role: "ReadOnly" }, root);

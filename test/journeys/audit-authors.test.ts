@@ -112,7 +112,7 @@ t.test("commands write their own lines into an audit file", async (t) => {
   t.match(await run(home, "audit", "--user", "rita"), /\(cli\) {2}grant added rita main ReadOnly/);
 });
 
-t.test("what commands change while no gateway runs is in its output once it does", async (t) => {
+t.test("changes by commands are audited when the gateway starts next", async (t) => {
   const home = temporaryHome(t);
   const first = await startGateway(t, { home });
   await first.service.stop();
@@ -124,7 +124,7 @@ t.test("what commands change while no gateway runs is in its output once it does
   await second.service.stop();
 });
 
-t.test("an edit by hand right before the end is told", async (t) => {
+t.test("an edit of the file right before the shutdown is audited", async (t) => {
   const { gateway } = await openSetting(t);
   await gateway.edit((text) => `${text}\n${user("max")}`);
   await gateway.service.logged(({ msg }) => msg === "access file reloaded");
@@ -142,7 +142,7 @@ const isNow = (moment: unknown) => Math.abs(Date.parse(String(moment)) - Date.no
 
 for (const workers of [1, 2]) {
   const options = workers === 1 ? nightly : {};
-  t.test(`user list says who was last there, with ${workers} workers`, options, async (t) => {
+  t.test(`user list shows the last login and use, with ${workers} workers`, options, async (t) => {
     const home = temporaryHome(t);
     const options = { home, config: `[server]\nworkers = ${workers}\n` };
     const { gateway } = await openSetting(t, options);
@@ -179,7 +179,7 @@ for (const workers of [1, 2]) {
   });
 }
 
-t.test("last uses are written while the gateway runs, over a broken file too", async (t) => {
+t.test("the last use is saved while the gateway runs, even over a broken file", async (t) => {
   const home = temporaryHome(t);
   writeFileSync(path.join(home, "activity.0.json"), "{broken");
   const { gateway } = await openSetting(t, { home });

@@ -29,7 +29,6 @@ const routes = (...paths: string[]) =>
     paths.map((path) => ({ path, access: "authenticated" })),
   );
 
-/** A configuration behind `[server]`; its sections in the order of the arguments. */
 function text(server: string, more = "", mcp = ""): string {
   return `[server]\n${server}\n[mcp]\nupstream = "${mcpUrl}"\n${mcp}\n${more}`;
 }
@@ -56,9 +55,9 @@ const get = (gateway: TestGateway, route: string, token: string) =>
   ask(`${gateway.url}${route}`, { headers: { authorization: `Bearer ${token}` } });
 
 for (const workers of [1, 3]) {
-  t.test(`routes, tools and limits change without a restart, ${workers} serving`, async (t) => {
+  t.test(`routes, tools and limits change without a restart (${workers} workers)`, async (t) => {
     const { gateway, file, token, write } = await scene(t, workers);
-    /** Asks on new connections until each worker has answered, all but surely. */
+    /** Uses enough new connections that every worker has almost certainly answered. */
     const statuses = async (route: string) => {
       const asked = Array.from({ length: 4 * workers }, () => get(gateway, route, token));
       return new Set((await Promise.all(asked)).map(({ status }) => status));
@@ -86,7 +85,9 @@ for (const workers of [1, 3]) {
     t.equal((await callTool(gateway, "test_simple_text", long, token)).status, 413);
     const tooLong = await gateway.query(select.padEnd(65), token);
     t.equal(tooLong.status, 413);
-    const page = await gateway.request("/healthz", { headers: { origin: "https://app.example" } });
+    const page = await gateway.request("/healthz", {
+      headers: { origin: "https://app.example" },
+    });
     t.equal(page.headers.get("access-control-allow-origin"), "https://app.example");
 
     await write(changed.replace("= 64", "= 4096"), /^configuration reloaded$/);
@@ -104,7 +105,7 @@ for (const workers of [1, 3]) {
   });
 }
 
-t.test("a file with a mistake changes nothing, and what takes a restart is named", async (t) => {
+t.test("an invalid file changes nothing, and keys that need a restart are named", async (t) => {
   const { gateway, token, write } = await scene(t, 1);
   const good = routes("/old") + tools("test_simple_text");
   const broken = text('workers = 1\nmax_body_bytes = "much"', routes("/new"));
@@ -130,14 +131,14 @@ t.test("a file with a mistake changes nothing, and what takes a restart is named
   t.notMatch(gateway.service.output, secret);
 
   gateway.service.child.kill("SIGHUP");
-  await eventually("it is said again", () => {
+  await eventually("it is logged again", () => {
     return gateway.service.log.filter(({ msg }) => /restart$/.test(String(msg))).length === 2;
   });
   const reloads = gateway.service.log.filter(({ msg }) => msg === "configuration reloaded");
-  t.equal(reloads.length, 1, "only what is in force now is told");
+  t.equal(reloads.length, 1, "only the applied change is logged");
 });
 
-t.test("streams are cut whose route or tool is not configured any more", async (t) => {
+t.test("streams are cut when their route or tool is removed from the configuration", async (t) => {
   upstream.answer = (_, response) => response.writeHead(200).flushHeaders();
   const { gateway, token, write } = await scene(t, 1);
   const both = routes("/old", "/kept") + tools("wait", "test_simple_text");
@@ -159,21 +160,18 @@ t.test("streams are cut whose route or tool is not configured any more", async (
   kept.destroy();
 });
 
-t.test(
-  "a configuration file that appears after the start takes effect after a restart",
-  async (t) => {
-    const home = temporaryHome(t);
-    const cwd = temporaryHome(t);
-    const service = new Service(cwd, ["serve", "--port", "0"], { GATEHOUSE_HOME: home });
-    t.teardown(() => service.stop("SIGKILL"));
-    await service.logged(({ msg }) => String(msg).startsWith("listening on"));
-    const found = (file: string) =>
-      service.logged((line) => line.file === file && /restart to apply it/.test(String(line.msg)));
-    for (const directory of [home, cwd]) {
-      const file = path.join(directory, "gateway.toml");
-      await writeFile(file, "[server]\nmax_body_bytes = 64\n", { mode: 0o600 });
-      t.equal((await found(file)).level, "warn");
-    }
-    t.notMatch(service.output, /configuration re(?:loaded|fused)/);
-  },
-);
+t.test("a configuration file created after the start takes effect after a restart", async (t) => {
+  const home = temporaryHome(t);
+  const cwd = temporaryHome(t);
+  const service = new Service(cwd, ["serve", "--port", "0"], { GATEHOUSE_HOME: home });
+  t.teardown(() => service.stop("SIGKILL"));
+  await service.logged(({ msg }) => String(msg).startsWith("listening on"));
+  const found = (file: string) =>
+    service.logged((line) => line.file === file && /restart to apply it/.test(String(line.msg)));
+  for (const directory of [home, cwd]) {
+    const file = path.join(directory, "gateway.toml");
+    await writeFile(file, "[server]\nmax_body_bytes = 64\n", { mode: 0o600 });
+    t.equal((await found(file)).level, "warn");
+  }
+  t.notMatch(service.output, /configuration re(?:loaded|fused)/);
+});

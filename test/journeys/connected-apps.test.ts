@@ -1,5 +1,3 @@
-/** What users have let apps do, as it is seen and ended by them and on the command line. */
-
 import t from "tap";
 import { openSetting } from "../gateway/kit.ts";
 import { ask } from "../kit/client.ts";
@@ -13,7 +11,7 @@ import { callTool, refusalOf, send } from "./mcp.ts";
 import { passwordOf, staffedHome } from "./staff.ts";
 import { servedBy } from "./supervised.ts";
 
-/** Requests on connections of their own after which each worker has had one, all but surely. */
+/** So many new connections reach every worker almost certainly. */
 const MANY = 16;
 const list = statelessCall("tools/list");
 const people = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
@@ -29,7 +27,7 @@ const tokensOf = (username: string, client = clientId) =>
 const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
 const select = { database: "main", from: "t", columns: ["*"] };
 
-t.test("token list shows what users have allowed, and what was called", async (t) => {
+t.test("token list shows connected apps and the tools that they called", async (t) => {
   const alice = await tokensOf("alice");
   await callTool(gateway, "select", select, alice.accessToken);
   await callTool(gateway, "no_such_tool", {}, alice.accessToken);
@@ -51,7 +49,7 @@ t.test("token list shows what users have allowed, and what was called", async (t
   );
 });
 
-t.test("token revoke of one access token ends all that came of the same consent", async (t) => {
+t.test("revoking an access token ends every token of the same consent", async (t) => {
   const [alice, other] = [await tokensOf("alice"), await tokensOf("alice")];
   const { body } = await refresh(gateway, clientId, alice.refreshToken);
   const renewed = String(body.access_token);
@@ -69,7 +67,7 @@ t.test("token revoke of one access token ends all that came of the same consent"
   t.equal((await run("revoke", jti)).stdout, `Revoked the token ${jti}.\n`);
 });
 
-t.test("token revoke --client ends what an app was allowed, by one user or by all", async (t) => {
+t.test("token revoke --client disconnects an app from one user or from all", async (t) => {
   const another = await registered(gateway);
   const [alice, bob] = [await tokensOf("alice"), await tokensOf("bob")];
   const apart = await tokensOf("alice", another);
@@ -88,7 +86,7 @@ t.test("token revoke --client ends what an app was allowed, by one user or by al
   t.equal((await run("revoke", "x", "--client", another)).code, 2);
 });
 
-t.test("users of one gateway end their apps at its page, whichever worker is asked", async (t) => {
+t.test("a user disconnects an app on the page, in every worker", async (t) => {
   const [alice, bob] = [await tokensOf("alice"), await tokensOf("bob")];
   const browser = new PlainBrowser(gateway.url);
   const login = await browser.open(`${gateway.url}/oauth/applications`);
@@ -108,7 +106,7 @@ t.test("users of one gateway end their apps at its page, whichever worker is ask
   t.match(event, { msg: "oauth_revocation", user: "alice", client: clientId });
 });
 
-t.test("the list is empty where no app was ever let in", async (t) => {
+t.test("token list is empty without connected apps", async (t) => {
   const empty = await staffedHome(t, people);
   t.match(await runWarm(empty, ["token", "list", "--json"]), { code: 0, stdout: "[]\n" });
 });

@@ -1,4 +1,3 @@
-/** What monitors are told follows the database, and not the engine that stands before it. */
 import { renameSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -37,7 +36,7 @@ async function scene(t: Test, upstream?: string) {
   return { gateway, token, metric, sees };
 }
 
-t.test("a start tells the log once if the database does not answer", async (t) => {
+t.test("a start without the database logs one warning", async (t) => {
   const [silent, good] = await Promise.all([
     startGateway(t, { upstream: "http://127.0.0.1:1" }),
     startGateway(t),
@@ -72,7 +71,7 @@ t.test("readiness and metrics follow PostgreSQL behind the engine", async (t) =>
   await sees("it goes on", 200);
 });
 
-t.test("and MySQL", nightly, async (t) => {
+t.test("readiness and metrics follow MySQL behind the engine", nightly, async (t) => {
   const server = await startMysql(t);
   const { address } = await startService(t, server.url);
   const { sees } = await scene(t, address);
@@ -83,7 +82,7 @@ t.test("and MySQL", nightly, async (t) => {
   await sees("it is back", 200);
 });
 
-t.test("and the files of the embedded engine", async (t) => {
+t.test("readiness and metrics follow the files of the embedded engine", async (t) => {
   const { gateway, sees } = await scene(t);
   await sees("they are there", 200);
   const data = path.join(gateway.home, "data");
@@ -104,7 +103,7 @@ const insertOf = (tag: number) => ({
 });
 const all = { Select: { database: "main", from: "rows", columns: ["tag"] } };
 
-t.test("PostgreSQL is killed under load, and all is as before when it is back", async (t) => {
+t.test("after PostgreSQL was killed under load, no acknowledged write is lost", async (t) => {
   const server = await startPostgres(t);
   const { service: engine, address } = await startService(t, server.url());
   const gateway = await startGateway(t, { upstream: address });
@@ -124,7 +123,7 @@ t.test("PostgreSQL is killed under load, and all is as before when it is back", 
         ...{ tag: mine, status, message: String(body.message) },
         at: performance.now(),
       });
-      // Refusals come at once: without a pause they would be all that the machine does.
+      // Refusals come at once and would use all processor time.
       if (status !== 200) await delay(5);
     }
   }
@@ -160,9 +159,9 @@ t.test("PostgreSQL is killed under load, and all is as before when it is back", 
   const lost = outcomes.filter((outcome) => outcome.status === 200 && !kept.has(outcome.tag));
   t.strictSame(lost, [], "nothing that was acknowledged is lost");
   const after = held();
-  // Pools may have grown by a few; hundreds of queries have failed meanwhile.
+  // Pools may have grown by a few connections.
   t.ok(after.sockets <= before.sockets + 32, `${before.sockets} and then ${after.sockets} sockets`);
-  // Two heaps that have just warmed up go on growing for a while.
+  // Heaps keep growing for a while after the start.
   t.ok(
     after.megabytes < before.megabytes + 150,
     `${before.megabytes} and then ${after.megabytes} MB`,

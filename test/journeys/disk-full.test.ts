@@ -1,4 +1,3 @@
-/** Every file that the gateway writes, on a disk that takes no more. */
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
@@ -13,7 +12,7 @@ import { obtainTokens } from "../oauth/flow.ts";
 import { register } from "../oauth/kit.ts";
 import { callTool } from "./mcp.ts";
 
-/** Bytes that a file may have, in bounds that the process itself may lift again (setrlimit(2)). */
+/** Sets the soft limit of file sizes, which can be raised again (setrlimit(2)). */
 function limitFiles(pid: number, bytes: number | "unlimited"): void {
   execFileSync("prlimit", ["--pid", String(pid), `--fsize=${bytes}:unlimited`]);
 }
@@ -47,9 +46,9 @@ async function scene(t: Test, config = "") {
 
 const shared = await scene(t);
 
-t.test("a change of the access file is refused, and the old state stays in force", async (t) => {
+t.test("on a full disk a change of the access file is refused and has no effect", async (t) => {
   const { gateway, token, root } = shared;
-  // So long that the lock beside it can be taken while the file itself takes no more.
+  // Long enough that the lock file still fits the limit when the file does not.
   await gateway.edit((text) => `${text}# ${"x".repeat(20_000)}\n`);
   const before = contents(gateway.home);
   const refused = { status: 409, code: "access_file_read_only" };
@@ -69,7 +68,7 @@ t.test("a change of the access file is refused, and the old state stays in force
   t.equal((await gateway.send("POST", "/api/users", bob, root)).status, 201);
 });
 
-t.test("a password cannot be changed half: neither file holds anything of it", async (t) => {
+t.test("on a full disk a change of password changes neither file", async (t) => {
   const { gateway, token } = shared;
   const before = contents(gateway.home);
   fill(gateway);
@@ -81,7 +80,7 @@ t.test("a password cannot be changed half: neither file holds anything of it", a
   t.ok(await gateway.login("alice", "alice password"), "the old one still logs in");
 });
 
-t.test("the embedded database refuses what it cannot store, and still reads", async (t) => {
+t.test("on a full disk the embedded database refuses writes and still reads", async (t) => {
   const { gateway, token, root } = shared;
   const columns = [{ name: "text", type: "text" }];
   const table = { database: "main", table: "notes" };
@@ -112,7 +111,7 @@ t.test("the embedded engine starts on a full disk, and reads", nightly, async (t
   await gateway.query({ CreateTable: { ...table, columns } }, root);
   t.equal((await gateway.query(insert, token)).status, 200);
 
-  // The engine that is started next has the same bounds as the gateway.
+  // The next engine inherits the limits of the gateway.
   fill(gateway);
   const children = childrenOf(gateway.service.child.pid ?? 0);
   const isEngine = (pid: number) =>
@@ -151,11 +150,11 @@ t.test("a gateway starts on a full disk, reads, and writes once there is room", 
   t.equal((await register(again)).status, 201);
 });
 
-t.test("a revocation is refused whole, and the token goes on working", async (t) => {
+t.test("on a full disk a revocation is refused and the token stays valid", async (t) => {
   const { gateway, token, root } = shared;
   t.equal((await gateway.send("POST", "/logout", {}, await gateway.login())).status, 200);
   const file = path.join(gateway.home, "revocations");
-  // Long enough for the lock beside it to be taken while the file itself takes no more.
+  // Long enough that the lock file still fits the limit when the file does not.
   const until = Math.ceil(Date.now() / 1000) + 1000;
   const others = Array.from({ length: 500 }, (_, at) =>
     JSON.stringify({ jti: `jti-${at}`, until }),
@@ -166,7 +165,7 @@ t.test("a revocation is refused whole, and the token goes on working", async (t)
     fill(gateway, bytes);
     const answer = await gateway.send("DELETE", "/api/users/alice/tokens", {}, root);
     checkRefusal(t, answer, { status: 503, code: "revocation_failed" });
-    t.equal(fs.readFileSync(file, "utf8"), before, "half a line is taken back");
+    t.equal(fs.readFileSync(file, "utf8"), before, "half a line is rolled back");
     const headers = { authorization: `Bearer ${token}` };
     t.equal((await gateway.request("/api/me", { headers })).status, 200);
   }
@@ -174,7 +173,7 @@ t.test("a revocation is refused whole, and the token goes on working", async (t)
   t.equal((await gateway.send("DELETE", "/api/users/alice/tokens", {}, root)).status, 200);
 });
 
-t.test("an audit that cannot be written goes to the log meanwhile", nightly, async (t) => {
+t.test("on a full disk audit lines go to the log", nightly, async (t) => {
   const { gateway } = await scene(t, '[audit]\nfile = "audit.log"\n');
   const file = path.join(gateway.home, "audit.log");
   const holds = (route: string) => fs.readFileSync(file, "utf8").includes(route);
@@ -191,11 +190,11 @@ t.test("an audit that cannot be written goes to the log meanwhile", nightly, asy
   fill(gateway, "unlimited");
   await gateway.request("/logout", { method: "POST" });
   await eventually("the file goes on", () => holds("/logout"));
-  t.ok(holds("/api/me") && holds("/api/access"), "with what was kept meanwhile");
+  t.ok(holds("/api/me") && holds("/api/access"), "with the lines kept in the meantime");
   for (const line of fs.readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
 });
 
-t.test("a full disk under the audit holds up neither requests nor the end", nightly, async (t) => {
+t.test("a full disk below the audit file delays no request and no shutdown", nightly, async (t) => {
   const { gateway, token } = await scene(t, '[audit]\nfile = "/dev/full"\n');
   const headers = { authorization: `Bearer ${token}` };
   for (let at = 0; at < 20; at++) {
@@ -204,7 +203,7 @@ t.test("a full disk under the audit holds up neither requests nor the end", nigh
   t.equal(await gateway.service.stop(), 0);
 });
 
-t.test("an audit file that cannot be opened stops the start in a sentence", nightly, async (t) => {
+t.test("the start fails with the reason if the audit file cannot be opened", nightly, async (t) => {
   const home = temporaryHome(t);
   const config = path.join(home, "gateway.toml");
   fs.writeFileSync(config, '[audit]\nfile = "missing/audit.log"\n');
@@ -215,7 +214,7 @@ t.test("an audit file that cannot be opened stops the start in a sentence", nigh
   t.notMatch(stderr, /at .*\.ts:/, "without a stack");
 });
 
-t.test("commands say so, write nothing, and exit 1", nightly, async (t) => {
+t.test("on a full disk commands report it, write nothing and exit with 1", nightly, async (t) => {
   const { gateway } = shared;
   const before = contents(gateway.home);
   const commands = [
@@ -234,7 +233,7 @@ t.test("commands say so, write nothing, and exit 1", nightly, async (t) => {
   t.strictSame(contents(gateway.home), before);
 });
 
-t.test("a first start that cannot write does not disturb the second one", nightly, async (t) => {
+t.test("a first start fails on a full disk and the second one succeeds", nightly, async (t) => {
   const base = temporaryHome(t);
   const home = path.join(base, "other");
   const env = { GATEHOUSE_HOME: home, GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };

@@ -1,4 +1,3 @@
-/** The gateway looks after the engine that it starts, whichever database that is over. */
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -79,11 +78,11 @@ t.test("a second gateway on a service directory is refused at once", async (t) =
   await startGateway(t, { home: gateway.home });
 });
 
-t.test("the engine has a socket and a session of its own, and keeps its data", async (t) => {
+t.test("the engine has its own socket and session, and keeps its data", async (t) => {
   const { gateway, token, pid, engine, socket } = await scene(t);
   t.equal(statSync(socket).mode & 0o777, 0o600);
   t.equal(statSync(path.dirname(socket)).mode & 0o077, 0, "and so is its directory");
-  // A negative id is a process group, as a terminal's Ctrl-C meets it. The gateway is in another.
+  // A negative id is a process group, which a terminal's Ctrl-C signals. The gateway is in another.
   process.kill(-engine, "SIGINT");
   t.ok(isAlive(engine) && isAlive(pid));
   for (let killed = engine, round = 0; round < 2; round++) {
@@ -108,14 +107,11 @@ t.test("the engine has a socket and a session of its own, and keeps its data", a
 
 t.test("a signal to gateway and engine together lets the request in flight finish", async (t) => {
   const { gateway, token, pid, engine } = await scene(t);
-  const request = wireRequest(
-    "POST /query",
-    queryHeaders(token),
-    JSON.stringify(insertOf(5000, 2)),
-  );
+  const body = JSON.stringify(insertOf(5000, 2));
+  const request = wireRequest("POST /query", queryHeaders(token), body);
   const wire = await Wire.open(gateway.url);
   t.teardown(() => wire.cut());
-  // The last byte is held back, so that the request is surely in flight.
+  // Without the last byte the request is surely in flight.
   wire.send(request.slice(0, -1));
   await gateway.request("/healthz");
   for (const each of [engine, pid]) process.kill(each, "SIGINT");
@@ -136,14 +132,11 @@ async function live(t: Test, upstream: string, secret: string, config = ""): Pro
   await gateway.query({ CreateDatabase: { database: "main" } }, token);
   const made = await gateway.query(createTable, token);
   t.equal(made.status, 200, made.text);
-  t.match(
-    (await gateway.request("/schema/main", { headers: { authorization: `Bearer ${token}` } })).body,
-    {
-      data: { tables: ["t"] },
-    },
-  );
+  const headers = { authorization: `Bearer ${token}` };
+  const { body } = await gateway.request("/schema/main", { headers });
+  t.match(body, { data: { tables: ["t"] } });
   const engine = await engineOf(gateway);
-  t.notMatch(commandOf(engine), secret, "nobody sees the password in the list of processes");
+  t.notMatch(commandOf(engine), secret, "the password is not in the list of processes");
   process.kill(engine, "SIGKILL");
   await eventually("it is gone", () => !isAlive(engine));
   await answers(t, gateway, token);
@@ -160,14 +153,14 @@ t.test("a URL of PostgreSQL makes the gateway start the engine itself", async (t
   await live(t, `postgres://app:hunter2@127.0.0.1:${server.port}/postgres`, "hunter2");
 });
 
-t.test("and one of MySQL", nightly, async (t) => {
+t.test("a URL of MySQL makes the gateway start the engine itself", nightly, async (t) => {
   const server = await startMysql(t);
   await server.sql("create user app identified by 'hunter2'", "grant all on *.* to app");
   const url = `mysql://app:hunter2@127.0.0.1:${server.port}/`;
   await live(t, url, "hunter2", "statement_timeout = 5\npool_size = 2\n");
 });
 
-t.test("and a directory of SQLite files, beside the configuration file", async (t) => {
+t.test("a relative SQLite directory is created next to the configuration file", async (t) => {
   const gateway = await startGateway(t, { upstream: "sqlite:shop" });
   const token = await gateway.login();
   t.equal((await gateway.query(createTable, token)).status, 200);
@@ -175,7 +168,7 @@ t.test("and a directory of SQLite files, beside the configuration file", async (
   t.notOk(existsSync(path.join(gateway.home, "data")));
 });
 
-t.test("the configured limits are the engine's", async (t) => {
+t.test("the engine applies the configured limits", async (t) => {
   const server = await startPostgres(t);
   const config = "statement_timeout = 1\npool_size = 2\n";
   const gateway = await startGateway(t, { upstream: server.url(), config });
@@ -185,7 +178,7 @@ t.test("the configured limits are the engine's", async (t) => {
   );
   let most = 0;
   const sleeping = "select count(*)::int as n from pg_stat_activity where wait_event = 'PgSleep'";
-  // On a busy machine they may be over before anybody looks: then once more.
+  // On a busy machine they may end before they are seen: then once more.
   await eventually("two are seen at one time", async () => {
     let isOver = false;
     const asked = Array.from({ length: 4 }, () => gateway.query(select, token));
@@ -201,7 +194,7 @@ t.test("the configured limits are the engine's", async (t) => {
   t.equal(most, 2, "no more than so many at one time");
 });
 
-t.test("a database that refuses the engine ends the start, and says why", async (t) => {
+t.test("the start fails with the reason if the database refuses the engine", async (t) => {
   const server = await startPostgres(t);
   await server.requirePassword("app", "hunter2");
   const wrong = `postgres://app:wrong-one@127.0.0.1:${server.port}/postgres`;
@@ -217,13 +210,10 @@ t.test("a database that refuses the engine ends the start, and says why", async 
   t.notMatch(stdout + stderr, /wrong-one/);
 });
 
-t.test("a stopped engine is down at once, and replaced after a while", nightly, async (t) => {
-  const gateway = await startGateway(t);
-  const token = await gateway.login();
-  t.equal((await gateway.query(createTable, token)).status, 200);
-  const engine = await engineOf(gateway);
+t.test("a stopped engine is reported at once and replaced later", nightly, async (t) => {
+  const { gateway, token, engine } = await scene(t);
   process.kill(engine, "SIGSTOP");
-  await eventually("it is told", async () => (await gateway.request("/readyz")).status === 503);
+  await eventually("it is reported", async () => (await gateway.request("/readyz")).status === 503);
   t.ok(isAlive(engine));
   await gateway.service.logged(({ msg }) => msg === "the engine does not respond: it is killed");
   await answers(t, gateway, token);
@@ -231,24 +221,19 @@ t.test("a stopped engine is down at once, and replaced after a while", nightly, 
   t.notOk(isAlive(engine));
 });
 
-t.test("an engine whose socket is deleted listens anew", nightly, async (t) => {
-  const gateway = await startGateway(t);
-  const token = await gateway.login();
-  t.equal((await gateway.query(createTable, token)).status, 200);
-  const engine = await engineOf(gateway);
-  rmSync(socketOf(gateway));
-  await eventually("it is there again", () => existsSync(socketOf(gateway)));
+t.test("an engine listens again after its socket was deleted", nightly, async (t) => {
+  const { gateway, token, engine, socket } = await scene(t);
+  rmSync(socket);
+  await eventually("it is there again", () => existsSync(socket));
   await answers(t, gateway, token);
   t.equal(await engineOf(gateway), engine, "by the same process");
   t.equal(await gateway.service.stop(), 0);
-  t.notOk(existsSync(socketOf(gateway)));
+  t.notOk(existsSync(socket));
 });
 
-t.test("a broken configuration keeps no engine from starting again", nightly, async (t) => {
-  const gateway = await startGateway(t);
-  const token = await gateway.login();
-  t.equal((await gateway.query(createTable, token)).status, 200);
+t.test("the engine restarts although the configuration has become invalid", nightly, async (t) => {
+  const { gateway, token, engine } = await scene(t);
   writeFileSync(path.join(gateway.home, "gateway.toml"), "nonsense = ");
-  process.kill(await engineOf(gateway), "SIGKILL");
+  process.kill(engine, "SIGKILL");
   await answers(t, gateway, token);
 });

@@ -11,7 +11,7 @@ async function scene(t: Test, config: string, env: NodeJS.ProcessEnv = {}) {
   const upstream = await new RecordingUpstream().listen(t);
   const held: { user: string; response: ServerResponse }[] = [];
   upstream.answer = ({ headers: { "x-gatehouse-user": user } }, response) => {
-    // The gateway's own questions are nobody's.
+    // The gateway's own requests have no user.
     if (user === undefined) response.end("{}");
     else held.push({ user: String(user), response });
   };
@@ -21,7 +21,7 @@ async function scene(t: Test, config: string, env: NodeJS.ProcessEnv = {}) {
   return { gateway, held, flood, alice };
 }
 
-t.test("a flood of slow queries keeps another user waiting for one turn", async (t) => {
+t.test("a flood of slow queries delays another user by one turn", async (t) => {
   const config = "connections = 4\nresponse_timeout = 600\n";
   const { gateway, held, flood, alice } = await scene(t, config);
   const request = wireRequest("POST /query", queryHeaders(flood), select);
@@ -30,18 +30,18 @@ t.test("a flood of slow queries keeps another user waiting for one turn", async 
   for (const wire of wires) wire.send(request);
   const refused = () => wires.filter(({ text }) => text.includes("upstream_overloaded")).length;
   await eventually("the line is full", () => refused() === 500 - 4 - 4 * 16);
-  await eventually("while nobody else asks, the flood has all", () => held.length === 4);
+  await eventually("without other users the flood has all connections", () => held.length === 4);
 
   const answers = Array.from({ length: 3 }, () => gateway.query(select, alice));
   await eventually("alice has her places", () => refused() === 500 - 4 - 4 * 16 + 3);
   for (let at = 0; at < 3; at++) {
     held[at]?.response.end("{}");
-    await eventually("the next query goes up", () => held.length === 5 + at);
+    await eventually("the next query is forwarded", () => held.length === 5 + at);
   }
   const users = held.slice(4).map(({ user }) => user);
   t.strictSame(users, ["alice", "alice", "flood"], "she has as many as the flood, and not more");
   held[4]?.response.end("{}");
-  await eventually("her last one goes up", () => held[7]?.user === "alice");
+  await eventually("her last one is forwarded", () => held[7]?.user === "alice");
   for (const { user, response } of held.slice(5)) if (user === "alice") response.end("{}");
   for (const { status } of await Promise.all(answers)) t.equal(status, 200);
 });
@@ -51,14 +51,14 @@ for (const [limit, keys, env] of [
   ["the configuration", "max_buffered_bytes = 262144", {}],
   ["the memory of the cgroup", "", { NODE_OPTIONS: fourMebibytes }],
 ] as const)
-  t.test(`within the limit of ${limit}, one user's bodies leave room for others`, async (t) => {
+  t.test(`one user's bodies leave room for others within the limit of ${limit}`, async (t) => {
     const config = `[server]\nmax_body_bytes = 65536\n${keys}\n`;
     const { gateway, held, flood, alice } = await scene(t, config, env);
     const large = select.padEnd(60_000);
     const first = [gateway.query(large, flood), gateway.query(large, flood)];
     await eventually("two are held", () => held.length === 2);
     const third = await gateway.query(large, flood);
-    t.equal(third.status, 503, "as much would be left to nobody else");
+    t.equal(third.status, 503, "others would have too little left");
     t.match(third.body, { code: "busy" });
     first.push(gateway.query(large, alice));
     await eventually("another user's is taken", () => held.length === 3);
@@ -70,7 +70,7 @@ for (const [limit, keys, env] of [
     t.equal((await again).status, 200);
   });
 
-t.test("a query that waits is judged by the rights of when its turn comes", async (t) => {
+t.test("a queued query is authorized by the rights at the time that it is forwarded", async (t) => {
   const metrics = `127.0.0.1:${await freePort()}`;
   const config = `connections = 1\n[metrics]\nlisten = "${metrics}"\n`;
   const { gateway, held, alice, flood } = await scene(t, config);
@@ -89,11 +89,11 @@ t.test("a query that waits is judged by the rights of when its turn comes", asyn
   t.equal(lowered.status, 200);
   held[0]?.response.end("{}");
   t.equal((await first).status, 200);
-  await eventually("the query of another user goes up", () => held.length === 2);
+  await eventually("the query of another user is forwarded", () => held.length === 2);
   held[1]?.response.end("{}");
   t.equal((await waiting).status, 200);
   t.match(await read, { status: 403, body: { code: "role_insufficient" } });
   t.match(await batch, { status: 403, body: { code: "batch_member_denied" } });
   const users = held.map(({ user }) => user);
-  t.strictSame(users, ["flood", "rita"], "the denied queries never went up");
+  t.strictSame(users, ["flood", "rita"], "the denied queries were not forwarded");
 });

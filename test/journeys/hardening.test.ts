@@ -5,14 +5,12 @@ import path from "node:path";
 import t from "tap";
 import { openSetting } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway } from "../kit/gateway.ts";
 import { isTaken, residentBytes } from "../kit/process-info.ts";
-import { RecordingUpstream } from "../kit/upstream.ts";
 
 const MEGABYTE = 1024 * 1024;
 const { gateway } = await openSetting(t);
 
-t.test("a body in a hundred thousand pieces costs no more memory than its bytes", async (t) => {
+t.test("a body in many chunks needs no more memory than its bytes", async (t) => {
   const { hostname, port } = new URL(gateway.url);
   const before = residentBytes(gateway.service.child.pid ?? 0);
   const head = "POST /login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
@@ -32,77 +30,17 @@ t.test("a body in a hundred thousand pieces costs no more memory than its bytes"
   t.equal((await gateway.request("/healthz")).status, 200);
 });
 
-t.test("who holds no entry of its own brings no database into the file", async (t) => {
-  const eve = await gateway.addUser("eve", "ReadWrite", "*");
-  const answer = await gateway.send("PUT", "/api/access/eve/PROD", { role: "ReadOnly" }, eve);
-  t.equal(answer.status, 403);
-});
-
-t.test("only an administrator removes a disabled user", async (t) => {
-  const mallory = await gateway.addUser("mallory", "DbAdmin");
-  await gateway.addUser("carol", "ReadOnly");
-  const admin = await gateway.login();
-  await gateway.send("PATCH", "/api/users/carol", { disabled: true }, admin);
-  t.equal((await gateway.send("DELETE", "/api/users/carol", "", mallory)).status, 403);
-  t.equal((await gateway.send("DELETE", "/api/users/carol", "", admin)).status, 200);
-});
-
-t.test("the header that names the database goes up as it was judged", async (t) => {
-  const upstream = await new RecordingUpstream().listen(t);
-  const route = 'path = "/stats"\naccess = "SELECT"\ndatabase_header = "X-Database"';
-  const gateway = await startGateway(t, {
-    upstream: upstream.url,
-    config: `[[routes]]\n${route}\n`,
-  });
-  const token = await gateway.addUser("bob", "ReadOnly", "bobdb");
-  const authorization = `Bearer ${token}`;
-  const odd = { authorization, "x-database": "bobdb", x_database: "secret" };
-  t.equal((await gateway.request("/stats", { headers: odd })).status, 200);
-  const [received] = upstream.take();
-  t.equal(received?.headers["x-database"], "bobdb");
-  t.equal(received?.headers.x_database, undefined);
-
-  const { hostname, port } = new URL(gateway.url);
-  const socket = connect(Number(port), hostname);
-  socket.write(
-    `GET /stats HTTP/1.1\r\nHost: x\r\nAuthorization: ${authorization}\r\nX-Database: bobdb\r\nConnection: close, X-Database\r\n\r\n`,
-  );
-  socket.resume();
-  await once(socket, "close");
-  t.equal(upstream.take()[0]?.headers["x-database"], "bobdb", "also as a header of the connection");
-
-  const missing = await gateway.request("/stats", { headers: { authorization } });
-  t.equal(missing.status, 400);
-  t.match(missing.body.message, /header X-Database must name a database/);
-});
-
-t.test("an upstream that switches protocols unasked is answered for with 502", async (t) => {
-  const upstream = await new RecordingUpstream().listen(t);
-  upstream.answer = (_request, response) => {
-    response.socket?.end(
-      "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
-    );
-  };
-  const gateway = await startGateway(t, {
-    upstream: upstream.url,
-    config: '[[routes]]\npath = "/s"\naccess = "public"\n',
-  });
-  t.equal((await gateway.request("/s")).status, 502);
-});
-
-t.test("revoking twice in a second ends the token in between", async (t) => {
+t.test("revoking twice within a second revokes the token in between", async (t) => {
   await gateway.addUser("bob", "ReadOnly");
   for (let round = 0; round < 2; round++) {
     const token = await gateway.login("bob", "bob password");
     t.equal((await gateway.send("DELETE", "/api/users/bob/tokens", "", token)).status, 200);
-    t.equal(
-      (await gateway.request("/api/me", { headers: { authorization: `Bearer ${token}` } })).status,
-      401,
-    );
+    const headers = { authorization: `Bearer ${token}` };
+    t.equal((await gateway.request("/api/me", { headers })).status, 401);
   }
 });
 
-t.test("a password pasted into the file ends the old tokens for good", async (t) => {
+t.test("a password hash pasted into the file revokes the old tokens permanently", async (t) => {
   const token = await gateway.addUser("ben", "ReadOnly");
   const headers = { authorization: `Bearer ${token}` };
   const status = async () => (await gateway.request("/api/me", { headers })).status;
@@ -125,7 +63,7 @@ t.test("a password pasted into the file ends the old tokens for good", async (t)
   t.equal(await status(), 401, "the old file revives nothing");
 });
 
-t.test("a path that is none of the gateway's is not written into the audit", async (t) => {
+t.test("an unknown path is not written to the audit", async (t) => {
   await gateway.request("/login/hunter2");
   const line = await gateway.service.logged(
     ({ msg, status }) => msg === "request" && status === 404,

@@ -17,7 +17,6 @@ export const noClients = existsSync(path.join(modules, ".package-lock.json"))
   ? false
   : "not installed: npm ci --prefix test/clients";
 
-/** Makes a table `users` in which there is Alice. */
 export async function fillUsers(gateway: TestGateway): Promise<void> {
   const root = await tokenOf(gateway, "root");
   const columns = [
@@ -51,7 +50,7 @@ export class Workplace {
     };
   }
 
-  /** Runs a program to its end; resolves to what it printed. @throws Error with what it complained of */
+  /** Runs a program. @returns its output @throws Error with its errors */
   async run(command: string, flags: readonly string[], input = ""): Promise<string> {
     const { directory: cwd, environment: env } = this;
     const child = spawn(command, flags, { cwd, env, timeout: 2 * PATIENCE_MS });
@@ -64,7 +63,6 @@ export class Workplace {
   }
 }
 
-/** A program in `test/clients`. */
 export function clientProgram(name: string): string {
   return path.join(directory, name);
 }

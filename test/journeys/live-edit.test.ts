@@ -19,7 +19,7 @@ function setRole(role: string): (text: string) => string {
     text.replace(/(username = "alice"\ndatabase = "main"\nrole = )"\w+"/, `$1"${role}"`);
 }
 
-t.test("a role raised and lowered in the file is obeyed within a second", async (t) => {
+t.test("a role that is changed in the file is in force within a second", async (t) => {
   const { gateway, upstream } = await openSetting(t);
   const token = await gateway.addUser("alice", "ReadOnly");
   t.equal((await gateway.query(insert, token)).status, 403);
@@ -29,11 +29,10 @@ t.test("a role raised and lowered in the file is obeyed within a second", async 
     { role: "ReadWrite", status: 200, times: [] as number[] },
     { role: "ReadOnly", status: 403, times: [] as number[] },
   ];
-  // What else the machine does only ever adds time.
+  // Other load on the machine only adds time.
   for (let round = 0; round < 30 && turns.some(isLate); round++) {
     for (const { role, status, times } of turns) {
       const start = performance.now();
-      // In place, as some editors do.
       const text = setRole(role)(readFileSync(gateway.accessFile, "utf8"));
       writeFileSync(gateway.accessFile, text);
       await untilAnswered(gateway, token, status);
@@ -46,7 +45,7 @@ t.test("a role raised and lowered in the file is obeyed within a second", async 
   t.equal(upstream.take().length, 0);
 });
 
-t.test("a broken file changes nothing and is said to be broken", async (t) => {
+t.test("an invalid access file is reported and changes nothing", async (t) => {
   const { gateway } = await openSetting(t);
   const token = await gateway.addUser("alice", "ReadWrite");
 
@@ -63,7 +62,7 @@ t.test("a broken file changes nothing and is said to be broken", async (t) => {
   t.equal((await gateway.request("/readyz")).body.access_file, "fresh");
 });
 
-t.test("a user disabled while no gateway ran does not return with an old record", async (t) => {
+t.test("a token of a user disabled during a downtime stays revoked", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   const before = await startGateway(t, { upstream: upstream.url });
   const { home, service } = before;
@@ -88,7 +87,7 @@ t.test("a user disabled while no gateway ran does not return with an old record"
   t.equal((await gateway.query(insert, token)).body.message, "Token revoked");
 });
 
-t.test("a reload says whom a name in another case shadows a database from", async (t) => {
+t.test("a reload warns which users lose a database to a name in another case", async (t) => {
   const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });
   const added = grant("robot", "MAIN", "ReadOnly");
   await gateway.edit((text) => `${text}\n${added}`);

@@ -33,11 +33,11 @@ function logIn(
   });
 }
 
-/** Users whom a refused login must not tell apart. */
+/** Users that a refused login must not distinguish. */
 const kinds = ["known", "imported", "disabled", "machine", "unknown"];
 
 const cheap = { memory: 128, time: 1, parallelism: 1 };
-/** Enough for the time of a hash to stand out. */
+/** Enough to measure the time of a hash. */
 const costly = { memory: 16_384, time: 2, parallelism: 1 };
 
 async function openKinds(t: Test, costs: HashCosts): Promise<Setting> {
@@ -61,7 +61,7 @@ async function openKinds(t: Test, costs: HashCosts): Promise<Setting> {
   return openSettingWith(t, auth.join("\n"), home);
 }
 
-t.test("nobody learns from a refused login whether a user exists", async (t) => {
+t.test("a refused login does not reveal whether the user exists", async (t) => {
   const setting = await openSetting(t);
   const { gateway } = setting;
   for (const name of ["alice", "disabled", "machine"]) await gateway.addUser(name, "ReadOnly");
@@ -96,7 +96,7 @@ t.test("nobody learns from a refused login whether a user exists", async (t) => 
   t.equal(heads.size, 1, "the headers are the same as well");
 });
 
-t.test("nor from the login page of the authorization server", async (t) => {
+t.test("the login page does not reveal whether the user exists", async (t) => {
   const { gateway } = await openKinds(t, cheap);
   const browser = new PlainBrowser(gateway.url);
   const client_id = await registered(gateway);
@@ -114,13 +114,13 @@ t.test("nor from the login page of the authorization server", async (t) => {
   t.equal(answers.size, 1);
 });
 
-t.test("an unknown user costs the hashes of a known one, however old that one's is", async (t) => {
+t.test("a login of an unknown user costs the same hashes as of a known one", async (t) => {
   const { gateway } = await openKinds(t, costly);
   const guess = (username: string) => logIn({ gateway }, { username, password: "a wrong one" });
   await guess("unknown"); // It starts the process that hashes.
   const pid = gateway.service.child.pid ?? 0;
   const pids = [pid, ...childrenOf(pid)];
-  // Of the processor, and not of the clock: that tells what else the machine does.
+  // Processor time, since elapsed time depends on other load.
   const spent = () => pids.reduce((sum, pid) => sum + cpuSecondsOf(pid), 0);
   const costs = new Map<string, number>(kinds.map((kind) => [kind, 0]));
   for (let round = 0; round < 7; round++) {
@@ -134,7 +134,7 @@ t.test("an unknown user costs the hashes of a known one, however old that one's 
   t.ok(Math.max(...all) < 3 * Math.min(...all), JSON.stringify([...costs]));
 });
 
-t.test("a token for one database opens that one and no other", async (t) => {
+t.test("a token for one database is refused for others", async (t) => {
   const setting = await openSetting(t);
   const { gateway, upstream } = setting;
   await gateway.addUser("bob", "ReadWrite");
@@ -185,7 +185,7 @@ t.test("a login for a database without a grant is denied", async (t) => {
   t.equal((await gateway.query(select, token)).body.code, "no_grant");
 });
 
-t.test("a hash of lower costs is raised by a login, and tokens live on", async (t) => {
+t.test("a login raises the costs of a hash and keeps tokens valid", async (t) => {
   const { gateway } = await openSetting(t);
   const { home, accessFile } = gateway;
   const hashParts = () => {
@@ -213,7 +213,7 @@ t.test("a hash of lower costs is raised by a login, and tokens live on", async (
   t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt }, "and is never lowered");
 });
 
-t.test("a file that cannot be changed does not fail the login", async (t) => {
+t.test("a login succeeds although its hash cannot be upgraded", async (t) => {
   const { gateway } = await openSetting(t);
   await gateway.service.stop();
   const raised = "argon2_memory_cost = 128\nargon2_time_cost = 2\nargon2_parallelism = 1";

@@ -1,5 +1,3 @@
-/** What apps do on their way to `/mcp`, on both libraries, and their users in a browser. */
-
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Stream } from "node:stream";
@@ -82,7 +80,7 @@ interface Library {
   readonly make: (t: Test, gateway: TestGateway, authProvider: Notebook) => App;
   readonly ask: typeof auth;
   readonly Unauthorized: typeof UnauthorizedError | typeof EarlierUnauthorizedError;
-  /** With a refresh token the earlier library only refreshes, which never widens anything. */
+  /** With a refresh token the earlier library only refreshes, which never adds scopes. */
   readonly grantTypes: string[];
 }
 
@@ -147,7 +145,7 @@ async function letIn(
   return searchParams;
 }
 
-/** Checks that an app has to ask its user; the earlier library does not name its errors. */
+/** Checks that an app has to ask its user; errors of the earlier library have no name. */
 async function isUnauthorized(t: Test, asked: Promise<unknown>, kind: Library["Unauthorized"]) {
   t.ok((await asked.catch((error: unknown) => error)) instanceof kind, "it has to ask its user");
 }
@@ -159,7 +157,7 @@ function spoilToken(notebook: Notebook): void {
 
 for (const { name, make, Unauthorized } of libraries) {
   for (const way of ["a registration", "a document"]) {
-    t.test(`${name}: an app with ${way} finds its way in, and does what it may`, async (t) => {
+    t.test(`${name}: an app with ${way} logs in and stays within its scope`, async (t) => {
       const reached = host.reached();
       const notebook =
         way === "a document" ? await openNotebook(t, host) : new Notebook(await openCallback(t));
@@ -214,7 +212,7 @@ function scopesOf(text: string | null | undefined): string[] {
 }
 
 for (const { name, make, ask, grantTypes, Unauthorized } of libraries) {
-  t.test(`${name}: an app that may read resources asks for tools too`, async (t) => {
+  t.test(`${name}: an app with the resources scope can request the tools scope too`, async (t) => {
     const both = ["mcp:resources", "mcp:tools"];
     const select = { name: "select", arguments: selectIn("main") };
     const notebook = new Notebook(await openCallback(t), { grantTypes });
@@ -248,7 +246,7 @@ for (const { name, make, ask, grantTypes, Unauthorized } of libraries) {
 
 for (const workers of [1, 3]) {
   const options = workers === 1 ? {} : nightly;
-  t.test(`calls at one moment refresh each, over ${workers} workers`, options, async (t) => {
+  t.test(`parallel calls can each refresh, with ${workers} workers`, options, async (t) => {
     const [AT_ONCE, ROUNDS] = [8, 3];
     const home = await staffedHome(t, grants);
     const gateway = workers === 1 ? shared : await startGateway(t, { home, ...servedBy(workers) });
@@ -271,7 +269,7 @@ for (const workers of [1, 3]) {
         for (const { tools } of await Promise.all(calls)) t.ok(tools.length > 0, name);
       }
       t.equal(notebook.sentTo, undefined, `${name} need not ask its user again`);
-      // The audit tells of an answer behind it.
+      // The audit line follows the answer.
       const what = `${name} has refreshed more than once a round`;
       await eventually(what, () => refreshes() - before > ROUNDS);
     }
@@ -279,7 +277,7 @@ for (const workers of [1, 3]) {
   });
 }
 
-t.test("no document of a host near the gateway that nobody named is asked for", async (t) => {
+t.test("client documents on private hosts are fetched only from configured hosts", async (t) => {
   const [named, unnamed] = [await openDocumentHost(t), await openDocumentHost(t)];
   const gateway = await openTrusting(named, [named.host]);
   const browser = new PlainBrowser(gateway.url);
@@ -298,7 +296,7 @@ t.test("no document of a host near the gateway that nobody named is asked for", 
   t.equal(unnamed.reached(), 0);
 });
 
-t.test("a certificate that nobody vouches for is not trusted", async (t) => {
+t.test("a client document is not fetched from a host with an untrusted certificate", async (t) => {
   const [trusted, host] = [await openDocumentHost(t), await openDocumentHost(t)];
   const gateway = await openTrusting(trusted, [host.host]);
   const notebook = await openNotebook(t, host);
@@ -322,7 +320,7 @@ async function openGateway(t: Test) {
 }
 
 t.test(
-  "parallel calls go on after expiry, whichever the library",
+  "parallel calls continue after expiry with every library",
   { skip: noClients || nightly.skip },
   async (t) => {
     const gateway = await openGateway(t);
@@ -338,7 +336,7 @@ t.test(
       const held = await obtainTokens(gateway, { password: passwordOf("alice") });
       const { accessToken: access_token, refreshToken: refresh_token, clientId } = held;
       const issuer = gateway.url;
-      // As libraries keep them: with the server that they are of.
+      // Libraries store tokens with their server.
       const server = {
         issuer,
         authorization_server: issuer,
@@ -366,7 +364,7 @@ async function printed(stream: Stream, pattern: RegExp): Promise<string> {
   return pattern.exec(output)?.[1] ?? "";
 }
 
-t.test("mcp-remote logs its user in, and goes on after expiry", { skip: noClients }, async (t) => {
+t.test("mcp-remote logs its user in and continues after expiry", { skip: noClients }, async (t) => {
   const gateway = await openGateway(t);
   const workplace = new Workplace(t);
   const page = readFileSync(new URL("../../docs/mcp-clients.md", import.meta.url), "utf8");
@@ -410,7 +408,7 @@ t.test("mcp-remote logs its user in, and goes on after expiry", { skip: noClient
   t.notMatch(gateway.service.output, "oauth_replay");
 });
 
-t.test("what a user has allowed ends with its roles and its password", async (t) => {
+t.test("an app loses access with its user's role and password", async (t) => {
   const password = passwordOf("alice");
   const { accessToken, refreshToken, clientId } = await obtainTokens(shared, { password });
   const call = () => callTool(shared, "insert", insert, accessToken);

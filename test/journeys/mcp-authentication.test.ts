@@ -26,7 +26,7 @@ function challenge(url: string, error?: string, scope = scopes.join(" ")): strin
 
 const shared = await open(t);
 
-t.test("whoever comes without a token is told where to get one", async (t) => {
+t.test("a request without a token gets a challenge with the metadata URL", async (t) => {
   const { url } = shared;
   const requests = [list, initialize, { method: "GET" }, { method: "DELETE" }, { body: "{" }];
   for (const request of requests) {
@@ -56,7 +56,7 @@ t.test("whoever comes without a token is told where to get one", async (t) => {
   }
 });
 
-t.test("a token that is none gets a challenge that says so", async (t) => {
+t.test("an invalid token gets a challenge with the reason", async (t) => {
   const token = await tokenOf(shared, "alice");
   const bad = { "": "token_invalid", "no.jwt": "token_invalid", [`${token}x`]: "token_invalid" };
   for (const [text, code] of Object.entries(bad)) {
@@ -73,7 +73,7 @@ t.test("a token that is none gets a challenge that says so", async (t) => {
   t.equal(late.headers.get("www-authenticate"), challenge(shared.url, "invalid_token"));
 });
 
-t.test("behind a front, addresses are those that clients use", async (t) => {
+t.test("behind a reverse proxy, metadata has the public URL", async (t) => {
   const url = "https://gate.example.com";
   const gateway = await open(t, `[server]\npublic_url = "${url}"\n`);
   const { host } = new URL(gateway.url);
@@ -90,7 +90,7 @@ t.test("behind a front, addresses are those that clients use", async (t) => {
   t.equal(raw.status, 401, "the host of the front is the gateway's own");
 });
 
-t.test("pages of foreign origins, and names that were rebound, are kept out", async (t) => {
+t.test("foreign origins and rebound host names are refused", async (t) => {
   const token = await tokenOf(shared, "alice");
   const { port } = new URL(shared.url);
   const from = (origin: string, credential?: string) =>
@@ -112,7 +112,7 @@ t.test("pages of foreign origins, and names that were rebound, are kept out", as
   }
 });
 
-t.test("a page of an allowed origin may speak the protocol, and find its way in", async (t) => {
+t.test("a page of an allowed origin can use MCP and read its challenges", async (t) => {
   const page = "https://app.example.com";
   const gateway = await open(t, `[server]\nallowed_origins = ["${page}"]\n`);
   const own = Object.keys(statelessCall("tools/call", { name: "select" }).headers);
@@ -144,7 +144,7 @@ t.test("a page of an allowed origin may speak the protocol, and find its way in"
   t.equal(answer.headers.get("access-control-allow-origin"), page);
 });
 
-t.test("a scope that is missing is named, and nothing is done", async (t) => {
+t.test("a missing scope is named and the call is not executed", async (t) => {
   const username = "alice";
   const parameters = { scope: "mcp:resources" };
   const options = { username, password: passwordOf(username), parameters };
@@ -160,7 +160,7 @@ t.test("a scope that is missing is named, and nothing is done", async (t) => {
   t.equal((await send(shared, statelessCall("server/discover"), accessToken)).status, 200);
 });
 
-t.test("tokens open the resource that they are for, and nothing else", async (t) => {
+t.test("an access token is accepted only at its resource", async (t) => {
   const options = { username: "alice", password: passwordOf("alice") };
   const { accessToken } = await obtainTokens(shared, options);
   t.equal((await send(shared, list, accessToken)).status, 200);
@@ -186,7 +186,7 @@ t.test("tokens open the resource that they are for, and nothing else", async (t)
   t.equal(refusalOf(await send(other, list, accessToken)), "token_invalid");
 });
 
-t.test("without authentication everybody may call, from this machine alone", async (t) => {
+t.test("without authentication every local caller is accepted", async (t) => {
   const gateway = await open(t, "", "enabled = false");
   await gateway.query({ CreateDatabase: { database: "main" } });
   const created = await callTool(gateway, "create_table", {
@@ -205,7 +205,7 @@ t.test("without authentication everybody may call, from this machine alone", asy
   t.equal((await send(gateway, { ...list, body: `[${list.body}]` })).status, 400);
 });
 
-t.test("where it is switched off, there is no /mcp and nothing of it", async (t) => {
+t.test("with MCP disabled, /mcp and its metadata do not exist", async (t) => {
   const gateway = await open(t, "[mcp]\nenabled = false\n");
   const paths = ["/mcp", metadataPath, "/.well-known/oauth-authorization-server", "/oauth/token"];
   for (const path of paths) t.equal((await gateway.request(path)).status, 404, path);

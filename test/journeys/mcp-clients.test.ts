@@ -1,4 +1,4 @@
-/** The clients that docs/mcp-clients.md names, by the text that stands there. */
+/** The recipes of docs/mcp-clients.md. */
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
@@ -14,7 +14,7 @@ const recipes = Array.from(
 );
 
 t.test(
-  "every installed client has a recipe that works as it stands",
+  "the recipe of every installed client works as documented",
   { skip: noClients || nightly.skip },
   async (t) => {
     const home = await staffedHome(t, ["root * Owner", "robot main ReadOnly"]);

@@ -6,6 +6,7 @@ import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
+import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
@@ -18,19 +19,14 @@ const url = "https://gate.example.com";
 const resource = `${url}/mcp`;
 
 async function open(t: Test, issuers: Readonly<Record<string, string>>, config = "") {
-  const servers = Object.entries(issuers).map(
-    ([prefix, issuer]) =>
-      `[[mcp.authorization_servers]]\nissuer = "${issuer}"\nprefix = "${prefix}"\n`,
+  const servers = tables(
+    "mcp.authorization_servers",
+    Object.entries(issuers).map(([prefix, issuer]) => ({ issuer, prefix })),
   );
-  const grants = ["root * Owner", "staff:alice main ReadWrite"];
-  const [local, external] = [grants.slice(0, 1), grants.slice(1)];
-  const more = external.map((entry) => {
-    const [name = "", database = "", role = ""] = entry.split(" ");
-    return grant(name, database, role);
-  });
+  const alice = grant("staff:alice", "main", "ReadWrite");
   const gateway = await startGateway(t, {
-    home: await staffedHome(t, local, more.join("")),
-    config: `[server]\npublic_url = "${url}"\n${servers.join("")}${config}`,
+    home: await staffedHome(t, ["root * Owner"], alice),
+    config: `[server]\npublic_url = "${url}"\n${servers}${config}`,
   });
   const root = await tokenOf(gateway, "root");
   await gateway.query({ CreateDatabase: { database: "main" } }, root);
@@ -49,7 +45,7 @@ const issuer = await TestIssuer.start(t);
 const gateway = await open(t, { staff: issuer.url });
 const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
 
-t.test("users of another server come in by its tokens, and by their grants", async (t) => {
+t.test("users of an external issuer log in with its tokens and have their grants", async (t) => {
   const metadata = await gateway.request("/.well-known/oauth-protected-resource/mcp");
   t.match(metadata.body, { resource, authorization_servers: [issuer.url] });
   const own = await gateway.request("/.well-known/oauth-authorization-server");
@@ -70,17 +66,14 @@ t.test("users of another server come in by its tokens, and by their grants", asy
   t.equal((await gateway.query({ Select: select }, token)).status, 401, "on /mcp alone");
 });
 
-t.test("tokens that are not for here, or of nobody here, are refused", async (t) => {
+t.test("tokens for another audience, issuer or unknown user are refused", async (t) => {
   const stranger = await TestIssuer.start(t);
   const claims = (changes: Record<string, unknown>) => issuer.sign(resource, { claims: changes });
   t.equal(await codeOf(await stranger.sign(resource)), "token_invalid", "an unknown issuer");
   const feigned = await stranger.sign(resource, { claims: { iss: issuer.url } });
   t.equal(await codeOf(feigned), "token_invalid", "a feigned one");
-  t.equal(
-    await codeOf(await issuer.sign(`${gateway.url}/mcp`)),
-    "token_invalid",
-    "not its address",
-  );
+  const address = await issuer.sign(`${gateway.url}/mcp`);
+  t.equal(await codeOf(address), "token_invalid", "not its address");
   t.equal(await codeOf(await claims({ sub: "root" })), "no_grant", "root is another one");
   const bob = await claims({ sub: "bob", jti: "j-9", client_id: "app" });
   const ungranted = await send(gateway, list, bob);
@@ -112,7 +105,7 @@ t.test("tokens that are not for here, or of nobody here, are refused", async (t)
   );
 });
 
-t.test("what the file says of an external user holds at once", async (t) => {
+t.test("access file changes for an external user are in force at once", async (t) => {
   const codeOf = async (token: string) =>
     refusalOf(await callTool(gateway, "select", select, token));
   const bob = await issuer.sign(resource, { claims: { sub: "bob", jti: "j-2" } });
@@ -121,7 +114,7 @@ t.test("what the file says of an external user holds at once", async (t) => {
   await gateway.edit((text) => text + grant("staff:bob", "main", "ReadOnly"));
   await soon(t, "a grant lets it in", async () => (await codeOf(bob)) === undefined);
   await gateway.edit((text) => text + user("staff:bob", "disabled = true"));
-  // A call that is under way then is cut.
+  // A call in flight is cut.
   const isRefused = async () => (await codeOf(bob).catch(() => "cut")) === "token_revoked";
   await soon(t, "disabled", isRefused);
   await putInForce(gateway, original + grant("staff:bob", "main", "ReadOnly"));
@@ -136,7 +129,7 @@ t.test("what the file says of an external user holds at once", async (t) => {
   t.equal(await codeOf(latest), "no_grant", "and without a grant it may do nothing again");
 });
 
-t.test("an issuer that is out of reach is 503, and works again when it is back", async (t) => {
+t.test("an unreachable issuer is answered with 503 until it is back", async (t) => {
   const issuer = await TestIssuer.start(t);
   const metrics = `127.0.0.1:${await freePort()}`;
   const gateway = await open(t, { staff: issuer.url }, `[metrics]\nlisten = "${metrics}"\n`);
@@ -165,15 +158,15 @@ t.test("an issuer that is out of reach is 503, and works again when it is back",
   t.equal((await send(gateway, list, token)).status, 200, "keys are remembered");
 });
 
-t.test("each issuer has users of its own", async (t) => {
+t.test("users of different issuers are distinct", async (t) => {
   const [staff, guests] = [await TestIssuer.start(t), await TestIssuer.start(t)];
   const gateway = await open(t, { staff: staff.url, guests: guests.url });
   t.equal((await send(gateway, list, await staff.sign(resource))).status, 200);
   const guest = await send(gateway, list, await guests.sign(resource));
-  t.equal(refusalOf(guest), "no_grant", "alice of the guests is nobody's alice");
+  t.equal(refusalOf(guest), "no_grant", "alice of the guests is another user");
 });
 
-t.test("external users without a record are disabled, given attributes and listed", async (t) => {
+t.test("external users without a record can be listed and disabled", async (t) => {
   const issuer = await TestIssuer.start(t);
   const gateway = await open(t, { staff: issuer.url });
   const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
@@ -196,7 +189,7 @@ t.test("external users without a record are disabled, given attributes and liste
   t.match((await patch("staff:alice", true)).body.user, { ...view, disabled: true, access });
   t.equal(await codeOf(token), "token_revoked");
   t.equal((await patch("staff:alice", false)).status, 200);
-  t.equal(await codeOf(token), "token_revoked", "for good");
+  t.equal(await codeOf(token), "token_revoked", "permanently");
   const iat = Math.floor(Date.now() / 1000) + 3;
   t.equal(await codeOf(await issuer.sign(resource, { claims: { iat } })), undefined, "a new one");
   t.match(await listed(), [{}, { ...view, access }], "with a record now, and once");
@@ -207,7 +200,7 @@ t.test("external users without a record are disabled, given attributes and liste
   t.match(users.at(-2), { username: "staff:bob", disabled: true, external: true });
   t.match(users.at(-1), { username: "staff:carl", attributes: { tenant: "acme" } });
   for (const name of ["stuff:bob", "bob"]) {
-    t.equal((await patch(name, true)).body.code, "user_not_found", `${name} is nobody's user`);
+    t.equal((await patch(name, true)).body.code, "user_not_found", `${name} is unknown`);
     const { code, stderr } = await runWarm(gateway.home, ["user", "disable", name]);
     t.match({ code, stderr }, { code: 1, stderr: `User not found: ${name}` });
   }
@@ -224,7 +217,7 @@ t.test("external users without a record are disabled, given attributes and liste
   t.match(added, { code: 1, stderr: "add it with --no-password" });
 });
 
-t.test("token revoke takes every id of an external token that the audit shows", async (t) => {
+t.test("token revoke accepts every id of an external token that the audit shows", async (t) => {
   const upper = "0B9C3BD1-8F3F-4A57-9A3C-5F3D3A1C7A43";
   for (const jti of [undefined, "urn:x/7", upper, upper.toLowerCase(), "x".repeat(300)]) {
     const token = await issuer.sign(resource, { claims: { jti } });
@@ -240,7 +233,7 @@ t.test("token revoke takes every id of an external token that the audit shows", 
   t.match({ code, stderr }, { code: 2, stderr: "that is a whole token" });
 });
 
-/** A certified authorization server in the test's process, with one machine for a client. */
+/** A certified authorization server with one machine client. */
 async function openProvider(t: Test): Promise<string> {
   const server = createServer();
   const issuer = `http://127.0.0.1:${await listening(t, server)}`;
@@ -273,7 +266,7 @@ async function openProvider(t: Test): Promise<string> {
   return issuer;
 }
 
-t.test("a token of a certified server opens /mcp", async (t) => {
+t.test("a token of a certified authorization server is accepted at /mcp", async (t) => {
   const issuer = await openProvider(t);
   const gateway = await open(t, { staff: issuer });
   const answer = await fetch(`${issuer}/token`, {

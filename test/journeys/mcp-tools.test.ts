@@ -8,7 +8,7 @@ import { wireRequest } from "../kit/wire.ts";
 import { type AnyClient, connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
 import { callTool, checkDenied, malformed, refusalOf, send, textOf } from "./mcp.ts";
-import { textOf as fileOf, putInForce, soon, staffedHome, tokenOf } from "./staff.ts";
+import { textOf as fileOf, putInForce, soon, staffedHome, succeed, tokenOf } from "./staff.ts";
 
 const roles = {
   owner: "Owner",
@@ -43,41 +43,19 @@ const changing = await openTables(t);
 
 let number = 0;
 
-interface Operation {
-  readonly tool: string;
-  readonly key: string;
-  readonly of: (number: number) => Record<string, unknown>;
-}
+type Operation = [tool: string, key: string, of: (number: number) => Record<string, unknown>];
 
+const place = { database, table: "t" };
+const upsert = { ...place, on_conflict: ["id"], update: [] };
 const operations: readonly Operation[] = [
-  { tool: "select", key: "Select", of: () => ({ database, from: "t", columns: ["*"] }) },
-  { tool: "insert", key: "Insert", of: (id) => ({ database, table: "t", values: [{ id }] }) },
-  {
-    tool: "update",
-    key: "Update",
-    of: (n) => ({ database, table: "t", set: { note: `${n}` }, where: null }),
-  },
-  {
-    tool: "delete",
-    key: "Delete",
-    of: (n) => ({ database, table: "t", where: { column: "id", cmp: "=", value: n - 1 } }),
-  },
-  {
-    tool: "create_table",
-    key: "CreateTable",
-    of: (n) => ({ database, table: `made_${n}`, columns }),
-  },
-  {
-    tool: "upsert",
-    key: "Upsert",
-    of: (id) => ({ database, table: "t", values: [{ id }], on_conflict: ["id"], update: [] }),
-  },
-  {
-    tool: "preview",
-    key: "Preview",
-    of: () => ({ Delete: { database, table: "t", where: null } }),
-  },
-  { tool: "drop_table", key: "DropTable", of: (n) => ({ database, table: `spare_${n}` }) },
+  ["select", "Select", () => ({ database, from: "t", columns: ["*"] })],
+  ["insert", "Insert", (id) => ({ ...place, values: [{ id }] })],
+  ["update", "Update", (n) => ({ ...place, set: { note: `${n}` }, where: null })],
+  ["delete", "Delete", (n) => ({ ...place, where: { column: "id", cmp: "=", value: n - 1 } })],
+  ["create_table", "CreateTable", (n) => ({ database, table: `made_${n}`, columns })],
+  ["upsert", "Upsert", (id) => ({ ...upsert, values: [{ id }] })],
+  ["preview", "Preview", () => ({ Delete: { ...place, where: null } })],
+  ["drop_table", "DropTable", (n) => ({ database, table: `spare_${n}` })],
 ];
 
 const clients = [
@@ -88,7 +66,7 @@ const clients = [
 async function compare(
   t: Test,
   { gateway, mcp, token }: { gateway: TestGateway; mcp: AnyClient; token: string },
-  { tool, key, of }: Operation,
+  [tool, key, of]: Operation,
   number: number,
 ): Promise<void> {
   const query = await gateway.query({ [key]: of(number) }, token);
@@ -100,7 +78,7 @@ async function compare(
 }
 
 for (const [client, connect] of clients) {
-  t.test(`${client} may do by tools what its role may do by queries`, async (t) => {
+  t.test(`${client} has the same rights with tools as with queries`, async (t) => {
     const { gateway, root } = changing;
     for (const name of [...Object.keys(roles), "stranger", "root"]) {
       const token = await tokenOf(gateway, name);
@@ -118,7 +96,7 @@ for (const [client, connect] of clients) {
     }
   });
 
-  t.test(`${client} is listed what its role can use`, async (t) => {
+  t.test(`${client} gets a list of the tools that its role can use`, async (t) => {
     const { gateway } = kept;
     const reading = [
       ...["describe_table", "list_databases", "list_tables", "select"],
@@ -136,15 +114,14 @@ for (const [client, connect] of clients) {
     }
   });
 
-  t.test(`${client} learns of what its role may read, and of nothing else`, async (t) => {
+  t.test(`${client} sees only the schema that its role may read`, async (t) => {
     const { gateway } = kept;
     const reader = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, "reader"));
     t.strictSame((await reader.call("list_databases", {})).structured, { databases: ["main"] });
     t.strictSame((await reader.call("list_tables", { database })).structured, { tables: ["t"] });
     t.strictSame(await reader.resourceUris(), ["gatehouse:///main/t"]);
-    t.match(JSON.parse(await reader.read("gatehouse:///main/t")), {
-      columns: [{ name: "id" }, {}],
-    });
+    const read = JSON.parse(await reader.read("gatehouse:///main/t"));
+    t.match(read, { columns: [{ name: "id" }, {}] });
     const stranger = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, "stranger"));
     t.strictSame((await stranger.call("list_databases", {})).structured, { databases: [] });
     const denied =
@@ -156,7 +133,7 @@ for (const [client, connect] of clients) {
   });
 }
 
-t.test("the audit says who called what, and by which right", async (t) => {
+t.test("the audit records the caller, the operation and the granting entry", async (t) => {
   const { gateway } = kept;
   const token = await tokenOf(gateway, "reader");
   const { jti: tokenId } = decodePart(token, 1);
@@ -191,7 +168,7 @@ t.test("the audit says who called what, and by which right", async (t) => {
   t.notMatch(gateway.service.output, token);
 });
 
-t.test("whatever the embedded server refuses is said to be denied, and why", async (t) => {
+t.test("every refusal of the embedded server has its reason in header and audit", async (t) => {
   const { gateway, root } = kept;
   const token = await tokenOf(gateway, "reader");
   for (const [reason, request] of Object.entries(malformed)) {
@@ -222,12 +199,8 @@ t.test("whatever the embedded server refuses is said to be denied, and why", asy
   await checkDenied(t, gateway, await send(gateway, read, token), "no_grant");
   const prompts = statelessCall("prompts/list");
   await checkDenied(t, gateway, await send(gateway, prompts, token), "method_not_found");
-  await checkDenied(
-    t,
-    gateway,
-    await send(gateway, { method: "GET" }, token),
-    "method_not_allowed",
-  );
+  const got = await send(gateway, { method: "GET" }, token);
+  await checkDenied(t, gateway, got, "method_not_allowed");
 
   const served = [initialize, statelessCall("tools/list"), handshakeCall("tools/list")];
   const missing = { name: "select", arguments: { ...select, from: "missing" } };
@@ -238,7 +211,7 @@ t.test("whatever the embedded server refuses is said to be denied, and why", asy
   }
 });
 
-t.test("a demotion in the file holds for the next call", async (t) => {
+t.test("a demotion in the file is in force for the next call", async (t) => {
   const { gateway } = await openTables(t);
   const token = await tokenOf(gateway, "writer");
   const call = (id: number) =>
@@ -255,7 +228,7 @@ t.test("a demotion in the file holds for the next call", async (t) => {
   t.equal(refusalOf(await call(id)), undefined, "a promotion too");
 });
 
-t.test("a token for one database opens no other by any tool", async (t) => {
+t.test("a token for one database is refused for others by every tool", async (t) => {
   const { gateway } = kept;
   const token = await tokenOf(gateway, "root", "main");
   const select = (name: string) => ({ database: name, from: "t", columns: ["*"] });
@@ -266,7 +239,7 @@ t.test("a token for one database opens no other by any tool", async (t) => {
   t.equal(refusalOf(tables), "token_database");
 });
 
-t.test("a caller is told who it is, what it may do, and how much at a time", async (t) => {
+t.test("whoami shows the caller, its rights and its limits", async (t) => {
   const { gateway } = kept;
   const tell = async (token: string) => {
     const mcp = await connectStateless(t, `${gateway.url}/mcp`, token);
@@ -286,7 +259,7 @@ t.test("a caller is told who it is, what it may do, and how much at a time", asy
   t.strictSame(root?.access, [{ database: "main", role: "Owner", rights }]);
 });
 
-t.test("entries that say more than a role are told with what they say", async (t) => {
+t.test("whoami shows the limits of entries and boundaries", async (t) => {
   const more = `
 [[acl]]
 username = "clerk"
@@ -345,7 +318,7 @@ rate_limit = "60/min"
   t.strictSame(listed, [...reading, "whoami"], "no tool that the boundary makes useless is listed");
 });
 
-t.test("a caller whose answers are limited in rows pages on within that", async (t) => {
+t.test("a caller with a row limit can read all rows page by page", async (t) => {
   const more = `
 [[acl]]
 username = "clerk"
@@ -386,20 +359,13 @@ result_bytes = ${16 * mebibyte}
 `;
 const select = { database: "main", from: "files", columns: ["*"], order_by: { column: "id" } };
 
-/** Rows of a mebibyte, more than the buffers of a connection take. */
+/** Inserts rows of a mebibyte, more than the buffers of a connection hold. */
 async function fill(gateway: TestGateway, token: string): Promise<void> {
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "content", type: "text" },
-  ];
-  await gateway.query({ CreateTable: { database: "main", table: "files", columns } }, token);
+  const files = { database: "main", table: "files" };
+  await gateway.query({ CreateTable: { ...files, columns } }, token);
   for (let id = 0; id < 15; id++) {
-    const values = [{ id, content: "x".repeat(mebibyte - 1024) }];
-    const answer = await gateway.query(
-      { Insert: { database: "main", table: "files", values } },
-      token,
-    );
-    if (answer.status !== 200) throw new Error(answer.text);
+    const values = [{ id, note: "x".repeat(mebibyte - 1024) }];
+    await succeed(gateway.query({ Insert: { ...files, values } }, token));
   }
 }
 
@@ -413,7 +379,7 @@ async function stall(gateway: TestGateway, token: string): Promise<Socket> {
   return socket;
 }
 
-t.test("results that are not taken count to their user, until they are", async (t) => {
+t.test("results that a user does not read count against its share of memory", async (t) => {
   const gateway = await startGateway(t, { config });
   const alice = await gateway.addUser("alice", "ReadWrite");
   const owner = await gateway.login();

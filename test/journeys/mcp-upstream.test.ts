@@ -26,8 +26,12 @@ import { passwordOf, soon, staffedHome, tokenOf } from "./staff.ts";
 import { servedBy } from "./supervised.ts";
 
 const shared = await openProxied(t, staff);
+const sessionServer = new FixtureServer();
+const sessionUrl = await sessionServer.listen();
+t.teardown(() => sessionServer.close());
+const sessionGrants = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
 
-t.test("the client's token stays here, and so does the database's", async (t) => {
+t.test("no credential of the client or database reaches the MCP server", async (t) => {
   const { gateway, fixture } = shared;
   const token = await tokenOf(gateway, "bob");
   fixture.take();
@@ -57,7 +61,7 @@ t.test("the client's token stays here, and so does the database's", async (t) =>
   for (const { headers } of received) t.notOk("authorization" in headers);
 });
 
-t.test("the audit says who called which kind of tool", async (t) => {
+t.test("the audit records the caller and the permission of a tool call", async (t) => {
   const { gateway, fixture } = shared;
   const token = await tokenOf(gateway, "alice");
   const { jti: tokenId } = decodePart(token, 1);
@@ -76,7 +80,7 @@ t.test("the audit says who called which kind of tool", async (t) => {
   t.strictSame(fixture.take(), [], "the server is not asked");
 });
 
-t.test("whatever the gateway refuses is said to be denied, and why", async (t) => {
+t.test("every refusal of the MCP proxy has its reason in header and audit", async (t) => {
   const { gateway, fixture } = shared;
   const token = await tokenOf(gateway, "alice");
   fixture.take();
@@ -96,12 +100,9 @@ t.test("whatever the gateway refuses is said to be denied, and why", async (t) =
   t.strictSame(fixture.take(), []);
 });
 
-t.test("the server is shown its own credential, and nobody else is", async (t) => {
-  const { gateway, fixture } = await openProxied(
-    t,
-    staff,
-    'authorization = "Bearer of-the-server"',
-  );
+t.test("only the MCP server receives its credential", async (t) => {
+  const own = 'authorization = "Bearer of-the-server"';
+  const { gateway, fixture } = await openProxied(t, staff, own);
   const token = await tokenOf(gateway, "alice");
   const args = { database: "main" };
   const answers = [
@@ -166,7 +167,7 @@ t.test("an open stream is cut when its token or its right is lost", async (t) =>
     cuts.push(checkCut(t, way, call, listening));
   }
   await Promise.all(cuts);
-  await eventually("the server is told", () => fixture.cancelled === oneWayEach.length);
+  await eventually("the server is notified", () => fixture.cancelled === oneWayEach.length);
   const isCut = ({ msg }: Record<string, unknown>) => msg === "an open stream is cut";
   const codes = () => new Set(gateway.service.log.filter(isCut).map(({ code }) => code));
   const expected = new Set(oneWayEach.map(({ code }) => code));
@@ -189,38 +190,29 @@ t.test("an open stream is cut when its app is no longer allowed", async (t) => {
   await soon(t, "the app's stream", () => streams[0]?.destroyed === true);
   t.notOk(streams[1]?.destroyed, "and no other");
   streams[1]?.destroy();
-  await eventually("both are over", () => fixture.cancelled === before + 2);
+  await eventually("both have ended", () => fixture.cancelled === before + 2);
 });
 
-t.test("a grant that is new shows in the next list", async (t) => {
+t.test("a new grant changes the next list of tools", async (t) => {
   const { gateway } = shared;
   const token = await tokenOf(gateway, "eve");
   const { toolNames } = await connectStateless(t, `${gateway.url}/mcp`, token);
   t.strictSame(await toolNames(), ["query_database"]);
   const call = () => callTool(gateway, "test_simple_text", {}, token);
   t.equal(refusalOf(await call()), "no_grant");
-  await gateway.send(
-    "PUT",
-    "/api/access/eve/main",
-    { role: "ReadWrite" },
-    await tokenOf(gateway, "root"),
-  );
+  const root = await tokenOf(gateway, "root");
+  await gateway.send("PUT", "/api/access/eve/main", { role: "ReadWrite" }, root);
   t.equal(refusalOf(await call()), undefined);
   t.equal((await toolNames()).length, 3, "the client does not go by the earlier list");
 });
 
-const fixture = new FixtureServer();
-const url = await fixture.listen();
-t.teardown(() => fixture.close());
-const grants = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
-
 for (const count of [1, 2]) {
   const options = count === 1 ? nightly : {};
-  t.test(`a session of a user outlives the gateway (${count})`, options, async (t) => {
-    const home = await staffedHome(t, grants);
+  t.test(`a session survives a restart of the gateway (${count})`, options, async (t) => {
+    const home = await staffedHome(t, sessionGrants);
     const options = {
       ...{ home, upstream: "http://127.0.0.1:9" },
-      ...servedBy(count, { config: `[mcp]\nupstream = "${url}"` }),
+      ...servedBy(count, { config: `[mcp]\nupstream = "${sessionUrl}"` }),
     };
     const first = await startGateway(t, options);
     const [alice, bob] = [await tokenOf(first, "alice"), await tokenOf(first, "bob")];
@@ -233,19 +225,19 @@ for (const count of [1, 2]) {
       handshakeCall("tools/list", {}, session),
     );
     t.equal((await send(first, { ...over, method: "DELETE" }, alice)).status, 200);
-    // A worker tells the others of it without waiting for them.
-    await eventually("the session is over in all processes", async () => {
-      fixture.take();
+    // A worker notifies the others without waiting for them.
+    await eventually("the session has ended in all processes", async () => {
+      sessionServer.take();
       await send(first, over, alice);
-      return fixture.take().length === 0;
+      return sessionServer.take().length === 0;
     });
     await first.service.stop("SIGKILL");
 
     const second = await startGateway(t, options);
-    fixture.take();
+    sessionServer.take();
     t.equal((await send(second, over, alice)).status, 404);
     for (const list of open) t.equal((await send(second, list, bob)).status, 404);
-    t.strictSame(fixture.take(), [], "the server is not asked");
+    t.strictSame(sessionServer.take(), [], "the server is not asked");
     for (const list of open) t.equal((await send(second, list, alice)).status, 200);
     t.equal(await second.service.stop(), 0);
   });

@@ -1,4 +1,3 @@
-/** What a client of `/mcp` does, request by request. */
 import type { Test } from "tap";
 import { type Answer, auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
@@ -12,7 +11,6 @@ export interface Call {
   readonly body?: string | Buffer;
 }
 
-/** Sends a request to `/mcp`, with a token if there is one. */
 export function send(
   gateway: TestGateway,
   { method = "POST", headers = {}, body }: Call,
@@ -28,7 +26,7 @@ export function send(
   });
 }
 
-/** Calls a tool as clients of 2026-07-28 do. */
+/** Calls a tool in the protocol of 2026-07-28. */
 export function callTool(
   gateway: TestGateway,
   name: string,
@@ -48,7 +46,7 @@ export function textOf({ body }: Answer): string {
   return Array.isArray(content) ? String(objectIn(content[0]).text) : "";
 }
 
-/** The stable code by which a call was refused, wherever the answer says it. */
+/** The error code of a refused call: in the body, the JSON-RPC error or the result. */
 export function refusalOf(answer: Answer): string | undefined {
   const { body } = answer;
   if (typeof body.code === "string") return body.code;
@@ -58,7 +56,7 @@ export function refusalOf(answer: Answer): string | undefined {
   return /\((\w+)\)$/.exec(textOf(answer))?.[1] ?? "failed";
 }
 
-/** Holds that the gateway says of an answer that it has denied, and why, in header and audit. */
+/** Checks the decision of a refusal in the header, and its reason in the audit. */
 export async function checkDenied(t: Test, gateway: TestGateway, answer: Answer, reason: string) {
   t.equal(answer.headers.get("x-gatehouse-decision"), "deny", reason);
   t.match(await auditOf(gateway, answer), { decision: "deny", reason, path: "/mcp" });
@@ -91,7 +89,7 @@ const toolPolicy = tables("mcp.tools", [
   { name: "wait", permission: "UPDATE", database: "main" },
 ]);
 
-/** A gateway in front of an MCP server that remembers what reached it. */
+/** A gateway with an MCP server that records its requests. */
 export async function openProxied(t: Test, grants: readonly string[], more = "") {
   const fixture = new FixtureServer();
   const url = await fixture.listen();
@@ -113,7 +111,6 @@ export const staff = [
 
 export const revision = { "mcp-protocol-version": "2025-11-25" };
 
-/** Begins a session, and gives its id. */
 export async function beginSession(gateway: TestGateway, token: string): Promise<string> {
   const { headers } = await send(gateway, initialize, token);
   return headers.get("mcp-session-id") ?? "";

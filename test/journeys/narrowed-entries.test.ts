@@ -1,4 +1,3 @@
-/** Entries that say more than a role, as `/api` shows and sets them. */
 import t, { type Test } from "tap";
 import { entriesIn } from "../../src/access/entries.ts";
 import { grantsOf } from "../../src/access/snapshot.ts";
@@ -16,7 +15,6 @@ const entry = (username: string, database: string, more: string) =>
 
 const soon = new Date(Date.now() + 3_600_000).toISOString();
 
-/** Entries that say more than a role. */
 const more = [
   entry("tina", "main", 'role = "ReadOnly"\ntables = ["secrets"]'),
   entry("tom", "main", 'role = "ReadWrite"\ntables = ["tickets"]\ncolumns = ["id"]'),
@@ -66,7 +64,7 @@ async function listed(route: string, token: string): Promise<object[]> {
   return access.filter(({ username = "rita" }) => username === "rita");
 }
 
-t.test("a whole entry is set for a database, a table and a pattern, and listed so", async (t) => {
+t.test("an entry with limits is set and listed for each kind of place", async (t) => {
   const places: [place: string, where: object][] = [
     ["rita/main", { database: "main" }],
     ["rita/main/tickets", { database: "main", tables: ["tickets"] }],
@@ -87,7 +85,7 @@ t.test("a whole entry is set for a database, a table and a pattern, and listed s
   t.strictSame(heldBy("rita"), [], "each is removed, whatever it says");
 });
 
-t.test("whole numbers are taken, kept and listed to the last digit", async (t) => {
+t.test("integers in row filters keep all their digits", async (t) => {
   const value = "9007199254740993";
   const filter = `[{"column":"id","cmp":"=","value":${value}},{"column":"id","cmp":"IN","value":[-${value},1]}]`;
   const answer = await put("rita/main/t", `{"role":"ReadOnly","row_filter":${filter}}`);
@@ -98,7 +96,7 @@ t.test("whole numbers are taken, kept and listed to the last digit", async (t) =
   t.equal(heldBy("rita").at(-1)?.rowFilter?.[0]?.value, BigInt(value));
 });
 
-t.test("an entry takes the place of all that is held there, one for a time too", async (t) => {
+t.test("an entry replaces all previous entries for its place, also temporary ones", async (t) => {
   t.equal((await put("duo/main", { role: "ReadOnly", max_rows: 5 })).status, 200);
   const grant = { username: "duo", database: "main", role: "ReadOnly", maxRows: 5 };
   t.strictSame(heldBy("duo"), [grant]);
@@ -108,7 +106,7 @@ t.test("an entry takes the place of all that is held there, one for a time too",
   t.match(heldBy("tom")[1], { role: "None", columns: undefined });
 });
 
-t.test("a role alone widens no entry that says more, and nothing else is lost", async (t) => {
+t.test("setting only a role does not remove the limits of an entry", async (t) => {
   for (const place of ["duo/main", "tom/main/tickets", "hank/main", "tess/main"]) {
     refusedWith(t, await put(place, { role: "ReadOnly" }), 409, "entry_narrowed");
   }
@@ -116,17 +114,13 @@ t.test("a role alone widens no entry that says more, and nothing else is lost", 
     refusedWith(t, await put(place, narrowed), 409, "entry_lists_tables");
     refusedWith(t, await remove(place), 409, "entry_lists_tables");
   }
-  t.equal(
-    (await put("tina/main/secrets", { role: "ReadWrite" })).status,
-    200,
-    "a table and a role",
-  );
+  t.equal((await put("tina/main/secrets", { role: "ReadWrite" })).status, 200, "a table's role");
   refusedWith(t, await remove("mona/main/c"), 404, "grant_not_found");
   refusedWith(t, await put("nobody/main/t", narrowed), 404, "user_not_found");
   refusedWith(t, await put("rita/MAIN/t", narrowed), 409, "database_case_conflict");
 });
 
-t.test("what the file could not hold is refused with its reasons", async (t) => {
+t.test("an entry that would be invalid in the file is refused with the reasons", async (t) => {
   const before = textOf(gateway);
   const bad: [fields: object, code: string, message: RegExp][] = [
     [{ role: "Reader" }, "invalid_role", /Owner, DbAdmin, ReadWrite, ReadOnly or None/],
@@ -136,11 +130,7 @@ t.test("what the file could not hold is refused with its reasons", async (t) => 
     [{ role: "Owner", columns: ["id"] }, "invalid_entry", /`columns` goes with the role ReadWrite/],
     [{ role: "ReadOnly", columns: [] }, "invalid_entry", /`columns` must be a list of columns/],
     [{ role: "ReadOnly", columns: null }, "invalid_entry", /`columns` must be/],
-    [
-      { role: "ReadOnly", max_rows: 0 },
-      "invalid_entry",
-      /`max_rows` must be a whole number from 1/,
-    ],
+    [{ role: "ReadOnly", max_rows: 0 }, "invalid_entry", /`max_rows` must be a whole number/],
     [{ role: "ReadOnly", expires: "2026-12-24" }, "invalid_entry", /`expires` must be a time/],
     [
       { role: "ReadOnly", row_filter: [{ column: "a", cmp: "<", value: "x" }], max_changes: "3" },
@@ -151,18 +141,13 @@ t.test("what the file could not hold is refused with its reasons", async (t) => 
   for (const [fields, code, message] of bad) {
     refusedWith(t, await put("rita/main", fields), 400, code, message);
   }
-  refusedWith(
-    t,
-    await put("rita/main/t", { role: "Owner" }),
-    400,
-    "invalid_entry",
-    /`tables` goes/,
-  );
+  const owner = await put("rita/main/t", { role: "Owner" });
+  refusedWith(t, owner, 400, "invalid_entry", /`tables` goes/);
   refusedWith(t, await put("rita/main", '{"role":"ReadOnly","role":"None"}'), 400, "duplicate_key");
   t.equal(textOf(gateway), before);
 });
 
-t.test("paths are matched as sent, methods come first, and a table is decoded once", async (t) => {
+t.test("paths are matched as sent, and the table in a path is decoded once", async (t) => {
   const { url } = gateway;
   const send = async (method: string, path: string, token?: string) => {
     const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
@@ -186,7 +171,7 @@ t.test("paths are matched as sent, methods come first, and a table is decoded on
   }
 });
 
-t.test("the last Owner is one of the whole database, and for good", async (t) => {
+t.test("only a permanent Owner of the whole database counts as its last Owner", async (t) => {
   const side = `${original}${entry("rita", "side", `role = "Owner"\nexpires = ${soon}`)}`;
   const owned = side + entry("wim", "side", 'role = "Owner"');
   await putInForce(gateway, owned);
@@ -207,6 +192,9 @@ const insufficient = "role_insufficient";
 type Rule = [rule: string, caller: string, request: string, expected: number | string];
 
 const column = JSON.stringify({ role: "ReadOnly", columns: ["id"] });
+const ownerForNow = JSON.stringify({ role: "Owner", expires: soon });
+const rows = '{"role":"ReadWrite","max_rows":9}';
+const write = '{"role":"ReadWrite"}';
 
 const rules: Rule[] = [
   ["a DbAdmin narrows what is below it", "dora", `PUT rita/main ${column}`, 200],
@@ -218,23 +206,13 @@ const rules: Rule[] = [
   ["nor removes it, behind which is more", "dora", "DELETE tina/main/secrets", insufficient],
   ["nor what is above it, for a time", "dora", `PUT tess/main ${column}`, insufficient],
   ["nor removes that", "dora", "DELETE tess/main", insufficient],
-  [
-    "it gives no Owner for a time",
-    "dora",
-    `PUT rita/main {"role":"Owner","expires":"${soon}"}`,
-    insufficient,
-  ],
+  ["it gives no Owner for a time", "dora", `PUT rita/main ${ownerForNow}`, insufficient],
   ["it gives nothing on *, not for a table either", "dora", `PUT rita/*/t ${column}`, "no_grant"],
   ["it gives its own up, and narrows it not", "dora", `PUT dora/main ${column}`, insufficient],
   ["an Owner removes the entry of a DbAdmin", "olga", "DELETE tina/main/secrets", 200],
   ["an Owner changes no other Owner", "olga", `PUT hank/main ${column}`, insufficient],
   ["an administrator does", "root", `PUT hank/main ${column}`, 200],
-  [
-    "a holder of columns does not widen them",
-    "tom",
-    `PUT tom/main/tickets {"role":"ReadWrite","max_rows":9}`,
-    insufficient,
-  ],
+  ["a holder of columns does not widen them", "tom", `PUT tom/main/tickets ${rows}`, insufficient],
   ["nor removes the entry", "tom", "DELETE tom/main/tickets", insufficient],
   ["nor gives up None", "tom", "DELETE tom/*/audit_*", insufficient],
   ["who has an entry for a table grants nothing", "tina", `PUT rita/main ${column}`, insufficient],
@@ -243,33 +221,20 @@ const rules: Rule[] = [
   ["who is Owner for a time grants nothing", "tess", `PUT rita/main ${column}`, insufficient],
   ["nor makes it last", "tess", `PUT tess/main {"role":"Owner","max_rows":1}`, "invalid_entry"],
   ["nor that", "tess", 'PUT tess/main {"role":"Owner","approvers":["root"]}', insufficient],
-  [
-    "an Owner who is asked for approval grants nothing",
-    "hank",
-    'PUT rita/main {"role":"ReadWrite"}',
-    insufficient,
-  ],
+  ["an Owner who needs approval grants nothing", "hank", `PUT rita/main ${write}`, insufficient],
   ["who may write does not narrow others", "wim", `PUT rita/main ${column}`, insufficient],
-  [
-    "a wider role for a time is given by who may",
-    "wim",
-    `PUT wim/main {"role":"Owner","expires":"${soon}"}`,
-    insufficient,
-  ],
+  ["a user does not widen its own role", "wim", `PUT wim/main ${ownerForNow}`, insufficient],
 ];
 
-t.test("narrowed entries are given, changed and removed by who may", async (t) => {
+t.test("only permitted callers set, change and remove entries with limits", async (t) => {
   const tokens = new Map<string, string>();
   for (const [rule, caller, request, expected] of rules) {
     const token = tokens.get(caller) ?? (await tokenOf(gateway, caller));
     tokens.set(caller, token);
     const [method = "", place = "", body] = request.split(" ");
     const answer = method === "PUT" ? await put(place, body, token) : await remove(place, token);
-    t.equal(
-      expected === 200 ? answer.status : answer.body.code,
-      expected,
-      `${rule}: ${answer.text}`,
-    );
+    const found = expected === 200 ? answer.status : answer.body.code;
+    t.equal(found, expected, `${rule}: ${answer.text}`);
     if (expected === 200) await putInForce(gateway, original);
     else t.equal(textOf(gateway), original, "nothing was written");
   }

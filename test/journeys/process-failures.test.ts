@@ -14,8 +14,8 @@ import { Wire, wireRequest } from "../kit/wire.ts";
 import { insertRefusal, openStaffed, succeed, tokenOf } from "./staff.ts";
 
 /**
- * Faults for a gateway of a test's own: a body that says "boom" cannot be copied, and SIGUSR2 lets
- * a timer throw, a promise fail, and a socket report an error that nobody listens for.
+ * Injects faults: a body with "boom" cannot be copied, and SIGUSR2 makes a timer throw, a promise
+ * reject, and a socket emit an error without a listener.
  */
 const faults = `
 import { Socket } from "node:net";
@@ -42,9 +42,9 @@ async function faultyGateway(): Promise<TestGateway> {
 const gateway = await faultyGateway();
 const token = await gateway.login();
 
-t.test("an error within a request is a 500, and its cause is logged", async (t) => {
+t.test("an unexpected error in a request is answered with 500 and logged", async (t) => {
   const body = insert.replace('"id":1', '"boom":"a private row"');
-  // In chunks, since a body of known length may come in one piece and is not copied.
+  // In chunks, since a body of known length may arrive in one piece and is not copied.
   const answer = await gateway.request("/query", {
     method: "POST",
     headers: queryHeaders(token),
@@ -61,7 +61,7 @@ t.test("an error within a request is a 500, and its cause is logged", async (t) 
   t.equal((await gateway.query(select, token)).status, 200);
 });
 
-t.test("errors that nobody catches end nothing, and are logged", async (t) => {
+t.test("uncaught errors are logged and the gateway continues", async (t) => {
   const kept = await Wire.open(gateway.url);
   t.teardown(() => kept.cut());
   const request = wireRequest("POST /query", queryHeaders(token), select);
@@ -82,7 +82,7 @@ t.test("errors that nobody catches end nothing, and are logged", async (t) => {
   t.equal(gateway.service.child.exitCode, null);
 });
 
-t.test("clients that reset their connections at any moment end nothing", async (t) => {
+t.test("the gateway survives clients that reset their connections at any moment", async (t) => {
   const request = wireRequest("POST /query", queryHeaders(token), select);
   for (let length = 0; length <= request.length; length += 7) {
     const wire = await Wire.open(gateway.url);
@@ -92,7 +92,7 @@ t.test("clients that reset their connections at any moment end nothing", async (
   t.equal(await gateway.service.stop(), 0, "and it still ends as it should");
 });
 
-/** A clock that SIGUSR2 sets ahead by more than the longest token lives, and the next one back. */
+/** SIGUSR2 sets the clock ahead beyond the lifetime of any token, and back again. */
 const jumpingClock = `
 const { now } = Date;
 let ahead = 0;
@@ -100,7 +100,7 @@ Date.now = () => now() + ahead;
 process.on("SIGUSR2", () => (ahead = ahead === 0 ? 400 * 24 * 3600 * 1000 : 0));
 `;
 
-t.test("a clock that jumps ahead and back revives no token, and is told of", async (t) => {
+t.test("a clock that jumps ahead and back is logged and revives no token", async (t) => {
   const preload = `data:text/javascript;base64,${btoa(jumpingClock)}`;
   const env = { NODE_OPTIONS: `--import=${preload}` };
   const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"], { env });
@@ -129,7 +129,6 @@ t.test("a clock that jumps ahead and back revives no token, and is told of", asy
   t.equal(await insertRefusal(restarted, dead), "token_revoked");
 });
 
-/** Starts a gateway with so many users. @returns its process id */
 async function startWith(t: Test, count: number): Promise<number> {
   const home = temporaryHome(t);
   writeFileSync(path.join(home, "gateway.toml"), '[upstream]\nurl = "http://127.0.0.1:1"\n');
@@ -144,7 +143,7 @@ async function startWith(t: Test, count: number): Promise<number> {
   return service.child.pid ?? 0;
 }
 
-t.test("what reading many users has left is gone soon after the start", async (t) => {
+t.test("the memory for reading many users is released after the start", async (t) => {
   const few = residentBytes(await startWith(t, 1));
   const many = await startWith(t, 5000);
   await eventually("the memory is given back", () => residentBytes(many) < few + 75e6);

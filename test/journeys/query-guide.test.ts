@@ -47,20 +47,20 @@ t.test("every query of the guide gets the answer that the guide shows", async (t
   }
 });
 
-t.test("the tasks are read in ten minutes", async (t) => {
+t.test("the tasks of the guide can be read in ten minutes", async (t) => {
   const [tasks = ""] = session.split(/^# Reference$/m);
   const words = tasks.split(/\s+/).length;
   t.ok(words > 1000 && words < 2300, `${words} words, examples among them, at 230 a minute`);
 });
 
-t.test("every operation of the guide is shown at work", async (t) => {
+t.test("the guide has an example of every operation", async (t) => {
   const operations = shown.map(({ body }) => Object.keys(JSON.parse(body))[0]);
   for (const operation of [...operationNames, "Batch"]) {
     t.ok(operations.includes(operation), operation);
   }
 });
 
-t.test("every condition of the guide picks the rows that the guide says", async (t) => {
+t.test("every condition of the guide selects the rows that the guide lists", async (t) => {
   const gateway = await startGateway(t);
   const token = await gateway.login();
   for (const { body } of groundOf(shown)) await gateway.query(body, token);
@@ -101,7 +101,7 @@ async function followPart(t: Test, part: string): Promise<void> {
 }
 
 for (const heading of ["Additional fields and operations", "Databases that want `op`"]) {
-  t.test(`what goes up is what the page for authors shows: ${heading}`, (t) => {
+  t.test(`queries are forwarded as the page for authors shows: ${heading}`, (t) => {
     const part = authors.split(/^## /m).find((text) => text.startsWith(`${heading}\n`)) ?? "";
     return followPart(t, part);
   });
@@ -127,7 +127,7 @@ t.test("the guide lists every operation with its right and its fields", async (t
 const root = path.join(import.meta.dirname, "../..");
 const guide = readFileSync(path.join(root, "docs/mcp.md"), "utf8");
 
-t.test("the guide's table has every tool with its rights", async (t) => {
+t.test("the table of tools has every tool with its rights", async (t) => {
   const rows = guide.matchAll(/^\| (`[a-z_`, ]+`) \| ([A-Z, ]+|none) \| [\w ]+ \|$/gm);
   const listed = Array.from(rows, ([, names = "", rights]) =>
     names.split(", ").map((name) => `${name.slice(1, -1)}: ${rights}`),
@@ -149,7 +149,7 @@ t.test("the README names every operation", async (t) => {
   for (const name of operationNames) t.match(sentence, `\`${name}\``);
 });
 
-t.test("the guide's examples answer as it says, and the first is 406 without Accept", async (t) => {
+t.test("the examples of the MCP guide work, and the first is 406 without Accept", async (t) => {
   const gateway = await startGateway(t);
   const token = await gateway.login();
   const customers = { database: "main", table: "customers" };

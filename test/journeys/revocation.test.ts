@@ -34,7 +34,7 @@ async function checkLoss(t: Test, way: Way, loss: Loss): Promise<void> {
   t.equal(await insertRefusal(gateway, token), way.code, "and on a new one");
 }
 
-t.test("a lost right is refused at once, after a restart, and for good", async (t) => {
+t.test("a lost right is refused at once, after a restart, and permanently", async (t) => {
   const names = ways.map((_, number) => `user-${number}`);
   const grants = ["root * Owner", ...names.map((name) => `${name} main ReadWrite`)];
   const { gateway } = await openStaffed(t, grants);
@@ -59,7 +59,7 @@ t.test("a lost right is refused at once, after a restart, and for good", async (
   }
 });
 
-t.test("a user removed and made again has none of its earlier tokens", async (t) => {
+t.test("a user that is removed and created again cannot use earlier tokens", async (t) => {
   const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
   const root = await tokenOf(gateway, "root");
   const run = async (flags: string) => {
@@ -113,7 +113,7 @@ t.test("a user removed and made again has none of its earlier tokens", async (t)
   await checkDead("it was taken out of the file and put back");
 });
 
-t.test("a token that is lost while a body is on its way brings nothing through", async (t) => {
+t.test("a request whose token is revoked during the upload is refused", async (t) => {
   const { gateway, upstream } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
   const token = await tokenOf(gateway, "bob");
   const call = { jsonrpc: "2.0", id: 1, method: "tools/call", params: {} };

@@ -1,4 +1,3 @@
-/** What there is behind the gateway, as its own routes and the tools of `/mcp` tell it. */
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -36,7 +35,7 @@ async function hasSchemaTools(gateway: TestGateway, token: string): Promise<bool
   return schemaTools.every((name) => names.includes(name));
 }
 
-t.test("an engine over PostgreSQL tells each caller what it may read", async (t) => {
+t.test("the schema routes show each caller only what it may read", async (t) => {
   const server = await startPostgres(t);
   const { address } = await startService(t, server.url());
   const gateway = await startGateway(t, { upstream: address });
@@ -94,7 +93,7 @@ t.test("an engine over PostgreSQL tells each caller what it may read", async (t)
   t.ok(await hasSchemaTools(gateway, rita), "while the database is gone, its tools stay");
 });
 
-t.test("an engine that comes later, or stands elsewhere, is asked too", async (t) => {
+t.test("the schema includes engines that start later or run elsewhere", async (t) => {
   const directories = [temporaryDirectory(t), temporaryDirectory(t)] as const;
   const [here, there] = directories.map(
     (directory) => `unix:${path.join(directory, "engine.sock")}`,
@@ -115,7 +114,7 @@ t.test("an engine that comes later, or stands elsewhere, is asked too", async (t
   t.strictSame((await get(gateway, "/schema/far", root)).body.data, { tables: ["notes"] });
 });
 
-t.test("a database process that tells nothing has no such tools, until it does", async (t) => {
+t.test("schema tools appear once the upstream offers its schema", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = (_request, response) => response.writeHead(404).end("{}");
   const gateway = await startGateway(t, { upstream: upstream.url });
@@ -157,7 +156,7 @@ async function narrow(t: Test) {
   return { gateway, held, metrics, flood, alice };
 }
 
-t.test("questions about a schema take turns with queries, and show in the metrics", async (t) => {
+t.test("schema requests share the fair queue with queries and are in the metrics", async (t) => {
   const { gateway, held, metrics, flood, alice } = await narrow(t);
   const ask = () => callTool(gateway, "list_tables", { database: "main" }, flood);
   const answers = [ask(), ask(), ask()];
@@ -171,7 +170,7 @@ t.test("questions about a schema take turns with queries, and show in the metric
     /upstream_queries_waiting 3/.test(await fetchMetrics(metrics)),
   );
   for (let at = 0; at < 4; at++) {
-    await eventually("the next one goes up", () => held.length > at);
+    await eventually("the next one is forwarded", () => held.length > at);
     held[at]?.response.end('{"data":{"tables":[]}}');
   }
   const users = held.map(({ user }) => user);
@@ -180,7 +179,7 @@ t.test("questions about a schema take turns with queries, and show in the metric
   for (const { status } of await Promise.all(answers)) t.equal(status, 200);
 });
 
-t.test("a question is given up when its client leaves", async (t) => {
+t.test("a schema request is canceled when its client disconnects", async (t) => {
   const { gateway, held, flood, alice } = await narrow(t);
   const client = new AbortController();
   const headers = { authorization: `Bearer ${flood}` };
@@ -193,5 +192,5 @@ t.test("a question is given up when its client leaves", async (t) => {
   await eventually("its connection is free for others", () => held.length === 2);
   held[1]?.response.end("{}");
   t.equal((await query).status, 200);
-  t.ok(held[0]?.response.destroyed, "and the database is told");
+  t.ok(held[0]?.response.destroyed, "and the upstream request is canceled");
 });

@@ -13,13 +13,12 @@ import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { callTool, textOf } from "./mcp.ts";
 
-async function recording(t: Test): Promise<RecordingUpstream> {
-  const upstream = await new RecordingUpstream().listen(t);
-  return upstream;
-}
-
-t.test("queries go to the database that carries the fewest", async (t) => {
-  const upstreams = [await recording(t), await recording(t), await recording(t)];
+t.test("queries are sent to the least busy database", async (t) => {
+  const upstreams = [
+    await new RecordingUpstream().listen(t),
+    await new RecordingUpstream().listen(t),
+    await new RecordingUpstream().listen(t),
+  ];
   const held: ServerResponse[][] = [[], [], []];
   for (const [at, upstream] of upstreams.entries()) {
     upstream.answer = ({ url }, response) => {
@@ -47,14 +46,15 @@ t.test("queries go to the database that carries the fewest", async (t) => {
   t.ok(answers.every(({ status }) => status === 200));
 });
 
-t.test("a database that takes connections and never answers is ejected by its path", async (t) => {
+t.test("a database that never answers its health check is ejected until it does", async (t) => {
   let isHung = true;
   const hung = await new RawUpstream((socket, request) => {
     if (isHung) return;
     if (request.startsWith("GET /status HTTP/1.1")) socket.write(wireAnswer("{}"));
     else socket.write(wireAnswer('{"from":"hung"}'));
-  }).listen(t);
-  const good = await recording(t);
+  }).listen();
+  t.teardown(() => hung.close());
+  const good = await new RecordingUpstream().listen(t);
   const urls = JSON.stringify([hung.url, good.url]);
   const config = `[upstream]\nurls = ${urls}\nhealth_path = "/status"\nhealth_interval = 1\n`;
   const gateway = await startGateway(t, { config });
@@ -79,9 +79,9 @@ t.test("a database that takes connections and never answers is ejected by its pa
   });
 });
 
-t.test("databases that live elsewhere are asked there, byte for byte", async (t) => {
-  const home = await recording(t);
-  const elsewhere = await recording(t);
+t.test("queries are routed by database and forwarded byte for byte", async (t) => {
+  const home = await new RecordingUpstream().listen(t);
+  const elsewhere = await new RecordingUpstream().listen(t);
   const config = `
 [upstream]
 url = "${home.url}"
@@ -120,14 +120,9 @@ access = "authenticated"
   for (const route of ["/db/sales/stats", "/db/%73tock/stats", "/db/main/stats", "/ping"]) {
     t.equal((await gateway.request(route, authorization)).status, 200, route);
   }
-  t.strictSame(
-    elsewhere.take().map(({ url }) => url),
-    ["/db/sales/stats", "/db/%73tock/stats"],
-  );
-  t.strictSame(
-    home.take().map(({ url }) => url),
-    ["/db/main/stats", "/ping"],
-  );
+  const paths = (upstream: RecordingUpstream) => upstream.take().map(({ url }) => url);
+  t.strictSame(paths(elsewhere), ["/db/sales/stats", "/db/%73tock/stats"]);
+  t.strictSame(paths(home), ["/db/main/stats", "/ping"]);
 
   const tool = { database: "sales", from: "t", columns: ["*"] };
   const called = await callTool(gateway, "select", tool, token);
@@ -141,8 +136,11 @@ access = "authenticated"
   });
 });
 
-t.test("each of several targets is in the metrics by its name", async (t) => {
-  const [one, two] = [await recording(t), await recording(t)];
+t.test("the metrics list each upstream by its URL", async (t) => {
+  const [one, two] = [
+    await new RecordingUpstream().listen(t),
+    await new RecordingUpstream().listen(t),
+  ];
   const port = await freePort();
   const config = `[upstream]\nurls = ${JSON.stringify([one.url, two.url])}\nhealth_interval = 1\n[metrics]\nlisten = "127.0.0.1:${port}"\n`;
   await startGateway(t, { config });
@@ -185,7 +183,7 @@ async function behind(t: Test, upstream: { url: string }, trusted: string) {
   return { gateway, token: await gateway.login() };
 }
 
-t.test("an upstream behind TLS answers short and long, on kept connections", async (t) => {
+t.test("short and long answers arrive over TLS on a kept connection", async (t) => {
   const upstream = await encrypted(t, "localhost");
   const { gateway, token } = await behind(t, upstream, upstream.cert);
   for (const padding of [0, 5000, 20_000, 3_000_000, 1]) {
@@ -204,7 +202,7 @@ for (const [what, name, isTrusted] of [
   ["that is not trusted", "localhost", false],
   ["of another one", "elsewhere.test", true],
 ] as const) {
-  t.test(`an upstream with a certificate ${what} gets nothing of a query`, async (t) => {
+  t.test(`an upstream with a certificate ${what} receives no query`, async (t) => {
     const upstream = await encrypted(t, name);
     const trusted = isTrusted ? upstream.cert : makeCertificate("localhost").cert;
     const { gateway, token } = await behind(t, upstream, trusted);

@@ -18,6 +18,8 @@ const LINGER_MS = 1000;
 
 const atOnce: Answer = (_, response) => response.end("{}");
 
+const shared = await new RecordingUpstream().listen(t);
+
 async function scene(t: Test, answer?: Answer, config = "") {
   const upstream = await new RecordingUpstream().listen(t);
   const held: ServerResponse[] = [];
@@ -43,7 +45,7 @@ async function scene(t: Test, answer?: Answer, config = "") {
   return { upstream, gateway, token, held, request, sendQuery, drain };
 }
 
-t.test("a drain finishes what it has taken, and waits for no idle connection", async (t) => {
+t.test("a drain finishes accepted requests and does not wait for idle connections", async (t) => {
   const { gateway, held, request, sendQuery, drain } = await scene(
     t,
     undefined,
@@ -60,7 +62,7 @@ t.test("a drain finishes what it has taken, and waits for no idle connection", a
   const { code } = await drain();
   await idle.untilClosed();
   await silent.untilClosed();
-  // A request that comes on a connection which still has one in flight.
+  // Another request on a connection with one in flight.
   asking.send(request(select));
   await asking.taken();
   held[0]?.end("whole");
@@ -73,7 +75,7 @@ t.test("a drain finishes what it has taken, and waits for no idle connection", a
   t.equal(await code, 0);
 });
 
-t.test("what is left after the grace is cut, and in the audit", async (t) => {
+t.test("requests that exceed the grace period are cut and audited", async (t) => {
   const route = '[[routes]]\npath = "/live"\naccess = "public"\n';
   const half: Answer = (_, response) => response.write("half");
   const { gateway } = await scene(t, half, `[server]\nshutdown_grace = 1\n${route}`);
@@ -87,7 +89,7 @@ t.test("what is left after the grace is cut, and in the audit", async (t) => {
 });
 
 for (const workers of [1, 2]) {
-  t.test(`before its end it is not ready, and goes on, with ${workers} processes`, async (t) => {
+  t.test(`during the shutdown delay the gateway serves (${workers} processes)`, async (t) => {
     const delays = `[server]\nworkers = ${workers}\nshutdown_delay = 3600\n`;
     const gateway = await startGateway(t, { config: delays });
     t.equal((await gateway.request("/readyz")).status, 200);
@@ -101,14 +103,14 @@ for (const workers of [1, 2]) {
   });
 }
 
-t.test("it ends when the delay is over", async (t) => {
+t.test("the gateway ends after the shutdown delay", async (t) => {
   const gateway = await startGateway(t, { config: "[server]\nshutdown_delay = 1\n" });
   const start = performance.now();
   t.equal(await gateway.service.stop("SIGTERM"), 0);
   t.ok(performance.now() - start > 1000);
 });
 
-t.test("a Ctrl-C waits for nobody to notice", async (t) => {
+t.test("Ctrl-C skips the shutdown delay", async (t) => {
   const gateway = await startGateway(t, { config: "[server]\nshutdown_delay = 3600\n" });
   t.equal(await gateway.service.stop("SIGINT"), 0);
 });
@@ -123,7 +125,7 @@ const loads = [
   ["clients that think between requests", 60, 120, atOnce, thinking],
 ] as const;
 for (const [what, count, enough, answer, think] of loads) {
-  t.test(`a drain answers every request that was taken of ${what}`, async (t) => {
+  t.test(`a drain answers every accepted request of ${what}`, async (t) => {
     const { upstream, gateway, token } = await scene(t, answer);
     const clients = Array.from({ length: count }, () => askUntilRefused(gateway, token, think));
     await eventually("they are at it", () => upstream.received.length > enough);
@@ -132,7 +134,7 @@ for (const [what, count, enough, answer, think] of loads) {
   });
 }
 
-t.test("a body of which half has come is waited for, and carried out", async (t) => {
+t.test("a drain waits for the rest of a request body and executes it", async (t) => {
   const { upstream, gateway, request, drain } = await scene(t, atOnce);
   const wire = await Wire.open(gateway.url);
   wire.send(request(insert).slice(0, -20));
@@ -145,7 +147,7 @@ t.test("a body of which half has come is waited for, and carried out", async (t)
   t.equal(await code, 0);
 });
 
-t.test("what comes behind an answer that ends its connection is not carried out", async (t) => {
+t.test("a request after an answer with Connection: close is not executed", async (t) => {
   const { upstream, held, request, sendQuery, drain } = await scene(t);
   const wire = await sendQuery(insert);
   const { code } = await drain();
@@ -155,11 +157,11 @@ t.test("what comes behind an answer that ends its connection is not carried out"
   await wire.taken();
   held[0]?.end('whole"');
   t.match(await wire.untilClosed(), /whole"\r\n0\r\n\r\n$/);
-  t.equal(upstream.received.length, 1, "nobody would have learnt that it was");
+  t.equal(upstream.received.length, 1, "its result would have been lost");
   t.equal(await code, 0);
 });
 
-t.test("whoever had connected before the signal is let in and answered", async (t) => {
+t.test("clients that connected before the signal are served", async (t) => {
   const { gateway, request } = await scene(t, atOnce);
   const { child } = gateway.service;
   child.kill("SIGSTOP");
@@ -171,9 +173,7 @@ t.test("whoever had connected before the signal is let in and answered", async (
   t.equal(await code, 0);
 });
 
-const shared = await new RecordingUpstream().listen(t);
-
-t.test("SIGHUP goes on in a new audit file after the old one was moved away", async (t) => {
+t.test("SIGHUP opens a new audit file after the old one was renamed", async (t) => {
   const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });
   const file = path.join(gateway.home, "audit.log");
   const moved = path.join(gateway.home, "audit.log.1");
@@ -218,7 +218,7 @@ async function untilHealthy({ url }: TestGateway): Promise<void> {
 
 for (const count of [1, 4]) {
   const options = count === 1 ? {} : nightly;
-  t.test(`SIGHUP during a start is obeyed, with ${count} to serve`, options, async (t) => {
+  t.test(`SIGHUP during a start reopens the audit (${count} processes)`, options, async (t) => {
     const { gateway } = await restartScene(t, count);
     const audit = path.join(gateway.home, "audit.log");
     await untilHealthy(gateway);
@@ -230,7 +230,7 @@ for (const count of [1, 4]) {
     t.equal(await gateway.service.stop(), 0);
   });
 
-  t.test(`SIGTERM during a start drains after it, with ${count} to serve`, options, async (t) => {
+  t.test(`SIGTERM during a start drains afterwards (${count} processes)`, options, async (t) => {
     const { gateway, token } = await restartScene(t, count);
     await untilHealthy(gateway);
     const clients = Array.from({ length: 8 }, () => askUntilRefused(gateway, token));
@@ -241,7 +241,7 @@ for (const count of [1, 4]) {
   });
 }
 
-t.test("SIGHUP while the command is still being loaded ends nothing", async (t) => {
+t.test("SIGHUP while the command is loading does not end it", async (t) => {
   const { gateway } = await restartScene(t, 1);
   await gateway.service.stop("SIGKILL");
   const signalling = `import { registerHooks } from "node:module";
@@ -257,8 +257,8 @@ t.test("SIGHUP while the command is still being loaded ends nothing", async (t) 
   t.equal(await service.stop(), 0);
 });
 
-t.test("a signal to the whole group during a start ends nothing", nightly, async (t) => {
-  // The first three workers are hit before anything of theirs is loaded: two, and one in the place of one.
+t.test("SIGHUP to the process group during the start ends no process", nightly, async (t) => {
+  // The signal reaches the first three workers before their modules are loaded.
   const signalling = (home: string) => `import { mkdirSync } from "node:fs";
     for (let at = 1; at <= 3 && process.argv[1].includes("workers/program"); at++) {
       try { mkdirSync(${JSON.stringify(home)} + "/hit-" + at); } catch { continue; }

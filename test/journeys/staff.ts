@@ -1,4 +1,3 @@
-/** Gateways over an access file of a test's own, with everybody in it who has a part to play. */
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Test } from "tap";
@@ -15,17 +14,15 @@ import { runWarm } from "../kit/warm-command.ts";
 
 const costs = { memory: 64, time: 1, parallelism: 1 };
 
-/** The password of everybody in a staffed gateway. */
 export function passwordOf(username: string): string {
   return `${username} password`;
 }
 
-/** A hash of a password, at costs that suit tests. */
 export function cheapHash(password: string): Promise<string> {
   return hashPassword(password, costs);
 }
 
-/** An access file of grants that are written `user database role`; everybody has a password. */
+/** An access file of grants in the form `user database role`; all users have a password. */
 export async function staffFile(grants: readonly string[]): Promise<string> {
   const entries = grants.map((entry) => entry.split(" "));
   const names = new Set(entries.map(([name = ""]) => name));
@@ -38,7 +35,6 @@ export async function staffFile(grants: readonly string[]): Promise<string> {
   return [...users, ...acl].join("");
 }
 
-/** A service directory with these grants. */
 export async function staffedHome(t: Test, grants: readonly string[], more = ""): Promise<string> {
   const home = temporaryHome(t);
   const text = `${await staffFile(grants)}${more}`;
@@ -46,7 +42,7 @@ export async function staffedHome(t: Test, grants: readonly string[], more = "")
   return home;
 }
 
-/** A running gateway with these grants, and the database behind it. */
+/** A gateway with these grants, and its upstream. */
 export async function openStaffed(
   t: Test,
   grants: readonly string[],
@@ -56,22 +52,19 @@ export async function openStaffed(
   return openSetting(t, { home: await staffedHome(t, grants, more), ...rest });
 }
 
-/** Logs somebody in; the token is for one database if one is named. */
 export function tokenOf(gateway: TestGateway, name: string, database?: string): Promise<string> {
   return gateway.login(name, passwordOf(name), database);
 }
 
-/** The access file's text as it is. */
 export function textOf(gateway: TestGateway): string {
   return readFileSync(gateway.accessFile, "utf8");
 }
 
-/** The access file as it is, parsed. */
 export function snapshotOn(gateway: TestGateway): Snapshot {
   return parseAccessFile(textOf(gateway), gateway.accessFile);
 }
 
-/** Resolves when the gateway decides by what its access file says. */
+/** Resolves when the access file is in force. */
 export async function untilInForce(gateway: TestGateway): Promise<void> {
   const { version } = snapshotOn(gateway);
   await eventually("the file is in force", async () => {
@@ -80,15 +73,14 @@ export async function untilInForce(gateway: TestGateway): Promise<void> {
   });
 }
 
-/** Writes the access file in place, as an editor does, and waits until it is in force. */
 export async function putInForce(gateway: TestGateway, text: string): Promise<void> {
   writeFileSync(gateway.accessFile, text);
   await untilInForce(gateway);
 }
 
 /**
- * Opens something with a token of bob's that expires six seconds later; where the machine is too
- * busy for that, with one that lives longer. @returns when it expires, too, in seconds
+ * Opens a connection with a token of bob's that expires in six seconds, or later on a busy machine.
+ * @returns the connection and `exp` of the token
  */
 export async function openBriefly<Opened>(
   gateway: TestGateway,
@@ -106,20 +98,18 @@ export async function openBriefly<Opened>(
   }
 }
 
-/** Checks that `isSo` becomes true. */
 export async function soon(t: Test, what: string, isSo: () => boolean | Promise<boolean>) {
   await eventually(what, isSo);
   t.pass(what);
 }
 
-/** The refusal of an Insert into `main` on a connection of its own; undefined if it went through. */
+/** The error code of an Insert into `main` on a new connection; undefined if it succeeds. */
 export async function insertRefusal(gateway: TestGateway, token: string) {
   const headers = queryHeaders(token);
   const answer = await ask(`${gateway.url}/query`, { method: "POST", headers, body: insert });
   return JSON.parse(answer.body.toString()).code;
 }
 
-/** Waits for an answer that must be a success. */
 export async function succeed(answer: Promise<{ status: number; text: string }>): Promise<void> {
   const { status, text } = await answer;
   if (status !== 200) throw new Error(`${status}: ${text}`);

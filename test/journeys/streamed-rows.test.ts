@@ -12,7 +12,7 @@ const select = {
 const filler = "x".repeat(100);
 const rowCount = 20_000;
 
-t.test("rows are streamed through the gateway in the form that is asked for", async (t) => {
+t.test("rows are streamed through the gateway in the requested format", async (t) => {
   const gateway = await startGateway(t);
   const token = await gateway.login();
   await gateway.query({ CreateDatabase: { database: "main" } }, token);

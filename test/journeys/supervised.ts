@@ -1,4 +1,3 @@
-/** Gateways that are served by several processes, and ways to tell these apart. */
 import { readFileSync } from "node:fs";
 import { Agent, type IncomingMessage, request } from "node:http";
 import { json } from "node:stream/consumers";
@@ -8,30 +7,29 @@ import type { RunOptions, TestGateway } from "../kit/gateway.ts";
 import { childrenOf } from "../kit/process-info.ts";
 import { select } from "../kit/queries.ts";
 
-/** Options by which `count` processes serve; `server` holds further keys of that section. */
+/** Options for `count` workers; `server` has further keys of that section. */
 export function servedBy(count: number, { config = "", server = "" } = {}): RunOptions {
   return { config: `[server]\nworkers = ${count}\n${server}\n${config}` };
 }
 
-/** The ids of the processes that serve. */
 export function workersOf({ service }: TestGateway): number[] {
   return childrenOf(service.child.pid ?? 0).filter((pid) => {
     try {
       return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("workers/program");
     } catch {
-      // It has just ended.
+      // It has ended.
       return false;
     }
   });
 }
 
-/** The number of the worker that has answered a request, as the audit has it. */
+/** The number of the worker that answered a request, from the audit. */
 export async function workerOf({ service }: TestGateway, requestId: string): Promise<number> {
   const isIt = (line: Record<string, unknown>) => line.audit && line.requestId === requestId;
   return Number((await service.logged((line) => Boolean(isIt(line)))).worker);
 }
 
-/** A kept connection to each of the workers 1 to `count`, in that order; they end with the test. */
+/** A connection to each of the workers 1 to `count`, in order. */
 export async function connectToEach(t: Test, gateway: TestGateway, token: string, count: number) {
   const found = new Map<number, KeptConnection>();
   while (found.size < count) {
@@ -85,10 +83,10 @@ export class KeptConnection {
   }
 }
 
-/** A drain closes a connection that was silent for so long, in milliseconds. */
+/** A drain closes connections that are idle for this long. */
 const SILENCE_MS = 1000;
 
-/** Asks one query after the other until no new connection is taken; what went wrong before that. */
+/** Sends queries until connections are refused. @returns the failures before that */
 export async function askUntilRefused(
   gateway: TestGateway,
   token: string,
@@ -105,7 +103,7 @@ export async function askUntilRefused(
       await think();
     } catch (error) {
       if (error instanceof Error && "code" in error && error.code === "ECONNREFUSED") break;
-      // On a busy machine the client itself may have been silent for too long.
+      // On a busy machine the client itself may have been idle for too long.
       if (performance.now() - before < SILENCE_MS) wrong.push(error);
     }
   }

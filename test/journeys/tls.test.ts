@@ -17,7 +17,7 @@ import { Wire } from "../kit/wire.ts";
 import { callTool } from "./mcp.ts";
 
 const first = makeCertificate("localhost");
-// Of two that are trusted under one subject, a client may take the wrong one for its issuer.
+// With two trusted certificates of one subject, a client may choose the wrong issuer.
 const renewed = makeCertificate("gate.example.com", "localhost");
 const YEAR = "max-age=31536000";
 
@@ -49,7 +49,7 @@ async function serialShown(gateway: TestGateway): Promise<string> {
   return serialNumber;
 }
 
-t.test("queries, tools, pages and WebSockets go over TLS, and say that they do", async (t) => {
+t.test("queries, tools, pages and WebSockets work over TLS with HSTS", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   acceptSockets(t, upstream);
   const gateway = await startSecure(t, {
@@ -81,14 +81,14 @@ t.test("queries, tools, pages and WebSockets go over TLS, and say that they do",
   socket.cut();
 });
 
-t.test("without a public name, nobody is told to use TLS for a whole name", async (t) => {
+t.test("without a public URL the gateway does not set HSTS", async (t) => {
   const gateway = await startSecure(t, { upstream: "http://127.0.0.1:1" });
   const { headers, body } = await gateway.request("/.well-known/oauth-protected-resource");
   t.equal(headers.get("strict-transport-security"), null);
   t.equal(body.resource, `${gateway.url}/mcp`);
 });
 
-t.test("what is older than TLS 1.2 is not spoken, and plain HTTP is told to use TLS", async (t) => {
+t.test("TLS before 1.2 is refused, and plain HTTP gets a hint to use https", async (t) => {
   const gateway = await startSecure(t, { upstream: "http://127.0.0.1:1" });
   const only = (version: string) => ({
     minVersion: version,
@@ -112,7 +112,7 @@ t.test("what is older than TLS 1.2 is not spoken, and plain HTTP is told to use 
   t.match(await gateway.request("/healthz"), { status: 200 });
 });
 
-t.test("a renewed pair is served within a second; a broken one leaves the last good", async (t) => {
+t.test("a renewed certificate is served within a second; a broken one is not", async (t) => {
   const metrics = await freePort();
   const gateway = await startSecure(t, {
     upstream: "http://127.0.0.1:1",
@@ -138,7 +138,7 @@ t.test("a renewed pair is served within a second; a broken one leaves the last g
   t.notMatch(gateway.service.output, /PRIVATE KEY/);
 });
 
-t.test("each of several processes speaks TLS, and takes a renewed pair", async (t) => {
+t.test("each of several processes serves TLS and reloads a renewed certificate", async (t) => {
   const gateway = await startSecure(t, { upstream: "http://127.0.0.1:1", server: "workers = 2" });
   t.match(await gateway.login(), /\./);
   writePair(gateway.home, renewed);
@@ -150,7 +150,7 @@ t.test("each of several processes speaks TLS, and takes a renewed pair", async (
   t.match(await gateway.login(), /\./);
 });
 
-t.test("a drain waits for no handshake, and lets a request finish", async (t) => {
+t.test("a drain does not wait for handshakes, and finishes requests", async (t) => {
   const held = Promise.withResolvers<void>();
   const upstream = createServer((_, response) => {
     void held.promise.then(() => response.end("{}"));
@@ -173,7 +173,7 @@ t.test("a drain waits for no handshake, and lets a request finish", async (t) =>
   t.equal(await code, 0);
 });
 
-t.test("a pair that cannot be served stops the start, and says why", async (t) => {
+t.test("an unusable certificate stops the start with the reason", async (t) => {
   const home = temporaryHome(t);
   const encrypted =
     "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMII=\n-----END ENCRYPTED PRIVATE KEY-----\n";

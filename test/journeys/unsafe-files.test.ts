@@ -29,7 +29,7 @@ async function prepared(): Promise<{ home: string; files: string[]; gateway: Tes
 const { home, files } = await prepared();
 
 for (const file of files) {
-  t.test(`${path.relative(home, file)} must be private, and the error mends it`, async (t) => {
+  t.test(`${path.relative(home, file)} must be private, and the error names the fix`, async (t) => {
     for (const [mode, reason] of [
       [0o620, "its group or others may write it"],
       [0o644, "others may read it"],
@@ -45,8 +45,8 @@ for (const file of files) {
   });
 }
 
-t.test("files behind the links of a mounted ConfigMap or Secret are taken", async (t) => {
-  // As kubelet lays them out: a link for each file, into a dated directory behind another link.
+t.test("files of a mounted ConfigMap or Secret are accepted through their links", async (t) => {
+  // The layout of kubelet: each file is a link through another link into a dated directory.
   const mounted = path.join(home, "mounted");
   mkdirSync(path.join(mounted, "..2026_01"), { recursive: true });
   renameSync(

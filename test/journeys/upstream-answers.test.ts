@@ -1,4 +1,3 @@
-/** What an upstream may answer instead of an answer, and what becomes of it. */
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
@@ -47,10 +46,7 @@ const broken: Record<string, Misbehaviour> = {
   "a name with a space": ending(`${head}Bad Name: 1\r\nContent-Length: 0\r\n\r\n`),
   "a header of 100 kB": ending(`${head}X-Long: ${"x".repeat(100_000)}\r\n\r\n`),
   "a hundred thousand headers": ending(`${head}${"X-A: 1\r\n".repeat(100_000)}\r\n`),
-  "a change of protocols": ending(
-    "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
-  ),
-  "a go-ahead that nobody asked for": ending("HTTP/1.1 100 Continue\r\n\r\n"),
+  "an unsolicited 100 Continue": ending("HTTP/1.1 100 Continue\r\n\r\n"),
   "interim answers without end": (socket) => {
     socket.write("HTTP/1.1 102 Processing\r\n\r\n".repeat(5000));
   },
@@ -107,7 +103,7 @@ async function scene(t: Test, config = "") {
     return { id, text, carriedOut };
   }
 
-  /** Asks a well-behaved upstream again: what came before must not be in the answer. */
+  /** Checks that the next valid answer has nothing of the previous one. */
   async function recovers(t: Test): Promise<void> {
     const { id, text } = await meet((socket, right) => socket.write(right), "Insert");
     t.ok(text.startsWith("HTTP/1.1 200 ") && text.endsWith(`"${id}"`), "the next answer is right");
@@ -117,7 +113,7 @@ async function scene(t: Test, config = "") {
 
 const { upstream, meet, recovers } = await scene(t, open);
 
-t.test("what is no answer is 502, was carried out once, and spoils no other", async (t) => {
+t.test("an invalid answer is 502, without a retry, and the next one is right", async (t) => {
   for (const [name, how] of Object.entries({ ...broken, ...cutEarly })) {
     for (const operation of ["Select", "Insert"] as const) {
       const { text, carriedOut } = await meet(how, operation);
@@ -128,7 +124,7 @@ t.test("what is no answer is 502, was carried out once, and spoils no other", as
   }
 });
 
-t.test("an answer that breaks off is cut for the client too, and never sent again", async (t) => {
+t.test("a truncated answer is truncated for the client, without a retry", async (t) => {
   for (const [name, how] of Object.entries(cut)) {
     const { text, carriedOut } = await meet(how, "Select");
     const isWhole = /\r\n0\r\n\r\n$/.test(text) || text.endsWith("\r\n\r\nhalf");
@@ -139,7 +135,7 @@ t.test("an answer that breaks off is cut for the client too, and never sent agai
   }
 });
 
-t.test("what comes behind an answer is nobody's answer", async (t) => {
+t.test("bytes after an answer are not used as the next answer", async (t) => {
   for (const [name, how] of Object.entries(odd)) {
     const { id, text, carriedOut } = await meet(how, "Insert");
     t.match(text, new RegExp(`^HTTP/1\\.1 200 .*\r\n\r\n"${id}"$`, "s"), name);
@@ -148,7 +144,7 @@ t.test("what comes behind an answer is nobody's answer", async (t) => {
   }
 });
 
-t.test("an answer that nobody asked for ends the connection that it came on", async (t) => {
+t.test("an unsolicited answer closes its connection", async (t) => {
   const closed = upstream.closed;
   const { id, text } = await meet((socket, right) => {
     socket.write(right);
@@ -167,6 +163,7 @@ const contents: Record<string, string> = {
   "205 with a chunk":
     "HTTP/1.1 205 Reset Content\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nforged\r\n0\r\n\r\n",
   "205 and bytes to the end": "HTTP/1.1 205 Reset Content\r\n\r\nforged",
+  "101 unasked": "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
 };
 
 const empty: Record<string, string> = {
@@ -177,7 +174,7 @@ const empty: Record<string, string> = {
   "304": "HTTP/1.1 304 Not Modified\r\nETag: a\r\nContent-Length: 6\r\n\r\n",
 };
 
-t.test("content under a status that has none is 502, on every way", async (t) => {
+t.test("content with a status that has none is 502, for queries and routes", async (t) => {
   for (const [name, answer] of Object.entries(contents)) {
     for (const request of [undefined, get]) {
       const { text } = await meet(ending(answer), "Insert", request);
@@ -188,7 +185,7 @@ t.test("content under a status that has none is 502, on every way", async (t) =>
   }
 });
 
-t.test("an answer without content stays one", async (t) => {
+t.test("an answer without content is forwarded without content", async (t) => {
   for (const [name, answer] of Object.entries(empty)) {
     for (const request of [undefined, get]) {
       const { text } = await meet(ending(answer), "Insert", request);
@@ -205,7 +202,7 @@ t.test("an answer without content stays one", async (t) => {
   }
 });
 
-t.test("a 304 says the length of what it spares to whoever asked on a condition", async (t) => {
+t.test("a 304 keeps its Content-Length only for conditional GET requests", async (t) => {
   const { "304": unchanged = "" } = empty;
   const conditional = `GET /public HTTP/1.1\r\nHost: x\r\nConnection: close\r\nIf-None-Match: "a"\r\n\r\n`;
   const { text } = await meet(ending(unchanged), "Select", conditional);
@@ -214,7 +211,7 @@ t.test("a 304 says the length of what it spares to whoever asked on a condition"
   t.notMatch((await meet(ending(unchanged), "Select", post)).text, /content-length/i);
 });
 
-t.test("interim answers do not put off the end of the wait", async (t) => {
+t.test("interim answers do not extend the response timeout", async (t) => {
   const { meet, recovers } = await scene(t, "response_timeout = 1\n");
   const { text, carriedOut } = await meet((socket) => {
     const timer = setInterval(() => socket.write("HTTP/1.1 102 Processing\r\n\r\n"), 100);
@@ -225,7 +222,7 @@ t.test("interim answers do not put off the end of the wait", async (t) => {
   await recovers(t);
 });
 
-t.test("whatever the upstream does to each, no client gets what is another one's", async (t) => {
+t.test("no client gets another client's answer, however the upstream misbehaves", async (t) => {
   const ways = [...Object.values(broken), ...Object.values(cut), ...Object.values(odd)];
   const { gateway, upstream } = await mixedScene(t, ways);
   const token = await gateway.login();
@@ -239,7 +236,7 @@ t.test("whatever the upstream does to each, no client gets what is another one's
       if (status === 200) t.equal(text, `"${id}"`);
       else t.equal(status, 502);
     } catch {
-      // A cut connection is an honest end too.
+      // A cut connection is a valid end too.
     }
   };
   await Promise.all(
@@ -278,7 +275,6 @@ async function rawScene(t: Test, onRequest: OnRequest, config = "") {
   return { upstream, gateway, token: await gateway.login() };
 }
 
-/** Holds an answer against what the contract says of a failure. */
 async function fails(
   t: Test,
   gateway: TestGateway,
@@ -292,7 +288,7 @@ async function fails(
   t.equal(answer.body.request_id, answer.headers.get("x-request-id"));
 }
 
-t.test("an upstream that is not there is 502, until it is there", async (t) => {
+t.test("an unreachable upstream is 502 until it is back", async (t) => {
   const upstream = await new RecordingUpstream().listen();
   const { url } = upstream;
   await upstream.close();
@@ -310,13 +306,13 @@ t.test("an upstream that is not there is 502, until it is there", async (t) => {
   t.equal((await gateway.request("/readyz")).status, 200);
 });
 
-t.test("a Unix socket that is not there is 502", async (t) => {
+t.test("a missing Unix socket is 502", async (t) => {
   const gateway = await startGateway(t, { upstream: "unix:/nonexistent/db.sock" });
   const refused = { status: 502, code: "upstream_unreachable" };
   await fails(t, gateway, select, refused, await gateway.login());
 });
 
-t.test("a connection that breaks before the answer is 502", async (t) => {
+t.test("a connection that closes before the answer is 502", async (t) => {
   const { upstream, gateway, token } = await rawScene(t, (socket) => socket.resetAndDestroy());
   const broken = { status: 502, code: "upstream_broken" };
   await fails(t, gateway, insert, broken, token);
@@ -334,12 +330,12 @@ t.test("an upstream that takes too long to answer is 504", async (t) => {
   await eventually("the connections are given up", () => upstream.closed === 2);
 });
 
-t.test("a Select that meets a connection just closed is sent once more on a new one", async (t) => {
+t.test("a Select on a stale connection is retried once on a new one", async (t) => {
   const seen: string[] = [];
   const { upstream, gateway, token } = await rawScene(t, (socket, request) => {
     const operation = /"(Select|Insert)"/.exec(request)?.[1] ?? "";
     seen.push(operation);
-    // The second request on each connection is met by its end, as after an idle time.
+    // The second request meets a closed connection, as after an idle timeout.
     if (seen.length === 2) socket.destroy();
     else socket.write(success);
   });
@@ -349,7 +345,7 @@ t.test("a Select that meets a connection just closed is sent once more on a new 
   t.equal(upstream.connections, 2);
 });
 
-t.test("an Insert that meets a connection just closed is not sent again", async (t) => {
+t.test("an Insert on a stale connection is not retried", async (t) => {
   const { upstream, gateway, token } = await rawScene(t, (socket, request) => {
     if (request.includes("Insert")) socket.destroy();
     else socket.write(success);
@@ -361,7 +357,7 @@ t.test("an Insert that meets a connection just closed is not sent again", async 
   t.equal(upstream.requests.filter((request) => request.includes("Insert")).length, 2);
 });
 
-t.test("more than the upstream and the line can hold is 503 at once", async (t) => {
+t.test("queries beyond the connections and the queue are refused with 503 at once", async (t) => {
   const config = "connections = 1\nresponse_timeout = 2\n";
   const { upstream, gateway, token } = await rawScene(t, () => {}, config);
   const queries = Array.from({ length: 40 }, () => gateway.query(select, token));

@@ -63,7 +63,7 @@ const [root, alice, bob] = [
   await tokenOf(gateway, "bob"),
 ];
 
-t.test("a socket is opened for who may, in the name that the gateway gives", async (t) => {
+t.test("a permitted user's WebSocket is opened with the gateway's identity headers", async (t) => {
   const accepted = acceptSockets(t, upstream, {
     headers: [
       ...["X-Own: kept", "X-Gatehouse-Decision: deny", "X-Gatehouse-User: eve", "X-Request-Id: x"],
@@ -114,7 +114,7 @@ t.test("a socket is opened for who may, in the name that the gateway gives", asy
   t.ok(Number(line.ms) > 0);
 });
 
-t.test("who may not is refused as anywhere, and the upstream hears nothing", async (t) => {
+t.test("a handshake without the right is refused and not forwarded", async (t) => {
   const accepted = acceptSockets(t, upstream);
   const foreign = { Origin: "https://evil.example.com" };
   const refused: [path: string, headers: Record<string, string>, status: number, code: string][] = [
@@ -150,7 +150,7 @@ t.test("who may not is refused as anywhere, and the upstream hears nothing", asy
   t.equal(accepted.length, 2, "pages that may are let in");
 });
 
-t.test("an upstream that does not agree has its answer handed on", async (t) => {
+t.test("an upstream's refusal of the handshake is returned", async (t) => {
   upstream.server.on("upgrade", (request, socket) => {
     const body = `no: ${request.url}`;
     socket.end(
@@ -165,7 +165,7 @@ t.test("an upstream that does not agree has its answer handed on", async (t) => 
   t.equal(answer.headers.connection, "close");
 });
 
-t.test("a route that takes no sockets serves the request as a plain one", async (t) => {
+t.test("a route without upgrade serves a handshake as a plain request", async (t) => {
   acceptSockets(t, upstream);
   const headers = handshake(bob);
   const answer = await ask(`${gateway.url}/db/main/plain`, { headers });
@@ -173,7 +173,7 @@ t.test("a route that takes no sockets serves the request as a plain one", async 
   t.notOk(upstream.received[0]?.headers.upgrade);
 });
 
-t.test("a client that does not read holds the upstream up, and then gets everything", async (t) => {
+t.test("a slow client applies backpressure and receives every message", async (t) => {
   const accepted = acceptSockets(t, upstream);
   const client = await openSocket(`${gateway.url}/live`, bob);
   const piece = Buffer.alloc(1024 * 1024, "x");
@@ -192,7 +192,7 @@ t.test("a client that does not read holds the upstream up, and then gets everyth
   client.cut();
 });
 
-t.test("a socket is cut when its right is lost, and no other socket is", async (t) => {
+t.test("a WebSocket is cut when its right is lost, and others stay open", async (t) => {
   const accepted = acceptSockets(t, upstream);
   const others = [
     await openSocket(`${gateway.url}/db/main/live`, bob),
@@ -214,13 +214,13 @@ t.test("a socket is cut when its right is lost, and no other socket is", async (
   for (const other of others) await other.echo("still here");
 });
 
-t.test("a socket outlives the times of requests, but neither its token nor silence", async (t) => {
+t.test("a WebSocket outlives request timeouts, but not its token or idle timeout", async (t) => {
   const accepted = acceptSockets(t, upstream);
   const silent = await openSocket(`${gateway.url}/brief`, bob);
   const [toSilent] = accepted.map(({ socket }) => socket);
   const open = (token: string) => openSocket(`${gateway.url}/live`, token);
   const { opened: expiring, exp } = await openBriefly(gateway, open);
-  // On a busy machine the upstream itself may be silent for too long: then once more.
+  // On a busy machine the upstream itself may be silent for too long: then again.
   await eventually("where the upstream speaks, there is no silence", async () => {
     const busy = await openSocket(`${gateway.url}/brief?busy`, bob);
     const toBusy = accepted.findLast(({ request }) => request.url === "/brief?busy")?.socket;
@@ -233,7 +233,7 @@ t.test("a socket outlives the times of requests, but neither its token nor silen
     return isOpen;
   });
 
-  await eventually("silence is over", () => silent.isClosed);
+  await eventually("the silent socket is cut", () => silent.isClosed);
   await eventually("the upstream sees it", () => toSilent?.readyState === WebSocket.CLOSED);
   t.ok(Number((await auditOf(silent, gateway)).ms) > 900);
   await eventually("the token has expired", () => expiring.isClosed);
@@ -241,7 +241,7 @@ t.test("a socket outlives the times of requests, but neither its token nor silen
   t.match(await auditOf(expiring, gateway), { status: 101, reason: "token_expired" });
 });
 
-t.test("a drain gives sockets their grace, and cuts them then", async (t) => {
+t.test("a drain cuts WebSockets after the grace period", async (t) => {
   acceptSockets(t, upstream);
   const finishing = await openSocket(`${gateway.url}/live`, bob);
   const staying = await openSocket(`${gateway.url}/live`, bob);
@@ -255,10 +255,10 @@ t.test("a drain gives sockets their grace, and cuts them then", async (t) => {
   t.match(await auditOf(staying, gateway), { status: 101 });
 });
 
-/** So many that the system gives some to each of two processes, all but surely. */
+/** So many that each of two processes almost certainly has some. */
 const SOCKETS = 40;
 
-t.test("an upstream that is mute is 504, and one that is down is 502", async (t) => {
+t.test("a handshake with a silent upstream is 504, and 502 if it is down", async (t) => {
   const mute = await new RawUpstream(() => {}).listen();
   const timeout = "response_timeout = 1\n";
   const behind = await startGateway(t, { upstream: mute.url, config: `${timeout}${socketRoutes}` });
@@ -272,7 +272,7 @@ t.test("an upstream that is mute is 504, and one that is down is 502", async (t)
   await refused(502, "upstream_unreachable");
 });
 
-t.test("sockets are served by several processes, and cut in each", async (t) => {
+t.test("WebSockets are served and cut in every worker", async (t) => {
   const setting = await openStaffed(
     t,
     ["bob main ReadWrite"],

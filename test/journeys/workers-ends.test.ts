@@ -72,8 +72,8 @@ async function scene(more: Parameters<typeof servedBy>[1] = {}) {
 
 const { upstream, gateway, token } = await scene({ config: `[metrics]\nlisten = "${metrics}"` });
 
-t.test("a worker that is killed takes nothing along but its own requests", async (t) => {
-  // So many that the system gives some to each worker, all but surely.
+t.test("a killed worker loses only its own requests", async (t) => {
+  // So many that each worker almost certainly has some.
   const clients = Array.from({ length: 30 }, () => new Client(gateway));
   const running = clients.map((client) => client.run(token));
   const isSpread = () => new Set(clients.flatMap(({ workers }) => workers)).size === COUNT;
@@ -95,14 +95,14 @@ t.test("a worker that is killed takes nothing along but its own requests", async
   for (const client of clients) client.stop();
   await Promise.all(running);
   for (const { workers, failures } of clients) {
-    // The connection and, in the race of its end with a request, one attempt more on the same.
+    // One for the connection, and one if a request raced with its end.
     if (workers[0] === worker) t.ok(failures >= 1 && failures <= 2, "its connection was cut");
     else t.equal(failures, 0, "a client of the other has seen nothing");
   }
   t.ok((await asked()) >= before, "no count falls");
 });
 
-t.test("a worker that hangs is replaced, and no change waits for it", nightly, async (t) => {
+t.test("a hanging worker is replaced and does not delay changes", nightly, async (t) => {
   const connections = await connectToEach(t, gateway, token, COUNT);
   const [victim = 0] = workersOf(gateway);
   const start = performance.now();
@@ -128,7 +128,7 @@ t.test("a worker that hangs is replaced, and no change waits for it", nightly, a
   t.equal(workersOf(gateway).length, COUNT);
 });
 
-t.test("a port that is taken is told of once by several processes", async (t) => {
+t.test("a port in use is reported once by several processes", async (t) => {
   const port = new URL(gateway.url).port;
   const other = new Service(gateway.home, ["serve", "--port", port]);
   t.teardown(() => other.stop("SIGKILL"));
@@ -141,7 +141,7 @@ t.test("a port that is taken is told of once by several processes", async (t) =>
   );
 });
 
-t.test("a worker that cannot start again is tried until it can, and others serve", async (t) => {
+t.test("a worker that fails to start is retried while the others serve", async (t) => {
   const good = await gateway.edit((text) => `${text}broken`).then(() => workersOf(gateway));
   await gateway.service.logged(({ msg }) => String(msg).startsWith("access file refused"));
   process.kill(good[0] ?? 0, "SIGKILL");
@@ -156,13 +156,13 @@ t.test("a worker that cannot start again is tried until it can, and others serve
   t.equal(workersOf(gateway).length, COUNT);
 });
 
-t.test("a drain under load answers every request that was taken, by any worker", async (t) => {
+t.test("a drain under load answers every accepted request of every worker", async (t) => {
   const before = upstream.received.length;
   const isOfQuery = ({ path }: Record<string, unknown>) => path === "/query";
   const auditedBefore = gateway.service.log.filter(isOfQuery).length;
   const clients = Array.from({ length: 32 }, () => askUntilRefused(gateway, token));
   await eventually("they are at it", () => upstream.received.length > before + 200);
-  // As a terminal does, which sends Ctrl-C to all of them.
+  // A terminal sends Ctrl-C to all of them.
   for (const pid of workersOf(gateway)) process.kill(pid, "SIGINT");
   t.equal(await gateway.service.stop("SIGINT"), 0);
   t.strictSame((await Promise.all(clients)).flat(), []);
@@ -171,13 +171,13 @@ t.test("a drain under load answers every request that was taken, by any worker",
   t.equal(audited, received, "the last lines of the log are there");
 });
 
-t.test("without the main process nothing is left of the others", async (t) => {
+t.test("workers end with the main process", async (t) => {
   const { gateway } = await scene();
   const all = childrenOf(gateway.service.child.pid ?? 0);
   t.ok(all.length >= COUNT);
   await gateway.service.stop("SIGKILL");
   await eventually("all are gone", () => !all.some(isAlive));
-  await eventually("nobody listens", () => Wire.isRefused(gateway.url));
+  await eventually("the port is closed", () => Wire.isRefused(gateway.url));
 
   await gateway.edit((text) => `${text}broken`);
   const { code, stderr, stdout } = await runCommand(gateway.home, ["serve", "--port", "0"]);

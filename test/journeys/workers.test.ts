@@ -18,7 +18,7 @@ import { openStaffed, passwordOf, soon, staffedHome, tokenOf } from "./staff.ts"
 import { connectToEach, type KeptConnection, servedBy, workerOf } from "./supervised.ts";
 
 const names = ["ann", "ben", "cid", "dan", "eve", "fay", "gus", "hal"];
-/** Whom hand edits end; the first is enough, unless the machine is busy. */
+/** Removed by manual edits; the first is enough unless the machine is busy. */
 const edited = ["ivy", "jim", "kim", "lee", "mia"];
 const owners = [...edited, ...names].map((name) => `${name} main Owner`);
 const grants = ["root * Owner", "rita main ReadOnly", ...owners];
@@ -40,7 +40,7 @@ const proxied = await startGateway(t, {
 const root = await tokenOf(gateway, "root");
 const connections = await connectToEach(t, gateway, root, COUNT);
 
-// What this ends is revoked for good a while later; see below.
+// Its revocation becomes permanent later; see below.
 const ofIvy = await tokenOf(gateway, "ivy");
 await gateway.edit((text) => text.replaceAll('username = "ivy"', 'username = "iva"'));
 
@@ -55,7 +55,7 @@ async function answersOfAll(token: string): Promise<(string | undefined)[]> {
 
 const all = (code: string | undefined) => connections.map(() => code);
 
-t.test("several processes serve on one port, and each line of the log names its own", async (t) => {
+t.test("several processes serve one port, and log lines name the worker", async (t) => {
   const workers = new Set<number>();
   for (const kept of connections) {
     const { requestId, status } = await kept.send("GET", "/api/me", root);
@@ -67,7 +67,7 @@ t.test("several processes serve on one port, and each line of the log names its 
   t.strictSame([worker, count], [undefined, COUNT]);
 });
 
-t.test("every worker holds everybody to its role", async (t) => {
+t.test("every worker applies the roles", async (t) => {
   const rita = await tokenOf(gateway, "rita");
   const ann = await tokenOf(gateway, "ann");
   upstream.take();
@@ -82,51 +82,32 @@ t.test("every worker holds everybody to its role", async (t) => {
   t.equal(upstream.take().length, 2 * COUNT);
 });
 
-const changes: [what: string, name: string, code: string, act: (token: string) => unknown][] = [
-  [
-    "a logout",
-    "ann",
-    "token_revoked",
-    (token) => gateway.send("POST", "/logout", undefined, token),
-  ],
-  [
-    "the end of all tokens",
-    "ben",
-    "token_revoked",
-    () => gateway.send("DELETE", "/api/users/ben/tokens", undefined, root),
-  ],
-  [
-    "a user's removal",
-    "cid",
-    "user_gone",
-    () => gateway.send("DELETE", "/api/users/cid", undefined, root),
-  ],
-  [
-    "a demotion",
-    "dan",
-    "role_insufficient",
-    () => gateway.send("PUT", "/api/access/dan/main", { role: "ReadOnly" }, root),
-  ],
-  [
-    "another password",
-    "eve",
-    "token_revoked",
-    (token) => {
-      const content = { old_password: passwordOf("eve"), new_password: "an entirely new one" };
-      return gateway.send("PUT", "/api/users/eve/password", content, token);
-    },
-  ],
+const passwords = { old_password: passwordOf("eve"), new_password: "an entirely new one" };
+const changes: [
+  what: string,
+  by: "root" | "itself",
+  request: string,
+  code: string,
+  body?: object,
+][] = [
+  ["a logout", "itself", "POST /logout ann", "token_revoked"],
+  ["the end of all tokens", "root", "DELETE /api/users/ben/tokens ben", "token_revoked"],
+  ["a user's removal", "root", "DELETE /api/users/cid cid", "user_gone"],
+  ["a demotion", "root", "PUT /api/access/dan/main dan", "role_insufficient", { role: "ReadOnly" }],
+  ["another password", "itself", "PUT /api/users/eve/password eve", "token_revoked", passwords],
 ];
-for (const [what, name, code, act] of changes) {
-  t.test(`${what} is in force everywhere when it is answered`, async (t) => {
+for (const [what, by, request, code, body] of changes) {
+  t.test(`${what} is in force in every worker once it is answered`, async (t) => {
+    const [method = "", route = "", name = ""] = request.split(" ");
     const token = await tokenOf(gateway, name);
     t.strictSame(await answersOfAll(token), all(undefined));
-    t.match(await act(token), { status: 200 });
+    const done = await gateway.send(method, route, body, by === "root" ? root : token);
+    t.equal(done.status, 200);
     t.strictSame(await answersOfAll(token), all(code));
   });
 }
 
-t.test("an edit of the file and a command are in force everywhere soon", async (t) => {
+t.test("an edit of the file and a command take effect in every worker", async (t) => {
   const [gus, hal] = [await tokenOf(gateway, "gus"), await tokenOf(gateway, "hal")];
   const isRefused = (token: string) => async () =>
     (await answersOfAll(token)).every((code) => code === "token_revoked");
@@ -136,7 +117,7 @@ t.test("an edit of the file and a command are in force everywhere soon", async (
   await soon(t, "the revocation", isRefused(hal));
 });
 
-t.test("wrong guesses are counted together, and so is who waits", async (t) => {
+t.test("failed and waiting logins are counted over all workers", async (t) => {
   const body = JSON.stringify({ username: "fay", password: "a wrong one" });
   const headers = { "Content-Type": "application/json", "X-Forwarded-For": "203.0.113.7" };
   const guess = wireRequest("POST /login", { ...headers, Connection: "close" }, body);
@@ -155,7 +136,7 @@ t.test("wrong guesses are counted together, and so is who waits", async (t) => {
   t.equal(new Set(workers).size, COUNT, "all of them were asked");
 });
 
-t.test("SIGHUP has every worker read its files again", async (t) => {
+t.test("SIGHUP makes every worker reload its files", async (t) => {
   const refused = ({ msg }: Record<string, unknown>) =>
     String(msg).startsWith("access file refused");
   const before = gateway.service.log.filter(refused).length;
@@ -171,7 +152,7 @@ t.test("SIGHUP has every worker read its files again", async (t) => {
   await gateway.edit((text) => text.replace(/broken$/, ""));
 });
 
-t.test("what a hand edit ends is made lasting by one of them alone", async (t) => {
+t.test("only one worker makes the revocations of a manual edit permanent", async (t) => {
   t.strictSame(await answersOfAll(ofIvy), all("user_gone"));
   const file = path.join(gateway.home, "revocations");
   const linesOf = (name: string) =>
@@ -186,7 +167,7 @@ t.test("what a hand edit ends is made lasting by one of them alone", async (t) =
       );
     }
     await eventually("it is revoked", () => linesOf(name) > 0);
-    // The turn of the second comes half a second after that of the first, which may be late.
+    // The second worker's turn is half a second after the first one's, which may be late.
     await delay(700);
     found.push(linesOf(name));
     if (found.includes(1)) break;
@@ -195,7 +176,7 @@ t.test("what a hand edit ends is made lasting by one of them alone", async (t) =
 });
 
 const revision = { "mcp-protocol-version": "2025-11-25" };
-/** Requests on connections of their own after which each worker has had one, all but surely. */
+/** So many new connections reach every worker almost certainly. */
 const MANY = 24;
 
 function knock(token: string, { headers, ...call }: ReturnType<typeof handshakeCall>) {
@@ -204,7 +185,7 @@ function knock(token: string, { headers, ...call }: ReturnType<typeof handshakeC
   return ask(`${proxied.url}/mcp`, { ...call, headers: own });
 }
 
-t.test("a session is its user's alone, whichever worker is asked", async (t) => {
+t.test("a session works for its user only, at every worker", async (t) => {
   const alice = await tokenOf(proxied, "alice");
   const bob = await tokenOf(proxied, "bob");
   const begun = await knock(alice, initialize);
@@ -221,7 +202,7 @@ t.test("a session is its user's alone, whichever worker is asked", async (t) => 
   for (let count = 0; count < PROCESSES; count++) t.equal((await knock(alice, list)).status, 404);
 });
 
-t.test("streams of a user are counted over all workers", async (t) => {
+t.test("the streams of a user are counted over all workers", async (t) => {
   const bob = await tokenOf(proxied, "bob");
   const { headers, ...call } = statelessCall("subscriptions/listen", {
     notifications: { toolsListChanged: true },
@@ -243,7 +224,7 @@ t.test("streams of a user are counted over all workers", async (t) => {
   });
 });
 
-t.test("a login in the browser goes on with any worker", async (t) => {
+t.test("a browser login, its refresh and its end work at every worker", async (t) => {
   const tokens = await obtainTokens(proxied, { password: passwordOf("alice") });
   const list = statelessCall("tools/list");
   const again = await refresh(proxied, tokens.clientId, tokens.refreshToken);
@@ -260,9 +241,9 @@ t.test("a login in the browser goes on with any worker", async (t) => {
   }
 });
 
-t.test("registrations from one address are counted over all workers", async (t) => {
+t.test("client registrations are counted over all workers", async (t) => {
   const statuses: number[] = [];
-  // The app above was the first of twenty.
+  // The app of an earlier test was the first of twenty.
   for (let count = 0; count < 22; count++) statuses.push((await register(proxied)).status);
   t.strictSame(statuses, [...Array(19).fill(201), 429, 429, 429]);
 });

@@ -1,4 +1,4 @@
-/** Certificates of a test's own, made without a tool that a machine may lack (RFC 5280). */
+/** Test certificates (RFC 5280), made without openssl, which a machine may lack. */
 import { generateKeyPairSync, randomBytes, sign } from "node:crypto";
 
 export interface Certificate {
@@ -29,7 +29,6 @@ function der(tag: number, ...parts: readonly Uint8Array[]): Buffer {
   return Buffer.concat([Buffer.from([tag, ...head]), body]);
 }
 
-/** Object identifiers, in DER. */
 const oids = {
   ecdsaWithSha256: Buffer.from("06082a8648ce3d040302", "hex"),
   commonName: Buffer.from("0603550403", "hex"),
@@ -62,7 +61,7 @@ function pem(label: string, content: Buffer): string {
   return `-----BEGIN ${label}-----\n${lines}\n-----END ${label}-----\n`;
 }
 
-/** Makes a certificate for these DNS names that is its own authority, good for a day. */
+/** Makes a self-signed certificate for these DNS names that is valid for a day. */
 export function makeCertificate(...names: readonly [string, ...string[]]): Certificate {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
   const common = der(tags.sequence, oids.commonName, der(tags.utf8, Buffer.from(names[0])));

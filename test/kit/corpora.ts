@@ -5,8 +5,8 @@ import { fileURLToPath } from "node:url";
 const project = fileURLToPath(new URL("../..", import.meta.url));
 
 /**
- * The directory of a public test corpus: in `$GATEHOUSE_TEST_CORPORA`, else in `shared/corpora`
- * beside the checkout; undefined where it is not there, and the test must do with its own vectors.
+ * The directory of a public test corpus in `$GATEHOUSE_TEST_CORPORA` or in `shared/corpora` next to
+ * the checkout. Undefined if it is missing; the test then uses only its own vectors.
  */
 export function corpus(name: string): string | undefined {
   const corpora = process.env.GATEHOUSE_TEST_CORPORA ?? path.join(project, "../shared/corpora");

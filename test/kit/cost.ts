@@ -1,13 +1,12 @@
-/** What a system takes of processor time beside another one, in the same run. */
+/** Compares the processor time of two systems in the same run. */
 import type { Test } from "tap";
 import { Pool } from "undici";
 import type { System } from "../../bench/peers/system.ts";
 
 const CONNECTIONS = 16;
-/** Other load on the machine only ever adds to one of a pair, so one quiet pair is proof. */
+/** Other load on the machine only adds time, so one good pair is proof. */
 const MOST_PAIRS = 30;
 
-/** What is sent, and how often in one measurement. */
 export interface Sent {
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
@@ -18,7 +17,7 @@ export interface Sent {
 
 type Measured = Pick<System, "name" | "port" | "program">;
 
-/** Microseconds of processor time that a system takes for each of many requests. */
+/** Processor time per request in microseconds. */
 async function cost({ port, program }: Measured, sent: Sent): Promise<number> {
   const { path, body, tokens, requests } = sent;
   const pool = new Pool(`http://127.0.0.1:${port}`, { connections: CONNECTIONS });
@@ -38,7 +37,7 @@ async function cost({ port, program }: Measured, sent: Sent): Promise<number> {
   return ((program.cpuSeconds() - before) * 1e6) / requests;
 }
 
-/** The least that a system takes of what another does, or the first that is little enough. */
+/** The lowest ratio of a system's time to another one's; stops at the first that is low enough. */
 export async function bestRatio(
   t: Test,
   [system, floor]: readonly [Measured, Measured],
@@ -46,7 +45,7 @@ export async function bestRatio(
   enough: number,
 ): Promise<number> {
   let best = Number.POSITIVE_INFINITY;
-  // In turn, so that whatever else the machine does meets both alike; the first pair warms up.
+  // In turn, so that other load affects both; the first pair warms up.
   for (let pair = 0; pair <= MOST_PAIRS && best > enough; pair++) {
     const own = await cost(system, sent);
     const other = await cost(floor, sent);

@@ -1,13 +1,13 @@
 import { setTimeout as delay } from "node:timers/promises";
 
-/** How long a test waits for what must come, on however busy a machine, in milliseconds. */
+/** Timeout for any event that a test waits for, on a busy machine. */
 export const PATIENCE_MS = 60_000;
 const STEP_MS = 20;
 
 /**
- * Asks again and again until the answer is yes: for what shows itself only by being looked at.
+ * Polls a condition that has no event.
  *
- * @throws Error naming `what` if it is still no when the patience is over
+ * @throws Error naming `what` after the timeout
  */
 export async function eventually(
   what: string,

@@ -1,11 +1,10 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
 
-/** Below those that systems choose from when somebody connects, which takes them at any time. */
+/** Below the ephemeral ports, which any outgoing connection may take. */
 const FIRST = 10_000;
 const LAST = 32_000;
 
-/** A port of 127.0.0.1 that nothing listens on just now, and that no connection is given. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = FIRST + Math.floor(Math.random() * (LAST - FIRST));

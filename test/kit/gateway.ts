@@ -5,7 +5,7 @@ import path from "node:path";
 import type { Test } from "tap";
 import { Service } from "./process.ts";
 
-/** Hashes that cost little, so that tests spend their time elsewhere. */
+/** Cheap hashes, to save time. */
 const cheapCosts = "argon2_memory_cost = 64\nargon2_time_cost = 1\nargon2_parallelism = 1";
 export const ADMIN_PASSWORD = "correct horse";
 
@@ -23,17 +23,17 @@ export interface RunOptions {
   upstream?: string;
   home?: string;
   env?: NodeJS.ProcessEnv;
-  /** Where it listens; by default on a free port. */
+  /** By default a free port. */
   port?: number;
   limits?: string;
-  /** A copy of the project to run; by default this one. */
+  /** A copy of the project to run. */
   root?: string;
-  /** A program with flags that runs it in its turn, such as `nsenter`. */
+  /** A program with flags that runs it, such as `nsenter`. */
   through?: readonly string[];
   flags?: readonly string[];
 }
 
-/** A service directory of a test's own, removed when the test is over. */
+/** A service directory that is removed when the test ends. */
 export function temporaryHome(t: Pick<Test, "teardown">): string {
   const home = mkdtempSync(path.join(tmpdir(), "gatehouse-test-"));
   chmodSync(home, 0o700);
@@ -41,7 +41,7 @@ export function temporaryHome(t: Pick<Test, "teardown">): string {
   return home;
 }
 
-/** Puts a file in the place of another as most editors do: nobody meets half of it. */
+/** Replaces a file by a rename, as most editors do. */
 export async function putInPlace(file: string, text: string): Promise<void> {
   await writeFile(`${file}.edited`, text, { mode: 0o600 });
   await rename(`${file}.edited`, file);
@@ -69,7 +69,7 @@ export class TestGateway {
     try {
       body = JSON.parse(text);
     } catch {
-      // Not every answer is JSON; the test looks at the text then.
+      // Not every answer is JSON.
     }
     return { status: response.status, headers: response.headers, text, body };
   }
@@ -91,7 +91,7 @@ export class TestGateway {
     return String(answer.body.token);
   }
 
-  /** Makes a user with a password (`<username> password`) and a role, and logs it in. */
+  /** Creates a user with the password `<username> password` and a role, and logs it in. */
   async addUser(username: string, role: string, database = "main"): Promise<string> {
     const password = `${username} password`;
     const user = { username, password, role, database };
@@ -105,7 +105,7 @@ export class TestGateway {
   }
 }
 
-/** The audit's line of a request, once it is over. */
+/** The audit line of a request, once it has ended. */
 export async function auditOf(
   { service }: TestGateway,
   answer: Answer,

@@ -1,7 +1,7 @@
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** Has a server listen on a free port until the test is over. @returns the port */
+/** Listens on a free port until the test ends. @returns the port */
 export async function listening(
   test: { teardown(work: () => unknown): void },
   server: Pick<Server, "listen" | "address" | "close" | "closeAllConnections">,

@@ -1,7 +1,6 @@
 /**
- * Loaded into a process (`node --import`): measures for how long its event loop is held at a time.
- * It counts the processor time that the main thread spends between two turns of the loop, which
- * other processes on a busy machine do not add to.
+ * Loaded into a process (`node --import`): measures the longest turn of its event loop in processor
+ * time, which does not depend on other processes.
  */
 import { createServer } from "node:http";
 
@@ -15,7 +14,7 @@ if (socket !== undefined && process.argv.includes("serve")) {
     last = process.threadCpuUsage();
     longest = Math.max(longest, (user + system) / 1000);
   }, 1).unref();
-  // Answers with the milliseconds of the longest turn since it was asked last.
+  // Answers with the longest turn since the last request, in milliseconds.
   createServer((_request, response) => {
     response.end(String(longest));
     longest = 0;

@@ -6,7 +6,6 @@ import { fileURLToPath } from "node:url";
 
 const probe = fileURLToPath(new URL("./loop-probe.ts", import.meta.url));
 
-/** Where the probe of a gateway of this service directory is asked. */
 function socketOf(home: string): string {
   return path.join(home, "loop-probe.sock");
 }
@@ -16,7 +15,7 @@ export function measuredEnvironment(home: string): NodeJS.ProcessEnv {
   return { NODE_OPTIONS: `--import=${probe}`, LOOP_PROBE: socketOf(home) };
 }
 
-/** Milliseconds of the longest turn of the gateway's event loop since this was asked last. */
+/** The longest turn of the event loop since the last call, in milliseconds of processor time. */
 export async function longestTurn(home: string): Promise<number> {
   const asked = request({ socketPath: socketOf(home), path: "/" }).end();
   const [answer] = await once(asked, "response");

@@ -1,22 +1,20 @@
-/** Processes of Node that tests start, without what slows their starts down. */
+/** Starts Node processes quickly. */
 import { fileURLToPath } from "node:url";
 
-/** Where Node keeps compiled sources, so that the next process starts in half the time. */
+/** Node's compile cache, which halves the time of a start. */
 const compiled = fileURLToPath(
   new URL("../../node_modules/.cache/gatehouse-tests", import.meta.url),
 );
 
 export interface NodeStart {
   readonly options?: string | undefined;
-  /** A program with flags that runs it in its turn, such as `prlimit`. */
+  /** A program with flags that runs it, such as `prlimit`. */
   readonly through?: readonly string[] | undefined;
 }
 
 /**
- * The command line of `node <flags>` without what the test runner would have each Node load first:
- * it would slow every start down, and write files of its own.
- *
- * @returns the program, and its flags
+ * The command line of `node <flags>` without the modules that the test runner makes every Node load:
+ * they slow the start down and write files.
  */
 export function nodeCommand(
   flags: readonly string[],

@@ -3,10 +3,10 @@ import { tmpdir, userInfo } from "node:os";
 import path from "node:path";
 
 /**
- * A directory of this machine that takes long to make, and is made once for all tests and runs.
+ * Makes a directory for temporary files once for all tests and runs, since making it takes long.
  *
- * @param name changes with what is put in, such as the version of a program
- * @param make fills a new directory; it may run in several processes at a time, of which one wins
+ * @param name identifies its content, such as the version of a program
+ * @param make fills a new directory; if several processes do, the first one wins
  */
 export async function preparedDirectory(
   name: string,

@@ -16,7 +16,7 @@ export function openSockets(pid: number): number {
     try {
       return readlinkSync(`${directory}/${descriptor}`).startsWith("socket:");
     } catch {
-      // It was closed while the others were looked at.
+      // It was closed in the meantime.
       return false;
     }
   }).length;
@@ -24,7 +24,7 @@ export function openSockets(pid: number): number {
 
 export function isAlive(pid: number): boolean {
   try {
-    // A process that has ended but was not waited for shows as Z.
+    // A zombie has ended although it still has an entry.
     return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
   } catch {
     return false;
@@ -37,8 +37,8 @@ export function childrenOf(pid: number): number[] {
 }
 
 /**
- * Bytes that were sent on a connection: those that have not arrived yet, and those that the other
- * end has not read. For connections between two processes of this machine, on IPv4.
+ * Bytes of an IPv4 connection on this machine that have not arrived yet, and bytes that the other
+ * end has not read.
  */
 export function sentBytes({ localPort = 0, remotePort = 0 }: Socket) {
   const table = readFileSync("/proc/net/tcp", "utf8");
@@ -50,7 +50,7 @@ export function sentBytes({ localPort = 0, remotePort = 0 }: Socket) {
   return { onTheWay: Number.parseInt(onTheWay, 16), unread: Number.parseInt(unread, 16) };
 }
 
-/** True if the other end has read all that was sent: it knows of that before whatever comes now. */
+/** True once the other end has read all that was sent. */
 export function isTaken(socket: Socket): boolean {
   if (socket.writableLength > 0 || sentBytes(socket).onTheWay > 0) return false;
   return sentBytes(socket).unread === 0;

@@ -36,7 +36,7 @@ export interface CommandOptions {
   input?: string;
   env?: NodeJS.ProcessEnv;
   cwd?: string;
-  /** A program with flags that runs the command in its turn, such as `prlimit`. */
+  /** A program with flags that runs the command, such as `prlimit`. */
   through?: readonly string[];
   root?: string;
 }
@@ -56,7 +56,7 @@ export async function runCommand(
   const result: CommandResult = { code: null, stdout: "", stderr: "" };
   child.stdout.setEncoding("utf8").on("data", (text: string) => (result.stdout += text));
   child.stderr.setEncoding("utf8").on("data", (text: string) => (result.stderr += text));
-  // It may have ended without a look at its input.
+  // It may have ended without reading its input.
   child.stdin.on("error", () => {}).end(options.input ?? "");
   await once(child, "close");
   result.code = child.exitCode;
@@ -68,13 +68,13 @@ export class Service {
   readonly log: Record<string, unknown>[] = [];
   output = "";
   readonly #waiting = new Set<() => void>();
-  /** Kept once it has ended and all that it printed is there, which may be after its exit. */
+  /** Resolved when its output is complete, which may be after its exit. */
   readonly #end = Promise.withResolvers<void>();
   #isOver = false;
 
   /**
-   * @param through a program with flags that runs it in its turn, such as `nsenter`
-   * @param root a copy of the project, whose command it is
+   * @param through a program with flags that runs it, such as `nsenter`
+   * @param root a copy of the project
    */
   constructor(
     home: string,
@@ -105,7 +105,7 @@ export class Service {
     });
   }
 
-  /** The first log line that fits, also one that is yet to come. */
+  /** The first log line that fits, even a future one. */
   async logged(
     fits: (line: Record<string, unknown>) => boolean,
     timeout = PATIENCE_MS,
@@ -127,7 +127,7 @@ export class Service {
     }
   }
 
-  /** Sends a signal and resolves to the exit code once all that it printed is in `log`. */
+  /** Sends a signal and resolves to the exit code once `log` is complete. */
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<number | null> {
     this.child.kill(signal);
     await this.#end.promise;

@@ -1,4 +1,4 @@
-/** Queries that tests send where it does not matter what is asked. */
+/** Queries for tests in which the content does not matter. */
 export const select = JSON.stringify({ Select: { database: "main", from: "t", columns: ["*"] } });
 export const insert = JSON.stringify({
   Insert: { database: "main", table: "t", values: [{ id: 1 }] },

@@ -2,17 +2,17 @@ import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import type { Test } from "tap";
 
-/** What the upstream does once a whole request (a head and what its length says) has come. */
+/** Called with each complete request. */
 export type OnRequest = (socket: Socket, request: string, connection: number) => void;
 
 function lengthOf(head: string): number {
   return Number(/^content-length: *(\d+)/im.exec(head)?.[1] ?? 0);
 }
 
-/** An upstream below HTTP: it counts, and misbehaves byte by byte as a test wants. */
+/** An upstream on plain sockets, so that a test can send malformed answers. */
 export class RawUpstream {
   connections = 0;
-  /** The text of each whole request, one character for each byte. */
+  /** The complete requests in latin1. */
   readonly requests: string[] = [];
   closed = 0;
   readonly server: Server;
@@ -23,7 +23,7 @@ export class RawUpstream {
   }
 
   #accept(socket: Socket, onRequest: OnRequest): void {
-    // A connection counts from its first byte. The gateway opens one at its start to see who answers.
+    // Counts from the first byte: the gateway opens a connection at its start without using it.
     let connection = 0;
     let rest = "";
     this.#sockets.add(socket);
@@ -68,7 +68,6 @@ export class RawUpstream {
   }
 }
 
-/** A whole answer as it stands on the wire. */
 export function wireAnswer(body: string, headers = ""): string {
   const length = Buffer.byteLength(body);
   return `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n${headers}Content-Length: ${length}\r\n\r\n${body}`;

@@ -1,16 +1,15 @@
-/** Stalls of the event loop, during which no request is served. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 
 export const LONGEST_STALL_MS = 50;
 
-/** Milliseconds of processor time of this thread, which do not grow on a busy machine. */
+/** Processor time of this thread, which does not grow on a busy machine. */
 function cpuMs(): number {
   const { user: inCode, system } = process.threadCpuUsage();
   return (inCode + system) / 1000;
 }
 
-/** The longest stall of the event loop, in processor time, while `work` is underway. */
+/** The longest stall of the event loop during `work`, in milliseconds of processor time. */
 export async function longestStall(work: () => unknown): Promise<number> {
   let before = cpuMs();
   let longest = 0;
@@ -27,7 +26,7 @@ export async function longestStall(work: () => unknown): Promise<number> {
   return longest;
 }
 
-/** Requires that `work` does not stall the event loop, whatever a busy machine adds once. */
+/** Requires that `work` does not stall the event loop in one of three attempts. */
 export async function requireNoStall(t: Test, work: (attempt: number) => unknown): Promise<void> {
   const stalls: number[] = [];
   for (let attempt = 0; attempt < 3; attempt++) {

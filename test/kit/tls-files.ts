@@ -1,11 +1,10 @@
-/** The files of a gateway that speaks TLS itself. */
 import { renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Certificate } from "./certificate.ts";
 
 export const tlsSection = '[server.tls]\ncertificate = "fullchain.pem"\nkey = "key.pem"\n';
 
-/** Writes a file as renewals do: beside, then over. */
+/** Replaces a file by a rename, as certificate renewals do. */
 export function replaceFile(home: string, name: string, text: string): void {
   const beside = path.join(home, `${name}.new`);
   writeFileSync(beside, text, { mode: 0o600 });

@@ -1,7 +1,6 @@
 /**
- * A database process that can be killed: it notes each query's id in a file before it answers with
- * that id, a moment later. Its arguments are a port and the file. On SIGUSR2 it cuts every
- * connection and goes on.
+ * An upstream process that can be killed. It appends each query's id to a file and then answers with
+ * the id. Its arguments are a port and the file. SIGUSR2 closes all connections.
  */
 import { appendFileSync } from "node:fs";
 import { createServer } from "node:http";

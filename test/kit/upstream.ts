@@ -11,7 +11,6 @@ export interface ReceivedRequest {
   body: Buffer;
 }
 
-/** How an upstream answers; by default with a success that says nothing. */
 export type Answer = (request: ReceivedRequest, response: ServerResponse) => void;
 
 export class RecordingUpstream {
@@ -61,7 +60,7 @@ export class RecordingUpstream {
   takeOne(): ReceivedRequest {
     const [request, ...more] = this.take();
     if (request === undefined || more.length > 0)
-      throw new Error("not exactly one request went up");
+      throw new Error("not exactly one request arrived");
     return request;
   }
 

@@ -1,6 +1,6 @@
 /**
- * Loaded into a gateway by `--import`. On SIGUSR2 it writes the source files whose functions ran since the last
- * signal to `$WALK_FILE`. The gateway handles every signal but this one itself.
+ * Loaded into a gateway by `--import`. On SIGUSR2 it writes the source files whose functions ran
+ * since the last signal to `$WALK_FILE`. The gateway does not use this signal.
  */
 import { renameSync, writeFileSync } from "node:fs";
 import { Session } from "node:inspector/promises";
@@ -16,7 +16,7 @@ process.on("SIGUSR2", async () => {
   const walked = result.filter(({ functions }) =>
     functions.some(
       ({ functionName, ranges: [range] }) =>
-        // The whole of a module counts as a function without a name that begins at 0.
+        // A module itself counts as a function without a name that begins at 0.
         range !== undefined && range.count > 0 && (functionName !== "" || range.startOffset > 0),
     ),
   );

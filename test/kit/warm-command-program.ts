@@ -1,4 +1,4 @@
-/** Runs each command that its parent sends, and answers with what it printed. */
+/** Runs each command that its parent sends, and answers with its output. */
 import { Readable } from "node:stream";
 import { inspect } from "node:util";
 
@@ -12,7 +12,7 @@ interface SentCommand {
 const [node = "", self = ""] = process.argv;
 let printed = { stdout: "", stderr: "" };
 for (const name of ["stdout", "stderr"] as const) {
-  // A command expects to be the only one that listens.
+  // Each command adds its own listeners.
   process[name].setMaxListeners(0);
   process[name].write = (chunk: Uint8Array | string) => {
     printed[name] += typeof chunk === "string" ? chunk : Buffer.from(chunk).toString();
@@ -30,7 +30,7 @@ process.on("message", async ({ flags, cwd, env, input }: SentCommand) => {
   process.exitCode = 0;
   const stdin = Readable.from(input === "" ? [] : [Buffer.from(input)]);
   Object.defineProperty(process, "stdin", { value: stdin, configurable: true });
-  // The query makes it a module of its own, which runs again; what it imports stays loaded.
+  // The query string makes the module run again; its imports stay loaded.
   await import(`../../src/cli.ts?run=${count++}`).catch((error: unknown) => {
     process.exitCode = 1;
     printed.stderr += inspect(error);

@@ -1,4 +1,3 @@
-/** Both ends of WebSockets, as a database and its clients have them. */
 import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
 import type { Test } from "tap";
@@ -10,7 +9,7 @@ import type { RecordingUpstream } from "./upstream.ts";
 export const KEY = "dGhlIHNhbXBsZSBub25jZQ==";
 export const ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/** The headers of a handshake, for clients that speak no WebSocket. */
+/** The headers of a handshake, for plain HTTP clients. */
 export function handshake(
   token?: string,
   more: Readonly<Record<string, string>> = {},
@@ -102,7 +101,7 @@ export class SocketClient {
   async echo(text: string): Promise<void> {
     const count = this.heard.length;
     this.socket.send(text);
-    await eventually("it is said back", () => this.heard.slice(count).includes(text));
+    await eventually("the echo arrives", () => this.heard.slice(count).includes(text));
   }
 
   cut(): void {

@@ -3,10 +3,10 @@ import { connect, type Socket } from "node:net";
 import { eventually, PATIENCE_MS } from "./eventually.ts";
 import { isTaken } from "./process-info.ts";
 
-/** A connection on which a test says exactly what it wants and sees every byte that comes back. */
+/** A plain connection, to send exact bytes and see every byte of the answer. */
 export class Wire {
   readonly socket: Socket;
-  /** All that has come back, a character for each byte. */
+  /** All received bytes in latin1. */
   text = "";
   /** True once the other side has ended or cut the connection. */
   isClosed = false;
@@ -46,7 +46,7 @@ export class Wire {
     this.socket.write(text, "latin1");
   }
 
-  /** Resolves to all that has come back once it matches. */
+  /** Resolves to all received text once it matches. */
   async until(pattern: RegExp): Promise<string> {
     await this.#wait(() => pattern.test(this.text), `${pattern}`);
     return this.text;
@@ -89,7 +89,7 @@ export class Wire {
   }
 }
 
-/** A request as it stands on the wire; `Content-Length` is added if there is a body. */
+/** A request in HTTP/1.1; `Content-Length` is added if there is a body. */
 export function wireRequest(
   line: string,
   headers: Readonly<Record<string, string>>,

@@ -1,4 +1,4 @@
-/** Schemathesis, a program of Python's, sends what docs/openapi.yaml allows and what it does not. */
+/** Schemathesis, a Python program, sends valid and invalid requests of docs/openapi.yaml. */
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import path from "node:path";
@@ -17,7 +17,7 @@ const hasPython = await run("python3", ["--version"]).then(
 );
 
 t.test(
-  "every answer is one that the document knows",
+  "every answer matches the OpenAPI document",
   { skip: hasPython ? false : "python3 is not installed", timeout: 1_800_000 },
   async (t) => {
     const program = path.join(place, "bin/schemathesis");
@@ -34,7 +34,7 @@ t.test(
         ...["run", path.join(root, "docs/openapi.yaml"), "--url", gateway.url],
         ...["--header", `Authorization: ${bearer.headers.authorization}`],
         ...["--checks", checks, "--max-examples", "100", "--seed", "1", "--no-color"],
-        // They would end the token that all others need.
+        // They would revoke the token of all others.
         ...["--exclude-operation-id", "postLogout"],
         ...["--exclude-operation-id", "deleteApiUsersByUsernameTokens"],
       ],

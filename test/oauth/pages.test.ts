@@ -91,7 +91,10 @@ t.test("the least is chosen beforehand, and what was allowed last time is told",
   t.match(allowed.url, /code=/);
   const second = await again();
   t.strictSame(chosenIn(second), ["main", "read", "2"]);
-  t.match(second.text, /You last allowed it on [\d-]+ [\d:]+ UTC, to read and change <strong>main</);
+  t.match(
+    second.text,
+    /You last allowed it on [\d-]+ [\d:]+ UTC, to read and change <strong>main</,
+  );
   t.match(second.text, "It has called no tools.");
   const consented = epochSeconds();
   await eventually("the last consent is the newest", () => epochSeconds() > consented);
