@@ -12,7 +12,6 @@ import { attributeName } from "../src/access/row-filter.ts";
 import type { Schema } from "../src/query/kind.ts";
 import { columnNamePattern, plainNamePattern } from "../src/query/names.ts";
 
-/** Every key that a table may have, each with its schema. */
 type Properties = { readonly [T in TableName]: Record<(typeof tables)[T][number], Schema> };
 
 const username = {
@@ -26,25 +25,25 @@ const literal = { type: ["string", "integer", "boolean"] };
 const column = { type: "string", pattern: `^${columnNamePattern}$` };
 const columns = listOf(column);
 
-/** What entries and boundaries have alike. */
+/** Keys of both entries and boundaries. */
 const limits = {
   max_rows: {
     type: "integer",
     minimum: 1,
-    description: "Rows of an answer: a Select says a limit, and no higher one.",
+    description: "Most rows in a response; a Select needs a limit that is not higher.",
   },
   max_changes: {
     type: "integer",
     minimum: 1,
-    description: "Rows that one operation inserts, updates or deletes.",
+    description: "Most rows that one operation inserts, updates or deletes.",
   },
   require_approval: {
     ...listOf({ enum: approvable }),
-    description: "Rights whose use somebody has to approve.",
+    description: "Rights whose use needs approval.",
   },
   approvers: {
     ...listOf(username),
-    description: "Who approves; whoever may grant there, if left out.",
+    description: "Users who may approve; by default, users who may grant here.",
   },
 };
 
@@ -64,18 +63,18 @@ const properties: Properties = {
     password_hash: {
       type: "string",
       pattern: passwordHashForm.source,
-      description: "Made by `gatehouse hash-password`; without one there is no login.",
+      description: "Created by `gatehouse hash-password`; without it, the user cannot log in.",
     },
     disabled: {
       type: "boolean",
       default: false,
-      description: "No login, and no token of this user is accepted.",
+      description: "If true, logins and tokens of this user are refused.",
     },
     tokens_valid_after: {
       type: "integer",
       minimum: 0,
       maximum: Number.MAX_SAFE_INTEGER,
-      description: "Epoch seconds; a token that was issued then or before is not accepted.",
+      description: "Epoch seconds; tokens issued at this time or earlier are refused.",
     },
     attributes: {
       type: "object",
@@ -88,7 +87,8 @@ const properties: Properties = {
         },
       },
       additionalProperties: false,
-      description: "What row filters refer to by @name: text, whole numbers, booleans, or lists.",
+      description:
+        "Values for row filters, which refer to them by @name: text, whole numbers, booleans, or lists.",
     },
   },
   acl: {
@@ -96,23 +96,23 @@ const properties: Properties = {
     database: {
       type: "string",
       pattern: `^(?:\\${EVERY_DATABASE}|${plainNamePattern})$`,
-      description: 'A database, or "*": every one that has no entry of its own.',
+      description: 'A database, or "*" for every database without an entry of its own.',
     },
     role: {
       type: "string",
       enum: entryRoles,
-      description: "Widest first; None gives nothing, where a wider entry would.",
+      description: "Widest first; None denies what a wider entry would allow.",
     },
     tables: {
       ...listOf({ type: "string", pattern: tablePattern.source }),
-      description: "The entry is for these tables alone; * only at the end of a name.",
+      description: "The entry covers only these tables; * is allowed only at the end of a name.",
     },
-    columns: { ...columns, description: "The only columns that may be named, in any position." },
+    columns: { ...columns, description: "Only these columns may be named, in any position." },
     writable_columns: {
       ...columns,
       minItems: 0,
       description:
-        "The only ones that set, add, values and update may name; as columns if left out.",
+        "Only these columns may be named by set, add, values and update; by default, those of columns.",
     },
     row_filter: {
       ...listOf({
@@ -126,21 +126,21 @@ const properties: Properties = {
         additionalProperties: false,
       }),
       description:
-        'What all rows fulfil; "@name" is an attribute of the caller, "@username" its name, "@@x" the text "@x".',
+        'Conditions for all rows; "@name" is an attribute of the caller, "@username" its name, "@@x" the text "@x".',
     },
     require_where: {
       ...columns,
-      description: "Columns that the where of an Update or Delete pins by = or IN.",
+      description: "Columns that the where of an Update or Delete must compare with = or IN.",
     },
     ...limits,
     expires: {
       type: "string",
       format: "date-time",
-      description: "The entry is over from then on.",
+      description: "The entry ends at this time.",
     },
   },
   boundaries: {
-    via: { enum: ["mcp", "query"], description: "Where the queries come from that it is for." },
+    via: { enum: ["mcp", "query"], description: "Applies to queries through this entry point." },
     client: { type: "string", description: "Only for this OAuth client." },
     username: { ...username, description: "Only for this user." },
     database: {
@@ -148,17 +148,17 @@ const properties: Properties = {
       pattern: `^${plainNamePattern}$`,
       description: "Only on this database.",
     },
-    role: { type: "string", enum: entryRoles, description: "What passes at most." },
+    role: { type: "string", enum: entryRoles, description: "The widest role that applies." },
     ...limits,
     rate_limit: {
       type: "string",
       pattern: "^[1-9][0-9]{0,8}/(s|min|hour|day)$",
-      description: 'Requests of one user in a time, such as "60/min".',
+      description: 'Most requests of one user in a period, such as "60/min".',
     },
   },
 };
 
-/** What an entry may say beyond whose it is and where. */
+/** The keys of an entry except user and database. */
 export function entrySchemas(): Omit<Properties["acl"], "username" | "database"> {
   const { username: _, database: __, ...entry } = properties.acl;
   return entry;
@@ -183,19 +183,16 @@ function tableOf(name: TableName, description: string): object {
   };
 }
 
-/** The access-control file as JSON Schema (Draft 4), out of the rules that it is read by. */
+/** The access file as JSON Schema (Draft 4). */
 export function accessSchema(): object {
   return {
     $schema: "http://json-schema.org/draft-04/schema#",
     title: "access_control.toml of Gatehouse",
     type: "object",
     properties: {
-      users: tableOf("users", "Who there is."),
-      acl: tableOf("acl", "Who may do what on which database, and on which of its tables."),
-      boundaries: tableOf(
-        "boundaries",
-        "What may pass at most, whatever the entries of a caller say.",
-      ),
+      users: tableOf("users", "Users."),
+      acl: tableOf("acl", "Entries: the role of a user on a database or on some of its tables."),
+      boundaries: tableOf("boundaries", "Limits that apply in addition to the caller's entries."),
     },
     additionalProperties: false,
   };

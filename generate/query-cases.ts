@@ -10,28 +10,26 @@ import {
 } from "../src/conformance/run.ts";
 import { refusalStatuses } from "../src/engine/refusal.ts";
 
-/** Writes the examples of docs/query.md, which are cases too, to schemas/query.cases.json: `node generate/query-cases.ts`. */
+/** Copies the examples of docs/query.md into the conformance cases in schemas/query.cases.json. */
 
-/** The text of the guide. */
 export function readGuide(): string {
   return readFileSync(new URL("../docs/query.md", import.meta.url), "utf8");
 }
 
-/** A query that the guide shows, and the answer after it. */
+/** A query in the guide with its response. */
 interface Example {
-  /** The heading above it. */
   readonly heading: string;
   readonly body: string;
   readonly answer: string;
 }
 
-/** A condition of the guide's table, and the ids of the rows that it picks. */
+/** A condition in the guide's table, with the ids of the rows that fulfill it. */
 interface Condition {
   readonly where: string;
-  readonly picked: readonly number[];
+  readonly ids: readonly number[];
 }
 
-/** The fenced blocks of one language in their order, without the line breaks at their ends. */
+/** The fenced code blocks of one language. */
 export function blocksOf(text: string, language: string): string[] {
   const found = text.matchAll(/^```(\w+)\n(.*?)\n^```$/gms);
   return Array.from(found, ([, name, block = ""]) => ({ name, block }))
@@ -39,61 +37,59 @@ export function blocksOf(text: string, language: string): string[] {
     .map(({ block }) => block);
 }
 
-/** The queries of the guide in their order. @throws Error if one has no answer */
+/** @throws Error if a query has no response */
 export function examplesOf(guide: string): Example[] {
   return guide.split(/^(?=##+ )/m).flatMap((part) => {
     const heading = /^#+ (.*)$/m.exec(part)?.[1] ?? "";
     const blocks = blocksOf(part, "json");
-    if (blocks.length % 2 > 0) throw new Error(`a query without an answer: ${heading}`);
+    if (blocks.length % 2 > 0)
+      throw new Error(`query without a response under the heading: ${heading}`);
     return blocks.flatMap((body, index) =>
       index % 2 > 0 ? [] : [{ heading, body, answer: blocks[index + 1] ?? "" }],
     );
   });
 }
 
-/** The rows of the guide's table of conditions. */
 export function conditionsOf(guide: string): Condition[] {
   const found = guide.matchAll(/^\| `(\{"[a-z].*?\}|null)` \| ([\d, ]+|none) \|/gm);
   return Array.from(found, ([, where = "", ids = ""]) => ({
     where,
-    picked: ids === "none" ? [] : ids.split(", ").map(Number),
+    ids: ids === "none" ? [] : ids.split(", ").map(Number),
   }));
 }
 
-/** The examples that make the tables which the conditions are about. */
-export function groundOf(examples: readonly Example[]): readonly Example[] {
+/** The examples that create the rows for the conditions. */
+export function setupOf(examples: readonly Example[]): readonly Example[] {
   return examples.slice(
     0,
     examples.findIndex(({ body }) => body.startsWith('{"Select"')),
   );
 }
 
-/** A query for the ids that a condition of the table picks. */
 export function conditionQuery(where: string): string {
   return `{"Select": {"database": "main", "from": "orders", "columns": ["id"], "where": ${where}, "order_by": {"column": "id"}}}`;
 }
 
-/** The code of a refusal that is not the gateway's own, with the status that the engine gives it. */
+/** Returns the status of an engine refusal; undefined for refusals of the gateway. */
 type StatusOf = (code: string) => number | undefined;
 
-/** The sections that the guide amounts to. */
 function guideSections(statusOf: StatusOf): Section[] {
   const guide = readGuide();
   const examples = examplesOf(guide);
   const cases = examples.flatMap((example) => caseOf(example, statusOf));
-  const ground = groundOf(examples).flatMap((example) => caseOf(example, statusOf));
-  const conditions = conditionsOf(guide).map(({ where, picked }): Case => {
-    const data = picked.map((id) => ({ id }));
+  const setup = setupOf(examples).flatMap((example) => caseOf(example, statusOf));
+  const conditions = conditionsOf(guide).map(({ where, ids }): Case => {
+    const data = ids.map((id) => ({ id }));
     const send = objectOf(conditionQuery(where));
     return { name: where, send, status: 200, answer: { status: "success", data } };
   });
   return [
     { name: "The guide to queries", level: "full", cases },
-    { name: "The guide's conditions", level: "full", cases: [...ground, ...conditions] },
+    { name: "The guide's conditions", level: "full", cases: [...setup, ...conditions] },
   ];
 }
 
-/** Nothing for an example that the gateway refuses, so that no database sees it. */
+/** Returns no case for an example that the gateway refuses, since no database sees it. */
 function caseOf({ heading, body, answer }: Example, statusOf: StatusOf): Case[] {
   const expected = objectOf(answer);
   const isRefusal = typeof expected.code === "string";
@@ -104,7 +100,7 @@ function caseOf({ heading, body, answer }: Example, statusOf: StatusOf): Case[] 
 
 function objectOf(text: string) {
   const value = parseJson(text);
-  if (!isObject(value)) throw new Error(`no JSON object: ${text}`);
+  if (!isObject(value)) throw new Error(`not a JSON object: ${text}`);
   return value;
 }
 
@@ -124,7 +120,7 @@ function sectionText({ name, level, cases }: Section): string {
   return `${head}\n${cases.map(caseText).join(",\n")}\n     ]}`;
 }
 
-/** The text of the file: its own sections as they are, and those of the guide anew. */
+/** Keeps the other sections of the file and replaces those of the guide. */
 export function casesText(): string {
   const { about, sections } = readCases();
   const fromGuide = guideSections((code) => statuses.get(code));

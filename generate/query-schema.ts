@@ -1,23 +1,20 @@
-/** The whole grammar as JSON Schemas, out of the table of operations. */
-
 import { batchKey, LARGEST_BATCH } from "../src/query/grammar.ts";
 import { collectInto, type Level, named, objectSchema, type Schema } from "../src/query/kind.ts";
 import { definitions } from "../src/query/operations.ts";
 import type { QueryRefusalCode } from "../src/query/refusal.ts";
 
-/** What the schema lets pass and the scanner refuses, by the code that it is refused with. */
+/** Queries that fit the schema, but that the scanner refuses with this code. */
 export const beyondSchema = {
-  duplicate_key: "a key that stands twice in an object",
+  duplicate_key: "a repeated key in an object",
   invalid_column:
-    "a column or an `on` of a table that the operation is not about; a name of `having` or `order_by` that is neither an alias nor grouped; two columns of one name in a new table",
-  duplicate_column: "an `as` that is taken",
+    "a column or an `on` of a table that the operation does not use; a name in `having` or `order_by` that is neither an alias nor grouped; two columns with one name in a new table",
+  duplicate_column: "an `as` that is already used",
   invalid_value:
     "a whole number with a point or an exponent; `columns` that differ from `group_by`; an `after` with more or fewer values than `order_by`; a join whose `on` names no table before it",
-  nesting_too_deep: "arrays and objects nested more than 64 deep",
+  nesting_too_deep: "arrays and objects nested deeper than 64",
   lone_surrogate: "half of a surrogate pair in a string",
 } as const satisfies Partial<Record<QueryRefusalCode, string>>;
 
-/** An object with one key, which is an operation's. */
 function keyed(name: string, schema: Schema): Schema {
   return {
     type: "object",
@@ -28,9 +25,9 @@ function keyed(name: string, schema: Schema): Schema {
 }
 
 /**
- * The grammar at a level, as it is without `[query]` in the configuration.
+ * The grammar of a level without the additions of `[query]` in the configuration.
  *
- * @param prefix where the named schemas stand in the document
+ * @param prefix JSON Pointer of the named schemas in the document
  * @returns the schema of a body, and the named schemas that it refers to
  */
 export function querySchema(
@@ -39,10 +36,10 @@ export function querySchema(
 ): { body: Schema; definitions: Readonly<Record<string, Schema>> } {
   const schemas = new Map<string, Schema>();
   const reference = collectInto(schemas, prefix, level);
-  const there = Object.entries(definitions).filter(
+  const included = Object.entries(definitions).filter(
     ([, { level: least = "core" }]) => level === "full" || least === level,
   );
-  const operations = there.map(([name, { fields, inBatch, description, rules }]) => {
+  const operations = included.map(([name, { fields, inBatch, description, rules }]) => {
     const make = named(name, () => ({
       description,
       ...objectSchema(fields)(reference),
@@ -53,7 +50,7 @@ export function querySchema(
   const elements = operations.filter(({ inBatch }) => inBatch).map(({ schema }) => schema);
   const batch = { type: "array", minItems: 1, maxItems: LARGEST_BATCH, items: { oneOf: elements } };
   const body = {
-    description: `One operation, as an object with one key. The gateway refuses more than can be said here: ${Object.values(beyondSchema).join("; ")}.`,
+    description: `One operation, as an object with one key. The gateway also refuses what a schema cannot express: ${Object.values(beyondSchema).join("; ")}.`,
     oneOf: [...operations.map(({ schema }) => schema), keyed(batchKey, batch)],
   };
   return { body, definitions: Object.fromEntries(schemas) };

@@ -5,15 +5,15 @@ import type { Level } from "../src/query/kind.ts";
 import { accessSchema } from "./access-schema.ts";
 import { querySchema } from "./query-schema.ts";
 
-/** Writes the JSON Schemas of both TOML files and of queries: `node generate/schemas.ts`. */
+/** Writes the JSON Schemas of both TOML files and of queries. */
 
-/** gateway.toml as JSON Schema (Draft 4), out of the schema that the gateway reads it by. */
+/** gateway.toml as JSON Schema (Draft 4). */
 function gatewaySchema(): object {
   const schema = z.toJSONSchema(configurationSchema, { io: "input", target: "draft-4" });
   return { ...schema, title: "gateway.toml of Gatehouse" };
 }
 
-/** The body of `POST /query` as JSON Schema (draft 2020-12), as much as a level of the grammar has. */
+/** The body of `POST /query` at a level of the grammar, as JSON Schema (draft 2020-12). */
 function queryBodySchema(level: Level): object {
   const { body, definitions } = querySchema(level, "#/$defs/");
   return {
@@ -24,7 +24,7 @@ function queryBodySchema(level: Level): object {
   };
 }
 
-/** What an editor shows of a value is its description, so that says what is allowed. */
+/** Adds the allowed values to the description, which editors show. */
 function withAllowed(_key: string, value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (!("title" in value && "description" in value && "type" in value)) return value;
@@ -32,7 +32,6 @@ function withAllowed(_key: string, value: unknown): unknown {
   return { ...rest, description: `${description} Allowed: ${title}.` };
 }
 
-/** The files under `schemas/`, each with its text. */
 export const schemaFiles = [
   { name: "gateway.schema.json", schema: gatewaySchema() },
   { name: "access_control.schema.json", schema: accessSchema() },

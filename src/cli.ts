@@ -3,7 +3,7 @@ import { withHouseStyle } from "./commands/options.ts";
 import { reportFailure, USAGE } from "./commands/output.ts";
 import { version } from "./product.ts";
 
-/** Every command in the order of the help. Only the command that runs is loaded. */
+/** The commands in the order of the help. Only the command that runs is loaded. */
 const commands = new Map<string, (subcommand?: string) => Promise<Command>>(
   Object.entries({
     serve: async () => (await import("./commands/serve.ts")).serveCommand(),
@@ -26,9 +26,7 @@ const named = commands.get(name);
 const loaded = named ? [named(subcommand)] : [...commands.values()].map((load) => load());
 
 const program = withHouseStyle(new Command("gatehouse"))
-  .description(
-    "An authentication and authorization gateway for databases that speak JSON over HTTP",
-  )
+  .description("Authentication and authorization gateway for databases that speak JSON over HTTP")
   .version(version)
   .enablePositionalOptions();
 for (const command of await Promise.all(loaded)) program.addCommand(command);

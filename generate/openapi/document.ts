@@ -22,20 +22,19 @@ import {
 } from "./schemas.ts";
 
 /**
- * The HTTP interface as OpenAPI 3.1, out of the route table, the table of refusals and what
- * `operations.ts` says of each route.
+ * Writes docs/openapi.yaml, the HTTP interface as OpenAPI 3.1, from the route table, the table of
+ * refusals and `routes.ts`.
  */
 
-/** What the segments of a pattern stand for, by their names. */
 const parameters: Readonly<Record<string, Schema>> = {
   username: ref("AnyUsername"),
   database: ref("DatabaseOrEvery"),
   table: ref("PlainName"),
   table_or_pattern: ref("TableOrPattern"),
-  "*": { type: "string", description: "One segment or more." },
+  "*": { type: "string", description: "One or more segments." },
 };
 
-/** A pattern as OpenAPI writes it: `/oauth/*` as `/oauth/{endpoint}`. */
+/** Converts `/oauth/*` to `/oauth/{endpoint}`. */
 export function pathOf(pattern: string): string {
   return pattern.replace(/:(\w+)/g, "{$1}").replace(/\*$/, "{endpoint}");
 }
@@ -50,7 +49,7 @@ function parametersOf(pattern: string) {
   }));
 }
 
-/** `PUT /api/users/:username/password` as `putApiUsersByUsernamePassword`. */
+/** Converts `PUT /api/users/:username/password` to `putApiUsersByUsernamePassword`. */
 function operationIdOf(name: string): string {
   const words = name
     .toLowerCase()
@@ -65,9 +64,10 @@ function operationIdOf(name: string): string {
 
 function operationObject(name: string, endpoint: Endpoint) {
   const operation = operations[name];
-  if (operation === undefined) throw new Error(`Nothing is said of ${name}`);
+  if (operation === undefined)
+    throw new Error(`generate/openapi/routes.ts does not describe ${name}`);
   const { summary, query = {}, headers = {}, body } = operation;
-  const asked = [
+  const optional = [
     ...Object.entries(query).map(([name, schema]) => ({ name, in: "query", schema })),
     ...Object.entries(headers).map(([name, header]) => ({ name, in: "header", ...header })),
   ];
@@ -75,7 +75,7 @@ function operationObject(name: string, endpoint: Endpoint) {
     operationId: operationIdOf(name),
     summary,
     ...(endpoint.authentication === "public" ? { security: [] } : {}),
-    ...(asked.length === 0 ? {} : { parameters: asked }),
+    ...(optional.length === 0 ? {} : { parameters: optional }),
     ...(body === undefined ? {} : { requestBody: { required: true, content: json(body) } }),
     responses: responses(operation, endpoint),
   };
@@ -94,19 +94,18 @@ function paths() {
   return Object.fromEntries(items);
 }
 
-const introduction = `What the gateway answers by itself. Routes of \`[[routes]]\` come besides; HEAD is answered
-where GET is; an unknown path is 404 (\`not_found\`), and a method that a path does not have is 405
-(\`method_not_allowed\`) with \`Allow\`. Every answer carries \`X-Request-Id\`, and the gateway's decisions
-\`X-Gatehouse-Decision\`. docs/http.md says when each code comes.`;
+const introduction = `The gateway's own routes, without those configured in \`[[routes]]\`. HEAD works where GET does.
+An unknown path gets 404 (\`not_found\`), and a method that a path does not support gets 405
+(\`method_not_allowed\`) with \`Allow\`. Every response has \`X-Request-Id\`, and decisions of the gateway have
+\`X-Gatehouse-Decision\`. docs/http.md explains each code.`;
 
-/** The document, to be written as YAML or JSON. */
 function openApiDocument() {
   const query = querySchema("full", schemaPrefix);
   return {
     openapi: "3.1.0",
     jsonSchemaDialect: "https://json-schema.org/draft/2020-12/schema",
     info: { title: "Gatehouse", version, description: introduction },
-    servers: [{ url: "http://127.0.0.1:8080", description: "As configured by default." }],
+    servers: [{ url: "http://127.0.0.1:8080", description: "The default address." }],
     security: [{ bearer: [] }],
     paths: paths(),
     components: {
@@ -125,11 +124,10 @@ function openApiDocument() {
   };
 }
 
-/** What each route may answer, by status: its success, its refusals, and what others say. */
-
+/** Error codes by status. */
 type Codes = Readonly<Record<number, readonly string[]>>;
 
-/** What any request may meet, whatever it asks for. */
+/** Codes that any request may get. */
 const everywhere = [
   ...(["bad_request", "several_authorization_headers", "host_not_allowed"] as const),
   ...(["origin_not_allowed", "request_timeout", "headers_too_large", "internal_error"] as const),
@@ -147,7 +145,6 @@ function authenticationRefusals({ authentication }: Endpoint): readonly RefusalC
     : withToken;
 }
 
-/** The codes of a body that is refused for what it says. */
 function bodyRefusals(operation: Operation): readonly string[] {
   if (operation.body === undefined) return [];
   return operation === operations["POST /query"]
@@ -159,16 +156,13 @@ function isRefusalCode(code: string): code is RefusalCode {
   return code in refusals;
 }
 
-/**
- * The codes that may come. Where MCP or OAuth are spoken, their words are for other documents, but
- * who is let in to `/mcp` is the gateway's to say.
- */
+/** The codes of MCP and OAuth are not part of this document, except those of access to `/mcp`. */
 function refusalsOf(operation: Operation, endpoint: Endpoint): Iterable<string> {
   const isForeign = operation.others !== undefined && endpoint.authentication !== "data";
   if (isForeign) return endpoint.authentication === "mcp" ? withToken : [];
   return new Set<string>([
     ...everywhere,
-    // A replica that may decide nothing still says that it lives.
+    // A replica without a valid lease still responds to /healthz.
     ...(operation === operations["GET /healthz"] ? [] : ["store_unreachable"]),
     ...authenticationRefusals(endpoint),
     ...(endpoint.bodyLimit === undefined ? [] : withBody),
@@ -177,7 +171,6 @@ function refusalsOf(operation: Operation, endpoint: Endpoint): Iterable<string> 
   ]);
 }
 
-/** The codes that may come, by the status that they come with. */
 function codesOf(operation: Operation, endpoint: Endpoint): Codes {
   const byStatus: Record<number, string[]> = {};
   for (const code of refusalsOf(operation, endpoint)) {
@@ -187,27 +180,25 @@ function codesOf(operation: Operation, endpoint: Endpoint): Codes {
   return byStatus;
 }
 
-/** Says which codes the refusals of a shape have. */
 const coded = (shape: string, codes: readonly string[]): Schema => ({
   allOf: [ref(shape)],
   properties: { code: { enum: codes } },
 });
 
-/** A body of JSON. */
 const json = (schema: Schema) => ({ "application/json": { schema } });
 
 function refusalResponses(operation: Operation, endpoint: Endpoint) {
   const own = codesOf(operation, endpoint);
-  const passedOn = Object.groupBy(
+  const forwarded = Object.groupBy(
     Object.entries(operation.upstreamRefusals ?? {}),
     ([, status]) => status,
   );
-  const statuses = new Set([...Object.keys(own), ...Object.keys(passedOn)].map(Number));
+  const statuses = new Set([...Object.keys(own), ...Object.keys(forwarded)].map(Number));
   return Array.from(statuses, (status) => {
     const codes = own[status];
-    const engineCodes = passedOn[status]?.map(([code]) => code);
+    const engineCodes = forwarded[status]?.map(([code]) => code);
     const schemas = [
-      // What waits for an approval is not refused yet.
+      // A query that needs approval is not refused yet.
       ...(codes === undefined ? [] : [coded(status < 400 ? "Pending" : "Refusal", codes)]),
       ...(engineCodes === undefined ? [] : [coded("EngineRefusal", engineCodes)]),
     ];
@@ -218,7 +209,6 @@ function refusalResponses(operation: Operation, endpoint: Endpoint) {
   });
 }
 
-/** The `responses` of an operation. */
 function responses(operation: Operation, endpoint: Endpoint) {
   const { status = 200, answer, streams = [], notReady, others } = operation;
   const streamed = Object.fromEntries(
@@ -241,9 +231,7 @@ function responses(operation: Operation, endpoint: Endpoint) {
   ]);
 }
 
-/** Writes docs/openapi.yaml: `node generate/openapi/document.ts`. */
-
-/** As YAML 1.2, whose strings are those of JSON; a list of scalars stands on one line. */
+/** YAML 1.2 with JSON strings. A list of scalars takes one line. */
 function toYaml(value: unknown): string {
   const document = new Document(value, { aliasDuplicateObjects: false });
   visit(document, {
@@ -261,10 +249,8 @@ function toYaml(value: unknown): string {
 
 const origin = "# Generated by `npm run docs` from generate/openapi; edit that.\n";
 
-/** Where the document stands. */
 const openApiFile = new URL("../../docs/openapi.yaml", import.meta.url);
 
-/** The text of docs/openapi.yaml. */
 export function openApiText(): string {
   return origin + toYaml(openApiDocument());
 }

@@ -1,7 +1,7 @@
 import { refusalStatuses } from "../../src/engine/refusal.ts";
 import { listOf, ref, success } from "./schemas.ts";
 
-/** Codes by which several operations are refused alike. */
+/** Error codes that several operations share. */
 
 export const administrationRefusals = ["no_grant", "role_insufficient", "token_database"] as const;
 export const storeRefusals = ["store_uncertain", "store_form_unknown"] as const;
@@ -15,9 +15,9 @@ export const upstream = [
   ...(["upstream_unreachable", "upstream_broken"] as const),
   ...(["upstream_overloaded", "upstream_timeout"] as const),
 ];
-/** What `/readyz` says where nothing should be sent. */
+/** Codes of `/readyz` while no request should be sent. */
 export const notReady = ["shutting_down", "store_unreachable", "upstream_unreachable"] as const;
-/** What a query is refused for by grants that say more than a role. */
+/** Refusals by entries with limits. */
 export const narrowed = [
   ...(["grant_expired", "name_case_mismatch", "columns_required", "column_denied"] as const),
   ...(["column_unqualified", "limit_required", "limit_too_high", "where_required"] as const),
@@ -25,17 +25,17 @@ export const narrowed = [
   "not_narrowable" as const,
   "rate_limited" as const,
 ];
-/** What the engine refuses only if the gateway itself is wrong. */
+/** Engine refusals that only a defect of the gateway can cause. */
 const ofGateway = [
   ...["unauthorized", "host_not_allowed", "not_found", "method_not_allowed"],
   "unsupported_media_type",
 ];
-/** The statuses of the codes by which the engine refuses queries, which the gateway passes on. */
+/** Codes of engine refusals that the gateway forwards, with their statuses. */
 export const engineRefusals: Readonly<Record<string, number>> = Object.fromEntries([
   ...Object.entries(refusalStatuses).filter(([code]) => !ofGateway.includes(code)),
   ["internal_error", 500],
 ]);
-/** What becomes of a query that needs somebody's approval. */
+/** Responses to queries that need approval. */
 export const approvals = [
   ...(["approval_required", "approval_denied", "approval_not_found"] as const),
   ...(["approval_mismatch", "approval_expired", "approval_used", "approval_void"] as const),
@@ -47,9 +47,9 @@ export const schemaRefusals = [
   ...upstream,
 ];
 export const oauth =
-  "Pages and answers of the authorization server, as OAuth 2.1 and docs/oauth.md have them.";
+  "Pages and responses of the authorization server; see OAuth 2.1 and docs/oauth.md.";
 
-/** What changing entries has in common, on databases and on tables. */
+/** Common to entries for databases and for tables. */
 export const entryChange = {
   body: ref("Entry"),
   answer: success({ access: listOf(ref("UserGrant")) }),
@@ -61,7 +61,6 @@ export const entryChange = {
     ...lastOnes,
   ],
 } as const;
-/** The same of removing them. */
 export const entryRemoval = {
   answer: ref("Success"),
   refusals: [

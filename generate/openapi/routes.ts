@@ -17,38 +17,33 @@ import {
 } from "./refusal-lists.ts";
 import { emailOrNull, listOf, object, readiness, ref, schemaTable, success } from "./schemas.ts";
 
-/** What the document says of each route beyond what the route table knows. */
-
-/** One method of one route. */
+/** Describes one method of a route, in addition to the route table. */
 export interface Operation {
   readonly summary: string;
-  /** The parameters of its query string, all of which may be left out. */
+  /** Optional parameters of the query string. */
   readonly query?: Readonly<Record<string, Schema>>;
-  /** The body that it takes, if it takes one. */
   readonly body?: Schema;
-  /** The status of its success, 200 by default, and the body that comes with it. */
+  /** Of a success; 200 by default. */
   readonly status?: number;
   readonly answer?: Schema;
-  /** Further media types of its success, which `Accept` asks for. */
+  /** Further media types that `Accept` can select. */
   readonly streams?: readonly string[];
-  /** Refusals of its own, besides those that its authentication and its body bring. */
+  /** Refusals other than those of authentication and body. */
   readonly refusals?: readonly RefusalCode[];
-  /** Refusals of the engine that are passed on, with their statuses. */
+  /** Refusals of the engine that are forwarded, with their statuses. */
   readonly upstreamRefusals?: Readonly<Record<string, number>>;
-  /** Headers of its own that a request may have. */
   readonly headers?: Readonly<Record<string, { schema: Schema; description: string }>>;
-  /** Set where somebody else speaks: what may come besides, with any status. */
+  /** Describes responses that are not the gateway's own, with any status. */
   readonly others?: string;
-  /** What comes with 503 that no other refusal has. */
+  /** The body of a 503. */
   readonly notReady?: Schema;
 }
 
-const mcp = "Messages of the Model Context Protocol, as docs/mcp.md has them.";
+const mcp = "Messages of the Model Context Protocol; see docs/mcp.md.";
 
-/** Every method and path that the gateway answers without `[[routes]]`. */
 export const operations: Readonly<Record<string, Operation>> = {
   "POST /login": {
-    summary: "A username and a password for a token.",
+    summary: "Exchange username and password for a token.",
     body: object({
       username: { type: "string" },
       password: { type: "string" },
@@ -61,12 +56,12 @@ export const operations: Readonly<Record<string, Operation>> = {
     ],
   },
   "POST /logout": {
-    summary: "The token that is shown stops working.",
+    summary: "Revoke the presented token.",
     answer: ref("Success"),
     refusals: ["revocation_failed", ...storeRefusals],
   },
   "POST /query": {
-    summary: "One operation, or a Batch; the answer is the database's.",
+    summary: "Run one operation or a Batch; the response is the database's.",
     body: ref("Query"),
     answer: ref("Answer"),
     streams: ["application/x-ndjson", "text/csv"],
@@ -81,29 +76,29 @@ export const operations: Readonly<Record<string, Operation>> = {
     headers: {
       "X-Gatehouse-Approval": {
         schema: { type: "string" },
-        description: "The id of an approval of these very bytes, which is used up.",
+        description: "The id of an approval for exactly these bytes; each approval works once.",
       },
     },
     others:
-      "The answer of a database other than `gatehouse engine`, as it came; `X-Gatehouse-Decision: allow` tells it apart.",
+      "The unchanged response of an upstream other than `gatehouse engine`, with `X-Gatehouse-Decision: allow`.",
   },
   "GET /schema": {
-    summary: "The databases that the caller may read.",
+    summary: "List the databases that the caller may read.",
     answer: success({ data: object({ databases: listOf({ type: "string" }) }) }),
     refusals: ["schema_not_offered", ...upstream],
   },
   "GET /schema/:database": {
-    summary: "The tables of a database.",
+    summary: "List the tables of a database.",
     answer: success({ data: object({ tables: listOf({ type: "string" }) }) }),
     refusals: schemaRefusals,
   },
   "GET /schema/:database/:table": {
-    summary: "The columns of a table.",
+    summary: "List the columns of a table.",
     answer: success({ data: schemaTable }),
     refusals: schemaRefusals,
   },
   "GET /api/me": {
-    summary: "Who the caller is, and what its token opens.",
+    summary: "Show the caller, the token, and the entries that apply.",
     answer: success({
       user: object({
         username: ref("AnyUsername"),
@@ -115,7 +110,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     }),
   },
   "GET /api/users": {
-    summary: "A page of the users on the databases that the caller may grant on, by name.",
+    summary: "List a page of the users that the caller may manage, by name.",
     query: {
       limit: { type: "integer", minimum: 1, maximum: MAX_LIMIT, default: DEFAULT_LIMIT },
       after: ref("AnyUsername"),
@@ -124,7 +119,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     refusals: [...administrationRefusals, "invalid_page"],
   },
   "POST /api/users": {
-    summary: "A new user with a first grant.",
+    summary: "Add a user with a first grant.",
     body: object({
       username: ref("Username"),
       "email?": emailOrNull,
@@ -143,7 +138,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     ],
   },
   "PATCH /api/users/:username": {
-    summary: "Another email, or disabled and enabled.",
+    summary: "Change the email, or disable or enable the user.",
     body: {
       ...object({ "email?": emailOrNull, "disabled?": { type: "boolean" } }),
       minProperties: 1,
@@ -155,12 +150,12 @@ export const operations: Readonly<Record<string, Operation>> = {
     ],
   },
   "DELETE /api/users/:username": {
-    summary: "The user is removed with all its grants, and its tokens die.",
+    summary: "Remove the user with all grants, and revoke their tokens.",
     answer: ref("Success"),
     refusals: [...change, "invalid_username", "user_not_found", ...lastOnes, "revocation_failed"],
   },
   "DELETE /api/users/:username/tokens": {
-    summary: "Every token that the user has by now stops working.",
+    summary: "Revoke all current tokens of the user.",
     answer: ref("Success"),
     refusals: [
       ...administrationRefusals,
@@ -170,7 +165,7 @@ export const operations: Readonly<Record<string, Operation>> = {
     ],
   },
   "PUT /api/users/:username/password": {
-    summary: "Another password; every token of the old one stops working.",
+    summary: "Set the password, and revoke all tokens of the old one.",
     body: object({ "old_password?": { type: "string" }, new_password: ref("Password") }),
     answer: ref("Success"),
     refusals: [
@@ -181,42 +176,45 @@ export const operations: Readonly<Record<string, Operation>> = {
     ],
   },
   "GET /api/access": {
-    summary: "Who has which role, on the databases that the caller may grant on.",
+    summary: "List the entries on databases that the caller may grant on.",
     answer: success({ access: listOf(ref("UserGrant")) }),
     refusals: administrationRefusals,
   },
   "PUT /api/access/:username/:database": {
-    summary: "Gives an entry for the whole database, in the place of the one that is held there.",
+    summary: "Set the entry for a whole database, replacing the existing one.",
     ...entryChange,
   },
   "DELETE /api/access/:username/:database": {
-    summary: "Takes the entry for the whole database away, whatever it says.",
+    summary: "Remove the entry for a whole database.",
     ...entryRemoval,
   },
   "PUT /api/access/:username/:database/:table_or_pattern": {
-    summary: "The same for a table, or for the tables that a pattern fits.",
+    summary: "Set the entry for a table, or for the tables that match a pattern.",
     ...entryChange,
     refusals: [...entryChange.refusals, "invalid_table"],
   },
   "DELETE /api/access/:username/:database/:table_or_pattern": {
-    summary: "Takes such an entry away.",
+    summary: "Remove the entry for a table or pattern.",
     ...entryRemoval,
     refusals: [...entryRemoval.refusals, "invalid_table"],
   },
-  "GET /.well-known/jwks.json": { summary: "The keys that verify tokens.", answer: ref("JwkSet") },
+  "GET /.well-known/jwks.json": {
+    summary: "Public keys that verify tokens.",
+    answer: ref("JwkSet"),
+  },
   "POST /mcp": {
-    summary: "A message of the Model Context Protocol.",
+    summary: "Send a message of the Model Context Protocol.",
     body: ref("McpMessage"),
     others: `${mcp} 406 without \`Accept: application/json, text/event-stream\` before revision 2026-07-28.`,
   },
-  "GET /mcp": { summary: "A session's stream, for clients of earlier revisions.", others: mcp },
-  "DELETE /mcp": { summary: "Ends a session, for clients of earlier revisions.", others: mcp },
+  "GET /mcp": { summary: "Open a session's stream (earlier revisions).", others: mcp },
+  "DELETE /mcp": { summary: "End a session (earlier revisions).", others: mcp },
   "GET /.well-known/oauth-protected-resource": {
-    summary: "How to get a token for `/mcp` (RFC 9728).",
+    summary: "Protected resource metadata of `/mcp` (RFC 9728).",
     answer: ref("ProtectedResource"),
   },
   "GET /.well-known/oauth-protected-resource/mcp": {
-    summary: "The same, where clients of `/mcp` look first.",
+    summary: "The same, at the path that MCP clients try first.",
     answer: ref("ProtectedResource"),
   },
   "GET /.well-known/oauth-authorization-server": {
@@ -224,26 +222,26 @@ export const operations: Readonly<Record<string, Operation>> = {
     answer: ref("AuthorizationServer"),
   },
   "GET /.well-known/oauth-authorization-server/mcp": {
-    summary: "The same, for clients that look below the resource.",
+    summary: "The same, for clients that append the resource path.",
     answer: ref("AuthorizationServer"),
   },
   "GET /.well-known/openid-configuration": {
-    summary: "The same, for clients that look there.",
+    summary: "The same, for OpenID Connect clients.",
     answer: ref("AuthorizationServer"),
   },
   "GET /.well-known/openid-configuration/mcp": {
-    summary: "The same.",
+    summary: "The same, with the resource path.",
     answer: ref("AuthorizationServer"),
   },
   "GET /oauth/*": { summary: "Pages of the embedded authorization server.", others: oauth },
-  "POST /oauth/*": { summary: "Its endpoints.", others: oauth },
-  "OPTIONS /oauth/*": { summary: "The same, for clients in a browser.", others: oauth },
+  "POST /oauth/*": { summary: "Endpoints of the embedded authorization server.", others: oauth },
+  "OPTIONS /oauth/*": { summary: "CORS preflight for clients in a browser.", others: oauth },
   "GET /healthz": {
-    summary: "The process lives.",
+    summary: "The process is running.",
     answer: success({ version: { type: "string" } }),
   },
   "GET /readyz": {
-    summary: "Queries can be served, and by which state of the access file.",
+    summary: "The gateway can serve queries; with the version of the access file.",
     answer: success(readiness),
     notReady: ref("NotReady"),
   },

@@ -4,17 +4,15 @@ import type { Schema } from "../../src/query/kind.ts";
 import { plainNamePattern as plainName } from "../../src/query/names.ts";
 import { entrySchemas } from "../access-schema.ts";
 
-/** The JSON Schemas that the interface's bodies are made of, beside those of queries. */
+/** JSON Schemas of bodies, except those of queries. */
 
-/** Where the document writes schemas once. */
 export const schemaPrefix = "#/components/schemas/";
 
-/** A place in the document where a schema is written once. OpenAPI 3.1 takes JSON Schemas as they are. */
 export function ref(name: string): Schema {
   return { $ref: schemaPrefix + name };
 }
 
-/** An object with these fields and no other; a `?` behind a name says that it may be left out. */
+/** An object with only these fields. A `?` after a name makes it optional. */
 export function object(fields: Readonly<Record<string, Schema>>): Schema {
   const names = Object.keys(fields);
   const properties = Object.fromEntries(
@@ -29,12 +27,10 @@ export function object(fields: Readonly<Record<string, Schema>>): Schema {
   };
 }
 
-/** A success: its status and what comes with it. */
 export function success(fields: Readonly<Record<string, Schema>> = {}): Schema {
   return object({ status: { const: "success" }, ...fields });
 }
 
-/** Elements of one kind. */
 export function listOf(items: Schema): Schema {
   return { type: "array", items };
 }
@@ -49,7 +45,6 @@ const optional = Object.fromEntries(Object.entries(limits).map(([key, is]) => [`
 const grant = { database: ref("DatabaseOrEvery"), role, "tables?": tables, ...optional };
 const freshness: Schema = { enum: ["fresh", "stale"] };
 
-/** What `/readyz` tells of, ready or not. */
 export const readiness = {
   upstream: { enum: ["up", "down"] },
   access_file: freshness,
@@ -59,72 +54,81 @@ export const readiness = {
   version: text,
   "issuers?": {
     type: "object",
-    description: "External issuers by their prefixes, as far as their keys were asked for.",
+    description: "External issuers by prefix.",
     additionalProperties: { enum: ["ok", "unreachable", "unused"] },
   },
   "store?": { enum: ["reached", "unreachable"], description: "Only with `[store]`." },
-  "store_version?": { type: "integer", description: "The version that is applied here." },
-  "store_lag?": { type: "integer", description: "Versions that the store was ahead." },
-  "lease_age?": { type: "number", description: "Seconds since the last good poll was sent." },
+  "store_version?": {
+    type: "integer",
+    description: "The store version that this replica has applied.",
+  },
+  "store_lag?": {
+    type: "integer",
+    description: "Versions that this replica was behind at the last poll.",
+  },
+  "lease_age?": {
+    type: "number",
+    description: "Seconds since the start of the last successful poll.",
+  },
 };
 
 const count: Schema = { type: "integer", minimum: 0 };
 
-/** The fields of every refusal. */
 export const refusalFields = {
   status: { const: "error" },
-  message: { type: "string", description: "For people; says which rule, never a stack trace." },
+  message: { type: "string", description: "For people." },
   code: { type: "string", description: "Stable; programs branch on it." },
-  "element?": { type: "integer", description: "Which element of a Batch is denied, from 0." },
-  "reason?": { type: "string", description: "The code by which that element is denied." },
+  "element?": {
+    type: "integer",
+    description: "Index of the Batch element that is denied, from 0.",
+  },
+  "reason?": { type: "string", description: "The code for that element." },
   request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
 };
 
-/** The fields of what waits for an approval. */
 export const pendingFields = {
   status: { const: "pending" },
-  message: { type: "string", description: "For people; says what to do once it is approved." },
+  message: { type: "string", description: "For people; says what to do after the approval." },
   code: { type: "string" },
   approval: object({
     id: { type: "string", format: "uuid" },
     "url?": {
       type: "string",
       format: "uri",
-      description: "Where it is decided, if it has a page.",
+      description: "The console page for the decision.",
     },
     expires: { type: "string", format: "date-time" },
   }),
   request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
 };
 
-/** The fields of what the engine refuses, which the gateway passes on. */
+/** The gateway forwards refusals of the engine without a request id. */
 const { request_id: _, ...engineRefusalFields } = refusalFields;
 const row = ref("Row");
 
-/** What the engine answers to queries. */
 const answers: Readonly<Record<string, Schema>> = {
   Row: {
     type: "object",
     description: "Values by column: any JSON.",
     additionalProperties: true,
   },
-  Rows: { ...success({ data: listOf(row) }), description: "The answer to a Select." },
+  Rows: { ...success({ data: listOf(row) }), description: "The response to a Select." },
   Changed: {
     ...success({ message: { type: "string" }, "affected?": count, "data?": listOf(row) }),
-    description: "The answer to a change; `data` has the rows that `returning` asks for.",
+    description: "The response to a change; `data` has the rows that `returning` requests.",
   },
   Previewed: {
     ...success({ affected: count, before: listOf(row), after: listOf(row) }),
-    description: "The answer to a Preview.",
+    description: "The response to a Preview.",
   },
   BatchDone: {
     ...success({ data: listOf(ref("ElementAnswer")) }),
-    description: "The answer to a Batch: one element for each of its operations.",
+    description: "The response to a Batch, with one element for each operation.",
   },
   ElementAnswer: {
     anyOf: [
       { ...listOf(row), description: "The rows of a Select." },
-      { type: "string", description: "What a change has done." },
+      { type: "string", description: "A message about a change." },
       object({ affected: count, data: listOf(row) }),
     ],
   },
@@ -137,31 +141,28 @@ const schemaColumn = object({
   type: { type: "string", description: "As the table declares it." },
   primary_key: { type: "boolean" },
   nullable: { type: "boolean" },
-  "unique?": { const: true, description: "No two rows hold the same value, null aside." },
-  "serial?": { const: true, description: "A row that leaves it out gets the next number." },
+  "unique?": { const: true, description: "No two rows have the same value, except null." },
+  "serial?": { const: true, description: "A row without a value gets the next number." },
   "default?": {
     type: "string",
-    description: "What a row holds that leaves it out, in the database's words.",
+    description: "The value of a row that omits the column, as SQL.",
   },
-  "references?": { type: "string", description: "`table.column` whose values it may hold." },
+  "references?": { type: "string", description: "`table.column` in which each value must exist." },
   "comment?": { type: "string" },
 });
 
-/** What `GET /schema` tells of a table. */
 export const schemaTable = object({
   columns: listOf(schemaColumn),
   "keys?": {
     ...listOf(listOf({ type: "string" })),
-    description: "Columns whose values, together, each row has alone: the primary key first.",
+    description: "Unique keys, each as a list of columns; the primary key is first.",
   },
-  "rows?": { type: "integer", description: "About how many there are." },
+  "rows?": { type: "integer", description: "Approximate number of rows." },
   "comment?": { type: "string" },
 });
 
-/** An email address, or null where there is none. */
 export const emailOrNull: Schema = { oneOf: [ref("Email"), { type: "null" }] };
 
-/** The document's own schemas, by name. */
 export const schemas: Readonly<Record<string, Schema>> = {
   ...answers,
   McpMessage: {
@@ -199,11 +200,11 @@ export const schemas: Readonly<Record<string, Schema>> = {
   TableOrPattern: {
     type: "string",
     pattern: tablePattern.source,
-    description: "A table, or the beginning of the names of some and `*`.",
+    description: "A table, or a prefix of table names followed by `*`.",
   },
   Entry: {
     ...object({ role, ...optional }),
-    description: "What an entry says of its place; docs/operations.md has what each key means.",
+    description: "Role and limits of an entry; docs/operations.md explains each key.",
   },
   Grant: object(grant),
   UserGrant: object({ username: ref("AnyUsername"), ...grant }),
@@ -231,7 +232,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
   }),
   AuthorizationServer: {
     type: "object",
-    description: "Metadata as RFC 8414 has it; more fields than these are given.",
+    description: "Metadata (RFC 8414), with further fields.",
     properties: { issuer: text, token_endpoint: text, authorization_endpoint: text },
     required: ["issuer", "token_endpoint", "authorization_endpoint"],
   },

@@ -94,7 +94,7 @@ function action<Input extends Named>(defined: Action<Input>): Action<Input> {
   return defined;
 }
 
-const force = "also the last administrator or the last Owner of a database";
+const force = "allow this even if no administrator or Owner of a database is left";
 
 function setDisabled(disabled: boolean): AccountAction["plan"] {
   return (current, actor, { username }, configuration) =>
@@ -110,9 +110,8 @@ export const accountActions = {
     },
     needsPassword: true,
     command: {
-      description: "set a user's password",
-      done: (username) =>
-        `Set a new password for ${username}; every token of the old one has stopped working.`,
+      description: "set a user's password and revoke their tokens",
+      done: (username) => `Set a new password for ${username}. All earlier tokens are revoked.`,
     },
     form: {
       title: "Set a new password for",
@@ -123,9 +122,9 @@ export const accountActions = {
   remove: {
     plan: (current, actor, { username }) => planRemoveUser(current, actor, username),
     command: {
-      description: "remove a user with all its grants",
+      description: "remove a user, their grants and their tokens",
       force,
-      done: (username) => `Removed ${username} and all its grants.`,
+      done: (username) => `Removed ${username} and all their grants.`,
     },
     form: {
       title: "Remove",
@@ -137,9 +136,9 @@ export const accountActions = {
   disable: {
     plan: setDisabled(true),
     command: {
-      description: "let a user neither log in nor use its tokens",
+      description: "refuse a user's logins and revoke their tokens",
       force,
-      done: (username) => `Disabled ${username}: no login, and no token of it is accepted.`,
+      done: (username) => `Disabled ${username}. Logins are refused and all tokens are revoked.`,
     },
     form: {
       title: "Disable",
@@ -152,9 +151,9 @@ export const accountActions = {
   enable: {
     plan: setDisabled(false),
     command: {
-      description: "let a disabled user log in again; its earlier tokens stay revoked",
+      description: "let a disabled user log in again; earlier tokens stay revoked",
       done: (username) =>
-        `Enabled ${username}: its password works again. Its earlier tokens and sessions do not.`,
+        `Enabled ${username}. The password works again; earlier tokens stay revoked.`,
     },
     form: {
       title: "Enable",

@@ -24,17 +24,25 @@ import { counted, didYouMean } from "../suggestion.ts";
 import { lineLocator, parseToml } from "../toml/toml.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, type Place, placeArgument, readPlace, subcommand } from "./options.ts";
+import {
+  type CommonOptions,
+  defineCommand,
+  json,
+  type Place,
+  place,
+  readPlace,
+  username,
+} from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
-/** The rights that an operation needs. `operation` is its key in a query or the name of a right. */
+/** @param operation the key of an operation in a query, or the name of a right */
 function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
   const known = new Map<string, readonly PermissionClass[]>();
   for (const [name, own] of Object.entries(definitions)) known.set(name, permissionsOfAll(own));
   for (const [name, right] of Object.entries(query.operations)) known.set(name, [right]);
   const wanted = operation.toLowerCase();
   if (wanted === batchKey.toLowerCase()) {
-    throw new UsageError(`a ${batchKey} needs what its elements need; ask for each of them`);
+    throw new UsageError(`a ${batchKey} needs the rights of its elements; check each of them`);
   }
   const key = [...known.keys()].find((name) => name.toLowerCase() === wanted);
   const permissions = known.get(key ?? "");
@@ -49,13 +57,13 @@ function permissionsOf(operation: string, { query }: Configuration): readonly Pe
 type Answer = Decision["reason"] | "user_not_found" | "user_disabled";
 
 const explanations: Partial<Record<Answer, string>> = {
-  no_grant: "there is no entry for this database, and none for *",
-  role_insufficient: "the role is not enough",
-  database_case_mismatch: "the file names this database in another case",
+  no_grant: "there is no entry for this database or for *",
+  role_insufficient: "the role does not include this",
+  database_case_mismatch: "the access file spells this database in another case",
   grant_expired: "the entry has expired",
   token_database: "the token is for another database",
-  token_read_only: "the token is for reading",
-  user_not_found: "there is no such user",
+  token_read_only: "the token is read-only",
+  user_not_found: "the user does not exist",
   user_disabled: "the user is disabled",
 };
 
@@ -71,8 +79,8 @@ function explain(answer: Answer, decided: PlaceDecision): string {
   return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
 }
 
-/** Suggests a better question if a user only has entries for tables of the database. */
-function hintFor(snapshot: Snapshot, username: string, { database, table }: Place): string {
+/** Names the tables if the user has entries only for tables of the database. */
+function tableHint(snapshot: Snapshot, username: string, { database, table }: Place): string {
   const named = entriesIn(grantsOf(snapshot, username))
     .filter((grant) => table === undefined && grant.database === database)
     .flatMap(({ tables = [] }) => tables)
@@ -110,7 +118,7 @@ async function checkAccess(
   const decided = decidePlace(snapshot, username, question, context);
   const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
   const allowed = reason === "allowed";
-  const hint = reason === "no_grant" ? hintFor(snapshot, username, question) : "";
+  const hint = reason === "no_grant" ? tableHint(snapshot, username, question) : "";
   const explanation = explain(reason, decided) + hint;
   if (options.json) {
     const { grant: _, approvals: __, ...decision } = decided;
@@ -146,19 +154,19 @@ async function whoMay(operation: string, where: string, options: QuestionOptions
 }
 
 /** Reads an access file without checking its permissions, for example one in a repository. */
-async function readNamedAccess(file: string): Promise<Snapshot> {
+async function readAccessAt(file: string): Promise<Snapshot> {
   return (await parseAccess(await readFile(file), file)).snapshot;
 }
 
-/** Returns a function that decides on queries as the gateway would. */
+/** Returns a function that judges queries as the gateway does. */
 async function openJudge(options: CommonOptions) {
   const loaded = loadFor(options);
   const { file } = options;
-  const snapshot = file === undefined ? await readAccess(loaded) : await readNamedAccess(file);
+  const snapshot = file === undefined ? await readAccess(loaded) : await readAccessAt(file);
   const queries = openGrammar(loaded);
   await queries.known;
-  const setting = { queries, form: loaded.configuration.upstream.query_form };
-  return (asker: QueryCaller, body: Buffer) => outcomeOf(snapshot, asker, body, setting);
+  const context = { queries, form: loaded.configuration.upstream.query_form };
+  return (caller: QueryCaller, body: Buffer) => outcomeOf(snapshot, caller, body, context);
 }
 
 function viewOutcome(asker: QueryCaller, { query, decided, body, ...outcome }: Outcome): object {
@@ -188,12 +196,12 @@ function printOutcome({ user }: QueryCaller, outcome: Outcome): void {
     print(`${operation} on ${place}: ${by}${within}${added}`);
   }
   for (const { elements, changes, rows = 0 } of limits) {
-    const what = changes === undefined ? "answered" : "changed";
-    const most = `${counted(changes ?? rows, "row")} ${what}`;
-    print(`the database keeps: at most ${most} by element ${elements.join(", ")}`);
+    const verb = changes === undefined ? "returned" : "changed";
+    const limit = `at most ${counted(changes ?? rows, "row")} ${verb}`;
+    print(`limit enforced by the database: ${limit} by element ${elements.join(", ")}`);
   }
   for (const { permissions, approvers, entry, boundary } of approvals) {
-    const by = approvers?.join(" or ") ?? "whoever may grant there";
+    const by = approvers?.join(" or ") ?? "a user who may grant there";
     print(`${permissions.join(", ")} needs approval by ${by} (${entry ?? boundary})`);
   }
   if (body !== undefined) print(`\n${body.toString()}`);
@@ -274,7 +282,7 @@ async function testAccess(file: string, options: CommonOptions): Promise<void> {
       const why = outcome.message === undefined ? "" : `: ${outcome.message}`;
       print(`${file}:${line}: ${user}: expected ${inWords(allowed, code)}, found ${found}${why}`);
     }
-    print(`${expected.length} expectations, ${differing.length} differ`);
+    print(`${expected.length} expectations, ${differing.length} failed`);
   }
   if (differing.length > 0) process.exitCode = FAILURE;
 }
@@ -309,55 +317,58 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
   }
   const lines = [
     ...access.flatMap(linesOf),
-    ...attributesChanged.map((name) => `${name}: other attributes, which row filters may refer to`),
+    ...attributesChanged.map((name) => `${name}: attributes changed, which may affect row filters`),
     ...boundariesRemoved.map((name) => `boundary removed: ${name}`),
     ...boundariesAdded.map((name) => `boundary added: ${name}`),
   ];
-  print(lines.length === 0 ? "nobody gains or loses anything" : lines.join("\n"));
+  print(lines.length === 0 ? "no user gains or loses anything" : lines.join("\n"));
 }
 
 async function compareAccess(old: string, current: string, { json }: CommonOptions) {
-  const [before, after] = await Promise.all([readNamedAccess(old), readNamedAccess(current)]);
+  const [before, after] = await Promise.all([readAccessAt(old), readAccessAt(current)]);
   printDifference(before, after, json);
 }
 
-function addQueryOptions(command: Command): Command {
-  const description = "the way in that boundaries are asked for";
-  return command
-    .addOption(new Option("--via <via>", description).choices(["query", "mcp"]).default("query"))
-    .option("--client <client_id>", "the OAuth client by which it would come");
-}
-
-export function addQuestions(access: Command): void {
-  const file = ["--file <access file>", "another access file than the gateway's own"] as const;
-  const check = subcommand(access, "check")
-    .description("say whether a user may do something, and which entry decides")
-    .argument("<username>", "the user")
-    .argument("<operation>", "such as Select, or a right such as SELECT")
-    .argument(...placeArgument);
-  addQueryOptions(check).option("--json", "as JSON").action(checkAccess);
-  const who = subcommand(access, "who")
-    .description("list everybody who may do something, by which entry and within which limits")
-    .argument("<operation>", "such as Delete, or a right such as DELETE")
-    .argument(...placeArgument);
-  addQueryOptions(who).option("--json", "as JSON").action(whoMay);
-  const explained = subcommand(access, "explain")
-    .description("decide on the query on standard input, and print the bytes that would go up")
-    .argument("<username>", "the user");
-  addQueryOptions(explained)
-    .option(...file)
-    .option("--json", "as JSON")
-    .action(explainQuery);
-  subcommand(access, "diff")
-    .description("say who gains and loses what from one access file to another")
-    .argument("<old>", "an access file")
-    .argument("<new>", "another one")
-    .option("--json", "as JSON")
-    .action(compareAccess);
-  subcommand(access, "test")
-    .description("hold the access file against what a file expects of it, for CI")
-    .argument("<file>", "TOML with [[expect]]: user, via, client, query (JSON), allowed, code")
-    .option(...file)
-    .option("--json", "as JSON")
-    .action(testAccess);
+export function questionCommands(): Command[] {
+  const via = new Option("--via <via>", "the entry point, which boundaries may limit");
+  const context = [
+    via.choices(["query", "mcp"]).default("query"),
+    ["--client <client_id>", "the OAuth client that sends the query"],
+  ] as const;
+  const file = ["--file <access file>", "use this access file instead of the gateway's"] as const;
+  const operation = [
+    "<operation>",
+    "an operation such as Select, or a right such as SELECT",
+  ] as const;
+  return [
+    defineCommand("check", "check whether a user may run an operation, and why", checkAccess, [
+      username,
+      operation,
+      place,
+      ...context,
+      json,
+    ]),
+    defineCommand("who", "list users who may run an operation, with entry and limits", whoMay, [
+      operation,
+      place,
+      ...context,
+      json,
+    ]),
+    defineCommand(
+      "explain",
+      "judge the query on standard input, and print it as it would be forwarded",
+      explainQuery,
+      [username, ...context, file, json],
+    ),
+    defineCommand("diff", "show who gains and loses what between two access files", compareAccess, [
+      ["<old>", "an access file"],
+      ["<new>", "another access file"],
+      json,
+    ]),
+    defineCommand("test", "test the access file against a file of expectations", testAccess, [
+      ["<file>", "TOML with [[expect]]: user, via, client, query (JSON), allowed, code"],
+      file,
+      json,
+    ]),
+  ];
 }

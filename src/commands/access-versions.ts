@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { diffSnapshots } from "../access/diff.ts";
 import { parseAccess } from "../access/parse.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -24,7 +24,7 @@ import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { renderAccess, versionOf } from "../store/transfer.ts";
 import { printDifference } from "./access-questions.ts";
 import { loadFor } from "./load.ts";
-import { type CommonOptions, readCount, subcommand } from "./options.ts";
+import { type CommonOptions, defineCommand, forceReplace, json, readCount } from "./options.ts";
 import { plainly, print, printList, UsageError, warn } from "./output.ts";
 
 /** @throws Error unless users and grants are in a store */
@@ -33,7 +33,7 @@ function loadWithStore(options: CommonOptions): LoadedConfiguration {
   const { store, auth } = loaded.configuration;
   if (store.url !== undefined && store.access === "store") return loaded;
   throw new Error(
-    `users and grants are in ${auth.access_control_file}, not in a store: edit that file, keep its versions under version control, and compare two by \`${invocation} access diff\``,
+    `users and grants are in ${auth.access_control_file}, not in a store; edit that file, keep it under version control, and compare versions with \`${invocation} access diff\``,
   );
 }
 
@@ -46,7 +46,7 @@ async function exportedText(loaded: LoadedConfiguration): Promise<string> {
 
 type ChangeFlags = CommonOptions & { readonly dryRun?: true };
 
-async function carryOut(
+async function applyPlan(
   operator: StoreOperator,
   plan: ReplacementPlan,
   { dryRun, force = false }: ChangeFlags,
@@ -71,19 +71,19 @@ async function applyFile(loaded: LoadedConfiguration, file: string, options: Cha
   const version = versionOf(bytes.toString());
   if (version === undefined) {
     throw new Error(
-      `${file} does not begin with the version that it was made of: begin with \`${invocation} access export\``,
+      `${file} does not begin with a version; start from the output of \`${invocation} access export\``,
     );
   }
   const { records } = await parseAccess(bytes, file);
   await withStore(loaded, async (store) =>
-    carryOut(await operateStore(store, warn), planApply(records, version), options),
+    applyPlan(await operateStore(store, warn), planApply(records, version), options),
   );
 }
 
 async function editAccess(options: ChangeFlags): Promise<void> {
   const loaded = loadWithStore(options);
   const editor = process.env.EDITOR;
-  if (!editor) throw new UsageError("$EDITOR is not set: it says what to edit with");
+  if (!editor) throw new UsageError("$EDITOR is not set; set it to the command of your editor");
   const text = await exportedText(loaded);
   const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
   const file = path.join(directory, "access_control.toml");
@@ -92,11 +92,11 @@ async function editAccess(options: ChangeFlags): Promise<void> {
     // Through a shell, since the variable may contain flags.
     const child = spawn("sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit" });
     const [code] = await once(child, "exit");
-    if (code !== 0) throw new Error(`the editor failed: ${editor}`);
+    if (code !== 0) throw new Error(`the editor exited with ${code}: ${editor}`);
     if ((await readFile(file, "utf8")) === text) print("Nothing was changed.");
     else await applyFile(loaded, file, options);
   } catch (error) {
-    process.stderr.write(`what was edited is in ${file}\n`);
+    process.stderr.write(`your edits are in ${file}\n`);
     throw error;
   }
   await rm(directory, { recursive: true });
@@ -132,50 +132,47 @@ async function listVersions(options: CommonOptions & { readonly last: number }):
 }
 
 async function rollBack(text: string, options: ChangeFlags): Promise<void> {
-  if (!/^\d{1,15}$/.test(text)) throw new UsageError("a version is a number");
+  if (!/^\d{1,15}$/.test(text))
+    throw new UsageError("<version>: allowed: a number, as shown by `access history`");
   const version = Number(text);
   await withStore(loadWithStore(options), async (store) => {
     const operator = await operateStore(store, warn);
     const { snapshot, position } = operator.state;
     if (version > position.version) {
-      throw new Error(`there is no version ${version}: the newest is ${position.version}`);
+      throw new Error(`version ${version} does not exist; the latest is ${position.version}`);
     }
     const earlier = await accessAt(store.database.query, operator.state, version);
     const gone = usersGone(snapshot, earlier).join(", ");
-    if (gone !== "") print(`Left out, since they have no record any more: ${gone}`);
-    await carryOut(operator, planRollback(earlier), options);
+    if (gone !== "") print(`Not restored, because these users no longer exist: ${gone}`);
+    await applyPlan(operator, planRollback(earlier), options);
   });
 }
 
-export function addVersionCommands(access: Command): void {
-  const force = ["--force", "also if the last administrator or Owner is lost"] as const;
-  const dryRun = ["--dry-run", "only say who would gain and lose what"] as const;
-  subcommand(access, "export")
-    .description("print grants, boundaries and attributes in the store, to be edited and applied")
-    .action(async (options: CommonOptions) => {
-      process.stdout.write(await exportedText(loadWithStore(options)));
-    });
-  subcommand(access, "apply")
-    .description("put an edited export in force, unless something was changed since it was made")
-    .argument("<file>", "the export")
-    .option(...dryRun)
-    .option(...force)
-    .action((file: string, options: ChangeFlags) =>
-      applyFile(loadWithStore(options), file, options),
-    );
-  subcommand(access, "edit")
-    .description("export, open $EDITOR, and apply")
-    .option(...force)
-    .action(editAccess);
-  subcommand(access, "history")
-    .description("list the last versions in the store: when, by whom, and what was changed")
-    .option("--last <count>", "how many", readCount, 50)
-    .option("--json", "as JSON")
-    .action(listVersions);
-  subcommand(access, "rollback")
-    .description("put grants, boundaries and attributes of an earlier version in force")
-    .argument("<version>", "a number that `access history` shows")
-    .option(...dryRun)
-    .option(...force)
-    .action(rollBack);
+export function versionCommands(): Command[] {
+  const dryRun = ["--dry-run", "only show who would gain and lose what"] as const;
+  const exportAccess = async (options: CommonOptions) =>
+    void process.stdout.write(await exportedText(loadWithStore(options)));
+  const apply = (file: string, options: ChangeFlags) =>
+    applyFile(loadWithStore(options), file, options);
+  const last = new Option("--last <count>", "the number of versions").argParser(readCount);
+  return [
+    defineCommand("export", "print the store's grants, boundaries and attributes", exportAccess),
+    defineCommand("apply", "apply an edited export, unless the store has changed since", apply, [
+      ["<file>", "the edited export"],
+      dryRun,
+      forceReplace,
+    ]),
+    defineCommand("edit", "export, open $EDITOR, and apply", editAccess, [forceReplace]),
+    defineCommand(
+      "history",
+      "list the store's latest versions with author and changes",
+      listVersions,
+      [last.default(50), json],
+    ),
+    defineCommand("rollback", "restore grants, boundaries and attributes of a version", rollBack, [
+      ["<version>", "a version number, as shown by `access history`"],
+      dryRun,
+      forceReplace,
+    ]),
+  ];
 }

@@ -1,5 +1,4 @@
-/** `gatehouse access`: the parts that `access grant` does not need are loaded on demand. */
-import { Argument, type Command, InvalidArgumentError } from "commander";
+import { Argument, type Command, InvalidArgumentError, Option } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { entriesIn, prefixOf } from "../access/entries.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
@@ -16,12 +15,15 @@ import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
 import {
   type CommonOptions,
   commandGroup,
-  placeArgument,
+  defineCommand,
+  forceReplace,
+  json,
+  place,
   readCount,
   readExpiry,
   readNames,
   readPlace,
-  subcommand,
+  username,
 } from "./options.ts";
 import { print, printList, UsageError, warn } from "./output.ts";
 
@@ -37,7 +39,7 @@ function readFilter(text: string, earlier: readonly object[] = []): readonly obj
   const condition = readCondition(text);
   if (condition !== undefined) return [...earlier, condition];
   throw new InvalidArgumentError(
-    "allowed: one condition, such as 'tenant = @tenant', 'size < 5' or 'region IN (eu, us)'; a further one takes a --row-filter of its own, and text that is not one word stands in quotes",
+    "Allowed: one condition, such as 'tenant = @tenant', 'size < 5' or 'region IN (eu, us)'. Repeat --row-filter for more. Quote text of more than one word.",
   );
 }
 
@@ -54,20 +56,22 @@ async function grantAccess(
   options: GrantOptions,
 ): Promise<void> {
   const loaded = loadFor(options);
-  const place = readPlace(where);
+  const target = readPlace(where);
   const isBeside = options.beside === true;
   if (isBeside && options.expires === undefined) {
-    throw new UsageError("--beside leaves the lasting entry: say by --expires when this one ends");
+    throw new UsageError(
+      "--beside adds a temporary entry to the permanent one, so it needs --expires",
+    );
   }
   const keys = Object.entries(entryKeys)
     .map(([key, { field }]) => [key, options[field]])
     .filter(([, value]) => value !== undefined);
-  const grant = readEntry({ username, ...place }, { role, ...Object.fromEntries(keys) });
+  const grant = readEntry({ username, ...target }, { role, ...Object.fromEntries(keys) });
   const plan: Plan = (current) =>
     actions.grant.plan(current, "operator", { username, grant, isBeside }, loaded.configuration);
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
   const limits = limitsInWords(grant);
-  for (const odd of entryOddities(snapshot, grant, Date.now())) warn(odd);
+  for (const problem of entryOddities(snapshot, grant, Date.now())) warn(problem);
   print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
   const about = `the entry of ${username} for ${where}`;
   for (const missing of await missingNames(loaded, [[about, grant]])) warn(missing);
@@ -75,27 +79,29 @@ async function grantAccess(
 
 async function revokeAccess(username: string, where: string, options: CommonOptions) {
   const loaded = loadFor(options);
-  const place = { username, ...readPlace(where) };
+  const target = { username, ...readPlace(where) };
   const plan: Plan = (current) =>
-    actions.revoke.plan(current, "operator", place, loaded.configuration);
+    actions.revoke.plan(current, "operator", target, loaded.configuration);
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
   const left = entriesInWords(snapshot, username);
-  print(`${username} has no entry for ${where} any more; what is left: ${left}`);
+  print(`Removed the entry of ${username} for ${where}. Remaining entries: ${left}`);
 }
 
 async function listAccess(options: CommonOptions): Promise<void> {
   const { user, database, table } = options;
   const snapshot = await readAccess(loadFor(options));
-  const [name, place = database] = table?.split(".", 2).reverse() ?? [];
-  const isOfTable = (known: string) => {
-    const prefix = prefixOf(known);
-    return known === name || (prefix !== undefined && name?.startsWith(prefix));
+  const [name, tableDatabase = database] = table?.split(".", 2).reverse() ?? [];
+  const coversTable = (pattern: string) => {
+    const prefix = prefixOf(pattern);
+    return pattern === name || (prefix !== undefined && name?.startsWith(prefix));
   };
-  const isMeant = (grant: Grant) =>
-    [database, place].every((one) => one === undefined || grant.database === one) &&
-    (name === undefined || grant.tables?.some(isOfTable));
+  const isSelected = (grant: Grant) =>
+    [database, tableDatabase].every((one) => one === undefined || grant.database === one) &&
+    (name === undefined || grant.tables?.some(coversTable));
   const names = user === undefined ? snapshot.grants.keys() : [user].values();
-  const entries = [...names.flatMap((name) => entriesIn(grantsOf(snapshot, name)).filter(isMeant))];
+  const entries = [
+    ...names.flatMap((name) => entriesIn(grantsOf(snapshot, name)).filter(isSelected)),
+  ];
   const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
   const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
   const cellsOf = (grant: Grant) => [
@@ -106,65 +112,74 @@ async function listAccess(options: CommonOptions): Promise<void> {
   printList(entries, options, head, cellsOf, viewOf);
 }
 
-function addEntryCommands(access: Command): void {
-  subcommand(access, "grant")
-    .description("give a user an entry for a database or a table, in the place of what is there")
-    .argument("<username>", "the user")
-    .argument(...placeArgument)
-    .addArgument(
-      new Argument("<role>", "what the user may do there").choices(entryRoles).argParser(readRole),
-    )
-    .option("--columns <names>", "the only columns that may be named, such as id,status", readNames)
-    .option("--writable-columns <names>", "the only ones that may be written", readNames)
-    .option(
-      "--row-filter <condition>",
-      "rows that count, such as 'tenant = @tenant' or 'region IN (eu, us)'; may be repeated",
-      readFilter,
-    )
-    .option("--require-where <names>", "columns that Update and Delete pin", readNames)
-    .option("--max-rows <n>", "rows of an answer", readCount)
-    .option("--max-changes <n>", "rows that one query changes", readCount)
-    .option(
-      "--require-approval <rights>",
-      "rights that need approval, as DELETE,DROP",
-      (text: string) => readNames(text.toUpperCase()),
-    )
-    .option("--approvers <usernames>", "who approves; else who may grant there", readNames)
-    .option(
-      "--expires <time>",
-      "when it ends: 2h, 30d, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z",
-      readExpiry,
-    )
-    .option("--beside", "leave the lasting entry for the place, and add this one, which expires")
-    .option("--force", "also where the last administrator or Owner is lowered")
-    .action(grantAccess);
-  subcommand(access, "revoke")
-    .description("take a user's entry for a database or a table away, whatever it says")
-    .argument("<username>", "the user")
-    .argument(...placeArgument)
-    .option("--force", "also from the last administrator or Owner")
-    .action(revokeAccess);
-  subcommand(access, "list")
-    .description("list who has which role where")
-    .option("--user <username>", "only this user's entries")
-    .option(
-      "--database <database>",
-      "only those that name this very database; * for those on every one",
-    )
-    .option(
-      "--table <table>",
-      "only those that name this table, or <database>.<table>, or have a pattern that fits it",
-    )
-    .option("--json", "as JSON")
-    .action(listAccess);
+function entryCommands(): Command[] {
+  const role = new Argument("<role>", "the role on this place").choices(entryRoles);
+  const filter = new Option(
+    "--row-filter <condition>",
+    "only these rows, such as 'tenant = @tenant' or 'region IN (eu, us)'; may be repeated",
+  );
+  return [
+    defineCommand(
+      "grant",
+      "grant a role, replacing the user's entry for the same place",
+      grantAccess,
+      [
+        username,
+        place,
+        role.argParser(readRole),
+        ["--columns <names>", "only these columns, such as id,status", readNames],
+        ["--writable-columns <names>", "only these columns can be written", readNames],
+        filter.argParser(readFilter),
+        [
+          "--require-where <names>",
+          "columns that Update and Delete must compare with =",
+          readNames,
+        ],
+        ["--max-rows <n>", "most rows in a response", readCount],
+        ["--max-changes <n>", "most rows that one query may change", readCount],
+        [
+          "--require-approval <rights>",
+          "rights that need approval, such as DELETE,DROP",
+          (text) => readNames(text.toUpperCase()),
+        ],
+        [
+          "--approvers <usernames>",
+          "who may approve (default: users who may grant here)",
+          readNames,
+        ],
+        [
+          "--expires <time>",
+          "when the entry ends: 2h, 30d, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z",
+          readExpiry,
+        ],
+        ["--beside", "add a temporary entry to the permanent one; needs --expires"],
+        forceReplace,
+      ],
+    ),
+    defineCommand("revoke", "remove a user's entry for a database or table", revokeAccess, [
+      username,
+      place,
+      forceReplace,
+    ]),
+    defineCommand("list", "list entries: user, database, role and limits", listAccess, [
+      ["--user <username>", "only entries of this user"],
+      [
+        "--database <database>",
+        "only entries that name this database; * for entries on every database",
+      ],
+      ["--table <table>", "only entries that name or match this table or <database>.<table>"],
+      json,
+    ]),
+  ];
 }
 
-/** @param name the subcommand on the command line */
+/** @param name the subcommand on the command line; the others load only if it is not one of these */
 export async function accessCommand(name?: string): Promise<Command> {
-  const access = commandGroup("access", "grant and revoke roles, and ask what they allow");
-  addEntryCommands(access);
-  if (access.commands.some((command) => command.name() === name)) return access;
-  (await import("./access-questions.ts")).addQuestions(access);
-  (await import("./access-versions.ts")).addVersionCommands(access);
-  return access;
+  const commands = entryCommands();
+  if (!commands.some((command) => command.name() === name)) {
+    const { questionCommands } = await import("./access-questions.ts");
+    const { versionCommands } = await import("./access-versions.ts");
+    commands.push(...questionCommands(), ...versionCommands());
+  }
+  return commandGroup("access", "grant and revoke roles, and check what they allow", commands);
 }

@@ -28,7 +28,7 @@ import { parseTarget } from "../upstream/target.ts";
 import { findEngine } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommand, json } from "./options.ts";
 import { momentOf, plainly, print, printJson, printList } from "./output.ts";
 
 const TIMEOUT_MS = 60_000;
@@ -40,7 +40,8 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, body
   const preview = previewQuery(snapshot, createGrammar(options), approval, body);
   if ("reason" in preview) return preview;
   const socketPath = await findEngine(loaded);
-  if (socketPath === undefined) return { reason: "no gatehouse engine answers behind the gateway" };
+  if (socketPath === undefined)
+    return { reason: "the upstream is not a gatehouse engine, or does not respond" };
   const { authorization } = upstream;
   const headers = {
     "content-type": "application/json",
@@ -54,11 +55,13 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, body
     });
     return readShownRows(status, text);
   } catch (error) {
-    return { reason: `the engine does not answer: ${error instanceof Error ? error.message : ""}` };
+    return {
+      reason: `the engine does not respond: ${error instanceof Error ? error.message : ""}`,
+    };
   }
 }
 
-/** Opens the approvals; returns undefined if no approval was ever requested. */
+/** Returns undefined if no approval was ever requested. */
 async function openApprovals(
   { configuration, serviceDirectory }: LoadedConfiguration,
   opened: AsyncDisposableStack,
@@ -82,14 +85,14 @@ async function openApproval(loaded: LoadedConfiguration, id: string, opened: Asy
   const store = await openApprovals(loaded, opened);
   const approval = await store?.find(id.toLowerCase());
   if (store !== undefined && approval !== undefined) return { store, approval };
-  throw new Error("there is no such approval; `approvals list --all` names those that there are");
+  throw new Error("unknown approval; `approvals list --all` lists all");
 }
 
 function operator(): Author {
   return { kind: "cli", name: systemUser() };
 }
 
-function written(approval: Approval): object {
+function viewApproval(approval: Approval): object {
   const { id, state, username, via, client, operations, operationCount, rules } = approval;
   const { asked, expires, decided, author, reason } = approval;
   return {
@@ -105,13 +108,13 @@ async function list(options: CommonOptions & { readonly all?: true }): Promise<v
   const known = (await store?.list()) ?? [];
   const isOpen = ({ state }: Approval) => state === "pending" || state === "approved";
   const shown = known.filter((approval) => options.all || isOpen(approval));
-  const head = ["ID", "STATE", "USER", "VIA", "ASKS FOR", "EXPIRES"];
+  const head = ["ID", "STATE", "USER", "VIA", "QUERY", "EXPIRES"];
   const cellsOf = (approval: Approval) => {
     const { id, state, username, via, client, expires } = approval;
     const way = client === undefined ? via : `${via} ${plainly(client)}`;
     return [id, state, username, way, summaryOf(approval), momentOf(expires / 1000)];
   };
-  printList(shown, options, head, cellsOf, written);
+  printList(shown, options, head, cellsOf, viewApproval);
 }
 
 function describe(approval: Approval): string[] {
@@ -125,8 +128,8 @@ function describe(approval: Approval): string[] {
   const lines = [
     `Approval ${id}`,
     `  state      ${state}, until ${momentOf(expires / 1000)}`,
-    `  asked by   ${username} (${way}) at ${momentOf(asked / 1000)}`,
-    `  asks for   ${summaryOf(approval)}`,
+    `  requester  ${username} (${way}) at ${momentOf(asked / 1000)}`,
+    `  query      ${summaryOf(approval)}`,
     ...rules,
   ];
   if (author !== undefined && decided !== undefined) {
@@ -145,7 +148,7 @@ function describeRows(preview: ShownRows | NoPreview): string[] {
     texts.length === 0 ? [] : [`${title}:`, ...texts.map((row) => `  ${visibleJson(row)}`)];
   const isMore = affected > Math.max(before.length, after.length);
   return [
-    `Preview: ${counted(affected, "row")}${isMore ? ", of which the first are shown" : ""}. Effects on other tables are not shown.`,
+    `Preview: ${counted(affected, "row")}${isMore ? " (only the first are shown)" : ""}. Effects on other tables are not shown.`,
     ...rows("before", before),
     ...rows("after", after),
   ];
@@ -165,10 +168,10 @@ async function show(id: string, options: CommonOptions): Promise<void> {
     const read = (row: string): unknown => JSON.parse(row, keepSpelling);
     const { affected, digest, before = [], after = [] } = rows ?? {};
     const shown = { affected, digest, before: before.map(read), after: after.map(read) };
-    return printJson({ ...written(approval), query, preview: rows ? shown : preview });
+    return printJson({ ...viewApproval(approval), query, preview: rows ? shown : preview });
   }
   print(describe(approval).join("\n"));
-  if (query === undefined) return print("The query is deleted.");
+  if (query === undefined) return print("The query has been deleted.");
   print(["", "Query:", visibleJson(query)].join("\n"));
   if (preview !== undefined) print(["", ...describeRows(preview)].join("\n"));
 }
@@ -183,8 +186,8 @@ async function decide(id: string, state: ApprovalDecision["state"], options: Dec
   const decision = { state, author: operator(), reason: options.reason, wait };
   const isDone = await store.decide(known.id, decision);
   const approval = (await store.find(known.id)) ?? known;
-  if (!isDone) throw new Error(`${known.id} is ${approval.state} already`);
-  if (options.json) return printJson(written(approval));
+  if (!isDone) throw new Error(`${known.id} is already ${approval.state}`);
+  if (options.json) return printJson(viewApproval(approval));
   const { username, expires, touched } = approval;
   if (state === "denied") return print(`Denied: ${summaryOf(approval)} by ${username}.`);
   const rows = touched === undefined ? "" : ", on the rows that you were shown";
@@ -193,30 +196,28 @@ async function decide(id: string, state: ApprovalDecision["state"], options: Dec
 }
 
 export function approvalsCommand(): Command {
-  const approvals = commandGroup(
-    "approvals",
-    "list, show, approve and deny what needs somebody's approval",
-  );
-  subcommand(approvals, "list")
-    .description("list what waits, and what was approved and not used yet")
-    .option("--all", "also what is over: for a day, or while its query is kept")
-    .option("--json", "as JSON")
-    .action(list);
-  subcommand(approvals, "show")
-    .description("show a query that waits, with the rows that it would touch, or one that is kept")
-    .argument("<id>", "the approval")
-    .option("--json", "as JSON")
-    .action(show);
-  subcommand(approvals, "approve")
-    .description("let a query through once; if you were shown rows, on these alone")
-    .argument("<id>", "the approval")
-    .option("--json", "as JSON")
-    .action((id: string, options: CommonOptions) => decide(id, "approved", options));
-  subcommand(approvals, "deny")
-    .description("refuse it")
-    .argument("<id>", "the approval")
-    .option("--reason <text>", "what the asker is told")
-    .option("--json", "as JSON")
-    .action((id: string, options: DecideOptions) => decide(id, "denied", options));
-  return approvals;
+  const id = ["<id>", "the approval's id"] as const;
+  const approve = (id: string, options: CommonOptions) => decide(id, "approved", options);
+  const deny = (id: string, options: DecideOptions) => decide(id, "denied", options);
+  return commandGroup("approvals", "list, show, approve and deny queries that need approval", [
+    defineCommand("list", "list pending approvals, and approved ones that are not used yet", list, [
+      ["--all", "also list used, denied and expired ones from the last day or with a kept query"],
+      json,
+    ]),
+    defineCommand("show", "show a query and, while it is pending, the rows it would affect", show, [
+      id,
+      json,
+    ]),
+    defineCommand(
+      "approve",
+      "allow the query to run once; after a preview, only on the rows that were shown",
+      approve,
+      [id, json],
+    ),
+    defineCommand("deny", "deny the query", deny, [
+      id,
+      ["--reason <text>", "a reason that the client can read"],
+      json,
+    ]),
+  ]);
 }

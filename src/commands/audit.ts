@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import { entriesIn } from "../access/entries.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { moments, readMoment } from "../clock.ts";
@@ -17,7 +17,7 @@ import {
 import { auditFilesOf, linesIn, piecesSince } from "../observe/audit-search.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, subcommand, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, defineCommand, json } from "./options.ts";
 import { plainly, print, printList, warn } from "./output.ts";
 
 const administering = new Set(["Owner", "DbAdmin"]);
@@ -36,10 +36,9 @@ async function findUnused(snapshot: Snapshot, files: readonly string[], since: n
   let begins: number | undefined;
   const from = new Date(since).toISOString();
 
-  /** Reads a line as text. Strings in it are escaped, so none of them can look like a member. */
+  // Regular expressions are safe here: strings are escaped, so none can look like a member.
   function take(line: string): void {
     const time = /"time":"([^"]+)"/.exec(line)?.[1];
-    // All times in the audit have the same format, so comparing them as text is safe.
     if (time !== undefined && time < from) {
       begins ??= since;
       return;
@@ -79,11 +78,10 @@ function requireFile({ configuration }: LoadedConfiguration): string {
   const { file } = configuration.audit;
   if (file !== undefined) return file;
   throw new Error(
-    'the audit goes to the log, which is not read here: set [audit] file = "audit.log" to ask it',
+    'the audit is written to the log, which this command cannot read; set [audit] file = "audit.log"',
   );
 }
 
-/** @throws Error if there is no file yet */
 async function filesSince(file: string, since: number): Promise<string[]> {
   return auditFilesOf(file, since).catch((cause: unknown) => {
     throw new Error(`${file} cannot be read`, { cause });
@@ -102,22 +100,22 @@ async function show(options: ShowOptions): Promise<void> {
   const { since = 0, until = Number.POSITIVE_INFINITY } = options;
   const outcome = options.denied ? "denied" : undefined;
   const filter: AuditFilter = { ...options, outcome, since, until };
-  const fits = matcherOf(filter);
-  // The reader has closed the pipe, for example `head`.
+  const matches = matcherOf(filter);
+  // A reader such as `head` closes the pipe early.
   process.stdout.once("error", () => process.exit());
   let found = 0;
   for (const one of await filesSince(file, since)) {
     for await (const piece of piecesSince(one, since)) {
       for (const { bytes } of linesIn(piece, needlesOf(filter))) {
         const line = parseLine(bytes);
-        if (line === undefined || !fits(line)) continue;
+        if (line === undefined || !matches(line)) continue;
         found += 1;
         print(options.json ? bytes.toString() : lineText(line));
       }
       if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
     }
   }
-  if (found === 0) process.stderr.write(`no line of ${file} and what was rotated fits\n`);
+  if (found === 0) process.stderr.write(`no matching lines in ${file} and its rotated files\n`);
 }
 
 async function unused(options: CommonOptions & { readonly since: number }): Promise<void> {
@@ -126,36 +124,11 @@ async function unused(options: CommonOptions & { readonly since: number }): Prom
   const files = await filesSince(requireFile(loaded), since);
   const { entries, begins } = await findUnused(await readAccess(loaded), files, since);
   if (begins === undefined || begins > since) {
-    const reach = begins === undefined ? "is empty" : `begins ${new Date(begins).toISOString()}`;
-    warn(`the audit ${reach}: what was used before is not known`);
+    const start = begins === undefined ? "is empty" : `begins ${new Date(begins).toISOString()}`;
+    warn(`the audit ${start}; earlier use is unknown`);
   }
   const head = ["USERNAME", "ENTRY", "ROLE"];
   printList(entries, options, head, ({ username, entry, role }) => [username, entry, role]);
-}
-
-export function auditCommand(): Command {
-  const audit = withHouseStyle(new Command("audit")).enablePositionalOptions();
-  withCommonOptions(audit)
-    .description("show lines of this gateway's audit file and its rotated ones, the oldest first")
-    .option("--user <username>", "who asked, who changed something, or whom a change is about")
-    .option("--database <database>", "only queries of this database")
-    .option("--table <table>", "only queries of this table, or <database>.<table>")
-    .option("--operation <operation>", "only this operation, such as Delete, login or ListTables")
-    .option("--denied", "only what was denied")
-    .option(
-      "--since <time>",
-      "how far back: 24h, 30d, yesterday, 2026-12-24, 2026-12-24T18:00:00Z",
-      momentFlag,
-    )
-    .option("--until <time>", "up to when, in the same words", momentFlag)
-    .option("--json", "the lines as they stand in the file")
-    .action(show);
-  subcommand(audit, "unused")
-    .description("list the entries of the access file that nobody has used")
-    .requiredOption("--since <time>", "since when, such as 30d", momentFlag)
-    .option("--json", "as JSON")
-    .action(unused);
-  return audit;
 }
 
 function changesOf({ changes }: ReadLine): string[] {
@@ -204,8 +177,31 @@ function lineText(line: ReadLine): string {
 }
 
 /** Parses a moment in the past into epoch milliseconds. @throws InvalidArgumentError */
-function momentFlag(text: string): number {
+function readTime(text: string): number {
   const moment = readMoment(text);
-  if (moment === undefined) throw new InvalidArgumentError(`allowed: ${moments}`);
+  if (moment === undefined)
+    throw new InvalidArgumentError(`Allowed: ${moments.replace("such as ", "")}, for example.`);
   return moment;
+}
+
+export function auditCommand(): Command {
+  const audit = defineCommand("audit", "show lines of the audit file and its rotated files", show, [
+    ["--user <username>", "only lines of requests by this user, and of changes by or to this user"],
+    ["--database <database>", "only queries of this database"],
+    ["--table <table>", "only queries of this table, or <database>.<table>"],
+    ["--operation <operation>", "only this operation, such as Delete, login or ListTables"],
+    ["--denied", "only denied requests"],
+    ["--since <time>", "start: 24h, 30d, yesterday, 2026-12-24, 2026-12-24T18:00:00Z", readTime],
+    ["--until <time>", "end, in the same formats", readTime],
+    ["--json", "print the lines unchanged"],
+  ]);
+  const since = new Option("--since <time>", "start of the period, such as 30d");
+  return audit
+    .enablePositionalOptions()
+    .addCommand(
+      defineCommand("unused", "list entries of the access file that allowed no request", unused, [
+        since.argParser(readTime).makeOptionMandatory(),
+        json,
+      ]),
+    );
 }

@@ -17,18 +17,16 @@ import { counted } from "../suggestion.ts";
 import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, readAccess, revocationsOf } from "./operator.ts";
-import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommand, json } from "./options.ts";
 import { explain, FAILURE, print, printJson, reportFailure, warn } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
-/** What a check found. An absent part is created by a start or a revocation. */
+/** An absent part is created by a start or by a revocation. */
 type Finding =
   | { readonly part: string; readonly state: "ok" | "absent"; readonly text: string }
   | { readonly warning: string }
   | { readonly error: unknown };
 type Findings = AsyncGenerator<Finding, void>;
-
-const NAME_WIDTH = 14;
 
 function ok(part: string, text: string): Finding {
   return { part, state: "ok", text };
@@ -41,8 +39,8 @@ function absent(part: string, text: string): Finding {
 async function* checkStore(loaded: LoadedConfiguration): Findings {
   const keys = await (await keysOf(loaded)).read();
   const { count } = await (await revocationsOf(loaded)).read();
-  const held = `${counted(keys.length, "signing key")}, ${counted(count, "revocation")}`;
-  yield ok("store", `${storeName(loaded.configuration)} (${held})`);
+  const counts = `${counted(keys.length, "signing key")}, ${counted(count, "revocation")}`;
+  yield ok("store", `${storeName(loaded.configuration)} (${counts})`);
   yield* checkAccess(loaded);
 }
 
@@ -55,7 +53,7 @@ async function* checkDatabase(loaded: LoadedConfiguration): Findings {
     : await import("../engine/mysql/address.ts");
   try {
     const { host, port, user } = parseAddress(url);
-    yield ok("database", `${user} on ${host}:${port} (its URL)`);
+    yield ok("database", `${user} on ${host}:${port} (the URL is valid)`);
   } catch (error) {
     throw new Error(`upstream.url: ${error instanceof Error ? error.message : ""}`);
   }
@@ -64,35 +62,34 @@ async function* checkDatabase(loaded: LoadedConfiguration): Findings {
 async function* checkKeys(loaded: LoadedConfiguration): Findings {
   const keys = keysDirectoryOf(loaded.serviceDirectory);
   if (existsSync(keys)) {
-    const found = await (await keysOf(loaded)).read();
-    yield ok("signing keys", `${keys} (${found.length})`);
-  } else {
-    const isFirstStart = !existsSync(loaded.configuration.auth.access_control_file);
-    const which = isFirstStart ? "first start" : "next start, and tokens of before stop working";
-    yield absent("signing keys", `${keys} is made by the ${which}`);
-  }
+    const { length } = await (await keysOf(loaded)).read();
+    yield ok("signing keys", `${keys} (${length})`);
+  } else if (existsSync(loaded.configuration.auth.access_control_file)) {
+    const text = `${keys} is created by the next start; tokens issued before will stop working`;
+    yield absent("signing keys", text);
+  } else yield absent("signing keys", `${keys} is created by the first start`);
 }
 
 async function* checkAccessFile(loaded: LoadedConfiguration): Findings {
   const file = loaded.configuration.auth.access_control_file;
   const isFirstStart = ![file, keysDirectoryOf(loaded.serviceDirectory)].some(existsSync);
-  if (isFirstStart) yield absent("access file", `${file} is made by the first start`);
+  if (isFirstStart) yield absent("access file", `${file} is created by the first start`);
   else yield* checkAccess(loaded);
 }
 
 async function* checkAccess(loaded: LoadedConfiguration): Findings {
   const { auth } = loaded.configuration;
   const snapshot = await readAccess(loaded);
-  const entries = [...snapshot.grants.values()].flatMap((own) => [...entriesIn(own)]);
+  const entries = [...snapshot.grants.values()].flatMap((grants) => [...entriesIn(grants)]);
   const counts = `${counted(snapshot.users.size, "user")}, ${counted(entries.length, "grant")}, version ${snapshot.version}`;
-  const place = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
-  yield ok("access file", `${place} (${counts})`);
+  const source = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
+  yield ok("access file", `${source} (${counts})`);
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
-    yield { warning: `there are grants for ${name}, but no record` };
+    yield { warning: `${name} has grants but no user record` };
   }
   if (!runAtOnce(hasAdministrator(snapshot))) {
     const warning =
-      "no administrator can log in: nobody with a password is Owner of *, without an end";
+      "no administrator can log in: no user with a password is permanently Owner of *";
     yield { warning };
   }
   yield* firstOf(runAtOnce(findOddities(snapshot, Date.now())));
@@ -104,17 +101,18 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   ];
   yield* firstOf(await missingNames(loaded, named));
   for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
-    const whom = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
-    const warning = `the access file names ${named}: the database ${database} is denied to everybody${whom}`;
+    const also = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
+    const warning = `the access file names ${named}, but the database is called ${database}; it is denied to everyone${also}`;
     yield { warning };
   }
 }
 
-const SHOWN = 50;
+const MOST_WARNINGS = 50;
 
-function* firstOf(sentences: readonly string[]) {
-  for (const warning of sentences.slice(0, SHOWN)) yield { warning };
-  if (sentences.length > SHOWN) yield { warning: `and ${sentences.length - SHOWN} more` };
+function* firstOf(warnings: readonly string[]) {
+  for (const warning of warnings.slice(0, MOST_WARNINGS)) yield { warning };
+  const more = warnings.length - MOST_WARNINGS;
+  if (more > 0) yield { warning: `and ${more} more` };
 }
 
 async function* checkRevocations(loaded: LoadedConfiguration): Findings {
@@ -122,20 +120,19 @@ async function* checkRevocations(loaded: LoadedConfiguration): Findings {
   if (existsSync(file)) {
     const { count } = await (await revocationsOf(loaded)).read();
     yield ok("revocations", `${file} (${count})`);
-  } else yield absent("revocations", `${file} is made by the first revocation`);
+  } else yield absent("revocations", `${file} is created by the first revocation`);
 }
 
 async function* checkCertificate({ configuration }: LoadedConfiguration): Findings {
-  const { server, auth } = configuration;
-  const { certificate, key } = server.tls;
+  const { certificate, key } = configuration.server.tls;
   if (certificate === undefined || key === undefined) return;
-  const checkRead = auth.check_permissions;
+  const checkRead = configuration.auth.check_permissions;
   const { names, expires } = await readCertificate({ certificate, key }, checkRead);
   yield ok("certificate", `${certificate} (${names}, until ${expires.toISOString()})`);
   if (expires.getTime() <= Date.now()) yield { warning: "the certificate has expired" };
 }
 
-/** Ends with an error as the last finding, so that one run lists everything to fix. */
+/** Yields an error instead of throwing it, so that one run lists everything to fix. */
 async function* attempt<Input>(check: (input: Input) => Findings, input: Input): Findings {
   try {
     yield* check(input);
@@ -148,14 +145,17 @@ async function* checkAll(options: CommonOptions): Findings {
   const loaded = loadFor(options);
   yield ok("configuration", loaded.file ?? "(none: defaults)");
   for (const { about, sentence } of exposureWarnings(loaded)) {
-    const where = about.host === undefined ? "" : `server.host ${about.host}: `;
-    yield { warning: `${where}${sentence}` };
+    yield {
+      warning: about.host === undefined ? sentence : `server.host ${about.host}: ${sentence}`,
+    };
   }
   const isShared = loaded.configuration.store.url !== undefined;
-  const held = isShared ? [checkStore] : [checkKeys, checkAccessFile, checkRevocations];
-  for (const check of [checkDatabase, checkCertificate, ...held]) yield* attempt(check, loaded);
+  const state = isShared ? [checkStore] : [checkKeys, checkAccessFile, checkRevocations];
+  for (const check of [checkDatabase, checkCertificate, ...state]) yield* attempt(check, loaded);
   for (const problem of writeProblems(loaded)) yield { error: new Error(problem) };
 }
+
+const NAME_WIDTH = 14;
 
 async function check(options: CommonOptions): Promise<void> {
   if (options.json) {
@@ -178,12 +178,12 @@ async function check(options: CommonOptions): Promise<void> {
 }
 
 export function configCommand(): Command {
-  const config = commandGroup("config", "check the files that the gateway reads");
-  subcommand(config, "check")
-    .description(
-      "check all that a start reads, and whether it can write what it makes; change nothing",
-    )
-    .option("--json", "as JSON")
-    .action(check);
-  return config;
+  return commandGroup("config", "check the files that the gateway reads", [
+    defineCommand(
+      "check",
+      "check everything that a start reads or has to write, without changing anything",
+      check,
+      [json],
+    ),
+  ]);
 }

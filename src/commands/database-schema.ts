@@ -14,11 +14,11 @@ import { engineSockets } from "../upstream/engine-process.ts";
 import { askTarget, HealthCheck } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 
-const ASK_MS = 2000;
-/** Names listed in a warning if no similar one exists. */
-const LISTED = 8;
+const TIMEOUT_MS = 2000;
+/** A warning lists all names if there are no more than this. */
+const MOST_LISTED = 8;
 
-/** The socket of this gateway's engine, if it answers. */
+/** The socket of this gateway's engine, if it responds. */
 export async function findEngine(loaded: LoadedConfiguration): Promise<string | undefined> {
   const { url } = loaded.configuration.upstream;
   const { socketPath } = url === undefined || hasOwnEngine(loaded) ? {} : parseTarget(url);
@@ -34,11 +34,11 @@ export async function findEngine(loaded: LoadedConfiguration): Promise<string | 
 
 async function startEngineFor(loaded: LoadedConfiguration, opened: AsyncDisposableStack) {
   const url = ownDatabaseUrl(loaded);
-  // Do not touch SQLite files: this command may run as another user, who would own new ones.
+  // Not for SQLite: this command may run as another user, who would own the files it creates.
   if (!isServerUrl(url)) return undefined;
   const bounded = new URL(url);
   const key = bounded.protocol.startsWith("postgres") ? "connect_timeout" : "connect-timeout";
-  // The engine connects twice: for its own check, and to answer.
+  // One second, because the engine connects twice.
   bounded.searchParams.set(key, "1");
   const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
   opened.defer(() => rm(directory, { recursive: true, force: true }));
@@ -47,7 +47,7 @@ async function startEngineFor(loaded: LoadedConfiguration, opened: AsyncDisposab
   const { postgres_databases: databases = "schemas" } = loaded.configuration.upstream;
   const engine = await startEngine({
     ...{ url: bounded.href, databases, listen: `unix:${path.join(directory, "engine.sock")}` },
-    ...{ queryTimeLimit: ASK_MS, poolSize: 1, log: pino({ level: "silent" }) },
+    ...{ queryTimeLimit: TIMEOUT_MS, poolSize: 1, log: pino({ level: "silent" }) },
   });
   opened.defer(() => engine.close());
   return engine.address;
@@ -63,11 +63,11 @@ const answerShape = z.object({
 
 /**
  * Lists the databases of an upstream, or with `path` the tables of a database or the columns of a
- * table; undefined if the upstream does not tell.
+ * table; undefined if the upstream does not support this.
  */
 type ListNames = (database: string, ...path: string[]) => Promise<readonly string[] | undefined>;
 
-/** Returns undefined if there is no answer within two seconds. */
+/** Returns undefined if the upstream does not respond within two seconds. */
 async function withNames<Result>(
   loaded: LoadedConfiguration,
   work: (list: ListNames) => Promise<Result>,
@@ -84,7 +84,7 @@ async function withNames<Result>(
       const socket = await findEngine(loaded).catch(() => undefined);
       home = socket === undefined ? await startEngineFor(loaded, opened) : `unix:${socket}`;
     }
-    const signal = AbortSignal.timeout(ASK_MS);
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
     return await work(async (database, ...path) => {
       const own = upstream.databases.find(({ databases }) => databases.includes(database));
       const address = own === undefined ? home : (own.url ?? own.urls?.[0]);
@@ -111,9 +111,9 @@ export function listDatabases(loaded: LoadedConfiguration): Promise<readonly str
 
 type Named = Pick<Partial<Grant>, Exclude<keyof Grant, "username" | "role">>;
 
-function nearest(name: string, all: readonly string[] = []): string {
-  const isListed = all.length > 0 && all.length <= LISTED;
-  return didYouMean(name, all) || (isListed ? ` (there are: ${all.join(", ")})` : "");
+function hintFor(name: string, all: readonly string[] = []): string {
+  const isListed = all.length > 0 && all.length <= MOST_LISTED;
+  return didYouMean(name, all) || (isListed ? ` (known: ${all.join(", ")})` : "");
 }
 
 async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string, undefined> {
@@ -122,7 +122,7 @@ async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string,
   const databases = await list(database);
   if (databases === undefined) return;
   if (!databases.includes(database)) {
-    yield `there is no database ${database}${nearest(database, databases)}`;
+    yield `the database ${database} does not exist${hintFor(database, databases)}`;
     return;
   }
   const filters = [
@@ -133,36 +133,36 @@ async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string,
   if (tables === undefined && used.size === 0) return;
   const all = await list(database, database);
   if (all === undefined) return;
-  const meant = new Set(tables === undefined ? all : []);
+  const covered = new Set(tables === undefined ? all : []);
   for (const table of tables ?? []) {
     const prefix = prefixOf(table);
     const found = all.filter((name) =>
       prefix === undefined ? name === table : name.startsWith(prefix),
     );
-    for (const name of found) meant.add(name);
+    for (const name of found) covered.add(name);
     if (found.length > 0) continue;
     yield prefix === undefined
-      ? `${database} has no table ${table}${nearest(table, all)}`
+      ? `${database} has no table ${table}${hintFor(table, all)}`
       : `no table of ${database} begins with ${prefix}`;
   }
   if (used.size === 0) return;
   const columnsOf = new Map<string, readonly string[]>();
-  for (const table of meant) {
+  for (const table of covered) {
     const columns = await list(database, database, table);
     if (columns === undefined) return;
     columnsOf.set(table, columns);
   }
   for (const column of used) {
-    const lacking = [...meant].filter((table) => !columnsOf.get(table)?.includes(column));
-    // A column list may cover several tables, but a filter applies to each of them.
-    const [first = ""] = filters.includes(column) || lacking.length === meant.size ? lacking : [];
+    const lacking = [...covered].filter((table) => !columnsOf.get(table)?.includes(column));
+    // Each table needs the column of a filter. A column list may name columns of only some tables.
+    const [first = ""] = filters.includes(column) || lacking.length === covered.size ? lacking : [];
     if (first === "") continue;
     const more = lacking.length > 1 ? ` and ${counted(lacking.length - 1, "other table")}` : "";
-    yield `${database}.${first}${more} has no column ${column}${nearest(column, columnsOf.get(first))}`;
+    yield `${database}.${first}${more} has no column ${column}${hintFor(column, columnsOf.get(first))}`;
   }
 }
 
-/** @param named entries and boundaries, under the names that warnings use */
+/** @param named entries and boundaries with their names for warnings */
 export async function missingNames(
   loaded: LoadedConfiguration,
   named: Iterable<readonly [about: string, entry: Named]>,
@@ -170,7 +170,7 @@ export async function missingNames(
   const found: string[] = [];
   await withNames(loaded, async (list) => {
     for (const [about, entry] of named) {
-      for await (const what of missingIn(entry, list)) found.push(`${about}: ${what}`);
+      for await (const problem of missingIn(entry, list)) found.push(`${about}: ${problem}`);
     }
   });
   return found;

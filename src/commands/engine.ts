@@ -1,13 +1,13 @@
 import { randomBytes } from "node:crypto";
 import path from "node:path";
 import { styleText } from "node:util";
-import { Command, InvalidArgumentError, Option } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import type { SectionResult, Send } from "../conformance/run.ts";
 import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { createLog, exitOnUncaughtErrors, openLogStream } from "../observe/log.ts";
 import type { Level } from "../query/kind.ts";
-import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, defineCommand, json } from "./options.ts";
 import { Cancelled, FAILURE, print, printJson, UsageError } from "./output.ts";
 
 interface TestOptions extends CommonOptions {
@@ -16,8 +16,8 @@ interface TestOptions extends CommonOptions {
   readonly authorizationFile?: string;
 }
 
-/** Characters printed of an answer; `--json` prints all of it. */
-const LONGEST_SHOWN = 4000;
+/** `--json` prints responses in full. */
+const MOST_PRINTED_CHARACTERS = 4000;
 
 function printSection({ name, cases, failures }: SectionResult): void {
   const isGood = failures.length === 0;
@@ -27,7 +27,7 @@ function printSection({ name, cases, failures }: SectionResult): void {
     // Without terminal control sequences.
     const answer = got.answer
       .trimEnd()
-      .slice(0, LONGEST_SHOWN)
+      .slice(0, MOST_PRINTED_CHARACTERS)
       .replace(/\p{Cc}+/gu, " ");
     print(`  ${name}: ${difference}`);
     print(`    sent      ${sent}`);
@@ -42,26 +42,24 @@ async function runConformance({
   authorizationFile: file,
   json,
 }: TestOptions): Promise<void> {
-  // Loaded on demand, since no other command uses it.
   const { isBaseUrl } = await import("../config/addresses.ts");
-  // The message omits the URL, since it may hold a password.
+  // The message omits the URL, which may contain a password.
   if (!isBaseUrl(url) && !/^unix:\/./.test(url)) {
     throw new UsageError("--url: allowed: http://host:port, https://host:port, unix:/path");
   }
   const { connectTo, readCases, runSection, sectionsAt } = await import("../conformance/run.ts");
-  // An engine that is started reads no configuration.
   const { readCredential } = await import("../config/resolve.ts");
-  const refuse = (allowed: string) => new Error(`${file}: needed is ${allowed}`);
+  const refuse = (allowed: string) => new Error(`${file}: allowed: ${allowed}`);
   const authorization = file && readCredential(path.resolve(file), true, refuse);
   const connected = connectTo(url, authorization);
   const send: Send = (body) =>
     connected(body).catch((error: unknown) => {
       const reason = error instanceof Error ? error.message : "unknown error";
-      throw new Error(`no answer from ${url}: ${reason}`, { cause: error });
+      throw new Error(`no response from ${url}: ${reason}`, { cause: error });
     });
   const prefix = `conformance_${randomBytes(4).toString("hex")}`;
   let isStopped = false;
-  // Finish the running test, so that its databases are dropped.
+  // The running test finishes first, so that its databases are dropped.
   process.once("SIGINT", () => {
     isStopped = true;
   });
@@ -96,10 +94,10 @@ function numberUpTo(highest: number): (text: string) => number {
 }
 
 /**
- * Resolves when the engine has to stop: when its gateway is gone, or on a signal if it has none. A
- * gateway's engine ignores signals, since it must outlive the gateway's last request.
+ * Resolves when the engine's gateway is gone or, without a gateway, on a signal. A gateway's engine
+ * ignores signals, because it must outlive the gateway's last request.
  */
-function whenToEnd(): Promise<void> {
+function untilStopped(): Promise<void> {
   const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
   return new Promise((resolve) => {
     const isSupervised = process.send !== undefined;
@@ -111,38 +109,39 @@ function whenToEnd(): Promise<void> {
 }
 
 /**
- * Finds the database address and the listen address. The configuration is read only if needed: a
- * file broken since the start must not prevent a gateway's engine from restarting.
+ * Finds the database URL and the listen address. Reads the configuration only if needed: a file that
+ * broke after the start must not keep a gateway's engine from restarting.
  *
  * @throws UsageError for an option that the database does not support
  */
-async function placesOf(options: EngineOptions): Promise<{ url: string; listen: string }> {
-  // Command lines are public, and the URL may hold a password.
+async function addressesOf(options: EngineOptions): Promise<{ url: string; listen: string }> {
+  // Other users can read command lines, and the URL may contain a password.
   const { url: given = process.env.GATEHOUSE_ENGINE_URL || undefined, listen } = options;
   const { serviceDirectory: home = "" } =
     given === undefined || listen === undefined ? (await import("./load.ts")).loadFor(options) : {};
   const url = given ?? `sqlite:${path.join(home, "data")}`;
   if (options.databases !== undefined && !/^postgres(ql)?:/.test(url)) {
-    throw new UsageError("--databases is for PostgreSQL alone, whose --url begins with postgres:");
+    throw new UsageError(
+      "--databases works only with PostgreSQL, whose --url begins with postgres:",
+    );
   }
   if (options.poolSize !== undefined && url.startsWith("sqlite:")) {
-    throw new UsageError("--pool-size is for database servers, not for SQLite files");
+    throw new UsageError("--pool-size works only with database servers, not with SQLite files");
   }
   return { url, listen: listen ?? `unix:${path.join(home, "engine.sock")}` };
 }
 
 async function serve(options: EngineOptions): Promise<void> {
-  const { url, listen } = await placesOf(options);
+  const { url, listen } = await addressesOf(options);
   const { databases, statementTimeout, poolSize } = options;
   if (options.url?.startsWith("sqlite:") === false) process.title = "gatehouse engine";
   if (process.send !== undefined) answerHeartbeat();
-  const end = whenToEnd();
+  const stopped = untilStopped();
   const isTerminal = process.stdout.isTTY ?? false;
   const log = createLog(await openLogStream(isTerminal), "engine");
-  // On a terminal the gateway reports for both, and the engine logs only problems.
+  // On a terminal, the gateway reports for both, so the engine logs only problems.
   if (isTerminal && process.send !== undefined) log.level = "warn";
   exitOnUncaughtErrors(log);
-  // Loaded on demand, since no other command needs the SQL code.
   const { startEngine } = await import("../engine/engine.ts");
   const engine = await startEngine({
     ...{ url, listen, databases, poolSize, log },
@@ -150,66 +149,62 @@ async function serve(options: EngineOptions): Promise<void> {
     authorization: process.env.GATEHOUSE_ENGINE_AUTHORIZATION,
   });
   process.send?.("ready");
-  await end;
+  await stopped;
   await engine.close();
   process.exit();
 }
 
 export function engineCommand(): Command {
-  const engine = withCommonOptions(withHouseStyle(new Command("engine")))
-    .description("run the SQL adapter by itself; it trusts whoever reaches it")
-    .enablePositionalOptions()
-    .option(
+  const kind =
+    "PostgreSQL: whether a database in a query is a schema of the database in --url or a database of the server (default: schemas)";
+  const test = new Option(
+    "--url <url>",
+    "the address: http://host:port, https://host:port, unix:/path",
+  );
+  const level = new Option("--level <level>", "the level of the query language to test");
+  const run = (options: EngineOptions) =>
+    serve(options).catch((error: unknown) => {
+      // The open channel to the gateway would keep a failed engine process alive.
+      if (process.connected) process.disconnect?.();
+      throw error;
+    });
+  return defineCommand("engine", "run the SQL adapter on its own; it trusts every client", run, [
+    [
       "--url <url>",
       "the database: sqlite:DIRECTORY (default: data in the service directory), postgres://user@host:port/database or mysql://user@host:port/",
-    )
-    .addOption(
-      new Option(
-        "--databases <kind>",
-        "what a database of queries is over PostgreSQL: a schema of the one that --url names, or a database of the server (default: schemas)",
-      ).choices(["schemas", "databases"]),
-    )
-    .option(
+    ],
+    new Option("--databases <kind>", kind).choices(["schemas", "databases"]),
+    [
       "--listen <address>",
       "unix:/path or 127.0.0.1:port (default: engine.sock in the service directory)",
-    )
-    .option(
+    ],
+    [
       "--statement-timeout <seconds>",
-      "how long the database may take for one query (default: 30)",
+      "most time that the database may take for one query (default: 30)",
       numberUpTo(86_400),
-    )
-    .option(
+    ],
+    [
       "--pool-size <count>",
-      "queries that are carried out at one time over a database server (default: 16)",
+      "most concurrent queries on a database server (default: 16)",
       numberUpTo(1000),
-    )
-    .action((options: EngineOptions) =>
-      serve(options).catch((error: unknown) => {
-        // The open channel to the gateway would keep a failed engine process alive.
-        if (process.connected) process.disconnect?.();
-        throw error;
-      }),
-    )
+    ],
+  ])
+    .enablePositionalOptions()
     .addHelpText(
       "after",
-      "\nWith $GATEHOUSE_ENGINE_AUTHORIZATION set, every request must carry it as its Authorization header.\n$GATEHOUSE_ENGINE_URL stands for --url, and is not in the list of processes.\nThe password of a PostgreSQL user is better kept in ~/.pgpass or $PGPASSWORD than in the URL, and that of a MySQL user in $MYSQL_PWD.",
+      "\nIf $GATEHOUSE_ENGINE_AUTHORIZATION is set, each request must send it as its Authorization header.\n$GATEHOUSE_ENGINE_URL replaces --url and does not appear in the process list.\nKeep passwords out of the URL: for PostgreSQL use ~/.pgpass or $PGPASSWORD, for MySQL $MYSQL_PWD.",
+    )
+    .addCommand(
+      defineCommand(
+        "test",
+        "send every example query to a database and compare the responses; creates and drops its own databases",
+        runConformance,
+        [
+          test.makeOptionMandatory(),
+          level.choices(["core", "full"]).default("core"),
+          ["--authorization-file <file>", "a file with the Authorization header to send"],
+          json,
+        ],
+      ),
     );
-  engine
-    .command("test")
-    .description(
-      "send a database that speaks the queries every example, and compare its answers; works in databases of its own, which it makes and drops",
-    )
-    .requiredOption(
-      "--url <url>",
-      "where it listens: http://host:port, https://host:port, unix:/path",
-    )
-    .addOption(
-      new Option("--level <level>", "how much of the queries it speaks")
-        .choices(["core", "full"])
-        .default("core"),
-    )
-    .option("--authorization-file <file>", "a file that holds the Authorization header to send")
-    .option("--json", "as JSON")
-    .action(runConformance);
-  return engine;
 }

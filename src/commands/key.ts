@@ -3,13 +3,13 @@ import { epochSeconds } from "../clock.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-store.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, noteChanges } from "./operator.ts";
-import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommand, json } from "./options.ts";
 import { momentOf, momentOrNull, print, printList } from "./output.ts";
 
 async function list(options: CommonOptions): Promise<void> {
   const keys = await (await keysOf(loadFor(options))).read();
   const now = epochSeconds();
-  // Never print the key itself.
+  // Pick the members, so that no private key is printed.
   const shown = keys.map((key) => ({
     kid: key.kid,
     alg: key.alg,
@@ -28,28 +28,25 @@ async function rotate(options: CommonOptions): Promise<void> {
   const { signing_algorithm: algorithm, token_expiration: lifetime } = loaded.configuration.auth;
   const { kid } = await rotateKey(await keysOf(loaded), algorithm, lifetime);
   await noteChanges(loaded, [{ change: "key added", key: kid }]);
-  print(`New tokens are signed by ${kid}; nobody is logged out.`);
+  print(`New tokens are signed with key ${kid}. Existing tokens stay valid.`);
 }
 
 async function revoke(kid: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   await revokeKey(await keysOf(loaded), loaded.configuration.auth.signing_algorithm, kid);
   await noteChanges(loaded, [{ change: "key revoked", key: kid }]);
-  print(`Deleted ${kid}: every token that it has signed stops working.`);
+  print(`Deleted key ${kid}. Every token that it signed stops working.`);
 }
 
 export function keyCommand(): Command {
-  const key = commandGroup("key", "list, rotate and revoke the keys that sign tokens");
-  subcommand(key, "list")
-    .description("list the signing keys")
-    .option("--json", "as JSON")
-    .action(list);
-  subcommand(key, "rotate")
-    .description("sign with a new key from now on; tokens that are out stay good")
-    .action(rotate);
-  subcommand(key, "revoke")
-    .description("delete a key that has leaked, and with it all its tokens")
-    .argument("<kid>", "the key's id, as `key list` shows it")
-    .action(revoke);
-  return key;
+  return commandGroup("key", "list, rotate and revoke the keys that sign tokens", [
+    defineCommand("list", "list the signing keys", list, [json]),
+    defineCommand("rotate", "start signing with a new key; existing tokens stay valid", rotate),
+    defineCommand(
+      "revoke",
+      "delete a leaked key; every token that it signed stops working",
+      revoke,
+      [["<kid>", "the key id, as shown by `key list`"]],
+    ),
+  ]);
 }

@@ -1,10 +1,10 @@
-import { Command } from "commander";
+import { type Command, Option } from "commander";
 import { isLoopback } from "../config/addresses.ts";
 import { invocation } from "../product.ts";
 import { loadFor } from "./load.ts";
-import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, defineCommand } from "./options.ts";
 import { failureLabel, UsageError } from "./output.ts";
-import { whenAskedToEnd } from "./shutdown-signal.ts";
+import { shutdownSignal } from "./shutdown-signal.ts";
 
 /** Replacements for addresses that no client can connect to. */
 const reachable = new Map([
@@ -12,22 +12,23 @@ const reachable = new Map([
   ["::", "::1"],
 ]);
 
-function say(text: string): void {
+function report(text: string): void {
   process.stderr.write(`${failureLabel()} ${text}\n`);
 }
 
 function readToken(): string {
   const token = process.env.GATEHOUSE_TOKEN?.trim();
   if (!token) {
-    const remedy = `\`${invocation} token issue <username>\` prints one`;
-    throw new UsageError(`$GATEHOUSE_TOKEN is not set: put a token into it; ${remedy}`);
+    throw new UsageError(
+      `$GATEHOUSE_TOKEN is not set; set it to a token from \`${invocation} token issue <username>\``,
+    );
   }
   // The message omits the text, since it may still be a secret.
   if (/^[A-Za-z0-9._~+/-]+=*$/.test(token)) return token;
-  throw new UsageError("$GATEHOUSE_TOKEN holds no bearer token");
+  throw new UsageError("$GATEHOUSE_TOKEN does not contain a bearer token");
 }
 
-/** @throws UsageError unless this is a gateway's URL or that of its `/mcp` */
+/** @throws UsageError unless the path is empty or `/mcp` */
 function readUrl(text: string, source: string): URL {
   const url = URL.parse(text);
   const isGateway =
@@ -36,7 +37,7 @@ function readUrl(text: string, source: string): URL {
     return new URL("/mcp", url);
   }
   throw new UsageError(
-    `${source} is no URL of a gateway; allowed: such as https://gate.example.com`,
+    `${source} is not the URL of a gateway; allowed: for example https://gate.example.com`,
   );
 }
 
@@ -45,7 +46,8 @@ function findUrl(options: CommonOptions): URL {
   if (process.env.GATEHOUSE_URL) return readUrl(process.env.GATEHOUSE_URL, "$GATEHOUSE_URL");
   const { host, port, tls, public_url: publicUrl } = loadFor(options).configuration.server;
   if (publicUrl !== "") return readUrl(publicUrl, "server.public_url");
-  if (port === 0) throw new UsageError("server.port is 0: name the gateway with --url");
+  if (port === 0)
+    throw new UsageError("server.port is 0, so the port is unknown; name the gateway with --url");
   const name = reachable.get(host) ?? host;
   const scheme = tls.certificate === undefined ? "http" : "https";
   return readUrl(`${scheme}://${name.includes(":") ? `[${name}]` : name}:${port}`, "server.host");
@@ -55,48 +57,37 @@ async function run(options: CommonOptions): Promise<void> {
   const token = readToken();
   const url = findUrl(options);
   if (url.protocol !== "https:" && !isLoopback(url.hostname)) {
-    say(`the token goes to ${url.origin} without encryption: use https`);
+    report(`the token is sent to ${url.origin} without encryption; use https`);
   }
   // Loaded on demand, since the protocol library would slow down every other command.
   const { isTokenRefused, removeResponseTimeouts, rpcErrorOf, StdioBridge } = await import(
     "../mcp/stdio.ts"
   );
   removeResponseTimeouts();
-  const remedy = `put one that \`${invocation} token issue <username>\` prints into $GATEHOUSE_TOKEN`;
+  const remedy = `set $GATEHOUSE_TOKEN to a token from \`${invocation} token issue <username>\``;
   const bridge = new StdioBridge({
     url,
     token,
     write: (line) => process.stdout.write(`${line}\n`),
     onError(error) {
       const { message } = rpcErrorOf(error, url);
-      if (!isTokenRefused(error)) return say(message);
-      say(`${url.origin} does not accept the token (${message}): ${remedy}, and start again`);
+      if (!isTokenRefused(error)) return report(message);
+      report(`${url.origin} rejected the token (${message}); ${remedy} and start again`);
     },
   });
   await bridge.start();
   // The client has gone if standard input ends or standard output fails.
-  const isUnheard = new Promise((resolve) => process.stdout.on("error", resolve));
-  const isOver = [
-    bridge.forwardAll(process.stdin),
-    isUnheard,
-    whenAskedToEnd(() => process.exit()),
-  ];
-  await Promise.race(isOver);
+  const outputFails = new Promise((resolve) => process.stdout.on("error", resolve));
+  const signal = shutdownSignal(() => process.exit());
+  await Promise.race([bridge.forwardAll(process.stdin), outputFails, signal]);
   await bridge.close();
   process.exit();
 }
 
 export function mcpCommand(): Command {
-  return withCommonOptions(withHouseStyle(new Command("mcp")))
-    .description("carry MCP between standard input and output and a gateway")
-    .requiredOption(
-      "--stdio",
-      "read messages from standard input, write answers to standard output",
-    )
-    .option(
-      "--url <url>",
-      "the gateway (default: $GATEHOUSE_URL, else as the configuration has it)",
-    )
-    .action(run)
-    .addHelpText("after", "\nThe token is taken from $GATEHOUSE_TOKEN.");
+  const stdio = "read messages from standard input and write responses to standard output";
+  return defineCommand("mcp", "connect an MCP client that speaks stdio to a gateway", run, [
+    new Option("--stdio", stdio).makeOptionMandatory(),
+    ["--url <url>", "the gateway (default: $GATEHOUSE_URL, else the address in the configuration)"],
+  ]).addHelpText("after", "\nThe token is read from $GATEHOUSE_TOKEN.");
 }

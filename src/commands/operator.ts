@@ -1,10 +1,10 @@
-/** The state of a gateway, which need not be running. What few commands need is loaded on demand. */
+/** Reads and changes a gateway's state, whether it runs or not. Rarely used parts load on demand. */
 import { statSync } from "node:fs";
-import type { ChangeOptions, Plan } from "../access/access-rules.ts";
+import type { Plan } from "../access/access-rules.ts";
 import { entriesIn } from "../access/entries.ts";
 import { placeOf } from "../access/grant.ts";
 import { AccessFileError, readAccessFile } from "../access/parse.ts";
-import type { Change } from "../access/record-change.ts";
+import { type Change, userLosingTokens } from "../access/record-change.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -23,13 +23,13 @@ import { warn } from "./output.ts";
 interface About {
   readonly username: string;
   readonly database?: string;
-  /** The current state, used to suggest a user with a similar name. */
+  /** Used to suggest similar names and to list the user's grants. */
   snapshot?: Snapshot;
 }
 
 function userNotFound({ username, snapshot }: About): string {
-  const meant = didYouMean(username, snapshot?.users.keys() ?? []);
-  return `User not found: ${username}${meant || ` (\`${invocation} user list\` shows all)`}`;
+  const hint = didYouMean(username, snapshot?.users.keys() ?? []);
+  return `User not found: ${username}${hint || ` (\`${invocation} user list\` lists all users)`}`;
 }
 
 export function entriesInWords(snapshot: Snapshot, username: string): string {
@@ -38,8 +38,9 @@ export function entriesInWords(snapshot: Snapshot, username: string): string {
 }
 
 function grantNotFound({ username, database = "*", snapshot }: About): string {
-  const held = snapshot && entriesInWords(snapshot, username);
-  const known = held === undefined ? "" : ` (${username} has ${held === "-" ? "none" : held})`;
+  const grants = snapshot && entriesInWords(snapshot, username);
+  const known =
+    grants === undefined ? "" : ` (${username} has ${grants === "-" ? "none" : grants})`;
   return `Grant not found: ${username} on ${database}${known}`;
 }
 
@@ -49,7 +50,7 @@ const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
   grant_not_found: grantNotFound,
   no_grant: grantNotFound,
   database_case_mismatch: (about) =>
-    `${grantNotFound(about)}; the file names that database in another case`,
+    `${grantNotFound(about)}; the access file spells this database in another case`,
 };
 
 export function refusalOf(code: RefusalCode, about: About): Refusal {
@@ -57,7 +58,7 @@ export function refusalOf(code: RefusalCode, about: About): Refusal {
   return new Refusal(code, message === undefined ? {} : { message });
 }
 
-/** Names the user and the grant in a refusal, since a script may have typed many. */
+/** Adds the user and the grant to a refusal, since a script may run many commands. */
 export async function naming<T>(about: About, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work();
@@ -69,7 +70,7 @@ export async function naming<T>(about: About, work: () => T | Promise<T>): Promi
 
 const stores = new WeakMap<LoadedConfiguration, Promise<StoreOperator>>();
 
-/** Reads the shared store once for a command; undefined if all state is in files. */
+/** Opens the store once per command; undefined if all state is in files. */
 export function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
   if (loaded.configuration.store.url === undefined) return undefined;
   const known = stores.get(loaded);
@@ -85,12 +86,15 @@ function accessStoreOf(loaded: LoadedConfiguration): Promise<StoreOperator> | un
   return loaded.configuration.store.access === "store" ? storeOf(loaded) : undefined;
 }
 
-/** Changes users and grants as the operator, and returns the state as written. */
+/**
+ * Changes users and grants as the operator, and returns the state as written. Revokes tokens by the
+ * same rule as the HTTP API, so that restoring an older access file does not revive them.
+ */
 export function changeAccess(
   loaded: LoadedConfiguration,
   about: About,
   plan: Plan,
-  options?: ChangeOptions,
+  { force = false }: { readonly force?: boolean } = {},
 ): Promise<Snapshot> {
   const { auth, store: settings } = loaded.configuration;
   const { access_control_file: file } = auth;
@@ -102,6 +106,11 @@ export function changeAccess(
       changes = plan(current);
       return changes;
     };
+    const beforeWrite = async () => {
+      const user = userLosingTokens(changes);
+      if (user !== undefined) await (await revocationsOf(loaded)).revokeUser(user);
+    };
+    const options = { force, beforeWrite };
     const store = await accessStoreOf(loaded);
     if (store !== undefined) return store.access.change(noted, options);
     if (settings.url !== undefined) throw new Refusal("access_file_read_only");
@@ -112,7 +121,9 @@ export function changeAccess(
     const problem = permissionProblem(file, statSync(file), auth.check_permissions);
     if (problem !== undefined) {
       const { reason, remedy } = problem;
-      warn(`no gateway takes this change yet: ${file}: ${reason}; fix it with: ${remedy}`);
+      warn(
+        `gateways reject this file until it is fixed: ${file}: ${reason}; fix it with: ${remedy}`,
+      );
     }
     return snapshot;
   });
@@ -130,7 +141,7 @@ export async function noteChanges(
     await recordCommand(files, author, changes, accessVersion);
   } catch (error) {
     const reason = error instanceof Error ? error.message : "unknown error";
-    warn(`the audit does not have this change: ${reason}`);
+    warn(`the change was made, but could not be written to the audit: ${reason}`);
   }
 }
 
@@ -147,8 +158,8 @@ export async function readAccess(
     return (await readAccessFile(file, { checkRead })).snapshot;
   } catch (error) {
     if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
-    const help = `is missing: \`${invocation} serve\` makes it on its first start, and so does \`${invocation} user add <name> --admin\``;
-    throw new AccessFileError(file, [{ reason: help }]);
+    const reason = `does not exist; the first \`${invocation} serve\` or \`${invocation} user add <name> --admin\` creates it`;
+    throw new AccessFileError(file, [{ reason }]);
   }
 }
 

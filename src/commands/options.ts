@@ -1,4 +1,4 @@
-import { Command, Help, InvalidArgumentError } from "commander";
+import { Argument, Command, Help, InvalidArgumentError, Option } from "commander";
 import { tablePattern } from "../access/records.ts";
 import { isDatabaseOrEvery } from "../access/roles.ts";
 import { readMoment, unitMs } from "../clock.ts";
@@ -6,11 +6,11 @@ import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { failureLabel } from "./output.ts";
 
-/** Errors look like all others and end with a hint; the usage line can be typed as printed. */
+/** Formats errors as those of the gateway, and the usage line so that it can be typed as shown. */
 export function withHouseStyle(command: Command): Command {
   return command
     .exitOverride()
-    .showHelpAfterError("(add --help for what is allowed)")
+    .showHelpAfterError("(add --help to see what is allowed)")
     .configureHelp({
       commandUsage: (command) =>
         new Help().commandUsage(command).replace(/^gatehouse\b/, invocation),
@@ -33,28 +33,59 @@ export interface CommonOptions {
   readonly url?: string;
   readonly host?: string;
   readonly port?: number;
-  /** An access file other than the gateway's own, not in force anywhere yet. */
+  /** An access file other than the gateway's own. */
   readonly file?: string;
 }
 
-export function withCommonOptions(command: Command): Command {
-  return command.option("--config <file>", "read the configuration from this file");
-}
+/** An argument (`<name>`) or option (`--name`). Kinds that need more are built with commander. */
+type Parameter =
+  | Argument
+  | Option
+  | readonly [flags: string, description: string, parse?: (text: string) => unknown];
 
-export function commandGroup(name: string, description: string): Command {
-  return withHouseStyle(new Command(name)).description(description);
-}
-
-export function subcommand(group: Command, name: string): Command {
-  return withCommonOptions(group.command(name));
-}
-
-export const placeArgument = [
+export const json = ["--json", "print JSON"] as const;
+export const username = ["<username>", "the user"] as const;
+export const passwordStdin = ["--password-stdin", "read the password from standard input"] as const;
+export const forceReplace = [
+  "--force",
+  "allow this even if no administrator or Owner of a database is left",
+] as const;
+export const place = [
   "<place>",
-  "<database>[.<table>]; * for every database, * at the end of a name for many tables",
+  "<database>[.<table>]; * means every database, and a table may end in * to match a prefix",
 ] as const;
 
-/** A database (or `*`), optionally with a table or a table pattern. */
+/** @param parameters in the order of the help; `--config` is added */
+export function defineCommand(
+  name: string,
+  description: string,
+  run: Parameters<Command["action"]>[0],
+  parameters: readonly Parameter[] = [],
+): Command {
+  const command = withHouseStyle(new Command(name))
+    .description(description)
+    .option("--config <file>", "read the configuration from this file")
+    .action(run);
+  for (const parameter of parameters) {
+    if (parameter instanceof Argument) command.addArgument(parameter);
+    else if (parameter instanceof Option) command.addOption(parameter);
+    else {
+      const [flags, text, parse] = parameter;
+      if (!flags.startsWith("-")) command.argument(flags, text);
+      else if (parse === undefined) command.option(flags, text);
+      else command.option(flags, text, parse);
+    }
+  }
+  return command;
+}
+
+export function commandGroup(name: string, description: string, commands: readonly Command[]) {
+  const group = withHouseStyle(new Command(name)).description(description);
+  for (const command of commands) group.addCommand(command);
+  return group;
+}
+
+/** A database or `*`, optionally with a table or a table pattern. */
 export interface Place {
   readonly database: string;
   readonly table?: string;
@@ -77,7 +108,7 @@ export function readNames(text: string): string[] {
 
 export function readCount(text: string): number {
   if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
-  throw new InvalidArgumentError("allowed: a whole number from 1");
+  throw new InvalidArgumentError("Allowed: a whole number from 1.");
 }
 
 const LONGEST_MS = 366 * 86_400_000;
@@ -87,13 +118,14 @@ export function readExpiry(text: string): Date {
   const [, count = "", unit] = /^(\d{1,9})([a-z])$/.exec(text) ?? [];
   const ms = Number(count) * (unitMs.get(unit ?? "") ?? 0);
   if (unit !== undefined && !(ms > 0 && ms <= LONGEST_MS)) {
-    throw new InvalidArgumentError("allowed: such as 90d, 12h, 30m or 3600s, at most 366d");
+    throw new InvalidArgumentError("Allowed: at most 366d, written as 90d, 12h, 30m or 3600s.");
   }
   const moment = unit === undefined ? readMoment(text) : Date.now() + ms;
   if (moment === undefined) {
-    const allowed = "such as 2h, 90d, tomorrow, 2026-12-24 or 2026-12-24T18:00:00Z";
-    throw new InvalidArgumentError(`allowed: ${allowed}`);
+    throw new InvalidArgumentError(
+      "Allowed: 2h, 90d, tomorrow, 2026-12-24 or 2026-12-24T18:00:00Z, for example.",
+    );
   }
-  if (moment <= Date.now()) throw new InvalidArgumentError("this moment has passed");
+  if (moment <= Date.now()) throw new InvalidArgumentError("This time is in the past.");
   return new Date(moment);
 }

@@ -8,7 +8,7 @@ export const USAGE = 2;
 /** Exit status after Ctrl-C: 128 plus the number of SIGINT, as in shells. */
 const CANCELLED = 130;
 
-/** The command line is invalid; the message says what is allowed. */
+/** The command line is invalid. The message says what is allowed. */
 export class UsageError extends Error {}
 
 export class Cancelled extends Error {
@@ -50,7 +50,7 @@ export function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-/** Formats a caller's text as one table cell. Text that could pass for other cells is quoted. */
+/** Formats a caller's text as one table cell. Text that could look like other cells is quoted. */
 export function plainly(text: string): string {
   return /[\p{C}\p{Z}"]/u.test(text)
     ? JSON.stringify(text).replace(
@@ -61,7 +61,7 @@ export function plainly(text: string): string {
 }
 
 function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
-  // Not spread: the number of call arguments is limited.
+  // Not Math.max(...rows): the number of call arguments is limited.
   const widths = head.map((name, at) =>
     rows.reduce((widest, row) => Math.max(widest, row[at]?.length ?? 0), name.length),
   );
@@ -77,7 +77,7 @@ export function momentOf(seconds: number): string {
   return new Date(seconds * 1000).toISOString();
 }
 
-/** The same for JSON; null for 0, which means never. */
+/** Returns null for 0, which means never. */
 export function momentOrNull(seconds: number): string | null {
   return seconds === 0 ? null : momentOf(seconds);
 }
@@ -86,7 +86,6 @@ export function printJson(value: unknown): void {
   print(JSON.stringify(value, null, 2));
 }
 
-/** Prints a list as JSON for scripts, or as a table for people. */
 export function printList<Item>(
   items: readonly Item[],
   { json }: { readonly json?: true },

@@ -1,11 +1,11 @@
 import type { Key } from "node:readline";
 import { text } from "node:stream/consumers";
-import { Command } from "commander";
+import type { Command } from "commander";
 import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { hashPassword, openPasswordRule, type PasswordRule } from "../identity/password.ts";
 import { loadFor } from "./load.ts";
-import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, defineCommand, passwordStdin } from "./options.ts";
 import { Cancelled, print, UsageError } from "./output.ts";
 
 function check(rule: PasswordRule, candidate: string): true | string {
@@ -13,19 +13,19 @@ function check(rule: PasswordRule, candidate: string): true | string {
     rule(candidate);
     return true;
   } catch (error) {
-    return error instanceof Error ? error.message : "unusable";
+    return error instanceof Error ? error.message : "This password cannot be used.";
   }
 }
 
-/** @throws Cancelled on Ctrl-C, Ctrl-D and the end of the terminal */
-async function askUnseen(
+/** @throws Cancelled on Ctrl-C, on Ctrl-D, or if the terminal closes */
+async function askHidden(
   message: string,
   validate: (candidate: string) => true | string = () => true,
 ): Promise<string> {
   const { default: password } = await import("@inquirer/password");
   const cancel = new AbortController();
   const onEnd = () => cancel.abort();
-  // After Ctrl-D the prompt itself would wait forever.
+  // The prompt itself ignores Ctrl-D.
   const onKey = (_text: string | undefined, { ctrl, name }: Key) => {
     if (ctrl && name === "d") cancel.abort();
   };
@@ -44,33 +44,36 @@ async function askUnseen(
 
 async function askTwice(question: string, rule: PasswordRule): Promise<string> {
   for (;;) {
-    const first = await askUnseen(question, (candidate) => check(rule, candidate));
-    if ((await askUnseen("The same again:")) === first) return first;
-    process.stderr.write("The two are not the same.\n");
+    const first = await askHidden(question, (candidate) => check(rule, candidate));
+    if ((await askHidden("Repeat the password:")) === first) return first;
+    process.stderr.write("The passwords differ; enter both again.\n");
   }
 }
 
 /** @throws UsageError without a terminal; Cancelled; Refusal if the password cannot be used */
 export async function readNewHash(
   question: string,
-  { passwordStdin }: CommonOptions,
+  { passwordStdin: isPiped }: CommonOptions,
   configuration: Configuration,
 ): Promise<string> {
-  if (!passwordStdin && !process.stdin.isTTY) {
-    throw new UsageError("there is no terminal to ask on: give the password with --password-stdin");
+  if (!isPiped && !process.stdin.isTTY) {
+    throw new UsageError(
+      "standard input is not a terminal: pass the password with --password-stdin",
+    );
   }
   const rule = await openPasswordRule(configuration);
-  const [line = ""] = passwordStdin ? (await text(process.stdin)).split(/\r?\n/, 1) : [];
-  const chosen = passwordStdin ? line : await askTwice(question, rule);
+  const [line = ""] = isPiped ? (await text(process.stdin)).split(/\r?\n/, 1) : [];
+  const chosen = isPiped ? line : await askTwice(question, rule);
   rule(chosen);
   return hashPassword(chosen, configuredCosts(configuration));
 }
 
 export function hashPasswordCommand(): Command {
-  return withCommonOptions(withHouseStyle(new Command("hash-password")))
-    .description("print the hash of a password, to paste into the access file")
-    .option("--password-stdin", "read the password from standard input")
-    .action(async (options: CommonOptions) => {
-      print(await readNewHash("Password:", options, loadFor(options).configuration));
-    });
+  return defineCommand(
+    "hash-password",
+    "print the hash of a password, for the access file",
+    async (options: CommonOptions) =>
+      print(await readNewHash("Password:", options, loadFor(options).configuration)),
+    [passwordStdin],
+  );
 }

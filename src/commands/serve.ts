@@ -2,7 +2,7 @@ import { rm } from "node:fs/promises";
 import { networkInterfaces } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { styleText } from "node:util";
-import { Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import type { DestinationStream } from "pino";
 import { storeName, storesAccess, withoutPassword } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -13,23 +13,23 @@ import { createLog, type Log, logUncaughtErrors, openLogStream } from "../observ
 import { invocation, version } from "../product.ts";
 import { workerCount } from "../workers/count.ts";
 import { loadFor, searchOf } from "./load.ts";
-import { type CommonOptions, withCommonOptions, withHouseStyle } from "./options.ts";
+import { type CommonOptions, defineCommand } from "./options.ts";
 import { FAILURE, print } from "./output.ts";
-import { whenAskedToEnd } from "./shutdown-signal.ts";
+import { shutdownSignal } from "./shutdown-signal.ts";
 import { explainStartFailure, exposureWarnings, requireSocketDirectory } from "./start-checks.ts";
 
-const everywhere = new Map([
+const unspecifiedHosts = new Map([
   ["0.0.0.0", ["IPv4"]],
   ["[::]", ["IPv4", "IPv6"]],
 ]);
 
-/** Link-local addresses can be opened only with the name of their link. */
+/** A link-local address works only together with the name of its network interface. */
 const linkLocal = /^fe[89ab]/i;
 
-/** The URLs that open a listener at `url`, this machine's own first. */
-function openable(url: string): string[] {
+/** The URLs at which clients reach a listener; loopback addresses come first. */
+function reachableUrls(url: string): string[] {
   const { hostname, port, protocol } = new URL(url);
-  const families = everywhere.get(hostname);
+  const families = unspecifiedHosts.get(hostname);
   if (families === undefined) return [url];
   const found = Object.values(networkInterfaces())
     .flatMap((addresses = []) => addresses)
@@ -53,26 +53,26 @@ function databaseFact({ configuration }: LoadedConfiguration, facts: GatewayFact
   if (dataDirectory !== undefined) return `SQLite files in ${dataDirectory}`;
   const { url: one = "", urls = [one] } = configuration.upstream;
   const place = urls.map(withoutPassword).join(", ");
-  const trouble = "does not answer: until it does, every query is refused with 502 or 503";
-  return isUpstreamUp === false ? `${place} ${styleText("red", trouble)}` : place;
+  const problem = "does not respond; until it does, queries are refused with 502 or 503";
+  return isUpstreamUp === false ? `${place} ${styleText("red", problem)}` : place;
 }
 
-/** Prints what a person at a terminal needs to know after a start. */
 async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<void> {
   const { configuration, serviceDirectory, file } = loaded;
   const { firstPassword, url, publicUrl, consoleUrl, users, administrators } = facts;
   const [name] = administrators;
-  const [address = url, ...others] = openable(url);
+  const [address = url, ...others] = reachableUrls(url);
   print("");
   print(`${styleText("bold", `Gatehouse ${version}`)} listens on ${styleText("cyan", address)}`);
   print("");
   if (others.length > 0) printFact("Also at", others.join(", "));
   if (publicUrl !== url) printFact("Public URL", publicUrl);
-  printFact("Console", consoleUrl ?? 'off: set [console] listen = "127.0.0.1:8081"');
+  printFact("Console", consoleUrl ?? 'off; to enable it, set [console] listen = "127.0.0.1:8081"');
   printFact("Users", `${users}; administrators: ${administrators.join(", ") || "none"}`);
   const { access_control_file: accessFile } = configuration.auth;
   if (configuration.store.url !== undefined) printFact("Store", storeName(configuration) ?? "");
-  if (!storesAccess(configuration)) printFact("Access file", `${accessFile} (edit it live)`);
+  if (!storesAccess(configuration))
+    printFact("Access file", `${accessFile} (edits take effect at once)`);
   printFact("Files", serviceDirectory);
   printFact("Configuration", file ?? "defaults (see gateway.toml.example)");
   printFact("Database", databaseFact(loaded, facts));
@@ -81,7 +81,7 @@ async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<
   if (firstPassword?.kind === "shown") {
     password = firstPassword.password;
     const [admin, secret] = [styleText("bold", "admin"), styleText("bold", password)];
-    print(`  The administrator is ${admin}, and its password, shown only now, is ${secret}`);
+    print(`  The administrator is ${admin}. The password, shown only once, is ${secret}`);
   } else if (firstPassword?.kind === "file") {
     print(`  The first password of admin is in ${firstPassword.file}`);
     print("  Log in, change it and delete the file.");
@@ -97,7 +97,7 @@ async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<
   if (firstPassword?.kind === "shown") await rm(firstPassword.file, { force: true });
 }
 
-/** Parses a number; the configuration schema checks whether it is a port. */
+/** The configuration schema checks the range. */
 function readPort(text: string): number {
   if (!/^-?\d+(?:\.\d+)?$/.test(text)) {
     throw new InvalidArgumentError("Allowed: a whole number from 0 to 65535.");
@@ -142,7 +142,7 @@ async function start(
   requireSocketDirectory(loaded);
   const { openEngine } = await import("../gateway/own-engine.ts");
   await using opened = new AsyncDisposableStack();
-  // The engine starts while everything else loads.
+  // The engine starts while the rest of the code loads.
   const engine = await openEngine(loaded, options.log, opened);
   const count = workerCount(loaded.configuration);
   let gateway: RunningGateway;
@@ -167,34 +167,33 @@ async function start(
 async function run(options: CommonOptions & { wait?: true }): Promise<void> {
   const started = Promise.withResolvers<() => Promise<unknown>>();
   let reportImpatience = () => {};
-  // First of all: a signal during the start waits until the start has completed.
-  const asked = whenAskedToEnd(
+  // Installed first, so that a signal during the start waits until the start has completed.
+  const shutdown = shutdownSignal(
     () => {
       reportImpatience();
       process.exit(FAILURE);
     },
     () => void started.promise.then((refresh) => refresh()),
   );
-  // A closed terminal accepts no more lines; that is no reason to drop requests in flight.
+  // If the terminal closes, requests in flight still complete.
   process.stdout.on("error", () => {});
   const { GATEHOUSE_ADMIN_PASSWORD: chosenPassword } = process.env;
-  // No child process inherits it.
+  // Child processes must not inherit it.
   delete process.env.GATEHOUSE_ADMIN_PASSWORD;
   const loaded = loadFor(options);
   const hasTerminal = process.stdout.isTTY ?? false;
   const output = await openLogStream(hasTerminal);
   const log = createLog(output);
-  reportImpatience = () => log.warn("ended at once: requests in flight are cut");
+  reportImpatience = () => log.warn("stopped at once; requests in flight were cut off");
   for (const { about, sentence } of exposureWarnings(loaded)) log.warn(about, sentence);
   if (options.wait && loaded.configuration.store.url !== undefined) {
     const { openStore } = await import("../store/open.ts");
     const onWait = (reason: string) => log.warn({ reason }, "waiting for the store");
-    const store = await Promise.race([openStore(loaded.configuration, onWait), asked]);
-    // Until the store answers, a signal ends the process.
+    const store = await Promise.race([openStore(loaded.configuration, onWait), shutdown]);
+    // Until the store responds, a signal ends the process.
     if (typeof store === "string") process.exit();
     await store.close();
   }
-  // Loaded on demand, like everything that only a gateway needs.
   const { claimDatabases } = await import("../gateway/service-directory.ts");
   const explained = (error: unknown): never => {
     throw explainStartFailure(error, loaded);
@@ -218,15 +217,15 @@ async function run(options: CommonOptions & { wait?: true }): Promise<void> {
   await live.reload();
   started.resolve(() => Promise.all([live.reload(), gateway.refresh()]));
 
-  const signal = await asked;
+  const signal = await shutdown;
   const { shutdown_delay: seconds } = loaded.configuration.server;
   if (signal === "SIGTERM" && seconds > 0) {
     gateway.note({ isEnding: true });
-    log.info({ seconds }, "about to end: /readyz is 503 from now on");
+    log.info({ seconds }, "shutting down: /readyz responds with 503 from now on");
     await delay(seconds * 1000);
   }
-  const hint = hasTerminal && signal === "SIGINT" ? "; Ctrl-C again ends at once" : "";
-  log.info({ signal }, `draining: requests in flight finish${hint}`);
+  const hint = hasTerminal && signal === "SIGINT" ? "; press Ctrl-C again to stop at once" : "";
+  log.info({ signal }, `draining: finishing requests in flight${hint}`);
   await release();
   await live.close();
   await gateway.close();
@@ -236,10 +235,10 @@ async function run(options: CommonOptions & { wait?: true }): Promise<void> {
 
 export function serveCommand(): Command {
   const { host, port } = configurationSchema.parse({}).server;
-  return withCommonOptions(withHouseStyle(new Command("serve")))
-    .description("run the gateway; without a configured upstream, on an embedded database")
-    .option("--host <host>", `listen on this address (default: server.host, else ${host})`)
-    .option("--port <port>", `listen on this port (default: server.port, else ${port})`, readPort)
-    .option("--wait", "wait until the store answers ([store]), instead of failing")
-    .action(run);
+  const description = "run the gateway; without a configured upstream, with an embedded database";
+  return defineCommand("serve", description, run, [
+    ["--host <host>", `listen on this address (default: server.host, else ${host})`],
+    ["--port <port>", `listen on this port (default: server.port, else ${port})`, readPort],
+    ["--wait", "wait until the [store] responds instead of failing"],
+  ]);
 }

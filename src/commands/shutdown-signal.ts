@@ -1,9 +1,8 @@
 import { closeSync, openSync } from "node:fs";
 
-/** A launcher such as npm forwards a Ctrl-C that this process has received within this time. */
+/** Launchers such as npm forward the same Ctrl-C again within this time. */
 const ECHO_MS = 500;
 
-/** True unless the terminal that started this process has been closed. */
 function hasControllingTerminal(): boolean {
   try {
     closeSync(openSync("/dev/tty", "r"));
@@ -16,13 +15,13 @@ function hasControllingTerminal(): boolean {
 /**
  * Resolves on the first SIGINT or SIGTERM, or when the terminal is closed.
  *
- * @param onImpatience called on a later Ctrl-C, from a user who does not want to wait
- * @param onRefresh called on a SIGHUP that was sent deliberately
+ * @param onImpatience called on a second Ctrl-C, from a user who does not want to wait
+ * @param onRefresh called on a SIGHUP while the terminal, if any, is still open
  */
-export function whenAskedToEnd(onImpatience: () => void, onRefresh: () => void = () => {}) {
+export function shutdownSignal(onImpatience: () => void, onRefresh: () => void = () => {}) {
   const { promise, resolve } = Promise.withResolvers<"SIGINT" | "SIGTERM" | "SIGHUP">();
   const hadTerminal = process.stdout.isTTY && hasControllingTerminal();
-  // Either the terminal of this process is gone, or its files have to be reloaded.
+  // A terminal that closes sends SIGHUP, and so does an operator who wants files to be reloaded.
   process.on("SIGHUP", () => {
     if (hadTerminal && !hasControllingTerminal()) resolve("SIGHUP");
     else onRefresh();

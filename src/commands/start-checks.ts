@@ -25,25 +25,22 @@ export function exposureWarnings(loaded: LoadedConfiguration) {
   const hasNoUrl = mcp.enabled && server.public_url === "";
   if (!isLoopback(server.host) && server.tls.certificate === undefined) {
     warn(
-      "other machines can reach this address: switch TLS on ([server.tls]) or put it in front",
+      "other machines can reach this address without TLS: set [server.tls], or use a reverse proxy with TLS",
       about,
     );
   }
   if (hasNoUrl && isUnspecified(server.host)) {
-    warn(
-      "this address cannot be opened: set server.public_url, or no MCP client can log in",
-      about,
-    );
+    warn("MCP clients cannot log in at this address: set server.public_url", about);
   }
   if (hasNoUrl && store.url !== undefined) {
     warn(
-      "replicas need one URL: set server.public_url, or an app that logs in at one is nobody at the others",
+      "replicas need a common URL: set server.public_url, or apps that log in at one replica are refused by the others",
     );
   }
   const file = auth.access_control_file;
   if (storesAccess(loaded.configuration) && existsSync(file)) {
     warn(
-      `${file} is ignored: users and grants are in the store. Delete or rename it, or replace what is in the store by it: \`${invocation} store import\``,
+      `${file} is ignored, because users and grants are in the store. Delete or rename it, or load it with \`${invocation} store import\``,
     );
   }
   if (!auth.enabled) {
@@ -52,7 +49,7 @@ export function exposureWarnings(loaded: LoadedConfiguration) {
   return warnings;
 }
 
-/** A directory is created with its parents if missing. */
+/** A file or directory that a start writes. Missing directories are created with their parents. */
 type Written = { readonly file: string; readonly isDirectory: boolean };
 
 function writtenByStart(loaded: LoadedConfiguration): Written[] {
@@ -63,15 +60,15 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const keys = keysDirectoryOf(serviceDirectory);
   const hasAuthorizationServer = mcp.enabled && mcp.authorization_servers.length === 0;
   const directory = path.dirname(accessFile);
-  // A service directory that has to be created is tested separately.
-  const isMade = directory !== serviceDirectory || existsSync(directory);
+  // A service directory that has to be created is already in the list.
+  const isChecked = directory !== serviceDirectory || existsSync(directory);
   const directories = [
     serviceDirectory,
     isOwn && !existsSync(keys) && keys,
     dataDirectoryOf(loaded),
     isOwn && hasAuthorizationServer && stateDirectoryOf(serviceDirectory),
   ];
-  const files = [audit.file, isOwn && isMade && !existsSync(accessFile) && accessFile];
+  const files = [audit.file, isOwn && isChecked && !existsSync(accessFile) && accessFile];
   const isText = (file: string | false | undefined) => typeof file === "string";
   return [
     ...directories.filter(isText).map((file) => ({ file, isDirectory: true })),
@@ -80,22 +77,22 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
 }
 
 const reasons: Readonly<Record<string, string>> = {
-  EACCES: "this user may not write",
-  EPERM: "this user may not write",
-  EROFS: "it is on a file system that can only be read:",
+  EACCES: "this user may not write to",
+  EPERM: "this user may not write to",
+  EROFS: "the file system is read-only:",
 };
 
-/** Why it cannot be written, as far as that can be checked without writing; otherwise undefined. */
+/** Explains why it cannot be written, as far as that can be checked without writing. */
 function problemOf({ file, isDirectory }: Written): string | undefined {
   let found = file;
   while (!existsSync(found) && found !== path.dirname(found)) found = path.dirname(found);
   const isThere = found === file;
   const mustBeDirectory = isDirectory || !isThere;
   if (!isDirectory && !isThere && found !== path.dirname(file)) {
-    return `there is no directory ${path.dirname(file)}`;
+    return `the directory ${path.dirname(file)} does not exist`;
   }
   if (statSync(found).isDirectory() !== mustBeDirectory) {
-    return mustBeDirectory ? `${found} is no directory` : `${found} is a directory`;
+    return mustBeDirectory ? `${found} is not a directory` : `${found} is a directory`;
   }
   try {
     accessSync(found, mustBeDirectory ? constants.W_OK | constants.X_OK : constants.W_OK);
@@ -106,18 +103,18 @@ function problemOf({ file, isDirectory }: Written): string | undefined {
   }
 }
 
-/** Describes what a start could not write, one sentence each. Nothing is created or changed. */
+/** Describes what a start could not write. Creates and changes nothing. */
 export function writeProblems(loaded: LoadedConfiguration): string[] {
   return writtenByStart(loaded).flatMap((written) => {
     const problem = problemOf(written);
-    return problem === undefined ? [] : [`${written.file}: cannot be written: ${problem}`];
+    return problem === undefined ? [] : [`cannot write ${written.file}: ${problem}`];
   });
 }
 
 const listenFailures = new Map([
-  ["EADDRINUSE", "is taken by another process"],
-  ["EACCES", "may not be listened on by this user"],
-  ["EADDRNOTAVAIL", "is no address of this machine"],
+  ["EADDRINUSE", "is in use by another process"],
+  ["EACCES", "is not allowed for this user"],
+  ["EADDRNOTAVAIL", "is not an address of this machine"],
 ]);
 
 /** Names the option that chooses another address; returns other errors unchanged. */
@@ -125,15 +122,15 @@ function explainListenFailure(error: unknown, { server, console }: Configuration
   if (!(error instanceof Error && "code" in error && "port" in error)) return error;
   const reason = listenFailures.get(String(error.code));
   if (reason === undefined || !("syscall" in error && error.syscall === "listen")) return error;
-  const isFront = error.port === server.port;
-  const host = isFront || !("address" in error) ? server.host : String(error.address);
+  const isMain = error.port === server.port;
+  const host = isMain || !("address" in error) ? server.host : String(error.address);
   const place = `${host.includes(":") ? `[${host}]` : host}:${error.port}`;
   const other = console.listen?.endsWith(`:${error.port}`) ? "console.listen" : "metrics.listen";
-  const remedy = isFront ? "--port (or server.port)" : other;
-  return new Error(`${place} ${reason}: choose another one with ${remedy}`, { cause: error });
+  const remedy = isMain ? "--port (or server.port)" : other;
+  return new Error(`${place} ${reason}; choose another with ${remedy}`, { cause: error });
 }
 
-/** Throws before an engine starts that cannot create its socket: it would print the bare errno. */
+/** Throws if the engine could not create its socket; the engine itself prints only the errno. */
 export function requireSocketDirectory(loaded: LoadedConfiguration): void {
   const directory = { file: loaded.serviceDirectory, isDirectory: true };
   if (hasOwnEngine(loaded) && problemOf(directory) !== undefined) {
@@ -146,7 +143,6 @@ export function explainStartFailure(error: unknown, loaded: LoadedConfiguration)
   const [problem] = writeProblems(loaded);
   if (explained !== error || problem === undefined || !(error instanceof Error)) return explained;
   const remedy = "Make it writable, or choose another service directory with $GATEHOUSE_HOME.";
-  // The message of an errno says no more than the problem does.
   const what = "errno" in error ? "The gateway cannot start." : error.message;
   return new Error(`${what}\n${problem}\n${remedy}`, { cause: error });
 }

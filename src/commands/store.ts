@@ -36,7 +36,7 @@ import { makeSecretLine, StoreKeyError } from "../store/secrets.ts";
 import { renderAccess, replacementBy } from "../store/transfer.ts";
 import { counted } from "../suggestion.ts";
 import { loadFor } from "./load.ts";
-import { type CommonOptions, commandGroup, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommand, forceReplace, json } from "./options.ts";
 import { explain, print, printJson, printList, warn } from "./output.ts";
 
 async function addAdministrator(
@@ -50,22 +50,22 @@ async function addAdministrator(
   (await openPasswordRule(configuration))(password);
   const file = passwordFileOf(loaded);
   const isKept = chosen === undefined && !process.stdout.isTTY;
-  // Written first: an administrator with a lost password would lock everyone out.
+  // Write the file first: an administrator with a lost password would lock everyone out.
   if (isKept) await replaceFile(file, `${password}\n`);
   const passwordHash = await hashPassword(password, configuredCosts(configuration));
   const user = { ...blankUser(username), passwordHash };
   await access.change((current) => planAddUser(current, "operator", user, administratorGrant));
   print(`Added ${username}, an administrator.`);
-  if (isKept) print(`Its password is in ${file}: log in, change it and delete the file.`);
-  else if (chosen === undefined) print(`Its password, shown only now, is ${password}`);
+  if (isKept) print(`The password is in ${file}. Log in, change it and delete the file.`);
+  else if (chosen === undefined) print(`The password, shown only once, is ${password}`);
 }
 
 /** @returns true if the key file was missing */
-async function makeKeyFile(file: string, { query }: Database): Promise<boolean> {
+async function createKeyFile(file: string, { query }: Database): Promise<boolean> {
   if (existsSync(file)) return false;
   if ((await query("select 1 from gatehouse.keys limit 1")).length > 0) {
     throw new StoreKeyError(
-      `${file} is missing, and the store holds keys that it encrypts: copy it from another replica`,
+      `${file} is missing, but the store contains keys encrypted with it; copy it from another replica`,
     );
   }
   await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
@@ -81,18 +81,20 @@ async function init(options: CommonOptions & { admin?: string }): Promise<void> 
   const { key_file: keyFile, access } = configuration.store;
   const database = connectStore(configuration);
   let migrations: number;
-  let hasMadeKeyFile: boolean;
+  let hasCreatedKeyFile: boolean;
   try {
     migrations = await migrate(database);
-    hasMadeKeyFile = await makeKeyFile(keyFile, database);
+    hasCreatedKeyFile = await createKeyFile(keyFile, database);
   } finally {
     await database.close();
   }
   const operator = await operateStore(await openStore(configuration), warn);
   await ensureSigner(operator.keys, configuration.auth.signing_algorithm);
   const name = storeName(configuration);
-  print(migrations > 0 ? `Made the tables of ${name}.` : `The tables of ${name} are up to date.`);
-  if (hasMadeKeyFile) print(`Made ${keyFile}: copy it to every other replica, mode 0600.`);
+  print(
+    migrations > 0 ? `Created the tables of ${name}.` : `The tables of ${name} are up to date.`,
+  );
+  if (hasCreatedKeyFile) print(`Created ${keyFile}. Copy it to every other replica, mode 0600.`);
   if (access === "file" || operator.access.snapshot.users.size > 0) return;
   await addAdministrator(loaded, operator, admin);
 }
@@ -109,11 +111,11 @@ async function status(options: CommonOptions): Promise<void> {
   const head = ["REPLICA", "SINCE", "FORM", "APPLIED", "LAG", "LEASE"];
   printList(found.replicas, {}, head, ({ name, since, form, applied, rest }) => [
     ...[name, since.toISOString(), String(form), String(applied), String(version - applied)],
-    rest > 0 ? `${rest.toFixed(1)} s` : "run out",
+    rest > 0 ? `${rest.toFixed(1)} s` : "expired",
   ]);
 }
 
-/** Imports everything from a host's service directory except users and grants. */
+/** Imports everything from this host's service directory except users and grants. */
 async function importOthers(
   { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
   { keys, revocations, authorization }: StoreOperator,
@@ -129,20 +131,20 @@ async function importOthers(
     }
   }
   const directory = keysDirectoryOf(serviceDirectory);
-  const held = existsSync(directory) ? await keyFilesIn(directory, checkRead).read() : [];
-  await addKeys(keys, held);
+  const imported = existsSync(directory) ? await keyFilesIn(directory, checkRead).read() : [];
+  await addKeys(keys, imported);
   const revocationCount = counted(revoked.length, "revocation");
-  print(`Imported ${revocationCount} and ${counted(held.length, "signing key")}.`);
+  print(`Imported ${revocationCount} and ${counted(imported.length, "signing key")}.`);
   const copy = await copyStateIn(stateDirectoryOf(serviceDirectory));
   if (copy === undefined) return;
   await importState(copy, authorization, database);
   const count = copy.records.filter(({ model }) => model === "Grant").length;
   print(
-    `Imported the authorization server's state and keys, with ${counted(count, "app")} let in.`,
+    `Imported the authorization server's state and keys, with ${counted(count, "connected app")}.`,
   );
 }
 
-/** Deletes the password file of `store init`, unless an administrator still uses that password. */
+/** Deletes the initial password file, unless an administrator still uses that password. */
 async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snapshot) {
   const file = passwordFileOf(loaded);
   if (!existsSync(file)) return;
@@ -153,7 +155,7 @@ async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snap
     if (role === "Owner" && (await verifyPassword(password, passwordHash, costs))) return;
   }
   await rm(file);
-  print(`Removed ${file}: no administrator has this password any more.`);
+  print(`Removed ${file}, because no administrator uses its password any more.`);
 }
 
 /** Renames the imported access file, so that no one edits it by mistake. */
@@ -164,9 +166,9 @@ async function renameImported(file: string, { configuration }: LoadedConfigurati
   const renamed = `${own}.imported`;
   try {
     await rename(own, renamed);
-    print(`Renamed ${own} to ${renamed}: from now on users and grants are in the store.`);
+    print(`Renamed ${own} to ${renamed}. Users and grants are now in the store.`);
   } catch (error) {
-    warn(`${own} cannot be renamed; edits of it are ignored from now on: ${explain(error)}`);
+    warn(`cannot rename ${own}, which is ignored from now on: ${explain(error)}`);
   }
 }
 
@@ -180,8 +182,8 @@ async function importFile(file: string, options: CommonOptions): Promise<void> {
       force: options.force ?? false,
     });
     const { users, grants } = snapshot;
-    const held = `${counted(users.size, "user")}, and entries of ${counted(grants.size, "name")}`;
-    print(`The store holds ${held}, as ${file}.`);
+    const imported = `${counted(users.size, "user")}, and entries of ${counted(grants.size, "name")}`;
+    print(`The store now contains ${imported}, as ${file}.`);
     await importOthers(loaded, operator, store.database);
     await removeInitialPassword(loaded, snapshot);
     await renameImported(file, loaded);
@@ -193,38 +195,44 @@ async function rekey(options: CommonOptions): Promise<void> {
     const keys = await rekeyStore(store.database, store.secrets);
     const records = await rekeyRecords(store.database, store.secrets);
     const queries = await rekeyApprovals(store);
-    const what = `${keys} signing keys, ${records} records of the authorization server and ${queries} queries that wait for approval`;
-    print(`Encrypted ${what} by the first line of the key file.`);
+    const secrets = `${keys} signing keys, ${records} records of the authorization server and ${queries} queries of approvals`;
+    print(`Encrypted ${secrets} with the first line of the key file.`);
+  });
+}
+
+async function exportAccess(options: CommonOptions): Promise<void> {
+  await withStore(loadFor(options), async (store) => {
+    const { access } = await operateStore(store);
+    process.stdout.write(renderAccess(access.snapshot));
   });
 }
 
 export function storeCommand(): Command {
-  const store = commandGroup("store", "make, fill and watch what several replicas share");
-  subcommand(store, "init")
-    .description("make the tables, the key file, the signing keys and the first administrator")
-    .option("--admin <name>", "what the first administrator is called (default: admin)")
-    .action(init);
-  subcommand(store, "status")
-    .description("show the version of the store, and which replicas have applied it")
-    .option("--json", "as JSON")
-    .action(status);
-  subcommand(store, "import")
-    .description(
-      "replace the users, grants and boundaries of the store by those of an access file, and add the revocations, signing keys and connected apps of this host",
-    )
-    .argument("<file>", "the access file")
-    .option("--force", "also if the last administrator or Owner is lost")
-    .action(importFile);
-  subcommand(store, "export")
-    .description("print users, grants and boundaries as an access file, with password hashes")
-    .action((options: CommonOptions) =>
-      withStore(loadFor(options), async (store) => {
-        const { access } = await operateStore(store);
-        process.stdout.write(renderAccess(access.snapshot));
-      }),
-    );
-  subcommand(store, "rekey")
-    .description("encrypt anew what the store holds encrypted, by the first line of store.key_file")
-    .action(rekey);
-  return store;
+  return commandGroup("store", "create, fill and inspect the store that replicas share", [
+    defineCommand(
+      "init",
+      "create tables, key file, signing keys and the first administrator",
+      init,
+      [["--admin <name>", "the name of the first administrator (default: admin)"]],
+    ),
+    defineCommand("status", "show the store's version and which replicas have applied it", status, [
+      json,
+    ]),
+    defineCommand(
+      "import",
+      "replace the store's users, grants and boundaries with those of an access file, and add this host's revocations, signing keys and connected apps",
+      importFile,
+      [["<file>", "the access file"], forceReplace],
+    ),
+    defineCommand(
+      "export",
+      "print users, grants and boundaries as an access file, including password hashes",
+      exportAccess,
+    ),
+    defineCommand(
+      "rekey",
+      "encrypt the store's secrets again with the first line of store.key_file",
+      rekey,
+    ),
+  ]);
 }

@@ -28,7 +28,7 @@ import {
   revocationsOf,
   storeOf,
 } from "./operator.ts";
-import { type CommonOptions, commandGroup, readExpiry, subcommand } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommand, json, readExpiry } from "./options.ts";
 import { momentOf, momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 
 /** Returns undefined if the authorization server has no state. */
@@ -40,7 +40,7 @@ async function openState(loaded: LoadedConfiguration, opened: AsyncDisposableSta
   return store;
 }
 
-async function listConnections(options: CommonOptions): Promise<void> {
+async function list(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const activity = await activityOf(loaded);
   const snapshot = await readAccess(loaded);
@@ -49,7 +49,6 @@ async function listConnections(options: CommonOptions): Promise<void> {
   await using opened = new AsyncDisposableStack();
   const store = await openState(loaded, opened);
   const connections = store === undefined ? [] : await connectionsOf(store);
-  // The apps that have access now, as the gateway would decide.
   const connected = connections.filter((one) => isConnected(context, one));
   const views = connected.map((one) => ({
     username: one.username,
@@ -63,7 +62,7 @@ async function listConnections(options: CommonOptions): Promise<void> {
     called: one.called,
   }));
   if (!options.json && views.length === 0 && process.stdout.isTTY) {
-    print("No user has let in an app.");
+    print("No apps are connected.");
     return;
   }
   const head = ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED", "LAST USE"];
@@ -74,20 +73,26 @@ async function listConnections(options: CommonOptions): Promise<void> {
   ]);
 }
 
-/** Ends the access of applications. @returns whether there was any */
-async function endConnections(loaded: LoadedConfiguration, isMeant: (one: Connection) => boolean) {
+/** @returns false if no connection is selected */
+async function endConnections(
+  loaded: LoadedConfiguration,
+  isSelected: (one: Connection) => boolean,
+) {
   await using opened = new AsyncDisposableStack();
   const store = await openState(loaded, opened);
-  const meant = store === undefined ? [] : (await connectionsOf(store)).filter(isMeant);
-  for (const { grantId } of meant) await store?.endGrant(grantId);
+  const selected = store === undefined ? [] : (await connectionsOf(store)).filter(isSelected);
+  for (const { grantId } of selected) await store?.endGrant(grantId);
   const change = "application ended";
-  const changes = meant.map(({ username: user, clientId: client }) => ({ change, user, client }));
-  if (meant.length > 0) await noteChanges(loaded, changes);
-  for (const { username, clientId } of meant) {
-    const client = plainly(clientId);
-    print(`Ended what ${username} has allowed the client ${client}, with every token of it.`);
+  const changes = selected.map(({ username: user, clientId: client }) => ({
+    change,
+    user,
+    client,
+  }));
+  if (selected.length > 0) await noteChanges(loaded, changes);
+  for (const { username, clientId } of selected) {
+    print(`Ended the access of client ${plainly(clientId)} for ${username}, and all its tokens.`);
   }
-  return meant.length > 0;
+  return selected.length > 0;
 }
 
 /** RFC 9562, section 4. */
@@ -97,15 +102,14 @@ const accessTokenId = /^[\w-]{43}$/;
 const wholeToken = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
 /**
- * Parses the id of a token and returns every spelling it may have. Ids of other forms than our own
- * are accepted only with external issuers: revoking a text that is not an id would appear to work
- * and revoke nothing.
+ * Returns every spelling that the id of a token may have. Other forms than our own are accepted only
+ * with external issuers: revoking text that is not an id would appear to work and revoke nothing.
  *
- * @throws UsageError, which never repeats the text: it may be a token
+ * @throws UsageError without the text, which may be a token
  */
 function readTokenId(text: string, { mcp }: Configuration): readonly string[] {
   if (wholeToken.test(text)) {
-    throw new UsageError("that is a whole token: give its id, the jti in it, not the token itself");
+    throw new UsageError("this is a token; give only its id (jti)");
   }
   const hasIssuers = mcp.authorization_servers.length > 0;
   const lowerCased = text.toLowerCase();
@@ -114,8 +118,8 @@ function readTokenId(text: string, { mcp }: Configuration): readonly string[] {
   }
   if (accessTokenId.test(text) || (hasIssuers && tokenIdPattern.test(text))) return [text];
   throw new UsageError(
-    "that is no token's id; allowed: a UUID such as 0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43, " +
-      "or the 43 characters that name an access token for MCP",
+    "invalid token id; allowed: a UUID such as 0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43, " +
+      "or the 43 characters of an MCP access token's id",
   );
 }
 
@@ -123,7 +127,7 @@ function readTokenId(text: string, { mcp }: Configuration): readonly string[] {
 function readLifetime(text: string): number | Date {
   const end = readExpiry(text);
   const seconds = Math.ceil((end.getTime() - Date.now()) / 1000);
-  if (seconds > LONGEST_TOKEN_SECONDS) throw new InvalidArgumentError("allowed: at most 366d");
+  if (seconds > LONGEST_TOKEN_SECONDS) throw new InvalidArgumentError("Allowed: at most 366d.");
   return /^\d+[a-z]$/.test(text) ? seconds : end;
 }
 
@@ -137,7 +141,8 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const snapshot = await readAccess(loaded);
   const user = snapshot.users.get(username);
   if (user === undefined) throw refusalOf("user_not_found", { username, snapshot });
-  if (user.disabled) throw new Error(`${username} is disabled: enable it first`);
+  if (user.disabled)
+    throw new Error(`${username} is disabled; run \`${invocation} user enable ${username}\` first`);
   const role = await naming({ username, database, snapshot }, () =>
     tokenRole(snapshot, username, database),
   );
@@ -155,17 +160,17 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   await noteMachineToken(keys, ring.signer.kid, claims.expiresAt);
   await noteChanges(loaded, [{ change: "token issued", user: username, token: claims.tokenId }]);
   const until = momentOf(claims.expiresAt);
-  const limit = database === EVERY_DATABASE ? "every database that its grants open" : database;
+  const limit = database === EVERY_DATABASE ? "all databases of the user" : database;
   process.stderr.write(`Token ${claims.tokenId} of ${username} for ${limit}, until ${until}.\n`);
   process.stderr.write(`Revoke it with:  ${invocation} token revoke ${claims.tokenId}\n`);
   print(token);
 }
 
-async function revokeTokens(written: string | undefined, options: CommonOptions): Promise<void> {
+async function revoke(written: string | undefined, options: CommonOptions): Promise<void> {
   const { user: username, client } = options;
   if ((written === undefined) === (username === undefined && client === undefined)) {
     throw new UsageError(
-      "give either the id of a token (its jti), or --user <username>, --client <client_id> or both",
+      "give either a token id (jti), or --user <username>, --client <client_id> or both",
     );
   }
   const loaded = loadFor(options);
@@ -173,11 +178,11 @@ async function revokeTokens(written: string | undefined, options: CommonOptions)
   const [tokenId] = ids;
   const revocations = await revocationsOf(loaded);
   if (client !== undefined) {
-    const isMeant = (one: Connection) =>
+    const isSelected = (one: Connection) =>
       one.clientId === client && (username === undefined || one.username === username);
-    const whose = username === undefined ? "nobody has" : `${username} has not`;
-    if (await endConnections(loaded, isMeant)) return;
-    throw new Error(`${whose} let in the client ${plainly(client)}`);
+    if (await endConnections(loaded, isSelected)) return;
+    const by = username === undefined ? "" : ` by ${username}`;
+    throw new Error(`the client ${plainly(client)} was not connected${by}`);
   } else if (username !== undefined) {
     // Users of an external issuer need no record to have tokens.
     const snapshot = isExternalUsername(username) ? undefined : await readAccess(loaded);
@@ -186,45 +191,41 @@ async function revokeTokens(written: string | undefined, options: CommonOptions)
     }
     await revocations.revokeUser(username);
     await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);
-    print(`Revoked every token that ${username} has by now.`);
+    print(`Revoked all current tokens of ${username}.`);
   } else if (tokenId !== undefined) {
-    // The id does not tell the expiry, so the revocation is kept for the longest lifetime.
+    // The id does not contain the expiry, so keep the revocation for the longest lifetime.
     const expiresAt = epochSeconds() + LONGEST_TOKEN_SECONDS;
     for (const id of ids) await revocations.revokeToken({ tokenId: id, expiresAt });
     await noteChanges(loaded, [{ change: "token revoked", token: tokenId }]);
     print(`Revoked the token ${tokenId}.`);
-    // All tokens from the same consent.
+    // Also revoke all other tokens of the same consent.
     await endConnections(loaded, (connection) => isTokenOf(connection, tokenId));
   }
 }
 
 export function tokenCommand(): Command {
-  const token = commandGroup(
-    "token",
-    "issue tokens for machines, list the apps that users have let in, and revoke tokens",
+  const expires = new Option(
+    "--expires <time>",
+    "when it expires: 90d, 12h, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z; at most 366d",
   );
-  subcommand(token, "issue")
-    .description("print a token of a user on standard output")
-    .argument("<username>", "whose token it is")
-    .option("--database <database>", "limit it to one database")
-    .addOption(
-      new Option(
-        "--expires <time>",
-        "when it ends: 90d, 12h, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z; at most 366d",
-      )
-        .argParser(readLifetime)
-        .default(90 * 86_400, "90d"),
-    )
-    .action(issue);
-  subcommand(token, "list")
-    .description("list the apps that users have let in, and what these may do")
-    .option("--json", "as JSON")
-    .action(listConnections);
-  subcommand(token, "revoke")
-    .description("revoke one token, all of a user, or what an app was allowed")
-    .argument("[jti]", "the token's id; with one for MCP, all that came of the same consent ends")
-    .option("--user <username>", "every token that this user has by now")
-    .option("--client <client_id>", "all that this app was allowed, by everybody or by --user")
-    .action(revokeTokens);
-  return token;
+  return commandGroup("token", "issue tokens for machines, list connected apps, revoke tokens", [
+    defineCommand("issue", "print a new token for a user on standard output", issue, [
+      ["<username>", "the user of the token"],
+      ["--database <database>", "limit the token to one database"],
+      expires.argParser(readLifetime).default(90 * 86_400, "90d"),
+    ]),
+    defineCommand("list", "list apps that users have connected, and what they may do", list, [
+      json,
+    ]),
+    defineCommand(
+      "revoke",
+      "revoke a token, all tokens of a user, or the access of an app",
+      revoke,
+      [
+        ["[jti]", "the token's id; for an MCP token, this ends the app's access as well"],
+        ["--user <username>", "revoke all current tokens of this user"],
+        ["--client <client_id>", "end this app's access for all users, or only for --user"],
+      ],
+    ),
+  ]);
 }

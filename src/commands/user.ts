@@ -33,13 +33,20 @@ import {
   noteChanges,
   readAccess,
   refusalOf,
-  revocationsOf,
 } from "./operator.ts";
-import { type CommonOptions, commandGroup, readNames, subcommand } from "./options.ts";
+import {
+  type CommonOptions,
+  commandGroup,
+  defineCommand,
+  json,
+  passwordStdin,
+  readNames,
+  username as usernameArgument,
+} from "./options.ts";
 import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 import { readNewHash } from "./password.ts";
 
-/** The default database if it exists, else another that is known, else `<database>`. */
+/** Returns the default database if it exists, else another known one, else `<database>`. */
 async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): Promise<string> {
   const preferred = loaded.configuration.auth.default_database;
   const directory = dataDirectoryOf(loaded);
@@ -73,13 +80,12 @@ async function addUser(username: string, options: UserOptions): Promise<void> {
   const { password, admin: isAdmin = false, attribute: attributes = new Map() } = options;
   const email = options.email === false ? undefined : options.email;
   if (isExternal && password) {
-    const message = `${username} signs in at its identity provider: add it with --no-password`;
+    const message = `${username} signs in at an identity provider; add this user with --no-password`;
     throw new Refusal("external_user", { message });
   }
   if (!isUsername(username) && !isExternal) throw new Refusal("invalid_username");
   if (email !== undefined && !isEmail(email)) throw new Refusal("invalid_email");
-  // Problems are reported before the password prompt. The file is judged again under its lock, and
-  // its permissions are checked when it is put in force.
+  // Report problems before the password prompt. The change itself is judged again under the lock.
   const { auth, store } = loaded.configuration;
   const file = auth.access_control_file;
   const isFirst = isAdmin && store.url === undefined && !existsSync(file);
@@ -102,7 +108,7 @@ async function addUser(username: string, options: UserOptions): Promise<void> {
   print(`Added ${username}${isAdmin ? ", an administrator" : ""}.`);
   if (isAdmin) return;
   const database = await hintDatabase(loaded, before);
-  print(`Next, give it a role:  ${invocation} access grant ${username} ${database} ReadOnly`);
+  print(`Next, grant a role:  ${invocation} access grant ${username} ${database} ReadOnly`);
 }
 
 function attributesInWords({ attributes }: { readonly attributes?: Attributes | undefined } = {}) {
@@ -148,41 +154,35 @@ async function act(
     const question = `Password for ${username}:`;
     input = { passwordHash: await readNewHash(question, options, configuration) };
   }
-  await changeAccess(loaded, { username }, planWith(input), {
-    ...options,
-    // Ends the tokens that there are, even if an older access file is restored.
-    beforeWrite: async () => (await revocationsOf(loaded)).revokeUser(username),
-  });
+  await changeAccess(loaded, { username }, planWith(input), options);
   print(command.done(username));
 }
 
-function addAction(user: Command, name: string, action: AccountAction): void {
+function actionCommand([name, action]: readonly [string, AccountAction]): Command {
   const { description, force } = action.command;
-  const command = subcommand(user, name)
-    .description(description)
-    .argument("<username>", "the user");
-  if (action.needsPassword)
-    command.option("--password-stdin", "read the password from standard input");
-  if (force !== undefined) command.option("--force", force);
-  command.action((username: string, options: CommonOptions) => act(action, username, options));
+  const run = (username: string, options: CommonOptions) => act(action, username, options);
+  return defineCommand(name, description, run, [
+    usernameArgument,
+    ...(action.needsPassword ? [passwordStdin] : []),
+    ...(force === undefined ? [] : [["--force", force] as const]),
+  ]);
 }
 
 function readAttributeOption(text: string, earlier: Attributes = new Map()): Attributes {
   const attribute = readAttribute(text);
   if (attribute === undefined) {
     throw new InvalidArgumentError(
-      "allowed: <name>=<value>, such as tenant=acme, level=3 or 'regions=(eu, us)'; a name has letters, digits, _ and -, and is not username; text that is not one word stands in quotes",
+      "Allowed: <name>=<value>, such as tenant=acme, level=3 or 'regions=(eu, us)'. A name has letters, digits, _ and -, and is not username. Quote text of more than one word.",
     );
   }
-  if (earlier.has(attribute[0])) throw new InvalidArgumentError("this attribute is given twice");
+  if (earlier.has(attribute[0])) throw new InvalidArgumentError("This attribute is given twice.");
   return new Map([...earlier, attribute]);
 }
 
-const attributeOption = [
+const attributeOption = new Option(
   "--attribute <name=value>",
-  "what row filters refer to, such as tenant=acme or 'regions=(eu, us)'; may be repeated",
-  readAttributeOption,
-] as const;
+  "an attribute for row filters, such as tenant=acme or 'regions=(eu, us)'; may be repeated",
+).argParser(readAttributeOption);
 
 async function set(username: string, options: UserOptions): Promise<void> {
   const { attribute, removeAttribute = [] } = options;
@@ -191,11 +191,12 @@ async function set(username: string, options: UserOptions): Promise<void> {
   const areChanged = attribute !== undefined || removeAttribute.length > 0;
   if (email === undefined && !areChanged) {
     throw new UsageError(
-      "nothing to set: give --email, --no-email, --attribute or --remove-attribute",
+      "nothing to set; use --email, --no-email, --attribute or --remove-attribute",
     );
   }
   const both = removeAttribute.find((name) => attribute?.has(name));
-  if (both !== undefined) throw new UsageError(`the attribute ${both} is both set and removed`);
+  if (both !== undefined)
+    throw new UsageError(`the attribute ${both} cannot be both set and removed`);
   const loaded = loadFor(options);
   let isChanged = false;
   const plan: Plan = (current) => {
@@ -216,42 +217,34 @@ async function set(username: string, options: UserOptions): Promise<void> {
   const user = users.get(username);
   const known = attributesInWords(user);
   const attributes = known === undefined ? "no attributes" : `attributes ${known}`;
-  const has = `${username} has ${user?.email ?? "no email"} and ${attributes}`;
-  print(isChanged ? `${has}.` : `${has} already: nothing was changed.`);
+  const state = `${username} has ${user?.email ?? "no email"} and ${attributes}.`;
+  print(isChanged ? state : `${state} Nothing was changed.`);
 }
 
 export function userCommand(): Command {
-  const user = commandGroup("user", "add, list and remove users, and set passwords");
-  subcommand(user, "add")
-    .description("add a user")
-    .argument(
-      "<username>",
-      "1 to 64 of letters, digits, . _ - @; an external user is <prefix>:<username>",
-    )
-    .option("--email <email>", "its email address")
-    .option(...attributeOption)
-    .option("--admin", "make it an administrator: Owner of every database")
-    .option("--password-stdin", "read the password from standard input")
-    .addOption(
-      new Option("--no-password", "without a password: for machines and external users").conflicts(
-        "passwordStdin",
-      ),
-    )
-    .action(addUser);
-  subcommand(user, "list")
-    .description("list the users and what they may do")
-    .option("--json", "as JSON")
-    .action(list);
   const { password, ...others } = accountActions;
-  addAction(user, "password", password);
-  subcommand(user, "set")
-    .description("set a user's email, and the attributes that row filters refer to")
-    .argument("<username>", "the user")
-    .option("--email <email>", "its email address")
-    .option("--no-email", "take the email address out")
-    .option(...attributeOption)
-    .option("--remove-attribute <names>", "take attributes out, such as tenant,level", readNames)
-    .action(set);
-  for (const [name, action] of Object.entries(others)) addAction(user, name, action);
-  return user;
+  const noPassword = "add the user without a password, for machines and external users";
+  return commandGroup("user", "add, list, change and remove users", [
+    defineCommand("add", "add a user", addUser, [
+      [
+        "<username>",
+        "1 to 64 of letters, digits, . _ - @; for an external user <prefix>:<username>",
+      ],
+      ["--email <email>", "the user's email address"],
+      attributeOption,
+      ["--admin", "make the user an administrator, which is Owner of every database"],
+      passwordStdin,
+      new Option("--no-password", noPassword).conflicts("passwordStdin"),
+    ]),
+    defineCommand("list", "list users with their state and entries", list, [json]),
+    actionCommand(["password", password]),
+    defineCommand("set", "set a user's email and the attributes for row filters", set, [
+      usernameArgument,
+      ["--email <email>", "the new email address"],
+      ["--no-email", "remove the email address"],
+      attributeOption,
+      ["--remove-attribute <names>", "remove these attributes, such as tenant,level", readNames],
+    ]),
+    ...Object.entries(others).map(actionCommand),
+  ]);
 }

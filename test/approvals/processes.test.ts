@@ -70,7 +70,7 @@ t.test("what nobody decides, and what nobody uses, expires", async (t) => {
   t.match(await ask(bot, removal, id), { status: 409, body: { code: "approval_expired" } });
   await t.rejects(run("approve", id), /is expired already/);
   const { stdout } = await runWarm(gateway.home, ["approvals", "show", id]);
-  t.match(stdout, /The query is deleted/);
+  t.match(stdout, /The query has been deleted/);
 
   await gateway.service.stop();
   const patient = await carefulOn(await startGateway(t, { home: gateway.home }));

@@ -36,7 +36,7 @@ t.test("the same bytes go up, and the header does not", async (t) => {
   t.equal(queriesIn(upstream).length, 0);
   t.match(await run("show", id), {
     query: remove,
-    preview: { reason: "no gatehouse engine answers behind the gateway" },
+    preview: { reason: "the upstream is not a gatehouse engine, or does not respond" },
   });
   await run("approve", id);
   t.equal(await metric('gatehouse_approvals_total{outcome="approved"}'), 1);

@@ -12,35 +12,25 @@ import { runCommand } from "../kit/process.ts";
 import { tlsSection, writePair } from "../kit/tls-files.ts";
 import { done, failed, install, installNothing, people, program } from "./kit.ts";
 
-t.test("config check names every file that is in order", async (t) => {
+t.test("config check lists every file with its state", async (t) => {
   const gatehouse = install(t);
   const { version } = gatehouse.snapshot;
   t.strictSame(
     await gatehouse.run("config check"),
     done(
       `configuration  ok  ${gatehouse.home}/gateway.toml`,
-      `signing keys   --  ${gatehouse.home}/keys is made by the next start, and tokens of before stop working`,
+      `signing keys   --  ${gatehouse.home}/keys is created by the next start; tokens issued before will stop working`,
       `access file    ok  ${gatehouse.accessFile} (3 users, 4 grants, version ${version})`,
-      `revocations    --  ${gatehouse.home}/revocations is made by the first revocation`,
+      `revocations    --  ${gatehouse.home}/revocations is created by the first revocation`,
     ),
   );
-});
-
-t.test("config check reads the revocations too", async (t) => {
-  const gatehouse = install(t);
   const file = path.join(gatehouse.home, "revocations");
   writeFileSync(file, '{"user":"alice","before":4000000000}\n', { mode: 0o600 });
-  const { code, stdout } = await gatehouse.run("config check");
-  t.equal(code, 0);
+  const { stdout } = await gatehouse.run("config check");
   t.match(stdout, `\nrevocations    ok  ${file} (1)\n`);
-
-  writeFileSync(file, "nonsense\n");
-  const broken = await gatehouse.run("config check");
-  t.equal(broken.code, 1);
-  t.match(broken.stderr, `gatehouse: ${file}:1: is neither`);
 });
 
-t.test("config check neither waits for a pipe nor reads a device or a huge file", async (t) => {
+t.test("config check refuses pipes, devices and huge files", async (t) => {
   const gatehouse = install(t);
   const pipe = path.join(gatehouse.home, "pipe");
   execFileSync("mkfifo", ["-m", "600", pipe]);
@@ -61,75 +51,71 @@ t.test("config check neither waits for a pipe nor reads a device or a huge file"
   t.equal((await gatehouse.run(`config check --config ${large}`)).code, 0);
 });
 
-t.test("config check before the first start makes nothing", async (t) => {
+t.test("config check creates nothing before the first start", async (t) => {
   const gatehouse = installNothing(t);
   const { code, stdout } = await gatehouse.run("config check");
   t.equal(code, 0);
-  t.match(stdout, "keys is made by the first start\n");
-  t.match(stdout, "access_control.toml is made by the first start");
+  t.match(stdout, "keys is created by the first start\n");
+  t.match(stdout, "access_control.toml is created by the first start");
   t.throws(() => gatehouse.text, { code: "ENOENT" });
 });
 
-t.test("config check lets a start make the service directory, if that can be made", async (t) => {
+t.test("config check accepts a missing service directory if it can be created", async (t) => {
   const { home, run } = installNowhere(t);
   const missing = path.join(home, "made", "service");
   t.strictSame((await run(missing)).code, 0);
-  t.notOk(existsSync(path.dirname(missing)), "and makes nothing");
+  t.notOk(existsSync(path.dirname(missing)), "nothing is created");
 
   writeFileSync(path.join(home, "file"), "");
   const blocked = await run(path.join(home, "file", "service"));
   t.equal(blocked.code, 1);
-  t.match(blocked.stderr, `${home}/file/service: cannot be written: ${home}/file is no directory`);
+  t.match(blocked.stderr, `cannot write ${home}/file/service: ${home}/file is not a directory`);
 });
 
-t.test(
-  "config check tries every path that a start would write, and says all that fail",
-  async (t) => {
-    const gatehouse = installNothing(t);
-    const { home } = gatehouse;
-    const inTheWay = (name: string) => path.join(home, name);
-    for (const name of ["keys", "data", "oauth"])
-      writeFileSync(inTheWay(name), "", { mode: 0o600 });
-    mkdirSync(inTheWay("audit.log"));
-    const config = `[audit]\nfile = "audit.log"\n[auth]\naccess_control_file = "gone/access.toml"\n`;
-    writeFileSync(inTheWay("gateway.toml"), config, { mode: 0o600 });
-    const blocked = await gatehouse.run("config check");
-    t.equal(blocked.code, 1);
-    rmSync(inTheWay("keys"));
-    const { code, stderr } = await gatehouse.run("config check");
-    const lines = [
-      `${home}/data: cannot be written: ${home}/data is no directory`,
-      `${home}/oauth: cannot be written: ${home}/oauth is no directory`,
-      `${home}/audit.log: cannot be written: ${home}/audit.log is a directory`,
-      `${home}/gone/access.toml: cannot be written: there is no directory ${home}/gone`,
-    ];
-    t.strictSame([code, stderr], [1, lines.map((line) => `gatehouse: ${line}\n`).join("")]);
-    t.notOk(existsSync(inTheWay("gone")), "and makes nothing");
-  },
-);
+t.test("config check reports every path that a start cannot write", async (t) => {
+  const gatehouse = installNothing(t);
+  const { home } = gatehouse;
+  const inTheWay = (name: string) => path.join(home, name);
+  for (const name of ["keys", "data", "oauth"]) writeFileSync(inTheWay(name), "", { mode: 0o600 });
+  mkdirSync(inTheWay("audit.log"));
+  const config = `[audit]\nfile = "audit.log"\n[auth]\naccess_control_file = "gone/access.toml"\n`;
+  writeFileSync(inTheWay("gateway.toml"), config, { mode: 0o600 });
+  const blocked = await gatehouse.run("config check");
+  t.equal(blocked.code, 1);
+  rmSync(inTheWay("keys"));
+  const { code, stderr } = await gatehouse.run("config check");
+  const lines = [
+    `cannot write ${home}/data: ${home}/data is not a directory`,
+    `cannot write ${home}/oauth: ${home}/oauth is not a directory`,
+    `cannot write ${home}/audit.log: ${home}/audit.log is a directory`,
+    `cannot write ${home}/gone/access.toml: the directory ${home}/gone does not exist`,
+  ];
+  t.strictSame([code, stderr], [1, lines.map((line) => `gatehouse: ${line}\n`).join("")]);
+  t.notOk(existsSync(inTheWay("gone")), "nothing is created");
+});
 
-t.test("config check says which key of the configuration is wrong, and where", async (t) => {
+t.test("config check names wrong keys of the configuration with their lines", async (t) => {
   const gatehouse = install(t);
   writeFileSync(path.join(gatehouse.home, "gateway.toml"), "[server]\nport = 70000\nhots = 1\n");
   const { code, stdout, stderr } = await gatehouse.run("config check");
   t.strictSame([code, stdout], [1, ""]);
   t.match(stderr, /^gatehouse: .*gateway\.toml:2: server\.port: .*\n/);
-  t.match(stderr, /\ngatehouse: .*gateway\.toml:3: server\.hots: /, "every line says who speaks");
+  t.match(stderr, /\ngatehouse: .*gateway\.toml:3: server\.hots: /, "each line has the prefix");
 });
 
-t.test("config check warns of an address that a start would warn of", async (t) => {
+t.test("config check warns about a public address without TLS", async (t) => {
   const gatehouse = install(t);
   const file = path.join(gatehouse.home, "gateway.toml");
   writeFileSync(file, '[server]\nhost = "0.0.0.0"\n', { mode: 0o600 });
   const { code, stderr } = await gatehouse.run("config check");
   t.equal(code, 0);
   t.strictSame(stderr.trimEnd().split("\n"), [
-    "warning: server.host 0.0.0.0: other machines can reach this address: switch TLS on ([server.tls]) or put it in front",
-    "warning: server.host 0.0.0.0: this address cannot be opened: set server.public_url, or no MCP client can log in",
+    "warning: server.host 0.0.0.0: other machines can reach this address without TLS: set [server.tls], or use a reverse proxy with TLS",
+    "warning: server.host 0.0.0.0: MCP clients cannot log in at this address: set server.public_url",
   ]);
 });
 
-t.test("config check says in plain words why certificate or key cannot be read", async (t) => {
+t.test("config check says why the certificate or key cannot be read", async (t) => {
   const gatehouse = install(t);
   const { home } = gatehouse;
   writeFileSync(path.join(home, "gateway.toml"), tlsSection, { mode: 0o600 });
@@ -145,7 +131,7 @@ t.test("config check says in plain words why certificate or key cannot be read",
   );
 });
 
-t.test("config check says what is wrong in every file, and on which line", async (t) => {
+t.test("config check reports errors in every file with their lines", async (t) => {
   const gatehouse = install(t, `${people}${grant("alice", "x", "No")}`);
   writeFileSync(path.join(gatehouse.home, "revocations"), "nonsense\n", { mode: 0o600 });
   const { code, stderr } = await gatehouse.run("config check");
@@ -154,7 +140,7 @@ t.test("config check says what is wrong in every file, and on which line", async
   t.match(stderr, /\n.*revocations:1: is neither/);
 });
 
-t.test("config check says how to mend permissions that are too wide", async (t) => {
+t.test("config check says how to fix permissions that are too wide", async (t) => {
   const gatehouse = install(t);
   chmodSync(gatehouse.accessFile, 0o644);
   const { code, stderr } = await gatehouse.run("config check");
@@ -162,15 +148,18 @@ t.test("config check says how to mend permissions that are too wide", async (t) 
   t.match(stderr, `others may read it; fix it with: chmod 600 ${gatehouse.accessFile}`);
 });
 
-t.test("config check warns of grants without a record, and of no administrator", async (t) => {
-  const demoted = people.replace('role = "Owner"', 'role = "ReadOnly"');
-  const gatehouse = install(t, demoted + grant("ghost", "main", "ReadOnly"));
-  const { code, stderr } = await gatehouse.run("config check");
-  t.equal(code, 0);
-  t.match(stderr, /^warning: there are grants for ghost, but no record\nwarning: no administrator/);
-});
+t.test(
+  "config check warns about grants without a user and about a missing administrator",
+  async (t) => {
+    const demoted = people.replace('role = "Owner"', 'role = "ReadOnly"');
+    const gatehouse = install(t, demoted + grant("ghost", "main", "ReadOnly"));
+    const { code, stderr } = await gatehouse.run("config check");
+    t.equal(code, 0);
+    t.match(stderr, /^warning: ghost has grants but no user record\nwarning: no administrator/);
+  },
+);
 
-t.test("config check warns of entries and boundaries that do other than they say", async (t) => {
+t.test("config check warns about entries and boundaries without effect", async (t) => {
   const entry = '[[acl]]\nusername = "bob"\ndatabase = "side"\nrole = "ReadOnly"\n';
   const boundary = '[[boundaries]]\nvia = "mcp"\nusername = "gone"\nrole = "ReadOnly"\n';
   const lapsed = `${entry}expires = 2020-01-01T00:00:00Z\n`;
@@ -184,7 +173,7 @@ t.test("config check warns of entries and boundaries that do other than they say
   );
 });
 
-t.test("config check says whom a name in another case shadows a database from", async (t) => {
+t.test("config check names users who lose a database to a name in another case", async (t) => {
   const gatehouse = install(
     t,
     people.replaceAll('"main"', '"Main"') + grant("bob", "SIDE", "Owner"),
@@ -194,17 +183,17 @@ t.test("config check says whom a name in another case shadows a database from", 
   const { code, stderr } = await gatehouse.run("config check");
   t.equal(code, 0);
   t.strictSame(stderr.trimEnd().split("\n"), [
-    "warning: the access file names Main: the database main is denied to everybody, also to root",
-    "warning: the access file names SIDE: the database side is denied to everybody, also to root, alice",
+    "warning: the access file names Main, but the database is called main; it is denied to everyone, also to root",
+    "warning: the access file names SIDE, but the database is called side; it is denied to everyone, also to root, alice",
   ]);
 });
 
-t.test("config check says that keys without an access file want it back", async (t) => {
+t.test("config check refuses keys without an access file", async (t) => {
   const gatehouse = installNothing(t);
   mkdirSync(path.join(gatehouse.home, "keys"), { mode: 0o700 });
   const { code, stderr } = await gatehouse.run("config check");
   t.equal(code, 1);
-  t.match(stderr, /access_control\.toml: is missing: /);
+  t.match(stderr, /access_control\.toml: does not exist; /);
   t.match(stderr, `\`${program} user add <name> --admin\``);
 });
 
@@ -220,14 +209,14 @@ const readers = [
   ...["access grant alice logs ReadOnly", "access revoke alice logs"],
   ...["access check alice Select main", "config check"],
 ];
-t.test("every command reads the configuration that --config names", async (t) => {
+t.test("every command reads the file in --config", async (t) => {
   const gatehouse = install(t);
   const elsewhere = install(t, undefined);
   const configuration = path.join(gatehouse.home, "other.toml");
   writeFileSync(configuration, `[auth]\naccess_control_file = "./access_control.toml"\n`, {
     mode: 0o600,
   });
-  // One after another, since some take back what others did.
+  // In order, since some undo the changes of others.
   for (const command of readers) {
     const flags = [...command.split(" "), "--config", configuration];
     const result = await runCommand(elsewhere.home, flags);
@@ -237,7 +226,7 @@ t.test("every command reads the configuration that --config names", async (t) =>
   t.equal((await runCommand(elsewhere.home, password, { input: "a long password" })).code, 0);
 });
 
-t.test("a configuration that --config names and is missing fails every command", async (t) => {
+t.test("every command fails if the file in --config is missing", async (t) => {
   const gatehouse = install(t);
   for (const command of [...readers, "serve", "engine"]) {
     const { code, stderr } = await gatehouse.run(`${command} --config missing.toml`);
@@ -246,7 +235,7 @@ t.test("a configuration that --config names and is missing fails every command",
   }
 });
 
-t.test("config check --json tells scripts all that it finds, also of a broken file", async (t) => {
+t.test("config check --json prints all findings, even for broken files", async (t) => {
   const gatehouse = install(t, people + grant("ghost", "main", "ReadOnly"));
   const { home } = gatehouse;
   const check = async () => {
@@ -255,10 +244,10 @@ t.test("config check --json tells scripts all that it finds, also of a broken fi
   };
   t.match(await check(), {
     ...{ code: 0, stderr: "", ok: true, errors: [] },
-    warnings: ["there are grants for ghost, but no record"],
+    warnings: ["ghost has grants but no user record"],
     parts: [
       { part: "configuration", state: "ok", text: `${home}/gateway.toml` },
-      { part: "signing keys", state: "absent", text: /made by the next start/ },
+      { part: "signing keys", state: "absent", text: /created by the next start/ },
       { part: "access file", state: "ok", text: /3 users, 5 grants/ },
       { part: "revocations", state: "absent" },
     ],
@@ -269,7 +258,7 @@ t.test("config check --json tells scripts all that it finds, also of a broken fi
   t.match(await check(), { code: 1, errors: [/toml:2: server\.port/, /toml:3: /], parts: [] });
 });
 
-t.test("config check judges the URL of a database that does not answer", async (t) => {
+t.test("config check validates the URL of a database that is down", async (t) => {
   const gatehouse = install(t);
   const withUrl = (url: string) => {
     const file = path.join(gatehouse.home, "gateway.toml");
@@ -277,7 +266,10 @@ t.test("config check judges the URL of a database that does not answer", async (
     return gatehouse.run("config check");
   };
   const good = await withUrl("postgres://ann:hunter2@db.example/shop?connect_timeout=3");
-  t.match(good, { code: 0, stdout: "database       ok  ann on db.example:5432 (its URL)\n" });
+  t.match(good, {
+    code: 0,
+    stdout: "database       ok  ann on db.example:5432 (the URL is valid)\n",
+  });
   const wrong: [string, RegExp][] = [
     ["postgres://ann:hunter2@db/shop?sslmod=x", /upstream\.url: .* parameter "sslmod"; use host/],
     ["mysql://ann:hunter2@db/shop", /upstream\.url: .* names a database/],
@@ -289,7 +281,7 @@ t.test("config check judges the URL of a database that does not answer", async (
   }
 });
 
-t.test("a directory is private unless group or others write it who are not meant to", (t) => {
+t.test("a directory is private unless other users may write to it", (t) => {
   const directory = temporaryDirectory(t);
   const stats = statSync(directory);
   const problemOf = (mode: number, isOwn = true) => {
@@ -307,14 +299,14 @@ t.test("a directory is private unless group or others write it who are not meant
   t.end();
 });
 
-t.test("config check warns of directories in which others may replace keys or users", async (t) => {
+t.test("config check warns about directories in which others may replace files", async (t) => {
   const gatehouse = install(t);
   const keys = path.join(gatehouse.home, "keys");
   mkdirSync(keys);
   chmodSync(keys, 0o777);
   chmodSync(gatehouse.home, 0o770);
   const { code, stderr } = await gatehouse.run("config check");
-  t.equal(code, 0, "a warning, since a start goes on");
+  t.equal(code, 0, "only a warning");
   t.strictSame(
     stderr.trimEnd().split("\n"),
     [gatehouse.home, keys].map(

@@ -20,16 +20,16 @@ const products = {
   },
 };
 
-/** Runs a command until it says all of this: on a busy machine the database may answer too late. */
-async function untilSaid(home: string, flags: string[], ...words: string[]): Promise<void> {
-  await eventually(words.join(), async () => {
+/** Repeats the command, since the database may respond too late on a busy machine. */
+async function untilPrinted(home: string, flags: string[], ...texts: string[]): Promise<void> {
+  await eventually(texts.join(), async () => {
     const { code, stdout, stderr } = await runWarm(home, flags);
     if (code !== 0) throw new Error(stderr);
-    return words.every((word) => (stdout + stderr).includes(word));
+    return texts.every((text) => (stdout + stderr).includes(text));
   });
 }
 
-t.test("a grant warns of names that the running database does not have", async (t) => {
+t.test("access grant warns about names that the database does not have", async (t) => {
   const gateway = await startGateway(t, {});
   const admin = await gateway.login();
   t.equal((await gateway.query(products, admin)).status, 200);
@@ -39,8 +39,8 @@ t.test("a grant warns of names that the running database does not have", async (
   t.equal((await runWarm(gateway.home, right)).stderr, "");
   const wrong: [flags: string[], words: string][] = [
     [["main.product", "ReadOnly"], "main has no table product (did you mean products?)"],
-    [["mian", "ReadOnly"], "there is no database mian (did you mean main?)"],
-    [["public", "ReadOnly"], "there is no database public (there are: main)"],
+    [["mian", "ReadOnly"], "the database mian does not exist (did you mean main?)"],
+    [["public", "ReadOnly"], "the database public does not exist (known: main)"],
     [["main.order_*", "ReadOnly"], "no table of main begins with order_"],
     [
       ["main.products", "ReadWrite", "--row-filter", "tennant = acme"],
@@ -48,17 +48,17 @@ t.test("a grant warns of names that the running database does not have", async (
     ],
     [
       ["main", "ReadWrite", "--columns", "id,size"],
-      "main.products has no column size (there are: id, tenant)",
+      "main.products has no column size (known: id, tenant)",
     ],
   ];
   for (const [flags, words] of wrong) {
-    await untilSaid(gateway.home, [...grant, ...flags], words);
+    await untilPrinted(gateway.home, [...grant, ...flags], words);
   }
   const all = wrong.map(([, words]) => words);
-  await untilSaid(gateway.home, ["config", "check", "--json"], ...all);
+  await untilPrinted(gateway.home, ["config", "check", "--json"], ...all);
 });
 
-t.test("PostgreSQL is asked without a running gateway, and hints name its databases", async (t) => {
+t.test("without a running gateway, commands ask PostgreSQL for its names", async (t) => {
   const server = await sharedServer();
   const database = await server.createDatabase();
   await server.sql("create table products (id int primary key)", database);
@@ -73,13 +73,13 @@ t.test("PostgreSQL is asked without a running gateway, and hints name its databa
     return stdout.includes(`access grant u${count} public ReadOnly`);
   });
   const missing = "public has no table product (did you mean products?)";
-  await untilSaid(home, ["access", "grant", "alice", "public.product", "ReadOnly"], missing);
-  await untilSaid(home, ["config", "check"], "there is no database main (there are: public)");
+  await untilPrinted(home, ["access", "grant", "alice", "public.product", "ReadOnly"], missing);
+  await untilPrinted(home, ["config", "check"], "the database main does not exist (known: public)");
   const right = ["access", "grant", "alice", "public.products", "ReadOnly"];
   t.match(await runWarm(home, right), { code: 0, stderr: /^$/ });
 });
 
-t.test("a database that does not answer keeps no grant waiting", async (t) => {
+t.test("access grant does not wait for a database that does not respond", async (t) => {
   const port = await freePort();
   const silent = createServer(() => {}).listen(port, "127.0.0.1");
   await once(silent, "listening");

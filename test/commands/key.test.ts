@@ -17,25 +17,25 @@ function use(gatehouse: Installation, algorithm: string): void {
   writeFileSync(file, `[auth]\nsigning_algorithm = "${algorithm}"\n`);
 }
 
-t.test("where there are no keys yet, none are listed and none is revoked", async (t) => {
+t.test("before the first start, key list prints nothing and key revoke fails", async (t) => {
   const gatehouse = install(t);
   t.strictSame(await gatehouse.run("key list --json"), done("[]"));
   const result = await gatehouse.run("key revoke unknown");
   t.strictSame(result, failed(1, "Unknown or retired signing key"));
 });
 
-t.test("key rotate makes the first key, and then a new one each time", async (t) => {
+t.test("key rotate creates a new key each time", async (t) => {
   const gatehouse = install(t);
   const first = await gatehouse.run("key rotate");
   const { kid } = readKey(gatehouse.home);
-  t.strictSame(first, done(`New tokens are signed by ${kid}; nobody is logged out.`));
+  t.strictSame(first, done(`New tokens are signed with key ${kid}. Existing tokens stay valid.`));
   const file = path.join(gatehouse.home, "keys", `${kid}.json`);
   t.equal(statSync(file).mode & 0o777, 0o600);
   t.equal((await gatehouse.run("key rotate")).code, 0);
   t.equal(readKeys(gatehouse.home).length, 2);
 });
 
-t.test("key list says what each key is good for, and never what it is", async (t) => {
+t.test("key list shows the state of each key, and never the key itself", async (t) => {
   const gatehouse = install(t);
   for (const algorithm of ["RS256", "EdDSA", "HS256", "ES256"]) {
     use(gatehouse, algorithm);
@@ -67,11 +67,11 @@ t.test("key list says what each key is good for, and never what it is", async (t
   for (const secret of secrets) t.notOk(`${table}${json}`.includes(secret));
 });
 
-const whyNot = process.getuid?.() === 0 ? false : "only root can make files for others";
+const skip = process.getuid?.() === 0 ? false : "only root can create files for other users";
 
 t.test(
-  "what root makes belongs to whom the service directory does",
-  { skip: whyNot },
+  "files that root creates belong to the owner of the service directory",
+  { skip },
   async (t) => {
     const gatehouse = install(t);
     const service = 65_534;
@@ -85,27 +85,27 @@ t.test(
   },
 );
 
-t.test("key revoke deletes a key, and makes another one if it was the signer", async (t) => {
+t.test("key revoke deletes a key, and creates a new one if it was the signer", async (t) => {
   const gatehouse = install(t);
   await gatehouse.run("key rotate");
   const { kid } = readKey(gatehouse.home);
   const result = await gatehouse.run(`key revoke ${kid}`);
-  t.strictSame(result, done(`Deleted ${kid}: every token that it has signed stops working.`));
+  t.strictSame(result, done(`Deleted key ${kid}. Every token that it signed stops working.`));
   t.not(readKey(gatehouse.home).kid, kid);
 });
 
-t.test("key revoke of what is no key changes nothing", async (t) => {
+t.test("key revoke of an unknown key changes nothing", async (t) => {
   const gatehouse = install(t);
   await gatehouse.run("key rotate");
   const before = readKeys(gatehouse.home);
   for (const kid of ["unknown", "../access_control", `${before[0]?.kid}.json`]) {
-    const result = await gatehouse.run("key revoke", undefined, kid);
+    const result = await gatehouse.run(`key revoke ${kid}`);
     t.strictSame(result, failed(1, "Unknown or retired signing key"));
   }
   t.strictSame(readKeys(gatehouse.home), before);
 });
 
-t.test("a key file that cannot be trusted is named, and nothing of it shown", async (t) => {
+t.test("a key file with unsafe permissions is refused by name, without its content", async (t) => {
   const gatehouse = install(t);
   await gatehouse.run("key rotate");
   const directory = path.join(gatehouse.home, "keys");

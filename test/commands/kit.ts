@@ -47,9 +47,10 @@ export class Installation {
     return parseAccessFile(this.text, this.accessFile);
   }
 
-  run(command: string, input?: string, ...more: string[]): Promise<CommandResult> {
-    const flags = [...command.split(" "), ...more];
-    return runWarm(this.home, flags, input);
+  /** @param rest standard input, or further arguments that contain spaces */
+  run(command: string, rest: string | readonly string[] = ""): Promise<CommandResult> {
+    const [more, input] = typeof rest === "string" ? [[], rest] : [rest, ""];
+    return runWarm(this.home, [...command.split(" "), ...more], input);
   }
 
   async runAll(commands: readonly string[]): Promise<CommandResult[]> {
@@ -59,14 +60,6 @@ export class Installation {
   }
 }
 
-export function install(t: Test, text: string | undefined = people): Installation {
-  const home = temporaryHome(t);
-  writeFileSync(path.join(home, "gateway.toml"), configuration, { mode: 0o600 });
-  const installation = new Installation(home);
-  if (text !== undefined) writeFileSync(installation.accessFile, text, { mode: 0o600 });
-  return installation;
-}
-
 /** A service directory in which nothing was ever started. */
 export function installNothing(t: Test): Installation {
   const home = temporaryHome(t);
@@ -74,7 +67,27 @@ export function installNothing(t: Test): Installation {
   return new Installation(home);
 }
 
-/** What a command says when it does what it was told, on standard output alone. */
+export function install(t: Test, text = people): Installation {
+  const installation = installNothing(t);
+  writeFileSync(installation.accessFile, text, { mode: 0o600 });
+  return installation;
+}
+
+export type Refused = readonly [command: string, code: number, stderr: RegExp, input?: string];
+
+/** Runs commands that have to fail, and checks that they change nothing and do not echo their input. */
+export async function checkRefusals(t: Test, gatehouse: Installation, cases: readonly Refused[]) {
+  const before = gatehouse.text;
+  for (const [command, code, stderr, input = ""] of cases) {
+    const result = await gatehouse.run(command, input);
+    t.match(result, { code, stdout: "", stderr }, command.slice(0, 60));
+    if (input.trim() !== "")
+      t.notOk(result.stderr.includes(input.trim()), "the input is not echoed");
+  }
+  t.equal(gatehouse.text, before, "the access file is unchanged");
+}
+
+/** The result of a command that succeeds and prints only to standard output. */
 export function done(...lines: string[]): CommandResult {
   return { code: 0, stdout: lines.map((line) => `${line}\n`).join(""), stderr: "" };
 }

@@ -16,8 +16,6 @@ import { tables } from "../kit/tables.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { envelope } from "../mcp/messages.ts";
 
-/** Programs that speak MCP over stdio, with `gatehouse mcp --stdio` as their server. */
-
 const identity = { name: "test", version: "1.0.0" };
 const unlimited = new AbortController().signal;
 
@@ -52,7 +50,7 @@ async function connectStateless(t: Test, reach: Reach): Promise<StdioClient> {
   };
 }
 
-/** A client of the earlier library, which begins by a handshake. */
+/** A client of the earlier library, which starts with a handshake. */
 async function connectEarlier(t: Test, reach: Reach): Promise<StdioClient> {
   const client = new EarlierClient(identity);
   t.teardown(() => client.close());
@@ -97,7 +95,7 @@ class Speaker {
     this.#child.stdin.write(`${line}\n`);
   }
 
-  /** The next line of the answers; empty if there is none any more. */
+  /** The next line of output; empty at the end. */
   async hearLine(): Promise<string> {
     return (await this.#lines.next()).value ?? "";
   }
@@ -130,7 +128,7 @@ function speak(t: Test, { url, token }: Reach): Speaker {
   return new Speaker(t, temporaryHome(t), ["--url", url], { GATEHOUSE_TOKEN: token });
 }
 
-// Every test waits for processes, so they wait together.
+// The tests mostly wait for processes.
 t.jobs = 4;
 
 /** A request of 2026-07-28, unless `meta` says otherwise. */
@@ -138,10 +136,9 @@ function request(id: number, method: string, params: object = {}, meta = envelop
   return { jsonrpc: "2.0", id, method, params: { ...params, _meta: meta } };
 }
 
-/** For tests that need no server of their own behind it. */
 const gateway = await startGateway(t);
 
-/** A gateway in front of a foreign server, some of whose tools a user may call. */
+/** A gateway in front of another MCP server, of whose tools a user may call two. */
 async function startFixture(t: Test) {
   const fixture = new FixtureServer();
   const upstream = await fixture.listen();
@@ -156,7 +153,7 @@ async function startFixture(t: Test) {
   return { fixture, gateway, reach: { url: gateway.url, token } };
 }
 
-t.test("clients of both eras have the tools that their user's role allows", async (t) => {
+t.test("clients of both protocol generations get the tools that their role allows", async (t) => {
   const reach = { url: gateway.url, token: await gateway.addUser("reader", "ReadOnly") };
   for (const connect of [connectStateless, connectEarlier]) {
     const client = await connect(t, reach);
@@ -170,7 +167,7 @@ t.test("clients of both eras have the tools that their user's role allows", asyn
   }
 });
 
-t.test("what a running call tells comes before its answer", async (t) => {
+t.test("progress notifications arrive before the result", async (t) => {
   const { reach } = await startFixture(t);
   const call = { name: "test_tool_with_progress", arguments: {} };
   const clientInfo = { name: "test", version: "1.0.0" };
@@ -193,7 +190,7 @@ t.test("what a running call tells comes before its answer", async (t) => {
   }
 });
 
-t.test("a call that a client cancels is cancelled at the server", async (t) => {
+t.test("cancelling a call cancels it at the server", async (t) => {
   const { fixture, reach } = await startFixture(t);
   for (const [at, connect] of [connectStateless, connectEarlier].entries()) {
     const client = await connect(t, reach);
@@ -211,12 +208,12 @@ t.test("a call that a client cancels is cancelled at the server", async (t) => {
   }
 });
 
-t.test("a session is kept, spoken in the revision agreed on, and ended at the end", async (t) => {
+t.test("a session uses the negotiated revision and ends with the client", async (t) => {
   const { fixture, reach } = await startFixture(t);
   const client = await connectEarlier(t, reach);
   await client.toolNames();
   await client.close();
-  await eventually("the session is over", () =>
+  await eventually("the session has ended", () =>
     fixture.received.some(({ method }) => method === "DELETE"),
   );
   const [first, ...others] = fixture.take();
@@ -227,7 +224,7 @@ t.test("a session is kept, spoken in the revision agreed on, and ended at the en
   }
 });
 
-t.test("a message goes up with every digit, and in one piece", async (t) => {
+t.test("messages keep every digit and unusual characters", async (t) => {
   const speaker = speak(t, { url: gateway.url, token: await gateway.login() });
   const columns = [
     { name: "id", type: "bigint", primary_key: true },
@@ -236,7 +233,7 @@ t.test("a message goes up with every digit, and in one piece", async (t) => {
   const place = { database: "main", table: "big" };
   const make = request(1, "tools/call", { name: "create_table", arguments: { ...place, columns } });
   t.notMatch(await speaker.ask(make), { result: { isError: true } });
-  // A line separator ends a line for some readers of lines, but not a line of JSON.
+  // Some line readers split at U+2028.
   const values = [{ id: "ID", note: "one\u2028two" }];
   const insert = request(2, "tools/call", { name: "insert", arguments: { ...place, values } });
   const line = JSON.stringify(insert).replace('"ID"', "9007199254740993");
@@ -245,12 +242,12 @@ t.test("a message goes up with every digit, and in one piece", async (t) => {
   t.match(await speaker.ask(request(3, "tools/call", select)), {
     result: { structuredContent: { rows: [{ id: "9007199254740993", note: "one\u2028two" }] } },
   });
-  // A name that cannot stand in a header as it is.
+  // This name has to be encoded in a header.
   const odd = await speaker.ask(request(4, "resources/read", { uri: "gatehouse:///main/täble" }));
   t.match(odd, { id: 4, error: { code: -32602 } });
 });
 
-t.test("what is no message is answered as such, and the next one is carried", async (t) => {
+t.test("an invalid message gets an error, and the next one is forwarded", async (t) => {
   const speaker = speak(t, { url: gateway.url, token: await gateway.login() });
   t.match(await speaker.ask('{"jsonrpc":'), { id: null, error: { code: -32700 } });
   t.match(await speaker.ask("[]"), { id: null, error: { code: -32600 } });
@@ -260,7 +257,7 @@ t.test("what is no message is answered as such, and the next one is carried", as
   t.match(await speaker.ask(request(3, "tools/list")), { id: 3, result: {} });
 });
 
-t.test("what the gateway refuses is an error that says why", async (t) => {
+t.test("a request that the gateway refuses gets an error with the reason", async (t) => {
   const gateway = await startGateway(t, {
     upstream: "http://127.0.0.1:9",
     config: "[mcp]\nmax_body_bytes = 1024\n",
@@ -283,19 +280,19 @@ t.test("what the gateway refuses is an error that says why", async (t) => {
   t.equal(await speaker.leave(), 0);
 });
 
-t.test("a token that is not accepted is said on both sides, and never shown", async (t) => {
+t.test("a rejected token is reported to client and terminal, and never printed", async (t) => {
   const speaker = speak(t, { url: gateway.url, token: "c2VjcmV0" });
   t.match(await speaker.ask(request(1, "tools/list")), {
     id: 1,
     error: { data: { status: 401, code: "token_invalid" } },
   });
-  await eventually("it is said", () => speaker.stderr.includes("\n"));
+  await eventually("the error is printed", () => speaker.stderr.includes("\n"));
   const [message = ""] = speaker.stderr.split("\n");
-  t.match(message, /does not accept the token .*token issue <username>.*\$GATEHOUSE_TOKEN/);
+  t.match(message, /rejected the token .*token issue <username>.*\$GATEHOUSE_TOKEN/);
   t.notMatch(speaker.stderr, "c2VjcmV0");
 });
 
-t.test("a call whose right is lost meanwhile ends in an error", async (t) => {
+t.test("a running call ends with an error when its user loses access", async (t) => {
   const { fixture, gateway, reach } = await startFixture(t);
   const speaker = speak(t, reach);
   speaker.say(request(1, "tools/call", { name: "wait", arguments: {} }));
@@ -306,7 +303,7 @@ t.test("a call whose right is lost meanwhile ends in an error", async (t) => {
   t.match(heard, { id: 1, error: { code: -32603, message: "The response is incomplete" } });
 });
 
-t.test("what was asked before standard input was closed is answered", async (t) => {
+t.test("requests sent before standard input closes are answered", async (t) => {
   const token = await gateway.addUser("piper", "ReadOnly");
   const input = `${JSON.stringify(request(1, "tools/list"))}\n`;
   const flags = ["mcp", "--stdio", "--url", gateway.url];
@@ -315,7 +312,7 @@ t.test("what was asked before standard input was closed is answered", async (t) 
   t.match(JSON.parse(result.stdout), { id: 1, result: { tools: [{ name: String }] } });
 });
 
-t.test("closing standard input ends everything with 0", async (t) => {
+t.test("closing standard input cancels calls and exits with 0", async (t) => {
   const { fixture, reach } = await startFixture(t);
   const speaker = speak(t, reach);
   speaker.say(request(1, "tools/call", { name: "wait", arguments: {} }));
@@ -327,7 +324,7 @@ t.test("closing standard input ends everything with 0", async (t) => {
   t.equal(await other.stop("SIGTERM"), 0);
 });
 
-t.test("the gateway is found by the environment, or by the configuration", async (t) => {
+t.test("the gateway's URL comes from the environment or the configuration", async (t) => {
   const token = await gateway.login();
   const home = temporaryHome(t);
   writeFileSync(path.join(home, "gateway.toml"), `[server]\npublic_url = "${gateway.url}"\n`);
@@ -340,18 +337,22 @@ t.test("the gateway is found by the environment, or by the configuration", async
   }
 });
 
-t.test("a call that makes no sense ends with 2 and says what is allowed", async (t) => {
+t.test("an invalid command line exits with 2 and says what is allowed", async (t) => {
   const home = temporaryHome(t);
   const token = "c2VjcmV0";
-  const senseless: [string[], NodeJS.ProcessEnv, RegExp][] = [
+  const invalid: [string[], NodeJS.ProcessEnv, RegExp][] = [
     [["--stdio"], {}, /^gatehouse: \$GATEHOUSE_TOKEN is not set: .*token issue <username>.*\n$/],
-    [["--stdio"], { GATEHOUSE_TOKEN: "two words" }, /^gatehouse: .* holds no bearer token\n$/],
+    [
+      ["--stdio"],
+      { GATEHOUSE_TOKEN: "two words" },
+      /^gatehouse: .* does not contain a bearer token\n$/,
+    ],
     [[], { GATEHOUSE_TOKEN: token }, /required option '--stdio'/],
-    [["--stdio", "--url", "gate"], { GATEHOUSE_TOKEN: token }, /--url is no URL of a gateway/],
-    [["--stdio", "--url", "http://u:p@g"], { GATEHOUSE_TOKEN: token }, /--url is no URL/],
-    [["--stdio"], { GATEHOUSE_TOKEN: token, GATEHOUSE_URL: "ftp://g" }, /\$GATEHOUSE_URL is no/],
+    [["--stdio", "--url", "gate"], { GATEHOUSE_TOKEN: token }, /--url is not the URL of a gateway/],
+    [["--stdio", "--url", "http://u:p@g"], { GATEHOUSE_TOKEN: token }, /--url is not the URL/],
+    [["--stdio"], { GATEHOUSE_TOKEN: token, GATEHOUSE_URL: "ftp://g" }, /\$GATEHOUSE_URL is not/],
   ];
-  const results = senseless.map(async ([flags, env, text]) => {
+  const results = invalid.map(async ([flags, env, text]) => {
     const { code, stdout, stderr } = await runCommand(home, ["mcp", ...flags], { env });
     t.strictSame([code, stdout], [2, ""], String(text));
     t.match(stderr, text);

@@ -156,9 +156,9 @@ t.test("a Ctrl-C ends the run after the section, whose databases are dropped", a
 t.test("no answer at all is exit status 1, and says why", async (t) => {
   const port = await freePort();
   const refused = await run(t, "--url", `http://127.0.0.1:${port}`);
-  t.match(refused, { code: 1, stderr: /no answer from http:\/\/127.0.0.1:\d+: .*ECONNREFUSED/ });
+  t.match(refused, { code: 1, stderr: /no response from http:\/\/127.0.0.1:\d+: .*ECONNREFUSED/ });
   const missing = await run(t, "--url", "unix:/nonexistent/db.sock");
-  t.match(missing, { code: 1, stderr: /no answer from unix:\/nonexistent\/db.sock: .*ENOENT/ });
+  t.match(missing, { code: 1, stderr: /no response from unix:\/nonexistent\/db.sock: .*ENOENT/ });
 });
 
 t.test("a command line that makes no sense is exit status 2", async (t) => {
@@ -190,5 +190,5 @@ t.test("the Authorization header comes from a file", async (t) => {
   const allowed = await run(t, "--url", engine.address, "--authorization-file", file);
   t.match(allowed, { code: 0, stdout: /0 failed/ });
   const missing = await run(t, "--url", engine.address, "--authorization-file", `${file}2`);
-  t.match(missing, { code: 1, stderr: /needed is a file that can be read \(ENOENT\)/ });
+  t.match(missing, { code: 1, stderr: /allowed: a file that can be read \(ENOENT\)/ });
 });

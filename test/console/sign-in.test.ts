@@ -246,7 +246,7 @@ t.test(
     const file = path.join(gatehouse.home, "gateway.toml");
     const port = await freePort();
     const cases: [string, string | RegExp][] = [
-      ["", 'off: set [console] listen = "127.0.0.1:8081"'],
+      ["", 'off; to enable it, set [console] listen = "127.0.0.1:8081"'],
       [`[console]\nlisten = "127.0.0.1:${port}"\n`, `http://127.0.0.1:${port}`],
       ['[console]\nlisten = "127.0.0.1:0"\n', /http:\/\/127\.0\.0\.1:[1-9]\d+/],
     ];
@@ -268,5 +268,5 @@ t.test("an address of the console that is taken is named", async (t) => {
   writeFileSync(path.join(gatehouse.home, "gateway.toml"), `[server]\nport = 0\n${config}`);
   const { code, stderr } = await gatehouse.run("serve");
   t.equal(code, 1);
-  t.match(stderr, `${host} is taken by another process: choose another one with console.listen`);
+  t.match(stderr, `${host} is in use by another process; choose another with console.listen`);
 });

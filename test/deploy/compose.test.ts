@@ -34,7 +34,7 @@ function read(file: string) {
 
 const files = ["compose.yaml", "replicas/compose.yaml"];
 for (const file of files) {
-  t.test(`all that the services of ${file} refer to is there`, async (t) => {
+  t.test(`everything that ${file} refers to exists`, async (t) => {
     const { compose, services, text } = read(file);
     const place = (name: string) => deployedPath(path.join(path.dirname(file), name));
     for (const [name, service] of Object.entries(services)) {
@@ -48,11 +48,11 @@ for (const file of files) {
       for (const { source } of configs) t.ok(source in compose.configs, `${name}: ${source}`);
       for (const volume of volumes) {
         const [source = ""] = volume.split(":");
-        const isThere = source.startsWith("./")
+        const exists = source.startsWith("./")
           ? text.includes(`cp /path/to/certificate-and-key.pem ${path.basename(source)}\n`) ||
             existsSync(place(source))
           : source in compose.volumes;
-        t.ok(isThere, `${name}: ${source}`);
+        t.ok(exists, `${name}: ${source}`);
       }
       if (build !== undefined) t.ok(existsSync(path.join(place(build.context), build.dockerfile)));
     }
@@ -62,18 +62,18 @@ for (const file of files) {
 const { text, compose, services } = read("compose.yaml");
 const gateway: string = compose.configs.gateway.content;
 
-t.test("the front is the one that is believed, and finds the gateway", async (t) => {
+t.test("the reverse proxy is trusted and finds the gateway", async (t) => {
   const { gatehouse, front, engine, database } = compose.services;
   const [, address = ""] = /ipv4_address: (\S+)/.exec(text) ?? [];
   t.match(gateway, `trusted_proxies = ["${address}"]`);
   t.equal(front.environment.GATEHOUSE, "gatehouse:8080");
   t.match(deployed("Caddyfile"), "reverse_proxy {$GATEHOUSE:");
   t.ok(gatehouse.read_only && engine.read_only);
-  const behind = namesIn(database.networks);
-  t.notOk(namesIn(gatehouse.networks).some((name) => behind.includes(name)));
+  const databaseNetworks = namesIn(database.networks);
+  t.notOk(namesIn(gatehouse.networks).some((name) => databaseNetworks.includes(name)));
 });
 
-t.test("gateway and engine work together over PostgreSQL as they are told to", async (t) => {
+t.test("gateway and engine of compose.yaml work with PostgreSQL", async (t) => {
   const home = temporaryHome(t);
   const server = await startPostgres(t);
   const url = server.url(await server.createDatabase());
@@ -103,7 +103,7 @@ t.test("gateway and engine work together over PostgreSQL as they are told to", a
   t.pass("ready");
 });
 
-t.test("replicas work together over PostgreSQL as they are told to", nightly, async (t) => {
+t.test("replicas of replicas/compose.yaml work with PostgreSQL", nightly, async (t) => {
   const { services: replicas, text } = read("replicas/compose.yaml");
   const toml = deployed("replicas/gateway.toml");
   const balancer = deployed("replicas/haproxy.cfg");

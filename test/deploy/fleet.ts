@@ -1,4 +1,4 @@
-/** Three replicas behind the HAProxy of `deploy/replicas`, and a load that counts what fails. */
+/** Three replicas behind the HAProxy of `deploy/replicas`, and a load that counts failures. */
 import { Agent, request } from "node:https";
 import { connect } from "node:net";
 import path from "node:path";
@@ -12,10 +12,9 @@ import { projectRoot } from "../kit/process.ts";
 import { makeStore, select, type TestStore } from "../store/kit.ts";
 import { PUBLIC_HOST, type RunningFront, replicasFront, startFront } from "./fronts.ts";
 
-/** Connections by which the load asks, and milliseconds between two requests on each. */
 const CONNECTIONS = 8;
 const PAUSE_MS = 10;
-/** HAProxy needs two seconds to notice. */
+/** HAProxy notices within two seconds. */
 const SETTINGS = "[server]\nshutdown_delay = 4\n";
 
 export interface FrontAnswer {
@@ -59,18 +58,18 @@ export class FrontClient {
 
 export class SteadyLoad {
   readonly #client: FrontClient;
-  readonly #asking: Promise<void>[];
-  #isOver = false;
+  readonly #loops: Promise<void>[];
+  #isStopped = false;
   count = 0;
   readonly failed: FrontAnswer[] = [];
 
   constructor(client: FrontClient) {
     this.#client = client;
-    this.#asking = Array.from({ length: CONNECTIONS }, () => this.#ask());
+    this.#loops = Array.from({ length: CONNECTIONS }, () => this.#run());
   }
 
-  async #ask(): Promise<void> {
-    while (!this.#isOver) {
+  async #run(): Promise<void> {
+    while (!this.#isStopped) {
       const answer = await this.#client.send("POST", "/query", select);
       this.count += 1;
       if (answer.status !== 200) this.failed.push(answer);
@@ -78,14 +77,14 @@ export class SteadyLoad {
     }
   }
 
-  async goOn(more = 100): Promise<void> {
+  async waitForMore(more = 100): Promise<void> {
     const before = this.count;
-    await eventually("the load goes on", () => this.count > before + more);
+    await eventually("the load continues", () => this.count > before + more);
   }
 
   async stop(): Promise<void> {
-    this.#isOver = true;
-    await Promise.all(this.#asking);
+    this.#isStopped = true;
+    await Promise.all(this.#loops);
   }
 }
 
@@ -121,7 +120,7 @@ export class Fleet {
     const client = new FrontClient(front);
     t.teardown(() => client.close());
     client.token = (await replicas[0]?.login()) ?? "";
-    await eventually("the front has found a replica", async () => {
+    await eventually("the reverse proxy has found a replica", async () => {
       return (await client.send("GET", "/readyz", undefined)).status === 200;
     });
     return new Fleet(store, replicas, ports, front, client);
@@ -147,7 +146,7 @@ export class Fleet {
     if (code !== 0) throw new Error(`it ended with ${code}:\n${old.service.output}`);
     const replica = await this.store.replica(undefined, old.home, SETTINGS, { port, root });
     this.replicas[index] = replica;
-    await eventually("the front has found it again", () => this.#isUp(server));
+    await eventually("the reverse proxy has found it again", () => this.#isUp(server));
     return replica;
   }
 }

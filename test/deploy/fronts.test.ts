@@ -13,7 +13,7 @@ import { acceptSockets, SocketClient } from "../kit/web-socket.ts";
 import { fronts, PUBLIC_HOST, type RunningFront, replicasFront, startFront } from "./fronts.ts";
 import { deployed, fill, findProgram } from "./programs.ts";
 
-/** An address of this machine that is not the front's own, so that the two can be told apart. */
+/** Differs from the proxy's own address. */
 const CLIENT = "127.0.0.2";
 
 interface Ask {
@@ -94,7 +94,7 @@ async function checkProvenance(t: Test, client: Client, setting: Setting): Promi
   upstream.take();
   const answer = await client.query(claims);
   t.equal(answer.status, 200);
-  t.not(answer.headers["x-request-id"], "of-the-client", "a request's id is the front's own");
+  t.not(answer.headers["x-request-id"], "of-the-client", "the proxy assigns the request id");
   t.match(await auditOf(setting, answer), { address: CLIENT, user: "admin" });
   const [received] = upstream.take();
   t.match(received?.headers, {
@@ -107,11 +107,11 @@ async function checkProvenance(t: Test, client: Client, setting: Setting): Promi
   await client.send("/stats", { method: "GET", headers: { ...client.headers, ...claims } });
   const [streamed] = upstream.take();
   t.match(streamed?.headers, { "x-forwarded-for": `${CLIENT}, 127.0.0.1` });
-  t.equal(streamed?.headers.forwarded, undefined, "and no other claim goes up");
+  t.equal(streamed?.headers.forwarded, undefined, "other client claims are not forwarded");
   t.equal(streamed?.headers["x-real-ip"], undefined);
 }
 
-/** The upstream sends a part of its answer, and the rest only once the client has the first. */
+/** The upstream sends the rest of its response once the client has received the first part. */
 async function checkStreaming(t: Test, client: Client, { upstream }: Setting): Promise<void> {
   const received = Promise.withResolvers<void>();
   upstream.answer = (_request, response) => {
@@ -123,7 +123,7 @@ async function checkStreaming(t: Test, client: Client, { upstream }: Setting): P
     body: JSON.stringify(select),
   });
   const [first] = await once(answer, "data");
-  t.equal(String(first), "[1", "the first part comes before the last is written");
+  t.equal(String(first), "[1", "the first part arrives before the last is written");
   received.resolve();
   t.equal(String(await buffer(answer)), ",2]");
 }
@@ -132,7 +132,7 @@ async function checkTooLarge(t: Test, client: Client): Promise<void> {
   const { headers } = client;
   const { status, body } = await client.send("/query", { headers, body: randomBytes(3_000_000) });
   t.equal(status, 413);
-  t.match(JSON.parse(body.toString()), { code: "body_too_large" }, "the gateway itself says so");
+  t.match(JSON.parse(body.toString()), { code: "body_too_large" }, "the refusal is the gateway's");
 }
 
 async function checkWebSocket(t: Test, client: Client, { upstream }: Setting): Promise<void> {
@@ -158,16 +158,19 @@ upgrade = true
 `.replace("[server]\n", "[server]\nmax_body_bytes = 2000000\n");
 
 for (const kind of [...fronts, replicasFront([])]) {
-  t.test(`${kind.file} sets what the gateway believes, and holds nothing back`, async (t) => {
-    const text = deployed(kind.file);
-    for (const directive of kind.needs) t.match(text, directive);
-  });
+  t.test(
+    `${kind.file} sets the headers that the gateway trusts, and does not buffer`,
+    async (t) => {
+      const text = deployed(kind.file);
+      for (const directive of kind.needs) t.match(text, directive);
+    },
+  );
 }
 
 for (const kind of fronts) {
   const program = findProgram(kind.program);
   if (program === undefined) continue;
-  t.test(`through ${kind.program} a client is served as without it, and known`, async (t) => {
+  t.test(`${kind.program} passes on requests, streams and the client's address`, async (t) => {
     const setting = await openSetting(t, { config });
     const front = await startFront(t, kind, program, setting.gateway.url);
     const client = new Client(front);
@@ -179,7 +182,7 @@ for (const kind of fronts) {
     const plain = await ask(`http://127.0.0.1:${front.plainPort}/x`, {
       headers: { Host: PUBLIC_HOST },
     });
-    t.equal(plain.status, 308, "without TLS there is only the way to it");
+    t.equal(plain.status, 308, "plain HTTP redirects to HTTPS");
     t.match(plain.headers.location, `https://${PUBLIC_HOST}`);
   });
 }

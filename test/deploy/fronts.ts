@@ -1,4 +1,4 @@
-/** The TLS fronts of `deploy/`, started from their very files on ports of a test's own. */
+/** Starts the reverse proxies of `deploy/` from their configuration files, on free ports. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
@@ -13,7 +13,7 @@ import { deployed, fill } from "./programs.ts";
 
 export const PUBLIC_HOST = "gate.example.com";
 
-interface Places {
+interface Placement {
   readonly directory: string;
   readonly cert: string;
   readonly key: string;
@@ -28,11 +28,11 @@ export interface FrontKind {
   readonly program: string;
   readonly file: string;
   readonly needs: readonly string[];
-  readonly adapt: (text: string, places: Places) => string;
-  readonly run: (file: string, places: Places) => string[];
+  readonly adapt: (text: string, places: Placement) => string;
+  readonly run: (file: string, places: Placement) => string[];
 }
 
-function nginxAround(content: string, { directory }: Places): string {
+function nginxAround(content: string, { directory }: Placement): string {
   const kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
   const temporary = kinds.map((kind) => `${kind}_temp_path ${directory}/${kind};`).join("\n");
   return `pid ${directory}/pid;
@@ -46,7 +46,7 @@ ${content}
 `;
 }
 
-function bindHaproxy(text: string, { pair, tlsPort, plainPort }: Places): string {
+function bindHaproxy(text: string, { pair, tlsPort, plainPort }: Placement): string {
   return fill(text, {
     "bind :80": `bind 127.0.0.1:${plainPort}`,
     "bind :443": `bind 127.0.0.1:${tlsPort}`,
@@ -116,7 +116,7 @@ export const fronts: readonly FrontKind[] = [
   haproxy,
 ];
 
-/** HAProxy before replicas at these places, `host:port` each. */
+/** @param hosts `host:port` of each replica */
 export function replicasFront([one = "", two = "", three = ""]: readonly string[]): FrontKind {
   return {
     ...haproxy,
@@ -136,7 +136,7 @@ export interface RunningFront {
   readonly ca: string;
 }
 
-async function makePlaces(directory: string, gatewayUrl: string): Promise<[Places, string]> {
+async function makePlaces(directory: string, gatewayUrl: string): Promise<[Placement, string]> {
   const { cert, key } = makeCertificate(PUBLIC_HOST);
   const write = (name: string, content: string) => {
     const file = path.join(directory, name);
@@ -161,14 +161,14 @@ function spawnFront(t: Test, program: string, flags: string[], home: string): Ch
   t.teardown(async () => {
     if (child.exitCode !== null || child.signalCode !== null) return;
     const exit = once(child, "exit");
-    // To the main process alone, which ends its own.
+    // The main process stops its children.
     child.kill("SIGTERM");
     await exit;
   });
   return child;
 }
 
-/** Starts a front before the gateway at `gatewayUrl`; it ends with the test. */
+/** Starts a reverse proxy until the end of the test. */
 export async function startFront(t: Test, kind: FrontKind, program: string, gatewayUrl: string) {
   const directory = temporaryHome(t);
   const [places, ca] = await makePlaces(directory, gatewayUrl);
@@ -180,7 +180,7 @@ export async function startFront(t: Test, kind: FrontKind, program: string, gate
     stream?.setEncoding("utf8").on("data", (text: string) => (output += text));
   }
   await eventually(`${kind.program} listens`, async () => {
-    if (child.exitCode !== null) throw new Error(`it ended:\n${output}`);
+    if (child.exitCode !== null) throw new Error(`${kind.program} exited:\n${output}`);
     return !(await Wire.isRefused(`http://127.0.0.1:${places.tlsPort}`));
   });
   return { tlsPort: places.tlsPort, plainPort: places.plainPort, directory, ca };

@@ -33,7 +33,7 @@ const copied = instructions("COPY")
   .filter((line) => !line.startsWith("--from"))
   .flatMap((line) => line.split(" ").slice(0, -1));
 
-t.test("all that the image copies is there, and let through to the builder", async (t) => {
+t.test("everything that the image copies exists and is not ignored", async (t) => {
   const through = deployed("Dockerfile.dockerignore").split("\n");
   t.equal(
     through.find((line) => !line.startsWith("#")),
@@ -50,7 +50,7 @@ t.test("all that the image copies is there, and let through to the builder", asy
     t.ok(Number(/^node:(\d+)-slim/.exec(image)?.[1]) >= least, image);
   }
   const [user = ""] = instructions("USER");
-  t.match(user, /^[1-9]\d+:[1-9]\d+$/, "a user by number, and not root");
+  t.match(user, /^[1-9]\d+:[1-9]\d+$/, "a numeric user, not root");
   t.ok(instructions("RUN").some((line) => line.includes(`-o ${user.split(":")[0]} `)));
 });
 
@@ -88,25 +88,28 @@ async function startImage(t: Test): Promise<{ child: ChildProcess; port: string 
   return { child, port: await promise };
 }
 
-t.test("what the image holds serves, is found healthy, and drains on its signal", async (t) => {
-  const { child, port } = await startImage(t);
-  const [check] = instructions("HEALTHCHECK");
-  const [, ...flags] = listed(check?.slice(check.indexOf("CMD")));
-  const healthOf = async () => {
-    const asked = execFile(
-      process.execPath,
-      flags.map((flag) => flag.replace(":8080/", `:${port}/`)),
-    );
-    const [code] = await once(asked, "exit");
-    return code;
-  };
-  t.equal(await healthOf(), 0);
-  const exit = once(child, "exit");
-  t.equal(instructions("STOPSIGNAL")[0], "SIGTERM");
-  child.kill("SIGTERM");
-  t.strictSame(await exit, [0, null]);
-  t.equal(await healthOf(), 1, "and nobody is healthy who is gone");
-});
+t.test(
+  "the image's command serves, passes its health check, and drains on its stop signal",
+  async (t) => {
+    const { child, port } = await startImage(t);
+    const [check] = instructions("HEALTHCHECK");
+    const [, ...flags] = listed(check?.slice(check.indexOf("CMD")));
+    const healthOf = async () => {
+      const asked = execFile(
+        process.execPath,
+        flags.map((flag) => flag.replace(":8080/", `:${port}/`)),
+      );
+      const [code] = await once(asked, "exit");
+      return code;
+    };
+    t.equal(await healthOf(), 0);
+    const exit = once(child, "exit");
+    t.equal(instructions("STOPSIGNAL")[0], "SIGTERM");
+    child.kill("SIGTERM");
+    t.strictSame(await exit, [0, null]);
+    t.equal(await healthOf(), 1, "a stopped gateway is not healthy");
+  },
+);
 
 const text = deployed("gatehouse.service");
 
@@ -114,7 +117,7 @@ function settings(name: string): string[] {
   return Array.from(text.matchAll(new RegExp(`^${name}=(.*)$`, "gm")), ([, value = ""]) => value);
 }
 
-t.test("the unit's command starts the gateway in its one writable place", async (t) => {
+t.test("the systemd unit starts the gateway in its only writable directory", async (t) => {
   const home = path.join(temporaryHome(t), "gatehouse");
   mkdirSync(home, { mode: 0o700 });
   const config = path.join(path.dirname(home), "gateway.toml");
@@ -127,7 +130,7 @@ t.test("the unit's command starts the gateway in its one writable place", async 
   const [command = ""] = settings("ExecStart");
   const [node, program = "", ...flags] = command.split(" ");
   t.equal(node, "/usr/bin/node");
-  t.ok(existsSync(fill(program, { "/opt/gatehouse": root })), "the program is there");
+  t.ok(existsSync(fill(program, { "/opt/gatehouse": root })), "the program exists");
   const environment = Object.fromEntries(
     settings("Environment").map((pair) => pair.split("=") as [string, string]),
   );
@@ -145,30 +148,30 @@ t.test("the unit's command starts the gateway in its one writable place", async 
     String(msg).startsWith("access file refused");
   writeFileSync(path.join(home, "access_control.toml"), "broken");
   await service.logged(isRefused);
-  // That was seen without being asked; what is told again is told for the signal.
+  // The watcher reported this. The next report is for the signal.
   service.log.length = 0;
   const { pid } = service.child;
   execFileSync("/bin/sh", ["-c", `kill ${reload.split(" ").slice(1).join(" ")}`], {
     env: { MAINPID: String(pid) },
   });
   await service.logged(isRefused);
-  t.equal(await service.stop("SIGTERM"), 0, "and it drains");
+  t.equal(await service.stop("SIGTERM"), 0, "it drains");
 });
 
 const analyze = findProgram("systemd-analyze");
 if (analyze !== undefined) {
-  /** The unit, with a program that every machine has. */
+  // With a program that exists on every machine.
   const unit = path.join(temporaryHome(t), "gatehouse.service");
   writeFileSync(unit, fill(text, { "ExecStart=/usr/bin/node": "ExecStart=/bin/true" }));
 
-  t.test("systemd finds nothing wrong with the unit", async (t) => {
+  t.test("systemd-analyze verify accepts the unit", async (t) => {
     const { status, stderr } = spawnSync(analyze, ["verify", unit], { encoding: "utf8" });
     const own = stderr.split("\n").filter((line) => line.includes("gatehouse.service"));
     t.strictSame(own, []);
     t.equal(status, 0);
   });
 
-  t.test("systemd finds little that the service is exposed to, as documented", async (t) => {
+  t.test("systemd-analyze security rates the exposure below 2", async (t) => {
     const flags = ["security", "--offline=true", "--no-pager", unit];
     const { stdout } = spawnSync(analyze, flags, { encoding: "utf8" });
     const score = Number(/exposure level for \S+: ([\d.]+)/.exec(stdout)?.[1]);

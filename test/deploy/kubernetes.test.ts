@@ -45,7 +45,7 @@ const ports = new Map<string, number>(
 const toml: string = only("ConfigMap", "gatehouse-config").data["gateway.toml"];
 const page = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
 
-t.test("all that the manifests refer to is there", async (t) => {
+t.test("everything that the manifests refer to exists", async (t) => {
   const database = only("StatefulSet", "gatehouse-postgresql");
   for (const { spec } of [only("Deployment"), database]) {
     const { containers, volumes } = spec.template.spec;
@@ -54,13 +54,13 @@ t.test("all that the manifests refer to is there", async (t) => {
       if (secret !== undefined) t.match(page, `create secret generic ${secret.secretName} `, name);
     }
     for (const { name } of containers[0].volumeMounts) {
-      const isHeld = volumes.some((one: { name: string }) => one.name === name);
-      t.ok(isHeld || name === "data", `${name} is mounted`);
+      const isVolume = volumes.some((one: { name: string }) => one.name === name);
+      t.ok(isVolume || name === "data", `${name} is mounted`);
     }
     t.strictSame(spec.selector.matchLabels, spec.template.metadata.labels);
   }
   t.strictSame(only("PodDisruptionBudget").spec.selector, spec.selector);
-  t.ok(only("PodDisruptionBudget").spec.maxUnavailable < spec.replicas, "some go on");
+  t.ok(only("PodDisruptionBudget").spec.maxUnavailable < spec.replicas, "some replicas stay");
   t.strictSame(only("Service").spec.selector, spec.selector.matchLabels);
   const { selector } = only("Service", database.spec.serviceName).spec;
   t.strictSame(selector, database.spec.selector.matchLabels);
@@ -73,7 +73,7 @@ t.test("all that the manifests refer to is there", async (t) => {
   t.match(only("Service").spec.ports, [{ name: http.paths[0].backend.service.port.name }]);
 });
 
-t.test("a rollout keeps all replicas, and containers have no rights to spare", async (t) => {
+t.test("a rollout keeps all replicas, and containers have no needless rights", async (t) => {
   t.equal(spec.strategy.rollingUpdate.maxUnavailable, 0);
   t.equal(pod.securityContext.runAsNonRoot, true);
   for (const { securityContext } of [...pod.initContainers, gatehouse]) {
@@ -84,7 +84,7 @@ t.test("a rollout keeps all replicas, and containers have no rights to spare", a
   }
 });
 
-t.test("probes ask routes that the gateway has", async (t) => {
+t.test("probes use routes of the gateway", async (t) => {
   const routes = routeTable(configurationSchema.parse({}));
   const { startupProbe, livenessProbe, readinessProbe } = gatehouse;
   for (const { httpGet } of [startupProbe, livenessProbe, readinessProbe]) {
@@ -95,7 +95,7 @@ t.test("probes ask routes that the gateway has", async (t) => {
   t.equal(readinessProbe.httpGet.path, "/readyz");
 });
 
-t.test("the configuration fits the container's ports, mounts and time", async (t) => {
+t.test("the configuration matches the container's ports and grace period", async (t) => {
   t.match(toml, `listen = "0.0.0.0:${ports.get("metrics")}"`);
   t.equal(ports.get("http"), configurationSchema.parse({}).server.port);
   const [delay, grace] = ["shutdown_delay", "shutdown_grace"].map((key) =>
@@ -144,7 +144,7 @@ async function layOut(t: Test, upstream: string, http: number, metrics: number) 
   return { home, place };
 }
 
-t.test("a pod's commands serve what the manifests give them", nightly, async (t) => {
+t.test("a pod's commands start a working gateway", nightly, async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   const [http, metrics] = [await freePort(), await freePort()];
   const { home, place } = await layOut(t, upstream.url, http, metrics);
@@ -153,11 +153,11 @@ t.test("a pod's commands serve what the manifests give them", nightly, async (t)
   const { status } = spawnSync(program, flags);
   t.equal(status, 0);
   const pgpass = place(password.env[0]?.value ?? "");
-  t.equal(statSync(pgpass).mode & 0o777, 0o600, "a password file of its reader alone");
+  t.equal(statSync(pgpass).mode & 0o777, 0o600, "only its owner may read the password file");
   const made = await runCommand(home, init.args.map(place));
-  t.match(made, { code: 0, stdout: /Made the tables/ }, made.stderr);
+  t.match(made, { code: 0, stdout: /Created the tables/ }, made.stderr);
   const again = await runCommand(home, init.args.map(place));
-  t.match(again, { code: 0, stdout: /up to date/ }, "of the next pod");
+  t.match(again, { code: 0, stdout: /up to date/ }, "the next pod changes nothing");
   const service = new Service(home, gatehouse.args.map(place), { PGPASSFILE: pgpass });
   t.teardown(() => service.stop("SIGKILL"));
   const url = `http://127.0.0.1:${http}`;
@@ -170,16 +170,16 @@ t.test("a pod's commands serve what the manifests give them", nightly, async (t)
   const { stdout } = await runCommand(home, ["token", "issue", "admin", "--config", config]);
   const headers = queryHeaders(stdout.trim());
   const answer = await ask(`${url}/query`, { method: "POST", headers, body: select });
-  t.equal(answer.status, 200, "the administrator's token is good");
+  t.equal(answer.status, 200, "the administrator's token is accepted");
   const queries = upstream.take().filter(({ url }) => url === "/query");
-  t.equal(queries.length, 1, "one beside the readiness probe's question");
+  t.equal(queries.length, 1, "one query");
 });
 
 const chart = deployedPath("helm/gatehouse");
 const values = parse(deployed("helm/gatehouse/values.yaml"));
 const isAllowed = new Ajv().compile(JSON.parse(deployed("helm/gatehouse/values.schema.json")));
 
-t.test("kubernetes.yaml is made of the chart as it is (deploy/helm/render)", async (t) => {
+t.test("kubernetes.yaml is rendered from the current chart (deploy/helm/render)", async (t) => {
   const files = readdirSync(chart, { recursive: true, encoding: "utf8" })
     .filter((name) => statSync(path.join(chart, name)).isFile())
     .map((name) => `./${name}`)
@@ -189,7 +189,7 @@ t.test("kubernetes.yaml is made of the chart as it is (deploy/helm/render)", asy
   t.match(deployed("kubernetes.yaml"), `of the chart ${digest.digest("hex")}\n`);
 });
 
-t.test("the chart's defaults are allowed, and what nobody knows is not", async (t) => {
+t.test("the chart's schema accepts the defaults and refuses invalid values", async (t) => {
   t.ok(isAllowed(values), JSON.stringify(isAllowed.errors));
   const { version } = JSON.parse(readFileSync(path.join(chart, "../../../package.json"), "utf8"));
   t.equal(parse(deployed("helm/gatehouse/Chart.yaml")).appVersion, version);
@@ -208,14 +208,14 @@ t.test("the chart's defaults are allowed, and what nobody knows is not", async (
 const helm = findProgram("helm");
 
 if (helm !== undefined) {
-  t.test("helm finds nothing wrong, and renders kubernetes.yaml", async (t) => {
+  t.test("helm accepts the chart and renders kubernetes.yaml", async (t) => {
     const run = (...flags: string[]) =>
       execFileSync(helm, flags, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
     t.match(run("lint", "--strict", chart), "0 chart(s) failed");
     const template = ["template", "gatehouse", chart, "--namespace", "gatehouse"];
     t.ok(deployed("kubernetes.yaml").endsWith(run(...template)));
     const other = ["--set", "postgresql.enabled=false"];
-    t.throws(() => run(...template, ...other), "a store has to be named then");
+    t.throws(() => run(...template, ...other), "store.url is required");
     const file = "--set-string=accessFile=[[users]]";
     const rendered = run(...template, ...other, "--set", "store.url=postgres://g@db/g", file);
     t.match(rendered, 'access = "file"');

@@ -23,7 +23,7 @@ const ending = /_(?:bucket|sum|count)$/;
 const documents = path.join(import.meta.dirname, "../../docs");
 
 const served = new Map<string, ServedMetric>([
-  // Made by Prometheus for each place that it reads.
+  // Prometheus adds it for each target.
   ["up", { type: "gauge", labels: new Set(), samples: [] }],
 ]);
 t.before(async () => {
@@ -79,12 +79,12 @@ function faultsOf(expression: string): string[] {
   const { series, labels, values } = namesIn(expression);
   const metrics = series.map((name) => [name, metricOf(name)] as const);
   const unknown = metrics.filter(([, metric]) => metric === undefined).map(([name]) => name);
-  const isThere = (label: string) =>
+  const isKnown = (label: string) =>
     added.has(label) || metrics.some(([, metric]) => metric?.labels.has(label));
   const samples = metrics.flatMap(([, metric]) => metric?.samples ?? []);
   return [
     ...(series.length === 0 ? ["no metric"] : unknown),
-    ...labels.filter((label) => !isThere(label)),
+    ...labels.filter((label) => !isKnown(label)),
     ...values
       .filter(([label, value]) => !(label === "job" || (label === "reason" && reasons.has(value))))
       .map(([label, value]) => `${label}="${value}"`)
@@ -107,7 +107,7 @@ const alerts = z.object({
   ),
 });
 
-t.test("every alert asks for metrics and labels that a gateway serves", async (t) => {
+t.test("alerts use only metrics and labels that a gateway serves", async (t) => {
   const { groups } = alerts.parse(parse(deployed("prometheus-alerts.yml")));
   const rules = groups.flatMap(({ rules }) => rules);
   t.ok(rules.length > 5);
@@ -124,7 +124,7 @@ const dashboard = z.object({
   templating: z.object({ list: z.array(z.object({ name: z.string() })) }),
 });
 
-t.test("for every alert the page says what to do", async (t) => {
+t.test("the troubleshooting section covers every alert", async (t) => {
   const page = readFileSync(path.join(documents, "operations.md"), "utf8");
   const [, section = ""] = page.split("## Troubleshooting\n");
   const [rows = ""] = section.split("\n## ");
@@ -134,7 +134,7 @@ t.test("for every alert the page says what to do", async (t) => {
   t.strictSame(named.sort(), all.sort());
 });
 
-t.test("every panel of the dashboard draws what a gateway serves", async (t) => {
+t.test("dashboard panels use only metrics and labels that a gateway serves", async (t) => {
   const text = deployed("grafana-dashboard.json");
   const { panels, templating } = dashboard.parse(JSON.parse(text));
   const targets = panels.flatMap(({ title, targets = [] }) =>
@@ -142,15 +142,15 @@ t.test("every panel of the dashboard draws what a gateway serves", async (t) => 
   );
   for (const { title, expr, legendFormat } of targets) {
     t.strictSame(faultsOf(expr), [], title);
-    const shown = Array.from(legendFormat.matchAll(/\{\{(\w+)\}\}/g), ([, label = ""]) => label);
+    const used = Array.from(legendFormat.matchAll(/\{\{(\w+)\}\}/g), ([, label = ""]) => label);
     const kept = namesIn(expr).labels.concat("instance");
-    for (const label of shown) t.ok(kept.includes(label), `${title}: ${label}`);
+    for (const label of used) t.ok(kept.includes(label), `${title}: ${label}`);
   }
   const variables = new Set(templating.list.map(({ name }) => name).concat("__rate_interval"));
   for (const [, name = ""] of text.matchAll(/\$\{?(\w+)/g)) t.ok(variables.has(name), name);
 });
 
-t.test("every metric of the gateway's own, and each that is listed, is drawn", async (t) => {
+t.test("the dashboard shows every metric of the gateway and of docs/metrics.md", async (t) => {
   const text = deployed("grafana-dashboard.json");
   const page = readFileSync(path.join(documents, "metrics.md"), "utf8");
   const listed = Array.from(page.matchAll(/^\| `(\w+)`/gm), ([, name = ""]) => name);
@@ -162,7 +162,7 @@ t.test("every metric of the gateway's own, and each that is listed, is drawn", a
 
 const promtool = findProgram("promtool");
 if (promtool !== undefined) {
-  t.test("Prometheus's own tool accepts the alerts", async (t) => {
+  t.test("promtool accepts the alerts", async (t) => {
     const flags = ["check", "rules", deployedPath("prometheus-alerts.yml")];
     t.match(execFileSync(promtool, flags, { encoding: "utf8" }), /SUCCESS: \d+ rules found/);
   });

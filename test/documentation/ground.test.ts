@@ -147,15 +147,15 @@ t.test("the policy of the guide meets its expectations, and a wider policy does 
   writeFileSync(at("access.toml"), policy);
   writeFileSync(at("policy.test.toml"), expectations);
   const run = () =>
-    gatehouse.run("access test", undefined, at("policy.test.toml"), "--file", at("access.toml"));
-  t.match(await run(), { code: 0, stdout: "4 expectations, 0 differ\n", stderr: "" });
+    gatehouse.run("access test", [at("policy.test.toml"), "--file", at("access.toml")]);
+  t.match(await run(), { code: 0, stdout: "4 expectations, 0 failed\n", stderr: "" });
 
   writeFileSync(at("before.toml"), policy);
   writeFileSync(at("access.toml"), policy.replace('require_where = ["id"]\n', ""));
   const { code, stdout } = await run();
   t.equal(code, 1);
   t.ok(document.includes(stdout.replaceAll(`${gatehouse.home}/`, "")), stdout);
-  const diff = await gatehouse.run("access diff", undefined, at("before.toml"), at("access.toml"));
+  const diff = await gatehouse.run("access diff", [at("before.toml"), at("access.toml")]);
   t.equal(diff.stdout, 'rita on main.tickets: require_where ["id"] to none\n');
 });
 

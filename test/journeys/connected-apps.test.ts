@@ -58,7 +58,7 @@ t.test("revoking an access token ends every token of the same consent", async (t
   const ended = await run("revoke", jti);
   t.strictSame(ended, {
     ...{ code: 0, stderr: "" },
-    stdout: `Revoked the token ${jti}.\nEnded what alice has allowed the client ${clientId}, with every token of it.\n`,
+    stdout: `Revoked the token ${jti}.\nEnded the access of client ${clientId} for alice, and all its tokens.\n`,
   });
   for (const token of [alice.accessToken, renewed]) t.equal(await codeOf(token), "token_revoked");
   const again = await refresh(gateway, clientId, String(body.refresh_token));
@@ -80,7 +80,7 @@ t.test("token revoke --client disconnects an app from one user or from all", asy
   t.equal(await codeOf(apart.accessToken), undefined, "another app goes on");
   t.match(await run("revoke", "--client", clientId), {
     ...{ code: 1, stdout: "" },
-    stderr: `gatehouse: nobody has let in the client ${clientId}\n`,
+    stderr: `gatehouse: the client ${clientId} was not connected\n`,
   });
   t.equal((await run("revoke", "--client", another, "--user", "bob")).code, 1);
   t.equal((await run("revoke", "x", "--client", another)).code, 2);

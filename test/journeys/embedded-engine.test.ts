@@ -72,7 +72,7 @@ t.test("a second gateway on a service directory is refused at once", async (t) =
   const elsewhere = await runCommand(gateway.home, ["serve", "--port", port], {
     env: { GATEHOUSE_HOME: path.join(gateway.home, "other") },
   });
-  t.match(elsewhere.stderr, `:${port} is taken by another process`);
+  t.match(elsewhere.stderr, `:${port} is in use by another process`);
   t.notMatch(elsewhere.stdout, /engine/, "nor where the port is taken");
   await gateway.service.stop();
   await startGateway(t, { home: gateway.home });

@@ -7,8 +7,8 @@ import {
   conditionQuery,
   conditionsOf,
   examplesOf,
-  groundOf,
   readGuide,
+  setupOf,
 } from "../../generate/query-cases.ts";
 import {
   batchTool,
@@ -63,16 +63,16 @@ t.test("the guide has an example of every operation", async (t) => {
 t.test("every condition of the guide selects the rows that the guide lists", async (t) => {
   const gateway = await startGateway(t);
   const token = await gateway.login();
-  for (const { body } of groundOf(shown)) await gateway.query(body, token);
+  for (const { body } of setupOf(shown)) await gateway.query(body, token);
   const table = conditionsOf(session);
   t.equal(table.length, session.match(/^\| `(\{|null)/gm)?.length, "every row is read");
   const all = table.map(({ where }) => where).join();
   for (const cmp of ["=", "!=", ">", "<", ">=", "<=", "LIKE", "ILIKE", "IN", "NOT IN", "BETWEEN"]) {
     t.match(all, `"cmp": "${cmp}"`);
   }
-  for (const { where, picked } of table) {
+  for (const { where, ids } of table) {
     const answer = await gateway.query(conditionQuery(where), token);
-    const rows = picked.map((id) => ({ id }));
+    const rows = ids.map((id) => ({ id }));
     t.strictSame(answer.body, { status: "success", data: rows }, where);
   }
 });

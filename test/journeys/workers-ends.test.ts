@@ -134,10 +134,10 @@ t.test("a port in use is reported once by several processes", async (t) => {
   t.teardown(() => other.stop("SIGKILL"));
   await once(other.child, "close");
   t.equal(other.child.exitCode, 1);
-  const reason = `127.0.0.1:${port} is taken by another process`;
+  const reason = `127.0.0.1:${port} is in use by another process`;
   t.equal(
     other.output.replace(/^\{.*\n/gm, ""),
-    `gatehouse: ${reason}: choose another one with --port (or server.port)\n`,
+    `gatehouse: ${reason}; choose another with --port (or server.port)\n`,
   );
 });
 

@@ -55,7 +55,7 @@ t.test("an edited export is put in force at every replica, and nothing else", as
   const lines = [
     "alice gains INSERT, UPDATE, DELETE on main (ReadOnly to ReadWrite)",
     "staff:eve gains SELECT on main (None to ReadOnly)",
-    "alice: other attributes, which row filters may refer to",
+    "alice: attributes changed, which may affect row filters",
     "boundary added: ",
   ];
   const dry = await store.good(["access", "apply", file, "--dry-run"]);
@@ -142,10 +142,10 @@ t.test("the editor stands between export and apply", async (t) => {
   });
   const broken = await edit('sed -i "s/ReadWrite/Reader/"');
   t.match(broken, { code: 1, stderr: /`role` must be/ });
-  const kept = /what was edited is in (\S+)/.exec(broken.stderr)?.[1] ?? "";
+  const kept = /your edits are in (\S+)/.exec(broken.stderr)?.[1] ?? "";
   t.match(readFileSync(kept, "utf8"), /Reader/);
   const failed = await edit("false");
-  t.match(failed, { code: 1, stderr: /the editor failed/ });
+  t.match(failed, { code: 1, stderr: /the editor exited with/ });
   t.ok(existsSync(/is in (\S+)/.exec(failed.stderr)?.[1] ?? ""));
 });
 

@@ -140,7 +140,7 @@ t.test("twenty wait at the most, wherever they were asked for", async (t) => {
 t.test("a rotation of the key file takes what waits along", async (t) => {
   const id = idIn(await ask(two, removal(3)));
   const before = await store.sql(`select body from gatehouse.approvals where id = '${id}'`);
-  t.match(await store.good(["store", "rekey"]), /queries that wait for approval/);
+  t.match(await store.good(["store", "rekey"]), /queries of approvals/);
   const after = await store.sql(`select body from gatehouse.approvals where id = '${id}'`);
   t.notSame(after, before);
   t.match(await run("show", id), { query: removal(3) });

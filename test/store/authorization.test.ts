@@ -127,7 +127,7 @@ t.test("an app that is disconnected at one replica has no access at any", async 
   );
   t.ok(listed.some(({ client }) => client === other.clientId));
   t.notOk(listed.some(({ client }) => client === one.clientId));
-  t.match(await store.good(["token", "revoke", "--client", other.clientId]), "Ended what alice");
+  t.match(await store.good(["token", "revoke", "--client", other.clientId]), `Ended the access of client ${other.clientId} for alice`);
   await checkEverywhere(t, other.accessToken, "token_revoked");
 });
 
@@ -228,7 +228,7 @@ t.test("apps that were let in by a gateway over files stay so over a store", asy
   writeConfiguration(home, { ...options, config });
   t.match(await runCommand(home, ["store", "import", before.accessFile]), {
     code: 0,
-    stdout: /with 2 apps let in/,
+    stdout: /with 2 connected apps/,
   });
 
   const after = await startGateway(t, { ...options, config });

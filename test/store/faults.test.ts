@@ -466,26 +466,26 @@ if (haproxy !== undefined) {
     const load = new SteadyLoad(client);
     const writer = new Writer(fleet);
 
-    await load.goOn();
+    await load.waitForMore();
     const before = await runCommand(store.home, ["store", "status"], { root: later });
     t.match(before, { code: 1, stderr: /has tables of an older version: make them with/ });
     await store.good(["store", "init"], "", later);
     const [taken] = await store.sql("select max(number) as number from gatehouse.migrations");
     t.equal(taken?.number, migrations + 1, "the tables are the later version's");
-    await load.goOn();
+    await load.waitForMore();
 
     const first = await fleet.restart(0, later);
     t.strictSame(await forms(), [known, known, known + 1]);
     const newForm = await first.send("DELETE", "/api/users/admin/tokens", {}, client.token);
     t.match(newForm, { status: 409, body: { code: "store_form_unknown" } });
     t.match(await store.good(["store", "status"]), /^REPLICA +SINCE +FORM +APPLIED/m);
-    await load.goOn();
+    await load.waitForMore();
     // One back, and on again.
     await fleet.restart(0);
     t.strictSame(await forms(), [known, known, known]);
     for (const index of fleet.replicas.keys()) {
       await fleet.restart(index, later);
-      await load.goOn();
+      await load.waitForMore();
     }
     await load.stop();
     await writer.stop();

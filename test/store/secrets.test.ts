@@ -173,7 +173,7 @@ t.test("a store's role carries replicas, and can do nothing beyond its own table
   writeConfiguration(home, { config: storeConfig(url, {}) });
   const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
   const made = await runCommand(home, ["store", "init"], { env });
-  t.match(made, { code: 0, stdout: /Made the tables/ }, made.stderr);
+  t.match(made, { code: 0, stdout: /Created the tables/ }, made.stderr);
   const replica = await startGateway(t, { home, config: storeConfig(url, {}) });
   await replica.addUser("alice", "ReadWrite");
 

@@ -103,7 +103,7 @@ t.test(
     const { home } = installNothing(t);
     writeFileSync(path.join(home, "gateway.toml"), "[server]\nworkers = 2\n");
     const terminal = new Terminal(t, home, ["serve", "--port", "0"]);
-    await terminal.until(/and its password, shown only now, is \S+\n/);
+    await terminal.until(/The password, shown only once, is \S+\n/);
     await terminal.until(/Next, in another terminal:\n\n.*\n\n/);
     const [, url = ""] = /Gatehouse \S+ listens on (\S+)/.exec(terminal.shown) ?? [];
     await fetch(`${url}/query`, { method: "POST" });
