@@ -1,9 +1,9 @@
--- The store's role, which owns the schema `gatehouse` in a database of its own and can do nothing
--- else. As a superuser, or whoever may make roles and databases:
+-- Creates the role of the store, which owns the schema `gatehouse` in its own database and can do
+-- nothing else. Run it as a user who may create roles and databases:
 --
 --   psql -h db.example.com -U postgres -f store.sql
 --
--- The password is asked of the file that $STORE_PASSWORD_FILE names, or else of store-password here.
+-- The password comes from the file named by $STORE_PASSWORD_FILE, by default ./store-password.
 \set ON_ERROR_STOP on
 \set password `cat "${STORE_PASSWORD_FILE:-store-password}"`
 create role gatehouse login password :'password'

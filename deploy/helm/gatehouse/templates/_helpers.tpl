@@ -25,7 +25,7 @@ volumeMounts:
   - { name: config, mountPath: /etc/gatehouse/gateway.toml, subPath: gateway.toml, readOnly: true }
   - { name: store, mountPath: /etc/gatehouse/store, readOnly: true }
   {{- if .Values.accessFile }}
-  # A directory and not a subPath: only so are its changes seen.
+  # A directory, not a subPath, so that changes are seen.
   - { name: access, mountPath: /etc/gatehouse/access, readOnly: true }
   {{- end }}
   - { name: state, mountPath: /var/lib/gatehouse }
