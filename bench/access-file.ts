@@ -1,8 +1,10 @@
 /**
- * Measures the access file at scale: start-up, memory, and what a reload and a write cost while
- * queries are served. `node bench/access-file.ts [--users 5000] [--edits 5] [--workers 1] [--narrowed]
- * [--quiet] [--json]`; as many edits are made by hand as by the API; with `--narrowed` half of the
- * entries are for tables, with columns, row filters and limits; with `--quiet` nothing is asked meanwhile.
+ * Measures the access file at scale: start-up, memory, and the cost of reloads and writes under load.
+ *
+ * `node bench/access-file.ts [--users 5000] [--edits 5] [--workers 1] [--narrowed] [--quiet] [--json]`
+ *
+ * Makes as many edits by hand as by the API. With `--narrowed`, half of the entries have tables, columns,
+ * row filters and limits. With `--quiet`, there is no load.
  */
 
 import { randomBytes } from "node:crypto";
@@ -39,7 +41,7 @@ const select = JSON.stringify({ Select: { database: "main", from: "t", columns: 
 function accessFile(hash: string): string {
   const user = (name: string, own = hash) =>
     `[[users]]\nusername = "${name}"\npassword_hash = "${own}"\n`;
-  // Each has a hash of its own, as it takes its own room in memory; of these only one is somebody's.
+  // Distinct hashes, since each takes memory. Only one belongs to a user who logs in.
   const other = () =>
     hash.replace(/[^$]+$/, (key) =>
       randomBytes(key.length).toString("base64").slice(0, key.length),
@@ -60,13 +62,12 @@ max_rows = 200\n`;
   return parts.join("\n");
 }
 
-/** Resident memory of a process in MB. */
 function residentMegabytes(pid: number | undefined): number {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
 }
 
-/** The longest stall of the gateway's event loop since the last call, in milliseconds. */
+/** Since the last call, in milliseconds. */
 async function longestStall(metricsUrl: string): Promise<number> {
   const text = await (await fetch(metricsUrl)).text();
   return Number(/^nodejs_eventloop_lag_max_seconds (\S+)/m.exec(text)?.[1]) * 1000;
@@ -102,7 +103,6 @@ class Client {
   }
 }
 
-/** Milliseconds that `work` takes. */
 async function timed(work: () => Promise<unknown>): Promise<number> {
   const start = performance.now();
   await work();

@@ -1,7 +1,6 @@
 /**
- * Measures questions to an audit file: `node bench/audit.ts [--megabytes 1024]`. Says how long the
- * command took, how many bytes of the file that is a second, and its largest memory; and how long
- * the console takes for its page of the newest lines.
+ * Measures searches in an audit file: `node bench/audit.ts [--megabytes 1024]`. Prints time, throughput
+ * and peak memory of the command, and the time for the console's page of the newest lines.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -29,7 +28,7 @@ const home = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
 const file = path.join(home, "audit.log");
 const HOUR_MS = 3_600_000;
 
-/** Lines as the gateway writes them, of 1,000 users, over the last 30 days. */
+/** Writes lines of 1,000 users over the last 30 days. */
 function writeLines(): void {
   const handle = openSync(file, "w", 0o600);
   const begin = Date.now() - 30 * 24 * HOUR_MS;
@@ -55,7 +54,6 @@ function writeLines(): void {
   closeSync(handle);
 }
 
-/** Runs a command and says what it took. */
 async function measure(flags: readonly string[]): Promise<void> {
   const program = new URL("../bin/gatehouse.js", import.meta.url).pathname;
   const start = performance.now();
@@ -84,7 +82,7 @@ async function measure(flags: readonly string[]): Promise<void> {
   console.log(`${flags.join(" ")}: ${time}, ${rate} MB/s, ${what}`);
 }
 
-/** What a page of the console takes, if it had all the time that it needs. */
+/** Measures a page of the console without its time limit. */
 async function measurePage(filter: Omit<AuditFilter, "since" | "until">): Promise<void> {
   const question = {
     filter: { ...filter, since: 0, until: Number.POSITIVE_INFINITY },
@@ -105,7 +103,7 @@ async function measurePage(filter: Omit<AuditFilter, "since" | "until">): Promis
   );
 }
 
-/** How fast the file can be read at all. */
+/** The maximum read speed, for comparison. */
 function readAll(): void {
   const handle = openSync(file, "r");
   const buffer = Buffer.alloc(1024 * 1024);

@@ -1,7 +1,7 @@
 /**
- * What a Select and an Insert by primary key cost over PostgreSQL, and a Batch of ten such Inserts:
- * processor time of the engine for each, that of PostgreSQL for it, and how long it takes, beside an HTTP
- * server of a few lines that does the same with `pg` alone, one statement after the other, without a check.
+ * Measures a Select and an Insert by primary key on PostgreSQL, and a Batch of ten Inserts: processor time
+ * of the engine and of PostgreSQL, and latency. Compares with a small HTTP server that uses only `pg`,
+ * one statement at a time and without checks.
  *
  * `node bench/by-key.ts [--rounds 5] [--seconds 3] [--json]`
  */
@@ -52,7 +52,6 @@ const byHand = new Program(process.execPath, [script, url, socket]);
 opened.defer(() => byHand.stop());
 await byHand.printed(/(ready)/);
 
-/** PostgreSQL's own processor time so far. */
 function serverSeconds(): number {
   const main = server.mainProcess();
   return [main, ...childrenOf(main)]
@@ -94,7 +93,7 @@ async function ask({ address }: Way, agent: Agent, name: keyof typeof queries): 
   }
 }
 
-/** Microseconds of processor time a query, and milliseconds that each took. */
+/** Microseconds of processor time per query, and median latency in milliseconds. */
 interface Sample {
   readonly cpu: number;
   readonly ofServer: number;

@@ -1,8 +1,7 @@
 /**
- * Runs the official conformance suite of the Model Context Protocol and prints the results
- * scenario by scenario: a foreign server by itself, the same one behind the gateway, and the
- * embedded server; then the embedded authorization server. Fails if a check that the foreign
- * server passes by itself is lost behind the gateway. `npm run conformance`
+ * Runs the official conformance suite of the Model Context Protocol and prints the results by scenario: a
+ * separate MCP server directly, the same one behind the gateway, the embedded server, and the embedded
+ * authorization server. Fails if a check passes directly but not behind the gateway. `npm run conformance`
  */
 import path from "node:path";
 import { FixtureServer } from "../test/mcp/fixture-server.ts";
@@ -15,14 +14,12 @@ import { type Results, type Revision, revisions, runServerSuite } from "./confor
 import { lost, markdownTable } from "./conformance/table.ts";
 import { installPackages } from "./install.ts";
 
-/** The three servers that are compared. */
 interface Servers {
   readonly alone: string;
   readonly behind: string;
   readonly embedded: string;
 }
 
-/** Checks that are lost behind the gateway, named. */
 function losses(alone: Results, behind: Results): string[] {
   return [...alone].flatMap(([scenario, checks]) =>
     lost(checks, behind.get(scenario)).map((check) => `${scenario}: ${check}`),

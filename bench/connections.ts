@@ -1,6 +1,7 @@
 /**
- * Measures what connections cost that are kept and idle: the gateway's memory for each, and how
- * long a fresh request takes beside them. `node bench/connections.ts [--connections 10000] [--json]`
+ * Measures idle kept connections: memory for each, and latency of other requests meanwhile.
+ *
+ * `node bench/connections.ts [--connections 10000] [--json]`
  */
 
 import { once } from "node:events";
@@ -16,28 +17,27 @@ const { values: flags } = parseArgs({
   options: { connections: { type: "string", default: "10000" }, json: { type: "boolean" } },
 });
 const wanted = Number(flags.connections);
-/** Connections that are made at one time. */
+/** Connections opened at the same time. */
 const GROUP = 200;
 const FRESH_REQUESTS = 200;
 
-/** Makes a connection, asks once on it, and leaves it idle. */
+/** Opens a connection, sends one request, and leaves it idle. */
 async function idle(port: number): Promise<Socket> {
   const socket = connect(port, "127.0.0.1");
   socket.on("error", () => {});
   socket.write("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  // Who is turned away may see it as an error.
+  // A refused connection may fail.
   await Promise.race([once(socket, "data"), once(socket, "close")]).catch(() => {});
   return socket;
 }
 
-/** Milliseconds that a request takes on a connection of its own. */
+/** Milliseconds for a request on a new connection. */
 async function freshRequest(port: number): Promise<number> {
   const start = performance.now();
   (await idle(port)).destroy();
   return performance.now() - start;
 }
 
-/** The median and the 99th percentile of fresh requests, in milliseconds. */
 async function freshRequests(port: number): Promise<{ median: number; p99: number }> {
   const times: number[] = [];
   for (let count = 0; count < FRESH_REQUESTS; count++) times.push(await freshRequest(port));

@@ -1,7 +1,6 @@
 /**
- * What a million rows of PostgreSQL cost as CSV and as lines of JSON: processor time of the engine, of
- * engine and gateway together, and of `psql --csv`, which writes to `/dev/null`. What PostgreSQL itself
- * takes stands beside it.
+ * Measures the export of a million PostgreSQL rows as CSV and as JSON lines: processor time of the engine,
+ * of engine and gateway together, and of `psql --csv` to `/dev/null`, next to PostgreSQL's own.
  *
  * `node bench/export.ts [--rows 1000000] [--rounds 5] [--json]`
  */
@@ -52,20 +51,19 @@ opened.defer(() => engine.program.end());
 const front = await startFront(engine.address, directory);
 opened.defer(() => front.program.end());
 
-/** Bytes and processor seconds of one way to get the rows. */
 interface Cost {
   readonly bytes: number;
   readonly seconds: number;
 }
 
-/** PostgreSQL's own processor time so far, that of backends which have ended included. */
+/** Includes backends that have ended. */
 function serverSeconds(): number {
   const main = server.mainProcess();
   const all = [main, ...childrenOf(main)].map((pid) => cpuSecondsOf(pid, pid === main));
   return all.reduce((sum, seconds) => sum + seconds, 0);
 }
 
-/** Debian's `psql` is a script that looks for the program; this is the program. */
+/** Debian's `psql` is a wrapper script; this finds the program. */
 function findPsql(): string | undefined {
   const found = globSync("/usr/lib/postgresql/*/bin/psql").toSorted().at(-1);
   return (
@@ -121,7 +119,7 @@ const ndjson = "application/x-ndjson";
 const alone = { url: engine.address, programs: [engine.program] };
 const both = { url: front.url, token: front.token, programs: [engine.program, front.program] };
 const psql = findPsql();
-if (psql === undefined) throw new Error("There is no psql: install the package postgresql-client");
+if (psql === undefined) throw new Error("psql is missing; install the package postgresql-client");
 const copy = "copy main.orders to stdout with (format csv, header)";
 const rows = "select * from main.orders";
 const ways: readonly (readonly [name: string, run: () => Promise<Cost>])[] = [

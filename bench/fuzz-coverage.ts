@@ -1,25 +1,25 @@
-/** Coverage of a running process as V8 counts it, for a fuzzer that wants to know what is new. */
+/** Coverage of a running process from V8, for a guided fuzzer. */
 
 import { readFileSync } from "node:fs";
 import { type Profiler, Session } from "node:inspector";
 import { fileURLToPath } from "node:url";
 
-/** A stretch of a source text that has not run, by its offsets. */
+/** A range of source text that has not run, by offsets. */
 interface Stretch {
   readonly start: number;
   readonly end: number;
 }
 
-/** Tells which cases run what none before them has run. */
+/** Finds cases that run code that no earlier case has run. */
 export class CoverageGuide {
   readonly #session = new Session();
   readonly #directory: string;
-  /** Blocks that ran, each with how often in one case, to the next power of two. */
+  /** Blocks that ran, with the largest count in one case, rounded up to a power of two. */
   readonly #reached = new Set<string>();
-  /** What has not run yet of each function that was called. */
+  /** Ranges of each called function that have not run yet. */
   readonly #missing = new Map<string, readonly Stretch[]>();
 
-  /** @param directory part of the address of the modules that count */
+  /** @param directory part of the URL of modules to cover */
   constructor(directory: string) {
     this.#directory = directory;
     this.#session.connect();
@@ -27,12 +27,11 @@ export class CoverageGuide {
     this.#session.post("Profiler.startPreciseCoverage", { callCount: true, detailed: true });
   }
 
-  /** The number of blocks, and of times that they were repeated, that were reached so far. */
   get size(): number {
     return this.#reached.size;
   }
 
-  /** Whether anything was reached for the first time since this was asked last. */
+  /** True if something new was reached since the last call. */
   isNews(): boolean {
     const before = this.#reached.size;
     this.#session.post("Profiler.takePreciseCoverage", (error, coverage) => {
@@ -60,7 +59,7 @@ export class CoverageGuide {
     this.#missing.set(name, common(this.#missing.get(name) ?? idle, idle));
   }
 
-  /** The lines, of functions that were called, that nothing has reached. */
+  /** Lines of called functions that were never reached. */
   unreached(): string[] {
     const lines = [...this.#missing].flatMap(([name, stretches]) => {
       const [url = ""] = name.split(" ");
@@ -72,7 +71,7 @@ export class CoverageGuide {
   }
 }
 
-/** What two lists of stretches have in common. */
+/** The intersection of two lists of ranges. */
 function common(one: readonly Stretch[], other: readonly Stretch[]): Stretch[] {
   return one
     .flatMap((left) =>

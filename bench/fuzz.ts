@@ -1,10 +1,11 @@
 /**
- * Fuzzes the body scanner against other parsers: `npm run fuzz -- [--cases N | --seconds S]
- * [--seed N] [--guided]`. Cases are valid queries, and valid queries damaged in many ways; see
- * `test/query/differential.ts` for what must hold of each. The same seed makes the same cases. Exit
- * code 1 and the body in base64 if a fault is found.
+ * Fuzzes the body scanner against other parsers.
  *
- * With `--guided`, bodies that reach code which none before has reached are kept and damaged further.
+ * `npm run fuzz -- [--cases N | --seconds S] [--seed N] [--guided]`
+ *
+ * Cases are valid queries and damaged ones; `test/query/differential.ts` checks each. The same seed gives
+ * the same cases. With `--guided`, bodies that reach new code are damaged further. On a difference, prints
+ * the body in base64 and exits with 1.
  */
 
 import { parseArgs } from "node:util";
@@ -27,7 +28,7 @@ const seed = Number(flags.seed ?? Math.floor(Math.random() * 2 ** 31));
 const guide = flags.guided === true ? new CoverageGuide("/src/query/") : undefined;
 const maker = new BodyMaker(choicesOf(seed));
 
-// Most cases are refused, and nobody looks at where from.
+// Most cases are refused, so stack traces would cost too much.
 Error.stackTraceLimit = 0;
 console.log(`seed ${seed}${guide === undefined ? "" : ", guided by coverage"}`);
 let cases = 0;

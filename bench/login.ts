@@ -1,6 +1,7 @@
 /**
- * Measures logins with the default costs: whether the time of a refusal tells who exists, and what
- * a storm of logins costs the queries that run beside it.
+ * Measures logins with the default costs: whether response times reveal existing users, and how a storm of
+ * logins affects queries.
+ *
  * `node bench/login.ts [--rounds 200] [--seconds 20] [--rate 100] [--clients 100] [--json]`
  */
 
@@ -22,7 +23,7 @@ const { values: flags } = parseArgs({
 });
 const WARM_UP_SECONDS = 3;
 
-/** Clients and database stand for other machines: the hashes here must not slow them down. */
+/** Clients and database simulate other machines, so they get higher priority than hashing. */
 function standApart(): boolean {
   try {
     setPriority(-10);
@@ -56,7 +57,6 @@ async function measureStorm() {
   return { isApart, quiet, stormy, storm };
 }
 
-/** The results as people read them. */
 function print(times: TimingFigure[], storm: Awaited<ReturnType<typeof measureStorm>>): void {
   const short = (value: number | undefined) => (value === undefined ? "" : value.toFixed(3));
   console.table(

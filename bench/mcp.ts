@@ -1,10 +1,11 @@
 /**
- * What calls of `/mcp` cost, beside a bare official server that does the same and a forward of the
- * same bytes, and what the way from a login page to a token costs, beside the bare library.
+ * Measures calls of `/mcp` against a bare official server and a plain forward of the same bytes, and the way
+ * from a login page to a token against the bare library.
  *
- * `node bench/mcp.ts [--rounds 3] [--seconds 3] [--flows 40] [--only TEXT] [--json]`; `--only` runs
- * the scenarios whose name has the text: that of the last is `login page to token`. An address may begin
- * sixty logins in a minute: no more than 40 flows are measured
+ * `node bench/mcp.ts [--rounds 3] [--seconds 3] [--flows 40] [--only TEXT] [--json]`
+ *
+ * `--only` runs the scenarios with this text in their names; the last one is `login page to token`. At most
+ * 40 flows are measured, since an address may start sixty logins per minute.
  */
 
 import { readFile } from "node:fs/promises";
@@ -31,19 +32,19 @@ const { values: flags } = parseArgs({
   },
 });
 const CONNECTIONS = 32;
-/** Calls a second at which latency is looked at. */
+/** Calls per second for the measurement of latency. */
 const OPEN_LOOP = { rate: 100, seconds: 5 };
 const FLOWS = "login page to token";
 
 interface CallCost {
   readonly name: string;
-  /** Microseconds of processor time of each call. */
+  /** Microseconds of processor time per call. */
   readonly cpu: Summary;
   readonly rate: Summary;
   readonly latency: Latency;
 }
 
-/** @throws Error if the answer is not what the scenario is about */
+/** @throws Error if the response is not the expected one */
 async function prove({ headers, body, answer }: McpScenario, asked: Asked, token: string) {
   const url = `http://127.0.0.1:${asked.port}/mcp`;
   const all = { ...headers, authorization: `Bearer ${token}` };

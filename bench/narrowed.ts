@@ -1,7 +1,7 @@
 /**
- * What narrowed grants cost: a Select of two columns under an entry with those columns and one row
- * filter, which is added to the query, beside the same Select under a role alone, as processor time of
- * the gateway a request.
+ * Measures grants with limits: a Select of two columns under an entry with those columns and a row filter,
+ * which the gateway adds, against the same Select under a plain role. Prints processor time of the gateway
+ * per request.
  *
  * `node bench/narrowed.ts [--rounds 5] [--seconds 3] [--json]`
  */

@@ -1,6 +1,6 @@
 /**
- * What page 1,000 of a million rows costs beside page 1, over SQLite, PostgreSQL and MariaDB: the time of
- * a query to the engine, and whether the database finds the page as ranges of an index.
+ * Measures page 1,000 of a million rows against page 1 on SQLite, PostgreSQL and MariaDB: the time of a query
+ * to the engine, and whether the database reads the page as index ranges.
  *
  * `node bench/pages.ts [--rows 1000000] [--page 100] [--rounds 100] [--json]`
  */
@@ -27,7 +27,6 @@ const { values: flags } = parseArgs({
 });
 const rowCount = Number(flags.rows);
 const limit = Number(flags.page);
-/** Which page is compared with the first. */
 const farPage = 1000;
 
 await using opened = new AsyncDisposableStack();
@@ -35,7 +34,6 @@ const scope = { teardown: (work: () => unknown) => opened.defer(async () => void
 const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-bench-"));
 scope.teardown(() => rmSync(directory, { recursive: true, force: true }));
 
-/** A database with its rows, behind an engine. */
 interface Database {
   readonly name: string;
   readonly address: string;
@@ -68,7 +66,7 @@ async function openMysql(): Promise<Database> {
 
 type Row = Readonly<Record<string, string | number | null>>;
 
-/** Median milliseconds of a page, and how many statements it takes, of which all are ranges of an index. */
+/** Median milliseconds, and the number of statements that use only index ranges. */
 async function measure({ address, plans }: Database, order: (typeof orders)[keyof typeof orders]) {
   const order_by = order.map((one) => ({ ...one }));
   const select = {
@@ -87,7 +85,7 @@ async function measure({ address, plans }: Database, order: (typeof orders)[keyo
     const [row] = await ask({ offset, limit: 1 });
     return order_by.map(({ column }) => row?.[column] ?? null);
   };
-  // The second page is the first that has an `after`.
+  // Starts at the second page, the first with an `after`.
   const pages = [
     {},
     { after: await behind(limit - 1) },

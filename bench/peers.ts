@@ -1,10 +1,12 @@
 /**
- * Gatehouse beside its peers: processor time a request, on one machine, in one run, with the same
+ * Compares Gatehouse with its peers: processor time per request, on one machine and in one run, with the same
  * tokens, queries and upstream.
  *
- * `npm run bench -- [--rounds 5] [--seconds 3] [--quick] [--only TEXT] [--systems NAME,...] [--json] [--plot FILE]`;
- * `--quick` runs the first scenario, `--only` those whose name has the text, `--systems` Gatehouse and these alone:
- * bare, haproxy-es256, envoy, fastify, haproxy-rs256, haproxy-hs256, haproxy-open, nginx, express, vmauth, oauth2-proxy, oathkeeper
+ * `npm run bench -- [--rounds 5] [--seconds 3] [--quick] [--only TEXT] [--systems NAME,...] [--json] [--plot FILE]`
+ *
+ * `--quick` runs only the first scenario, `--only` those with this text in their names, `--systems` only
+ * Gatehouse and these: bare, haproxy-es256, envoy, fastify, haproxy-rs256, haproxy-hs256, haproxy-open,
+ * nginx, express, vmauth, oauth2-proxy, oathkeeper.
  */
 
 import { execFileSync } from "node:child_process";
@@ -34,7 +36,7 @@ const { values: flags } = parseArgs({
 });
 const selection = selectSystems(flags.systems);
 const effort = { rounds: Number(flags.rounds), seconds: Number(flags.seconds) };
-/** Requests a second at which latency is looked at: what each of the nearest carries with ease. */
+/** Requests per second for latency; the nearest peers sustain it easily. */
 const OPEN_LOOP_RATE = 1500;
 const OPEN_LOOP_SECONDS = 5;
 
@@ -84,7 +86,7 @@ function print({ name }: Scenario, { costs, latency }: Outcome): void {
 
 await using opened = new AsyncDisposableStack();
 const { world, upstream } = await openScene(opened);
-// The load at a fixed rate comes from this process: what is measured has its core alone.
+// This process sends the load at a fixed rate, so the measured system has its core to itself.
 execFileSync("taskset", ["-acp", String(LOAD_CORE), String(process.pid)]);
 const outcomes: Record<string, unknown> = {};
 if (!flags.json) console.log(`${describeMachine().join("; ")}\n`);

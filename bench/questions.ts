@@ -1,8 +1,8 @@
 /**
- * Puts sixty questions about a shop to the tools of `/mcp`, each with the calls that a model needs at
- * best, and compares the answers; or puts them to a model.
- * `node bench/questions.ts [--scale million|small] [--model <command>]
- * [--only <id>] [--write]`
+ * Answers sixty questions about a shop with the tools of `/mcp`, either with prepared calls or with a model,
+ * and checks the answers.
+ *
+ * `node bench/questions.ts [--scale million|small] [--model <command>] [--only <id>] [--write]`
  */
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -24,7 +24,7 @@ function isScale(text: string): text is Scale {
   return Object.hasOwn(scales, text);
 }
 
-/** Writes down what the shop's rows answer, which the questions are then compared with. */
+/** Writes the reference answers to answers.json. */
 function writeAnswers(): void {
   const file = new URL("questions/answers.json", import.meta.url);
   const answers = Object.entries(scales).map(

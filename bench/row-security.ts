@@ -1,8 +1,7 @@
 /**
- * What row-level security and column grants cost PostgreSQL itself, without a gateway before it: a
- * Select of two columns as the owner of the table, as a role that a policy limits to its rows, and as
- * such a role that is put on for each request in a transaction of its own, as a gateway does that leaves
- * the rights to the database. Processor time of the connection's backend a request.
+ * Measures row-level security and column grants of PostgreSQL itself, without a gateway: a Select of two
+ * columns as the owner of the table, as a role with a policy, and as such a role that each request sets in
+ * its own transaction. Prints processor time of the backend per request.
  *
  * `node bench/row-security.ts [--rounds 5] [--requests 5000] [--json]`
  */
@@ -44,7 +43,7 @@ async function connect(...first: string[]): Promise<pg.Client> {
   return client;
 }
 
-/** One way of asking, over a connection of its own. */
+/** A way to query, with its own connection. */
 interface Way {
   readonly name: string;
   readonly client: pg.Client;

@@ -1,10 +1,12 @@
 /**
- * What a request costs as users, tokens, connections, rules, processes and replicas grow; with the users also memory,
- * the time of a start and of a change.
+ * Measures how the cost of a request grows with users, tokens, connections, rules, processes and replicas;
+ * for users also memory, and the time of a start and a change.
  *
  * `node bench/scale.ts [--only users,tokens,connections,rules,workers,replicas] [--at 1000,10000] [--rounds 3]
- * [--seconds 2] [--json FILE] [--plot FILE]`; `--at` runs these sizes alone. With `--json` the results are added to those
- * in the file, and drawn with them, so that a run can be made in parts. `--only ''` draws alone.
+ * [--seconds 2] [--json FILE] [--plot FILE]`
+ *
+ * `--at` runs only these sizes. `--json` adds the results to those in the file and draws all of them, so a
+ * measurement can be split into several runs. `--only ''` only draws.
  */
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -62,7 +64,7 @@ function tableOf(section: string): string {
   return markdownTable([section, ...head], cells);
 }
 
-/** What is drawn: a section, what of it, and whether its sizes are of different orders of magnitude. */
+/** The charts: section, value, and whether sizes differ by orders of magnitude. */
 const drawn = [
   { section: "users", key: "µs of CPU", title: "Users: µs of CPU a request", isLog: true },
   { section: "users", key: "MB loaded", title: "Users: MB of memory", isLog: true },

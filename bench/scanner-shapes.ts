@@ -1,8 +1,8 @@
-/** Query bodies of every shape that a scanner may find hard. */
+/** Query bodies of shapes that are hard for a scanner. */
 
 const target = '"database":"main","table":"users"';
 
-/** Short bodies, as applications send them most. */
+/** Short bodies, which applications send most. */
 export const shortBodies: Readonly<Record<string, string>> = {
   Select: '{"Select":{"database":"main","from":"users","columns":["*"],"limit":10,"offset":0}}',
   "Select with a condition":
@@ -13,7 +13,7 @@ export const shortBodies: Readonly<Record<string, string>> = {
 
 type Piece = (index: number) => string;
 
-/** Pieces with commas between them, of so many bytes in all. */
+/** Pieces separated by commas, with this many bytes in total. */
 function fill(bytes: number, piece: Piece): string {
   const pieces: string[] = [];
   for (let length = 0; length < bytes; ) {
@@ -34,7 +34,7 @@ const rowsOf = (cell: Piece) => (bytes: number) =>
   insert(fill(bytes, (id) => `{"id":${id},"c":${cell(id)}}`));
 const cellOf = (element: Piece) => (bytes: number) => insert(`{"c":[${fill(bytes, element)}]}`);
 
-/** Makes a body of about so many bytes, for each shape. */
+/** Functions that make a body of about this many bytes, by shape. */
 export const longShapes: Readonly<Record<string, (bytes: number) => string>> = {
   rows: (bytes) => insert(fill(bytes, row)),
   "rows, indented": (bytes) =>

@@ -1,9 +1,10 @@
 /**
- * Measures the body scanner beside what a gateway would do without one: make a string of the bytes
- * and parse it. `node bench/scanner.ts [--bytes 10485760] [--seconds 0.5] [--json]`
+ * Measures the body scanner against decoding the bytes and parsing them as JSON.
  *
- * Times are those of the thread's own work, so that what else the machine does blurs them less. All
- * shapes are scanned before any is measured, so that none is judged by code tuned to it alone.
+ * `node bench/scanner.ts [--bytes 10485760] [--seconds 0.5] [--json]`
+ *
+ * Measures the thread's own time, so that other load matters less. Every shape is scanned before the first
+ * measurement, so that the code is not optimized for one shape only.
  */
 
 import { parseArgs } from "node:util";
@@ -22,7 +23,7 @@ const bytes = Number(flags.bytes);
 const grammar = createGrammar({ extraFields: [], operations: {} });
 const parse = (body: Buffer): unknown => JSON.parse(body.toString());
 
-/** Milliseconds of this thread's work that a call takes, on average. */
+/** Average milliseconds of this thread per call. */
 function cost(work: () => unknown, callsAtOnce: number): number {
   work();
   const until = performance.now() + 1000 * Number(flags.seconds);
@@ -36,7 +37,7 @@ function cost(work: () => unknown, callsAtOnce: number): number {
   return (user + system) / 1000 / calls;
 }
 
-/** Milliseconds for which a scan in slices holds the event loop at the longest. */
+/** The longest block of the event loop during a sliced scan, in milliseconds. */
 async function longestHold(body: Buffer): Promise<number> {
   let longest = 0;
   let last = performance.now();

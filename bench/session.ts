@@ -1,7 +1,7 @@
 /**
- * Records what users see of a gateway: status, headers and body of some 500 requests (queries, administration, MCP,
- * OAuth, console), the output of commands, and the audit. Times, ports, tokens and ids are masked, so that two
- * recordings of the same behavior are equal. Compares a checkout before a refactoring with this one:
+ * Records what users see of a gateway: status, headers and body of about 500 requests (queries,
+ * administration, MCP, OAuth, console), the output of commands, and the audit. Times, ports, tokens and ids
+ * are masked, so two recordings of the same behavior are equal. To compare an earlier checkout with this one:
  *
  * `node bench/session.ts --root ../before > before.txt; node bench/session.ts > after.txt; diff before.txt after.txt`
  */
@@ -39,7 +39,7 @@ const masks: readonly (readonly [RegExp, string])[] = [
   [/"(client_id_issued_at|iat|exp|expires_in|ms|bytes|upstreamMs)":[\d.]+/g, '"$1":N'],
   [/"(id|approval|version|etag)":"[\w-]{10,}"/g, '"$1":"ID"'],
   [/ class="long"/g, ""],
-  // Revocations within one second are one.
+  // Revocations within the same second have the same effect.
   [/revocations \(\d\)/g, "revocations (N)"],
 ];
 
@@ -50,7 +50,7 @@ function masked(text: string): string {
 
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
-/** Prints an answer. Framing is left out, since it depends on timing. */
+/** Prints a response without its framing, which depends on timing. */
 function record(title: string, answer: { status: number; headers: Headers; text: string }): void {
   const { date, "content-length": _, "transfer-encoding": __, ...headers } = answer.headers;
   const { "set-cookie": cookies, "x-request-id": ___, ...plain } = headers;
@@ -75,7 +75,6 @@ async function login(username: string, password: string): Promise<string> {
 
 const bearing = (token: string) => ({ ...json, authorization: `Bearer ${token}` });
 
-/** Sends a request of the API, whose body is a value or text. */
 async function api(token: string, method: string, path: string, content?: unknown) {
   const body = typeof content === "string" ? content : JSON.stringify(content);
   await send(method, path, body, bearing(token));

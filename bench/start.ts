@@ -1,6 +1,6 @@
 /**
- * Measures a start of the gateway: seconds of processor time and of the clock to its first answer, and its memory then.
- * What Node compiles is kept from a start before the first that counts. `node bench/start.ts [--rounds 5]`
+ * Measures a start of the gateway: processor time and wall time to the first response, and memory then. A
+ * first start fills the compile cache. `node bench/start.ts [--rounds 5]`
  */
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -18,7 +18,7 @@ const rounds = Number(flags.rounds);
 const program = fileURLToPath(new URL("../bin/gatehouse.js", import.meta.url));
 const proxied = '[upstream]\nurl = "http://127.0.0.1:9"\n';
 
-/** What is started, by its configuration. */
+/** Configurations by name. */
 const kinds = {
   "MCP off": `${proxied}[mcp]\nenabled = false\n`,
   "MCP on": proxied,
@@ -36,7 +36,7 @@ function megabytesOf(pid: number): number {
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
 }
 
-/** Memory of the engine's process, the only child that there is after a start. */
+/** Memory of the engine's process, the only child after a start. */
 function engineMegabytes(pid: number): number | undefined {
   const [child] = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ");
   return child === undefined || child === "" ? undefined : megabytesOf(Number(child));

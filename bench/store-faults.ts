@@ -1,9 +1,10 @@
 /**
- * Clients of three replicas while replicas, networks and the store fail, by schedules that seeds
- * draw; then looks whether one history explains all that was answered.
+ * Runs clients of three replicas while replicas, networks and the store fail on random schedules, then checks
+ * that one history explains all responses.
  *
- * `node bench/store-faults.ts [--schedules 50] [--seed 1] [--kinds jump,pause] [--patroni sync|async]`:
- * with `--patroni` the store is three PostgreSQL servers under Patroni, which lose their leader.
+ * `node bench/store-faults.ts [--schedules 50] [--seed 1] [--kinds jump,pause] [--patroni sync|async]`
+ *
+ * With `--patroni`, the store is three PostgreSQL servers under Patroni that lose their leader.
  */
 import { parseArgs } from "node:util";
 import { runFailover } from "../test/store/faults/failover.ts";

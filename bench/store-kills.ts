@@ -1,8 +1,8 @@
 /**
- * Kills of replicas, in each of two pairs one after the other, under mixed writes, and whether everything that was
- * acknowledged is there afterwards.
+ * Kills replicas of two pairs in turn under mixed writes, and checks that every acknowledged write exists
+ * afterwards.
  *
- * `node bench/store-kills.ts [--kills 500]`; SIGUSR1 ends it early.
+ * `node bench/store-kills.ts [--kills 500]`; SIGUSR1 stops it early.
  */
 import { parseArgs } from "node:util";
 import { killReplicas } from "../test/store/faults/kills.ts";
@@ -10,7 +10,7 @@ import { isInside, runInside } from "../test/store/faults/sandbox.ts";
 
 const { values: flags } = parseArgs({ options: { kills: { type: "string", default: "500" } } });
 
-/** Kills replicas, and says what was lost. @returns the exit code */
+/** @returns the exit code */
 async function killAll(): Promise<number> {
   await using opened = new AsyncDisposableStack();
   const teardown = (work: () => unknown) => opened.defer(async () => void (await work()));

@@ -1,7 +1,8 @@
 /**
- * What a store costs: a query with and without it, changes at three replicas, and what replicas ask
- * of PostgreSQL. `node bench/store.ts [--users 100000] [--changes 300] [--seconds 5] [--rounds 5]
- * [--json]`
+ * Measures a store: a query with and without it, changes at three replicas, and the load of idle replicas on
+ * PostgreSQL.
+ *
+ * `node bench/store.ts [--users 100000] [--changes 300] [--seconds 5] [--rounds 5] [--json]`
  */
 
 import { writeFileSync } from "node:fs";
@@ -28,7 +29,7 @@ const REPLICAS = 3;
 const AT_ONCE = 8;
 const IDLE_SECONDS = 20;
 
-/** Transactions of the store's database so far; a statement by itself is one. */
+/** Transactions of the store's database so far; a single statement is one. */
 async function transactions({ server }: Setting): Promise<number> {
   const [row] = await server.sql(
     "select xact_commit + xact_rollback as count from pg_stat_database where datname = 'store'",
@@ -36,7 +37,7 @@ async function transactions({ server }: Setting): Promise<number> {
   return Number(row?.count);
 }
 
-/** What each replica asks of the store in a second while nothing is changed. */
+/** The load of each replica on the store per second without changes. */
 async function idleLoad(setting: Setting) {
   const bytes = () => setting.replicas.reduce((sum, { proxy }) => sum + proxy.bytes, 0);
   const [transactionsBefore, bytesBefore] = [await transactions(setting), bytes()];
@@ -50,7 +51,7 @@ async function idleLoad(setting: Setting) {
   };
 }
 
-/** Milliseconds that grants take, one after the other at each replica in turn. */
+/** Milliseconds of grants, one at a time, at each replica in turn. */
 async function grantTimes({ replicas }: Setting, token: string, atOnce: number): Promise<number[]> {
   const times: number[] = [];
   let next = 0;
@@ -107,7 +108,7 @@ async function queryCosts({ single, replicas: [replica] }: Setting, token: strin
   return {
     "a query without a store, median µs": without.median,
     "a query with a store, median µs": withStore.median,
-    // What else the machine does only ever adds.
+    // The minimum, since other load on the machine only adds time.
     "a query without a store, least µs": without.least,
     "a query with a store, least µs": withStore.least,
     "with to without in one round, median": ratio.median,

@@ -1,7 +1,7 @@
 /**
- * What joins the two connections of a WebSocket: the gateway's own splice beside the `ws` of
- * `http-proxy-3`. Measured are the processor time of a message, with its echo, both ends and all,
- * and what comes of upstreams that do not agree to the handshake.
+ * Compares ways to join the two connections of a WebSocket: the gateway's own splice and the `ws` mode of
+ * `http-proxy-3`. Prints processor time per echoed message, and the behavior when an upstream refuses the
+ * handshake.
  *
  * `node bench/web-socket.ts [--seconds 3]`
  */
@@ -21,19 +21,19 @@ const { values: flags } = parseArgs({ options: { seconds: { type: "string", defa
 
 const CONNECTIONS = 16;
 const MESSAGE = Buffer.alloc(1024, "m");
-/** Bytes of an answer that is no agreement, of which the client takes none. */
+/** Bytes of a refusal that the client does not read. */
 const REFUSAL_BYTES = 64 * 1024 * 1024;
 
 const agreement = (accept: string) =>
   `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`;
-/** What the upstream answers a handshake with, by the path that is asked for. */
+/** Responses of the upstream to a handshake by path. */
 const answers: Readonly<Record<string, string>> = {
   "/echo": agreement(ACCEPT),
   "/other": agreement("of another handshake"),
   "/refused": `HTTP/1.1 403 Forbidden\r\nContent-Length: ${REFUSAL_BYTES}\r\n\r\n`,
 };
 
-/** Carries a handshake to the upstream. */
+/** Forwards a handshake to the upstream. */
 type Join = (request: IncomingMessage, socket: Socket, head: Buffer) => void;
 
 async function listening(server: Server): Promise<number> {
@@ -73,7 +73,7 @@ function joinBySplice(port: number): Join {
   };
 }
 
-/** Sends a handshake; resolves once the head of its answer has begun to come. */
+/** Resolves at the first bytes of the response. */
 async function shakeHands(port: number, path: string): Promise<{ socket: Socket; head: string }> {
   const socket = connect({ port, host: "127.0.0.1" });
   const fields = Object.entries({ Host: "localhost", ...handshake() });
@@ -85,7 +85,7 @@ async function shakeHands(port: number, path: string): Promise<{ socket: Socket;
   return { socket, head };
 }
 
-/** Microseconds of processor time for a message that is said back. */
+/** Microseconds of processor time per echoed message. */
 async function costOfMessage(port: number): Promise<number> {
   let messages = 0;
   const clients = await Promise.all(

@@ -1,7 +1,8 @@
 /**
- * What several processes serve beside one: requests a second and processor time a request, without
- * keeping anything to a core. Load and upstream run on the same machine, so that the gain is what
- * they leave. `node bench/workers.ts [--workers 2] [--rounds 3] [--seconds 3] [--json]`
+ * Compares one and several processes: requests per second and processor time per request, without pinning.
+ * Load and upstream run on the same machine and take a part of it.
+ *
+ * `node bench/workers.ts [--workers 2] [--rounds 3] [--seconds 3] [--json]`
  */
 
 import { readFileSync } from "node:fs";
@@ -33,7 +34,7 @@ await using opened = new AsyncDisposableStack();
 const { world, upstream } = await openScene(opened);
 const port = upstream.ports.get(scenario.answer) ?? 0;
 
-/** Processes that serve: the gateway's own, or its workers. */
+/** The gateway's process or its workers. */
 function serving({ program }: Gatehouse): number[] {
   const own = program.child.pid ?? 0;
   const workers = childrenOf(own).filter((pid) => commandOf(pid).includes("workers/program"));

@@ -3,7 +3,7 @@ import { PlainBrowser } from "../../test/oauth/browser.ts";
 import { clientId, password, username } from "./gateway.ts";
 import { type Results, runSuite } from "./suite.ts";
 
-/** Logs in and allows everything, as a user in a browser would, up to the suite's own page. */
+/** Logs in and gives consent as a user in a browser would. */
 async function allow(issuer: string, authorizationUrl: string): Promise<void> {
   const browser = new PlainBrowser(issuer);
   const login = await browser.open(authorizationUrl);
@@ -13,7 +13,6 @@ async function allow(issuer: string, authorizationUrl: string): Promise<void> {
   await (await fetch(url)).text();
 }
 
-/** Runs the scenarios for authorization servers against the embedded one. */
 export async function runAuthorizationSuite(issuer: string): Promise<Results> {
   const port = String(await freePort());
   const flags = ["--url", issuer, "--client-id", clientId, "--port", port];

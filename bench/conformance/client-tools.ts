@@ -1,4 +1,4 @@
-/** Tools that talk with their client while they run, and what else the suite looks for. */
+/** Tools of the suite that interact with the client while they run. */
 import { fromJsonSchema, inputRequired, type McpServer } from "@modelcontextprotocol/server";
 import { z } from "zod";
 
@@ -8,7 +8,7 @@ function text(words: string) {
 
 const described = { description: "Talks with its client." };
 
-/** What the tool is to ask of a person: each kind of field, with a default. */
+/** One field of each kind, with a default. */
 const defaults = z.object({
   name: z.string().default("John Doe"),
   age: z.int().default(30),
@@ -19,7 +19,7 @@ const defaults = z.object({
 
 const person = z.object({ username: z.string(), email: z.string() });
 
-/** Every way to offer a choice. */
+/** Every form of choice. */
 const choices = {
   type: "object" as const,
   properties: {
@@ -44,7 +44,7 @@ const choices = {
   },
 };
 
-/** Tools of the revisions in which a server sends requests to its client. */
+/** For revisions in which a server sends requests to its client. */
 function registerAskingTools(server: McpServer): void {
   const prompt = z.object({ prompt: z.string() });
   server.registerTool("test_sampling", { ...described, inputSchema: prompt }, async (args, ctx) => {
@@ -75,7 +75,7 @@ function registerAskingTools(server: McpServer): void {
   }
 }
 
-/** Tools that only tell their client something. */
+/** Tools that only send notifications. */
 function registerTellingTools(server: McpServer): void {
   for (const name of ["test_tool_with_logging", "test_logging_tool"]) {
     server.registerTool(name, described, async ({ mcpReq }) => {
@@ -94,7 +94,7 @@ function registerTellingTools(server: McpServer): void {
   }
 }
 
-/** Schemas that must come through as they are. */
+/** Schemas that must arrive unchanged. */
 function registerSchemas(server: McpServer): void {
   const string = { type: "string" as const };
   const region = { ...string, "x-mcp-header": "Region" };
@@ -141,7 +141,6 @@ function registerOthers(server: McpServer): void {
   }));
 }
 
-/** Registers all of it. */
 export function registerClientTools(server: McpServer): void {
   registerAskingTools(server);
   registerTellingTools(server);
@@ -149,7 +148,6 @@ export function registerClientTools(server: McpServer): void {
   registerOthers(server);
 }
 
-/** The names of the tools. */
 export const clientTools = [
   ...["test_sampling", "test_elicitation", "test_tool_with_logging", "test_logging_tool"],
   ...["test_elicitation_sep1034_defaults", "test_elicitation_sep1330_enums"],

@@ -7,23 +7,19 @@ import { everyTool } from "../../test/mcp/proxied.ts";
 import { clientTools } from "./client-tools.ts";
 import { inputTools } from "./input-tools.ts";
 
-/** The administrator of every gateway here. */
 export const username = "admin";
 export const password = "conformance password";
 
-/** The client under which the authorization server is tested. */
 export const clientId = "conformance";
 
-/** A gateway in a process of its own. */
 export interface RunningGateway {
   readonly url: string;
-  /** A login token of its administrator. */
   readonly token: string;
 }
 
 const loginAnswer = z.object({ token: z.string() });
 
-/** Rules under which the administrator may call every tool of the server that is tested. */
+/** Rules that let the administrator call every tool of the suite. */
 function toolTable(): string {
   const others = [...clientTools, ...inputTools].map((name) => ({
     ...{ name, permission: "SELECT", database: "main", database_argument: undefined },

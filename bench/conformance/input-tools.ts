@@ -1,4 +1,4 @@
-/** Tools that cannot answer before their client has told them something. */
+/** Tools of the suite that need input from the client before they respond. */
 import {
   CLIENT_CAPABILITIES_META_KEY,
   createRequestStateCodec,
@@ -12,14 +12,13 @@ import { z } from "zod";
 
 const states = createRequestStateCodec<number>({ key: Buffer.alloc(32, "conformance") });
 
-/** How a server with these tools checks the state that a client gives back, before any tool runs. */
+/** Verifies the state that a client returns, before any tool runs. */
 export const stateOptions: ServerOptions = { requestState: { verify: states.verify } };
 
 function text(words: string) {
   return { content: [{ type: "text" as const, text: words }] };
 }
 
-/** An elicitation of one field. */
 function elicit(message: string, requestedSchema: z.ZodObject): InputRequest {
   return inputRequired.elicit({ message, requestedSchema });
 }
@@ -32,14 +31,14 @@ function sample(words: string, maxTokens: number): InputRequest {
 const name = z.object({ name: z.string() });
 const userName = elicit("What is your name?", name);
 
-/** What each tool asks for before it answers. */
+/** The requests of each tool before it responds. */
 const questions: Readonly<Record<string, Readonly<Record<string, InputRequest>>>> = {
   elicitation: { user_name: userName },
   sampling: { capital_question: sample("What is the capital of France?", 100) },
   list_roots: { client_roots: inputRequired.listRoots() },
 };
 
-/** The same for tools that also keep a state with their client; each round asks for one element. */
+/** For tools that also keep state with their client; each round requests one element. */
 const rounds: Readonly<Record<string, readonly Readonly<Record<string, InputRequest>>[]>> = {
   request_state: [{ confirm: elicit("Please confirm", z.object({ ok: z.boolean() })) }],
   tampered_state: [{ confirm: elicit("Please confirm", z.object({ ok: z.boolean() })) }],
@@ -58,7 +57,7 @@ const rounds: Readonly<Record<string, readonly Readonly<Record<string, InputRequ
 
 const envelope = z.object({ [CLIENT_CAPABILITIES_META_KEY]: z.record(z.string(), z.unknown()) });
 
-/** Only what the client has said that it can answer. */
+/** Keeps only requests that the client supports. */
 function answerable(
   { mcpReq }: ServerContext,
   asked: Readonly<Record<string, InputRequest>>,
@@ -68,7 +67,6 @@ function answerable(
   return Object.fromEntries(Object.entries(asked).filter(([, request]) => can(request)));
 }
 
-/** Registers them, by the names that the suite knows. */
 export function registerInputTools(server: McpServer): void {
   const prefix = "test_input_required_result_";
   const described = { description: "Asks back before it answers." };
@@ -99,7 +97,6 @@ export function registerInputTools(server: McpServer): void {
   );
 }
 
-/** The names of the tools. */
 export const inputTools = [
   ...[...Object.keys(questions), ...Object.keys(rounds), "capabilities"].map(
     (suffix) => `test_input_required_result_${suffix}`,

@@ -10,18 +10,16 @@ const program = path.join(
   "node_modules/@modelcontextprotocol/conformance/dist/index.js",
 );
 
-/** The revisions for which the suite has a frozen set of requirements. */
+/** Revisions with a frozen set of requirements in the suite. */
 export const revisions = ["2026-07-28", "2025-11-25"] as const;
 export type Revision = (typeof revisions)[number];
 
 const checkShape = z.array(z.object({ id: z.string(), status: z.string() }));
 
-/** One check of a scenario: what it is called, and how it came out. */
 export type Check = z.output<typeof checkShape>[number];
-/** The checks of each scenario that was run. */
 export type Results = ReadonlyMap<string, readonly Check[]>;
 
-/** `server-<scenario>-<time>` or `authorization-server-<scenario>-<time>`, as the suite names what it writes. */
+/** Output directories: `server-<scenario>-<time>` or `authorization-server-<scenario>-<time>`. */
 const resultName = /^(?:authorization-)?server-(?<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z$/;
 
 async function readResults(directory: string): Promise<Results> {
@@ -58,7 +56,7 @@ export async function runSuite(
   }
 }
 
-/** Runs all that a revision requires of a server, at that revision's wire form. */
+/** Runs all scenarios that a revision requires of a server. */
 export function runServerSuite(url: string, revision: Revision): Promise<Results> {
   return runSuite(["server", "--url", url, "--requirements", revision]);
 }

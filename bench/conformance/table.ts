@@ -1,6 +1,5 @@
 import type { Check, Results } from "./suite.ts";
 
-/** Checks of a scenario that count, and how many of them hold. */
 function score(checks: readonly Check[] | undefined): string {
   if (checks === undefined) return "-";
   const counted = checks.filter(({ status }) => status === "SUCCESS" || status === "FAILURE");
@@ -8,7 +7,7 @@ function score(checks: readonly Check[] | undefined): string {
   return `${good}/${counted.length}`;
 }
 
-/** The checks that hold in `before` and not in `after`, each named once. */
+/** The names of checks that pass in `before` but not in `after`. */
 export function lost(
   before: readonly Check[] = [],
   after: readonly Check[] = [],
@@ -19,13 +18,11 @@ export function lost(
   return [...ids].filter((id) => holds(after, id) < holds(before, id));
 }
 
-/** What a column of the table is: whose results, under which name. */
 export interface Column {
   readonly title: string;
   readonly results: Results;
 }
 
-/** The columns side by side, scenario by scenario, as a table of Markdown. */
 export function markdownTable(columns: readonly Column[]): string {
   const scenarios = new Set(columns.flatMap(({ results }) => [...results.keys()]));
   const rows = [

@@ -1,5 +1,5 @@
-// What somebody writes who has `pg` and one table: an HTTP server that reads and inserts by primary key.
-// Arguments: the database's URL and the path of a Unix socket to listen on. Prints "ready".
+// A minimal HTTP server with `pg` that reads and inserts by primary key, for comparison.
+// Arguments: the database URL and the path of a Unix socket. Prints "ready".
 import { createServer } from "node:http";
 import { text } from "node:stream/consumers";
 import { Pool } from "pg";

@@ -1,13 +1,11 @@
 import { type Agent, request } from "node:http";
 
-/** An answer, and the milliseconds until its last byte. */
 export interface TimedAnswer {
   readonly status: number;
   readonly text: string;
   readonly ms: number;
 }
 
-/** Posts JSON and waits for the whole answer. */
 export async function post(
   url: string,
   body: string,
@@ -33,7 +31,7 @@ export async function post(
   return promise;
 }
 
-/** Logs in. @throws Error if that fails */
+/** @throws Error if the login fails */
 export async function tokenOf(url: string, username: string, password: string): Promise<string> {
   const answer = await post(`${url}/login`, JSON.stringify({ username, password }));
   const { token }: { token?: string } = JSON.parse(answer.text);

@@ -6,14 +6,13 @@ import path from "node:path";
 import { hashPassword } from "../../src/identity/password.ts";
 import { Service } from "../../test/kit/process.ts";
 
-/** The password of every user that has one. */
 export const PASSWORD = "benchmark password";
 
 const configured = { memory: 65_536, time: 3, parallelism: 4 };
-/** What many systems hash with, so that imported users have it. */
+/** Common in other systems, for imported users. */
 const imported = { memory: 19_456, time: 2, parallelism: 1 };
 
-/** The gateway with its default costs, and users of every kind. */
+/** A gateway with default costs and users of every kind. */
 export interface Setting {
   readonly url: string;
   readonly service: Service;

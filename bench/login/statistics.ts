@@ -1,11 +1,10 @@
 import { quantile } from "../rig/statistics.ts";
 
-/** The middle of the sample. */
 export function median(sample: readonly number[]): number {
   return quantile(sample, 0.5);
 }
 
-/** The normal distribution's tail on both sides (Abramowitz and Stegun, 7.1.26; error under 2e-7). */
+/** Two-sided tail of the normal distribution (Abramowitz and Stegun, 7.1.26; error under 2e-7). */
 function twoSided(z: number): number {
   const x = Math.abs(z) / Math.SQRT2;
   const t = 1 / (1 + 0.3275911 * x);
@@ -24,7 +23,7 @@ export function mannWhitney(one: readonly number[], other: readonly number[]): n
     ...one.map((value) => ({ value, isOne: true })),
     ...other.map((value) => ({ value, isOne: false })),
   ].sort((a, b) => a.value - b.value);
-  // Times in fractions of a microsecond are hardly ever equal: ties are left as they fall.
+  // Ties are ignored, since times in fractions of a microsecond are rarely equal.
   const ranks = all.reduce((sum, { isOne }, at) => sum + (isOne ? at + 1 : 0), 0);
   const u = ranks - (one.length * (one.length + 1)) / 2;
   const mean = (one.length * other.length) / 2;

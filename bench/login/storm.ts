@@ -5,7 +5,7 @@ import { post } from "./client.ts";
 
 const select = JSON.stringify({ Select: { database: "main", from: "t", columns: ["*"] } });
 
-/** How queries that were sent at a steady rate were answered. */
+/** Responses to queries sent at a steady rate. */
 export interface QueryFigures {
   readonly p50Ms: number;
   readonly p99Ms: number;
@@ -13,13 +13,12 @@ export interface QueryFigures {
   readonly failed: number;
 }
 
-/** What a storm of logins came to. */
 export interface StormFigures {
   readonly hashesPerSecond: number;
   readonly turnedAwayPerSecond: number;
 }
 
-/** Sends queries on schedule, whether or not the earlier ones were answered (an open loop). */
+/** Sends queries on schedule, whether or not earlier ones have finished (an open loop). */
 export async function queryLoad(
   url: string,
   token: string,
@@ -47,10 +46,10 @@ export async function queryLoad(
   };
 }
 
-/** Milliseconds after which a client that was turned away comes back, as `Retry-After` says. */
+/** A refused client retries after this time, as `Retry-After` says. */
 const RETRY_MS = 1000;
 
-/** Keeps `clients` logging in with wrong passwords until `work` is done. */
+/** Keeps `clients` logging in with wrong passwords until `work` has finished. */
 export async function duringStorm<T>(
   url: string,
   clients: number,

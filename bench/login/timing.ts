@@ -6,20 +6,19 @@ import { mannWhitney, median } from "./statistics.ts";
 /** Sends one login that is refused and returns its milliseconds. */
 export type Attempt = (username: string) => Promise<number>;
 
-/** How long the refusal of one kind of user takes, held against that of a wrong password. */
+/** Refusal times of one kind of user, compared with those of a wrong password. */
 export interface TimingFigure {
   readonly door: string;
   readonly user: string;
   readonly samples: number;
   readonly medianMs: number;
-  /** The probability of such a difference if there is none (Mann-Whitney, two-sided). */
+  /** The probability of such a difference by chance (Mann-Whitney, two-sided). */
   readonly p: number | undefined;
 }
 
 const users = ["known", "imported", "disabled", "machine", "unknown"];
 const WRONG = "a wrong password";
 
-/** Refused logins at `/login`. */
 export function loginDoor(url: string): Attempt {
   return async (username) => {
     const body = JSON.stringify({ username, password: WRONG });
@@ -29,7 +28,7 @@ export function loginDoor(url: string): Attempt {
   };
 }
 
-/** Refused logins at the authorization server's page, all within one visit. */
+/** Refused logins at the page of the authorization server, in one visit. */
 export async function pageDoor(url: string): Promise<Attempt> {
   const browser = new PlainBrowser(url);
   const parameters = { client_id: await registered({ url }), code_challenge: makePkce().challenge };
@@ -50,7 +49,7 @@ function shuffled<T>(items: readonly T[]): T[] {
     .map(({ item }) => item);
 }
 
-/** Tries every kind of user in each round, in an order of chance, so that drift meets them alike. */
+/** Tries every kind of user in each round in random order, so that drift affects all alike. */
 export async function compareTimes(
   door: string,
   attempt: Attempt,

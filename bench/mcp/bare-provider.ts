@@ -1,7 +1,6 @@
 /**
- * The bare authorization server: `oidc-provider` alone with what it keeps in memory, set up as
- * Gatehouse sets it up, with pages of one line that take any password.
- * `node bench/mcp/bare-provider.ts` prints its port.
+ * The bare authorization server: `oidc-provider` with in-memory state, configured as in Gatehouse, with
+ * minimal pages that accept any password. `node bench/mcp/bare-provider.ts` prints its port.
  */
 import { generateKeyPairSync } from "node:crypto";
 import { once } from "node:events";

@@ -1,4 +1,4 @@
-/** What is asked of `/mcp`, and of whom. */
+/** Calls of `/mcp` and the systems that they are sent to. */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { handshakeCall, statelessCall } from "../../test/mcp/messages.ts";
@@ -9,19 +9,18 @@ import { startAnswering } from "../peers/upstream.ts";
 import type { Program } from "../rig/program.ts";
 import { startOfficial } from "./official.ts";
 
-/** Who is asked. The first of a scenario is Gatehouse. */
+/** The first system of a scenario is Gatehouse. */
 export interface Asked {
   readonly name: string;
   readonly port: number;
   readonly program: Pick<Program, "cpuSeconds" | "stop">;
 }
 
-/** One request, and who answers it. */
 export interface McpScenario {
   readonly name: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  /** A part of every right answer. */
+  /** A part of every correct response. */
   readonly answer: string;
   readonly systems: readonly Asked[];
 }
@@ -33,7 +32,7 @@ const select = {
 const TOOLS = 1000;
 const nameOf = (index: number) => `service_${index % 20}_operation_${index}`;
 
-/** A list of many tools, each of about half a kilobyte. */
+/** A list of many tools of about 500 bytes each. */
 function toolList(): string {
   const tools = Array.from({ length: TOOLS }, (_, index) => ({
     name: nameOf(index),
@@ -55,7 +54,7 @@ function toolList(): string {
   return JSON.stringify({ jsonrpc: "2.0", id: 1, result });
 }
 
-/** Every second tool may be called, every fourth by others alone, and the rest have no rule. */
+/** Of four tools, two are allowed, one is for other users, and one has no rule. */
 function rules(): string {
   const rule = (index: number) => {
     const permission = index % 2 === 0 ? "SELECT" : "DROP";
@@ -70,7 +69,6 @@ const callRule =
 
 const rowsText = (row: object) => JSON.stringify({ rows: [row], truncated: false });
 
-/** What a server answers to the call. */
 function callAnswer(): string {
   const row = { name: "x".repeat(158) };
   const content = [{ type: "text", text: rowsText(row) }];
@@ -78,7 +76,7 @@ function callAnswer(): string {
   return JSON.stringify({ jsonrpc: "2.0", id: 1, result });
 }
 
-/** Starts everybody; all of it ends with the stack. */
+/** Starts all systems; they stop with the stack. */
 export async function openCalls(
   { world, upstream }: Scene,
   opened: AsyncDisposableStack,
@@ -125,7 +123,7 @@ export async function openCalls(
   ];
 }
 
-/** Writes the body of a request where the load generator finds it. */
+/** Writes the request body to a file for the load generator. */
 export function bodyFileOf({ name, body }: McpScenario, directory: string): string {
   const file = path.join(directory, `${name.replaceAll(/\W+/g, "-")}.json`);
   writeFileSync(file, body);

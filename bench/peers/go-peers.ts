@@ -9,7 +9,7 @@ import type { Algorithm, World } from "./world.ts";
 interface GoPeer extends GoModule {
   readonly title: string;
   readonly algorithm: Algorithm;
-  /** Writes what configures it and returns its flags. */
+  /** Writes the configuration and returns the flags. */
   readonly configure: (
     world: World,
     port: number,
@@ -43,7 +43,7 @@ const vmauth: GoPeer = {
   },
 };
 
-/** It takes RS256 alone, unless an OpenID provider is there to say otherwise. */
+/** Accepts only RS256 without an OpenID provider. */
 const oauth2Proxy: GoPeer = {
   name: "oauth2-proxy",
   module: "github.com/oauth2-proxy/oauth2-proxy/v7",
@@ -99,10 +99,10 @@ const oathkeeper: GoPeer = {
   },
 };
 
-/** Gateways in Go: each verifies the token's signature, times, issuer and audience, and sees no body. */
+/** Gateways in Go. They verify a token's signature, times, issuer and audience, and do not read bodies. */
 export const goPeers: readonly GoPeer[] = [vmauth, oauth2Proxy, oathkeeper];
 
-/** Builds and starts one on one core. */
+/** Builds a gateway and starts it on one core. */
 export async function startGo(peer: GoPeer, world: World, upstreamPort: number): Promise<System> {
   const { title, algorithm } = peer;
   const port = await freePort();

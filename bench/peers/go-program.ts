@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 
-/** A program of the Go module proxy. */
+/** A program from the Go module proxy. */
 export interface GoModule {
   readonly name: string;
   readonly module: string;
@@ -14,9 +14,9 @@ export interface GoModule {
 const folder = path.join(import.meta.dirname, "built");
 
 /**
- * Builds a program, unless an earlier run has, and returns its path.
+ * Builds a program unless it exists, and returns its path.
  *
- * @throws Error with what the compiler said
+ * @throws Error with the compiler's output
  */
 export function buildGo({ name, module, version, package: built = module }: GoModule): string {
   const program = path.join(folder, `${name}-${version}`);
@@ -24,7 +24,7 @@ export function buildGo({ name, module, version, package: built = module }: GoMo
   const source = path.join(folder, name);
   mkdirSync(source, { recursive: true });
   writeFileSync(path.join(source, "go.mod"), `module bench\n\nrequire ${module} ${version}\n`);
-  // An import, so that the requirements of the program itself are resolved too.
+  // An import makes Go resolve the program's own requirements too.
   writeFileSync(path.join(source, "import.go"), `package bench\n\nimport _ "${built}"\n`);
   console.error(`building ${name} ${version}, which takes minutes the first time`);
   const flags = ["build", "-mod=mod", "-o", program, built];

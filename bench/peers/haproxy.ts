@@ -7,7 +7,7 @@ import type { Algorithm, World } from "./world.ts";
 
 const BUFFER_BYTES = 65_536;
 
-/** What is checked: signature, times and issuer of the token, then the role on the database. */
+/** Checks signature, times and issuer of the token, then the role on the database. */
 function rules(world: World, algorithm: Algorithm): string {
   const key =
     algorithm === "HS256" ? world.read("HS256.secret") : `${world.directory}/${algorithm}.pem`;
@@ -74,7 +74,7 @@ backend database
   const program = new Program("haproxy", ["-db", "-f", file], GATEWAY_CORE);
   await program.listening(port);
   const name = algorithm === undefined ? "HAProxy, no check" : `HAProxy, ${algorithm}`;
-  // What does not fit its buffer it cannot look into.
+  // HAProxy cannot inspect a body that is larger than its buffer.
   const largestBody = algorithm === undefined ? Number.POSITIVE_INFINITY : BUFFER_BYTES / 2;
   const checks = algorithm === undefined ? "nothing" : "token and query";
   return { name, port, program, algorithm, checks, largestBody };

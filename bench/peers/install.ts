@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import path from "node:path";
 import { fetchBy, installPackages } from "../install.ts";
 
-/** What is needed from the system: a file that shows it, and Debian's package that brings it. */
+/** System requirements: a file that proves each, and the Debian package that contains it. */
 const needed = [
   { file: "haproxy", debian: "haproxy" },
   { file: "nginx", debian: "nginx" },
@@ -17,7 +17,7 @@ function isThere(file: string): boolean {
 }
 
 /**
- * Makes sure that every peer is there: from Debian's packages and the npm registry.
+ * Installs missing peers from Debian packages and the npm registry.
  *
  * @throws Error with the command to run if this user may not install packages
  */

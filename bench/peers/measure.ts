@@ -4,27 +4,25 @@ import { bodyFile, type Scenario, tokenFile } from "./scenarios.ts";
 import { LOAD_CORE, leadInSeconds, type System } from "./system.ts";
 import type { World } from "./world.ts";
 
-/** Fresh tokens a second that are made for a round: more than any system serves. */
+/** More fresh tokens per second than any system can use. */
 const FRESH_PER_SECOND = 14_000;
 
-/** How long and how often is measured. */
 export interface Effort {
   readonly rounds: number;
   /** Of one round of one system. */
   readonly seconds: number;
 }
 
-/** What a system costs in a scenario. */
 export interface Cost {
   readonly name: string;
   readonly checks: System["checks"];
-  /** Microseconds of user and system time a request. */
+  /** Microseconds of user and system time per request. */
   readonly cpu: Summary;
-  /** Requests a second, in a closed loop. */
+  /** Requests per second in a closed loop. */
   readonly rate: Summary;
 }
 
-/** @throws Error if answers were not what the scenario is about */
+/** @throws Error if the responses are not those of the scenario */
 function requireAnswers(system: System, scenario: Scenario, sample: Sample): void {
   const isDenied = scenario.tokens === "denied" && system.algorithm !== undefined;
   const unexpected = isDenied ? sample.requests - sample.refused : sample.refused;
@@ -51,8 +49,8 @@ async function sampleOf(
 }
 
 /**
- * All rounds of one scenario, the systems in turn in each, so that what else the machine does meets
- * all alike. Before it is measured, each one is loaded without being measured.
+ * Runs all rounds of one scenario. The systems take turns in each round, so that other load on the machine
+ * affects all alike. Each system is warmed up first.
  */
 export async function measure(
   scenario: Scenario,

@@ -7,7 +7,7 @@ import type { World } from "./world.ts";
 
 const modules = "/usr/lib/nginx/modules/ngx_http_js_module.so";
 
-/** Starts nginx with the checks in njs, one worker. */
+/** Starts nginx with one worker and the checks in njs. */
 export async function startNginx(world: World, upstreamPort: number): Promise<System> {
   const { directory } = world;
   const script = readFileSync(new URL("servers/gate.njs", import.meta.url), "utf8");

@@ -10,7 +10,7 @@ const names = {
   express: "Express",
 } as const;
 
-/** Starts one of the gateways in `servers/`, on the same Node as Gatehouse. */
+/** Starts a gateway of `servers/` on the same Node as Gatehouse. */
 export async function startNode(
   kind: keyof typeof names,
   world: World,

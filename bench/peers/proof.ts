@@ -17,11 +17,11 @@ async function statusOf(system: System, token: string | undefined, body: string)
 }
 
 /**
- * Proves that a system does what it is measured for: it lets through what is allowed, and refuses
- * a missing, a forged and an expired token and, if it looks into queries, a write by a reader and a
- * database without a grant.
+ * Proves that a system does what it is measured for: it forwards allowed requests, and refuses a missing, a
+ * forged and an expired token. If it inspects queries, it also refuses a write by a reader and a database
+ * without a grant.
  *
- * @throws Error naming what it let through
+ * @throws Error that names what it forwarded
  */
 export async function prove(system: System, world: World): Promise<void> {
   const { algorithm } = system;
@@ -44,7 +44,7 @@ export async function prove(system: System, world: World): Promise<void> {
   const asked = system.checks === "token" ? cases : [...cases, ...ofQueries];
   for (const [what, token, body, expected] of asked) {
     const status = await statusOf(system, token, body);
-    // Some say 403 to a token that is wrong.
+    // Some peers respond with 403 to an invalid token.
     const isRefusal = expected === 401 && status === 403;
     if (status !== expected && !isRefusal) {
       throw new Error(`${system.name}: ${what} was answered with ${status}, not ${expected}`);

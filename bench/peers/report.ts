@@ -3,7 +3,7 @@ import { barPlot } from "../rig/plot.ts";
 import { markdownTable } from "../rig/table.ts";
 import type { Cost } from "./measure.ts";
 
-/** The costs of the systems as a table, each beside the first one's. */
+/** A table of costs, each relative to the first system's. */
 export function costTable(costs: readonly Cost[]): string {
   const own = costs[0]?.cpu.median ?? Number.NaN;
   const rows = costs.map(({ name, checks, cpu, rate }) => [
@@ -24,7 +24,6 @@ export function costTable(costs: readonly Cost[]): string {
   return markdownTable(head, rows);
 }
 
-/** The same as bars. */
 export function costPlot(title: string, costs: readonly Cost[]): string {
   const unit = "µs of user and system time a request: median and range of the rounds";
   const bars = costs.map(({ name, cpu }) => ({ name, value: cpu, isOurs: name === "Gatehouse" }));

@@ -3,14 +3,13 @@ import path from "node:path";
 import type { AnswerSize } from "./upstream.ts";
 import { reader, type World, writers } from "./world.ts";
 
-/** One way of using a gateway. */
 export interface Scenario {
   readonly name: string;
-  /** Bytes of the request's body, about. */
+  /** Approximate size of the request body. */
   readonly body: number;
   readonly answer: AnswerSize;
   readonly connections: number;
-  /** True for a connection of its own for each request. */
+  /** True for a new connection per request. */
   readonly isClosing?: boolean;
   /** `repeated`: a few in turn; `fresh`: each one once; `denied`: of a user without the right. */
   readonly tokens: "repeated" | "fresh" | "denied";
@@ -18,7 +17,7 @@ export interface Scenario {
 
 const usual = { body: 80, answer: 200, connections: 32, tokens: "repeated" } as const;
 
-/** The first is the one that every system runs; the others differ from it in one thing. */
+/** Every system runs the first. Each of the others differs from it in one property. */
 export const scenarios: readonly Scenario[] = [
   { name: "80 B query, 32 connections", ...usual },
   { name: "1 connection", ...usual, connections: 1 },
@@ -34,7 +33,7 @@ export const scenarios: readonly Scenario[] = [
 
 const row = { id: 1234, name: "Grace Hopper", email: "grace@example.com", active: true };
 
-/** A query of about `size` bytes: a Select when small, else an Insert of rows. */
+/** Returns a Select if small, else an Insert of rows, of about `size` bytes. */
 function bodyOf(size: number, isDenied: boolean): string {
   if (isDenied) return JSON.stringify({ Delete: { database: "main", from: "users" } });
   if (size < 200) {
@@ -52,7 +51,7 @@ export function bodyFile(world: World, scenario: Scenario): string {
   return file;
 }
 
-/** A file with one token a line; fresh ones are made for each call anew. */
+/** A file with one token per line; fresh tokens are created for each call. */
 export async function tokenFile(
   world: World,
   algorithm: Parameters<World["token"]>[1],

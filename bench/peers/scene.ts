@@ -5,20 +5,19 @@ import { installPeers } from "./install.ts";
 import { startUpstream, type Upstream } from "./upstream.ts";
 import { World } from "./world.ts";
 
-/** What every measurement beside peers starts from. */
 export interface Scene {
   readonly world: World;
   readonly upstream: Upstream;
 }
 
 /**
- * Makes sure of the peers, and opens users, keys and the upstream in a directory of their own; all
- * of it ends with the stack.
+ * Installs missing peers, and starts users, keys and the upstream in a temporary directory until the stack
+ * is disposed.
  */
 export async function openScene(opened: AsyncDisposableStack): Promise<Scene> {
   installPeers();
   const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-bench-"));
-  // A gateway that ends may still write what it has compiled.
+  // A gateway that stops may still write its compile cache.
   opened.defer(() => rm(directory, { recursive: true, force: true, maxRetries: 5 }));
   const world = await World.create(directory);
   const upstream = await startUpstream(directory);

@@ -1,28 +1,28 @@
 import type { Program } from "../rig/program.ts";
 import type { Algorithm } from "./world.ts";
 
-/** A gateway that is measured. */
+/** A gateway to measure. */
 export interface System {
   readonly name: string;
   readonly port: number;
   /** By default `http`. */
   readonly scheme?: "http" | "https";
   readonly program: Pick<Program, "cpuSeconds" | "stop">;
-  /** Which signature its tokens carry; undefined for a forward that looks at none. */
+  /** Signature algorithm of its tokens; undefined if it verifies none. */
   readonly algorithm: Algorithm | undefined;
-  /** What it looks at before it forwards. */
+  /** What it checks before it forwards. */
   readonly checks: "nothing" | "token" | "token and query";
-  /** Bytes of the largest body that it can look into. */
+  /** Bytes of the largest body that it can inspect. */
   readonly largestBody: number;
 }
 
-/** The core that the measured gateway has; load and upstream share the other. */
+/** The core of the measured gateway; load and upstream share the other one. */
 export const GATEWAY_CORE = 0;
 export const LOAD_CORE = 1;
 export const MEGABYTE = 1_000_000;
 /**
- * Seconds of load before a sample: many before the first, and some before each, since a compiler
- * forgets while the others have their turn.
+ * Seconds of load before a sample: many before the first, and some before each later one, since optimized
+ * code is dropped while other systems have their turn.
  */
 export function leadInSeconds(round: number): number {
   return round === 1 ? 5 : 1;

@@ -11,7 +11,7 @@ import type { World } from "./world.ts";
 
 type Start = (world: World, port: number) => Promise<System>;
 
-/** How each system is started, by its short name, in the order of the tables. */
+/** Start functions by short name, in the order of the tables. */
 const starts: ReadonlyMap<string, Start> = new Map<string, Start>([
   ["gatehouse", startGatehouse],
   ["bare", (world, port) => startNode("bare", world, port)],
@@ -29,9 +29,9 @@ const starts: ReadonlyMap<string, Start> = new Map<string, Start>([
   ]),
 ]);
 const names = [...starts.keys()];
-/** How many of the first are measured in every scenario. */
+/** The number of systems that run every scenario. */
 export const NEAREST = 5;
-/** What has to be on the path for these, and which are left out without it. */
+/** Programs that these systems need; without them they are left out. */
 const tools: readonly (readonly [tool: string, names: readonly string[]])[] = [
   ["python3", ["envoy"]],
   ["go", goPeers.map(({ name }) => name)],
@@ -41,18 +41,18 @@ function isOnPath(tool: string): boolean {
   return (process.env.PATH ?? "").split(":").some((place) => existsSync(path.join(place, tool)));
 }
 
-/** Which systems are measured, besides Gatehouse, which is the first of every table. */
+/** The systems to measure besides Gatehouse, which is the first of every table. */
 export interface Selection {
-  /** The short names of all that may be measured. */
+  /** Short names of all systems. */
   readonly all: readonly string[];
-  /** Of these, the ones in every scenario but the first. */
+  /** Those that also run every later scenario. */
   readonly nearest: readonly string[];
 }
 
 /**
- * Reads a list of short names with commas; without one, all that can be built here.
+ * Parses a comma-separated list of short names; by default all that can be built here.
  *
- * @throws Error for a name that is none
+ * @throws Error for an unknown name
  */
 export function selectSystems(list: string | undefined): Selection {
   if (list !== undefined) {
@@ -74,7 +74,7 @@ export function selectSystems(list: string | undefined): Selection {
   return { all, nearest: all.slice(0, NEAREST) };
 }
 
-/** Starts the systems of these short names in turn; each is ended with the stack. */
+/** Starts these systems; they stop with the stack. */
 export async function startSystems(
   world: World,
   port: number,

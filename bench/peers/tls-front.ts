@@ -1,4 +1,4 @@
-/** What stands before a gateway to speak TLS for it. */
+/** Reverse proxies that terminate TLS for a gateway. */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Certificate } from "../../test/kit/certificate.ts";
@@ -11,11 +11,10 @@ export type Front = "nginx" | "HAProxy";
 
 interface Places {
   readonly directory: string;
-  /** Where it listens. */
   readonly port: number;
   /** Of the gateway. */
   readonly behind: number;
-  /** A PEM file of certificate and key. */
+  /** A PEM file with certificate and key. */
   readonly pem: string;
 }
 
@@ -57,7 +56,7 @@ const fronts: Record<Front, { write: (places: Places) => string; command: readon
   HAProxy: { write: haproxyConfiguration, command: ["haproxy", "-db", "-f"] },
 };
 
-/** Starts a front on the core of the gateway; both count for what a request costs. */
+/** Starts a proxy on the core of the gateway; both count towards the cost of a request. */
 export async function startTlsFront(
   front: Front,
   gateway: System,

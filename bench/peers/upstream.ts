@@ -4,11 +4,11 @@ import { freePort } from "../../test/kit/free-port.ts";
 import { Program } from "../rig/program.ts";
 import { LOAD_CORE } from "./system.ts";
 
-/** Bytes of the answers that the upstream gives, each on a port of its own. */
+/** Response sizes, each on its own port. */
 const answerSizes = [200, 10_000, 10_000_000] as const;
 export type AnswerSize = (typeof answerSizes)[number];
 
-/** The database in these measurements: nginx with answers of fixed sizes. */
+/** The database of the measurements: nginx with responses of fixed sizes. */
 export interface Upstream {
   readonly ports: ReadonlyMap<AnswerSize, number>;
   readonly program: Program;
@@ -19,13 +19,13 @@ function answerOf(size: number): string {
   return frame.replace('""', `"${"x".repeat(size - frame.length)}"`);
 }
 
-/** Starts nginx on one core; `directory` takes its files. */
+/** @param directory for the files of nginx */
 export async function startUpstream(directory: string): Promise<Upstream> {
   const { ports, program } = await startAnswering(directory, answerSizes.map(answerOf));
   return { ports: new Map(answerSizes.map((size, at) => [size, ports[at] ?? 0])), program };
 }
 
-/** Starts nginx on one core, giving each of these answers on a port of its own. */
+/** Starts nginx on one core, with each of these responses on its own port. */
 export async function startAnswering(
   directory: string,
   answers: readonly string[],
@@ -36,7 +36,7 @@ export async function startAnswering(
     const port = await freePort();
     ports.push(port);
     writeFileSync(path.join(directory, `answer-${port}`), answer);
-    // A file answers GET alone: what was posted is turned into that.
+    // nginx serves files only for GET, so POST is rewritten.
     servers.push(`server {
       listen 127.0.0.1:${port};
       location / { root ${directory}; error_page 405 =200 /answer-${port}; return 405; }

@@ -8,7 +8,7 @@ import { hashPassword } from "../../src/identity/password.ts";
 export type Algorithm = "ES256" | "RS256" | "HS256";
 type Role = "ReadOnly" | "ReadWrite";
 
-/** Who is in the access file: as many writers as there are tokens in rotation, and one reader. */
+/** Users of the access file: one writer per token in rotation, and one reader. */
 export const writers = Array.from({ length: 50 }, (_, index) => `user${index}`);
 export const reader = "reader";
 const DAY_SECONDS = 86_400;
@@ -18,10 +18,10 @@ interface Signer {
   readonly key: Parameters<SignJWT["sign"]>[0];
 }
 
-/** The users, keys and tokens that every system of the benchmark is given alike. */
+/** Users, keys and tokens that all systems share. */
 export class World {
   readonly directory: string;
-  /** The directory of the keys that tokens are signed with, once a gateway has made it. */
+  /** The directory of signing keys, once a gateway has created it. */
   keys: string | undefined;
   readonly #credential: string;
   readonly #signers = new Map<Algorithm, Signer>();
@@ -31,7 +31,7 @@ export class World {
     this.#credential = credential;
   }
 
-  /** @param directory where the files for the peers are written */
+  /** @param directory for the files of the peers */
   static async create(directory: string): Promise<World> {
     const costs = { memory: 1024, time: 1, parallelism: 1 };
     const hash = await hashPassword("benchmark password", costs);
@@ -58,7 +58,7 @@ export class World {
     return readFileSync(path.join(this.directory, name), "utf8");
   }
 
-  /** Takes over the key that a gateway has made, so that its tokens open the peers too. */
+  /** Loads the gateway's key, so that the peers accept its tokens. */
   async adoptKey(home: string): Promise<void> {
     const keys = path.join(home, "keys");
     this.keys = keys;
@@ -79,7 +79,7 @@ export class World {
     const signer = this.#signers.get(algorithm);
     if (signer === undefined) throw new Error(`no key for ${algorithm}`);
     const issuedAt = Math.floor(Date.now() / 1000);
-    // `vm_access` is what vmauth asks of every token.
+    // vmauth requires `vm_access` in every token.
     const claims = { database: "*", cred: this.#credential, role: "ReadWrite", vm_access: {} };
     return new SignJWT(claims)
       .setProtectedHeader({ alg: algorithm, kid: signer.kid, typ: "JWT" })
@@ -92,7 +92,7 @@ export class World {
       .sign(signer.key);
   }
 
-  /** A token of the same claims, signed with a key that nobody knows. */
+  /** A token with the same claims, signed with an unknown key. */
   async forgedToken(): Promise<string> {
     const { privateKey } = await generateKeyPair("ES256");
     const own = this.#signers.get("ES256");

@@ -1,4 +1,4 @@
-/** What the calls of a question came to, beside what they should. */
+/** Measured and expected results of the calls of a question. */
 import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { type Ask, isSame, play, type Question } from "./play.ts";
@@ -20,17 +20,17 @@ function read(name: string): unknown {
   return JSON.parse(readFileSync(new URL(name, import.meta.url), "utf8"));
 }
 
-/** The questions, in the order in which they are put. */
+/** The questions, in order. */
 export const questions: readonly Question[] = z.array(question).parse(read("questions.json"));
 
-/** The checked answers of a scale, by question. */
+/** Checked answers of a scale by question. */
 export function answersOf(scale: Scale): Readonly<Record<string, z.output<typeof answer>>> {
   return (
     z.record(z.string(), z.record(z.string(), answer)).parse(read("answers.json"))[scale] ?? {}
   );
 }
 
-/** The answers as the shop's rows have them. */
+/** Answers computed from the shop's rows. */
 export function computedAnswers(shop: Shop): Record<string, z.output<typeof answer>> {
   const entries = questions.map(({ id }) => {
     const after = afterwards[id]?.(shop);
@@ -42,7 +42,6 @@ export function computedAnswers(shop: Shop): Record<string, z.output<typeof answ
   return Object.fromEntries(entries);
 }
 
-/** How a question went. */
 export interface Outcome {
   readonly id: string;
   readonly isRight: boolean;
@@ -50,11 +49,11 @@ export interface Outcome {
   readonly calls: number;
   readonly bytes: number;
   readonly milliseconds: number;
-  /** What was answered; of a change also what is so afterwards. */
+  /** The answer; for a change, also the state afterwards. */
   readonly found: unknown;
 }
 
-/** Plays the questions, each with its best calls. */
+/** Runs the prepared calls of each question. */
 export async function* playAll(
   ask: Ask,
   scale: Scale,

@@ -1,4 +1,4 @@
-/** Puts the questions to a model: a program that speaks to `/mcp` by itself. */
+/** Asks a model the questions, through a program that connects to `/mcp` itself. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -9,7 +9,7 @@ import { type Ask, fillIn, isSame, type Question } from "./play.ts";
 import type { Setting } from "./setting.ts";
 import type { Scale } from "./shop.ts";
 
-/** Tools that tell what there is: to look around costs nothing of the budget. */
+/** Schema tools, which do not count towards the budget. */
 const telling: ReadonlySet<string> = new Set([
   ...["whoami", "list_databases", "list_tables", "describe_table"],
 ]);
@@ -22,7 +22,7 @@ const answered = z.object({
   result: z.object({ content: z.array(z.object({ text: z.string() })) }),
 });
 
-/** Counts the calls of tools, and the bytes of what a model writes and reads for them. */
+/** Counts tool calls, and the bytes that a model writes and reads for them. */
 class Meter {
   calls = 0;
   bytes = 0;
@@ -54,7 +54,7 @@ function parsed(json: string): unknown {
   }
 }
 
-/** Stands in front of `/mcp` and meters what passes; it ends with the stack. */
+/** A proxy in front of `/mcp` that meters the traffic until the stack is disposed. */
 async function meteredUrl(
   opened: AsyncDisposableStack,
   url: string,
@@ -85,7 +85,7 @@ async function meteredUrl(
   return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}/mcp`;
 }
 
-/** Runs the program with a question on its standard input, and takes its last line for the answer. */
+/** Runs the program with a question on standard input; its last line is the answer. */
 async function answerOf(
   command: string,
   question: string,
@@ -98,16 +98,14 @@ async function answerOf(
   return parsed(last) ?? last;
 }
 
-/** Where the questions are put, and which. */
 export interface ModelOptions {
   readonly setting: Setting;
-  /** Calls a tool past the meter, to look what is so afterwards. */
+  /** Calls a tool without the meter, to check the state afterwards. */
   readonly ask: Ask;
   readonly scale: Scale;
   readonly asked: readonly Question[];
 }
 
-/** Puts each question to the program. */
 export async function* askModel(
   opened: AsyncDisposableStack,
   command: string,

@@ -1,37 +1,35 @@
-/** Plays the calls of a question, and measures them. */
+/** Runs the calls of a question and measures them. */
 
-/** A call of a tool; an object `{"$": "0.rows.0.id"}` stands for a part of an earlier result. */
+/** A tool call. An object `{"$": "0.rows.0.id"}` refers to a part of an earlier result. */
 interface Call {
   readonly tool: string;
   readonly arguments: Readonly<Record<string, unknown>>;
 }
 
-/** A question, and how a model that knows the tables answers it at best. */
+/** A question with the best calls of a model that knows the tables. */
 export interface Question {
   readonly id: string;
   readonly question: string;
   readonly calls: readonly Call[];
   /** The answer as a part of the results. */
   readonly answer: unknown;
-  /** Calls, and bytes of their arguments and of what a model reads of the results. */
+  /** Calls, and bytes of their arguments and of the text results. */
   readonly budget: { readonly calls: number; readonly bytes: number };
-  /** What has to be so afterwards, if the question asks for a change. */
+  /** The expected state afterwards, if the question asks for a change. */
   readonly check?: Call & { readonly answer: unknown };
 }
 
-/** What a call came to: what a model reads, and the same as a value. */
+/** A result as text for a model, and as a value. */
 interface Answered {
   readonly text: string;
   readonly result: unknown;
 }
 
-/** Calls a tool. */
 export type Ask = (call: Call) => Promise<Answered>;
 
-/** What playing a question came to. */
 export interface Played {
   readonly answer: unknown;
-  /** What is so afterwards; undefined without a check. */
+  /** The state afterwards; undefined without a check. */
   readonly after: unknown;
   readonly calls: number;
   readonly bytes: number;
@@ -50,7 +48,7 @@ function partOf(value: unknown, path: readonly string[]): unknown {
   return partOf(isObject(value) ? value[step] : undefined, rest);
 }
 
-/** The template with parts of the results in the place of what stands for them. */
+/** Replaces references in the template by parts of the results. */
 export function fillIn(template: unknown, results: readonly unknown[]): unknown {
   if (Array.isArray(template)) return template.map((each) => fillIn(each, results));
   if (!isObject(template)) return template;
@@ -60,7 +58,7 @@ export function fillIn(template: unknown, results: readonly unknown[]): unknown 
   return Object.fromEntries(entries);
 }
 
-/** Plays the calls of a question one after the other. */
+/** Runs the calls of a question in order. */
 export async function play({ calls, answer, check }: Question, ask: Ask): Promise<Played> {
   const results: unknown[] = [];
   let bytes = 0;
@@ -74,14 +72,14 @@ export async function play({ calls, answer, check }: Question, ask: Ask): Promis
   return { answer: fillIn(answer, results), after, calls: calls.length, bytes };
 }
 
-/** The values alone: whoever answers calls the fields of a row as they like. */
+/** Only the values, since a model may name fields as it likes. */
 function valuesOf(answer: unknown): unknown {
   if (Array.isArray(answer)) return answer.map(valuesOf);
   if (isObject(answer)) return Object.values(answer).map(valuesOf);
   return answer;
 }
 
-/** True if two answers are the same, numbers but for what a double rounds. */
+/** True if two answers are equal; numbers may differ by the rounding of a double. */
 export function isSame(one: unknown, other: unknown): boolean {
   const [left, right] = [valuesOf(one), valuesOf(other)];
   if (typeof left === "number" && typeof right === "number") {

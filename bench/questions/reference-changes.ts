@@ -1,4 +1,4 @@
-/** The answers to questions that ask for a change or what it would do, and what is so afterwards. */
+/** Answers to questions about changes, and the state afterwards. */
 import type { Shop } from "./shop.ts";
 import type { Reference } from "./tally.ts";
 

@@ -1,8 +1,8 @@
-/** The answers to questions about several tables, single rows, pages, and the shop itself. */
+/** Answers to questions about several tables, single rows, pages, and the shop. */
 import type { Order, Shop } from "./shop.ts";
 import { byText, type Reference, tally } from "./tally.ts";
 
-/** Of one day the one with the larger id comes first. */
+/** Newest first; on the same day, the larger id first. */
 function newestFirst(
   one: { readonly day: string; readonly id: number },
   other: { readonly day: string; readonly id: number },
@@ -24,7 +24,6 @@ function newestOrders(shop: Shop, isMeant: (order: Order) => boolean): Order[] {
   return [...shop.orders().filter(isMeant)].sort(newestFirst);
 }
 
-/** Ids of customers by country, those of one country by id. */
 function byCountry(shop: Shop): number[] {
   const all = [...shop.customers()];
   all.sort((one, other) => {
@@ -34,7 +33,6 @@ function byCountry(shop: Shop): number[] {
   return all.map(({ id }) => id);
 }
 
-/** The answers by question. */
 export const tellings: Readonly<Record<string, Reference>> = {
   "category-revenue": (shop) =>
     byText(

@@ -1,4 +1,4 @@
-/** The answers, found by going over all rows of the shop, without any database. */
+/** Computes the answers from all rows of the shop, without a database. */
 import { changes } from "./reference-changes.ts";
 import { tellings } from "./reference-joins.ts";
 import type { Shop } from "./shop.ts";
@@ -121,7 +121,7 @@ const groups: Readonly<Record<string, Reference>> = {
   "first-joined": (shop) => [...columnsOf(shop.customers(), ({ joined }) => joined)].sort()[0],
 };
 
-/** The answer to each question, and what has to be so after those that ask for a change. */
+/** Answers by question, with the expected state after changes. */
 export const references: Readonly<Record<string, Reference>> = {
   ...counts,
   ...groups,
@@ -129,7 +129,6 @@ export const references: Readonly<Record<string, Reference>> = {
   ...Object.fromEntries(Object.entries(changes).map(([id, { answer }]) => [id, answer])),
 };
 
-/** What has to be so after those that ask for a change. */
 export const afterwards: Readonly<Record<string, Reference>> = Object.fromEntries(
   Object.entries(changes).map(([id, { after }]) => [id, after]),
 );

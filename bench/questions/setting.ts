@@ -1,4 +1,4 @@
-/** A gateway with the shop behind it. */
+/** A gateway with the shop. */
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -12,17 +12,16 @@ import { database, fill } from "./tables.ts";
 const PASSWORD = "correct horse";
 const cheapCosts = "argon2_memory_cost = 64\nargon2_time_cost = 1\nargon2_parallelism = 1";
 
-/** A gateway whose user `model` may read and write in the shop. */
+/** A gateway whose user `model` may read and write the shop. */
 export interface Setting {
   readonly url: string;
-  /** The token of `model`. */
   readonly token: string;
   readonly rows: number;
 }
 
 const loggedIn = z.object({ token: z.string() });
 
-/** Sends JSON and gives back what is answered. @throws Error for an answer that is no success */
+/** Posts JSON and returns the response. @throws Error unless it succeeds */
 async function send(url: string, content: object, token?: string): Promise<unknown> {
   const headers: Record<string, string> = { "content-type": "application/json" };
   if (token !== undefined) headers.authorization = `Bearer ${token}`;
@@ -32,7 +31,7 @@ async function send(url: string, content: object, token?: string): Promise<unkno
   return JSON.parse(text);
 }
 
-/** Starts a gateway over its own engine and fills the shop; all of it ends with the stack. */
+/** Starts a gateway with its own engine and fills the shop, until the stack is disposed. */
 export async function openSetting(opened: AsyncDisposableStack, shop: Shop): Promise<Setting> {
   const home = await mkdtemp(path.join(tmpdir(), "gatehouse-shop-"));
   opened.defer(() => rm(home, { recursive: true, force: true }));

@@ -1,6 +1,6 @@
-/** A shop whose every row follows from its number, so that whoever knows the sizes knows the answers. */
+/** A shop in which every row follows from its number, so its size determines all answers. */
 
-/** How many rows the larger tables have; `order_lines` has one to four for each order. */
+/** Rows of the larger tables; each order has one to four `order_lines`. */
 export interface Sizes {
   readonly customers: number;
   readonly products: number;
@@ -8,14 +8,14 @@ export interface Sizes {
   readonly reviews: number;
 }
 
-/** The sizes that there are answers for. */
+/** Sizes with checked answers. */
 export const scales = {
   small: { customers: 400, products: 60, orders: 1640, reviews: 470 },
   million: { customers: 60_000, products: 5_000, orders: 246_000, reviews: 70_000 },
 } as const satisfies Record<string, Sizes>;
 export type Scale = keyof typeof scales;
 
-/** A number of 32 bits that follows from a field's and a row's, and looks like chance. */
+/** A pseudorandom 32-bit number from field and row. */
 function chance(field: number, row: number): number {
   let mixed = Math.imul(row ^ Math.imul(field, 0x9e3779b1), 0x85ebca6b);
   mixed = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35);
@@ -33,7 +33,7 @@ const firstNames = [
 ] as const;
 const lastNames = ["Adler", "Brandt", "Costa", "Duval", "Egger", "Fischer", "Gruber"] as const;
 const cities = ["Graz", "Lyon", "Milan", "Bern", "Ulm", "Gdansk", null] as const;
-/** Where customers live, in no even shares. */
+/** Countries of customers, unevenly distributed. */
 const countries = ["DE", "DE", "DE", "AT", "AT", "CH", "FR", "IT", "PL"] as const;
 const categories = ["books", "garden", "kitchen", "music", "toys"] as const;
 const adjectives = ["Blue", "Old", "Small", "Quiet", "Round"] as const;
@@ -109,7 +109,7 @@ function* numbered<Row>(count: number, row: (number: number) => Row): Generator<
   for (let number = 1; number <= count; number++) yield row(number);
 }
 
-/** The rows of a shop of some size. Rows have the numbers from 1 on. */
+/** The rows of a shop. Row numbers start at 1. */
 export class Shop {
   readonly sizes: Sizes;
 
@@ -139,7 +139,7 @@ export class Shop {
     });
   }
 
-  /** The last twentieth of the customers has never ordered. */
+  /** The last twentieth of the customers have never ordered. */
   order(id: number) {
     const buyers = Math.floor(this.sizes.customers * 0.95);
     const buyer = customer(1 + (chance(31, id) % buyers));

@@ -1,7 +1,6 @@
-/** The tables of the shop, and how they are filled by queries. */
+/** The tables of the shop, and the queries that fill them. */
 import type { Shop } from "./shop.ts";
 
-/** The database that the shop is in. */
 export const database = "shop";
 
 const id = { name: "id", type: "serial", primary_key: true };
@@ -14,7 +13,7 @@ const customerId = column("customer_id", "bigint", { references: "customers.id" 
 const productId = column("product_id", "bigint", { references: "products.id" });
 const key = { primary_key: true };
 
-/** The columns of each table; a table stands behind those that it refers to. */
+/** The columns of each table. A table follows those that it refers to. */
 const tables: Readonly<Record<string, readonly object[]>> = {
   customers: [
     ...[id, column("name", "text"), column("email", "text", { unique: true })],
@@ -64,10 +63,10 @@ function rowsOf(shop: Shop): Readonly<Record<string, Iterable<object>>> {
   };
 }
 
-/** Rows in one Insert: some hundred KiB. */
+/** Rows per Insert: a few hundred KiB. */
 const ROWS_AT_ONCE = 5000;
 
-/** Makes and fills the shop. Resolves with the number of its rows. @throws Error if a query fails */
+/** Creates and fills the shop, and returns its number of rows. @throws Error if a query fails */
 export async function fill(shop: Shop, query: (body: object) => Promise<void>): Promise<number> {
   await query({ CreateDatabase: { database } });
   let count = 0;

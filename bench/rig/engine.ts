@@ -9,7 +9,7 @@ const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url)
 const password = "correct horse";
 const loginShape = z.object({ token: z.string() });
 
-/** Starts `gatehouse engine` over a database, on a Unix socket. */
+/** Starts `gatehouse engine` on a Unix socket. */
 export async function startAdapter(
   url: string,
   directory: string,
@@ -21,7 +21,7 @@ export async function startAdapter(
   return { program: running, address: await running.printed(/"address":"([^"]+)"/) };
 }
 
-/** Starts a gateway before it, and logs in. */
+/** Starts a gateway for it and logs in. */
 export async function startFront(
   engine: string,
   directory: string,

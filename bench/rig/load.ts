@@ -8,25 +8,25 @@ const script = fileURLToPath(new URL("wrk.lua", import.meta.url));
 const resultShape = z.object({
   requests: z.number(),
   microseconds: z.number(),
-  /** Answers of 400 and more. */
+  /** Responses with status 400 and above. */
   refused: z.number(),
-  /** Requests without an answer. */
+  /** Requests without a response. */
   failed: z.number(),
   /** Microseconds. */
   p50: z.number(),
   p99: z.number(),
 });
 
-/** What `wrk` is to send, and for how long. */
+/** The load of `wrk`. */
 export interface Load {
   readonly port: number;
-  /** By default `http`; a certificate is not verified. */
+  /** By default `http`; certificates are not verified. */
   readonly scheme?: "http" | "https" | undefined;
   /** By default `/query`. */
   readonly path?: string;
-  /** Besides those of a query. */
+  /** In addition to those of a query. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** True for a connection of its own for each request. */
+  /** True for a new connection per request. */
   readonly isClosing?: boolean | undefined;
   readonly connections: number;
   readonly seconds: number;
@@ -35,21 +35,20 @@ export interface Load {
   readonly core?: number;
 }
 
-/** What came of a load. */
 export interface Sample {
   readonly requests: number;
   readonly refused: number;
   readonly failed: number;
-  /** Microseconds of user and system time of the measured process for each request. */
+  /** Microseconds of user and system time of the measured process per request. */
   readonly cpu: number;
-  /** Requests in a second. */
+  /** Requests per second. */
   readonly rate: number;
-  /** Microseconds until an answer was there, with so many connections busy. */
+  /** Latency in microseconds with this many busy connections. */
   readonly p50: number;
   readonly p99: number;
 }
 
-/** Loads a port in a closed loop and looks at what that costs `measured`. */
+/** Loads a port in a closed loop and measures the processor time of `measured`. */
 export async function load(measured: Pick<Program, "cpuSeconds">, options: Load): Promise<Sample> {
   const { port, scheme = "http", path = "/query" } = options;
   const { connections, seconds, tokenFile, bodyFile, core } = options;

@@ -6,7 +6,7 @@ function firstLine(command: string, flags: string[]): string {
   return `${stdout}${stderr}`.split("\n")[0]?.trim() ?? "";
 }
 
-/** What was measured on, and with which versions, a line each. */
+/** Machine and versions, one per line. */
 export function describeMachine(): string[] {
   const [first, ...others] = cpus();
   return [

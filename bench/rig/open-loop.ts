@@ -1,21 +1,21 @@
 import { Pool } from "undici";
 import { quantile } from "./statistics.ts";
 
-/** Requests that are sent at their times, however long the answers take. */
+/** Requests sent on schedule, however long responses take. */
 export interface OpenLoop {
   readonly port: number;
   /** By default `/query`. */
   readonly path?: string;
-  /** Besides those of a query. */
+  /** In addition to those of a query. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Requests in a second. */
+  /** Requests per second. */
   readonly rate: number;
   readonly seconds: number;
   readonly tokens: readonly string[];
   readonly body: string;
 }
 
-/** Milliseconds from the moment that a request was due to the end of its answer. */
+/** Milliseconds from the scheduled time of a request to the end of its response. */
 export interface Latency {
   readonly p50: number;
   readonly p99: number;
@@ -26,8 +26,8 @@ export interface Latency {
 const CONNECTIONS = 128;
 
 /**
- * Sends at a fixed rate. A request that is late because others were slow counts from when it was
- * due, so that a stall is not hidden by the waiting of whoever measures.
+ * Sends at a fixed rate. A late request counts from its scheduled time, so stalls are not hidden (coordinated
+ * omission).
  */
 export async function openLoop(loop: OpenLoop): Promise<Latency> {
   const { port, path = "/query", rate, seconds, tokens, body } = loop;
@@ -55,7 +55,7 @@ export async function openLoop(loop: OpenLoop): Promise<Latency> {
     const due = start + (index * 1000) / rate;
     const early = due - performance.now();
     if (early > 0) await new Promise((resolve) => setTimeout(resolve, early));
-    // All that is due by now, each with the moment at which it was.
+    // Everything that is due, with its scheduled time.
     for (; index < total && start + (index * 1000) / rate <= performance.now(); index++) {
       underway.push(send(index, start + (index * 1000) / rate));
     }

@@ -1,9 +1,9 @@
 import { escapeText } from "./plot.ts";
 
-/** One picture of several: what was measured at each size, the smallest first. */
+/** A chart with one value per size, smallest first. */
 export interface Panel {
   readonly title: string;
-  /** True for a line over a logarithmic axis, false for a bar each. */
+  /** True for a line over a logarithmic axis, false for bars. */
   readonly isLog: boolean;
   readonly points: readonly Point[];
 }
@@ -18,7 +18,7 @@ const COLUMNS = 3;
 const WIDTH = 290;
 const HEIGHT = 200;
 const HEAD = 30;
-/** What is drawn in of a panel, below its title. */
+/** The drawing area of a panel, below its title. */
 const TOP = 40;
 const BOTTOM = HEIGHT - 30;
 const LEFT = 24;
@@ -64,7 +64,7 @@ function bars(points: readonly Point[]): string[] {
   });
 }
 
-/** Panels in rows of three as an SVG picture; each has a scale of its own, from nothing. */
+/** Panels in rows of three as SVG. Each scale starts at zero. */
 export function panelPlot(title: string, panels: readonly Panel[]): string {
   const drawn = panels.map(({ title, isLog, points }, index) => {
     const x = (index % COLUMNS) * WIDTH;

@@ -1,6 +1,5 @@
 import type { Summary } from "./statistics.ts";
 
-/** One bar of a plot: a name, what was measured, and whether it is ours. */
 export interface Bar {
   readonly name: string;
   readonly value: Summary;
@@ -13,12 +12,12 @@ const WIDTH = 420;
 const RIGHT = 70;
 const TOP = 44;
 
-/** Text as it stands in SVG. */
+/** Escapes text for SVG. */
 export function escapeText(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
 
-/** Horizontal bars, medians with the range of all rounds, as an SVG picture. */
+/** Horizontal bars as SVG: medians with the range of all rounds. */
 export function barPlot(title: string, unit: string, bars: readonly Bar[]): string {
   const scale = WIDTH / Math.max(...bars.map(({ value }) => value.most));
   const height = TOP + bars.length * ROW + 10;

@@ -4,17 +4,17 @@ import { readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 
-/** Clock ticks in a second of `/proc/<pid>/stat` on every Linux. */
+/** Clock ticks per second of `/proc/<pid>/stat` on every Linux. */
 const TICKS_PER_SECOND = 100;
 const READY_ATTEMPTS = 200;
 const RETRY_MS = 50;
 
-/** A process that takes part in a measurement, kept on one core and ended by its id. */
+/** A process of a measurement. */
 export class Program {
   readonly child: ChildProcess;
   #output = "";
 
-  /** @param core which core it may run on; undefined for any */
+  /** @param core the core to pin it to; undefined for any */
   constructor(command: string, flags: readonly string[], core?: number, env?: NodeJS.ProcessEnv) {
     const pinned = core === undefined ? [] : ["taskset", "-c", String(core)];
     const [first = command, ...rest] = [...pinned, command, ...flags];
@@ -24,25 +24,24 @@ export class Program {
     this.child.stderr?.setEncoding("utf8").on("data", keep);
   }
 
-  /** What it has printed lately. */
+  /** Recent output. */
   get output(): string {
     return this.#output;
   }
 
-  /** Waits for a line that fits and returns what its first group holds. */
+  /** Waits for a matching line and returns its first group. */
   async printed(pattern: RegExp, attempts = READY_ATTEMPTS): Promise<string> {
     for (let attempt = 0; attempt < attempts; attempt++) {
       const found = pattern.exec(this.#output)?.[1];
       if (found !== undefined) return found;
       if (this.child.exitCode !== null) break;
-      // Told at once, so that starts are not measured in steps of the pause.
+      // Notified at once, so that start times are not rounded up to the polling interval.
       const signal = AbortSignal.timeout(RETRY_MS);
       await once(this.child.stdout ?? this.child, "data", { signal }).catch(() => {});
     }
     throw new Error(`${this.child.spawnargs.join(" ")} did not start:\n${this.#output}`);
   }
 
-  /** Waits until something listens on a port. */
   async listening(port: number): Promise<void> {
     for (let attempt = 0; attempt < READY_ATTEMPTS; attempt++) {
       if (this.child.exitCode !== null) break;
@@ -52,23 +51,22 @@ export class Program {
     throw new Error(`${this.child.spawnargs.join(" ")} does not listen:\n${this.#output}`);
   }
 
-  /** Seconds of processor time that it has used so far, user and system together. */
+  /** Seconds of user and system time so far. */
   cpuSeconds(): number {
     return cpuSecondsOf(this.child.pid ?? 0);
   }
 
-  /** Resident memory in MB. */
   residentMegabytes(): number {
     const status = readFileSync(`/proc/${this.child.pid}/status`, "utf8");
     return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
   }
 
-  /** Ends it at once. */
+  /** Kills it. */
   async stop(): Promise<void> {
     await this.#signal("SIGKILL");
   }
 
-  /** Ends it in its own way, with what it has started. */
+  /** Stops it gracefully, with its children. */
   async end(): Promise<void> {
     await this.#signal("SIGTERM");
   }
@@ -82,8 +80,7 @@ export class Program {
 }
 
 /**
- * Seconds of processor time that a process has used so far, user and system together; if wanted, with
- * those of its children that have ended.
+ * Seconds of user and system time of a process so far, optionally with those of its ended children.
  */
 export function cpuSecondsOf(pid: number, withEnded = false): number {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");

@@ -1,4 +1,3 @@
-/** Several measurements of one thing, in short. */
 export interface Summary {
   readonly median: number;
   readonly least: number;

@@ -1,4 +1,4 @@
-/** Rows of cells as a Markdown table: the first column to the left, the others to the right. */
+/** A Markdown table; only the first column is left-aligned. */
 export function markdownTable(
   head: readonly string[],
   rows: readonly (readonly string[])[],

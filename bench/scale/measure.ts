@@ -1,4 +1,4 @@
-/** What requests cost at one size of a gateway, and at each of several replicas. */
+/** Measures requests at one size of a gateway, and at several replicas. */
 import { appendFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
@@ -15,9 +15,8 @@ import { summarize } from "../rig/statistics.ts";
 import { openSetting, tokenOf } from "../store/setting.ts";
 import type { Size } from "./sizes.ts";
 
-/** What was measured, by what it is and its unit. */
+/** Results by name and unit. */
 type Values = Record<string, number>;
-/** Notes what was measured at one size. */
 export type Note = (row: { name: string; at: number; values: Values }) => void;
 
 type Measured = Pick<Program, "cpuSeconds">;
@@ -28,7 +27,7 @@ function smallQuery() {
   return first;
 }
 
-/** A gateway's own process, and those of its workers. */
+/** The processes of a gateway, including workers. */
 function processesOf({ program }: Gatehouse): number[] {
   const own = program.child.pid ?? 0;
   return [own, ...childrenOf(own)];
@@ -38,11 +37,10 @@ function sumOf(gateway: Gatehouse, of: (pid: number) => number): number {
   return processesOf(gateway).reduce((sum, pid) => sum + of(pid), 0);
 }
 
-/** What is loaded, and how. */
 interface Subject {
   readonly measured: Measured;
   readonly asked: Omit<Load, "seconds">;
-  /** Seconds before what counts, the first time. */
+  /** Seconds of warm-up before the first sample. */
   readonly leadIn: number;
 }
 
@@ -64,12 +62,12 @@ function medians(samples: readonly Sample[]): Values {
   };
 }
 
-/** All rounds, all in turn in each, so that what else the machine does meets all alike. */
+/** Runs all rounds. All gateways take turns, so that other load on the machine affects all alike. */
 async function measureInTurn(subjects: readonly Subject[], effort: Effort): Promise<Values[]> {
   const taken = subjects.map((subject) => ({ ...subject, samples: [] as Sample[] }));
   for (let round = 1; round <= effort.rounds; round++) {
     for (const { measured, asked, leadIn, samples } of taken) {
-      // Connections are opened within a sample: many get the time for that.
+      // Opening many connections takes a part of the sample.
       const opening = Math.floor(asked.connections / 1000);
       await load(measured, { ...asked, seconds: (round === 1 ? leadIn : 1) + opening });
       const seconds = effort.seconds + opening;
@@ -80,13 +78,13 @@ async function measureInTurn(subjects: readonly Subject[], effort: Effort): Prom
   return taken.map(({ samples }) => medians(samples));
 }
 
-/** The longest stall of the event loop since it was last asked, in milliseconds. */
+/** Since the last call, in milliseconds. */
 async function stallOf({ metricsPort }: Gatehouse): Promise<number> {
   const metrics = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
   return Number(/^nodejs_eventloop_lag_max_seconds (\S+)/m.exec(metrics)?.[1]) * 1000;
 }
 
-/** What a change of the file by hand comes to. */
+/** Measures a manual change of the file. */
 async function edit(gateway: Gatehouse, token: string): Promise<Values> {
   const file = path.join(gateway.home, "access_control.toml");
   const times: number[] = [];
@@ -113,7 +111,6 @@ async function edit(gateway: Gatehouse, token: string): Promise<Values> {
   };
 }
 
-/** A gateway of one size, ready to be loaded. */
 interface Prepared extends Subject {
   readonly gateway: Gatehouse;
   readonly token: string;
@@ -148,12 +145,12 @@ async function prepare(
     ...{ gateway, token: tokens[0] ?? "", atStart },
     measured: { cpuSeconds: () => sumOf(gateway, cpuSecondsOf) },
     asked: { port: gateway.port, connections, ...files, ...core },
-    // A fresh token costs its signature: all are shown once before what counts.
+    // Warm-up with every token, since the first use verifies its signature.
     leadIn: leadInSeconds(1) + Math.ceil(count / 5000),
   };
 }
 
-/** Measures the sizes of one section, each with a gateway of its own. */
+/** Measures the sizes of one section, each with its own gateway. */
 export async function measureSizes(
   sizes: readonly Size[],
   effort: Effort,
@@ -174,7 +171,7 @@ export async function measureSizes(
   }
 }
 
-/** A gateway over files beside three over one store, each asked by itself. */
+/** Compares a gateway with files and three replicas with a store. */
 export async function measureReplicas(effort: Effort, note: Note): Promise<void> {
   await using opened = new AsyncDisposableStack();
   const { world } = await openScene(opened);

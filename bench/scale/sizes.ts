@@ -1,11 +1,11 @@
-/** The sections of the measurement of growth, and the sizes that each one has. */
+/** The sections of the measurement, with their sizes. */
 import type { GatehouseOptions } from "../peers/gatehouse.ts";
 import { columns, rowFilter, withKeys } from "../peers/narrowing.ts";
 
-/** What is measured at one size; the rest is as usual: 50 users and tokens, 32 connections. */
+/** Parameters of one size. Defaults: 50 users and tokens, 32 connections. */
 export interface Size {
   readonly section: string;
-  /** Where it stands on the curve. */
+  /** The position on the axis. */
   readonly at: number;
   readonly name: string;
   readonly gateway?: GatehouseOptions;
@@ -21,9 +21,9 @@ const bounded = (file: string) =>
     (_, index) => `[[boundaries]]\nvia = "query"\ndatabase = "other${index}"\nmax_rows = 100\n\n`,
   ).join("");
 
-/** Connections to the upstream that take a busy connection each, or have 16 wait for one. */
+/** Busy connections get one upstream connection each, or 16 share one. */
 const MANY_UP = 640;
-/** File descriptors of a gateway besides those of connections. */
+/** File descriptors of a gateway in addition to connections. */
 const OTHER_FILES = 100;
 
 function openFilesLimit(): number {
@@ -32,7 +32,7 @@ function openFilesLimit(): number {
   return typeof limit === "number" ? limit : Number.POSITIVE_INFINITY;
 }
 
-/** A gateway takes as many connections as leave it one to the upstream for each. */
+/** A gateway limits connections so that each can get one to the upstream. */
 const mostConnections = Math.min(10_000, Math.floor((openFilesLimit() - OTHER_FILES) / 2));
 
 export const sizes: readonly Size[] = [
@@ -65,5 +65,5 @@ export const sizes: readonly Size[] = [
   })),
 ];
 
-/** All sections, in the order in which they are measured. */
+/** All sections, in order. */
 export const sections = [...new Set(sizes.map(({ section }) => section)), "replicas"];

@@ -1,4 +1,4 @@
-/** A gateway over files, and replicas over a store, with the same users and keys. */
+/** A gateway with files, and replicas with a store, with the same users and keys. */
 import { once } from "node:events";
 import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -11,11 +11,11 @@ import { runCommand, Service } from "../../test/kit/process.ts";
 import { cpuSecondsOf } from "../rig/program.ts";
 
 const PASSWORD = "benchmark password";
-/** Milliseconds that a start with many users may take. */
+/** Starts with many users are slow. */
 const START_TIMEOUT_MS = 180_000;
 const DATABASE = "store";
 
-/** Passes bytes on and counts them. */
+/** Forwards bytes and counts them. */
 class CountingProxy {
   bytes = 0;
   readonly port: number;
@@ -45,7 +45,6 @@ function portOf(address: AddressInfo | string | null): number {
   return address.port;
 }
 
-/** A gateway that runs. */
 export interface Running {
   readonly port: number;
   readonly url: string;
@@ -53,12 +52,11 @@ export interface Running {
   cpuSeconds(): number;
 }
 
-/** What is measured. */
 export interface Setting {
   readonly server: PostgresServer;
   readonly single: Running;
   readonly replicas: readonly (Running & { readonly proxy: CountingProxy })[];
-  /** Seconds that the import took. */
+  /** Seconds for the import. */
   readonly importSeconds: number;
 }
 
@@ -95,7 +93,7 @@ async function startUpstream(opened: AsyncDisposableStack): Promise<number> {
   return portOf(upstream.address());
 }
 
-/** Starts all of it; it ends with the stack. */
+/** Starts everything until the stack is disposed. */
 export async function openSetting(
   opened: AsyncDisposableStack,
   { users, count }: { readonly users: number; readonly count: number },
@@ -145,7 +143,6 @@ export async function openSetting(
   return { server, single: alone, replicas, importSeconds };
 }
 
-/** A token of a user. */
 export async function tokenOf({ url }: Running, username: string): Promise<string> {
   const body = JSON.stringify({ username, password: PASSWORD });
   const headers = { "content-type": "application/json" };

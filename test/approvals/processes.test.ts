@@ -54,7 +54,7 @@ t.test("a restart in between forgets nothing, and what was decided meanwhile cou
     t.equal(statSync(path.join(home, name)).mode & 0o777, 0o600, name);
   }
   const shown = await first.run("show", waiting);
-  t.match(shown, { query: JSON.stringify(removal), preview: { reason: /no gatehouse engine/ } });
+  t.match(shown, { query: JSON.stringify(removal), preview: { reason: /not a gatehouse engine/ } });
   t.match(await first.run("approve", given), { state: "approved" });
   const again = await carefulOn(await startGateway(t, { home }));
   await step(again.gateway, given, "approval_approved");

@@ -288,7 +288,7 @@ t.test("a rejected token is reported to client and terminal, and never printed",
   });
   await eventually("the error is printed", () => speaker.stderr.includes("\n"));
   const [message = ""] = speaker.stderr.split("\n");
-  t.match(message, /rejected the token .*token issue <username>.*\$GATEHOUSE_TOKEN/);
+  t.match(message, /rejected the token .*\$GATEHOUSE_TOKEN .*token issue <username>/);
   t.notMatch(speaker.stderr, "c2VjcmV0");
 });
 

@@ -1,4 +1,4 @@
-/** The floor: `node:http` and undici's dispatch, a forward that checks nothing. */
+/** The lower bound: `node:http` and undici's dispatch without checks. */
 import { createServer } from "node:http";
 import { Pool } from "undici";
 
@@ -16,7 +16,7 @@ class Answer {
 
   onResponseStart(controller, status) {
     const response = this.#response;
-    // Nobody would ever ask for more of it, and its connection would never be free again.
+    // Abort, or the rest of the response would block its connection.
     const abandon = () => controller.abort(new Error("the client has gone"));
     if (response.destroyed) {
       abandon();

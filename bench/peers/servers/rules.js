@@ -1,4 +1,4 @@
-/** What every peer is asked to check of a query, written once for those in JavaScript. */
+/** The checks that every peer makes on a query, shared by those in JavaScript. */
 const permissions = { Select: "read", Insert: "write", Update: "write", Delete: "write" };
 
 /** True if the table of roles (`user:database` to `read` or `write`) allows the query. */
