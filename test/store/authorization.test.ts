@@ -127,7 +127,10 @@ t.test("an app that is disconnected at one replica has no access at any", async 
   );
   t.ok(listed.some(({ client }) => client === other.clientId));
   t.notOk(listed.some(({ client }) => client === one.clientId));
-  t.match(await store.good(["token", "revoke", "--client", other.clientId]), `Ended the access of client ${other.clientId} for alice`);
+  t.match(
+    await store.good(["token", "revoke", "--client", other.clientId]),
+    `Ended the access of client ${other.clientId} for alice`,
+  );
   await checkEverywhere(t, other.accessToken, "token_revoked");
 });
 
