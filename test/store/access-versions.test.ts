@@ -203,7 +203,10 @@ t.test("the history names each version, and an earlier one can be put in force",
   const rolled = await store.good(["access", "rollback", version]);
   t.match(rolled, /no longer exist: alice, staff:eve/);
   t.notMatch(await store.good(["access", "export"]), /alice|staff:eve/);
-  t.match(await store.run(["access", "rollback", "999"]), { code: 1, stderr: /version 999 does not exist/ });
+  t.match(await store.run(["access", "rollback", "999"]), {
+    code: 1,
+    stderr: /version 999 does not exist/,
+  });
   t.match(await store.run(["access", "rollback", "0"]), { code: 1, stderr: /last administrator/ });
   t.match(await store.run(["access", "rollback", "now"]), { code: 2, stderr: /allowed: a number/ });
 });
