@@ -91,7 +91,7 @@ t.test("a host's files are taken over with its tokens and revocations", async (t
   const imported = await runCommand(single.home, ["store", "import", single.accessFile]);
   t.match(imported, {
     code: 0,
-    stdout: /holds 1 user, .*\nImported 1 revocation and 1 signing key\./,
+    stdout: /contains 1 user, .*\nImported 1 revocation and 1 signing key\./,
   });
   t.notOk(existsSync(single.accessFile));
   t.ok(existsSync(`${single.accessFile}.imported`), "nobody edits it in vain");
