@@ -56,11 +56,18 @@ interface Cost {
   readonly seconds: number;
 }
 
-/** Includes backends that have ended. */
+/** Processor time of PostgreSQL so far, including backends that have ended. */
 function serverSeconds(): number {
   const main = server.mainProcess();
-  const all = [main, ...childrenOf(main)].map((pid) => cpuSecondsOf(pid, pid === main));
-  return all.reduce((sum, seconds) => sum + seconds, 0);
+  const ofBackends = childrenOf(main).map((pid) => {
+    try {
+      return cpuSecondsOf(pid);
+    } catch {
+      // It has just ended, so it counts with the main process.
+      return 0;
+    }
+  });
+  return ofBackends.reduce((sum, seconds) => sum + seconds, cpuSecondsOf(main, true));
 }
 
 /** Debian's `psql` is a wrapper script; this finds the program. */
