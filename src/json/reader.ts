@@ -110,7 +110,7 @@ const ZERO = 0x30;
 export const plainInString = byteTable(
   (byte) => byte >= BLANK && byte !== QUOTE && byte !== BACKSLASH,
 );
-export const digit = characterTable("0123456789");
+const digit = characterTable("0123456789");
 const simpleEscape = characterTable('"\\/bfnrt');
 
 /** -1 for all other bytes. */
@@ -176,7 +176,7 @@ function hexadecimalAt(bytes: Buffer, position: number): number {
 }
 
 /** The offset after a number. @throws JsonFault */
-function numberEnd(bytes: Buffer, start: number): number {
+export function numberEnd(bytes: Buffer, start: number): number {
   let position = start;
   if (bytes[position] === MINUS) position++;
   // A leading zero must be the only digit before the point. In `01`, the 1 is left to the caller,
@@ -200,7 +200,7 @@ function digitsEnd(bytes: Buffer, start: number): number {
 }
 
 /** The offset after `true`, `false` or `null`. @throws JsonFault */
-function literalEnd(bytes: Buffer, start: number): number {
+export function literalEnd(bytes: Buffer, start: number): number {
   const first = bytes[start];
   // Comparing the letters by hand is much faster than a loop.
   const second = bytes[start + 1];

@@ -1,6 +1,13 @@
 import type { Steps } from "../cooperative-scheduling.ts";
 import { quoteName } from "../json/fault.ts";
-import { ByteText, digit, plainInString, type Rest } from "../json/reader.ts";
+import {
+  ByteText,
+  characterTable,
+  literalEnd,
+  numberEnd,
+  plainInString,
+  type Rest,
+} from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import type { QueryRefused } from "./refusal.ts";
@@ -16,8 +23,9 @@ const QUOTE = 0x22;
 const COMMA = 0x2c;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
-const ZERO = 0x30;
-const NINE = 0x39;
+
+const beginsNumber = characterTable("-0123456789");
+const beginsLiteral = characterTable("tfn");
 
 const noText = ByteText.from("");
 
@@ -102,7 +110,7 @@ export class RowReader {
 
   /**
    * Skips cells of the usual form, also across the rows of an array: the expected key, a string
-   * without escapes or a whole number, and no space. One loop, because it takes half the time of
+   * without escapes, a number, true, false or null, and no space. One loop, because it takes half the time of
    * the same work in several functions.
    */
   #skipUsualCells(): void {
@@ -124,10 +132,9 @@ export class RowReader {
         do end++;
         while (plainInString[bytes[end] ?? 0] === 1);
         if (bytes[end++] !== QUOTE) break;
-      } else if (first > ZERO && first <= NINE) {
-        do end++;
-        while (digit[bytes[end] ?? 0] === 1);
-      } else break;
+      } else if (beginsNumber[first] === 1) end = numberEnd(bytes, end);
+      else if (beginsLiteral[first] === 1) end = literalEnd(bytes, end);
+      else break;
       const isLast = bytes[end] === CLOSE_BRACE;
       if (isLast && (!mayMoveOn || end >= pauseAt || bytes[++end + 1] !== OPEN_BRACE)) break;
       const next = isLast ? end + 2 : end + 1;
