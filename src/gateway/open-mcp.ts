@@ -219,7 +219,7 @@ async function openServer(
   }
 
   const { createEmbeddedMcp } = await import("../mcp/embedded.ts");
-  const embedded = createEmbeddedMcp<Exchange>({
+  const handle = createEmbeddedMcp<Exchange>({
     get grammar() {
       return gateway.queries.grammar;
     },
@@ -238,10 +238,9 @@ async function openServer(
     countCall: (exchange) => countCall(gateway, exchange),
     serverVersion: version,
   });
-  opened.defer(() => embedded.close());
   return async (exchange, body) => {
     const { request, response } = exchange;
-    await embedded.handle(request, response, body ?? Buffer.alloc(0), {
+    await handle(request, response, body ?? Buffer.alloc(0), {
       caller: exchange,
       principal: principalOf(exchange),
       answerHeaders: () => commonHeaders(exchange),

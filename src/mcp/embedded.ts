@@ -74,8 +74,6 @@ function registerResources<Caller>(
 const forwardedHeader = /^(?:accept|content-type|last-event-id|mcp-.*)$/;
 
 class WebRequest extends Request {
-  /** The library passes only the request to the server factory. */
-  createServer: (() => McpServer) | undefined;
   /** Creating the Fetch API's own copy costs more than the rest of a request. */
   override readonly signal: AbortSignal;
 
@@ -161,9 +159,9 @@ const cacheHints = {
 };
 
 const instructions =
-  "Tools and resources of a database behind an access-controlled gateway. What a call may do " +
-  "depends on the caller's role on the database that it names. A denied call names the rule that " +
-  "denied it; retrying does not help.";
+  "Tools and resources of a database, with access control. Each call is limited by the caller's " +
+  "role on the database that it names. A denied call names the rule that denied it; retrying " +
+  "does not help.";
 
 function isToolCall({ kind, method }: McpMessage): boolean {
   return kind === "request" && method === "tools/call";
@@ -193,21 +191,16 @@ function envelopeOf(body: Buffer, message: McpMessage): unknown {
  * each request is judged on its own, by the caller's current rights.
  */
 export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
-  const toolsNow = toolsOf(options);
-  const handler = createMcpHandler(({ requestInfo }) => {
-    const server = requestInfo instanceof WebRequest ? requestInfo.createServer?.() : undefined;
-    if (server === undefined) throw new Error("The request has no caller");
-    return server;
-  });
+  const currentTools = toolsOf(options);
 
-  /** Prepares the server for one request. @throws McpRefused for a call of an unknown tool */
-  async function prepare(
+  /** The server for one request. @throws McpRefused for a call of an unknown tool */
+  async function createServer(
     message: McpMessage | undefined,
     call: McpCall<Caller>,
     signal: AbortSignal,
-  ): Promise<() => McpServer> {
+  ): Promise<McpServer> {
     const { caller } = call;
-    const tools = toolsNow();
+    const tools = currentTools();
     const isCall = message !== undefined && isToolCall(message);
     const called = tools.find(({ definition }) => isCall && definition.name === message.name);
     const concernsSchema = isCall ? called?.isOfSchema === true : message !== undefined;
@@ -229,54 +222,49 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
       }
     }
 
-    return () => {
-      const server = new McpServer(
-        { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
-        { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
-      );
-      reportFailures(server, call.onRefused);
-      if (called !== undefined) {
-        registerTool(server, called, { ...call, arguments: message?.arguments });
-      } else if (message?.method === "tools/list") listTools(server);
-      if (hasSchema && !isCall) {
-        server.server.registerCapabilities({ resources: { listChanged: false } });
-        registerResources(server, options.schema, caller);
-      }
-      return server;
-    };
+    const server = new McpServer(
+      { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
+      { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
+    );
+    reportFailures(server, call.onRefused);
+    if (called !== undefined) {
+      registerTool(server, called, { ...call, arguments: message?.arguments });
+    } else if (message?.method === "tools/list") listTools(server);
+    if (hasSchema && !isCall) {
+      server.server.registerCapabilities({ resources: { listChanged: false } });
+      registerResources(server, options.schema, caller);
+    }
+    return server;
   }
 
-  return {
-    /** @param body empty for GET and DELETE. @throws Refusal `insufficient_scope` */
-    async handle(
-      request: IncomingMessage,
-      response: ServerResponse,
-      body: Buffer,
-      exchange: McpCall<Caller>,
-    ): Promise<void> {
-      const { caller, principal, answerHeaders, onRefused } = exchange;
-      const webRequest = toWebRequest(request, response);
-      let parsed = {};
-      try {
-        let message: McpMessage | undefined;
-        if (request.method === "POST") {
-          message = await readMessage(body);
-          requireMethod(message, principal, judgeHeaders(request.headers, message));
-          parsed = { parsedBody: envelopeOf(body, message) };
-          if (isToolCall(message)) await options.countCall?.(caller);
-        }
-        webRequest.createServer = await prepare(message, exchange, webRequest.signal);
-      } catch (error) {
-        if (!(error instanceof McpRefused)) throw error;
-        sendMcpRefusal(response, error, exchange);
-        return;
+  /** @param body empty for GET and DELETE. @throws Refusal `insufficient_scope` */
+  return async (
+    request: IncomingMessage,
+    response: ServerResponse,
+    body: Buffer,
+    call: McpCall<Caller>,
+  ): Promise<void> => {
+    const webRequest = toWebRequest(request, response);
+    let parsed = {};
+    let server: McpServer;
+    try {
+      let message: McpMessage | undefined;
+      if (request.method === "POST") {
+        message = await readMessage(body);
+        requireMethod(message, call.principal, judgeHeaders(request.headers, message));
+        parsed = { parsedBody: envelopeOf(body, message) };
+        if (isToolCall(message)) await options.countCall?.(call.caller);
       }
-      const answer = await handler.fetch(webRequest, parsed);
-      // Requests that the library refuses before it creates a server carry only a status.
-      const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
-      if (answer.status >= 400) onRefused(reason);
-      await sendWebResponse(answer, response, answerHeaders);
-    },
-    close: (): Promise<void> => handler.close(),
+      server = await createServer(message, call, webRequest.signal);
+    } catch (error) {
+      if (!(error instanceof McpRefused)) throw error;
+      sendMcpRefusal(response, error, call);
+      return;
+    }
+    const answer = await createMcpHandler(() => server).fetch(webRequest, parsed);
+    // A request that the library refuses before it uses the server gets only a status.
+    const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
+    if (answer.status >= 400) call.onRefused(reason);
+    await sendWebResponse(answer, response, call.answerHeaders);
   };
 }

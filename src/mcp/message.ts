@@ -235,7 +235,9 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
   const meta = yield* readKnownMembers(metaValue, [versionKey], id);
   const nameMember = nameMembers.get(method);
   return {
-    ...{ kind, id, method },
+    kind,
+    id,
+    method,
     name: nameMember === undefined ? undefined : readString(params, nameMember, id),
     protocolVersion: readString(meta, versionKey, id),
     arguments: readObject(params, "arguments", id),

@@ -12,7 +12,7 @@ const protocolVersions = [
   "2024-11-05",
 ] as const;
 
-/** The first revision without a handshake, whose headers mirror the body. */
+/** The first revision without a handshake. Its headers mirror the body. */
 const firstStateless = "2026-07-28";
 
 /** `stateless`: 2026-07-28 and later. Earlier revisions begin with a handshake. */
@@ -67,7 +67,6 @@ function requireSame(
   if (value !== expected) throw mismatch(message, `${name} differs from the body`);
 }
 
-/** @throws McpRefused if header and body differ, or the version is unknown */
 function readVersion(headers: IncomingHttpHeaders, message: McpMessage): string | undefined {
   const header = headers["mcp-protocol-version"]?.toString();
   const claimed = message.protocolVersion;

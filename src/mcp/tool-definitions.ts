@@ -216,7 +216,9 @@ const examples: Readonly<Record<string, Arguments>> = {
   describe_table: orders,
   whoami: {},
   select: {
-    ...{ ...main, from: "orders", group_by: ["country"] },
+    ...main,
+    from: "orders",
+    group_by: ["country"],
     aggregate: [
       { fn: "count", as: "n" },
       { fn: "sum", column: "total", as: "revenue" },
@@ -229,8 +231,11 @@ const examples: Readonly<Record<string, Arguments>> = {
   update: { ...orders, set: { paid: true }, where: ofOrder },
   delete: { ...orders, where: ofOrder },
   upsert: {
-    ...{ ...main, table: "stock", values: [{ sku: "a1", left: 5 }] },
-    ...{ on_conflict: ["sku"], update: ["left"] },
+    ...main,
+    table: "stock",
+    values: [{ sku: "a1", left: 5 }],
+    on_conflict: ["sku"],
+    update: ["left"],
   },
   preview: { Delete: { ...orders, where: ofOrder } },
   batch: {
@@ -240,7 +245,8 @@ const examples: Readonly<Record<string, Arguments>> = {
     ],
   },
   create_table: {
-    ...{ ...main, table: "notes" },
+    ...main,
+    table: "notes",
     columns: [
       { name: "id", type: "serial", primary_key: true },
       { name: "text", type: "text" },
@@ -252,8 +258,12 @@ const examples: Readonly<Record<string, Arguments>> = {
 const coreExamples: Readonly<Record<string, Arguments>> = {
   ...examples,
   select: {
-    ...{ ...main, from: "orders", columns: ["id", "total"], where: ofThisYear },
-    ...{ order_by: { column: "total", direction: "DESC" }, limit: 10 },
+    ...main,
+    from: "orders",
+    columns: ["id", "total"],
+    where: ofThisYear,
+    order_by: { column: "total", direction: "DESC" },
+    limit: 10,
   },
   insert: { ...orders, values: [{ id: 7, total: 12.5 }] },
 };
@@ -327,7 +337,11 @@ function ownTool(
   more: Partial<Pick<ToolDefinition, "outputSchema" | "permissions" | "annotations">> = {},
 ): ToolDefinition {
   return {
-    ...{ name, title, description, outputSchema: undefined, permissions: ["SELECT"] },
+    name,
+    title,
+    description,
+    outputSchema: undefined,
+    permissions: ["SELECT"],
     inputSchema: { ...input, examples: [exampleOf(name, "full")] },
     annotations: annotationsOf("reads"),
     ...more,

@@ -11,6 +11,7 @@ import { isOperationName } from "../query/operations.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { Refusal } from "../refusal.ts";
 
+/** Its message is the text of the error result. */
 class ToolFailure extends Error {}
 
 const examples: Readonly<Record<string, string>> = {
@@ -380,7 +381,6 @@ export async function rowsOf(
   return listResult("rows", rows, answer.isCut || mayBeMore, { ...limits, more });
 }
 
-/** @throws ToolFailure */
 export function countResult(answer: QueryAnswer, name: string): ToolResult {
   const count = rowsIn(answer)[0]?.[name];
   if (typeof count !== "number") throw new ToolFailure(noRows);
@@ -419,7 +419,7 @@ function cutResult(answer: QueryAnswer, done: string): ToolResult {
   });
 }
 
-/** @param done used if the answer has no message. @throws ToolFailure */
+/** @param done used if the answer has no message */
 export function changeOf(answer: QueryAnswer, bytes: number, done: string): ToolResult {
   requireSuccess(answer);
   if (answer.isCut) return cutResult(answer, done);
@@ -440,7 +440,6 @@ export function changeOf(answer: QueryAnswer, bytes: number, done: string): Tool
   return resultWith(summary, Object.fromEntries(lists), bytes);
 }
 
-/** @throws ToolFailure */
 export function batchResult(
   answer: QueryAnswer,
   { most, bytes }: { readonly most: number; readonly bytes: number },

@@ -242,7 +242,6 @@ const shapes = {
 
 const BYTES_PER_STEP = 32 * 1024;
 
-/** @throws QueryRefused */
 async function readNames(args: Buffer, shape: ObjectShape<Names>): Promise<Names> {
   const names: Names = { database: "", table: "" };
   const reader = new BodyReader(args, true);

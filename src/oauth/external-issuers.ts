@@ -22,7 +22,6 @@ const MAX_DOCUMENT_BYTES = 256 * 1024;
 
 const metadataShape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
 
-/** @throws Error if the document is too large, missing, redirected or not JSON */
 async function fetchJson(url: URL, signal: AbortSignal): Promise<unknown> {
   const headers = { accept: "application/json" };
   const answer = await fetch(url, { redirect: "error", signal, headers });
@@ -39,7 +38,7 @@ function requireConfidential(url: URL): void {
  * Fetches the metadata of an authorization server (RFC 8414, section 3.1, and OpenID Connect
  * Discovery).
  *
- * @throws Error if there is none, or it belongs to another issuer
+ * @throws Error if it is missing or belongs to another issuer
  */
 async function discover(issuer: string, signal: AbortSignal) {
   const { origin, pathname } = new URL(issuer);
@@ -176,7 +175,7 @@ function usernameProblem(payload: JWTPayload, { username_claim: claim }: IssuerS
   return isUsername(value) ? undefined : "bad_username";
 }
 
-/** What the audit shows of a token, valid or not. */
+/** The audit fields of a token, valid or not. */
 function describe(token: string, payload: JWTPayload, settings: IssuerSettings) {
   const { issuer, prefix, username_claim: claim } = settings;
   const { jti, client_id: client = payload.azp } = payload;

@@ -15,7 +15,7 @@ function asRecord(value: unknown): Record<string, unknown> | undefined {
   return typeof value === "object" && value !== null ? { ...value } : undefined;
 }
 
-function asWhom(token: string | undefined): { requestInit?: RequestInit } {
+function withToken(token: string | undefined): { requestInit?: RequestInit } {
   if (token === undefined) return {};
   return { requestInit: { headers: { authorization: `Bearer ${token}` } } };
 }
@@ -43,7 +43,7 @@ export type ToolAnswer = Awaited<ReturnType<AnyClient["call"]>>;
 /**
  * A client of the current library that speaks 2026-07-28.
  *
- * @param onUrl shows its user a page; without it, the client says that it cannot
+ * @param onUrl shows a page to the user; without it, the client declares that it cannot
  */
 export async function connectStateless(
   t: Test,
@@ -59,15 +59,15 @@ export async function connectStateless(
       action: "url" in params ? await onUrl(params.url) : "decline",
     }));
   }
-  await client.connect(new StreamableHTTPClientTransport(new URL(url), asWhom(token)));
+  await client.connect(new StreamableHTTPClientTransport(new URL(url), withToken(token)));
   t.teardown(() => client.close());
   return toolsOf(client, "2026-07-28");
 }
 
-/** A client of the earlier library, which begins by a handshake. */
+/** A client of the earlier library, which begins with a handshake. */
 export async function connectEarlier(t: Test, url: string, token?: string) {
   const client = new EarlierClient(identity);
-  const transport = new EarlierTransport(new URL(url), asWhom(token));
+  const transport = new EarlierTransport(new URL(url), withToken(token));
   await client.connect(transport);
   t.teardown(() => client.close());
   return toolsOf(client, transport.protocolVersion ?? "");

@@ -28,8 +28,8 @@ interface FixtureRequest {
 }
 
 /**
- * A foreign MCP server on the official library: 2026-07-28 without sessions, and the revisions
- * before with them. It remembers what reached it.
+ * An external MCP server on the official library: 2026-07-28 without sessions, earlier revisions
+ * with them. It records each request.
  */
 export class FixtureServer {
   readonly received: FixtureRequest[] = [];
@@ -44,9 +44,8 @@ export class FixtureServer {
   });
 
   /**
-   * @param more registers what a server is to have besides the usual tools
-   * @param options what each server is made with besides the usual options
-   * @param events where it keeps what it sends in sessions; without it streams are not resumed
+   * @param more registers additional tools
+   * @param events stores the events of sessions; without it, streams cannot be resumed
    */
   constructor(
     more: (server: McpServer) => void = () => {},
@@ -76,7 +75,7 @@ export class FixtureServer {
     return this.received.splice(0);
   }
 
-  /** Loses every session, as a server does that was started again. */
+  /** Loses every session, as after a restart. */
   async loseSessions(): Promise<void> {
     const lost = [...this.#sessions.values()];
     this.#sessions.clear();
@@ -101,7 +100,7 @@ export class FixtureServer {
     const answer = isLegacy
       ? await this.#answerInSession(webRequest, options)
       : await this.#stateless.fetch(webRequest, options);
-    // A stream begins before there is anything in it.
+    // A stream begins before its first event.
     response.writeHead(answer.status, Object.fromEntries(answer.headers)).flushHeaders();
     if (answer.body === null) response.end();
     else await pipeline(Readable.fromWeb(answer.body), response);

@@ -95,11 +95,7 @@ function registerOthers(server: McpServer): void {
   );
 }
 
-/**
- * A server with the tools, resources and prompts that a client expects of a test server.
- *
- * @param options what it is made with besides the usual options
- */
+/** A server with the tools, resources and prompts that clients expect of a test server. */
 export function createFixtureServer(onCancelled: () => void, options: ServerOptions = {}) {
   const shared = { ttlMs: 60_000, cacheScope: "public" } as const;
   const server = new McpServer(

@@ -30,17 +30,12 @@ export interface Endpoint {
 
 export type Grants = Readonly<Record<string, Readonly<Record<string, Role>>>>;
 
-/** A snapshot that holds grants and nothing else. */
+/** A snapshot with only grants. */
 export function snapshotOf(grants: Grants): Snapshot {
-  const byUser = Object.entries(grants).map(
-    ([username, roles]) =>
-      [
-        username,
-        collectGrants(
-          Object.entries(roles).map(([database, role]) => ({ username, database, role })),
-        ),
-      ] as const,
-  );
+  const byUser = Object.entries(grants).map(([username, roles]) => {
+    const entries = Object.entries(roles).map(([database, role]) => ({ username, database, role }));
+    return [username, collectGrants(entries)] as const;
+  });
   const databases = Object.values(grants).flatMap((roles) => Object.keys(roles));
   return {
     version: "test",
@@ -51,7 +46,7 @@ export function snapshotOf(grants: Grants): Snapshot {
   };
 }
 
-/** A caller whose token opens what `scopes` say, by default everything. */
+/** A caller with a token of these scopes, by default all. */
 export function principalOf(username: string, scopes: readonly McpScope[] = mcpScopes): Principal {
   return {
     subject: { username, tokenDatabase: "*" },
@@ -73,13 +68,13 @@ function mayUseBy(snapshot: Snapshot) {
     );
 }
 
-/** Answers requests by `handle`; the server ends with the test. */
+/** Starts a server that ends with the test. */
 export async function listen(
   t: Test,
   handle: (request: IncomingMessage, response: ServerResponse, body: Buffer) => Promise<void>,
 ): Promise<string> {
   const server = createServer((request, response) => {
-    // As in the gateway, where each room on a stream's way wants to know its end.
+    // As in the gateway, where several parts listen for the end of a stream.
     response.setMaxListeners(24);
     buffer(request)
       .then((body) => handle(request, response, body))
@@ -119,8 +114,6 @@ function askBy(snapshot: Snapshot, address: string) {
 }
 
 function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> {
-  const reasonOf = ({ subject }: Principal, database: string) =>
-    decide(snapshot, subject, "SELECT", database).reason;
   return createSchemaSource<Principal>({
     places: [
       {
@@ -131,8 +124,8 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
         },
       },
     ],
-    whyUnseen(principal, database) {
-      const reason = reasonOf(principal, database);
+    whyUnseen({ subject }, database) {
+      const { reason } = decide(snapshot, subject, "SELECT", database);
       return reason === "allowed" ? undefined : reason;
     },
   });
@@ -142,6 +135,7 @@ const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
   places: [],
   whyUnseen: () => undefined,
 });
+
 function deniedBy(decision: Decision | undefined): Refusal {
   const reason = decision?.reason ?? "no_grant";
   return new Refusal(reason === "allowed" ? "no_grant" : reason);
@@ -154,7 +148,7 @@ function whoIs({ subject, scopes }: Principal): object {
 
 function maxRows(): undefined {}
 
-/** The URL of an embedded server over a database that answers queries by `ask`. */
+/** The URL of an embedded server whose queries are answered by `ask`. */
 export async function openAnswering(t: Test, ask: ToolContext<Principal>["ask"]): Promise<string> {
   const embedded = createEmbeddedMcp<Principal>({
     ...{ grammar, ask, schema: noSchema, maxRows, whoIs, mayUse: () => true },
@@ -180,7 +174,7 @@ interface EmbeddedSettingOptions {
   readonly fresh?: FreshEngine;
 }
 
-/** The embedded server over a real engine, and its first caller `alice`. */
+/** The embedded server over a real engine. The caller is `alice`. */
 export async function openEmbedded(
   t: Test,
   {

@@ -7,7 +7,7 @@ export const postHeaders = {
   accept: "application/json, text/event-stream",
 };
 
-/** The value of `params._meta` of a request of 2026-07-28. */
+/** `params._meta` of a request of 2026-07-28. */
 export function envelope(more: Readonly<Record<string, unknown>> = {}): Record<string, unknown> {
   const named = Object.entries(more).map(([key, value]) => [`${prefix}/${key}`, value] as const);
   return {
@@ -18,7 +18,7 @@ export function envelope(more: Readonly<Record<string, unknown>> = {}): Record<s
   };
 }
 
-/** A request of 2026-07-28 with all the headers that it needs. */
+/** A request of 2026-07-28 with its headers. */
 export function statelessCall(
   method: string,
   params: Readonly<Record<string, unknown>> = {},
@@ -35,18 +35,15 @@ export function statelessCall(
   return { method: "POST", headers, body: JSON.stringify(message) };
 }
 
-/** A request of a revision that begins by a handshake. */
+/** A request of an earlier revision. */
 export function handshakeCall(
   method: string,
   params: Readonly<Record<string, unknown>> = {},
   headers: Readonly<Record<string, string>> = {},
 ): Ask & { headers: Record<string, string>; body: string } {
   const message = { jsonrpc: "2.0", id: 1, method, params };
-  return {
-    method: "POST",
-    headers: { ...postHeaders, ...headers },
-    body: JSON.stringify(message),
-  };
+  const body = JSON.stringify(message);
+  return { method: "POST", headers: { ...postHeaders, ...headers }, body };
 }
 
 export const initialize = handshakeCall("initialize", {

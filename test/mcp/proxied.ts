@@ -45,7 +45,7 @@ function rightsBy(snapshot: Snapshot, { subject }: Principal): Rights {
   };
 }
 
-/** The proxy in front of a server, by default the fixture, and its first caller `alice`. */
+/** The proxy for a server, by default the fixture. The caller is `alice`. */
 export async function openProxied(
   t: Test,
   {

@@ -1,5 +1,5 @@
 import { statSync } from "node:fs";
-import { request, type ServerResponse } from "node:http";
+import { request } from "node:http";
 import path from "node:path";
 import { pipeline, Readable } from "node:stream";
 import t, { type Test } from "tap";
@@ -10,24 +10,34 @@ import {
   Sessions,
   taskKey,
 } from "../../src/mcp/proxy/sessions.ts";
-import { ask, open, type PlainAnswer } from "../kit/client.ts";
+import { type Ask, ask, open, type PlainAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
-import { RecordingUpstream } from "../kit/upstream.ts";
+import { type Answer, RecordingUpstream } from "../kit/upstream.ts";
 import { connectEarlier, connectStateless } from "./clients.ts";
 import { fixtureTools } from "./fixture-tools.ts";
 import { principalOf } from "./kit.ts";
 import { handshakeCall, initialize, statelessCall } from "./messages.ts";
-import { everyTool, openProxied, type ProxiedSetting } from "./proxied.ts";
+import { everyTool, openProxied } from "./proxied.ts";
 
-const reader = { alice: { main: "ReadOnly" } } as const;
+const readers = { alice: { main: "ReadOnly" }, bob: { main: "ReadOnly" } } as const;
+
+function messageOf({ body }: PlainAnswer) {
+  return JSON.parse(body.toString());
+}
+
+async function checkError(t: Test, url: string, sent: Ask, status: number, code: number) {
+  const answer = await ask(url, sent);
+  const found = { status: answer.status, error: messageOf(answer).error };
+  t.match(found, { status, error: { code } }, JSON.stringify(sent));
+}
 
 for (const [client, connect] of [
   ["a client of 2026-07-28", connectStateless],
   ["a client that begins by a handshake", connectEarlier],
 ] as const) {
-  t.test(`${client} works with the server behind`, async (t) => {
-    const { endpoint } = await openProxied(t, { grants: reader });
+  t.test(`${client} works with the upstream server`, async (t) => {
+    const { endpoint } = await openProxied(t, { grants: readers });
     const mcp = await connect(t, endpoint.url);
     t.same((await mcp.toolNames()).toSorted(), fixtureTools.toSorted());
     t.match(await mcp.call("test_simple_text", {}), { isError: false, text: /simple text/ });
@@ -37,7 +47,7 @@ for (const [client, connect] of [
     t.match(await mcp.read("test://static-text"), /static text/);
   });
 
-  t.test(`${client} is listed and may call only what the policy gives it`, async (t) => {
+  t.test(`${client} sees and may call only the tools of the policy`, async (t) => {
     const { endpoint, fixture, denials } = await openProxied(t, {
       grants: { alice: { main: "ReadOnly", other: "ReadWrite" } },
       policy: [
@@ -57,16 +67,10 @@ for (const [client, connect] of [
     await t.rejects(mcp.call("query_database", { database: "main" }), /role_insufficient/);
     await t.rejects(mcp.call("query_database", { database: "third" }), /no_grant/);
     await t.rejects(mcp.call("query_database", {}), /is not a database name/);
-    for (const name of [
-      "Test_Simple_Text",
-      "test_simple_text ",
-      "ｔest_simple_text",
-      "__proto__",
-    ]) {
+    for (const name of ["Test_Simple_Text", "test_simple_text ", "ｔest_simple_text", "__proto__"])
       await t.rejects(mcp.call(name, {}), /tool_without_policy/, name);
-    }
-    t.same(fixture.take(), [], "nothing went up");
-    t.same(called, ["query_database"], "what was allowed is noted, for its user to see");
+    t.same(fixture.take(), [], "no denied call reaches the upstream");
+    t.same(called, ["query_database"], "allowed calls are recorded");
     t.same(denials.slice(0, 4), [
       "tool_without_policy",
       "role_insufficient",
@@ -76,8 +80,8 @@ for (const [client, connect] of [
   });
 }
 
-t.test("events come as they happen, and a client that leaves cancels the call", async (t) => {
-  const { endpoint, fixture } = await openProxied(t, { grants: reader });
+t.test("events arrive as they happen, and disconnecting cancels the call", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: readers });
   const call = statelessCall("tools/call", { name: "wait", arguments: {} }, { logLevel: "info" });
   const answer = await open(endpoint.url, call);
   t.match(answer.headers, { "content-type": "text/event-stream", "x-accel-buffering": "no" });
@@ -87,88 +91,78 @@ t.test("events come as they happen, and a client that leaves cancels the call", 
   await eventually("the call is cancelled", () => fixture.cancelled === 1);
 });
 
-t.test("a header that mirrors the database says what the argument says", async (t) => {
-  const { endpoint, fixture } = await openProxied(t, { grants: reader });
-  const args = { database: "main" };
-  const call = statelessCall("tools/call", { name: "query_database", arguments: args });
-  const earlier = handshakeCall("tools/call", { name: "query_database", arguments: args });
-  for (const { headers, ...rest } of [call, earlier]) {
-    for (const [name, value] of [
-      ["mcp-param-database", "secret"],
-      ["Mcp_Param_Database", "secret"],
-      ["mcp-param-database", "=?base64?c2VjcmV0?="],
-      ["mcp-param-database", "=?base64?bWFpbg?="],
-      ["mcp-param-database", ["main", "secret"]],
-    ] as const) {
-      const param = typeof value === "string" ? value : [...value];
-      const answer = await ask(endpoint.url, { ...rest, headers: { ...headers, [name]: param } });
-      t.equal(answer.status, 400);
-      t.match(JSON.parse(answer.body.toString()), { id: 1, error: { code: -32020 } });
+t.test("a header that mirrors the database must match the argument", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: readers });
+  const params = { name: "query_database", arguments: { database: "main" } };
+  const call = statelessCall("tools/call", params);
+  for (const { headers, ...rest } of [call, handshakeCall("tools/call", params)]) {
+    for (const wrong of [
+      { "mcp-param-database": "secret" },
+      { Mcp_Param_Database: "secret" },
+      { "mcp-param-database": "=?base64?c2VjcmV0?=" },
+      { "mcp-param-database": "=?base64?bWFpbg?=" },
+      { "mcp-param-database": ["main", "secret"] },
+    ]) {
+      await checkError(
+        t,
+        endpoint.url,
+        { ...rest, headers: { ...headers, ...wrong } },
+        400,
+        -32020,
+      );
     }
   }
-  t.same(fixture.take(), [], "nothing went up");
+  t.same(fixture.take(), []);
   const headers = { ...call.headers, "mcp-param-database": "=?base64?bWFpbg==?=" };
   t.equal((await ask(endpoint.url, { ...call, headers })).status, 200);
 });
 
-t.test("a task is named in the header as the official client names it", async (t) => {
+t.test("the header of a task method must name the task of the body", async (t) => {
   const sessions = new Sessions();
   sessions.open(taskKey("task-1"), "alice");
-  const { endpoint, fixture } = await openProxied(t, { grants: reader, sessions });
+  const { endpoint, fixture } = await openProxied(t, { grants: readers, sessions });
   for (const method of ["tasks/get", "tasks/update", "tasks/cancel"]) {
     const call = statelessCall(method, { taskId: "task-1" });
     await ask(endpoint.url, call);
     t.match(fixture.take(), [{ headers: { "mcp-name": "task-1" }, body: call.body }], method);
-    for (const name of ["task-2", undefined]) {
-      const { "mcp-name": _, ...rest } = call.headers;
-      const headers = name === undefined ? rest : { ...rest, "mcp-name": name };
-      const answer = await ask(endpoint.url, { ...call, headers });
-      t.match(JSON.parse(answer.body.toString()), { id: 1, error: { code: -32020 } });
-    }
+    const { "mcp-name": _, ...unnamed } = call.headers;
+    for (const headers of [unnamed, { ...unnamed, "mcp-name": "task-2" }])
+      await checkError(t, endpoint.url, { ...call, headers }, 400, -32020);
     t.same(fixture.take(), []);
   }
 });
 
-t.test("in revisions with sessions, 404 is left to say that the session is lost", async (t) => {
-  const { endpoint, fixture, denials } = await openProxied(t, { grants: reader });
-  const begun = await ask(endpoint.url, initialize);
-  const session = { "mcp-session-id": String(begun.headers["mcp-session-id"]) };
+t.test("in revisions with sessions, 404 always means a lost session", async (t) => {
+  const { endpoint, fixture, denials } = await openProxied(t, { grants: readers });
+  const session = { "mcp-session-id": await begin(endpoint.url) };
   fixture.take();
-  const answer = await ask(endpoint.url, handshakeCall("tools/run", {}, session));
-  t.equal(answer.status, 200);
-  t.match(JSON.parse(answer.body.toString()), { id: 1, error: { code: -32601 } });
+  await checkError(t, endpoint.url, handshakeCall("tools/run", {}, session), 200, -32601);
   const body = '{"jsonrpc":"2.0","method":"notifications/odd"}';
   const noted = await ask(endpoint.url, { ...handshakeCall("", {}, session), body });
   t.strictSame([noted.status, noted.body.toString()], [202, ""]);
-  t.same(fixture.take(), [], "neither went up");
+  t.same(fixture.take(), []);
   t.strictSame(denials, ["method_not_found", "method_not_found"]);
   const lost = handshakeCall("tools/run", {}, { "mcp-session-id": "lost" });
   t.equal((await ask(endpoint.url, lost)).status, 404);
 });
 
-t.test("a token without the scope is refused before anything goes up", async (t) => {
-  const { endpoint, fixture } = await openProxied(t, { grants: reader, policy: everyTool });
+t.test("a request without the token scope does not reach the upstream", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: readers });
   endpoint.principal = principalOf("alice", ["mcp:resources"]);
   const answer = await ask(endpoint.url, statelessCall("tools/list"));
-  t.equal(answer.status, 403);
-  t.match(JSON.parse(answer.body.toString()), { code: "insufficient_scope" });
+  t.match([answer.status, messageOf(answer)], [403, { code: "insufficient_scope" }]);
   t.same(fixture.take(), []);
 });
 
-const readers = { alice: { main: "ReadOnly" }, bob: { main: "ReadOnly" } } as const;
-
-async function begin({ endpoint }: ProxiedSetting): Promise<string> {
-  const answer = await ask(endpoint.url, initialize);
+async function begin(url: string): Promise<string> {
+  const answer = await ask(url, initialize);
   const id = String(answer.headers["mcp-session-id"]);
-  const headers = { "mcp-session-id": id };
-  await ask(endpoint.url, {
-    ...handshakeCall("notifications/initialized", {}, headers),
-    body: '{"jsonrpc":"2.0","method":"notifications/initialized"}',
-  });
+  const body = '{"jsonrpc":"2.0","method":"notifications/initialized"}';
+  await ask(url, { ...handshakeCall("", {}, { "mcp-session-id": id }), body });
   return id;
 }
 
-t.test("a call is judged by the policy in force once it has waited for its session", async (t) => {
+t.test("a call that waited for its session is judged by the current policy", async (t) => {
   let policy = everyTool;
   const sessions: SessionRegister = {
     open: () => true,
@@ -178,56 +172,47 @@ t.test("a call is judged by the policy in force once it has waited for its sessi
     },
     end() {},
   };
-  const setting = { grants: reader, policy: () => policy, sessions };
+  const setting = { grants: readers, policy: () => policy, sessions };
   const { endpoint, fixture, denials } = await openProxied(t, setting);
   const params = { name: fixtureTools[0], arguments: {} };
-  const { body } = await ask(
-    endpoint.url,
-    handshakeCall("tools/call", params, { "mcp-session-id": "session" }),
-  );
-  t.match(JSON.parse(body.toString()).error, { data: { code: "tool_without_policy" } });
-  t.same(fixture.take(), [], "nothing goes up");
+  const call = handshakeCall("tools/call", params, { "mcp-session-id": "session" });
+  const { error } = messageOf(await ask(endpoint.url, call));
+  t.match(error, { data: { code: "tool_without_policy" } });
+  t.same(fixture.take(), []);
   t.strictSame(denials, ["tool_without_policy"]);
 });
 
-t.test("a session ends with its DELETE", async (t) => {
-  const setting = await openProxied(t, { grants: readers });
-  const { endpoint, fixture } = setting;
-  const headers = { "mcp-session-id": await begin(setting) };
+t.test("DELETE ends a session", async (t) => {
+  const { endpoint, fixture } = await openProxied(t, { grants: readers });
+  const headers = { "mcp-session-id": await begin(endpoint.url) };
   t.equal((await ask(endpoint.url, { method: "DELETE", headers })).status, 200);
   fixture.take();
-  const answer = await ask(endpoint.url, handshakeCall("tools/list", {}, headers));
-  t.equal(answer.status, 404);
-  t.match(JSON.parse(answer.body.toString()), { id: 1, error: { code: -32001 } });
+  await checkError(t, endpoint.url, handshakeCall("tools/list", {}, headers), 404, -32001);
   t.same(fixture.take(), []);
 });
 
-t.test("a session is in use as long as a stream of it is open", async (t) => {
+t.test("a session with an open stream is not idle", async (t) => {
   let now = 0;
   let uses = 0;
-  const own = new Sessions({ total: 9, perUser: 9, idleMs: 100 }, () => now);
-  const sessions: SessionRegister = {
-    open: (id, username) => own.open(id, username),
-    use(id, username) {
+  class CountingSessions extends Sessions {
+    override use(id: string, username: string): boolean {
       uses++;
-      return own.use(id, username);
-    },
-    end: (id) => own.end(id),
-  };
-  const setting = await openProxied(t, { grants: readers, sessions, sessionTouch: 5 });
-  const session = { "mcp-session-id": await begin(setting) };
-  const headers = { ...session, accept: "text/event-stream" };
-  const stream = await open(setting.endpoint.url, { headers });
-  const list = handshakeCall("tools/list", {}, session);
+      return super.use(id, username);
+    }
+  }
+  const sessions = new CountingSessions({ total: 9, perUser: 9, idleMs: 100 }, () => now);
+  const { endpoint } = await openProxied(t, { grants: readers, sessions, sessionTouch: 5 });
+  const session = { "mcp-session-id": await begin(endpoint.url) };
+  const stream = await open(endpoint.url, { headers: { ...session, accept: "text/event-stream" } });
   for (now = 99; now < 500; now += 99) {
     const before = uses;
     await eventually("it counts as used", () => uses > before);
   }
-  t.equal((await ask(setting.endpoint.url, list)).status, 200);
+  t.equal((await ask(endpoint.url, handshakeCall("tools/list", {}, session))).status, 200);
   stream.destroy();
 });
 
-t.test("a client that leaves while it is judged keeps no session in use", async (t) => {
+t.test("a client that disconnects while it is judged keeps no session in use", async (t) => {
   const [judging, left] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   let uses = 0;
   const sessions: SessionRegister = {
@@ -240,19 +225,19 @@ t.test("a client that leaves while it is judged keeps no session in use", async 
     },
     end() {},
   };
-  const { endpoint } = await openProxied(t, { grants: reader, sessions, sessionTouch: 1 });
+  const { endpoint } = await openProxied(t, { grants: readers, sessions, sessionTouch: 1 });
   const sent = request(endpoint.url, { headers: { "mcp-session-id": "session" } });
   sent.on("error", () => {}).end();
   await judging.promise;
   sent.destroy();
   const list = statelessCall("tools/list");
-  t.equal((await ask(endpoint.url, list)).status, 200, "the proxy has seen it leave");
+  t.equal((await ask(endpoint.url, list)).status, 200, "the proxy has seen it disconnect");
   left.resolve();
   for (let turn = 0; turn < 3; turn++) await ask(endpoint.url, list);
   t.equal(uses, 1);
 });
 
-t.test("sessions are kept in a file, under names by which nobody can use them", async (t) => {
+t.test("a session file survives kill -9 and contains no usable session ids", async (t) => {
   const file = path.join(temporaryHome(t), "mcp_sessions");
   const openFile = () => {
     const records = openSessionFile(file, (error) => t.fail(String(error)));
@@ -275,43 +260,51 @@ t.test("sessions are kept in a file, under names by which nobody can use them", 
   records.close();
 });
 
-t.test("sessions are forgotten when they are idle, and when there are too many", async (t) => {
-  let now = 0;
-  const sessions = new Sessions({ total: 3, perUser: 2, idleMs: 100 }, () => now);
-  t.ok(sessions.open("a", "alice"));
-  t.notOk(sessions.open("a", "bob"), "an id that is another user's");
-  t.ok(sessions.open("b", "alice"));
-  t.ok(sessions.use("a", "alice"));
-  t.ok(sessions.open("c", "alice"), "past a user's own bound");
-  t.notOk(sessions.use("b", "alice"), "the one that was idle longest is gone");
-  t.ok(sessions.open("d", "bob"));
-  t.ok(sessions.open("e", "carol"), "past the bound of all");
-  t.equal(sessions.size, 3);
-  t.notOk(sessions.use("a", "alice"));
-  now = 99;
-  t.ok(sessions.use("e", "carol"));
-  now = 100;
-  t.notOk(sessions.use("d", "bob"));
-  t.equal(sessions.size, 1);
-});
+t.test(
+  "sessions are forgotten when idle, and when a user or all users have too many",
+  async (t) => {
+    let now = 0;
+    const sessions = new Sessions({ total: 3, perUser: 2, idleMs: 100 }, () => now);
+    t.ok(sessions.open("a", "alice"));
+    t.notOk(sessions.open("a", "bob"), "the id belongs to another user");
+    t.ok(sessions.open("b", "alice"));
+    t.ok(sessions.use("a", "alice"));
+    t.ok(sessions.open("c", "alice"), "above the limit of one user");
+    t.notOk(sessions.use("b", "alice"), "the one idle longest is forgotten");
+    t.ok(sessions.open("d", "bob"));
+    t.ok(sessions.open("e", "carol"), "above the limit of all users");
+    t.equal(sessions.size, 3);
+    t.notOk(sessions.use("a", "alice"));
+    now = 99;
+    t.ok(sessions.use("e", "carol"));
+    now = 100;
+    t.notOk(sessions.use("d", "bob"));
+    t.equal(sessions.size, 1);
+  },
+);
 
-const workPolicy = [{ name: "work", permission: "SELECT", database: "main" }] as const;
-const work = statelessCall("tools/call", { name: "work", arguments: {} });
-const resultOf = (task: string) => `{"jsonrpc":"2.0","id":1,"result":${task}}`;
+const policy = [{ name: "shown", permission: "SELECT", database: "main" }] as const;
+const list = statelessCall("tools/list");
+const call = statelessCall("tools/call", { name: "shown", arguments: {} });
+const resultOf = (result: string) => `{"jsonrpc":"2.0","id":1,"result":${result}}`;
+const shownTool = '{"name":"shown","inputSchema":{"maximum":9223372036854775807}}';
+const tools = resultOf(`{"tools":[${shownTool},{"name":"hidden"},{"n\\u0061me":"hidden"}]}`);
+const shown = resultOf(`{"tools":[${shownTool}]}`);
 
-async function openOver(t: Test, type: string, ...pieces: string[]) {
-  const upstream = await new RecordingUpstream().listen(t);
-  upstream.answer = async (_, response) => {
+function answering(type: string, ...pieces: readonly string[]): Answer {
+  return async (_, response) => {
     response.writeHead(200, { "content-type": type });
     for (const piece of pieces) await new Promise((sent) => response.write(piece, sent));
     response.end();
   };
-  const setting = await openProxied(t, {
-    grants: readers,
-    policy: workPolicy,
-    target: `${upstream.url}/mcp`,
-  });
-  return { upstream, ...setting };
+}
+
+/** The proxy with an upstream that answers as given. */
+async function openBefore(t: Test, answer: Answer) {
+  const upstream = await new RecordingUpstream().listen(t);
+  upstream.answer = answer;
+  const target = `${upstream.url}/mcp`;
+  return { upstream, ...(await openProxied(t, { grants: readers, policy, target })) };
 }
 
 for (const [what, type, id, ...pieces] of [
@@ -327,105 +320,81 @@ for (const [what, type, id, ...pieces] of [
     '3"}}}\n\n',
   ],
 ] as const) {
-  t.test(`a task is for the user whose call it came of: ${what}`, async (t) => {
-    const { endpoint, upstream } = await openOver(t, type, ...pieces);
+  t.test(`only the user whose call created a task can use it (${what})`, async (t) => {
+    const { endpoint, upstream } = await openBefore(t, answering(type, ...pieces));
     const calls = ["get", "result", "update", "cancel"].flatMap((method) => [
       handshakeCall(`tasks/${method}`, { taskId: id }),
       statelessCall(`tasks/${method}`, { taskId: id }),
     ]);
-    async function answers() {
+    async function checkForwarded(expected: number, label: string) {
       upstream.take();
-      const all = await Promise.all(calls.map((call) => ask(endpoint.url, call)));
-      return { all, asked: upstream.take().length };
+      const answers = await Promise.all(calls.map((each) => ask(endpoint.url, each)));
+      t.equal(upstream.take().length, expected, label);
+      const refused = { id: 1, error: { code: -32602 } };
+      if (expected === 0) for (const answer of answers) t.match(messageOf(answer), refused);
     }
-    t.equal((await answers()).asked, 0, "one that came of nobody's call is nobody's");
-
-    const answer = await ask(endpoint.url, work);
-    t.equal(answer.body.toString(), pieces.join(""), "it passes as it is");
-    t.equal((await answers()).asked, calls.length);
-
+    await checkForwarded(0, "before the call");
+    const answer = await ask(endpoint.url, call);
+    t.equal(answer.body.toString(), pieces.join(""), "the response is unchanged");
+    await checkForwarded(calls.length, "the owner");
     endpoint.principal = principalOf("bob");
-    const { all, asked } = await answers();
-    t.equal(asked, 0);
-    for (const { body } of all)
-      t.match(JSON.parse(String(body)), { id: 1, error: { code: -32602 } });
-    await ask(endpoint.url, work);
-    t.equal((await answers()).asked, 0, "also if the server tells of it again");
+    await checkForwarded(0, "another user");
+    await ask(endpoint.url, call);
+    await checkForwarded(0, "another user whose response names the task again");
   });
 }
 
-for (const [what, type, frame] of [
-  ["JSON", "application/json", (json: string) => json],
-  ["an event", "text/event-stream", (json: string) => `data: ${json}\n\n`],
+for (const [type, frame] of [
+  ["application/json", (json: string) => json],
+  ["text/event-stream", (json: string) => `data: ${json}\n\n`],
 ] as const) {
-  t.test(`a list of tasks holds the caller's own alone: ${what}`, async (t) => {
-    const { endpoint, upstream } = await openOver(
-      t,
-      "application/json",
-      resultOf('{"taskId":"t-1"}'),
-    );
-    await ask(endpoint.url, work);
+  t.test(`a list of tasks contains only the caller's own (${type})`, async (t) => {
+    const created = answering("application/json", resultOf('{"taskId":"t-1"}'));
+    const { endpoint, upstream } = await openBefore(t, created);
+    await ask(endpoint.url, call);
     const mine = '{"taskId":"t-1","status":"working"}';
-    const list = `{"tasks":[{"taskId":"t-2","status":"working"},${mine}],"nextCursor":"more"}`;
-    upstream.answer = async (_, response) => {
-      response.writeHead(200, { "content-type": type });
-      response.end(frame(resultOf(list)));
+    const all = `{"tasks":[{"taskId":"t-2","status":"working"},${mine}],"nextCursor":"more"}`;
+    upstream.answer = answering(type, frame(resultOf(all)));
+    const seen = async () => {
+      const { body } = await ask(endpoint.url, handshakeCall("tasks/list"));
+      return JSON.parse(body.toString().replace(/^data: /, ""));
     };
-    const call = handshakeCall("tasks/list");
-    const own = (await ask(endpoint.url, call)).body.toString().replace(/^data: /, "");
-    t.strictSame(JSON.parse(own), {
-      jsonrpc: "2.0",
-      id: 1,
-      result: { tasks: [JSON.parse(mine)], nextCursor: "more" },
-    });
+    const result = { tasks: [JSON.parse(mine)], nextCursor: "more" };
+    t.strictSame(await seen(), { jsonrpc: "2.0", id: 1, result });
     endpoint.principal = principalOf("bob");
-    const others = (await ask(endpoint.url, call)).body.toString().replace(/^data: /, "");
-    t.match(JSON.parse(others), { result: { tasks: [] } });
+    t.match(await seen(), { result: { tasks: [] } });
   });
 }
 
-t.test("a stream goes on in one's own session alone", async (t) => {
-  const { endpoint, upstream } = await openOver(t, "text/event-stream");
+t.test("a stream can be resumed only in a session of the caller", async (t) => {
+  const { endpoint, upstream } = await openBefore(t, answering("text/event-stream"));
   const headers = { accept: "text/event-stream", "last-event-id": "7" };
-  const answer = await ask(endpoint.url, { headers });
-  t.equal(answer.status, 400);
-  t.match(JSON.parse(String(answer.body)), { error: { code: -32600 } });
-  const others = { ...headers, "mcp-session-id": "of-somebody" };
+  await checkError(t, endpoint.url, { headers }, 400, -32600);
+  const others = { ...headers, "mcp-session-id": "of-another-user" };
   t.equal((await ask(endpoint.url, { headers: others })).status, 404);
   t.strictSame(upstream.take(), []);
 });
 
-const ofMain = { main: "ReadOnly" } as const;
-const subscribe = statelessCall("subscriptions/listen", {
-  notifications: { toolsListChanged: true },
-});
-
-t.test("streams of changes are bounded for each user, not for all", async (t) => {
+t.test("each user has an own limit of open subscriptions", async (t) => {
   const streams = new OpenStreams(2);
-  const { endpoint, fixture, denials } = await openProxied(t, {
-    grants: { alice: ofMain, bob: ofMain },
-    streams,
-  });
-  const session = (await ask(endpoint.url, initialize)).headers["mcp-session-id"];
-  const ofSession = {
-    headers: { "mcp-session-id": String(session), accept: "text/event-stream" },
-  };
+  const { endpoint, fixture, denials } = await openProxied(t, { grants: readers, streams });
+  const listen = { notifications: { toolsListChanged: true } };
+  const subscribe = statelessCall("subscriptions/listen", listen);
+  const session = { "mcp-session-id": await begin(endpoint.url) };
+  const ofSession = { headers: { ...session, accept: "text/event-stream" } };
   const first = await open(endpoint.url, subscribe);
   const second = await open(endpoint.url, ofSession);
   t.same([first.statusCode, second.statusCode], [200, 200]);
   fixture.take();
-  for (const request of [subscribe, ofSession]) {
-    const { status, body } = await ask(endpoint.url, request);
-    t.equal(status, 429);
-    t.match(JSON.parse(body.toString()).error, { code: -32011, message: /Too many streams/ });
-  }
-  t.same(fixture.take(), [], "the server is not asked");
+  for (const request of [subscribe, ofSession])
+    await checkError(t, endpoint.url, request, 429, -32011);
+  t.same(fixture.take(), []);
   t.same(denials, ["too_many_streams", "too_many_streams"]);
-  t.equal((await ask(endpoint.url, statelessCall("tools/list"))).status, 200, "others go on");
+  t.equal((await ask(endpoint.url, list)).status, 200, "other requests are served");
 
   endpoint.principal = principalOf("bob");
   const ofBob = await open(endpoint.url, subscribe);
-  t.equal(ofBob.statusCode, 200, "another user has its own");
+  t.equal(ofBob.statusCode, 200);
   endpoint.principal = principalOf("alice");
 
   first.destroy();
@@ -436,76 +405,47 @@ t.test("streams of changes are bounded for each user, not for all", async (t) =>
   });
   second.destroy();
   ofBob.destroy();
-  await eventually("nothing is kept of whoever has left", () => streams.size === 0);
+  await eventually("no counts are left", () => streams.size === 0);
 });
 
-const policy = [{ name: "shown", permission: "SELECT", database: "main" }] as const;
-const grants = { alice: { main: "ReadOnly" } } as const;
-const list = statelessCall("tools/list");
-const call = statelessCall("tools/call", { name: "shown", arguments: {} });
-const tools =
-  '{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"shown","inputSchema":{"maximum":9223372036854775807}},{"name":"hidden"},{"n\\u0061me":"hidden"}]}}';
-const shown =
-  '{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"shown","inputSchema":{"maximum":9223372036854775807}}]}}';
-
-async function openBefore(t: Test, answer: (response: ServerResponse) => void): Promise<string> {
-  const upstream = await new RecordingUpstream().listen(t);
-  upstream.answer = (_request, response) => answer(response);
-  const { endpoint } = await openProxied(t, { grants, policy, target: `${upstream.url}/mcp` });
-  return endpoint.url;
-}
-
-function codeOf({ body }: PlainAnswer): unknown {
-  return JSON.parse(body.toString()).code;
-}
-
 t.test("a list in JSON is filtered, and every number in it keeps its digits", async (t) => {
-  const url = await openBefore(t, (response) => {
+  const { endpoint } = await openBefore(t, (_, response) => {
     response.writeHead(200, { "content-type": "application/json", etag: '"of the whole"' });
     response.end(tools);
   });
-  const answer = await ask(url, list);
+  const answer = await ask(endpoint.url, list);
   t.equal(answer.body.toString(), shown);
   t.equal(answer.headers.etag, undefined);
 });
 
-t.test("a list whose tools are long is filtered, wherever their names stand", async (t) => {
+t.test("a list of long tools is filtered, wherever the name is in a tool", async (t) => {
   const long = Array.from({ length: 5000 }, (_, at) => ({ at, of: "x".repeat(at % 40) }));
   const named = (name: unknown) => [{ name, long }, { long, name }, { name }, { long: { name } }];
   const listed = ["shown", [], ...["shown", "hidden", 1, "shown"].flatMap(named)];
-  const url = await openBefore(t, (response) => {
-    response.writeHead(200, { "content-type": "application/json" });
-    response.end(
-      JSON.stringify({ jsonrpc: "2.0", id: 1, result: { tools: listed } }, undefined, 1),
-    );
-  });
-  const { body } = await ask(url, list);
+  const text = JSON.stringify({ jsonrpc: "2.0", id: 1, result: { tools: listed } }, undefined, 1);
+  const { endpoint } = await openBefore(t, answering("application/json", text));
   const expected = listed.filter((tool) => Object(tool).name === "shown");
-  t.strictSame(JSON.parse(body.toString()).result.tools, expected);
+  t.strictSame(messageOf(await ask(endpoint.url, list)).result.tools, expected);
 });
 
-t.test("nobody is told to keep a filtered list, whatever the server says", async (t) => {
-  const empty = { jsonrpc: "2.0", id: 1, result: { tools: [] } };
-  const forNobody = { ttlMs: 0, cacheScope: "private" };
+t.test("a filtered list is never cacheable, whatever the server says", async (t) => {
+  const uncached = { ttlMs: 0, cacheScope: "private" };
   const complete = { resultType: "complete" };
   for (const [hints, expected] of [
     [{}, {}],
-    [complete, { ...complete, ...forNobody }],
-    [{ ttlMs: 60_000 }, forNobody],
-    [
-      { ...complete, ttlMs: 1, cacheScope: "public" },
-      { ...complete, ...forNobody },
-    ],
+    [complete, { ...complete, ...uncached }],
+    [{ ttlMs: 60_000 }, uncached],
+    [{ ttlMs: 1, cacheScope: "public" }, uncached],
   ]) {
-    const url = await openBefore(t, (response) => {
+    const { endpoint } = await openBefore(t, (_, response) => {
       const cached = { "cache-control": "public, max-age=60", expires: "soon", age: "1" };
       response.writeHead(200, { "content-type": "application/json", ...cached });
-      response.end(JSON.stringify({ ...empty, result: { ...empty.result, ...hints } }));
+      response.end(resultOf(JSON.stringify({ tools: [], ...hints })));
     });
-    const { body, headers } = await ask(url, list);
-    t.strictSame(JSON.parse(body.toString()).result, { tools: [], ...expected });
-    t.equal(headers["cache-control"], "no-store");
-    t.notOk("expires" in headers || "age" in headers);
+    const answer = await ask(endpoint.url, list);
+    t.strictSame(messageOf(answer).result, { tools: [], ...expected });
+    t.equal(answer.headers["cache-control"], "no-store");
+    t.notOk("expires" in answer.headers || "age" in answer.headers);
   }
 });
 
@@ -518,7 +458,7 @@ for (const [name, end] of [
     const event = ["event: message", "id: 7", `data: ${tools}`, "", ""].join(end);
     const stream = Buffer.from(`: é${end}${end}${event}data:${end}${end}`);
     let cut = 1;
-    const url = await openBefore(t, async (response) => {
+    const { endpoint } = await openBefore(t, async (_, response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
       for (let at = 0; at < stream.length; at += cut) {
         response.write(stream.subarray(at, at + cut));
@@ -527,56 +467,51 @@ for (const [name, end] of [
       response.end();
     });
     for (cut of [1, 7, stream.length]) {
-      const text = (await ask(url, list)).body.toString();
-      t.match(text, ": é");
-      t.match(text, `data: ${shown}`);
-      t.match(text, "id: 7");
+      const text = (await ask(endpoint.url, list)).body.toString();
+      for (const kept of [": é", `data: ${shown}`, "id: 7"]) t.match(text, kept);
       t.notMatch(text, "hidden");
     }
   });
 }
 
-t.test("a list that comes again on the stream of a session is filtered too", async (t) => {
-  const upstream = await new RecordingUpstream().listen(t);
-  upstream.answer = ({ method }, response) => {
+t.test("a list that is sent again on a session's stream is filtered too", async (t) => {
+  const { endpoint } = await openBefore(t, ({ method }, response) => {
     if (method === "POST") {
       response.writeHead(200, { "content-type": "application/json", "mcp-session-id": "s" });
-      response.end('{"jsonrpc":"2.0","id":1,"result":{}}');
+      response.end(resultOf("{}"));
     } else {
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.end(`data: ${tools}\n\n`);
     }
-  };
-  const { endpoint } = await openProxied(t, { grants, policy, target: `${upstream.url}/mcp` });
+  });
   t.equal((await ask(endpoint.url, initialize)).headers["mcp-session-id"], "s");
   const headers = { "mcp-session-id": "s", accept: "text/event-stream", "last-event-id": "6" };
   const answer = await ask(endpoint.url, { headers });
   t.equal(answer.body.toString(), `data: ${shown}\n\n`);
 });
 
-t.test("a redirect, a 401 or a coded answer of the server behind is a 502", async (t) => {
-  const gzip = { "content-type": "application/json", "content-encoding": "gzip" };
+t.test("a redirect, a 401, or a list that cannot be read is a 502", async (t) => {
+  const json = { "content-type": "application/json" };
   for (const [status, headers, request] of [
     [307, { location: "http://127.0.0.1:1/" }, call],
     [401, { "www-authenticate": 'Bearer realm="inner"' }, call],
-    [200, gzip, list],
+    [200, { ...json, "content-encoding": "gzip" }, list],
     [200, { "content-type": "text/plain" }, list],
   ] as const) {
-    const url = await openBefore(t, (response) => {
+    const { endpoint } = await openBefore(t, (_, response) => {
       response.writeHead(status, headers);
       response.end(tools);
     });
-    const answer = await ask(url, request);
-    t.equal(answer.status, 502);
-    t.equal(codeOf(answer), "upstream_broken");
+    const answer = await ask(endpoint.url, request);
+    t.match([answer.status, messageOf(answer)], [502, { code: "upstream_broken" }]);
   }
 });
 
-t.test("a server that is not there is a 502", async (t) => {
-  const { endpoint } = await openProxied(t, { grants, policy, target: "http://127.0.0.1:1/mcp" });
+t.test("an unreachable server is a 502", async (t) => {
+  const target = "http://127.0.0.1:1/mcp";
+  const { endpoint } = await openProxied(t, { grants: readers, policy, target });
   const answer = await ask(endpoint.url, call);
-  t.equal(answer.status, 502);
-  t.equal(codeOf(answer), "upstream_unreachable");
+  t.match([answer.status, messageOf(answer)], [502, { code: "upstream_unreachable" }]);
 });
 
 t.test("a stream waits for a client that reads slowly", async (t) => {
@@ -585,13 +520,13 @@ t.test("a stream waits for a client that reads slowly", async (t) => {
   function* chunks(): Generator<Buffer> {
     for (; taken < 2000; taken++) yield chunk;
   }
-  const url = await openBefore(t, (response) => {
+  const { endpoint } = await openBefore(t, (_, response) => {
     response.writeHead(200, { "content-type": "text/event-stream" });
     pipeline(Readable.from(chunks()), response, () => {});
   });
-  const stream = await open(url, call);
+  const stream = await open(endpoint.url, call);
   let before = 0;
-  await eventually("the server behind waits", () => {
+  await eventually("the server waits", () => {
     const isSame = taken === before;
     before = taken;
     return isSame && taken > 0;

@@ -1,4 +1,4 @@
-/** Sixty questions about a shop, answered by the tools with the calls that a model needs at best. */
+/** Sixty questions about a shop, answered with the fewest calls that a model needs. */
 import path from "node:path";
 import t from "tap";
 import { answersOf, computedAnswers, playAll, questions } from "../../bench/questions/measured.ts";
@@ -14,29 +14,28 @@ const shop = new Shop(scales.small);
 const setting = await openSetting(opened, shop);
 const ask = askAt(setting);
 
-t.test("there are sixty, each with answers that the rows give", async (t) => {
+t.test("there are sixty questions, whose answers follow from the rows", async (t) => {
   t.equal(questions.length, 60);
   t.equal(new Set(questions.map(({ id }) => id)).size, 60);
   const computed = computedAnswers(shop);
   const written = answersOf("small");
   const million = answersOf("million");
-  for (const { id, check } of questions) {
-    t.ok(isSame(computed[id]?.answer, written[id]?.answer), id);
-    t.ok(isSame(computed[id]?.after, written[id]?.after), `${id} afterwards`);
-    t.not(million[id]?.answer, undefined, id);
-    t.equal(written[id]?.after !== undefined, check !== undefined, `${id} is checked afterwards`);
-  }
+  const wrong = questions.filter(({ id, check }) => {
+    const { answer, after } = written[id] ?? {};
+    const isRight = isSame(computed[id]?.answer, answer) && isSame(computed[id]?.after, after);
+    const isComplete = million[id]?.answer !== undefined;
+    return !isRight || !isComplete || (after !== undefined) !== (check !== undefined);
+  });
+  t.same(wrong, []);
 });
 
-t.test("the best calls answer each question rightly within its budget", nightly, async (t) => {
+t.test("the best calls answer each question within its budget", nightly, async (t) => {
   for await (const outcome of playAll(ask, "small", questions)) {
-    const { id, isRight, isWithinBudget, calls, bytes, found } = outcome;
-    t.ok(isRight, `${id}: ${JSON.stringify(found)}`);
-    t.ok(isWithinBudget, `${id}: ${calls} calls, ${bytes} bytes`);
+    t.match(outcome, { isRight: true, isWithinBudget: true }, outcome.id);
   }
 });
 
-t.test("a wrong answer is told from a right one, whatever fields are called", async (t) => {
+t.test("answers are compared by value, whatever their fields are called", async (t) => {
   t.ok(isSame([{ country: "AT", n: 3 }], [["AT", 3]]));
   t.ok(isSame(0.1 + 0.2, 0.3));
   for (const wrong of [[["AT", 4]], [["AT"]], [], 3, undefined, [["AT", "3"]]]) {
@@ -44,7 +43,7 @@ t.test("a wrong answer is told from a right one, whatever fields are called", as
   }
 });
 
-t.test("a program in the place of the model is metered and its answer judged", async (t) => {
+t.test("a program that stands in for the model is measured and its answer checked", async (t) => {
   const program = path.join(import.meta.dirname, "counting-model.ts");
   const asked = questions.filter(({ id }) => id === "vips" || id === "no-city");
   await using forModel = new AsyncDisposableStack();

@@ -1,38 +1,66 @@
 import { fromJsonSchema, type McpServer } from "@modelcontextprotocol/server";
 import t, { type Test } from "tap";
+import { StdioBridge } from "../../src/mcp/stdio.ts";
+import { eventually } from "../kit/eventually.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { startProgram } from "./bridged.ts";
+import { envelope } from "./messages.ts";
 import { openProxied } from "./proxied.ts";
+
+type Message = Readonly<Record<string, unknown>>;
+
+/** A program whose lines a bridge carries to `url`. */
+async function startProgram(t: Test, url: string) {
+  const received: Message[] = [];
+  const errors: string[] = [];
+  let lastId = 0;
+  const bridge = new StdioBridge({
+    url: new URL(url),
+    token: "token",
+    write: (line) => received.push(JSON.parse(line)),
+    onError: (error) => errors.push(error instanceof Error ? error.message : "unknown"),
+  });
+  const say = (message: object) => bridge.forward(Buffer.from(JSON.stringify(message)));
+  async function ask(method: string, params: object = {}): Promise<Message> {
+    const id = ++lastId;
+    say({ jsonrpc: "2.0", id, method, params });
+    const find = () => received.find((message) => message.id === id && !("method" in message));
+    await eventually(`request ${id} is answered`, () => find() !== undefined);
+    return find() ?? {};
+  }
+  await bridge.start();
+  t.teardown(() => bridge.close());
+  return {
+    received,
+    errors,
+    ask,
+    askStateless: (method: string, params: object = {}, meta: object = {}) =>
+      ask(method, { ...params, _meta: { ...envelope(), ...meta } }),
+    async begin() {
+      const clientInfo = { name: "test", version: "1.0.0" };
+      await ask("initialize", { protocolVersion: "2025-11-25", capabilities: {}, clientInfo });
+      say({ jsonrpc: "2.0", method: "notifications/initialized" });
+    },
+  };
+}
 
 const grants = { alice: { main: "ReadOnly" } } as const;
 const policy = ["mirrored", "misdeclared", "test_simple_text"].map((name) => ({
   ...{ name, permission: "SELECT" as const, database: "main" },
 }));
 
-function inHeader<Type extends "string" | "integer" | "boolean" | "number">(
-  type: Type,
-  name: string,
-) {
-  return { type, "x-mcp-header": name };
-}
-
-/** A tool whose arguments are to be headers too, and one that asks for it against the rules. */
+/** A tool whose arguments are also headers, and one with an invalid declaration. */
 function registerMirrored(server: McpServer): void {
-  const mirrored = fromJsonSchema({
-    type: "object",
-    properties: {
-      region: inHeader("string", "Region"),
-      page: inHeader("integer", "Page"),
-      place: {
-        type: "object",
-        properties: { isFar: inHeader("boolean", "Is-Far") },
-      },
+  const properties = {
+    region: { type: "string", "x-mcp-header": "Region" },
+    page: { type: "integer", "x-mcp-header": "Page" },
+    place: {
+      type: "object",
+      properties: { isFar: { type: "boolean", "x-mcp-header": "Is-Far" } },
     },
-  });
-  const misdeclared = fromJsonSchema({
-    type: "object",
-    properties: { share: inHeader("number", "Share") },
-  });
+  } as const;
+  const mirrored = fromJsonSchema({ type: "object", properties });
+  const share = { type: "number", "x-mcp-header": "Share" } as const;
+  const misdeclared = fromJsonSchema({ type: "object", properties: { share } });
   for (const [name, inputSchema] of Object.entries({ mirrored, misdeclared })) {
     server.registerTool(name, { description: "Mirrors.", inputSchema }, () => ({
       content: [{ type: "text", text: "mirrored" }],
@@ -53,7 +81,7 @@ const mirroredHeaders = {
   "mcp-param-is-far": "true",
 };
 
-t.test("arguments that a listed tool wants as headers go up as such", async (t) => {
+t.test("arguments that a listed tool declares as headers are sent as headers", async (t) => {
   const { program, fixture } = await openMirrored(t);
   t.match(await program.askStateless("tools/list"), {
     result: { tools: [{ name: "test_simple_text" }, { name: "mirrored" }] },
@@ -64,28 +92,26 @@ t.test("arguments that a listed tool wants as headers go up as such", async (t) 
   });
   const [received, ...others] = fixture.take();
   t.match(received?.headers, mirroredHeaders);
-  t.same(others, [], "at the first go");
+  t.same(others, [], "without a retry");
   const some = { name: "mirrored", arguments: { region: null, page: 2 ** 53, place: {} } };
   await program.askStateless("tools/call", some);
   const names = fixture.take().flatMap(({ headers }) => Object.keys(headers));
-  t.notOk(
-    names.some((name) => name.startsWith("mcp-param-")),
-    "nothing without a value",
-  );
+  const params = names.filter((name) => name.startsWith("mcp-param-"));
+  t.same(params, [], "no header without a value");
 });
 
-t.test("a tool that declares headers against the rules is left out", async (t) => {
+t.test("a tool with an invalid header declaration is not listed", async (t) => {
   const { program } = await openMirrored(t);
   await program.askStateless("tools/list");
   const { result } = await program.askStateless("tools/list");
-  t.equal(program.errors.length, 1, "once");
+  t.equal(program.errors.length, 1, "reported once");
   t.notMatch(JSON.stringify(result), "misdeclared");
   t.match(program.errors, [
     /The tool misdeclared is unavailable: x-mcp-header of share is not on a/,
   ]);
 });
 
-t.test("a program that never lists its tools can call them all the same", async (t) => {
+t.test("a program that never lists the tools can call one with header arguments", async (t) => {
   const { program, fixture } = await openMirrored(t);
   const meta = { progressToken: "token" };
   t.match(await program.askStateless("tools/call", call, meta), {
@@ -98,12 +124,12 @@ t.test("a program that never lists its tools can call them all the same", async 
   t.match(second?.headers, mirroredHeaders);
   t.equal(second?.body, first?.body);
   t.same(others, []);
-  t.equal(program.told.length, 1, "the program is told of nothing but its answer");
+  t.equal(program.received.length, 1, "the program receives only its own response");
   t.match(program.errors, [/misdeclared/]);
   t.equal(program.errors.length, 1);
 });
 
-t.test("a session that the server has lost is begun again, once", async (t) => {
+t.test("a session that the server has lost is started again once", async (t) => {
   const { endpoint, fixture } = await openProxied(t, { grants });
   const program = await startProgram(t, endpoint.url);
   await program.begin();
@@ -119,13 +145,13 @@ t.test("a session that the server has lost is begun again, once", async (t) => {
   t.match(answers, [text, text]);
   const received = fixture.take();
   const handshakes = received.filter(({ body }) => body.includes('"initialize"'));
-  t.equal(handshakes.length, 1, "by one handshake for all that were lost");
+  t.equal(handshakes.length, 1, "one handshake for both calls");
   t.equal(handshakes[0]?.headers["mcp-session-id"], undefined);
   t.ok(received.some(({ body }) => body.includes("notifications/initialized")));
-  t.equal(program.told.length, 4, "the program is told of nothing but its answers");
+  t.equal(program.received.length, 4, "the program receives only its own responses");
 });
 
-t.test("where no session holds, the program is told so", async (t) => {
+t.test("a session that is lost again is an error after one retry", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = ({ body }, response) => {
     const isHandshake = body.includes("initialize");
@@ -139,11 +165,11 @@ t.test("where no session holds, the program is told so", async (t) => {
   await program.begin();
   t.match(await program.ask("tools/list"), { error: { code: -32603, data: { status: 404 } } });
   const asked = upstream.received.filter(({ body }) => body.includes("tools/list"));
-  t.equal(asked.length, 2, "once more, and no more");
+  t.equal(asked.length, 2, "one retry");
   t.match(program.errors, [/404/]);
 });
 
-t.test("an answer whose stream is cut is taken up where it was cut", async (t) => {
+t.test("a response whose stream is cut is resumed", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   const result = { protocolVersion: "2025-11-25", capabilities: {} };
   upstream.answer = ({ method, headers, body }, response) => {
@@ -168,7 +194,7 @@ t.test("an answer whose stream is cut is taken up where it was cut", async (t) =
     id: 2,
     result: { content: [] },
   });
-  const [, progress] = program.told;
+  const [, progress] = program.received;
   t.match(progress, { method: "notifications/progress", params: { progress: 1 } });
   const taken = upstream.received.filter(({ headers }) => "last-event-id" in headers);
   t.match(taken, [{ method: "GET", headers: { "mcp-session-id": "s", "last-event-id": "7" } }]);

@@ -13,7 +13,7 @@ import { ask } from "../kit/client.ts";
 import { openEmbedded } from "./kit.ts";
 import { statelessCall } from "./messages.ts";
 
-const LARGEST_LIST = 12 * 1024;
+const MAX_LIST_BYTES = 12 * 1024;
 
 const listed = z.object({
   result: z.object({
@@ -45,11 +45,11 @@ function toolNamed(name: string) {
   return tool;
 }
 
-t.test("the list of all tools is short", async (t) => {
-  t.ok(text.length < LARGEST_LIST, `${text.length} bytes`);
+t.test("the list of all tools is shorter than 12 KiB", async (t) => {
+  t.ok(text.length < MAX_LIST_BYTES, `${text.length} bytes`);
 });
 
-t.test("a tool is told of as its operation of the grammar is", async (t) => {
+t.test("tools take title, description and annotations from their operations", async (t) => {
   for (const [name, operation] of [
     ["select", "Select"],
     ["create_table", "CreateTable"],
@@ -58,16 +58,19 @@ t.test("a tool is told of as its operation of the grammar is", async (t) => {
     const { title, description } = definitions[operation];
     t.match(toolNamed(name), { title, description });
   }
-  t.match(toolNamed("select").annotations, { readOnlyHint: true, openWorldHint: false });
-  t.match(toolNamed("insert").annotations, { readOnlyHint: false, destructiveHint: false });
-  t.match(toolNamed("insert").annotations, { idempotentHint: false });
-  t.match(toolNamed("update").annotations, { destructiveHint: true, idempotentHint: false });
-  t.match(toolNamed("delete").annotations, { readOnlyHint: false, destructiveHint: true });
+  const annotations = {
+    select: { readOnlyHint: true, openWorldHint: false },
+    insert: { readOnlyHint: false, destructiveHint: false, idempotentHint: false },
+    update: { readOnlyHint: false, destructiveHint: true, idempotentHint: false },
+    delete: { readOnlyHint: false, destructiveHint: true },
+  };
+  for (const [name, expected] of Object.entries(annotations))
+    t.match(toolNamed(name).annotations, expected, name);
 });
 
 const ofUsers = { database: "main", table: "users" };
 const compare = (cmp: string, value: unknown) => ({ column: "users.id", cmp, value });
-const right: Readonly<Record<string, readonly object[]>> = {
+const accepted: Readonly<Record<string, readonly object[]>> = {
   list_databases: [{}],
   describe_table: [ofUsers],
   select: [
@@ -96,22 +99,22 @@ const right: Readonly<Record<string, readonly object[]>> = {
   drop_table: [ofUsers],
 };
 
-t.test("a schema holds for what the grammar takes, and for no other field", async (t) => {
-  for (const [name, examples] of Object.entries(right)) {
+t.test("a schema accepts what the grammar accepts, and no other field", async (t) => {
+  for (const [name, examples] of Object.entries(accepted)) {
     const holds = new Ajv2020().compile(toolNamed(name).inputSchema);
     for (const example of examples)
       t.ok(holds(example), `${name}: ${JSON.stringify(holds.errors)}`);
     t.notOk(holds({ ...examples[0], more: 1 }), name);
   }
   const isSelect = new Ajv2020().compile(toolNamed("select").inputSchema);
-  const [plain] = right.select ?? [];
+  const [plain] = accepted.select ?? [];
   t.notOk(isSelect({ ...plain, where: compare("==", 1) }));
   t.notOk(isSelect({ ...plain, from: undefined }));
   t.notOk(isSelect({ ...plain, where: { and: [{ nor: [] }] } }));
 });
 
 for (const level of ["full", "core"] as const) {
-  t.test(`each tool has one example that its schema and the ${level} grammar take`, async (t) => {
+  t.test(`each tool has an example that its schema and the ${level} grammar accept`, async (t) => {
     const grammar = createGrammar({ extraFields: [], operations: {}, level });
     for (const { name, inputSchema } of (await listAt(level)).tools) {
       const { examples } = z
@@ -127,7 +130,7 @@ for (const level of ["full", "core"] as const) {
   });
 }
 
-t.test("tools of the core show nothing that only the full grammar has", async (t) => {
+t.test("tools at level core mention nothing of the full grammar", async (t) => {
   const { text, tools } = await listAt("core");
   const names = tools.map(({ name }) => name);
   for (const name of ["upsert", "preview", "count"]) t.notOk(names.includes(name), name);
@@ -145,12 +148,12 @@ t.test("tools of the core show nothing that only the full grammar has", async (t
 
 const region = { type: "string", "x-mcp-header": "Region" };
 
-t.test("declarations are found along properties, however deep", async (t) => {
+t.test("header declarations are found on nested properties", async (t) => {
   const place = { type: "object", properties: { region, "x-mcp-header": { type: "string" } } };
   const schema = {
     type: "object",
     properties: { place, page: { type: "integer", "x-mcp-header": "Page" }, note: {} },
-    default: { "x-mcp-header": "data, and no declaration" },
+    default: { "x-mcp-header": "data, not a declaration" },
   };
   t.strictSame(readHeaderDeclarations(schema), [
     { path: ["place", "region"], header: "Region" },
@@ -161,22 +164,22 @@ t.test("declarations are found along properties, however deep", async (t) => {
   }
 });
 
-t.test("a declaration anywhere else, or against the rules, is refused", async (t) => {
+t.test("a header declaration anywhere else, or an invalid one, is refused", async (t) => {
   const properties = { region };
   const refused: Record<string, object> = {
     "at the root": region,
     "of an element": { properties: { all: { type: "array", items: region } } },
     "of an alternative": { anyOf: [{ properties }] },
-    "behind a condition": { if: {}, else: { properties } },
+    "under a condition": { if: {}, else: { properties } },
     "in a definition": { $defs: { place: { properties } } },
     "of other properties": { additionalProperties: region },
     "by a pattern": { patternProperties: { "^r": region } },
-    "behind an unknown keyword": { somewhere: { properties } },
+    "under an unknown keyword": { somewhere: { properties } },
     "on a number": { properties: { region: { ...region, type: "number" } } },
     "on an object": { properties: { region: { ...region, type: "object" } } },
     "on any type": { properties: { region: { "x-mcp-header": "Region" } } },
     "without a name": { properties: { region: { ...region, "x-mcp-header": "" } } },
-    "with a name that is none": { properties: { region: { ...region, "x-mcp-header": "a\r\nb" } } },
+    "with an invalid name": { properties: { region: { ...region, "x-mcp-header": "a\r\nb" } } },
     "with a name in two cases": {
       properties: { region, other: { ...region, "x-mcp-header": "REGION" } },
     },
@@ -186,7 +189,7 @@ t.test("a declaration anywhere else, or against the rules, is refused", async (t
   }
 });
 
-t.test("every text is the same after its way through a header", async (t) => {
+t.test("every text survives encoding as a header value", async (t) => {
   t.equal(encodeHeaderValue("us-west1"), "us-west1");
   for (const text of ["", " padded ", "line\nline", "=?base64?literal?=", "世界"]) {
     t.match(encodeHeaderValue(text), /^=\?base64\?.*\?=$/);

@@ -1,4 +1,4 @@
-/** A page as a browser without script has it. */
+/** A page in a browser without scripts. */
 export interface Page {
   readonly status: number;
   readonly url: string;

@@ -11,7 +11,7 @@ import { listening } from "../kit/listening.ts";
 import { nodeCommand } from "../kit/node.ts";
 import { preparedDirectory } from "../kit/prepared.ts";
 
-/** A site of a test's own that shows this page at every path: its origin. */
+/** The origin of a site that shows this page at every path. */
 export async function openSite(t: Test, page: string): Promise<string> {
   const server = createServer((_, response) => {
     response.writeHead(200, { "content-type": "text/html" });
@@ -21,7 +21,7 @@ export async function openSite(t: Test, page: string): Promise<string> {
   return `http://127.0.0.1:${port}`;
 }
 
-/** A program on the user's machine that waits for the answer. */
+/** The redirect URI of a program on the user's machine. */
 export async function openCallback(t: Test): Promise<string> {
   return `${await openSite(t, "You can close this page.")}/callback`;
 }
@@ -30,7 +30,7 @@ const unwanted = ["--disable-web-security", "--allow-running-insecure-content", 
 
 /**
  * The browser's program. The library would unpack it into the directory for temporary files, where
- * one test would start what another is still writing.
+ * one test could start an incomplete file of another.
  */
 async function unpack(): Promise<string> {
   const library = import.meta.resolve("@sparticuz/chromium");
@@ -43,7 +43,7 @@ async function unpack(): Promise<string> {
   return path.join(directory, "chromium");
 }
 
-/** Starts a headless browser; it ends with the test. */
+/** Starts a headless browser that ends with the test. */
 export async function launch(t: Test): Promise<Browser> {
   const browser = await chromium.launch({
     executablePath: await unpack(),

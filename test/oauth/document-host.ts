@@ -5,7 +5,7 @@ import { listening } from "../kit/listening.ts";
 
 type Served = { readonly document: unknown } | { readonly location: string };
 
-/** An https server on this machine, by the name `localhost`. */
+/** An https server on this machine, named `localhost`. */
 export interface DocumentHost {
   readonly host: string;
   readonly port: number;
@@ -15,7 +15,7 @@ export interface DocumentHost {
   reached(): number;
 }
 
-/** Starts a host of documents; it ends with the test. */
+/** Starts a host of client documents that ends with the test. */
 export async function openDocumentHost(t: Test, name = "localhost"): Promise<DocumentHost> {
   const { cert, key } = makeCertificate(name);
   const served = new Map<string, Served>();

@@ -25,7 +25,7 @@ import {
   userWith,
 } from "./kit.ts";
 
-t.test("the metadata names the endpoints, under the very issuer", async (t) => {
+t.test("the metadata names the endpoints under the public URL", async (t) => {
   const setting = await openSetting(t);
   for (const name of metadataPaths) {
     const answer = await fetch(setting.url + name, {
@@ -38,6 +38,7 @@ t.test("the metadata names the endpoints, under the very issuer", async (t) => {
       registration_endpoint: `${setting.url}/oauth/register`,
       revocation_endpoint: `${setting.url}/oauth/revoke`,
       code_challenge_methods_supported: ["S256"],
+      response_modes_supported: ["query"],
       authorization_response_iss_parameter_supported: true,
       client_id_metadata_document_supported: true,
       scopes_supported: ["mcp:tools", "mcp:resources", "offline_access"],
@@ -47,7 +48,7 @@ t.test("the metadata names the endpoints, under the very issuer", async (t) => {
   }
 });
 
-t.test("a user lets a client in, and its token opens the resource", async (t) => {
+t.test("a user allows a client, and the client's token opens the resource", async (t) => {
   const setting = await openSetting(t);
   const { accessToken, body, callback, clientId } = await obtainTokens(setting, {
     database: "main",
@@ -80,7 +81,7 @@ t.test("a user lets a client in, and its token opens the resource", async (t) =>
   t.notMatch(JSON.stringify(setting.events), new RegExp(PASSWORD));
 });
 
-t.test("the public keys verify the tokens, and are public", async (t) => {
+t.test("the key set contains only public keys", async (t) => {
   const { url } = await openSetting(t);
   const answer = await fetch(`${url}/oauth/jwks`);
   const text = await answer.text();
@@ -88,7 +89,7 @@ t.test("the public keys verify the tokens, and are public", async (t) => {
   t.notMatch(text, /"d"/);
 });
 
-t.test("a client gets the scopes that it asks for, or all", async (t) => {
+t.test("a client gets the scopes that it requests, by default all", async (t) => {
   const setting = await openSetting(t);
   const { body } = await obtainTokens(setting, { parameters: { scope: "", resource: "" } });
   t.equal(body.scope, "mcp:tools mcp:resources");
@@ -108,22 +109,27 @@ t.test("a client of the configuration needs no registration", async (t) => {
   t.equal((await exchange(setting, authorized)).status, 200);
 });
 
-t.test("a loopback redirect may come back to any port", async (t) => {
+t.test("a loopback redirect may use any port", async (t) => {
   const setting = await openSetting(t);
   const redirect_uri = "http://127.0.0.1:61234/callback";
   const { callback } = await obtainTokens(setting, { parameters: { redirect_uri } });
   t.equal(callback.port, "61234");
 });
 
-t.test("a refresh token is good once, for the next one and an access token", async (t) => {
-  const setting = await openSetting(t);
-  const first = await obtainTokens(setting, { database: "main", reach: "read" });
-  const second = await refresh(setting, first.clientId, first.refreshToken);
-  t.match(second, { status: 200, body: { access_token: String, refresh_token: String } });
-  t.not(second.body.refresh_token, first.refreshToken);
-  const token = await setting.server.verify(String(second.body.access_token));
-  t.match(token, { username: "alice", database: "main", readOnly: true });
-});
+t.test(
+  "a refresh token returns the next one and an access token with the same limits",
+  async (t) => {
+    const setting = await openSetting(t);
+    const first = await obtainTokens(setting, { database: "main", reach: "read" });
+    const stolen = await refresh(setting, await registered(setting), first.refreshToken);
+    t.equal(stolen.body.error, "invalid_grant", "another client");
+    const second = await refresh(setting, first.clientId, first.refreshToken);
+    t.match(second, { status: 200, body: { access_token: String, refresh_token: String } });
+    t.not(second.body.refresh_token, first.refreshToken);
+    const token = await setting.server.verify(String(second.body.access_token));
+    t.match(token, { username: "alice", database: "main", readOnly: true });
+  },
+);
 
 function holdTime(t: Test): (seconds: number) => void {
   mock.timers.enable({ apis: ["Date"], now: Date.now() });
@@ -131,7 +137,7 @@ function holdTime(t: Test): (seconds: number) => void {
   return (seconds) => mock.timers.tick(seconds * 1000);
 }
 
-t.test("a refresh token that is shown again later ends the whole line", async (t) => {
+t.test("a refresh token that is reused later revokes its whole family", async (t) => {
   const pass = holdTime(t);
   const setting = await openSetting(t);
   const first = await obtainTokens(setting);
@@ -147,7 +153,7 @@ t.test("a refresh token that is shown again later ends the whole line", async (t
   }
 });
 
-t.test("a refresh token serves all that its client asks for at one moment", async (t) => {
+t.test("parallel refreshes with one token all succeed", async (t) => {
   const pass = holdTime(t);
   const setting = await openSetting(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
@@ -167,11 +173,11 @@ t.test("a refresh token serves all that its client asks for at one moment", asyn
   t.equal((await refresh(setting, clientId, String(lines[0]))).body.error, "invalid_grant");
   for (const { body } of answers) {
     const refused = await refusedBy(setting.server.verify(String(body.access_token)));
-    t.equal(refused.code, "token_revoked", "all of them are one family");
+    t.equal(refused.code, "token_revoked", "all tokens of the family");
   }
 });
 
-t.test("a clock that was set back opens no second moment", async (t) => {
+t.test("setting the clock back does not allow another reuse", async (t) => {
   const pass = holdTime(t);
   const setting = await openSetting(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
@@ -179,13 +185,6 @@ t.test("a clock that was set back opens no second moment", async (t) => {
   t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
   mock.timers.setTime(Date.now() - 30_000);
   t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
-});
-
-t.test("a refresh token is its client's alone", async (t) => {
-  const setting = await openSetting(t);
-  const { refreshToken } = await obtainTokens(setting);
-  const other = await registered(setting);
-  t.equal((await refresh(setting, other, refreshToken)).body.error, "invalid_grant");
 });
 
 t.test("a refresh cannot widen the scope", async (t) => {
@@ -202,7 +201,7 @@ t.test("a refresh cannot widen the scope", async (t) => {
   t.equal(body.error, "invalid_scope");
 });
 
-t.test("nothing is refreshed for a user that is disabled, removed or changed", async (t) => {
+t.test("a user who is disabled, removed or has a new password cannot refresh", async (t) => {
   const bob = await userWith("bob");
   for (const users of [
     (await userWith("alice", undefined, "disabled = true")) + bob,
@@ -218,7 +217,7 @@ t.test("nothing is refreshed for a user that is disabled, removed or changed", a
   }
 });
 
-t.test("a revocation of all tokens of a user ends its refresh tokens too", async (t) => {
+t.test("revoking all tokens of a user ends the refresh tokens too", async (t) => {
   const setting = await openSetting(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
   setting.revokedBefore.set("alice", epochSeconds() + 1);
@@ -227,7 +226,7 @@ t.test("a revocation of all tokens of a user ends its refresh tokens too", async
   t.match(await setting.server.verify(next.accessToken), { username: "alice" });
 });
 
-t.test("a client revokes its refresh token, and with it the grant", async (t) => {
+t.test("revoking a refresh token ends its grant", async (t) => {
   const setting = await openSetting(t);
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting);
   const revoke = (client_id: string, token: string) =>
@@ -240,7 +239,7 @@ t.test("a client revokes its refresh token, and with it the grant", async (t) =>
   t.equal((await refusedBy(setting.server.verify(accessToken))).code, "token_revoked");
 });
 
-t.test("a client revokes an access token alone", async (t) => {
+t.test("revoking an access token leaves the refresh token valid", async (t) => {
   const setting = await openSetting(t);
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting);
   const url = `${setting.url}/oauth/revoke`;
@@ -252,7 +251,7 @@ t.test("a client revokes an access token alone", async (t) => {
   t.equal((await postForm(url, { client_id: clientId, token: "unknown" })).status, 200);
 });
 
-t.test("tokens, clients and consent outlive a restart", async (t) => {
+t.test("tokens, clients and consent survive a restart", async (t) => {
   const setting = await openSetting(t, { users: await defaultUsers() });
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting, { reach: "read" });
   await setting.restart();
@@ -262,7 +261,7 @@ t.test("tokens, clients and consent outlive a restart", async (t) => {
   t.ok((await obtainTokens(setting, { clientId })).accessToken);
 });
 
-t.test("an access token ends by itself", async (t) => {
+t.test("an access token expires", async (t) => {
   const setting = await openSetting(t, { tokenLifetime: 1 });
   const { accessToken } = await obtainTokens(setting);
   await eventually("the token is refused", async () => {
@@ -278,19 +277,22 @@ async function checkErrorAtClient(
   error: string,
 ): Promise<void> {
   const client_id = await registered(setting);
-  const page = await new PlainBrowser(setting.url).open(
-    authorizeUrl(setting, { client_id, ...parameters }),
-  );
-  t.ok(page.url.startsWith(REDIRECT), "the client is told");
-  const { searchParams } = new URL(page.url);
-  t.equal(searchParams.get("error"), error);
-  t.equal(searchParams.get("iss"), setting.url);
-  t.equal(searchParams.get("state"), "s1");
+  const url = authorizeUrl(setting, { client_id, ...parameters });
+  const page = await new PlainBrowser(setting.url).open(url);
+  const { href, hash, searchParams } = new URL(page.url);
+  t.ok(href.startsWith(REDIRECT) && hash === "", JSON.stringify(parameters));
+  t.match(Object.fromEntries(searchParams), { error, iss: setting.url, state: "s1" });
 }
 
-t.test("what no client may ask for is refused at the client", async (t) => {
+t.test("an invalid authorization request is reported to the client", async (t) => {
   const setting = await openSetting(t);
   const refused: [parameters: Record<string, string>, error: string][] = [
+    ...["form_post", "fragment", "jwt", "web_message", "x"].map(
+      (response_mode): [Record<string, string>, string] => [
+        { response_mode },
+        "unsupported_response_mode",
+      ],
+    ),
     [{ code_challenge: "", code_challenge_method: "" }, "invalid_request"],
     [{ code_challenge_method: "plain" }, "invalid_request"],
     [{ code_challenge_method: "" }, "invalid_request"],
@@ -305,70 +307,52 @@ t.test("what no client may ask for is refused at the client", async (t) => {
   const implicit = authorizeUrl(setting, { client_id, response_type: "token" });
   const page = await new PlainBrowser(setting.url).open(implicit);
   t.match(page.url, /error=unsupported_response_type/);
+  const { callback } = await authorize(setting, { parameters: { response_mode: "query" } });
+  t.ok(callback.searchParams.get("code"));
 });
 
 t.test("a code is not exchanged for another resource", async (t) => {
   const setting = await openSetting(t);
   const authorized = await authorize(setting);
-  const { body } = await postForm(`${setting.url}/oauth/token`, {
-    grant_type: "authorization_code",
-    client_id: authorized.clientId,
-    code: authorized.callback.searchParams.get("code") ?? "",
-    code_verifier: authorized.verifier,
-    redirect_uri: REDIRECT,
-    resource: "https://elsewhere.example/mcp",
-  });
-  t.equal(body.error, "invalid_target");
+  const resource = "https://elsewhere.example/mcp";
+  t.equal((await exchange(setting, authorized, { resource })).body.error, "invalid_target");
 });
 
-t.test("a redirect that is not the registered one is shown, not followed", async (t) => {
+const unregistered = String.raw`
+  https://app.example.com/callback/ https://app.example.com/callback?x=1
+  https://app.example.com/callback/../other https://app.example.com/callback/%2e%2e/other
+  https://app.example.com/%63allback https://app.example.com/callback%3Fx=1
+  https://app.example.com/callback#fragment https://app.example.com/callback;x
+  https://app.example.com//callback https://app.example.com\callback
+  https://app.example.com:443/callback https://app.example.com:8443/callback
+  https://app.example.com./callback https://app.example.com.evil.example/callback
+  https://app.example.com@evil.example/callback https://user@app.example.com/callback
+  https://evil.example\@app.example.com/callback https://APP.example.com/callback
+  http://app.example.com/callback //app.example.com/callback javascript:alert(1)
+  http://user@127.0.0.1:4999/callback http://127.0.0.1:4999@evil.example/callback
+  http://127.0.0.1.evil.example/callback http://127.0.0.1:4999/other http://127.1:4999/callback
+  https://127.0.0.1:4999/callback http://localhost:4999/callback
+  com.example.app:/callback/ com.example.app:/callback?x=1 com.example.app://callback
+  COM.example.app:/callback com.example.app2:/callback com.example.app:/../callback
+`;
+
+t.test("a redirect URI that is not registered gets an error page", async (t) => {
   const setting = await openSetting(t);
-  const client_id = await registered(setting, {
-    redirect_uris: ["https://app.example.com/callback", REDIRECT],
-  });
-  for (const redirect_uri of [
-    "https://app.example.com/callback/",
-    "https://app.example.com/callback?x=1",
-    "https://app.example.com:8443/callback",
-    "https://app.example.com.evil.example/callback",
-    "https://app.example.com/callback/../other",
-    "https://app.example.com/callback/%2e%2e/other",
-    "https://app.example.com/%63allback",
-    "https://app.example.com/callback%3Fx=1",
-    "https://app.example.com/callback#fragment",
-    "https://app.example.com/callback;x",
-    "https://app.example.com//callback",
-    "https://app.example.com\\callback",
-    "https://app.example.com:443/callback",
-    "https://user@app.example.com/callback",
-    "https://app.example.com@evil.example/callback",
-    "https://evil.example\\@app.example.com/callback",
-    "https://APP.example.com/callback",
-    "https://app.example.com./callback",
-    "//app.example.com/callback",
-    "javascript:alert(1)",
-    "http://user@127.0.0.1:4999/callback",
-    "http://127.0.0.1:4999@evil.example/callback",
-    "http://127.1:4999/callback",
-    "https://127.0.0.1:4999/callback",
-    "http://app.example.com/callback",
-    "http://127.0.0.1:4999/other",
-    "http://localhost:4999/callback",
-    "http://127.0.0.1.evil.example/callback",
-    "",
-  ]) {
+  const redirect_uris = ["https://app.example.com/callback", REDIRECT, "com.example.app:/callback"];
+  const client_id = await registered(setting, { redirect_uris });
+  for (const redirect_uri of ["", ...unregistered.trim().split(/\s+/)]) {
     const url = authorizeUrl(setting, { client_id, redirect_uri });
     const page = await new PlainBrowser(setting.url).open(url);
     t.equal(page.status, 400, redirect_uri);
     t.ok(page.url.startsWith(setting.url), redirect_uri);
-    t.match(page.headers.get("content-security-policy"), /default-src 'none'/);
-    t.match(page.headers.get("content-security-policy"), /frame-ancestors 'none'/);
+    const policy = page.headers.get("content-security-policy");
+    t.match(policy, /default-src 'none'.*frame-ancestors 'none'/);
     t.equal(page.headers.get("x-frame-options"), "DENY");
     t.match(page.text, /This request was refused/);
   }
 });
 
-t.test("a client that is not known is shown to the user", async (t) => {
+t.test("an unknown client gets an error page, without its markup", async (t) => {
   const setting = await openSetting(t);
   const url = authorizeUrl(setting, { client_id: "<script>alert(1)</script>" });
   const page = await new PlainBrowser(setting.url).open(url);
@@ -376,7 +360,7 @@ t.test("a client that is not known is shown to the user", async (t) => {
   t.notMatch(page.text, "<script");
 });
 
-t.test("a code is good once; shown again it ends what came of it", async (t) => {
+t.test("a code that is used again revokes its tokens", async (t) => {
   const setting = await openSetting(t);
   const tokens = await obtainTokens(setting);
   await setting.server.verify(tokens.accessToken);
@@ -389,14 +373,14 @@ t.test("a code is good once; shown again it ends what came of it", async (t) => 
   t.ok(setting.events.some(({ name }) => name === "oauth_replay"));
 });
 
-t.test("of many exchanges of a code at one moment, one at most succeeds", async (t) => {
+t.test("of several simultaneous exchanges of a code, at most one succeeds", async (t) => {
   const setting = await openSetting(t);
   const authorized = await authorize(setting);
   const answers = await Promise.all(Array.from({ length: 8 }, () => exchange(setting, authorized)));
   t.ok(answers.filter(({ status }) => status === 200).length <= 1);
 });
 
-t.test("a code needs its verifier, its client and its redirect", async (t) => {
+t.test("a code requires its verifier, client and redirect URI", async (t) => {
   const setting = await openSetting(t);
   const other = await registered(setting);
   for (const change of [
@@ -414,41 +398,39 @@ t.test("a code needs its verifier, its client and its redirect", async (t) => {
   }
 });
 
-t.test("a token of another server, or a bent one, opens nothing", async (t) => {
-  const [setting, other] = [await openSetting(t), await openSetting(t)];
-  const { accessToken } = await obtainTokens(other);
-  const [head, body, signature] = (await obtainTokens(setting)).accessToken.split(".");
-  for (const token of [accessToken, `${head}.${body}.${signature?.toLowerCase()}`, "x", "a.b.c"]) {
-    t.equal((await refusedBy(setting.server.verify(token))).code, "token_invalid");
-  }
-});
+t.test(
+  "a modified token, or one of another server or for another audience, is refused",
+  async (t) => {
+    const setting = await openSetting(t);
+    const { accessToken } = await obtainTokens(setting);
+    const { privateKeys } = await openSigningKeys(
+      keyFilesIn(path.join(setting.directory, "keys"), { checkRead: true }),
+    );
+    const [key] = privateKeys;
+    if (key === undefined) throw new Error("no key");
+    const header = { alg: "ES256", typ: "at+jwt", kid: key.kid };
+    const signed = (changes: JWTPayload) =>
+      new SignJWT({ ...decodeJwt(accessToken), ...changes }).setProtectedHeader(header).sign(key);
+    t.match(await setting.server.verify(await signed({})), { username: "alice" });
+    for (const changes of [
+      { aud: "https://elsewhere.example/mcp" },
+      { aud: setting.url },
+      { aud: "gatehouse" },
+      { aud: [`${setting.url}/mcp`, "https://elsewhere.example/mcp"] },
+      { aud: [] },
+      { iss: "https://elsewhere.example" },
+    ]) {
+      const refusal = await refusedBy(setting.server.verify(await signed(changes)));
+      t.equal(refusal.code, "token_invalid", JSON.stringify(changes));
+    }
+    const [head, body, signature] = accessToken.split(".");
+    const { accessToken: foreign } = await obtainTokens(await openSetting(t));
+    for (const token of [foreign, `${head}.${body}.${signature?.toLowerCase()}`, "x", "a.b.c"])
+      t.equal((await refusedBy(setting.server.verify(token))).code, "token_invalid");
+  },
+);
 
-t.test("a token for another audience opens nothing, whoever signed it", async (t) => {
-  const setting = await openSetting(t);
-  const { accessToken } = await obtainTokens(setting);
-  const { privateKeys } = await openSigningKeys(
-    keyFilesIn(path.join(setting.directory, "keys"), { checkRead: true }),
-  );
-  const [key] = privateKeys;
-  if (key === undefined) throw new Error("no key");
-  const header = { alg: "ES256", typ: "at+jwt", kid: key.kid };
-  const signed = (changes: JWTPayload) =>
-    new SignJWT({ ...decodeJwt(accessToken), ...changes }).setProtectedHeader(header).sign(key);
-  t.match(await setting.server.verify(await signed({})), { username: "alice" });
-  for (const changes of [
-    { aud: "https://elsewhere.example/mcp" },
-    { aud: setting.url },
-    { aud: "gatehouse" },
-    { aud: [`${setting.url}/mcp`, "https://elsewhere.example/mcp"] },
-    { aud: [] },
-    { iss: "https://elsewhere.example" },
-  ]) {
-    const refusal = await refusedBy(setting.server.verify(await signed(changes)));
-    t.equal(refusal.code, "token_invalid", JSON.stringify(changes));
-  }
-});
-
-t.test("paths are known as they are spelled", async (t) => {
+t.test("paths are matched exactly", async (t) => {
   const { url } = await openSetting(t);
   for (const path of ["/oauth/REGISTER", "/oauth/register/", "/oauth/%74oken", "/oauth/", "/x"]) {
     const answer = await fetch(url + path, { method: "POST" });
@@ -460,7 +442,7 @@ t.test("paths are known as they are spelled", async (t) => {
   t.equal(answer.headers.get("allow"), "POST, OPTIONS");
 });
 
-t.test("an address asks so often a minute, and no more", async (t) => {
+t.test("authorization requests are limited per address", async (t) => {
   const setting = await openSetting(t);
   const client_id = await registered(setting);
   const ask = () => fetch(authorizeUrl(setting, { client_id }), { redirect: "manual" });
@@ -483,7 +465,7 @@ const failing = [
   { request: "x" },
 ] as const;
 
-t.test("nobody is sent elsewhere by a request that was bound to fail", async (t) => {
+t.test("a failing request redirects no browser to an unapproved site", async (t) => {
   const setting = await openSetting(t);
   const loggedIn = new PlainBrowser(setting.url);
   await authorize(setting, { browser: loggedIn });
@@ -496,13 +478,13 @@ t.test("nobody is sent elsewhere by a request that was bound to fail", async (t)
         t.match(page, { status: 400, url: setting.url }, JSON.stringify(wrong));
         t.equal(page.headers.get("location"), null);
         t.match(page.text, "This request was refused");
-        t.match(page.text, `href="${redirect_uri}`, "the way to the app is the user's to go");
+        t.match(page.text, `href="${redirect_uri}`, "a link for the user");
       }
     }
   }
 });
 
-t.test("a program on the user's machine, and a client that is known, are told", async (t) => {
+t.test("errors are redirected to loopback and configured clients", async (t) => {
   const setting = await openSetting(t);
   const [configured = ""] = CONFIGURED.redirect_uris;
   for (const [client_id, redirect_uri] of [
@@ -516,44 +498,10 @@ t.test("a program on the user's machine, and a client that is known, are told", 
   }
 });
 
-t.test("answers go by the query alone", async (t) => {
-  const setting = await openSetting(t);
-  const client_id = await registered(setting);
-  for (const response_mode of ["form_post", "fragment", "jwt", "web_message", "x"]) {
-    const url = authorizeUrl(setting, { client_id, response_mode });
-    const page = await new PlainBrowser(setting.url).open(url);
-    const { searchParams, hash } = new URL(page.url);
-    t.ok(page.url.startsWith(REDIRECT), response_mode);
-    t.equal(searchParams.get("error"), "unsupported_response_mode");
-    t.equal(searchParams.get("iss"), setting.url);
-    t.equal(hash, "");
-  }
-  const { callback } = await authorize(setting, { parameters: { response_mode: "query" } });
-  t.ok(callback.searchParams.get("code"));
-  const metadata = await fetch(`${setting.url}/.well-known/oauth-authorization-server`);
-  t.match(await metadata.json(), { response_modes_supported: ["query"] });
-});
-
-t.test("there is no logout that leads anywhere, nor anything else like it", async (t) => {
-  const { url } = await openSetting(t);
-  const away = `?post_logout_redirect_uri=${elsewhere}&redirect_uri=${elsewhere}&next=${elsewhere}`;
-  for (const path of [
-    ...["/session/end", "/session/end/confirm", "/oauth/session/end", "/oauth/logout", "/logout"],
-    ...["/oauth/end_session", "/me", "/request", "/token/introspection", "/device", "/oauth//"],
-    ...["/oauth/interaction/x", "/oauth/authorize/x", `/oauth/authorize/x/../${elsewhere}`],
-  ]) {
-    for (const method of ["GET", "POST"]) {
-      const answer = await fetch(`${url}${path}${away}`, { method, redirect: "manual" });
-      t.ok(answer.status >= 400 && answer.status < 500, `${method} ${path} ${answer.status}`);
-      t.equal(answer.headers.get("location"), null, path);
-    }
-  }
-});
-
 const form = { "Content-Type": "application/x-www-form-urlencoded" };
 const chunked = { "Transfer-Encoding": "chunked" };
 
-t.test("a code is exchanged also by a form of unknown length", async (t) => {
+t.test("a code can be exchanged with a chunked form", async (t) => {
   const setting = await openSetting(t);
   const { clientId, verifier, callback, redirectUri } = await authorize(setting);
   const fields = new URLSearchParams({

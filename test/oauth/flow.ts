@@ -34,7 +34,7 @@ export interface Authorized {
   readonly redirectUri: string;
 }
 
-/** Goes from the authorization request over both pages to the client's redirect. */
+/** Follows the authorization request through both pages to the client's redirect. */
 export async function authorize(setting: Server, options: FlowOptions = {}): Promise<Authorized> {
   const clientId = options.clientId ?? (await registered(setting));
   const browser = options.browser ?? new PlainBrowser(setting.url);
@@ -51,10 +51,11 @@ export async function authorize(setting: Server, options: FlowOptions = {}): Pro
   return { clientId, verifier, callback: new URL(page.url), redirectUri };
 }
 
-/** Exchanges a code. */
+/** Exchanges a code. An empty field is left out. */
 export function exchange(
   setting: Server,
   { clientId, verifier, callback, redirectUri }: Authorized,
+  changes: Readonly<Record<string, string>> = {},
 ) {
   const fields = {
     grant_type: "authorization_code",
@@ -63,12 +64,12 @@ export function exchange(
     code_verifier: verifier,
     redirect_uri: redirectUri,
     resource: `${setting.url}/mcp`,
+    ...changes,
   };
   const given = Object.entries(fields).filter(([, value]) => value !== "");
   return postForm(`${setting.url}/oauth/token`, Object.fromEntries(given));
 }
 
-/** Refreshes. */
 export function refresh(setting: Server, clientId: string, refreshToken: string) {
   return postForm(`${setting.url}/oauth/token`, {
     grant_type: "refresh_token",
@@ -78,7 +79,7 @@ export function refresh(setting: Server, clientId: string, refreshToken: string)
   });
 }
 
-/** The whole way to tokens. */
+/** Authorizes a client and exchanges its code. */
 export async function obtainTokens(
   setting: Server,
   options: FlowOptions = {},

@@ -31,7 +31,6 @@ export const metadataPlaces = {
   "OpenID Connect Discovery": "/staff/.well-known/openid-configuration",
 };
 
-/** Makes a key pair. */
 export async function makeKey(kid: string, alg = "ES256"): Promise<IssuerKey> {
   const { publicKey, privateKey } = await generateKeyPair(alg, { extractable: true });
   return { kid, alg, privateKey, jwk: { ...(await exportJWK(publicKey)), kid, alg, use: "sig" } };
@@ -105,7 +104,7 @@ export class TestIssuer {
 
   #signer(): IssuerKey {
     const [first] = this.keys;
-    if (first === undefined) throw new Error("it has no key");
+    if (first === undefined) throw new Error("the issuer has no key");
     return first;
   }
 

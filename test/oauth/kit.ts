@@ -31,10 +31,10 @@ export interface Setting {
   readonly directory: string;
   server: AuthorizationServer;
   readonly events: { name: string; fields: Readonly<Record<string, unknown>> }[];
-  /** Epoch seconds before which everything of a user is revoked. */
+  /** Epoch seconds by username. Everything issued before is revoked. */
   readonly revokedBefore: Map<string, number>;
   setUsers(text: string): void;
-  /** Closes the server and opens it again on what it has kept. */
+  /** Closes the server and opens it again on the same state. */
   restart(): Promise<void>;
 }
 
@@ -44,7 +44,7 @@ export async function userWith(username: string, password = PASSWORD, more = "")
   return user(username, `password_hash = "${hash}"\n${more}`);
 }
 
-/** The users of most tests: alice may change `main` and read `archive`, bob may read `main`. */
+/** Users of most tests: alice may change `main` and read `archive`, bob may read `main`. */
 export async function defaultUsers(): Promise<string> {
   return [
     await userWith("alice"),
@@ -64,7 +64,7 @@ interface SettingOptions {
   readonly issuer?: string;
 }
 
-/** Starts a server; it ends with the test. */
+/** Starts a server that ends with the test. */
 export async function openSetting(t: Test, options: SettingOptions = {}): Promise<Setting> {
   const directory = path.join(temporaryDirectory(t), "oauth");
   const http = createServer((request, response) => {
@@ -92,7 +92,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
     earliestIssue: (username: string) => revokedBefore.get(username) ?? 0,
   };
   const unused = () => {
-    throw new Error("is not used here");
+    throw new Error("unused");
   };
   const login = {
     snapshot: () => snapshot,
@@ -149,16 +149,15 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
   return setting;
 }
 
-/** Documents that are there without a network. */
+/** Client documents without a network. */
 export function documentsOf(documents: Readonly<Record<string, unknown>>): DocumentFetch {
   return async (url): Promise<ClientDocument> => {
     const document = documents[url];
-    if (document === undefined) throw new Error("there is no such document");
+    if (document === undefined) throw new Error("no such document");
     return { body: JSON.stringify(document), cacheControl: undefined };
   };
 }
 
-/** Registers a client. */
 export async function register(
   { url }: Pick<Setting, "url">,
   metadata: object = { client_name: "Notebook", redirect_uris: [REDIRECT] },
@@ -171,7 +170,7 @@ export async function register(
   return { status: answer.status, headers: answer.headers, body: await readBody(answer) };
 }
 
-/** Registers a client and gives its identifier. */
+/** Registers a client and returns its id. */
 export async function registered(setting: Pick<Setting, "url">, metadata?: object) {
   return String((await register(setting, metadata)).body.client_id);
 }
@@ -182,7 +181,6 @@ async function readBody(answer: Response): Promise<Record<string, unknown>> {
   return typeof body === "object" && body !== null ? { ...body } : {};
 }
 
-/** Posts a form and reads JSON. */
 export async function postForm(
   url: string,
   fields: Readonly<Record<string, string>>,
@@ -197,7 +195,7 @@ export function makePkce(): { verifier: string; challenge: string } {
   return { verifier, challenge: createHash("sha256").update(verifier).digest("base64url") };
 }
 
-/** The URL of an authorization request; an empty parameter is left out. */
+/** The URL of an authorization request. An empty parameter is left out. */
 export function authorizeUrl(
   { url }: Pick<Setting, "url">,
   parameters: Readonly<Record<string, string>>,

@@ -5,7 +5,7 @@ type Client = NonNullable<Awaited<ReturnType<OAuthClientProvider["clientInformat
 
 interface NotebookOptions {
   readonly clientMetadataUrl?: string;
-  /** What it registers for; without refresh tokens it has to ask its user again. */
+  /** Without refresh tokens it has to ask its user again. */
   readonly grantTypes?: string[];
 }
 

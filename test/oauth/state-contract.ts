@@ -6,12 +6,12 @@ const record = { payload: "{}", grantId: "g", uid: undefined };
 const later = () => epochSeconds() + 60;
 
 /**
- * What holds wherever the state lies.
+ * Tests of every implementation of the state.
  *
- * @param open two processes' views of one state, empty at first
+ * @param open opens one empty state twice, as two processes would
  */
 export function testState(t: Test, open: (t: Test) => Promise<[StateStore, StateStore]>): void {
-  t.test("what one process keeps, another one finds", async (t) => {
+  t.test("a record of one process is found by another", async (t) => {
     const [one, other] = await open(t);
     await one.put("Grant", "a", { ...record, payload: '{"x":1}', expires: later() });
     t.match(await other.find("Grant", "a"), { payload: '{"x":1}', consumed: undefined });
@@ -20,25 +20,25 @@ export function testState(t: Test, open: (t: Test) => Promise<[StateStore, State
     t.equal(await one.find("Grant", "a"), undefined);
   });
 
-  t.test("a record is used up once, whoever comes first", async (t) => {
+  t.test("a record can be consumed once, except within the reuse time", async (t) => {
     const [one, other] = await open(t);
     await one.put("RefreshToken", "a", { ...record, expires: later() });
     t.ok(await one.consume("RefreshToken", "a"));
     t.notOk(await other.consume("RefreshToken", "a"));
-    t.ok(await other.consume("RefreshToken", "a", 10), "at one moment its client may");
+    t.ok(await other.consume("RefreshToken", "a", 10), "within the reuse time");
     t.match(await other.find("RefreshToken", "a"), { consumed: Number });
   });
 
-  t.test("what has expired is not found, and then gone", async (t) => {
+  t.test("an expired record is not found and takes no room", async (t) => {
     const [store] = await open(t);
     await store.put("Client", "a", { ...record, expires: epochSeconds() });
     t.equal(await store.find("Client", "a"), undefined);
     await store.put("Client", "b", { ...record, expires: later() });
     await store.makeRoom({ unused: 9, used: 2 });
-    t.ok(await store.find("Client", "b"), "it takes no place");
+    t.ok(await store.find("Client", "b"), "the expired one does not count");
   });
 
-  t.test("a client's end is put off, never brought nearer", async (t) => {
+  t.test("a client's lifetime is extended, never shortened", async (t) => {
     const [store] = await open(t);
     await store.put("Client", "a", { ...record, expires: later() });
     await store.keepClient("a", epochSeconds() - 1);
@@ -46,7 +46,7 @@ export function testState(t: Test, open: (t: Test) => Promise<[StateStore, State
   });
 
   t.test(
-    "of clients that nobody has let in, the address with the most has its oldest forgotten",
+    "of unused clients, the oldest of the address with the most is removed first",
     async (t) => {
       const [store] = await open(t);
       const put = (id: string, address: string | undefined, expires: number) =>
@@ -69,17 +69,13 @@ export function testState(t: Test, open: (t: Test) => Promise<[StateStore, State
       t.strictSame(await found(), ["used", "older", "new"]);
       await store.keepClient("new", later());
       await store.makeRoom({ unused: 0, used: 4 });
-      t.strictSame(
-        await found(),
-        ["used", "older", "new"],
-        "one that was let in is not among them",
-      );
+      t.strictSame(await found(), ["used", "older", "new"], "a client in use is not removed");
       await store.makeRoom({ unused: 1, used: 3 });
       t.strictSame(await found(), ["used", "new"]);
     },
   );
 
-  t.test("an ended grant takes all with it that was made under it, in every process", async (t) => {
+  t.test("ending a grant removes its records in every process", async (t) => {
     const [one, other] = await open(t);
     const under = { ...record, expires: later() };
     await one.put("Grant", "g", { ...under, grantId: undefined });
@@ -92,13 +88,13 @@ export function testState(t: Test, open: (t: Test) => Promise<[StateStore, State
     }
   });
 
-  t.test("a secret is made once", async (t) => {
+  t.test("a secret is created once", async (t) => {
     const [one, other] = await open(t);
     const made = await one.secret("forms", Buffer.from("first"));
     t.same(Buffer.from(await other.secret("forms", Buffer.from("second"))), Buffer.from(made));
   });
 
-  t.test("what is under a name of its own is found by it", async (t) => {
+  t.test("a record can be found by its uid", async (t) => {
     const [one, other] = await open(t);
     await one.put("Session", "a", { ...record, payload: '{"x":1}', uid: "u", expires: later() });
     t.match(await other.findByUid("Session", "u"), { payload: '{"x":1}' });
@@ -107,7 +103,7 @@ export function testState(t: Test, open: (t: Test) => Promise<[StateStore, State
     t.equal(await one.findByUid("Session", "u"), undefined);
   });
 
-  t.test("a revoked token is so in every process", async (t) => {
+  t.test("a revoked token is revoked in every process", async (t) => {
     const [one, other] = await open(t);
     await one.revokeToken("x", later());
     t.strictSame(
@@ -116,7 +112,7 @@ export function testState(t: Test, open: (t: Test) => Promise<[StateStore, State
     );
   });
 
-  t.test("a user's grants are listed with what came of them", async (t) => {
+  t.test("a user's grants are listed with their renewal and called tools", async (t) => {
     const [one, other] = await open(t);
     const put = (id: string, accountId: string) =>
       one.put("Grant", id, {

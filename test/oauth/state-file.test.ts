@@ -18,7 +18,7 @@ async function openFiles(t: Test): Promise<StateFiles> {
 
 testState(t, openFiles);
 
-t.test("what has expired is swept", async (t) => {
+t.test("expired records are removed", async (t) => {
   const [store] = await openFiles(t);
   const expires = epochSeconds();
   await store.put("Client", "a", { payload: "{}", grantId: undefined, uid: undefined, expires });
@@ -27,7 +27,7 @@ t.test("what has expired is swept", async (t) => {
   t.equal(await store.find("Client", "a"), undefined);
 });
 
-t.test("a revoked token is remembered until it has surely expired", async (t) => {
+t.test("a revocation is kept until the token has certainly expired", async (t) => {
   const [one, other] = await openFiles(t);
   await one.revokeToken("x", later());
   await one.revokeToken("y", epochSeconds() - 1);

@@ -128,10 +128,7 @@ async function identify(
   return { username, roles: [decision.role ?? ""], databases: [database] };
 }
 
-/**
- * @param body undefined for GET and DELETE
- * @throws McpRefused, or Refusal `insufficient_scope`
- */
+/** @throws McpRefused, or Refusal `insufficient_scope` */
 async function judgeRequest(
   policy: McpProxyOptions["policy"],
   rights: Rights,
@@ -160,21 +157,18 @@ async function judgeRequest(
   return { message, era, sessionId, identity };
 }
 
-/**
- * True if the response may hold a list of tools or tasks. The stream of a GET may, because servers
- * redeliver missed responses there.
- */
+/** True if the response may contain a list. Servers redeliver missed ones on the stream of a GET. */
 function mayList({ method }: IncomingMessage, { message }: Judged): boolean {
   if (message === undefined) return method === "GET";
   return message.method === "tools/list" || message.method === "tasks/list";
 }
 
-/** True if the response only reports changes and stays open as long as the client likes. */
+/** True if the response stays open and only reports changes. */
 function isSubscription({ method }: IncomingMessage, { message }: Judged): boolean {
   return message === undefined ? method === "GET" : message.method === "subscriptions/listen";
 }
 
-/** Headers that were checked against the body, its format, or the caller. */
+/** Headers that were checked against the body or the caller. */
 const judgedHeaders: ReadonlySet<string> = new Set([
   ...["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id"],
   ...["content-type", "content-encoding"],
@@ -213,11 +207,10 @@ function upstreamHeaders(
 const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
 const nothing = Buffer.alloc(0);
 
-const listNames = ["tools", "tasks"] as const;
-/** The member that identifies an element. */
-const identifiers = { tools: "name", tasks: "taskId" } as const;
+/** Members of a result that are filtered, with the member that identifies an element. */
+const filteredLists = Object.entries({ tools: "name", tasks: "taskId" });
 
-type IsVisible = (list: keyof typeof identifiers, name: string) => boolean | Promise<boolean>;
+type IsVisible = (list: string, name: string) => boolean | Promise<boolean>;
 
 /** Members of a 2026-07-28 result, which must state its cache lifetime. */
 const cacheMembers = ["resultType", "ttlMs", "cacheScope"];
@@ -235,15 +228,15 @@ async function filterMessage(bytes: Buffer, isVisible: IsVisible): Promise<strin
   if (!isObject(message)) throw new Error("not a message");
   const { result } = message;
   if (!isObject(result)) return undefined;
-  const found = listNames.filter((list) => Object.hasOwn(result, list));
+  const found = filteredLists.filter(([list]) => Object.hasOwn(result, list));
   if (found.length === 0) return undefined;
   const filtered: Record<string, unknown> = { ...result };
-  for (const list of found) {
+  for (const [list, identifier] of found) {
     const elements = result[list];
     if (!Array.isArray(elements)) throw new Error("not a list");
     const visible: unknown[] = [];
     for (const element of elements) {
-      const name = isObject(element) ? element[identifiers[list]] : undefined;
+      const name = isObject(element) ? element[identifier] : undefined;
       if (typeof name === "string" && (await isVisible(list, name))) visible.push(element);
     }
     filtered[list] = visible;
@@ -390,10 +383,7 @@ function receive(
   return { rawHeaders: ofFiltered, filter, isStream };
 }
 
-/**
- * @returns the session id for the client
- * @throws Error for a new session that belongs to another user
- */
+/** Returns the session id for the client. @throws Error if it belongs to another user */
 async function noteSession(
   sessions: SessionRegister,
   method: string,

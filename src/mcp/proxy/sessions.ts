@@ -203,7 +203,7 @@ export async function requireOwnTask(
 export const MAX_STREAMS_PER_USER = sessionLimits.perUser;
 
 export interface StreamRegister {
-  /** Counts a stream and returns its release. Undefined if the user has too many open. */
+  /** Counts a stream. Returns its release, or undefined if the user has too many open. */
   take(username: string): (() => void) | undefined | Promise<(() => void) | undefined>;
 }
 

@@ -2,11 +2,12 @@ import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import { type Connection, connectionsOf, findUser, isConnected } from "./connections.ts";
-import { OAuthProblem, readForm, seeOther } from "./http.ts";
+import { readForm, seeOther } from "./http.ts";
 import {
   type InteractionContext,
   judgeLogin,
   type LoginFailure,
+  requireOwnForm,
   sendLogin,
   sendPage,
 } from "./interaction.ts";
@@ -118,13 +119,7 @@ async function submit(context: InteractionContext, visitor: Visitor): Promise<vo
   const action = form.get("action");
   // The login has ended since the page was created.
   if (username === undefined && action !== "login") return redirectToPage(context, visitor);
-  if (!context.guard.isRight(formNameOf(visitor), form.get("csrf"))) {
-    throw new OAuthProblem(
-      403,
-      "invalid_request",
-      "the form does not belong to this page; reload the page",
-    );
-  }
+  requireOwnForm(context, formNameOf(visitor), form);
   if (username === undefined) return logIn(context, visitor, form);
   const client = form.get("disconnect");
   if (client !== undefined) {

@@ -45,7 +45,7 @@ export function isClientRedirect(uri: string, appSchemes: readonly string[]): bo
   return loopbackHosts.has(url.hostname) === (url.protocol === "http:");
 }
 
-/** Users decide by this name, so it may not hold control characters or line breaks. */
+/** Users decide by this name, so it must not contain invisible characters or line breaks. */
 const name = z
   .string()
   .trim()
@@ -84,7 +84,6 @@ function badMetadata(path: string, reason: string): OAuthProblem {
   return new OAuthProblem(400, code, path === "" ? reason : `${path}: ${reason}`);
 }
 
-/** @throws OAuthProblem */
 export function readClientMetadata(
   value: unknown,
   isRedirect: (uri: string) => boolean,

@@ -62,7 +62,7 @@ export function knownScopes(scope: unknown): McpScope[] {
   return mcpScopes.filter((known) => requested.includes(known));
 }
 
-/** An app that a user has allowed in one consent. */
+/** An app that a user has allowed. */
 export type Connection = Awaited<ReturnType<typeof connectionsOf>>[number];
 
 const grantShape = z.object({

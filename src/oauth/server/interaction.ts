@@ -84,6 +84,17 @@ export function sendLogin(
   sendPage(response, loginPage(csrf, client, failure), client?.redirectUri, status, headers);
 }
 
+/** @throws OAuthProblem unless the form has the token of the page that it belongs to */
+export function requireOwnForm(
+  { guard }: InteractionContext,
+  name: string,
+  form: ReadonlyMap<string, string>,
+): void {
+  if (guard.isRight(name, form.get("csrf"))) return;
+  const problem = "the form does not belong to this page; reload the page";
+  throw new OAuthProblem(403, "invalid_request", problem);
+}
+
 function showLogin(
   { guard }: InteractionContext,
   { response, interaction, view }: Visit,
@@ -109,7 +120,7 @@ async function forgetSession(context: InteractionContext, visit: Visit): Promise
   await interaction.save(interaction.exp - epochSeconds());
 }
 
-const LONGEST_WAIT_SECONDS = 2;
+const MAX_WAIT_SECONDS = 2;
 
 /** @returns the account id, or the failure */
 export async function judgeLogin(
@@ -128,7 +139,7 @@ export async function judgeLogin(
     // A revocation covers everything issued up to a second. A login in that second waits for the
     // next one, so that its tokens do not count as revoked.
     const seconds = earliestIssue(options.revocations, user) - epochSeconds();
-    if (seconds > LONGEST_WAIT_SECONDS) throw new Refusal("credentials_invalid");
+    if (seconds > MAX_WAIT_SECONDS) throw new Refusal("credentials_invalid");
     if (seconds > 0) await delay(seconds * 1000);
     options.onEvent("oauth_login", { ...event, outcome: "allowed" });
     return accountIdOf(user);
@@ -286,7 +297,7 @@ function readChoice(
   return { database, readOnly: reach === "read", appName: visit.view.name };
 }
 
-/** The values of a parameter, which may be repeated. */
+/** The values of a parameter that may be repeated. */
 function textsIn(parameter: unknown): string[] {
   const values: unknown[] = Array.isArray(parameter) ? parameter : [parameter];
   return values.filter((value) => typeof value === "string");
@@ -380,13 +391,7 @@ async function openVisit(
 async function submit(context: InteractionContext, visit: Visit): Promise<void> {
   const { interaction, request } = visit;
   const form = await readForm(request);
-  if (!context.guard.isRight(interaction.uid, form.get("csrf"))) {
-    throw new OAuthProblem(
-      403,
-      "invalid_request",
-      "the form does not belong to this page; reload the page",
-    );
-  }
+  requireOwnForm(context, interaction.uid, form);
   switch (`${interaction.prompt.name} ${form.get("action")}`) {
     case "login login":
       return logIn(context, visit, form);

@@ -210,7 +210,7 @@ export interface StateCopy {
 /**
  * Reads the state in a directory for migration to another store.
  *
- * @returns undefined if there is none
+ * @returns undefined if the file does not exist
  * @throws KeyFileError, UnsafeFileError or the error of SQLite
  */
 export async function copyStateIn(directory: string): Promise<StateCopy | undefined> {

@@ -57,7 +57,7 @@ export interface StateStore {
   isTokenRevoked(tokenId: string): boolean;
   /** Synchronous too. May also be true for expired and unknown grants. */
   isGrantEnded(grantId: string): boolean;
-  /** The secret of this name. Stores `made` if there is none yet. */
+  /** The secret of this name. Stores `made` if it does not exist. */
   secret(name: string, made: Uint8Array): Promise<Uint8Array>;
   close(): Promise<void>;
 }

@@ -18,7 +18,7 @@ export interface SigningKeys {
   verifier(kid: string): KeyObject | undefined;
 }
 
-/** Creates the first key if there is none. @throws KeyFileError or UnsafeFileError */
+/** Creates the first key if necessary. @throws KeyFileError or UnsafeFileError */
 export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
   const ring = await openKeyRing(store, SIGNING_ALGORITHM);
   const usable = (await store.read()).filter(
@@ -33,9 +33,7 @@ export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
 
 const MAX_RECORDED_CALLS = 10_000;
 
-/**
- * Records once which tools each app has called, for its user to see. A failure never blocks a call.
- */
+/** Records which tools an app has called, for its user. A failure never blocks a call. */
 function createCallRecorder(store: StateStore, log: Log): (grantId: string, tool: string) => void {
   const recorded = new Set<string>();
   return (grantId, tool) => {
@@ -89,7 +87,7 @@ export function createAccessTokens(
   keys: SigningKeys,
 ): AccessTokens {
   const { verifier } = keys;
-  // The type is from RFC 9068, section 2.1.
+  // RFC 9068, section 2.1
   const expected = { type: "at+jwt", issuer, audience: resource, longest: 8192 };
   return new VerifiedTokens({ algorithm: SIGNING_ALGORITHM, verifier, ...expected }, readClaims);
 }
