@@ -72,3 +72,8 @@ export async function connectEarlier(t: Test, url: string, token?: string) {
   t.teardown(() => client.close());
   return toolsOf(client, transport.protocolVersion ?? "");
 }
+
+export const eras = [
+  ["a client of 2026-07-28", connectStateless],
+  ["a client of earlier revisions", connectEarlier],
+] as const;

@@ -1,4 +1,4 @@
-/** A program that stands in for a model. It answers every question with the number of VIPs. */
+/** A simulated model. It answers every question with the number of VIPs. */
 import { text } from "node:stream/consumers";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { z } from "zod";

@@ -2,7 +2,7 @@ import t from "tap";
 import { decodeHeaderValue } from "../../src/mcp/protocol-headers.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { connectEarlier, connectStateless } from "./clients.ts";
+import { connectStateless, eras } from "./clients.ts";
 import { openAnswering, openEmbedded } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
 import { fromOrders, ofOrders, open } from "./orders.ts";
@@ -19,10 +19,7 @@ const users = {
 const order_by = { column: "id" };
 const select = { database: "main", from: "users", columns: ["*"], order_by };
 
-for (const [client, connect] of [
-  ["a client of 2026-07-28", connectStateless],
-  ["a client of earlier revisions", connectEarlier],
-] as const) {
+for (const [client, connect] of eras) {
   t.test(`${client} can use every tool`, async (t) => {
     const { endpoint, ask } = await openEmbedded(t, { grants: owner });
     const mcp = await connect(t, endpoint.url);
@@ -293,10 +290,7 @@ async function openFilled(t: Parameters<typeof openEmbedded>[0]) {
   return setting;
 }
 
-for (const [client, connect] of [
-  ["a client of 2026-07-28", connectStateless],
-  ["a client of earlier revisions", connectEarlier],
-] as const) {
+for (const [client, connect] of eras) {
   t.test(`${client} reads a long result page by page, as data or as text`, async (t) => {
     const { endpoint } = await openFilled(t);
     const mcp = await connect(t, endpoint.url);
@@ -362,7 +356,7 @@ t.test(
       body: Buffer.from(body),
       isCut: false,
     }));
-    for (const connect of [connectStateless, connectEarlier]) {
+    for (const [, connect] of eras) {
       const mcp = await connect(t, url);
       const { structured } = await mcp.call("select", select);
       t.same(structured, { rows: [{ ...data[0], big: "-1e400" }], truncated: false });
@@ -373,10 +367,10 @@ t.test(
 const params = { name: "select", arguments: { database: "main", from: "t", columns: ["*"] } };
 
 t.test("a client that disconnects cancels its query", async (t) => {
-  let asked = 0;
+  let queries = 0;
   let aborted = 0;
   const url = await openAnswering(t, (_principal, _query, { signal }) => {
-    asked++;
+    queries++;
     const { promise, reject } = Promise.withResolvers<never>();
     signal.addEventListener("abort", () => {
       aborted++;
@@ -389,7 +383,7 @@ t.test("a client that disconnects cancels its query", async (t) => {
     const { headers, body } = write("tools/call", params);
     const answer = fetch(url, { method: "POST", headers, body, signal: client.signal });
     answer.catch(() => {});
-    await eventually("the query runs", () => asked === at + 1);
+    await eventually("the query runs", () => queries === at + 1);
     client.abort();
     await eventually("the query is cancelled", () => aborted === at + 1);
   }
@@ -403,7 +397,7 @@ t.test("an internal error reveals no details to the model", async (t) => {
 });
 
 t.test("a subscription ends at once, because there are no changes to report", async (t) => {
-  const url = await openAnswering(t, () => Promise.reject(new Error("not asked")));
+  const url = await openAnswering(t, () => Promise.reject(new Error("unexpected query")));
   const notifications = { toolsListChanged: true, resourcesListChanged: true };
   const stream = await ask(url, statelessCall("subscriptions/listen", { notifications }));
   t.match(stream.headers, { "content-type": "text/event-stream" });

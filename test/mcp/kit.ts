@@ -150,13 +150,12 @@ function maxRows(): undefined {}
 
 /** The URL of an embedded server whose queries are answered by `ask`. */
 export async function openAnswering(t: Test, ask: ToolContext<Principal>["ask"]): Promise<string> {
-  const embedded = createEmbeddedMcp<Principal>({
+  const handle = createEmbeddedMcp<Principal>({
     ...{ grammar, ask, schema: noSchema, maxRows, whoIs, mayUse: () => true },
     ...{ rowLimit: 10, resultBytes: 1024 * 1024, serverVersion: "1.0.0" },
   });
-  t.teardown(() => embedded.close());
   return listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, callOf(principalOf("alice"))),
+    handle(request, response, body, callOf(principalOf("alice"))),
   );
 }
 
@@ -188,7 +187,7 @@ export async function openEmbedded(
 ): Promise<EmbeddedSetting> {
   const { engine, ask } = await fresh(t);
   const snapshot = snapshotOf(grants);
-  const embedded = createEmbeddedMcp({
+  const handle = createEmbeddedMcp({
     grammar: level === "full" ? grammar : createGrammar({ extraFields: [], operations: {}, level }),
     maxRows,
     whoIs,
@@ -199,9 +198,8 @@ export async function openEmbedded(
     mayUse: mayUseBy(snapshot),
     serverVersion: "1.2.3",
   });
-  t.teardown(() => embedded.close());
   const url = await listen(t, (request, response, body) =>
-    embedded.handle(request, response, body, callOf(endpoint.principal)),
+    handle(request, response, body, callOf(endpoint.principal)),
   );
   const endpoint: Endpoint = { url, principal: principalOf("alice") };
   return { endpoint, ask };

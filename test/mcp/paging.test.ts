@@ -6,7 +6,7 @@ import { ask } from "../kit/client.ts";
 import { connectStateless } from "./clients.ts";
 import { openEmbedded } from "./kit.ts";
 import { statelessCall } from "./messages.ts";
-import { fromOrders, grants, ofOrders, open } from "./orders.ts";
+import { fromOrders, grants, ofOrders, open, pagesOf } from "./orders.ts";
 
 t.test("pages by a cursor lose no row, in any order", async (t) => {
   const mcp = await open(t, 100, { rowLimit: 7 });
@@ -16,21 +16,15 @@ t.test("pages by a cursor lose no row, in any order", async (t) => {
     { order_by: [{ column: "orders.region" }, { column: "orders.id", direction: "DESC" }] },
   ];
   for (const ordering of orderings) {
-    const ids = new Set<unknown>();
-    let cursor: object = {};
-    let pages = 0;
-    for (let more = true; more; pages++) {
-      const { structured = {} } = await mcp.call("select", {
-        ...{ ...fromOrders, columns: ["id", "region"], ...ordering, ...cursor },
-      });
-      for (const row of Object(structured.rows)) ids.add(row.id);
-      more = structured.truncated === true;
-      t.equal(structured.next_after !== undefined, more);
-      if (pages > 0) t.equal(structured.next_offset, undefined, "no offset together with after");
-      cursor = { after: structured.next_after };
+    const select = { ...fromOrders, columns: ["id", "region"], ...ordering };
+    const pages = await Array.fromAsync(pagesOf(mcp, select));
+    const ids = pages.flatMap(({ rows }) => Object(rows)).map(({ id }) => id);
+    t.equal(new Set(ids).size, 100);
+    t.equal(pages.length, 15);
+    for (const [at, page] of pages.entries()) {
+      t.equal(page.next_after !== undefined, at < 14);
+      t.equal(page.next_offset !== undefined, at === 0, "no offset together with after");
     }
-    t.equal(ids.size, 100);
-    t.equal(pages, 15);
   }
 });
 
@@ -113,15 +107,9 @@ overEach("a cursor works with every column type", async (t, fresh) => {
   const mcp = await connectStateless(t, endpoint.url);
   for (const [at, type] of types.entries()) {
     const order_by = [{ column: `c${at}`, direction: "DESC" }, { column: "id" }];
-    const ids: unknown[] = [];
-    let cursor: object | undefined = {};
-    while (cursor !== undefined) {
-      const page = { ...fromOrders, columns: ["*"], order_by, ...cursor };
-      const { structured = {}, isError, text } = await mcp.call("select", page);
-      if (isError) t.fail(`${type}: ${text}`);
-      for (const { id } of Object(structured.rows ?? [])) ids.push(id);
-      cursor = structured.truncated === true ? { after: structured.next_after } : undefined;
-    }
+    const select = { ...fromOrders, columns: ["*"], order_by };
+    const pages = await Array.fromAsync(pagesOf(mcp, select));
+    const ids = pages.flatMap(({ rows }) => Object(rows)).map(({ id }) => id);
     t.same(ids.toSorted(), [0, 1, 2, 3, 4], type);
   }
 });

@@ -14,7 +14,7 @@ import { type Ask, ask, open, type PlainAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { type Answer, RecordingUpstream } from "../kit/upstream.ts";
-import { connectEarlier, connectStateless } from "./clients.ts";
+import { eras } from "./clients.ts";
 import { fixtureTools } from "./fixture-tools.ts";
 import { principalOf } from "./kit.ts";
 import { handshakeCall, initialize, statelessCall } from "./messages.ts";
@@ -32,10 +32,7 @@ async function checkError(t: Test, url: string, sent: Ask, status: number, code:
   t.match(found, { status, error: { code } }, JSON.stringify(sent));
 }
 
-for (const [client, connect] of [
-  ["a client of 2026-07-28", connectStateless],
-  ["a client that begins by a handshake", connectEarlier],
-] as const) {
+for (const [client, connect] of eras) {
   t.test(`${client} works with the upstream server`, async (t) => {
     const { endpoint } = await openProxied(t, { grants: readers });
     const mcp = await connect(t, endpoint.url);

@@ -43,7 +43,7 @@ t.test("answers are compared by value, whatever their fields are called", async 
   }
 });
 
-t.test("a program that stands in for the model is measured and its answer checked", async (t) => {
+t.test("a program used as the model is measured and its answer checked", async (t) => {
   const program = path.join(import.meta.dirname, "counting-model.ts");
   const asked = questions.filter(({ id }) => id === "vips" || id === "no-city");
   await using forModel = new AsyncDisposableStack();

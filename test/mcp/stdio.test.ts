@@ -164,8 +164,8 @@ t.test("a session that is lost again is an error after one retry", async (t) => 
   const program = await startProgram(t, `${upstream.url}/mcp`);
   await program.begin();
   t.match(await program.ask("tools/list"), { error: { code: -32603, data: { status: 404 } } });
-  const asked = upstream.received.filter(({ body }) => body.includes("tools/list"));
-  t.equal(asked.length, 2, "one retry");
+  const lists = upstream.received.filter(({ body }) => body.includes("tools/list"));
+  t.equal(lists.length, 2, "one retry");
   t.match(program.errors, [/404/]);
 });
 
@@ -173,12 +173,12 @@ t.test("a response whose stream is cut is resumed", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   const result = { protocolVersion: "2025-11-25", capabilities: {} };
   upstream.answer = ({ method, headers, body }, response) => {
-    const { id, method: asked } = body.length === 0 ? {} : JSON.parse(body.toString());
+    const { id, method: rpcMethod } = body.length === 0 ? {} : JSON.parse(body.toString());
     const answer = (members: object) => JSON.stringify({ jsonrpc: "2.0", ...members });
-    if (asked === "initialize") {
+    if (rpcMethod === "initialize") {
       response.writeHead(200, { "content-type": "application/json", "mcp-session-id": "s" });
       response.end(answer({ id, result }));
-    } else if (asked === "tools/call") {
+    } else if (rpcMethod === "tools/call") {
       const progress = answer({ method: "notifications/progress", params: { progress: 1 } });
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.end(`id: 7\nretry: 10\ndata: ${progress}\n\n`);

@@ -15,6 +15,7 @@ import type { AuthorizationServer, ConfiguredClient } from "../../src/oauth/serv
 import { openAuthorizationServer } from "../../src/oauth/server/server.ts";
 import { openStateIn } from "../../src/oauth/server/state-file.ts";
 import { grant, temporaryDirectory, user } from "../access/kit.ts";
+import { listening } from "../kit/listening.ts";
 
 const costs = { memory: 64, time: 1, parallelism: 1 };
 
@@ -67,18 +68,8 @@ interface SettingOptions {
 /** Starts a server that ends with the test. */
 export async function openSetting(t: Test, options: SettingOptions = {}): Promise<Setting> {
   const directory = path.join(temporaryDirectory(t), "oauth");
-  const http = createServer((request, response) => {
-    if (request.url?.startsWith("/.well-known/oauth-protected-resource") !== true) {
-      setting.server.handle(request, response);
-      return;
-    }
-    response.writeHead(200, { "content-type": "application/json" });
-    response.end(JSON.stringify({ resource: `${url}/mcp`, authorization_servers: [url] }));
-  });
-  await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
-  const address = http.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-  const url = `http://127.0.0.1:${address.port}`;
+  const http = createServer((request, response) => setting.server.handle(request, response));
+  const url = `http://127.0.0.1:${await listening(t, http)}`;
   const issuer = options.issuer ?? url;
   let snapshot: Snapshot = parseAccessFile(options.users ?? (await defaultUsers()), "access.toml");
   const revokedBefore = new Map<string, number>();
@@ -141,11 +132,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
       setting.server = await open();
     },
   };
-  t.teardown(async () => {
-    http.closeAllConnections();
-    await new Promise((resolve) => http.close(resolve));
-    await state.store.close();
-  });
+  t.teardown(() => state.store.close());
   return setting;
 }
 

@@ -245,17 +245,17 @@ t.test("a listed host may not have a link-local address", async (t) => {
 
 t.test("a host name that is rebound to this machine is refused", async (t) => {
   const { port, reached } = await openDocumentHost(t);
-  let asked = 0;
+  let lookups = 0;
   const fetchDocument = createDocumentFetch({
     resolve: (hostname, done) => {
-      asked += 1;
-      resolvesTo(asked === 1 ? "192.0.2.1" : "127.0.0.1")(hostname, done);
+      lookups += 1;
+      resolvesTo(lookups === 1 ? "192.0.2.1" : "127.0.0.1")(hostname, done);
     },
   });
   const url = `https://app.example.com:${port}/`;
   for (const round of ["first", "second"]) {
     await t.rejects(fetchDocument(url, AbortSignal.timeout(PATIENCE_MS)), /not public/, round);
   }
-  t.equal(asked, 2, "each fetch looks the name up again");
+  t.equal(lookups, 2, "each fetch looks the name up again");
   t.equal(reached(), 0);
 });
