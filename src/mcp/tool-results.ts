@@ -47,8 +47,8 @@ function splitPath(path: string): { operation: string; field: string | undefined
 
 function grammarErrorText({ location, problem, code }: QueryRefused): string {
   const { operation, place, ...found } = splitPath(location.path);
-  const missing = /^the field "(\w+)" is left out/.exec(problem)?.[1];
-  const field = found.field ?? missing ?? "";
+  const missing = code === "missing_field" && /field "(\w+)"/.exec(problem)?.[1];
+  const field = found.field ?? (missing || "");
   const example = examples[`${operation}.${field}`] ?? examples[field];
   const advice = example === undefined ? "" : `; write ${field} as ${example}`;
   return `Failed: ${place === "" ? "" : `${place}: `}${problem}${advice} (${code})`;

@@ -61,7 +61,7 @@ function callOf(principal: Principal) {
   return { caller: principal, principal, answerHeaders: () => [], onRefused() {} };
 }
 
-function mayUseBy(snapshot: Snapshot) {
+export function mayUseBy(snapshot: Snapshot) {
   return ({ subject }: Principal, permission: PermissionClass): boolean =>
     entriesIn(grantsOf(snapshot, subject.username)).some(({ role }) =>
       roleAllows(role, permission),
@@ -159,11 +159,6 @@ export async function openAnswering(t: Test, ask: ToolContext<Principal>["ask"])
   );
 }
 
-export interface EmbeddedSetting {
-  readonly endpoint: Endpoint;
-  readonly ask: (body: object | string) => Promise<{ status: number; text: string }>;
-}
-
 interface EmbeddedSettingOptions {
   readonly grants: Grants;
   readonly rowLimit?: number;
@@ -184,7 +179,7 @@ export async function openEmbedded(
     level = "full",
     fresh = freshEngine,
   }: EmbeddedSettingOptions,
-): Promise<EmbeddedSetting> {
+) {
   const { engine, ask } = await fresh(t);
   const snapshot = snapshotOf(grants);
   const handle = createEmbeddedMcp({

@@ -1,21 +1,13 @@
 import type { McpServer } from "@modelcontextprotocol/server";
 import type { Test } from "tap";
-import { entriesIn } from "../../src/access/entries.ts";
 import { decide } from "../../src/access/policy.ts";
-import { roleAllows } from "../../src/access/roles.ts";
-import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import type { Snapshot } from "../../src/access/snapshot.ts";
 import type { Principal } from "../../src/mcp/authenticate.ts";
 import { createMcpProxy, type Rights, type ToolRule } from "../../src/mcp/proxy/proxy.ts";
 import { OpenStreams, type SessionRegister, Sessions } from "../../src/mcp/proxy/sessions.ts";
 import { FixtureServer } from "./fixture-server.ts";
 import { fixtureTools } from "./fixture-tools.ts";
-import { type Endpoint, type Grants, listen, principalOf, snapshotOf } from "./kit.ts";
-
-export interface ProxiedSetting {
-  readonly endpoint: Endpoint;
-  readonly fixture: FixtureServer;
-  readonly denials: string[];
-}
+import { type Endpoint, type Grants, listen, mayUseBy, principalOf, snapshotOf } from "./kit.ts";
 
 export const everyTool: readonly ToolRule[] = fixtureTools.map((name) =>
   name === "query_database"
@@ -33,15 +25,13 @@ interface ProxiedSettingOptions {
   readonly more?: (server: McpServer) => void;
 }
 
-function rightsBy(snapshot: Snapshot, { subject }: Principal): Rights {
+function rightsBy(snapshot: Snapshot, principal: Principal): Rights {
   return {
-    decide: ({ permission }, database) => decide(snapshot, subject, permission, database),
+    decide: ({ permission }, database) => decide(snapshot, principal.subject, permission, database),
     mayUse: (permission, database) =>
       database === undefined
-        ? entriesIn(grantsOf(snapshot, subject.username)).some(({ role }) =>
-            roleAllows(role, permission),
-          )
-        : decide(snapshot, subject, permission, database).allowed,
+        ? mayUseBy(snapshot)(principal, permission)
+        : decide(snapshot, principal.subject, permission, database).allowed,
   };
 }
 
@@ -57,7 +47,7 @@ export async function openProxied(
     target,
     more,
   }: ProxiedSettingOptions,
-): Promise<ProxiedSetting> {
+) {
   const fixture = new FixtureServer(more);
   const fixtureUrl = await fixture.listen();
   t.teardown(() => fixture.close());

@@ -23,7 +23,7 @@ import {
   tooMany,
   withWholeBody,
 } from "./http.ts";
-import { interact } from "./interaction.ts";
+import { type InteractionContext, interact } from "./interaction.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 import { errorPage, pageHeaders } from "./pages/page.ts";
 import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
@@ -68,12 +68,10 @@ const forms = [...reads, "POST"];
 const posts = ["POST", "OPTIONS"];
 
 /** Any other path or spelling is a 404. */
-function routesOf(
-  { issuer, originOf, countRequests }: AuthorizationServerOptions,
-  all: Readonly<
-    Record<"protocol" | "interaction" | "applications" | "registration" | "revocation", Endpoint>
-  >,
-) {
+function createRoutes(context: InteractionContext, accessTokens: AccessTokens) {
+  const { provider, options } = context;
+  const { issuer, originOf, countRequests } = options;
+  const protocol: Endpoint = provider.callback();
   const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(issuer)));
   // Each request is stored until its user responds.
   const limit = addressLimit(countRequests, "authorizations", 60, 60);
@@ -81,20 +79,23 @@ function routesOf(
     const wait = await limit(originOf(request));
     if (wait > 0) throw tooMany("too many requests", wait);
     request.url = completeRequest(request.url ?? "");
-    await all.protocol(request, response);
+    await protocol(request, response);
   };
   const token: Endpoint = async (request, response) =>
-    all.protocol(await withWholeBody(request), response);
+    protocol(await withWholeBody(request), response);
+  const interaction: Endpoint = (request, response) => interact(context, request, response);
+  const applications: Endpoint = (request, response) =>
+    manageApplications(context, request, response);
   const routes: [path: string, methods: readonly string[], endpoint: Endpoint][] = [
     ...metadataPaths.map((path): (typeof routes)[number] => [path, readsAnywhere, metadata]),
     [endpoints.authorization, reads, page(authorization)],
-    [`${endpoints.authorization}${below}`, reads, page(all.protocol)],
-    [`${endpoints.interaction}${below}`, forms, page(all.interaction)],
-    [endpoints.applications, forms, page(all.applications)],
+    [`${endpoints.authorization}${below}`, reads, page(protocol)],
+    [`${endpoints.interaction}${below}`, forms, page(interaction)],
+    [endpoints.applications, forms, page(applications)],
     [endpoints.token, posts, token],
-    [endpoints.jwks, readsAnywhere, all.protocol],
-    [endpoints.registration, posts, open(all.registration)],
-    [endpoints.revocation, posts, open(all.revocation)],
+    [endpoints.jwks, readsAnywhere, protocol],
+    [endpoints.registration, posts, open(createRegistration(options))],
+    [endpoints.revocation, posts, open(createRevocation(provider, accessTokens, options))],
   ];
   return new Map(routes.map(([path, methods, endpoint]) => [path, { methods, endpoint }]));
 }
@@ -102,7 +103,7 @@ function routesOf(
 const variableSegment = /\/[A-Za-z0-9_-]{1,64}$/;
 
 function findEndpoint(
-  routes: ReturnType<typeof routesOf>,
+  routes: ReturnType<typeof createRoutes>,
   { url = "", method = "" }: IncomingMessage,
 ): Endpoint {
   const [path = ""] = url.split("?");
@@ -267,15 +268,8 @@ export async function openAuthorizationServer(
   observeProvider(provider, options);
   const accessTokens = createAccessTokens(options, keys);
   const guard = createFormGuard(await store.secret("forms", randomBytes(32)));
-  const pages = { provider, options, guard, store };
+  const routes = createRoutes({ provider, options, guard, store }, accessTokens);
   const verify = createTokenVerifier(accessTokens, store, log);
-  const routes = routesOf(options, {
-    protocol: provider.callback(),
-    interaction: (request, response) => interact(pages, request, response),
-    applications: (request, response) => manageApplications(pages, request, response),
-    registration: createRegistration(options),
-    revocation: createRevocation(provider, accessTokens, options),
-  });
   const { host, protocol } = new URL(options.issuer);
 
   async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {

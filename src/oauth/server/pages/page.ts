@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import type { KoaContextWithOIDC } from "oidc-provider";
 import { EVERY_DATABASE } from "../../../access/roles.ts";
 import { Html, html, nothing, style } from "../../../pages/html.ts";
 import { isLocalRedirect } from "../client-documents.ts";
@@ -128,11 +129,7 @@ interface PageError {
   readonly description: string | undefined;
 }
 
-interface Answer {
-  set(headers: Record<string, string>): void;
-  accepts(...types: string[]): string | string[] | false;
-  body: unknown;
-}
+type Answer = Pick<KoaContextWithOIDC, "set" | "accepts" | "body">;
 
 const meanings: Readonly<Record<string, string>> = {
   invalid_client: "This gateway does not know the app that sent you here.",
