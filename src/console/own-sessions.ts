@@ -1,7 +1,7 @@
 import { requireSelfOrAdministrator } from "../access/administration.ts";
 import { revokeTokensOf } from "../gateway/administration.ts";
 import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
-import { describeClient, identityOf, permission } from "../oauth/server/pages/page.ts";
+import { describeClient, identityOf, permission } from "../oauth/server/pages.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
 import { dateOf, type Html, html } from "../pages/html.ts";
 import { noteChange } from "./changes.ts";

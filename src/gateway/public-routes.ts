@@ -103,7 +103,7 @@ function places({ configuration: { mcp, console }, publicUrl, consoleUrl }: Gate
 async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {
   // Loaded on demand, because most gateways never show this page.
   const { html } = await import("../pages/html.ts");
-  const { pageHeaders, renderPage } = await import("../oauth/server/pages/page.ts");
+  const { pageHeaders, renderPage } = await import("../oauth/server/pages.ts");
   const content = html`<h1>This is a gateway to a database</h1>
 <p>Programs query the database through it, each user with the rights that were granted. There is nothing to browse here. For an account, ask the operator of this gateway.</p>
 <ul>

@@ -11,7 +11,7 @@ import {
   sendLogin,
   sendPage,
 } from "./interaction.ts";
-import { calls, describeClient, identityOf, permission, renderPage } from "./pages/page.ts";
+import { calls, describeClient, identityOf, permission, renderPage } from "./pages.ts";
 import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 
 /** Binds forms to a browser until a user logs in. */

@@ -38,7 +38,7 @@ import {
   pageHeaders,
   permission,
   renderPage,
-} from "./pages/page.ts";
+} from "./pages.ts";
 import { endpoints, lifetimes, type McpScope, OFFLINE_ACCESS } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 

@@ -22,7 +22,7 @@ import {
 import { findUser, knownScopes, parseAccountId, readConsent, tokenIdIn } from "./connections.ts";
 import { isAbandoned } from "./http.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
-import { renderErrorPage, renderHeldRedirect } from "./pages/page.ts";
+import { renderErrorPage, renderHeldRedirect } from "./pages.ts";
 import {
   endpoints,
   lifetimes,

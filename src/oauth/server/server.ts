@@ -25,7 +25,7 @@ import {
 } from "./http.ts";
 import { type InteractionContext, interact } from "./interaction.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
-import { errorPage, pageHeaders } from "./pages/page.ts";
+import { errorPage, pageHeaders } from "./pages.ts";
 import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
 import { completeRequest, createProvider } from "./provider.ts";
 import {

@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import type { KoaContextWithOIDC } from "oidc-provider";
-import { EVERY_DATABASE } from "../../../access/roles.ts";
-import { Html, html, nothing, style } from "../../../pages/html.ts";
-import { isLocalRedirect } from "../client-documents.ts";
-import type { Consent } from "../connections.ts";
-import type { ConfiguredClient } from "../options.ts";
+import { EVERY_DATABASE } from "../../access/roles.ts";
+import { Html, html, nothing, style } from "../../pages/html.ts";
+import { isLocalRedirect } from "./client-documents.ts";
+import type { Consent } from "./connections.ts";
+import type { ConfiguredClient } from "./options.ts";
 
 export interface KnownClient {
   readonly name: string;
