@@ -4,7 +4,6 @@ import t from "tap";
 import { typeWords as mysqlTypeWords } from "../../src/engine/mysql/kinds.ts";
 import { typeWords as postgresTypeWords } from "../../src/engine/postgres/dialect.ts";
 import { refusalStatuses } from "../../src/engine/refusal.ts";
-import { BODY_LIMIT } from "../../src/engine/server.ts";
 import { typeWords } from "../../src/engine/sqlite/kinds.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
@@ -19,14 +18,6 @@ function rows(heading: string): string[][] {
     .filter((line) => line.startsWith("| "))
     .map((line) => line.slice(2, -2).split(" | "));
 }
-
-t.test("the document lists every code of the engine with its status, and no other", async (t) => {
-  const documented = rows("Errors of the embedded engine")
-    .filter(([code = ""]) => code.startsWith("`"))
-    .map(([code = "", status]) => [code.slice(1, -1), Number(status)]);
-  const expected = Object.entries({ ...refusalStatuses, internal_error: 500 });
-  t.strictSame(documented.sort(), expected.sort());
-});
 
 t.test("a code that the gateway has too has one status in both", async (t) => {
   const ofGateway = new Map<string, number>();
@@ -46,8 +37,4 @@ t.test("the document lists every word that names a type, and no other", async (t
   t.strictSame(documented.sort(), [...typeWords].sort());
   t.strictSame([...postgresTypeWords].sort(), [...typeWords].sort());
   t.strictSame([...mysqlTypeWords].sort(), [...typeWords].sort());
-});
-
-t.test("the document says how long a body may be", async (t) => {
-  t.match(text, `| \`body_too_large\` | 413 | The body has more than ${BODY_LIMIT / 2 ** 20} MiB`);
 });
