@@ -9,7 +9,7 @@ import { KEY_BYTES, seal, unseal } from "../sealed-bytes.ts";
 import {
   type ApprovalDatabase,
   ApprovalStore,
-  type ApprovalTurn,
+  type ApprovalTransaction,
   type ApprovalValue,
   approvalFileOf,
   tablesSql,
@@ -35,7 +35,9 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
     return database.prepare(sql).all(Object.fromEntries(named));
   }
 
-  async function transact<Result>(work: (turn: ApprovalTurn) => Promise<Result>): Promise<Result> {
+  async function transact<Result>(
+    work: (transaction: ApprovalTransaction) => Promise<Result>,
+  ): Promise<Result> {
     database.exec("BEGIN IMMEDIATE");
     try {
       const result = await work({
@@ -104,7 +106,7 @@ export async function openBodyKey(file: string): Promise<Buffer> {
   const text = (await readGuarded(file, { checkRead: true })).trim();
   const key = Buffer.from(text, "base64url");
   if (key.length !== KEY_BYTES || key.toString("base64url") !== text) {
-    throw new Error(`${file} is no key: it holds ${KEY_BYTES} bytes in base64url`);
+    throw new Error(`${file} is not a key of ${KEY_BYTES} bytes in base64url`);
   }
   return key;
 }

@@ -8,7 +8,7 @@ import type { Snapshot } from "../access/snapshot.ts";
 import { operationsInWords } from "../observe/audit-filter.ts";
 import { permissionClasses } from "../query/query.ts";
 
-/** `void`: a right that the approval depends on was lost. */
+/** `void`: the approval depended on a right that was lost. */
 const approvalStates = ["pending", "approved", "denied", "expired", "used", "void"] as const;
 export type ApprovalState = (typeof approvalStates)[number];
 
@@ -86,7 +86,7 @@ const rowShape = z.object({
 });
 export type Approval = Readonly<z.output<typeof rowShape>>;
 
-/** What an approval is bound to. It does not apply to a query that differs in any of these. */
+/** An approval does not apply to a query that differs in any of these. */
 export type ApprovalBinding = Pick<
   Approval,
   "username" | "via" | "client" | "bodyHash" | "basisHash"
@@ -107,7 +107,7 @@ export interface ApprovalDecision {
   readonly wait: number;
 }
 
-/** A step in the life of an approval, for the audit. `name` is such as `approval_asked`. */
+/** A step of an approval, for the audit. `name` is such as `approval_asked`. */
 const stepShape = z.object({
   number: z.number(),
   name: z.string(),
@@ -118,7 +118,7 @@ type StepFields = z.output<typeof stepShape>["fields"];
 
 const countShape = z.object({ state: z.string(), count: z.number() });
 
-/** Past approvals by state, except that `pending` counts the current ones. */
+/** Counts past approvals by state; `pending` counts current ones. */
 export type ApprovalCounts = Readonly<Record<ApprovalState, number>>;
 
 /** Per user. */
@@ -129,7 +129,7 @@ const DAY_MS = 24 * 3600 * 1000;
 export type ApprovalValue = string | number | Buffer | null;
 
 /** A transaction with exclusive access to the approvals. */
-export interface ApprovalTurn {
+export interface ApprovalTransaction {
   /** Runs a statement with values for `$1` and so on. */
   query(sql: string, ...values: ApprovalValue[]): Promise<readonly object[]>;
   /** Epoch milliseconds of the clock by which approvals expire. */
@@ -138,7 +138,7 @@ export interface ApprovalTurn {
 
 export interface ApprovalDatabase {
   /** Runs `work` as one transaction that excludes all other changes to approvals. */
-  transaction<Result>(work: (turn: ApprovalTurn) => Promise<Result>): Promise<Result>;
+  transaction<Result>(work: (tx: ApprovalTransaction) => Promise<Result>): Promise<Result>;
   /**
    * True if a step is to be written, an approval is due to expire, or a query was decided `keepMs`
    * ago. Takes no lock.
@@ -150,44 +150,54 @@ export interface ApprovalDatabase {
   close(): Promise<void>;
 }
 
-async function find({ query }: ApprovalTurn, id: string): Promise<Approval | undefined> {
+async function find({ query }: ApprovalTransaction, id: string): Promise<Approval | undefined> {
   const [row] = await query(`SELECT ${columnsSql} FROM approvals WHERE id = $1`, id);
   return row && rowShape.parse(row);
 }
 
-/** Members of `more` that are undefined are omitted. */
-async function note(turn: ApprovalTurn, id: string, name: string, more: object): Promise<void> {
-  const approval = await find(turn, id);
+/** @param more further fields; undefined ones are omitted */
+async function recordStep(
+  tx: ApprovalTransaction,
+  id: string,
+  name: string,
+  more: object,
+): Promise<void> {
+  const approval = await find(tx, id);
   if (approval === undefined) return;
   const { username: user, via, client, operations, operationCount } = approval;
   const about = { approval: id, user, via, client, operations, operationCount };
-  const fields = { ...about, ...more, at: new Date(turn.now).toISOString() };
+  const fields = { ...about, ...more, at: new Date(tx.now).toISOString() };
   const sql = "INSERT INTO approval_steps (name, fields) VALUES ($1, $2)";
-  await turn.query(sql, name, JSON.stringify(fields));
+  await tx.query(sql, name, JSON.stringify(fields));
 }
 
-/** The query's bytes are deleted unless the approval was decided. */
-async function end(turn: ApprovalTurn, id: string, state: ApprovalState, more = {}): Promise<void> {
-  await turn.query(
+/** Deletes the query's bytes unless the approval was decided. */
+async function end(
+  tx: ApprovalTransaction,
+  id: string,
+  state: ApprovalState,
+  more = {},
+): Promise<void> {
+  await tx.query(
     `UPDATE approvals SET state = $1, body = CASE WHEN decided IS NULL THEN NULL ELSE body END
       WHERE id = $2`,
     ...[state, id],
   );
-  await turn.query(
+  await tx.query(
     `INSERT INTO approval_ended VALUES ($1, 1)
       ON CONFLICT (state) DO UPDATE SET count = approval_ended.count + 1`,
     state,
   );
-  await note(turn, id, `approval_${state}`, more);
+  await recordStep(tx, id, `approval_${state}`, more);
 }
 
-async function expire(turn: ApprovalTurn, keepMs: number): Promise<void> {
-  const { query, now } = turn;
+async function expire(tx: ApprovalTransaction, keepMs: number): Promise<void> {
+  const { query, now } = tx;
   const due = await query(
     "SELECT id FROM approvals WHERE state IN ('pending', 'approved') AND expires <= $1",
     now,
   );
-  for (const row of due) if ("id" in row) await end(turn, String(row.id), "expired");
+  for (const row of due) if ("id" in row) await end(tx, String(row.id), "expired");
   await query(
     "DELETE FROM approval_shown WHERE id IN (SELECT id FROM approvals WHERE expires < $1)",
     now,
@@ -200,7 +210,7 @@ async function expire(turn: ApprovalTurn, keepMs: number): Promise<void> {
   await query("DELETE FROM approvals WHERE expires < $1 AND body IS NULL", now - DAY_MS);
 }
 
-/** Every operation first expires what is due. Each step is kept until it is in the audit. */
+/** Each method first expires what is due. Each step is kept until it is written to the audit. */
 export class ApprovalStore {
   readonly #database: ApprovalDatabase;
   readonly #keepMs: number;
@@ -211,10 +221,10 @@ export class ApprovalStore {
     this.#keepMs = keepDays * DAY_MS;
   }
 
-  #inTurn<Result>(work: (turn: ApprovalTurn) => Promise<Result>): Promise<Result> {
-    return this.#database.transaction(async (turn) => {
-      await expire(turn, this.#keepMs);
-      return work(turn);
+  #transaction<Result>(work: (tx: ApprovalTransaction) => Promise<Result>): Promise<Result> {
+    return this.#database.transaction(async (tx) => {
+      await expire(tx, this.#keepMs);
+      return work(tx);
     });
   }
 
@@ -226,8 +236,8 @@ export class ApprovalStore {
    */
   async ask(request: ApprovalRequest, wait: number): Promise<Approval | undefined> {
     const { username, via, client = null, bodyHash, basisHash, body, requestId } = request;
-    return this.#inTurn(async (turn) => {
-      const { query, now } = turn;
+    return this.#transaction(async (tx) => {
+      const { query, now } = tx;
       const [known] = await query(
         `SELECT ${columnsSql} FROM approvals WHERE state = 'pending' AND username = $1 AND via = $2
           AND client IS NOT DISTINCT FROM $3 AND body_hash = $4 AND basis_hash = $5`,
@@ -245,79 +255,81 @@ export class ApprovalStore {
         ...[JSON.stringify(request.operations), request.operationCount],
         ...[JSON.stringify(request.rules), this.#database.encrypt(id, body)],
       );
-      await note(turn, id, "approval_asked", { requestId });
-      return find(turn, id);
+      await recordStep(tx, id, "approval_asked", { requestId });
+      return find(tx, id);
     });
   }
 
   find(id: string): Promise<Approval | undefined> {
-    return this.#inTurn((turn) => find(turn, id));
+    return this.#transaction((tx) => find(tx, id));
   }
 
   /** Newest first. */
   list(): Promise<readonly Approval[]> {
     const sql = `SELECT ${columnsSql} FROM approvals ORDER BY asked DESC, id`;
-    return this.#inTurn(async ({ query }) => (await query(sql)).map((row) => rowShape.parse(row)));
+    return this.#transaction(async ({ query }) =>
+      (await query(sql)).map((row) => rowShape.parse(row)),
+    );
   }
 
   /** The query, while it is pending or kept for review. @throws Error if it cannot be decrypted */
   async readBody(id: string): Promise<Buffer | undefined> {
     const sql = "SELECT body FROM approvals WHERE id = $1";
-    const [row] = await this.#inTurn(({ query }) => query(sql, id));
+    const [row] = await this.#transaction(({ query }) => query(sql, id));
     const body = row !== undefined && "body" in row ? row.body : undefined;
     if (!(body instanceof Uint8Array)) return undefined;
     try {
       return this.#database.decrypt(id, body);
     } catch (cause) {
-      throw new Error(`the query of ${id} cannot be decrypted: the key is another one`, { cause });
+      throw new Error(`the query of ${id} cannot be decrypted: the key has changed`, { cause });
     }
   }
 
-  async noteShown(id: string, { kind, name }: Author, touched: string): Promise<void> {
+  async recordShown(id: string, { kind, name }: Author, touched: string): Promise<void> {
     const sql = `INSERT INTO approval_shown VALUES ($1, $2, $3)
       ON CONFLICT (id, author) DO UPDATE SET touched = excluded.touched`;
     const by = JSON.stringify({ kind, name });
-    await this.#inTurn(({ query }) => query(sql, id, by, touched));
+    await this.#transaction(({ query }) => query(sql, id, by, touched));
   }
 
   /** False if the approval is no longer pending. */
   async decide(id: string, decision: ApprovalDecision): Promise<boolean> {
     const { state, author, reason, wait } = decision;
-    return this.#inTurn(async (turn) => {
-      const approval = await find(turn, id);
+    return this.#transaction(async (tx) => {
+      const approval = await find(tx, id);
       if (approval?.state !== "pending") return false;
       const { kind, name } = author;
-      const ends = state === "approved" ? turn.now + wait : approval.expires;
-      await turn.query(
+      const ends = state === "approved" ? tx.now + wait : approval.expires;
+      await tx.query(
         `UPDATE approvals SET decided = $1, author = $2, reason = $3, expires = $4,
           body = ${this.#keepMs === 0 ? "NULL" : "body"},
           touched = (SELECT s.touched FROM approval_shown s
             WHERE s.id = approvals.id AND s.author = $2)
           WHERE id = $5`,
-        ...[turn.now, JSON.stringify({ kind, name }), reason ?? null, ends, id],
+        ...[tx.now, JSON.stringify({ kind, name }), reason ?? null, ends, id],
       );
-      await end(turn, id, state, { author, reason });
+      await end(tx, id, state, { author, reason });
       return true;
     });
   }
 
-  /** Uses up an approval. False if it was used already or is no longer valid. */
+  /** Uses up an approval. Returns false if it was already used or is no longer valid. */
   async consume(id: string, requestId: string): Promise<boolean> {
-    return this.#inTurn(async (turn) => {
-      const approval = await find(turn, id);
+    return this.#transaction(async (tx) => {
+      const approval = await find(tx, id);
       if (approval?.state !== "approved") return false;
-      await end(turn, id, "used", { author: approval.author, requestId });
+      await end(tx, id, "used", { author: approval.author, requestId });
       return true;
     });
   }
 
-  /** Voids an approval whose basis is gone. */
-  async makeVoid(id: string, reason: string): Promise<void> {
-    await this.#inTurn(async (turn) => {
-      const state = (await find(turn, id))?.state;
+  /** Makes an approval void, because its basis has changed. */
+  async invalidate(id: string, reason: string): Promise<void> {
+    await this.#transaction(async (tx) => {
+      const state = (await find(tx, id))?.state;
       if (state !== "approved" && state !== "pending") return;
-      await turn.query("UPDATE approvals SET reason = $1 WHERE id = $2", reason, id);
-      await end(turn, id, "void", { reason });
+      await tx.query("UPDATE approvals SET reason = $1 WHERE id = $2", reason, id);
+      await end(tx, id, "void", { reason });
     });
   }
 
@@ -325,7 +337,7 @@ export class ApprovalStore {
   async takeSteps(write: (name: string, fields: StepFields) => void): Promise<void> {
     // Most polls find nothing due, and need no lock for that.
     if (!(await this.#database.hasDue(this.#keepMs))) return;
-    await this.#inTurn(async ({ query }) => {
+    await this.#transaction(async ({ query }) => {
       for (const row of await query("SELECT * FROM approval_steps ORDER BY number")) {
         const { number, name, fields } = stepShape.parse(row);
         write(name, fields);
@@ -338,7 +350,7 @@ export class ApprovalStore {
     const counts = { pending: 0, approved: 0, denied: 0, expired: 0, used: 0, void: 0 };
     const sql = `SELECT state, count FROM approval_ended
       UNION ALL SELECT 'pending', count(*) FROM approvals WHERE state = 'pending'`;
-    const rows = await this.#inTurn(({ query }) => query(sql));
+    const rows = await this.#transaction(({ query }) => query(sql));
     const known = rows.map((row) => countShape.parse(row));
     return { ...counts, ...Object.fromEntries(known.map(({ state, count }) => [state, count])) };
   }

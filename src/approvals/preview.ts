@@ -6,6 +6,7 @@ import { filterAdditions } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { keepSpelling } from "../json/document.ts";
 import type { Grammar } from "../query/grammar.ts";
+import { operations } from "../query/operations.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";
@@ -25,17 +26,18 @@ export interface NoPreview {
 /** Maximum rows of a Preview, before and after the change. */
 const SHOWN_ROWS = 100;
 
-const previewable: ReadonlySet<string> = new Set(["Insert", "Update", "Delete", "Upsert"]);
-
 /** The Preview of a pending query, limited by the requester's current rights and row filters. */
 export function previewQuery(
   snapshot: Snapshot,
   grammar: Grammar,
-  { username, via, client, operations, operationCount }: Approval,
+  { username, via, client, operations: [only], operationCount }: Approval,
   body: Buffer,
 ): PreviewQuery | NoPreview {
-  const [only] = operations;
-  if (operationCount !== 1 || only === undefined || !previewable.has(only.operation)) {
+  if (
+    operationCount !== 1 ||
+    only === undefined ||
+    !Object.hasOwn(operations.Preview.fields, only.operation)
+  ) {
     return { reason: "only a single Insert, Update, Delete or Upsert has a Preview" };
   }
   const preview = Buffer.concat([Buffer.from('{"Preview":'), body, Buffer.from("}")]);
@@ -55,8 +57,8 @@ export function previewQuery(
   }
 }
 
-/** Why an approver may not see the rows of these tables. Undefined if they may read all of them. */
-export function whyUnseen(
+/** Why an approver may not see the rows of these tables; undefined if all rows are readable. */
+export function whyRowsHidden(
   snapshot: Snapshot,
   grammar: Grammar,
   approver: string,
@@ -83,12 +85,12 @@ const shownShape = z.object({
   after: rows,
   digest: z.string(),
 });
-export type ShownRows = Readonly<z.output<typeof shownShape>>;
+export type PreviewRows = Readonly<z.output<typeof shownShape>>;
 
 const refusedShape = z.object({ message: z.string() });
 
 /** Reads the engine's answer to a Preview. @throws Error for any other answer */
-export function readShownRows(status: number, text: string): ShownRows | NoPreview {
+export function readPreviewRows(status: number, text: string): PreviewRows | NoPreview {
   const answer: unknown = JSON.parse(text, keepSpelling);
   if (status === 200) return shownShape.parse(answer);
   return { reason: `the database refuses it: ${refusedShape.parse(answer).message}` };

@@ -13,9 +13,9 @@ import {
 import { openApprovalsIn } from "../approvals/approval-file.ts";
 import {
   type NoPreview,
+  type PreviewRows,
   previewQuery,
-  readShownRows,
-  type ShownRows,
+  readPreviewRows,
   visibleJson,
 } from "../approvals/preview.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -53,7 +53,7 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, body
       ...{ path: "/query", method: "POST", headers, body: preview.body, agent: false },
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
-    return readShownRows(status, text);
+    return readPreviewRows(status, text);
   } catch (error) {
     return {
       reason: `the engine does not respond: ${error instanceof Error ? error.message : ""}`,
@@ -141,7 +141,7 @@ function describe(approval: Approval): string[] {
   return lines;
 }
 
-function describeRows(preview: ShownRows | NoPreview): string[] {
+function describeRows(preview: PreviewRows | NoPreview): string[] {
   if ("reason" in preview) return [`No Preview: ${visibleJson(preview.reason)}.`];
   const { affected, before, after } = preview;
   const rows = (title: string, texts: readonly string[]) =>
@@ -162,7 +162,7 @@ async function show(id: string, options: CommonOptions): Promise<void> {
   const isPending = approval.state === "pending";
   const preview = body && isPending ? await readPreview(loaded, approval, body) : undefined;
   const rows = preview && "digest" in preview ? preview : undefined;
-  if (rows !== undefined) await store.noteShown(approval.id, operator(), rows.digest);
+  if (rows !== undefined) await store.recordShown(approval.id, operator(), rows.digest);
   const query = body?.toString("utf8");
   if (options.json) {
     const read = (row: string): unknown => JSON.parse(row, keepSpelling);

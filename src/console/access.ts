@@ -6,7 +6,7 @@ import {
 } from "../access/administration.ts";
 import { entriesAt, entriesIn } from "../access/entries.ts";
 import { readCondition, viewEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
-import type { Grant } from "../access/grant.ts";
+import { type Grant, placeOf } from "../access/grant.ts";
 import { seeTable, whyUnseen } from "../access/policy.ts";
 import { entryRoles, type Report, readGrant } from "../access/records.ts";
 import { decidingEntry } from "../access/rights.ts";
@@ -23,9 +23,8 @@ import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import { credentialOf } from "../gateway/query.ts";
 import { type Outcome, outcomeOf } from "../gateway/query-outcome.ts";
-import { hashClientOf } from "../identity/login.ts";
-import { hashPassword } from "../identity/password.ts";
-import { type Html, html } from "../pages/html.ts";
+import { hashNewPassword } from "../identity/login.ts";
+import { type Html, html, type Part } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { fieldLines } from "../upstream/headers.ts";
 import { createSchemaSource } from "../upstream/schema-source.ts";
@@ -34,7 +33,6 @@ import {
   invalidFields,
   makeChange,
   mayGrantTo,
-  placeOf,
   requireManageable,
   sendForm,
   visibleEntries,
@@ -43,24 +41,24 @@ import {
   accountMark,
   boxes,
   checkbox,
-  empty,
+  dim,
+  expiry,
   type Fields,
-  type Filled,
-  failureNote,
+  type FormState,
   field,
-  heading,
+  groupRows,
   hidden,
   hint,
+  limitsOf,
   linkButton,
-  listedIn,
   mark,
-  narrowing,
+  parseList,
   pathOf,
+  postForm,
   required,
   roleBadge,
   table,
   unseen,
-  until,
   userLink,
 } from "./frame.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
@@ -91,7 +89,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const fits = (username: string) =>
     username.toLowerCase().includes(user.toLowerCase()) &&
     (database === "" || entriesOf(username).length > 0);
-  // One more name than fits shows whether there is another page.
+  // One name more than a page holds shows whether there is another page.
   const known = await runCooperatively(
     firstNames(snapshot.users, PAGE + 1, after, (one) => isManageable(one) && fits(one.username)),
   );
@@ -105,38 +103,31 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const names = [...known, ...external].sort();
   const shown = names.slice(0, PAGE);
 
-  function rowsOf(username: string) {
+  function rowsOf(username: string): Part[][] {
     const entries = entriesOf(username);
     const name = html`${userLink(username)} ${accountMark(snapshot.users.get(username))}`;
-    if (entries.length === 0) return [[name, html`<span class="dim">no grant</span>`]];
-    const again = html`<span class="again"><bdi>${username}</bdi></span>`;
-    const more = entries.length - SHOWN;
-    const rest = html`<a href="${pathOf("/access/user", { user: username })}">and ${more} more${unseen(" entries of ", username)}</a>`;
     const rows = entries
       .slice(0, SHOWN)
-      .map((grant, index) => [
-        index === 0 ? name : again,
+      .map((grant) => [
         html`<code>${placeOf(grant)}</code>`,
-        roleBadge(grant.role),
-        narrowing(grant),
-        until(grant, now),
+        ...[roleBadge(grant.role), limitsOf(grant), expiry(grant, now)],
       ]);
-    return more > 0 ? [...rows, [again, rest]] : rows;
+    const more = entries.length - SHOWN;
+    if (rows.length === 0) rows.push([dim("no grants")]);
+    if (more > 0) {
+      const path = pathOf("/access/user", { user: username });
+      rows.push([html`<a href="${path}">and ${more} more${unseen(" entries of ", username)}</a>`]);
+    }
+    return groupRows(name, html`<bdi>${username}</bdi>`, rows);
   }
-  const list =
-    shown.length > 0
-      ? table(
-          "Users and grants",
-          ["User", "Where", "Role", "Narrowed to", ["Until", "moment"]],
-          shown.flatMap(rowsOf),
-        )
-      : empty(
-          after === undefined ? "Nobody fits whom you may manage." : "There is nobody else.",
-          isExternalUsername(user) &&
-            html` <a href="${pathOf("/access/entry", { user })}">Grant something to <bdi>${user}</bdi></a>.`,
-          (user !== "" || place !== "") && html` <a href="/access">Show everybody</a>.`,
-        );
-  const filled = { fields: new Map(Object.entries({ user, place })) };
+  const none = [
+    after === undefined ? "No matching users that you may manage." : "No more users.",
+    isExternalUsername(user) &&
+      html` <a href="${pathOf("/access/entry", { user })}">Grant access to <bdi>${user}</bdi></a>.`,
+    (user !== "" || place !== "") && html` <a href="/access">Show all users</a>.`,
+  ];
+  const columns = ["User", "Where", "Role", "Limits", ["Expires", "moment"]] as const;
+  const state = { fields: new Map(Object.entries({ user, place })) };
   const pages = [
     after !== undefined && linkButton("First page", "/access", { user, place }),
     names.length > PAGE &&
@@ -144,38 +135,41 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   ];
   const rule =
     rest.length > 0
-      ? html`Shown is the entry that decides on <code>${place}</code> now.`
-      : html`For each table the entry that names it decides, else a pattern, else that of its database, else that for <code>*</code>.`;
+      ? html`Each row is the entry that currently applies to <code>${place}</code>.`
+      : html`The most specific entry applies to a table: its name, then a pattern, then its database, then <code>*</code>.`;
   return sendPage(c, {
     title: "Access",
-    place: "Access",
-    content: html`${heading("Access", html`${linkButton("Would a query pass?", "/access/check")}${linkButton("Add a user", "/access/new", {}, " primary")}`)}
-<form method="get" action="/access" class="tools" role="search">
-${field(filled, { name: "user", label: "User contains", more: html` maxlength="128"` })}
-${field(filled, { name: "place", label: "Database or table", more: html` maxlength="127" placeholder="main, or main.tickets"` })}
+    section: "Access",
+    actions: [
+      linkButton("Test a query", "/access/check"),
+      linkButton("Add a user", "/access/new", {}, " primary"),
+    ],
+    content: html`<form method="get" action="/access" class="tools" role="search">
+${field(state, { name: "user", label: "User contains", more: html` maxlength="128"` })}
+${field(state, { name: "place", label: "Database or table", more: html` maxlength="127" placeholder="main, or main.tickets"` })}
 <button>Show</button>
 </form>
-${list}
+${table("Users and grants", columns, shown.flatMap(rowsOf), none)}
 ${pages.some(Boolean) && html`<p class="actions">${pages}</p>`}
 <p class="quiet">${rule} Access version <code>${snapshot.version}</code>.</p>`,
   });
 }
 
 const rights: Readonly<Record<EntryRole, string>> = {
-  Owner: "everything there, and every grant",
-  DbAdmin: "rows and tables, and grants up to ReadWrite",
-  ReadWrite: "reads and changes rows",
-  ReadOnly: "reads rows",
-  None: "nothing",
+  Owner: "all operations and grants",
+  DbAdmin: "rows, tables, and grants up to ReadWrite",
+  ReadWrite: "read and change rows",
+  ReadOnly: "read rows",
+  None: "no access",
 };
 
 function entryActions(grant: Grant): Html {
   const { username, database, tables = [], expires } = grant;
-  if (tables.length > 1) return hint("lists several tables: change it in the access file");
+  if (tables.length > 1) return hint("covers several tables; edit it in the access file");
   const place = { user: username, database, table: tables[0] };
   const temporary = expires === undefined ? undefined : "yes";
   const what = unseen(" the entry for ", placeOf(grant));
-  return html`<a href="${pathOf("/access/entry", { ...place, temporary })}">Change${what}</a> <a href="${pathOf("/access/end", place)}">End${what}</a>`;
+  return html`<a href="${pathOf("/access/entry", { ...place, temporary })}">Change${what}</a> <a href="${pathOf("/access/end", place)}">Revoke${what}</a>`;
 }
 
 export function showUser(c: ConsoleRequest): Response {
@@ -184,42 +178,44 @@ export function showUser(c: ConsoleRequest): Response {
   const username = c.req.query("user") ?? "";
   requireManageable(visitor, username);
   const user = snapshot.users.get(username);
-  const entries = visibleEntries(visitor, username);
   const link = (label: string, path: string, kind?: string) =>
     linkButton(label, path, { user: username }, kind);
   const act = (action: string, label: string) =>
     linkButton(label, "/access/act", { user: username, action });
   const isExternal = isExternalUsername(username);
-  const manage = html`<h2>Account</h2><p class="actions">${!isExternal && act("password", "Set a new password")}${
+  const manage = html`<h2>Account</h2><p class="actions">${!isExternal && act("password", "Set password")}${
     user?.disabled ? act("enable", "Enable") : act("disable", "Disable")
   }${user && act("remove", "Remove")}</p>`;
   const grants = table(
     `Grants of ${username}`,
-    ["Where", "Role", "Narrowed to", ["Until", "moment"], ["Action", "moment"]],
-    entries.map((grant) => [
+    ["Where", "Role", "Limits", ["Expires", "moment"], ["Action", "moment"]],
+    visibleEntries(visitor, username).map((grant) => [
       html`<code>${placeOf(grant)}</code>`,
       html`${roleBadge(grant.role)}${hint(rights[grant.role])}`,
-      narrowing(grant),
-      until(grant, Date.now()),
+      limitsOf(grant),
+      expiry(grant, Date.now()),
       entryActions(grant),
     ]),
+    "No grants. This user has no access.",
   );
   return sendPage(c, {
     title: username,
-    place: "Access",
-    content: html`<p class="path"><a href="/access">Access</a></p>
-${heading(
-  html`<bdi>${username}</bdi> ${accountMark(user)}`,
-  html`${isAdministrator && link("Sessions", "/sessions")}${link("Would a query pass?", "/access/check")}${link("Grant", "/access/entry", " primary")}`,
-)}
-${user?.email !== undefined && html`<p class="quiet"><bdi>${user.email}</bdi></p>`}
+    section: "Access",
+    path: html`<a href="/access">Access</a>`,
+    heading: html`<bdi>${username}</bdi> ${accountMark(user)}`,
+    actions: [
+      isAdministrator && link("Sessions", "/sessions"),
+      link("Test a query", "/access/check"),
+      link("Grant access", "/access/entry", " primary"),
+    ],
+    content: html`${user?.email !== undefined && html`<p class="quiet"><bdi>${user.email}</bdi></p>`}
 <h2>Grants</h2>
-${entries.length > 0 ? grants : empty("There is no grant yet: this user may do nothing.")}
+${grants}
 ${isAdministrator && (user !== undefined || isExternal) && manage}`,
   });
 }
 
-function answer({ allowed, code, message, body, query, decided }: Outcome): Html {
+function checkResult({ allowed, code, message, body, query, decided }: Outcome): Html {
   const rows = (decided?.decisions ?? []).map(
     ({ role, entry, boundary, reason, additions = [] }, at) => {
       const { operation = "", database = "", tables = [] } = query?.accesses[at] ?? {};
@@ -233,33 +229,28 @@ function answer({ allowed, code, message, body, query, decided }: Outcome): Html
       ];
     },
   );
-  const columns = ["Operation", "Where", "Decided by", "Boundary", "Reason", "Rows added"];
-  const verdict = allowed
-    ? mark(true, "It would pass")
-    : mark(false, html`It would be refused: <code>${code}</code>`);
-  return html`<section aria-live="polite"><h2>Answer</h2><p>${verdict}</p>
+  const columns = ["Operation", "Where", "Decided by", "Boundary", "Reason", "Added conditions"];
+  const verdict = allowed ? mark(true, "Allowed") : mark(false, html`Denied: <code>${code}</code>`);
+  return html`<section aria-live="polite"><h2>Result</h2><p>${verdict}</p>
 ${message !== undefined && html`<p>${message}</p>`}
 ${rows.length > 0 && table("Decisions", columns, rows)}
-${body && html`<h3>The bytes that would go up</h3><pre>${body.toString()}</pre>`}</section>`;
+${body && html`<h3>Forwarded query</h3><pre>${body.toString()}</pre>`}</section>`;
 }
 
-function sendCheck(c: ConsoleRequest, filled: Filled, explanation?: Outcome): Response {
-  const content = html`<p class="path"><a href="/access">Access</a></p>
-<h1>Would a query pass?</h1>
-${failureNote(filled.failure)}
-<p>Nothing is sent to a database. The query is decided on as the gateway would decide on it now.</p>
-<form method="post" action="/access/check" class="sheet narrow">
-${hidden("csrf", visitorOf(c).csrf)}
-<div class="group">
-${field(filled, { name: "user", label: "User", more: required })}
-${field(filled, { name: "via", label: "Comes by", values: ["query", "mcp"] })}
+function sendCheck(c: ConsoleRequest, state: FormState, outcome?: Outcome): Response {
+  const form = html`<div class="group">
+${field(state, { name: "user", label: "User", more: required })}
+${field(state, { name: "via", label: "Interface", values: ["query", "mcp"] })}
 </div>
-${field(filled, { name: "query", type: "area", label: "Query", hint: 'JSON, such as {"Select": {"database": "main", "from": "users", "columns": ["id"]}}' })}
-<div class="actions"><button class="primary">Decide</button></div>
-</form>
-${explanation && answer(explanation)}`;
-  const { failure } = filled;
-  return sendPage(c, { title: "Would a query pass?", place: "Access", failure, content });
+${field(state, { name: "query", type: "area", label: "Query", hint: 'JSON, such as {"Select": {"database": "main", "from": "users", "columns": ["id"]}}' })}
+<div class="actions"><button class="primary">Test</button></div>`;
+  return sendPage(c, {
+    ...{ title: "Test a query", section: "Access", failure: state.failure },
+    path: html`<a href="/access">Access</a>`,
+    content: html`<p>Shows how the gateway would currently decide. Nothing is sent to a database.</p>
+${postForm(visitorOf(c).csrf, "/access/check", "sheet narrow", form)}
+${outcome && checkResult(outcome)}`,
+  });
 }
 
 const check: ConsoleForm = {
@@ -274,35 +265,35 @@ const check: ConsoleForm = {
     const visitor = visitorOf(c);
     const user = fields.get("user") ?? "";
     requireManageable(visitor, user);
-    const asker = { user, via: fields.get("via") === "mcp" ? "mcp" : "query" } as const;
+    const caller = { user, via: fields.get("via") === "mcp" ? "mcp" : "query" } as const;
     const body = Buffer.from(fields.get("query") ?? "");
     const form = configuration.upstream.query_form;
-    const found = outcomeOf(visitor.snapshot, asker, body, { queries, form });
-    const { isVisible } = manageableBy(visitor.snapshot, visitor.actor);
-    const isSeen = (found.query?.accesses ?? []).every(({ database }) => isVisible(database));
-    if (!isSeen) throw new Refusal("role_insufficient");
-    return sendCheck(c, { fields }, found);
+    const outcome = outcomeOf(visitor.snapshot, caller, body, { queries, form });
+    const accesses = outcome.query?.accesses ?? [];
+    if (!accesses.every(({ database }) => visitor.maySee(database)))
+      throw new Refusal("role_insufficient");
+    return sendCheck(c, { fields }, outcome);
   },
 };
 
-function newPassword(filled: Filled, label: string) {
-  return field(filled, {
-    ...{ name: "new_password", label, hint: "At least 8 characters; hand it over in private" },
+function newPassword(state: FormState, label: string) {
+  return field(state, {
+    ...{ name: "new_password", label, hint: "At least 8 characters. Share it privately." },
     ...{ type: "password", autocomplete: "new-password", more: required },
   });
 }
 
-async function newHash(c: ConsoleRequest): Promise<string> {
+async function readNewHash(c: ConsoleRequest): Promise<string> {
   const { gateway, listener, form, session } = c.var;
   const password = form.get("new_password") ?? "";
   gateway.passwordRule(password);
-  const { hashing, costs } = gateway.login;
-  const client = hashClientOf(listener.originOf(c.env.incoming), session?.username);
-  return hashing.run([costs], client, (derive) => hashPassword(password, costs, { derive }));
+  const origin = listener.originOf(c.env.incoming);
+  return hashNewPassword(gateway.login, origin, session?.username, password);
 }
 
-function actionOf(name: string | undefined): AccountAction {
-  const [, action] = Object.entries(accountActions).find(([known]) => known === name) ?? [];
+function actionOf(fields: Fields): AccountAction {
+  const [, action] =
+    Object.entries(accountActions).find(([name]) => name === fields.get("action")) ?? [];
   if (action === undefined) throw new Refusal("not_found");
   return action;
 }
@@ -311,36 +302,38 @@ const act: ConsoleForm = {
   start: ({ req }) => new Map(Object.entries(req.query())),
   require(c, fields) {
     const visitor = visitorOf(c);
-    actionOf(fields.get("action"));
+    actionOf(fields);
     requireAdministrator(visitor.snapshot, visitor.actor);
     requireManageable(visitor, fields.get("user") ?? "");
   },
   send(c, { fields, failure }) {
-    const [username = "", name = ""] = [fields.get("user"), fields.get("action")];
-    const { form, needsPassword } = actionOf(name);
+    const username = fields.get("user") ?? "";
+    const { form, needsPassword } = actionOf(fields);
     const { title, sentence, button, isDangerous } = form;
-    const filled = { fields: new Map(), failure };
-    return sendForm(c, filled, {
+    const state = { fields: new Map(), failure };
+    return sendForm(c, state, {
       ...{ username, sentence, title: `${title} ${username}`, action: "/access/act" },
       heading: html`${title} <bdi>${username}</bdi>`,
-      listsSeen: true,
-      form: html`${hidden("action", name)}${needsPassword && newPassword(filled, "New password")}`,
+      listsState: true,
+      form: html`${hidden("action", fields.get("action") ?? "")}${needsPassword && newPassword(state, "New password")}`,
       button: html`<button class="${isDangerous ? "danger" : "primary"}">${button}</button>`,
     });
   },
   async submit(c, fields) {
-    const [username = "", name = ""] = [fields.get("user"), fields.get("action")];
-    const { plan, needsPassword } = actionOf(name);
+    const username = fields.get("user") ?? "";
+    const { plan, needsPassword } = actionOf(fields);
     // Users change their own password elsewhere, with the old one.
-    const judged: typeof plan = (current, actor, ...given) => {
+    const planAsAdministrator: typeof plan = (current, actor, ...given) => {
       requireAdministrator(current, actor);
       return plan(current, actor, ...given);
     };
     const { snapshot, actor } = visitorOf(c);
-    if (needsPassword) judged(snapshot, actor, { username }, c.var.gateway.configuration);
-    const input = { username, ...(needsPassword ? { passwordHash: await newHash(c) } : {}) };
-    await makeChange(c, { plan: judged }, input);
-    return name === "remove" ? "/access" : pathOf("/access/user", { user: username });
+    const { configuration } = c.var.gateway;
+    if (needsPassword) planAsAdministrator(snapshot, actor, { username }, configuration);
+    const input = { username, ...(needsPassword ? { passwordHash: await readNewHash(c) } : {}) };
+    await makeChange(c, { plan: planAsAdministrator }, input);
+    const isRemoved = fields.get("action") === "remove";
+    return isRemoved ? "/access" : pathOf("/access/user", { user: username });
   },
 };
 
@@ -351,9 +344,12 @@ function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
     ...{ username: at("user"), email: at("email") || undefined, password },
     ...{ role: at("role"), database: at("database") },
   });
-  const wrong = new Map<string, string>();
-  for (const { path, message } of error?.issues ?? [])
-    wrong.set(path[0] === "username" ? "user" : String(path[0]), message);
+  const wrong = new Map(
+    error?.issues.map(({ path: [key], message }) => [
+      key === "username" ? "user" : String(key),
+      message,
+    ]),
+  );
   try {
     gateway.passwordRule(password);
   } catch (error) {
@@ -370,80 +366,89 @@ const addUser: ConsoleForm = {
   require(c) {
     if (!visitorOf(c).isManager) throw new Refusal("role_insufficient");
   },
-  send: (c, filled) =>
-    sendForm(c, filled, {
-      ...{ title: "Add a user", heading: html`Add a user`, action: "/access/new" },
+  send: (c, state) =>
+    sendForm(c, state, {
+      ...{ title: "Add a user", action: "/access/new" },
       form: html`<div class="group">
-${field(filled, { name: "user", label: "Username", hint: "1 to 64 of letters, digits, . _ - @", more: required })}
-${field(filled, { name: "email", label: "Email", hint: "Optional", type: "email" })}
-${field(filled, { name: "database", label: "Database", hint: "A name, or * for every database", more: required })}
-${field(filled, { name: "role", label: "Role", values: roles })}
+${field(state, { name: "user", label: "Username", hint: "1 to 64 letters, digits or . _ - @", more: required })}
+${field(state, { name: "email", label: "Email", hint: "Optional", type: "email" })}
+${field(state, { name: "database", label: "Database", hint: "A name, or * for all databases", more: required })}
+${field(state, { name: "role", label: "Role", values: roles })}
 </div>
-${newPassword(filled, "First password")}`,
-      button: html`<button class="primary">Add this user</button>`,
+${newPassword(state, "Initial password")}`,
+      button: html`<button class="primary">Add user</button>`,
     }),
   async submit(c) {
     const user = newUserOf(c.var);
     const { snapshot, actor } = visitorOf(c);
     actions.addUser.plan(snapshot, actor, user, c.var.gateway.configuration);
-    await makeChange(c, actions.addUser, { ...user, passwordHash: await newHash(c) });
+    await makeChange(c, actions.addUser, { ...user, passwordHash: await readNewHash(c) });
     return pathOf("/access/user", { user: user.username });
   },
 };
 
 /** Tables with more columns get a text field instead of boxes. */
 const MOST_BOXES = 40;
-
-async function sendEntry(c: ConsoleRequest, filled: Filled): Promise<Response> {
-  const { fields } = filled;
-  const at = (name: string) => fields.get(name)?.trim() ?? "";
-  const username = fields.get("user") ?? "";
-  const { actor } = visitorOf(c);
-  const names = await c.var.namesOffered(actor, at("database"), at("table"));
-  const isListed = names.columns.length > 0 && names.columns.length <= MOST_BOXES;
-  const nothing = isListed ? "None chosen" : "Empty";
-  const columns = (name: string, label: string, hint: string, none?: string) =>
-    isListed
-      ? boxes(filled, { name, label, hint, offered: names.columns }, none)
-      : field(filled, {
-          ...{ name, label },
-          hint: `${hint}; separate names with commas${none ? `; - for ${none}` : ""}`,
-        });
-  const isNarrow = [...lists, ...counts, "row_filter", "look"].some((name) => fields.get(name));
-  const form = html`<div class="group">
-${field(filled, { name: "database", label: "Database", hint: "A name, or * for every database", more: required, offered: names.databases })}
-${field(filled, { name: "table", label: "Table", hint: "Empty for all; a name, or a prefix such as customer_*", offered: names.tables })}
-${field(filled, { name: "role", label: "Role", values: entryRoles })}
-${field(filled, { name: "expires", label: "Ends, in UTC", type: "datetime-local", hint: "Empty for no end" })}
-</div>
-${checkbox("beside", fields.get("beside") === "yes", "Keep the other entry for this place, if one of them ends and one does not")}
-<details${isNarrow && html` open`}><summary>Narrow it</summary>
-<p class="hint">For ReadWrite and ReadOnly. An empty field sets no limit.</p>
-<div class="${isListed ? "after" : "group"}">
-${columns("columns", "Columns that may be read", `${nothing}: all`)}
-${columns("writable_columns", "Columns that may be written", `${nothing}: those that may be read`, "no column")}
-${columns("require_where", "Required in the condition", "A change must compare these columns by = or IN")}
-</div>
-<div class="group">
-${field(filled, { name: "max_rows", label: "Row limit", hint: "Rows of one answer" })}
-${field(filled, { name: "max_changes", label: "Change limit", hint: "Rows that one query may change" })}
-${field(filled, { name: "require_approval", label: "Needs approval", hint: "Such as DELETE, UPDATE" })}
-${field(filled, { name: "approvers", label: "Approvers", hint: "Usernames; empty for everybody who may grant there" })}
-</div>
-${field(filled, { name: "row_filter", type: "area", label: "Row filter", hint: "One condition a line, all must hold: tenant = @tenant, size < 5, region IN (eu, us)" })}
-</details>`;
-  const look = html` <button name="look" value="yes" formnovalidate>List tables and columns</button>`;
-  return sendForm(c, filled, {
-    ...{ username, form, title: `Grant to ${username}`, action: "/access/entry" },
-    heading: html`Grant to <bdi>${username}</bdi>`,
-    sentence:
-      "This entry replaces what is held for the same place. It is in force at once, for issued tokens too.",
-    button: html`<button class="primary">Give this entry</button>${names.databases.length > 0 && look}`,
-  });
-}
-
 const lists = ["columns", "writable_columns", "require_where", "require_approval", "approvers"];
 const counts = ["max_rows", "max_changes"];
+
+/** Joins check boxes: `columns:id` and `columns:name` become `columns`. */
+function gatherBoxes(form: Fields): Fields {
+  const gathered = new Map<string, string>();
+  for (const [key, value] of form) {
+    const [, name = key, box] = /^(\w+):(.+)$/s.exec(key) ?? [];
+    const before = gathered.get(name);
+    gathered.set(name, box === undefined ? value : before ? `${before}, ${box}` : box);
+  }
+  return gathered;
+}
+
+async function sendEntry(c: ConsoleRequest, { failure, ...given }: FormState): Promise<Response> {
+  const fields = gatherBoxes(given.fields);
+  const state = { fields, failure };
+  const at = (name: string) => fields.get(name)?.trim() ?? "";
+  const username = fields.get("user") ?? "";
+  const names = await c.var.suggestNames(visitorOf(c).actor, at("database"), at("table"));
+  const isListed = names.columns.length > 0 && names.columns.length <= MOST_BOXES;
+  const columns = (name: string, label: string, hint: string, none?: string) =>
+    isListed
+      ? boxes(state, { name, label, hint, offered: names.columns }, none)
+      : field(state, {
+          ...{ name, label },
+          hint: `${hint}. Separate names with commas${none ? `; - for ${none}` : ""}`,
+        });
+  const isOpen = [...lists, ...counts, "row_filter", "look"].some((name) => fields.get(name));
+  const form = html`<div class="group">
+${field(state, { name: "database", label: "Database", hint: "A name, or * for all databases", more: required, offered: names.databases })}
+${field(state, { name: "table", label: "Table", hint: "Empty for all; a name, or a prefix such as customer_*", offered: names.tables })}
+${field(state, { name: "role", label: "Role", values: entryRoles })}
+${field(state, { name: "expires", label: "Expires (UTC)", type: "datetime-local", hint: "Empty: never" })}
+</div>
+${checkbox("beside", fields.get("beside") === "yes", "Keep the other entry if only one of the two expires")}
+<details${isOpen && html` open`}><summary>Limits</summary>
+<p class="hint">Only for ReadWrite and ReadOnly. An empty field sets no limit.</p>
+<div class="${isListed ? "after" : "group"}">
+${columns("columns", "Readable columns", "None: all")}
+${columns("writable_columns", "Writable columns", "None: the readable ones", "no column")}
+${columns("require_where", "Required conditions", "A change must compare these columns with = or IN")}
+</div>
+<div class="group">
+${field(state, { name: "max_rows", label: "Row limit", hint: "Rows in one response" })}
+${field(state, { name: "max_changes", label: "Change limit", hint: "Rows changed by one query" })}
+${field(state, { name: "require_approval", label: "Require approval", hint: "Such as DELETE, UPDATE" })}
+${field(state, { name: "approvers", label: "Approvers", hint: "Usernames. Empty: everyone who may grant there" })}
+</div>
+${field(state, { name: "row_filter", type: "area", label: "Row filter", hint: "One condition per line, all must hold: tenant = @tenant, size < 5, region IN (eu, us)" })}
+</details>`;
+  const look = html` <button name="look" value="yes" formnovalidate>List tables and columns</button>`;
+  return sendForm(c, state, {
+    ...{ username, form, title: `Grant access to ${username}`, action: "/access/entry" },
+    heading: html`Grant access to <bdi>${username}</bdi>`,
+    sentence:
+      "This entry replaces the one for the same database or table. It takes effect immediately, also for issued tokens.",
+    button: html`<button class="primary">Save entry</button>${names.databases.length > 0 && look}`,
+  });
+}
 
 function entryOf(form: Fields): Grant {
   const at = (name: string) => (form.get(name) ?? "").trim();
@@ -452,14 +457,14 @@ function entryOf(form: Fields): Grant {
   const [moment, seconds = ":00"] = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$/.exec(at("expires")) ?? [];
   const expires = moment === undefined ? at("expires") : `${moment.slice(0, 16)}${seconds}Z`;
   const lines = at("row_filter")
-    .split(/\r?\n/)
-    .filter((line) => line.trim() !== "");
+    .split(/\s*\n\s*/)
+    .filter(Boolean);
   const record: Record<string, unknown> = {
     ...{ username: at("user"), database: at("database"), role: at("role") },
     ...(at("table") !== "" && { tables: [at("table")] }),
     ...(expires !== "" && { expires }),
     ...Object.fromEntries(
-      given(lists).map((name) => [name, at(name) === "-" ? [] : listedIn(at(name))]),
+      given(lists).map((name) => [name, at(name) === "-" ? [] : parseList(at(name))]),
     ),
     ...Object.fromEntries(given(counts).map((name) => [name, Number(at(name))])),
     ...(lines.length > 0 && { row_filter: lines.map(readCondition) }),
@@ -477,23 +482,21 @@ function entryOf(form: Fields): Grant {
   readGrant({ ...record, role, username: "anybody", database: EVERY_DATABASE }, 0, note);
   const bad = lines.find((line) => readCondition(line) === undefined);
   if (bad !== undefined) {
-    wrong.set(
-      "row_filter",
-      `\`${bad.trim()}\` is not a condition such as tenant = @tenant. Each takes a line of its own; quote text that is not one word.`,
-    );
+    const message = `\`${bad}\` is not a condition such as tenant = @tenant. Write one condition per line, and quote text that is more than one word.`;
+    wrong.set("row_filter", message);
   }
   throw invalidFields(wrong);
 }
 
-function fieldsOf(place: Fields, held: Grant | undefined): Fields {
-  if (held === undefined) return new Map([["role", "ReadOnly"], ...place]);
-  const { tables: _, ...keys } = viewEntry(held);
+function fieldsOf(place: Fields, entry: Grant | undefined): Fields {
+  if (entry === undefined) return new Map([["role", "ReadOnly"], ...place]);
+  const { tables: _, ...keys } = viewEntry(entry);
   const texts = Object.entries(keys).map(
     ([key, value]) =>
       [key, Array.isArray(value) ? value.join(", ") || "-" : String(value)] as const,
   );
   const fields = new Map([...texts, ...place]);
-  const { rowFilter, expires } = held;
+  const { rowFilter, expires } = entry;
   if (rowFilter !== undefined) fields.set("row_filter", rowFilter.map(writeCondition).join("\n"));
   if (expires !== undefined) fields.set("expires", writtenTime(expires).replace("Z", ""));
   return fields;
@@ -505,19 +508,18 @@ function placeIn(c: ConsoleRequest): Map<string, string> {
 
 const entry: ConsoleForm = {
   start(c) {
-    const { snapshot, actor } = visitorOf(c);
+    const { snapshot, maySee } = visitorOf(c);
     const place = placeIn(c);
     const [username = "", database = "", table] = place.values();
     const role = c.req.query("role");
     if (role !== undefined) place.set("role", role);
-    const { isVisible } = manageableBy(snapshot, actor);
     const grants = grantsOf(snapshot, username);
-    const held = isVisible(database) ? entriesAt(grants, database, table || undefined) : [];
+    const entries = maySee(database) ? entriesAt(grants, database, table || undefined) : [];
     // A permanent entry and a temporary one may exist side by side.
     const isTemporary = c.req.query("temporary") !== undefined;
-    const meant = held.find(({ expires }) => (expires !== undefined) === isTemporary) ?? held[0];
-    if (held.length > 1) place.set("beside", "yes");
-    return fieldsOf(place, meant);
+    const found = entries.find(({ expires }) => (expires !== undefined) === isTemporary);
+    if (entries.length > 1) place.set("beside", "yes");
+    return fieldsOf(place, found ?? entries[0]);
   },
   require(c, fields) {
     const username = fields.get("user") ?? "";
@@ -529,26 +531,26 @@ const entry: ConsoleForm = {
     if (fields.get("look") === "yes") return sendEntry(c, { fields });
     const username = fields.get("user") ?? "";
     const isBeside = fields.get("beside") === "yes";
-    const grant = entryOf(fields);
+    const grant = entryOf(gatherBoxes(fields));
     await makeChange(c, actions.grant, { username, grant, isWhole: true, isBeside });
     return pathOf("/access/user", { user: username });
   },
 };
 
-const end: ConsoleForm = {
+const revoke: ConsoleForm = {
   start: placeIn,
   require: (c, fields) => requireManageable(visitorOf(c), fields.get("user") ?? ""),
-  send(c, filled) {
-    const at = (name: string) => filled.fields.get(name) ?? "";
+  send(c, state) {
+    const at = (name: string) => state.fields.get(name) ?? "";
     const [username, database, table] = [at("user"), at("database"), at("table")];
     const place = table === "" ? database : `${database}.${table}`;
-    return sendForm(c, filled, {
-      ...{ username, title: `End the entry for ${place}`, action: "/access/end", listsSeen: true },
-      heading: html`End the entry of <bdi>${username}</bdi> for <code>${place}</code>?`,
+    return sendForm(c, state, {
+      ...{ username, title: `Revoke access to ${place}`, action: "/access/end", listsState: true },
+      heading: html`Revoke the access of <bdi>${username}</bdi> to <code>${place}</code>?`,
       sentence:
-        "It ends at once, for tokens that are out as well. A wider entry decides from then on, if there is one.",
+        "Takes effect immediately, also for issued tokens. If there is a broader entry, it applies instead.",
       form: html`${hidden("database", database)}${hidden("table", table)}`,
-      button: html`<button class="danger">End this entry</button>`,
+      button: html`<button class="danger">Revoke</button>`,
     });
   },
   async submit(c, fields) {
@@ -564,18 +566,18 @@ export const accessForms = {
   "/access/act": act,
   "/access/new": addUser,
   "/access/entry": entry,
-  "/access/end": end,
+  "/access/end": revoke,
 };
 
 const TIMEOUT_MS = 2000;
 const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;
-const OFFERED = 200;
+const SUGGESTED = 200;
 const DESCRIBED = 5;
 
 const origin = { via: "query" } as const;
 
 /** Suggests names on which a user may grant, as far as the upstream returns them in time. */
-export function namesOffered({ access, routing, headers }: Gateway) {
+export function nameSuggestions({ access, routing, headers }: Gateway) {
   const source = createSchemaSource<Subject>({
     places: routing.places.map(({ holds, group }) => ({
       holds,
@@ -592,39 +594,41 @@ export function namesOffered({ access, routing, headers }: Gateway) {
         ? whyUnseen(access.snapshot, actor, database, origin)
         : "no_grant",
   });
-
-  async function columnsOf(actor: Subject, database: string, table: string, signal: AbortSignal) {
-    const seen = seeTable(access.snapshot, actor, database, table, origin);
-    if (typeof seen === "string") return [];
-    const { columns } = await source.describeTable(actor, database, table, signal);
-    return columns.map(({ name }) => name).filter((name) => seen.sees(name));
-  }
+  const none = (error: unknown) => {
+    if (error instanceof Refusal) return [];
+    throw error;
+  };
 
   return async (actor: Subject, database: string, table: string) => {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
-    const none = (error: unknown) => {
-      if (error instanceof Refusal) return [];
-      throw error;
-    };
-    const isNamed = database !== "" && database !== "*";
+    const isNamed = database !== "" && database !== EVERY_DATABASE;
     const [databases, all] = await Promise.all([
       source.listDatabases(actor, signal).catch(none),
       isNamed ? source.listTables(actor, database, signal).catch(none) : [],
     ]);
-    const tables = all.filter(
-      (name) => typeof seeTable(access.snapshot, actor, database, name, origin) !== "string",
-    );
-    const meant = tables.filter((name) =>
-      table.endsWith("*") ? name.startsWith(table.slice(0, -1)) : name === table,
-    );
+    const tables = all.flatMap((name) => {
+      const seen = seeTable(access.snapshot, actor, database, name, origin);
+      return typeof seen === "string" ? [] : [{ name, ...seen }];
+    });
+    const isMeant = (name: string) =>
+      table.endsWith("*") ? name.startsWith(table.slice(0, -1)) : name === table;
     const columns = await Promise.all(
-      meant.slice(0, DESCRIBED).map((name) => columnsOf(actor, database, name, signal).catch(none)),
+      tables
+        .filter(({ name }) => isMeant(name))
+        .slice(0, DESCRIBED)
+        .map(async ({ name, sees }) => {
+          const described = source.describeTable(actor, database, name, signal);
+          const columns = await described.then((found) => found.columns, none);
+          return columns.map((column) => column.name).filter(sees);
+        }),
     );
     return {
-      databases: databases.slice(0, OFFERED),
-      tables: tables.slice(0, OFFERED),
+      databases: databases.slice(0, SUGGESTED),
+      tables: tables.slice(0, SUGGESTED).map(({ name }) => name),
       // The form separates names with commas.
-      columns: [...new Set(columns.flat())].filter((name) => !name.includes(",")).slice(0, OFFERED),
+      columns: [...new Set(columns.flat())]
+        .filter((name) => !name.includes(","))
+        .slice(0, SUGGESTED),
     };
   };
 }

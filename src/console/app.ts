@@ -10,11 +10,11 @@ import type { OpenConsole, OpenedListener } from "../gateway/start.ts";
 import { checkPassword } from "../identity/login.ts";
 import { createFormGuard, explainLogin, html, loginError, loginFields } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
-import { accessForms, namesOffered, showAccess, showUser } from "./access.ts";
+import { accessForms, nameSuggestions, showAccess, showUser } from "./access.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
-import { showAudit } from "./audit.ts";
+import { messageOf, showAudit } from "./audit.ts";
 import { addForm } from "./changes.ts";
-import { hidden, renderConsolePage } from "./frame.ts";
+import { hidden, postForm, renderConsolePage } from "./frame.ts";
 import { showOverview } from "./overview.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
 import { openSessions } from "./sessions.ts";
@@ -28,6 +28,7 @@ import {
   formNameOf,
   headers,
   knownHost,
+  limitedForms,
   ownForms,
   ownPages,
   readForm,
@@ -53,22 +54,20 @@ function showSignIn(c: ConsoleRequest, user: string, next: string, refusal?: Ref
   browserCookie.keep(c, browser);
   const error = refusal && explainLogin(refusal);
   const csrf = guard.tokenFor(signInFormOf(browser));
-  const content = html`<h1>Sign in</h1>
-${loginError(error)}
-<form method="post" action="/sign-in">
-${hidden("csrf", csrf)}${hidden("next", next)}
+  const form = html`${hidden("next", next)}
 ${loginFields(user, error)}
-<div class="actions"><button class="primary">Sign in</button></div>
-</form>
-<p class="quiet after">This is the console of the gateway at <bdi>${gateway.publicUrl}</bdi>. Whoever has a password there sees and ends their own sessions and apps here; administrators and owners also see who may do what.</p>
+<div class="actions"><button class="primary">Sign in</button></div>`;
+  const content = html`${loginError(error)}
+${postForm(csrf, "/sign-in", "", form)}
+<p class="quiet after">Console of the gateway at <bdi>${gateway.publicUrl}</bdi>. Users see and end their own sessions and apps. Administrators and owners also manage access.</p>
 <details class="quiet"><summary>Cannot sign in?</summary>
 <ul>
-<li>The first start of a gateway makes the administrator <code>admin</code>, and prints its password or leaves it in the file <code>initial_admin_password</code>.</li>
-<li>A password that is lost is set anew on the gateway's machine: <code>gatehouse user password &lt;name&gt;</code>.</li>
-<li>Users of another authorization server have no password here, and so no console.</li>
+<li>When a gateway first starts, it creates the administrator <code>admin</code>. It prints the password or writes it to the file <code>initial_admin_password</code>.</li>
+<li>To reset a lost password, run <code>gatehouse user password &lt;name&gt;</code> on the gateway's machine.</li>
+<li>Users of an external authorization server cannot use the console.</li>
 </ul></details>`;
   const title = error === undefined ? "Sign in" : "Error: sign in";
-  const page = renderConsolePage({ title, content });
+  const page = renderConsolePage({ title, heading: html`Sign in`, content });
   if (refusal?.retryAfter !== undefined) c.header("Retry-After", String(refusal.retryAfter));
   if (refusal?.status === 429 || refusal?.status === 503) return c.html(page, refusal.status);
   return c.html(page, refusal === undefined ? 200 : 401);
@@ -132,13 +131,12 @@ function readerOf(c: ConsoleRequest): Visitor | undefined {
 function showError(error: unknown, c: ConsoleRequest): Response {
   const { status, message, retryAfter } = refusalOf(error);
   if (status === 500) {
-    const reason = error instanceof Error ? error.message : "unknown";
-    c.var.gateway.log.error({ path: c.req.path, reason }, "a page of the console failed");
+    const fields = { path: c.req.path, reason: messageOf(error) };
+    c.var.gateway.log.error(fields, "a page of the console failed");
   }
-  const title = status === 404 ? "There is no such page" : "That did not work";
-  const content = html`<h1>${title}</h1>
-<p>${message}.</p>
-<p><a href="/">Go to the console's first page</a></p>`;
+  const title = status === 404 ? "Page not found" : "The request failed";
+  const content = html`<p>${message}.</p>
+<p><a href="/">Go to the overview</a></p>`;
   const headers = new Headers({ "Content-Type": "text/html; charset=UTF-8" });
   if (retryAfter !== undefined) headers.set("Retry-After", String(retryAfter));
   return new Response(renderConsolePage({ title, content }, readerOf(c)), { status, headers });
@@ -152,7 +150,7 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     c.set("listener", console.listener);
     c.set("store", console.store);
     c.set("applications", console.applications);
-    c.set("namesOffered", console.namesOffered);
+    c.set("suggestNames", console.suggestNames);
     c.set("sessions", console.sessions);
     c.set("guard", console.guard);
     c.set("history", console.history);
@@ -174,7 +172,7 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     if (secret !== undefined) c.set("session", await c.var.sessions.use(secret, isRefresh));
     await next();
   });
-  app.post("*", ownForms, async (c, next) => {
+  app.post("*", ownForms, limitedForms, async (c, next) => {
     const form = await readForm(c);
     const { session, guard } = c.var;
     const isSigningIn = c.req.path === "/sign-in";
@@ -184,7 +182,7 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     const name = isBrowser ? signInFormOf(browserCookie.read(c) ?? "") : formNameOf(session);
     if (!guard.isRight(name, form.get("csrf"))) {
       throw new Refusal("origin_not_allowed", {
-        message: "This form is out of date: go back, load the page again and send it once more",
+        message: "This form has expired; go back, reload the page and submit it again",
       });
     }
     c.set("form", form);
@@ -222,9 +220,9 @@ async function openSharedSessions({ gateway, store }: OpenedListener) {
     return { sessions: openSessions(context), guard: createFormGuard(randomBytes(32)) };
   }
   const { sessionsInStore } = await import("./store-sessions.ts");
-  const held = sessionsInStore(store.store.database, store.replica);
+  const shared = sessionsInStore(store.store.database, store.replica);
   const secret = await store.authorization.store.secret("console forms", randomBytes(32));
-  return { sessions: openSessions(context, undefined, held), guard: createFormGuard(secret) };
+  return { sessions: openSessions(context, undefined, shared), guard: createFormGuard(secret) };
 }
 
 export const openConsole: OpenConsole = async (front, loaded, opened) => {
@@ -240,7 +238,7 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
     applications: hasApplications
       ? (await openState(gateway, loaded.serviceDirectory, opened)).store
       : undefined,
-    namesOffered: namesOffered(gateway),
+    suggestNames: nameSuggestions(gateway),
   });
   const timeout = server.request_timeout * 1000;
   const http = createServer(

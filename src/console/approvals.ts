@@ -1,5 +1,5 @@
-import { once } from "node:events";
-import { maySeeGrants } from "../access/administration.ts";
+import { setTimeout } from "node:timers/promises";
+import { LRUCache } from "lru-cache";
 import { limitsText } from "../access/narrowed-query.ts";
 import type { ApprovalRule } from "../access/rights.ts";
 import {
@@ -13,11 +13,11 @@ import {
 } from "../approvals/approval.ts";
 import {
   type NoPreview,
+  type PreviewRows,
   previewQuery,
-  readShownRows,
-  type ShownRows,
+  readPreviewRows,
   visibleJson,
-  whyUnseen,
+  whyRowsHidden,
 } from "../approvals/preview.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import { credentialOf, LIMITS_HEADER } from "../gateway/query.ts";
@@ -27,57 +27,48 @@ import { dateOf, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
 import { fieldLines } from "../upstream/headers.ts";
+import { messageOf } from "./audit.ts";
 import { Failure, failureOf, requirePassword } from "./changes.ts";
-import {
-  type Column,
-  empty,
-  failureNote,
-  heading,
-  hidden,
-  hint,
-  mark,
-  ownPassword,
-  refreshing,
-  table,
-} from "./frame.ts";
-import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import { type Column, dim, hidden, hint, mark, ownPassword, postForm, table } from "./frame.ts";
+import { type ConsoleRequest, refreshOf, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
-const LONGEST_WORDS = 200;
+const LONGEST_SUMMARY = 200;
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function conditionInWords(where: unknown): string {
+function conditionText(where: unknown): string {
   if (where === null) return "every row";
   if (!isRecord(where)) return JSON.stringify(where);
   const { column, cmp, value, and, or, not } = where;
-  if (not !== undefined) return `not (${conditionInWords(not)})`;
-  if (Array.isArray(and)) return and.map(conditionInWords).join(" and ");
-  if (Array.isArray(or)) return `(${or.map(conditionInWords).join(" or ")})`;
+  if (not !== undefined) return `not (${conditionText(not)})`;
+  if (Array.isArray(and)) return and.map(conditionText).join(" and ");
+  if (Array.isArray(or)) return `(${or.map(conditionText).join(" or ")})`;
   if (typeof column !== "string") return JSON.stringify(where);
   return `${column} ${String(cmp)} ${JSON.stringify(value) ?? ""}`;
 }
 
-function operationInWords(operation: unknown): string[] {
+/** The values and conditions of an operation, or of the first ones of a Batch. */
+function operationText(operation: unknown): string {
   const [fields] = isRecord(operation) ? Object.values(operation) : [];
-  if (Array.isArray(fields)) return fields.slice(0, 3).flatMap(operationInWords);
-  if (!isRecord(fields)) return [];
+  if (Array.isArray(fields)) return fields.slice(0, 3).map(operationText).join(" ");
+  if (!isRecord(fields)) return "";
   const { set, values, where } = fields;
   const assignments = Object.entries(isRecord(set) ? set : {});
   const written = assignments.map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
-  const words = [
+  const parts = [
     written.length > 0 && `set ${written.join(", ")}`,
     values !== undefined && `values ${JSON.stringify(values)}`,
-    where !== undefined && `where ${conditionInWords(where)}`,
+    where !== undefined && `where ${conditionText(where)}`,
   ];
-  return words.filter((one) => one !== false);
+  return parts.filter((part) => part !== false).join(" ");
 }
 
-function queryInWords(body: Buffer): string {
-  const words = operationInWords(JSON.parse(body.toString(), keepSpelling)).join(" ");
-  const text = visibleJson(words.slice(0, LONGEST_WORDS));
-  return words.length > LONGEST_WORDS ? `${text}...` : text;
+function queryText(body: Buffer): string {
+  const text = operationText(JSON.parse(body.toString(), keepSpelling));
+  const isLong = text.length > LONGEST_SUMMARY;
+  return visibleJson(isLong ? `${text.slice(0, LONGEST_SUMMARY)}...` : text);
 }
 
 const outcomes: Readonly<Record<ApprovalState, string>> = {
@@ -95,17 +86,17 @@ function outcomeMark({ state }: Approval): Html {
     : mark(state === "approved" || state === "used", outcomes[state]);
 }
 
+/** @param until epoch milliseconds */
 export function timeLeft(until: number, now: number): string {
   const seconds = Math.max(0, Math.ceil((until - now) / 1000));
   return seconds < 120 ? `in ${seconds} s` : `in ${Math.floor(seconds / 60)} min`;
 }
 
-function wayOf({ via, client }: Approval): Html {
-  const path = via === "mcp" ? "/mcp" : "/query";
-  return html`<code>${path}</code>${client !== undefined && html`, client <bdi>${client}</bdi>`}`;
+function interfaceOf({ via, client }: Approval): Html {
+  return html`<code>/${via}</code>${client !== undefined && html`, client <bdi>${client}</bdi>`}`;
 }
 
-export function titled(approval: Approval): Html {
+export function approvalLink(approval: Approval): Html {
   return html`<a href="/approvals/${approval.id}"><code>${summaryOf(approval)}</code></a>`;
 }
 
@@ -113,10 +104,11 @@ const SHOWN = 100;
 /** Pending approvals described per page, and the time limit for counting their rows. */
 const DESCRIBED = 25;
 const COUNTING_MS = 3000;
+const moments = ["Requested", "Expires"].map((name) => [name, "moment"] as const);
 
 export async function showApprovals(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
-  const { waiting = [], others = [], decided = [] } = await groupsOf(c, visitor);
+  const { waiting = [], others = [], decided = [] } = await groupApprovals(c, visitor);
   const excess = [waiting, others, decided].map(({ length }) => Math.max(0, length - SHOWN));
   const more = excess.reduce((sum, count) => sum + count);
   const queries = new Map<string, Awaited<ReturnType<typeof describePending>>>();
@@ -125,105 +117,109 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
     try {
       queries.set(approval.id, await describePending(c, visitor, approval));
     } catch (error) {
-      const reason = error instanceof Error ? error.message : "unknown";
-      c.var.gateway.log.warn({ id: approval.id, reason }, "a pending query cannot be shown");
+      const { id } = approval;
+      c.var.gateway.log.warn({ id, reason: messageOf(error) }, "a pending query cannot be shown");
     }
   });
   // Counts that are not ready in time are omitted.
-  const patience = AbortSignal.timeout(COUNTING_MS);
-  await Promise.race([Promise.all(described), once(patience, "abort")]);
-  const { note, refresh } = refreshing(c);
-  const moments = ["Asked", "Ends"].map((name) => [name, "moment"] as const);
-  const pending = (label: string, list: readonly Approval[]) =>
-    table(
-      label,
-      ["What", "Asked by", "Comes by", ["Rows", "number"], ...moments],
-      list.slice(0, SHOWN).map((one) => {
-        const { words, rows } = queries.get(one.id) ?? {};
-        return [
-          html`${titled(one)}${hint(html`<bdi>${words}</bdi>`)}`,
-          html`<bdi>${one.username}</bdi>`,
-          wayOf(one),
-          rows ?? html`<span class="dim">not counted</span>`,
-          dateOf(one.asked / 1000),
-          timeLeft(one.expires, Date.now()),
-        ];
-      }),
-    );
+  await Promise.race([Promise.all(described), setTimeout(COUNTING_MS, undefined, { ref: false })]);
+  const pending = (
+    label: string,
+    list: readonly Approval[],
+    none?: string,
+  ) => html`<h2>${label}</h2>
+${table(
+  label,
+  [...["Query", "Requested by", "Interface"], ["Rows", "number"], ...moments],
+  list.slice(0, SHOWN).map((one) => {
+    const { text, rows } = queries.get(one.id) ?? {};
+    return [
+      html`${approvalLink(one)}${hint(html`<bdi>${text}</bdi>`)}`,
+      html`<bdi>${one.username}</bdi>`,
+      interfaceOf(one),
+      rows ?? dim("not counted"),
+      dateOf(one.asked / 1000),
+      timeLeft(one.expires, Date.now()),
+    ];
+  }),
+  none,
+)}`;
   const done = decided
     .slice(0, SHOWN)
     .map((one) => [
-      titled(one),
+      approvalLink(one),
       html`<bdi>${one.username}</bdi>`,
       html`${outcomeMark(one)}${one.reason !== undefined && hint(html`<bdi>${one.reason}</bdi>`)}`,
-      one.author === undefined ? "nobody" : html`<bdi>${one.author.name}</bdi>`,
+      html`<bdi>${one.author?.name ?? "-"}</bdi>`,
       dateOf(one.asked / 1000),
     ]);
-  const columns = ["What", "Asked by", "Outcome", "Decided by", ["Asked", "moment"]] as const;
-  const nothing = html`Nothing waits for you. What an entry or a permission boundary with <code>require_approval</code> holds back is listed here, until somebody has decided or its time is up.`;
+  const columns = [
+    ...["Query", "Requested by", "Outcome", "Decided by"],
+    ["Requested", "moment"],
+  ] as const;
   return sendPage(c, {
-    ...{ title: "Approvals", place: "Approvals", refresh },
-    content: html`${heading("Approvals")}
-${note}
-<h2>For you to decide</h2>
-${waiting.length > 0 ? pending("For you to decide", waiting) : empty(nothing)}
-${others.length > 0 && html`<h2>For others to decide</h2>${pending("For others to decide", others)}`}
+    ...{ title: "Approvals", section: "Approvals", refresh: refreshOf(c) },
+    content: html`${pending("For you to decide", waiting, "No approvals are waiting for you. Queries that require approval appear here until they are decided or expire.")}
+${others.length > 0 && pending("For others to decide", others)}
 <h2>Decided</h2>
-${done.length > 0 ? table("Decided", columns, done) : empty("Nothing was decided lately.")}
-${more > 0 && html`<p class="quiet">${more} more are not shown: <code>gatehouse approvals list --all</code> has them.</p>`}
-<p class="quiet">What is older is in the audit.</p>`,
+${table("Decided", columns, done, "No recent decisions.")}
+${more > 0 && html`<p class="quiet">${more} more are not shown. Run <code>gatehouse approvals list --all</code> to list them.</p>`}
+<p class="quiet">Older approvals are in the audit.</p>`,
   });
 }
 
 function ruleText(rule: ApprovalRule): Html {
   const { entry, boundary, permissions } = rule;
   const kind = entry === undefined ? "the boundary" : "the entry for";
-  return html`<li>${permissions.join(", ")} by ${kind} <code>${entry ?? boundary}</code>; decided by <bdi>${approversOf(rule)}</bdi></li>`;
+  return html`<li>${permissions.join(", ")} by ${kind} <code>${entry ?? boundary}</code>; approvers: <bdi>${approversOf(rule)}</bdi></li>`;
 }
 
 function facts(approval: Approval): Html {
   const { username, asked, expires, rules, author, decided, reason, state, touched } = approval;
   const isOpen = state === "pending" || state === "approved";
   return html`<dl class="sheet">
-<dt>State</dt><dd>${outcomeMark(approval)}${touched !== undefined && ", for the rows that were shown"}</dd>
-${author && decided !== undefined && html`<dt>Decided by</dt><dd><bdi>${author.name}</bdi>${author.kind === "cli" && " at the command line"}, ${dateOf(decided / 1000)}</dd>`}
+<dt>State</dt><dd>${outcomeMark(approval)}${touched !== undefined && ", for the rows shown"}</dd>
+${author && decided !== undefined && html`<dt>Decided by</dt><dd><bdi>${author.name}</bdi>${author.kind === "cli" && " (command line)"}, ${dateOf(decided / 1000)}</dd>`}
 ${reason !== undefined && html`<dt>Reason</dt><dd><bdi>${reason}</bdi></dd>`}
-<dt>Asked by</dt><dd><bdi>${username}</bdi>, over ${wayOf(approval)}</dd>
-<dt>Asked</dt><dd>${dateOf(asked / 1000)}</dd>
-${isOpen && html`<dt>${state === "pending" ? "To be decided" : "To be used"}</dt><dd>until ${dateOf(expires / 1000)}, ${timeLeft(expires, Date.now())}</dd>`}
-<dt>Held back by</dt><dd><ul class="plain">${rules.map(ruleText)}</ul></dd>
+<dt>Requested by</dt><dd><bdi>${username}</bdi>, over ${interfaceOf(approval)}</dd>
+<dt>Requested</dt><dd>${dateOf(asked / 1000)}</dd>
+${isOpen && html`<dt>Expires</dt><dd>${dateOf(expires / 1000)}, ${timeLeft(expires, Date.now())}</dd>`}
+<dt>Required for</dt><dd><ul class="plain">${rules.map(ruleText)}</ul></dd>
 </dl>`;
 }
 
-/** @param query the bytes, while they are pending or retained */
+/** @param query the bytes; undefined once they are deleted */
 function querySection(query: Buffer | undefined, isPending: boolean, isHidden: boolean): Html {
-  if (query === undefined) return html`<p class="quiet">The query is not kept any longer.</p>`;
+  if (query === undefined) return html`<p class="quiet">The query is no longer stored.</p>`;
   if (isHidden) {
     const why = isPending
-      ? "it may hold values of databases that you may not read"
-      : "approvers and administrators may review it";
+      ? "it may contain values from databases that you cannot read"
+      : "only approvers and administrators can review it";
     return html`<p class="quiet">The query is hidden: ${why}.</p>`;
   }
-  return html`<h2>The query</h2>
-<p class="quiet">Exactly these bytes, ${query.length} of them, ${isPending ? "are sent if it is approved" : "were decided on"}.</p>
+  return html`<h2>Query</h2>
+<p class="quiet">The ${isPending ? "approval" : "decision"} applies to exactly these ${query.length} bytes.</p>
 <pre>${visibleJson(query.toString("utf8"))}</pre>`;
 }
 
 function decisionForms({ id, username }: Approval, csrf: string, digest: string | undefined): Html {
   const form = (decision: string, content: Html) =>
-    html`<form method="post" action="/approvals/${id}" class="sheet">
-${hidden("csrf", csrf)}${hidden("decision", decision)}
-${content}
-</form>`;
+    postForm(
+      csrf,
+      `/approvals/${id}`,
+      "sheet",
+      html`${hidden("decision", decision)}
+${content}`,
+    );
   const approve = html`${digest !== undefined && hidden("touched", digest)}<h3>Approve</h3>
-<p>Once, as it stands above. <bdi>${username}</bdi> then sends it again.</p>
+<p>Lets <bdi>${username}</bdi> run this query once.</p>
 ${ownPassword()}
 <div class="actions"><button class="primary">Approve</button></div>`;
   const deny = html`<h3>Deny</h3>
-<p>Nothing is done, and <bdi>${username}</bdi> is told so.</p>
+<p>The query does not run. <bdi>${username}</bdi> receives the reason.</p>
 <div class="field"><label for="reason">Reason</label>
 <input id="reason" name="reason" maxlength="500" autocomplete="off" aria-describedby="reason-hint">
-<span class="hint" id="reason-hint">Optional; whoever asks is told, a model as well</span></div>
+<span class="hint" id="reason-hint">Optional. Shown to the requester, which may be an AI model.</span></div>
 <div class="actions"><button class="danger">Deny</button></div>`;
   return html`<h2>Decide</h2>
 <div class="choices">${form("approve", approve)}${form("deny", deny)}</div>`;
@@ -236,34 +232,33 @@ async function find(c: ConsoleRequest, visitor: Visitor) {
     const approval = await store.find(id);
     return approval && { approval, body: await store.readBody(id) };
   });
-  const standing = found && standingOf(visitor, found.approval);
-  if (found === undefined || standing === undefined) throw new Refusal("not_found");
-  return { ...found, standing };
+  const relation = found && relationOf(visitor, found.approval);
+  if (found === undefined || relation === undefined) throw new Refusal("not_found");
+  return { ...found, relation };
 }
 
 export async function showApproval(c: ConsoleRequest, failure?: Failure): Promise<Response> {
   const visitor = visitorOf(c);
-  const { approval, body, standing } = await find(c, visitor);
+  const { approval, body, relation } = await find(c, visitor);
   const isPending = approval.state === "pending";
   const rows =
-    standing === "approver" && isPending && body !== undefined
-      ? await rowsFor(c.var.gateway, visitor.actor.username, approval, body)
+    relation === "approver" && isPending && body !== undefined
+      ? await previewRows(c.var.gateway, visitor.actor.username, approval, body)
       : undefined;
   const digest = rows && "digest" in rows ? rows.digest : undefined;
   const shownBefore = failure && c.var.form.get("touched");
   const isOther = digest !== undefined && shownBefore !== undefined && shownBefore !== digest;
   const own =
-    standing === "asker"
-      ? "You have asked for this, so somebody else decides"
-      : "You do not decide on this";
-  const who = [...new Set(approval.rules.map(approversOf))].join(", and ");
+    relation === "requester"
+      ? "You requested this, so another approver must decide"
+      : "You are not an approver";
+  const approvers = [...new Set(approval.rules.map(approversOf))].join(", and ");
   return sendPage(c, {
-    ...{ title: summaryOf(approval), place: "Approvals", failure },
-    content: html`<p class="path"><a href="/approvals">Approvals</a></p>
-${heading(html`<code>${summaryOf(approval)}</code>`)}
-${failureNote(failure)}
-${isOther && html`<div class="note error"><p>The rows are others than those that you were shown before: look at them again.</p></div>`}
-${isPending && !rows && html`<div class="note"><p>${own}: <bdi>${who}</bdi>.</p></div>`}
+    ...{ title: summaryOf(approval), section: "Approvals", failure },
+    path: html`<a href="/approvals">Approvals</a>`,
+    heading: html`<code>${summaryOf(approval)}</code>`,
+    content: html`${isOther && html`<div class="note error"><p>The rows have changed since you last saw them. Check them again.</p></div>`}
+${isPending && !rows && html`<div class="note"><p>${own}. Approvers: <bdi>${approvers}</bdi>.</p></div>`}
 ${facts(approval)}
 ${rows && rowsSection(approval, rows)}
 ${querySection(body, isPending, !maySeeQuery(visitor, approval))}
@@ -304,27 +299,21 @@ function rowTable(label: string, rows: readonly Row[], after = rows): Html | und
   return html`<h3>${label}</h3><div class="scroll" tabindex="0" role="region" aria-label="${label}">${table(label, columns, cells)}</div>`;
 }
 
-const verbs: Readonly<Record<string, string>> = {
-  Delete: "deleted",
-  Insert: "inserted",
-  Update: "updated",
-  Upsert: "inserted or updated",
-};
-
-function rowsSection(approval: Approval, shown: ShownRows | NoPreview): Html {
+function rowsSection(approval: Approval, shown: PreviewRows | NoPreview): Html {
   if ("reason" in shown) {
-    return html`<h2>Rows</h2><div class="note"><p>No rows are shown: ${visibleJson(shown.reason)}. Whoever approves approves the query, whatever it touches by then.</p></div>`;
+    return html`<h2>Rows</h2><div class="note"><p>No rows are shown: ${visibleJson(shown.reason)}. An approval covers the query, whatever rows it affects when it runs.</p></div>`;
   }
   const { affected } = shown;
   const [before, after] = [shown.before.map(readRow), shown.after.map(readRow)];
   const operation = approval.operations[0]?.operation ?? "";
+  const verb = `${operation.toLowerCase()}${operation.endsWith("e") ? "d" : "ed"}`;
   const most = Math.max(before.length, after.length);
   const isCompared = operation === "Update" && before.length === after.length;
   return html`<h2>Rows</h2>
-<p><strong>${counted(affected, "row")} would be ${verbs[operation] ?? "changed"}.</strong>${affected > most && ` The first ${most} are shown.`}
-Your approval is for these rows: if one of them is changed, goes or comes meanwhile, nothing is done.</p>
+<p><strong>${counted(affected, "row")} would be ${verb}.</strong>${affected > most && ` The first ${most} are shown.`}
+Your approval covers only these rows. If any of them changes before the query runs, the query does not run.</p>
 ${isCompared ? rowTable("Before and after", before, after) : [rowTable("Rows before", before), rowTable("Rows after", after)]}
-<p class="quiet">Effects on other tables, by triggers and foreign keys, are not shown and not compared.</p>`;
+<p class="quiet">Effects on other tables through triggers and foreign keys are neither shown nor compared.</p>`;
 }
 
 const LONGEST_REASON = 500;
@@ -341,18 +330,18 @@ async function useApprovals<Result>(
   return (await approvals.counts()) === undefined ? undefined : approvals.use(work);
 }
 
-async function rowsFor(
+async function previewRows(
   gateway: Gateway,
   approver: string,
   approval: Approval,
   query: Buffer,
-): Promise<ShownRows | NoPreview> {
+): Promise<PreviewRows | NoPreview> {
   const { queries, access, log, routing } = gateway;
   if (!queries.isEngine) return { reason: "no gatehouse engine answers behind the gateway" };
   const preview = previewQuery(access.snapshot, queries.grammar, approval, query);
   if ("reason" in preview) return preview;
-  const unseen = whyUnseen(access.snapshot, queries.grammar, approver, approval);
-  if (unseen !== undefined) return { reason: unseen };
+  const hidden = whyRowsHidden(access.snapshot, queries.grammar, approver, approval);
+  if (hidden !== undefined) return { reason: hidden };
   try {
     const answer = await routing.groupFor(preview.query).ask({
       ...{ user: approver, body: preview.body, isRead: true, largest: LARGEST_PREVIEW_BYTES },
@@ -364,8 +353,8 @@ async function rowsFor(
       hold: () => {},
       signal: AbortSignal.timeout(PREVIEW_TIMEOUT_MS),
     });
-    if (answer.isCut) return { reason: "the rows are too long to be shown" };
-    return readShownRows(answer.status, answer.body.toString("utf8"));
+    if (answer.isCut) return { reason: "the rows are too large to show" };
+    return readPreviewRows(answer.status, answer.body.toString("utf8"));
   } catch (error) {
     if (error instanceof Refusal) return { reason: error.message };
     log.error({ err: error }, "the rows of an approval cannot be shown");
@@ -373,72 +362,67 @@ async function rowsFor(
   }
 }
 
-/** The visitor's role for an approval; undefined if the visitor may not see it. */
-function standingOf(visitor: Visitor, approval: Approval) {
-  const { snapshot, actor, isAdministrator, isManager } = visitor;
-  if (approval.username === actor.username) return "asker";
+/** The visitor's relation to an approval; undefined if the visitor may not see it. */
+function relationOf(visitor: Visitor, approval: Approval) {
+  const { snapshot, actor, maySee, isAdministrator, isManager } = visitor;
+  if (approval.username === actor.username) return "requester";
   if (mayApprove(snapshot, { kind: "console", name: actor.username }, approval)) return "approver";
-  const manages = () =>
-    isManager && approval.rules.every(({ database }) => maySeeGrants(snapshot, actor, database));
-  return isAdministrator || manages() ? "onlooker" : undefined;
+  const manages = isManager && approval.rules.every(({ database }) => maySee(database));
+  return isAdministrator || manages ? "observer" : undefined;
 }
 
 /**
- * True for approvers and administrators. While the query is pending, its author may also see it,
- * and so may an onlooker who may see the grants of every database that it names.
+ * True for approvers and administrators. While the query is pending, its requester may also see it,
+ * and so may an observer who may see the grants of every database that it names.
  */
 function maySeeQuery(visitor: Visitor, approval: Approval): boolean {
-  const { snapshot, actor, isAdministrator } = visitor;
   const { operations, operationCount, state } = approval;
-  const standing = standingOf(visitor, approval);
-  if (standing === "approver" || isAdministrator) return true;
+  const relation = relationOf(visitor, approval);
+  if (relation === "approver" || visitor.isAdministrator) return true;
   if (state !== "pending") return false;
   // Only the first operations are recorded.
   const isListed = operations.length === operationCount;
-  const maySee = () => operations.every(({ database }) => maySeeGrants(snapshot, actor, database));
-  return standing === "asker" || (isListed && maySee());
+  const maySeeAll = isListed && operations.every(({ database }) => visitor.maySee(database));
+  return relation === "requester" || maySeeAll;
 }
 
-export async function groupsOf(c: ConsoleRequest, visitor: Visitor) {
+/** Approvals that wait for the visitor or for others, and decided ones. */
+export async function groupApprovals(c: ConsoleRequest, visitor: Visitor) {
   const all = (await useApprovals(c, (store) => store.list())) ?? [];
   return Object.groupBy(all, (approval) => {
-    const standing = standingOf(visitor, approval);
-    if (standing === undefined) return "unseen";
+    const relation = relationOf(visitor, approval);
+    if (relation === undefined) return "invisible";
     if (approval.state !== "pending") return "decided";
-    return standing === "approver" ? "waiting" : "others";
+    return relation === "approver" ? "waiting" : "others";
   });
 }
 
-/** Cached row counts per approver, so that a refresh costs the database nothing. */
-const rowCounts = new Map<string, Promise<number | undefined>>();
-const MOST_COUNTED = 1000;
+/** Row counts per approver, kept so that a refresh costs the database nothing. */
+const rowCounts = new LRUCache<string, number, () => Promise<number | undefined>>({
+  max: 1000,
+  fetchMethod: (_key, _stale, { context }) => context(),
+});
 
 async function describePending(c: ConsoleRequest, visitor: Visitor, approval: Approval) {
   const body = await useApprovals(c, (store) => store.readBody(approval.id));
   if (body === undefined) return undefined;
-  const words = queryInWords(body);
-  if (standingOf(visitor, approval) !== "approver") return { words, rows: undefined };
+  const text = queryText(body);
+  if (relationOf(visitor, approval) !== "approver") return { text, rows: undefined };
   const { username } = visitor.actor;
-  const key = `${approval.id} ${username}`;
-  let counting = rowCounts.get(key);
-  if (counting === undefined) {
-    counting = rowsFor(c.var.gateway, username, approval, body).then((rows) =>
-      "affected" in rows ? rows.affected : undefined,
-    );
-    rowCounts.set(key, counting);
-    const [oldest = ""] = rowCounts.keys();
-    if (rowCounts.size > MOST_COUNTED) rowCounts.delete(oldest);
-  }
-  const rows = await counting;
-  if (rows === undefined) rowCounts.delete(key);
-  return { words, rows };
+  const rows = await rowCounts.fetch(`${approval.id} ${username}`, {
+    async context() {
+      const shown = await previewRows(c.var.gateway, username, approval, body);
+      return "affected" in shown ? shown.affected : undefined;
+    },
+  });
+  return { text, rows };
 }
 
 /** The message for the requester, on one line. @throws Refusal `bad_request` */
 function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
   const reason = (form.get("reason") ?? "").replace(/\p{C}+/gu, " ").trim();
   if (reason.length > LONGEST_REASON) {
-    const message = `A reason has at most ${LONGEST_REASON} characters`;
+    const message = `The reason may have at most ${LONGEST_REASON} characters`;
     throw new Refusal("bad_request", { message });
   }
   return reason === "" ? undefined : reason;
@@ -448,19 +432,16 @@ function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
 function requireApprover(c: ConsoleRequest, approval: Approval): Author {
   const visitor = visitorOf(c);
   identify(visitor.snapshot, c.var.gateway.revocations, visitor.session);
-  if (standingOf(visitor, approval) !== "approver") throw new Refusal("role_insufficient");
+  if (relationOf(visitor, approval) !== "approver") throw new Refusal("role_insufficient");
   return { kind: "console", name: visitor.actor.username };
 }
 
-function tooLate({ author, decided, state }: Approval): Failure {
-  const who = author === undefined ? "" : ` by ${author.name}`;
-  const when =
-    decided === undefined ? "" : ` at ${new Date(decided).toISOString().slice(11, 19)} UTC`;
+function alreadyDecided({ author, decided, state }: Approval): Failure {
+  const who = author && ` by ${author.name}`;
+  const time = decided && ` at ${new Date(decided).toISOString().slice(11, 19)} UTC`;
   const outcome = outcomes[state].toLowerCase();
-  return new Failure(
-    409,
-    `Too late: this is ${outcome}${who}${when}. Your decision changes nothing.`,
-  );
+  const message = `Already ${outcome}${who ?? ""}${time ?? ""}. Your decision was not saved.`;
+  return new Failure(409, message);
 }
 
 export async function decideApproval(c: ConsoleRequest): Promise<Response> {
@@ -478,11 +459,11 @@ export async function decideApproval(c: ConsoleRequest): Promise<Response> {
     const touched = form.get("touched") ?? "";
     const wait = gateway.configuration.approvals.wait * 1000;
     const late = await useApprovals(c, async (store) => {
-      if (state === "approved" && touched !== "") await store.noteShown(id, author, touched);
+      if (state === "approved" && touched !== "") await store.recordShown(id, author, touched);
       const isDone = await store.decide(id, { state, author, reason, wait });
       return isDone ? undefined : ((await store.find(id)) ?? approval);
     });
-    if (late !== undefined) return await showApproval(c, tooLate(late));
+    if (late !== undefined) return await showApproval(c, alreadyDecided(late));
   } catch (error) {
     return showApproval(c, failureOf(error));
   }

@@ -1,5 +1,5 @@
 import { Worker } from "node:worker_threads";
-import { manageableBy } from "../access/administration.ts";
+import { requireManager } from "../access/administration.ts";
 import { decidePlace } from "../access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../access/roles.ts";
 import { moments, readMoment } from "../clock.ts";
@@ -8,43 +8,28 @@ import { auditOutcomes, type ReadLine } from "../observe/audit-filter.ts";
 import type { AuditAnswer, AuditQuestion, VisibleDatabases } from "../observe/audit-search.ts";
 import type { SummaryQuestion } from "../observe/audit-summary.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
-import { definitions, isOperationName } from "../query/operations.ts";
-import type { PermissionClass } from "../query/query.ts";
+import { definitions, isOperationName, permissionsOfAll } from "../query/operations.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, mayGrantTo } from "./changes.ts";
-import {
-  empty,
-  type Fields,
-  failureNote,
-  field,
-  heading,
-  hint,
-  linkButton,
-  mark,
-  pathOf,
-  table,
-} from "./frame.ts";
+import { type Fields, field, hint, linkButton, mark, pathOf, table } from "./frame.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
+/** Denials that another grant can lift. */
 const liftable: ReadonlySet<string | undefined> = new Set([
-  ...["no_grant", "role_insufficient", "grant_expired", "batch_member_denied"],
+  "no_grant",
+  "role_insufficient",
+  "grant_expired",
+  "batch_member_denied",
 ]);
 
-/** The rights that an operation needs; for a Preview, those of any change it may hold. */
-function rightsOf(operation: string): readonly PermissionClass[] {
-  if (!isOperationName(operation)) return [];
-  const { permissions, effect } = definitions[operation];
-  return effect === "previews" ? [...permissions, "UPDATE"] : permissions;
-}
-
-/** The smallest grant for the first denial in a line that would be denied still, if one helps. */
+/** The smallest grant that lifts the first denial in a line, if it would still be denied. */
 export function draftGrant(visitor: Visitor, line: ReadLine) {
   const { user, decision, reason, via, client } = line;
   if (user === undefined || !mayGrantTo(visitor, user)) return undefined;
   if (decision !== "deny" || !liftable.has(reason)) return undefined;
   const context = { via: via === "mcp" ? "mcp" : "query", client, now: Date.now() } as const;
   for (const { operation, database, tables } of line.operations) {
-    const permissions = rightsOf(operation);
+    const permissions = isOperationName(operation) ? permissionsOfAll(definitions[operation]) : [];
     const role = roles.findLast((one) => permissions.every((right) => roleAllows(one, right)));
     if (permissions.length === 0 || role === undefined) continue;
     // Creating and dropping tables are rights on the database.
@@ -69,28 +54,28 @@ export function draftedPlace({ database, table }: DraftedGrant): string {
   return table === undefined ? database : `${database}.${table}`;
 }
 
-const spans = Object.entries({
-  "1h": "Last hour",
-  "24h": "Last day",
-  "7d": "Last 7 days",
-  "30d": "Last 30 days",
-  "": "Everything",
-});
-const outcomes = Object.entries({
-  "": "Any",
-  allowed: "Allowed",
-  denied: "Denied",
-  failed: "Failed",
-});
+const spans = [
+  ["1h", "Last hour"],
+  ["24h", "Last day"],
+  ["7d", "Last 7 days"],
+  ["30d", "Last 30 days"],
+  ["", "All time"],
+] as const;
+const outcomes = [
+  ["", "Any"],
+  ["allowed", "Allowed"],
+  ["denied", "Denied"],
+  ["failed", "Failed"],
+] as const;
 
 function filterForm(fields: Fields): Html {
-  const filled = { fields };
+  const state = { fields };
   const text = (name: string, label: string) =>
-    field(filled, { name, label, more: html` maxlength="128"` });
-  const select = (name: string, label: string, known: typeof spans) => {
+    field(state, { name, label, more: html` maxlength="128"` });
+  const select = (name: string, label: string, known: typeof spans | typeof outcomes) => {
     const value = fields.get(name) ?? "";
     const isKnown = known.some(([one]) => one === value);
-    return field(filled, { name, label, values: isKnown ? known : [...known, [value, value]] });
+    return field(state, { name, label, values: isKnown ? known : [...known, value] });
   };
   return html`<form method="get" action="/audit" class="tools sheet" role="search">
 ${text("user", "User")}
@@ -98,12 +83,12 @@ ${text("table", "Table")}
 ${text("operation", "Operation")}
 ${select("outcome", "Outcome", outcomes)}
 ${select("since", "From", spans)}
-${field(filled, { name: "until", label: "Until, in UTC", type: "datetime-local" })}
+${field(state, { name: "until", label: "Until (UTC)", type: "datetime-local" })}
 <button class="primary">Show</button>
 </form>`;
 }
 
-function question(fields: Fields): Html {
+function filterText(fields: Fields): Html {
   const since = fields.get("since") ?? "";
   const span = spans.find(([value]) => value === since)?.[1].toLowerCase() ?? since;
   const named = ["until", "user", "table", "operation", "outcome"].map(
@@ -112,23 +97,24 @@ function question(fields: Fields): Html {
   return html`${span}${named}`;
 }
 
-const switchedOff = html`<div class="sheet"><h2>The audit goes to the log</h2>
-<p>The console reads an audit that has a file of its own. Set one in <code>gateway.toml</code>, and start the gateway again:</p>
+const noFile = html`<div class="sheet"><h2>The audit is written to the log</h2>
+<p>The console can search the audit only if it has a file. Set one in <code>gateway.toml</code> and restart the gateway:</p>
 <pre>[audit]
 file = "audit.log"</pre>
-<p>From then on everything that is asked and changed can be looked up here, rotated files as well.</p></div>`;
+<p>You can then search everything from that time on, including rotated files.</p></div>`;
 
-function who({ user, via, client, author, msg }: ReadLine): Html {
+function who({ user = "-", via, client, author, msg }: ReadLine): Html {
   const isDecision = msg === "approval_approved" || msg === "approval_denied";
-  const name = (isDecision ? author?.name : user) ?? author?.name ?? "-";
-  const ways = [
-    ...(isDecision ? [`asked by ${user ?? "-"}`] : []),
-    ...(msg === "approval_used" && author !== undefined ? [`approved by ${author.name}`] : []),
-    ...(via === "mcp" ? ["over MCP"] : []),
-    ...(client === undefined ? [] : [`client ${client}`]),
-    ...(author !== undefined && (user === undefined || isDecision) ? [author.kind] : []),
-  ];
-  return html`<bdi>${name}</bdi>${ways.length > 0 && hint(html`<bdi>${ways.join(", ")}</bdi>`)}`;
+  const isByAuthor = author !== undefined && (user === "-" || isDecision);
+  const notes = [
+    isDecision && `requested by ${user}`,
+    msg === "approval_used" && author && `approved by ${author.name}`,
+    via === "mcp" && "over MCP",
+    client !== undefined && `client ${client}`,
+    isByAuthor && author.kind,
+  ].filter(Boolean);
+  const name = isByAuthor ? author.name : user;
+  return html`<bdi>${name}</bdi>${notes.length > 0 && hint(html`<bdi>${notes.join(", ")}</bdi>`)}`;
 }
 
 function operationText(one: ReadLine["operations"][number]): Html {
@@ -138,10 +124,9 @@ function operationText(one: ReadLine["operations"][number]): Html {
 }
 
 function changeText({ change, ...about }: ReadLine["changes"][number]): Html {
-  const words = Object.values(about)
-    .flat()
-    .filter((word) => word !== undefined);
-  return hint(html`<bdi>${[change, ...words.map(String)].join(" ")}</bdi>`);
+  const values = Object.values(about).flat();
+  const words = values.filter((value) => value !== undefined).map(String);
+  return hint(html`<bdi>${[change, ...words].join(" ")}</bdi>`);
 }
 
 function more(count: number): Part {
@@ -151,12 +136,12 @@ function more(count: number): Part {
 function what(line: ReadLine): Html {
   const { operations, operationCount, changes, method, path, msg } = line;
   const head = path === undefined ? msg.replaceAll("_", " ") : `${method ?? ""} ${path}`;
-  const asked = operations.slice(0, SHOWN).map(operationText);
-  return html`${asked.length > 0 ? asked : html`<bdi>${head}</bdi>`}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}`;
+  const listed = operations.slice(0, SHOWN).map(operationText);
+  return html`${listed.length > 0 ? listed : html`<bdi>${head}</bdi>`}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}`;
 }
 
 function outcomeMark({ level, decision, outcome, reason, msg }: ReadLine): Part {
-  if (reason === "approval_required") return html`<span class="state">held back</span>`;
+  if (reason === "approval_required") return html`<span class="state">waiting</span>`;
   if (level === "error") return mark(false, "failed");
   if (decision === "deny" || level === "warn") return mark(false, "denied");
   if (decision !== undefined || outcome !== undefined) return mark(true, "allowed");
@@ -165,11 +150,11 @@ function outcomeMark({ level, decision, outcome, reason, msg }: ReadLine): Part 
 
 function outcomeText(line: ReadLine, draft: DraftedGrant | undefined): Html {
   const { reason, operations, approval } = line;
-  const said = reason ?? (line.outcome === "allowed" ? undefined : line.outcome);
+  const code = reason ?? (line.outcome === "allowed" ? undefined : line.outcome);
   const entries = [...new Set(operations.flatMap(({ entry }) => entry ?? []))].join(", ");
   const boundary = operations.find((one) => one.boundary !== undefined)?.boundary;
   const notes = [
-    said !== undefined && html` <bdi>${said}</bdi>`,
+    code !== undefined && html` <bdi>${code}</bdi>`,
     entries !== "" && hint("by the entry for ", html`<code>${entries}</code>`),
     boundary !== undefined && hint("by the boundary ", html`<code>${boundary}</code>`),
     approval !== undefined && hint("approval ", html`<code>${approval.slice(0, 8)}</code>`),
@@ -186,8 +171,8 @@ const TIMEOUT_MS = 5000;
 const LONGEST_MS = 60_000;
 
 /** Parses a moment from the form as UTC; browsers send it without a time zone. */
-function momentOf(name: string, text: string | undefined, otherwise: number): number {
-  if (text === undefined) return otherwise;
+function momentOf(name: string, text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
   const written = /^\d{4}-\d\d-\d\dT\d\d:\d\d$/.test(text) ? `${text}:00Z` : text;
   const moment = readMoment(written);
   if (moment !== undefined) return moment;
@@ -197,15 +182,14 @@ function momentOf(name: string, text: string | undefined, otherwise: number): nu
 /** The databases whose lines a visitor may see; undefined for administrators, who see all. */
 export function visibleTo({
   snapshot,
-  actor,
+  maySee,
   isAdministrator,
 }: Visitor): VisibleDatabases | undefined {
-  const { isVisible } = manageableBy(snapshot, actor);
   if (isAdministrator) return undefined;
   const known = [...snapshot.databases.values(), EVERY_DATABASE];
   return {
-    named: new Map(known.map((name) => [name, isVisible(name)])),
-    others: isVisible(EVERY_DATABASE),
+    named: new Map(known.map((name) => [name, maySee(name)])),
+    others: maySee(EVERY_DATABASE),
   };
 }
 
@@ -215,30 +199,24 @@ async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<
   const filter = {
     ...{ user: at("user"), table: at("table"), operation: at("operation") },
     outcome: auditOutcomes.find((one) => one === at("outcome")),
-    since: momentOf("From", at("since"), 0),
-    until: momentOf("Until", at("until"), Number.POSITIVE_INFINITY),
+    since: momentOf("From", at("since")) ?? 0,
+    until: momentOf("Until", at("until")) ?? Number.POSITIVE_INFINITY,
   };
-  const question = {
-    ...{ file, filter, visible: visibleTo(visitorOf(c)) },
-    ...{
-      from: inode === undefined ? undefined : { inode, offset: Number(offset) },
-      limit: PAGE,
-      timeoutMs: TIMEOUT_MS,
-    },
-  };
+  const from = inode === undefined ? undefined : { inode, offset: Number(offset) };
+  const visible = visibleTo(visitorOf(c));
+  const question = { file, filter, visible, from, limit: PAGE, timeoutMs: TIMEOUT_MS };
   try {
     return await askAudit<AuditAnswer>(c, question, LONGEST_MS);
   } catch (error) {
     if (error instanceof Refusal) throw error;
-    const reason = error instanceof Error ? error.message : "unknown";
-    c.var.gateway.log.warn({ file, reason }, "the audit cannot be read");
-    throw new Refusal("busy", { message: "The audit's files cannot be read just now" });
+    c.var.gateway.log.warn({ file, reason: messageOf(error) }, "the audit cannot be read");
+    throw new Refusal("busy", { message: "The audit files cannot be read now; try again later" });
   }
 }
 
 export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
-  manageableBy(visitor.snapshot, visitor.actor);
+  requireManager(visitor.snapshot, visitor.actor);
   const { file } = c.var.gateway.configuration.audit;
   const names = ["user", "table", "operation", "outcome", "since", "until"];
   const fields = new Map(names.map((name) => [name, (c.req.query(name) ?? "").trim()]));
@@ -263,52 +241,55 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
       affected === undefined ? read !== undefined && `${read} read` : `${affected} changed`,
     ];
   });
-  const columns = [["Time, UTC", "moment"], "Who", "What", "Outcome", ["Rows", "number"]] as const;
+  const columns = [["Time (UTC)", "moment"], "Who", "What", "Outcome", ["Rows", "number"]] as const;
   const none = isLost
-    ? html`The audit's files were rotated since: <a href="${pathOf("/audit", again)}">begin again</a>.`
-    : html`Nothing ${isLater && "older "}was found for: ${question(fields)}.`;
+    ? html`The audit files have been rotated. <a href="${pathOf("/audit", again)}">Start again</a>.`
+    : html`No ${isLater && "older "}lines found for: ${filterText(fields)}.`;
   const older =
     next &&
-    html`<p class="actions">${linkButton("Look further back", "/audit", { ...again, from: `${next.inode}-${next.offset}` })}</p>
-<p class="quiet">Looked back${reached !== undefined && ` to about ${reached.slice(0, 19).replace("T", " ")} UTC`}; what is older was not looked at yet.</p>`;
-  const found = html`${rows.length > 0 ? table("The audit", columns, rows) : empty(none)}${older}`;
+    html`<p class="actions">${linkButton("Search further back", "/audit", { ...again, from: `${next.inode}-${next.offset}` })}</p>
+${reached !== undefined && html`<p class="quiet">Searched back to about ${reached.slice(0, 19).replace("T", " ")} UTC.</p>`}`;
+  const found = html`${table("Audit", columns, rows, none)}${older}`;
   return sendPage(c, {
-    ...{ title: "Audit", place: "Audit", failure },
-    content: html`${heading("Audit")}
-${failureNote(failure)}
-${file === undefined ? switchedOff : html`${filterForm(fields)}${!failure && found}`}
-${file !== undefined && !visitor.isAdministrator && html`<p class="quiet">You are shown what was asked of the databases on which you may grant, and which grants on them were changed.</p>`}`,
+    ...{ title: "Audit", section: "Audit", failure },
+    content: html`${file === undefined ? noFile : html`${filterForm(fields)}${!failure && found}`}
+${file !== undefined && !visitor.isAdministrator && html`<p class="quiet">Only queries and grants on databases on which you may grant are shown.</p>`}`,
   });
 }
 
-const MOST_QUESTIONS = 2;
+const MOST_SEARCHES = 2;
 const MOST_MEMORY_MB = 128;
 
-let asked = 0;
+let searches = 0;
 
 /** Searches the audit files in a thread. @throws Refusal `busy`, or the file system's error */
 export async function askAudit<Answer>(
   c: ConsoleRequest,
   question: AuditQuestion | SummaryQuestion,
-  longestMs: number,
+  timeoutMs: number,
 ): Promise<Answer> {
-  if (asked >= MOST_QUESTIONS) throw new Refusal("busy", { retryAfter: 2 });
-  asked += 1;
+  const busy = new Refusal("busy", { retryAfter: 2 });
+  if (searches >= MOST_SEARCHES) throw busy;
+  searches += 1;
   const worker = new Worker(siblingModule(import.meta.url, "audit-program"), {
     workerData: question,
     resourceLimits: { maxOldGenerationSizeMb: MOST_MEMORY_MB },
   });
-  const giveUp = () => void worker.terminate();
-  const signal = AbortSignal.any([c.req.raw.signal, AbortSignal.timeout(longestMs)]);
-  signal.addEventListener("abort", giveUp, { once: true });
+  const signal = AbortSignal.any([c.req.raw.signal, AbortSignal.timeout(timeoutMs)]);
+  signal.addEventListener("abort", () => void worker.terminate());
   try {
-    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-    worker.once("message", resolve).once("error", reject);
-    worker.once("exit", () => reject(new Refusal("busy", { retryAfter: 2 })));
-    return await promise;
+    return await new Promise<Answer>((resolve, reject) => {
+      worker
+        .once("message", resolve)
+        .once("error", reject)
+        .once("exit", () => reject(busy));
+    });
   } finally {
-    asked -= 1;
-    signal.removeEventListener("abort", giveUp);
-    giveUp();
+    searches -= 1;
+    void worker.terminate();
   }
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : "unknown";
 }

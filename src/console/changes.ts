@@ -2,6 +2,7 @@ import type { Hono } from "hono";
 import { manageableBy } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { limitsInWords } from "../access/entry-view.ts";
+import { placeOf } from "../access/grant.ts";
 import { isExternalUsername } from "../access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Action } from "../administration/actions.ts";
@@ -13,12 +14,12 @@ import { explainLogin, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import {
   type Fields,
-  type Filled,
-  failureNote,
-  gatherBoxes,
+  type FormState,
   hidden,
   linkButton,
   ownPassword,
+  pathOf,
+  postForm,
   userLink,
 } from "./frame.ts";
 import {
@@ -28,11 +29,6 @@ import {
   type Visitor,
   visitorOf,
 } from "./visit.ts";
-
-/** Such as `main`, `main.tickets`, or `*.customer_*, *.orders`. */
-export function placeOf({ database, tables }: Grant): string {
-  return tables?.map((table) => `${database}.${table}`).join(", ") ?? database;
-}
 
 type View = Pick<Visitor, "snapshot" | "actor">;
 
@@ -44,9 +40,8 @@ export function visibleEntries({ snapshot, actor }: View, username: string): Gra
 function mayManage({ snapshot, actor }: View, username: string): boolean {
   const { isManageable, isVisible } = manageableBy(snapshot, actor);
   const user = snapshot.users.get(username);
-  return user === undefined
-    ? isExternalUsername(username) && grantsOf(snapshot, username).keys().some(isVisible)
-    : isManageable(user);
+  if (user !== undefined) return isManageable(user);
+  return isExternalUsername(username) && grantsOf(snapshot, username).keys().some(isVisible);
 }
 
 /** @throws Refusal `user_not_found` unless the visitor may manage the user */
@@ -59,7 +54,8 @@ export function mayGrantTo(view: View, username: string): boolean {
   return mayManage(view, username) || isExternalUsername(username);
 }
 
-function seenOf(view: View, username: string): string[] {
+/** The visible state of a user, line by line. A form holds it, so that changes to it are noticed. */
+function stateOf(view: View, username: string): string[] {
   const user = view.snapshot.users.get(username);
   const isKnown = user && manageableBy(view.snapshot, view.actor).isManageable(user);
   const record = isKnown ? (user.disabled ? "disabled" : "enabled") : "no record";
@@ -77,13 +73,15 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
     await checkPassword(gateway.login, session?.username ?? "", form.get("password") ?? "", origin);
   } catch (error) {
     const isWrong = error instanceof Refusal && error.code === "credentials_invalid";
-    throw isWrong ? new Refusal(error.code, { message: "That is not your password" }) : error;
+    throw isWrong ? new Refusal(error.code, { message: "Incorrect password" }) : error;
   }
 }
 
 /**
- * Makes a change for a visitor who has entered the password again, unless the data shown by the
- * form has changed. Everything is judged again on the state read under the lock.
+ * Makes a change for a visitor who has entered their password again. Everything is judged again on
+ * the state read under the lock.
+ *
+ * @throws Failure 409 if the user has changed since the form was loaded
  */
 export async function makeChange<Input extends { readonly username: string }>(
   c: ConsoleRequest,
@@ -97,12 +95,12 @@ export async function makeChange<Input extends { readonly username: string }>(
   const before = (form.get("seen") ?? "").split(/\r?\n/).filter((line) => line !== "");
   const judged = (current: Snapshot) => {
     identify(current, gateway.revocations, session);
-    const now = seenOf({ snapshot: current, actor }, input.username);
+    const now = stateOf({ snapshot: current, actor }, input.username);
     if (before.join("\n") !== now.join("\n")) {
-      const message = "Somebody else has changed this meanwhile. Nothing of yours was changed.";
-      const gone = before.filter((line) => !now.includes(line));
-      const come = now.filter((line) => !before.includes(line));
-      throw new Failure(409, message, { changed: { gone, come } });
+      const message = "Someone else has changed this user. Your change was not saved.";
+      const removed = before.filter((line) => !now.includes(line));
+      const added = now.filter((line) => !before.includes(line));
+      throw new Failure(409, message, { changed: { removed, added } });
     }
     return plan(current, actor, input, gateway.configuration);
   };
@@ -116,55 +114,63 @@ export function noteChange(c: ConsoleRequest, change: AuditedChange): void {
   c.var.gateway.changes.write({ kind: "console", name: username }, [change]);
 }
 
-interface ChangingPage {
+interface FormPage {
   readonly title: string;
-  readonly heading: Html;
+  readonly heading?: Html;
   /** Undefined for a new user. */
   readonly username?: string;
   readonly sentence?: string;
   readonly action: string;
-  readonly listsSeen?: boolean;
+  readonly listsState?: boolean;
   readonly form: Html;
   readonly button: Html;
 }
 
-/** Sends a form that asks for the reader's own password and is submitted once. */
-export function sendForm(c: ConsoleRequest, filled: Filled, page: ChangingPage): Response {
+/** Sends a form for a change, which asks for the visitor's own password. */
+export function sendForm(c: ConsoleRequest, state: FormState, page: FormPage): Response {
   const visitor = visitorOf(c);
-  const { title, heading, username, sentence, action, listsSeen, form, button } = page;
-  const seen = seenOf(visitor, username ?? filled.fields.get("user") ?? "");
-  const content = html`<p class="path"><a href="/access">Access</a>${username !== undefined && html` / ${userLink(username)}`}</p>
-<h1>${heading}</h1>
-${failureNote(filled.failure)}
-${sentence && html`<p>${sentence}</p>`}
-<form method="post" action="${action}" class="sheet narrow">
-${hidden("csrf", visitor.csrf)}${hidden("seen", seen.join("\n"))}${username !== undefined && hidden("user", username)}
-${listsSeen && html`<p><bdi>${username}</bdi> has now:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
+  const { title, heading, username, sentence, action, listsState, form, button } = page;
+  const seen = stateOf(visitor, username ?? state.fields.get("user") ?? "");
+  const back = username === undefined ? "/access" : pathOf("/access/user", { user: username });
+  const access = html`<a href="/access">Access</a>`;
+  const content = html`${sentence && html`<p>${sentence}</p>`}
+${postForm(
+  visitor.csrf,
+  action,
+  "sheet narrow",
+  html`${hidden("seen", seen.join("\n"))}${username !== undefined && hidden("user", username)}
+${listsState && html`<p>Current access of <bdi>${username}</bdi>:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
 ${form}
-${ownPassword(filled)}
-<div class="actions">${button} ${username === undefined ? linkButton("Cancel", "/access") : linkButton("Cancel", "/access/user", { user: username })}</div>
-</form>`;
-  return sendPage(c, { title, place: "Access", failure: filled.failure, content });
+${ownPassword(state)}
+<div class="actions">${button} ${linkButton("Cancel", back)}</div>`,
+)}`;
+  return sendPage(c, {
+    ...{ title, section: "Access", heading, failure: state.failure, content },
+    path: username === undefined ? access : html`${access} / ${userLink(username)}`,
+  });
 }
 
 export interface ConsoleForm {
   readonly start: (c: ConsoleRequest) => Fields;
   /** @throws Refusal if the visitor may not use the form */
   readonly require: (c: ConsoleRequest, fields: Fields) => void;
-  readonly send: (c: ConsoleRequest, filled: Filled) => Response | Promise<Response>;
-  /** @returns the answer, or the path of the page to go to @throws Failure or Refusal */
+  readonly send: (c: ConsoleRequest, state: FormState) => Response | Promise<Response>;
+  /** @returns the response, or the path to redirect to @throws Failure or Refusal */
   readonly submit: (c: ConsoleRequest, fields: Fields) => Promise<Response | string>;
 }
 
-export function addForm(app: Hono<ConsoleEnv>, path: string, form: ConsoleForm): void {
-  const { start, require, send, submit } = form;
+export function addForm(
+  app: Hono<ConsoleEnv>,
+  path: string,
+  { start, require, send, submit }: ConsoleForm,
+): void {
   app.get(path, (c) => {
     const fields = start(c);
     require(c, fields);
     return send(c, { fields });
   });
   app.post(path, async (c) => {
-    const fields = gatherBoxes(c.var.form);
+    const fields = c.var.form;
     require(c, fields);
     try {
       const answer = await submit(c, fields);
@@ -179,8 +185,8 @@ const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
 
 interface FailureDetails {
   readonly fields?: Fields;
-  /** What has changed since the form was made, line by line. */
-  readonly changed?: { readonly gone: readonly string[]; readonly come: readonly string[] };
+  /** Lines of the user's state that have changed since the form was loaded. */
+  readonly changed?: { readonly removed: readonly string[]; readonly added: readonly string[] };
 }
 
 export class Failure extends Error {
@@ -200,7 +206,7 @@ export function invalidFields(fields: Fields): Failure {
 }
 
 const beyondRights =
-  "Your own rights do not reach that far: nobody gives, changes or takes away what is equal to or above their own.";
+  "Your own rights are too low: you may not grant, change or revoke rights equal to or above your own.";
 
 /** Describes a failure for its form. Rethrows unexpected errors. */
 export function failureOf(error: unknown): Failure {

@@ -3,10 +3,10 @@ import type { Grant, User } from "../access/grant.ts";
 import type { EntryRole } from "../access/roles.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
 import type { Failure } from "./changes.ts";
-import type { ConsoleRequest, Visitor } from "./visit.ts";
+import type { Visitor } from "./visit.ts";
 
-/** The sections of the console in menu order, each with what a visitor must be to open it. */
-const places = {
+/** The sections in menu order, each with the property that a visitor needs to open it. */
+const sections = {
   Overview: undefined,
   Access: "isManager",
   Approvals: undefined,
@@ -18,30 +18,39 @@ const places = {
 export interface ConsolePage {
   readonly title: string;
   /** Undefined for a page outside the menu, such as an error. */
-  readonly place?: keyof typeof places;
-  readonly refresh?: string | undefined;
+  readonly section?: keyof typeof sections;
+  /** Links to the pages above this one. */
+  readonly path?: Html;
+  /** The title, if undefined. */
+  readonly heading?: Html | undefined;
+  /** Links beside the heading. */
+  readonly actions?: Part;
+  /** Present for a page that refreshes itself. */
+  readonly refresh?: { readonly path: string; readonly isPaused: boolean };
   readonly failure?: Failure | undefined;
   readonly content: Html;
 }
 
 const brand = html`<span class="brand"><img src="/icon.svg" alt="" width="20" height="20">Gatehouse</span>`;
 
-function header(visitor: Visitor, place: ConsolePage["place"]): Html {
-  const offered = Object.entries(places).filter(([, right]) => !right || visitor[right]);
-  const links = offered.map(
-    ([name]) =>
-      html`<a href="/${name.toLowerCase()}"${name === place && html` aria-current="page"`}>${name}</a>`,
-  );
+function header(visitor: Visitor, section: ConsolePage["section"]): Html {
+  const links = Object.entries(sections)
+    .filter(([, right]) => !right || visitor[right])
+    .map(
+      ([name]) =>
+        html`<a href="/${name.toLowerCase()}"${name === section && html` aria-current="page"`}>${name}</a>`,
+    );
   return html`<header>
-<a class="skip" href="#content">Skip to the content</a>
+<a class="skip" href="#content">Skip to content</a>
 <div class="bar">
 ${brand}
 <nav aria-label="Console">${links}</nav>
-<form method="post" action="/sign-out" class="who">
-${hidden("csrf", visitor.csrf)}
-<bdi>${visitor.session.username}</bdi>
-<button class="link">Sign out</button>
-</form>
+${postForm(
+  visitor.csrf,
+  "/sign-out",
+  "who",
+  html`<bdi>${visitor.session.username}</bdi><button class="link">Sign out</button>`,
+)}
 </div>
 </header>`;
 }
@@ -50,8 +59,15 @@ export function hidden(name: string, value: string): Html {
   return html`<input type="hidden" name="${name}" value="${value}">`;
 }
 
+/** A form with the token that shows that it comes from the console. */
+export function postForm(csrf: string, action: string, style: string, content: Html): Html {
+  return html`<form method="post" action="${action}" class="${style}">
+${hidden("csrf", csrf)}${content}
+</form>`;
+}
+
 export function renderConsolePage(page: ConsolePage, visitor?: Visitor): string {
-  const { title, place, content, refresh } = page;
+  const { title, section, path, heading = title, actions, refresh, failure, content } = page;
   return String(html`<!doctype html>
 <html lang="en">
 <head>
@@ -60,11 +76,15 @@ export function renderConsolePage(page: ConsolePage, visitor?: Visitor): string 
 <title>${title} - Gatehouse console</title>
 <link rel="stylesheet" href="/style.css">
 <link rel="icon" href="/icon.svg" type="image/svg+xml">
-${refresh && html`<meta http-equiv="refresh" content="${REFRESH_SECONDS}; url=${refresh}?refresh=auto">`}
+${refresh?.isPaused === false && html`<meta http-equiv="refresh" content="${REFRESH_SECONDS}; url=${refresh.path}?refresh=auto">`}
 </head>
 <body${visitor && html` class="console"`}>
-${visitor ? header(visitor, place) : html`<header>${brand}</header>`}
+${visitor ? header(visitor, section) : html`<header>${brand}</header>`}
 <main id="content" tabindex="-1">
+${path && html`<p class="path">${path}</p>`}
+<div class="head"><h1>${heading}</h1>${actions && html`<p class="actions">${actions}</p>`}</div>
+${failure && failureNote(failure)}
+${refresh && refreshNote(refresh)}
 ${content}
 </main>
 </body>
@@ -74,19 +94,13 @@ ${content}
 
 const REFRESH_SECONDS = 30;
 
-/** Makes a page refresh itself, which the reader can pause (WCAG 2.2.1). */
-export function refreshing({ req }: ConsoleRequest) {
-  const { path } = req;
+/** Lets the reader pause the refresh (WCAG 2.2.1). */
+function refreshNote({ path, isPaused }: NonNullable<ConsolePage["refresh"]>): Html {
   const time = new Date().toISOString().slice(11, 19);
-  const isPaused = req.query("refresh") === "off";
-  const note = isPaused
-    ? html`<p class="quiet">As of ${time} UTC; refreshing is paused. <a href="${path}">Resume</a></p>`
-    : html`<p class="quiet">Last refreshed at ${time} UTC, every ${REFRESH_SECONDS} seconds. <a href="${path}?refresh=off">Pause</a></p>`;
-  return { note, refresh: isPaused ? undefined : path };
-}
-
-export function heading(title: Part, actions?: Html): Html {
-  return html`<div class="head"><h1>${title}</h1>${actions && html`<p class="actions">${actions}</p>`}</div>`;
+  const state = isPaused
+    ? html`Refresh is paused. <a href="${path}">Resume</a>`
+    : html`Refreshes every ${REFRESH_SECONDS} seconds. <a href="${path}?refresh=off">Pause</a>`;
+  return html`<p class="quiet">Updated at ${time} UTC. ${state}</p>`;
 }
 
 export function empty(...parts: Part[]): Html {
@@ -99,32 +113,42 @@ export type Column = string | readonly [name: string, kind: "number" | "moment"]
 /** Longer words may be broken in a narrow column; shorter ones only on a narrow screen. */
 const LONG_WORD = /[^\s-]{24}/;
 
-export function table(label: string, columns: readonly Column[], rows: readonly Row[]): Html {
-  const classOf = (kind: string) => kind !== "" && html` class="${kind}"`;
-  const heads = columns.map((column) => {
-    const [name, kind = ""] = typeof column === "string" ? [column] : column;
-    return { name, kind };
-  });
+/** @param none the text that stands in for a table without rows */
+export function table(
+  label: string,
+  columns: readonly Column[],
+  rows: readonly Row[],
+  none?: Part,
+): Html {
+  if (rows.length === 0 && none !== undefined) return empty(none);
+  const heads = columns.map((column) =>
+    typeof column === "string" ? ([column, ""] as const) : column,
+  );
   const cells = (row: Row) =>
-    heads.map(({ name, kind }, at) => {
+    heads.map(([name, kind], at) => {
       const cell = html`${row[at]}`;
       const isLong = LONG_WORD.test(String(cell).replaceAll(/<[^>]*>/g, " "));
-      const style = classOf(isLong ? `${kind} long`.trim() : kind);
-      return html`<td role="cell"${style} data-label="${name}"><div>${cell}</div></td>`;
+      return html`<td role="cell" class="${kind}${isLong && " long"}" data-label="${name}"><div>${cell}</div></td>`;
     });
   return html`<table role="table" aria-label="${label}">
-<thead role="rowgroup"><tr role="row">${heads.map(({ name, kind }) => html`<th scope="col" role="columnheader"${classOf(kind)}>${name}</th>`)}</tr></thead>
+<thead role="rowgroup"><tr role="row">${heads.map(([name, kind]) => html`<th scope="col" role="columnheader" class="${kind}">${name}</th>`)}</tr></thead>
 <tbody role="rowgroup">${rows.map((row) => html`<tr role="row">${cells(row)}</tr>`)}</tbody>
 </table>`;
+}
+
+/** Rows that belong together: only the first shows the name to everyone, the others to screen readers. */
+export function groupRows(name: Part, again: Part, rows: readonly Row[]): Part[][] {
+  const hiddenName = html`<span class="again">${again}</span>`;
+  return rows.map((row, at) => [at === 0 ? name : hiddenName, ...row]);
 }
 
 type Parameters = Readonly<Record<string, string | undefined>>;
 
 export function pathOf(path: string, parameters: Parameters): string {
-  const query = new URLSearchParams();
-  for (const [name, value] of Object.entries(parameters))
-    if (value !== undefined) query.set(name, value);
-  return query.size > 0 ? `${path}?${query}` : path;
+  const given = Object.entries(parameters).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, value]],
+  );
+  return given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
 export function userLink(user: string): Html {
@@ -135,44 +159,43 @@ export function linkButton(label: Part, path: string, given: Parameters = {}, ki
   return html`<a class="button${kind}" href="${pathOf(path, given)}">${label}</a> `;
 }
 
-/** Marks a state as good or bad, never by color only. */
+/** Marks a state as good or bad by a sign as well as a color. */
 export function mark(isGood: boolean, ...words: Part[]): Html {
-  return html`<span class="state ${isGood ? "good" : "bad"}">${words}</span>`;
+  return span(`state ${isGood ? "good" : "bad"}`)(words);
 }
 
-export function hint(...words: Part[]): Html {
-  return html`<span class="hint">${words}</span>`;
+function span(style: string) {
+  return (...words: Part[]) => html`<span class="${style}">${words}</span>`;
 }
-
+export const hint = span("hint");
+export const dim = span("dim");
 /** Text for screen readers only. */
-export function unseen(...words: Part[]): Html {
-  return html`<span class="unseen">${words}</span>`;
-}
+export const unseen = span("unseen");
 
 export function roleBadge(role: EntryRole): Html {
-  return html`<span class="role ${role}">${role}</span>`;
+  return span(`role ${role}`)(role);
 }
 
-export function narrowing({ expires: _, ...grant }: Grant): Html {
-  return html`${limitsInWords(grant) || html`<span class="dim">not narrowed</span>`}`;
+export function limitsOf({ expires: _, ...grant }: Grant): Part {
+  return limitsInWords(grant) || dim("none");
 }
 
-/** How long an entry is valid. @param now epoch milliseconds */
-export function until({ expires }: Grant, now: number): Html {
-  if (expires === undefined) return html`<span class="dim">no end</span>`;
+/** When an entry expires. @param now epoch milliseconds */
+export function expiry({ expires }: Grant, now: number): Part {
+  if (expires === undefined) return dim("never");
   const time = writtenTime(expires).replace("T", " ").replace("Z", " UTC");
-  return expires > now ? html`${time}` : mark(false, "ended ", time);
+  return expires > now ? time : mark(false, "expired ", time);
 }
 
 export function accountMark(user: User | undefined): Html | undefined {
-  if (user === undefined) return hint("known to an external server");
+  if (user === undefined) return hint("external user");
   if (user.disabled) return mark(false, "disabled");
   return user.passwordHash === undefined ? hint("no password") : undefined;
 }
 
 export type Fields = ReadonlyMap<string, string>;
 
-export interface Filled {
+export interface FormState {
   readonly fields: Fields;
   readonly failure?: Failure | undefined;
 }
@@ -181,7 +204,6 @@ interface FieldOptions {
   readonly name: string;
   readonly label: string;
   readonly hint?: string;
-  readonly id?: string;
   /** Of an input, or `area` for several lines. */
   readonly type?: string;
   /** The values of a list, each with its label if that differs. */
@@ -194,7 +216,7 @@ interface FieldOptions {
 
 export const required = html` required`;
 
-function notes({ failure }: Filled, { name, hint: help }: FieldOptions) {
+function notes({ failure }: FormState, { name, hint: help }: FieldOptions) {
   const wrong = failure?.details.fields?.get(name);
   const ids = [wrong && `${name}-wrong`, help && `${name}-hint`].filter(Boolean).join(" ");
   // With several invalid fields, the browser focuses the first.
@@ -206,8 +228,8 @@ function notes({ failure }: Filled, { name, hint: help }: FieldOptions) {
 }
 
 /** A field with its label. A password is never sent back to the browser. */
-export function field(view: Filled, options: FieldOptions): Html {
-  const { name, id = name, type = "text", autocomplete = "off", offered = [], values } = options;
+export function field(view: FormState, options: FieldOptions): Html {
+  const { name, type = "text", autocomplete = "off", offered = [], values } = options;
   const { attributes, text } = notes(view, options);
   const value = type === "password" ? "" : view.fields.get(name);
   const suggests = offered.length > 0;
@@ -218,11 +240,11 @@ export function field(view: Filled, options: FieldOptions): Html {
     ? html`<select id="${name}" name="${name}"${attributes}>${values.map((one) => (typeof one === "string" ? optionOf(one) : optionOf(...one)))}</select>`
     : type === "area"
       ? html`<textarea id="${name}" name="${name}" rows="4" ${plain}${attributes}>${value}</textarea>`
-      : html`<input id="${id}" name="${name}" type="${type}" value="${value}" autocomplete="${autocomplete}" ${plain}${suggests && html` list="${name}-list"`}${options.more}${attributes}>`;
+      : html`<input id="${name}" name="${name}" type="${type}" value="${value}" autocomplete="${autocomplete}" ${plain}${suggests && html` list="${name}-list"`}${options.more}${attributes}>`;
   const list =
     suggests &&
     html`<datalist id="${name}-list">${offered.map((one) => html`<option value="${one}"></option>`)}</datalist>`;
-  return html`<div class="field"><label for="${id}">${options.label}</label>
+  return html`<div class="field"><label for="${name}">${options.label}</label>
 ${control}${list}
 ${text}</div>`;
 }
@@ -231,48 +253,35 @@ export function checkbox(name: string, isChecked: boolean, label: Part): Html {
   return html`<label class="choice"><input type="checkbox" name="${name}" value="yes"${isChecked && html` checked`}>${label}</label>`;
 }
 
-/** Parses a comma-separated list such as `id, name`; a single `-` means no names. */
-export function listedIn(text = ""): string[] {
+/** Parses a comma-separated list such as `id, name`. */
+export function parseList(text = ""): string[] {
   const names = text.split(",").map((one) => one.trim());
   return names.filter((one) => one !== "");
 }
 
-/** A check box per name. Checked ones are those that `listedIn` finds in the field's text. */
-export function boxes(view: Filled, options: FieldOptions, none?: string): Html {
+/** A check box per name, checked if the field's text lists it. */
+export function boxes(view: FormState, options: FieldOptions, none?: string): Html {
   const { name, label, offered = [] } = options;
   const { attributes, text } = notes(view, options);
-  const ticked = new Set(listedIn(view.fields.get(name)));
+  const ticked = new Set(parseList(view.fields.get(name)));
   const names = [...new Set([...offered, ...ticked])].filter((one) => one !== "-");
   const box = (one: string, words: Html) => checkbox(`${name}:${one}`, ticked.has(one), words);
   return html`<fieldset class="field" id="${name}"${attributes}><legend>${label}</legend>
 <div class="boxes">${names.map((one) => box(one, html`<code>${one}</code>`))}${none && box("-", html`<em>${none}</em>`)}</div>${text}</fieldset>`;
 }
 
-/** Joins the check boxes of a form: `columns:id` and `columns:name` become `columns`. */
-export function gatherBoxes(form: Fields): Fields {
-  const gathered = new Map<string, string>();
-  for (const [key, value] of form) {
-    const [, name = key, one] = /^(\w+):(.+)$/s.exec(key) ?? [];
-    const before = gathered.get(name);
-    gathered.set(name, one === undefined ? value : before ? `${before}, ${one}` : one);
-  }
-  return gathered;
-}
-
-export function ownPassword(view: Filled = { fields: new Map() }): Html {
+export function ownPassword(view: FormState = { fields: new Map() }): Html {
   return field(view, {
-    ...{ name: "password", id: "own-password", label: "Your own password, again" },
+    ...{ name: "password", label: "Your password" },
     ...{ type: "password", autocomplete: "current-password", more: required },
   });
 }
 
-export function failureNote(failure: Failure | undefined): Html | undefined {
-  if (failure === undefined) return undefined;
-  const { changed } = failure.details;
+function failureNote({ message, details: { changed } }: Failure): Html {
   const lines = (label: string, list: readonly string[]) =>
     list.length > 0 && html`<p>${label}</p><ul>${list.map((line) => html`<li>${line}</li>`)}</ul>`;
-  return html`<div class="note error" role="alert"><p>${failure.message}</p>${
+  return html`<div class="note error" role="alert"><p>${message}</p>${
     changed &&
-    html`${lines("Gone:", changed.gone)}${lines("New:", changed.come)}<p>Look at what is there now, and send the form again if you still mean it.</p>`
+    html`${lines("Removed:", changed.removed)}${lines("Added:", changed.added)}<p>Check the current state, then submit the form again.</p>`
   }</div>`;
 }

@@ -5,7 +5,7 @@ import { describeClient, identityOf, permission } from "../oauth/server/pages.ts
 import { lifetimes } from "../oauth/server/protocol.ts";
 import { dateOf, type Html, html } from "../pages/html.ts";
 import { noteChange } from "./changes.ts";
-import { empty, field, heading, hidden, hint, table, unseen } from "./frame.ts";
+import { type Column, field, hidden, hint, postForm, table, unseen } from "./frame.ts";
 import type { Session } from "./sessions.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
@@ -33,7 +33,7 @@ export function browserNamed(userAgent: string): string {
     const [, system] = systems.find(([sign]) => sign.test(userAgent)) ?? [];
     return system === undefined ? `${name} ${version}` : `${name} ${version} on ${system}`;
   }
-  return userAgent || "a browser that does not say what it is";
+  return userAgent || "unknown browser";
 }
 
 const SHOWN = 200;
@@ -47,7 +47,12 @@ async function connectedTo(c: ConsoleRequest, username?: string): Promise<Connec
 }
 
 function button(csrf: string, path: string, field: Html, label: string, what: string): Html {
-  return html`<form method="post" action="/sessions/${path}">${hidden("csrf", csrf)}${field}<button class="small">${label}${unseen(what)}</button></form>`;
+  const content = html`${field}<button class="small">${label}${unseen(what)}</button>`;
+  return postForm(csrf, `/sessions/${path}`, "", content);
+}
+
+function moments(...names: string[]): Column[] {
+  return names.map((name) => [name, "moment"]);
 }
 
 function sessionTable(c: ConsoleRequest, list: readonly Session[]): Html {
@@ -67,9 +72,10 @@ function sessionTable(c: ConsoleRequest, list: readonly Session[]): Html {
     ];
   });
   return table(
-    "Sessions of the console",
-    ["User", "Browser", ["Since", "moment"], ["Last used", "moment"], ["Ends", "moment"], "Action"],
+    "Console sessions",
+    ["User", "Browser", ...moments("Since", "Last used", "Expires"), "Action"],
     rows,
+    "No sessions.",
   );
 }
 
@@ -80,19 +86,26 @@ function applicationTable(c: ConsoleRequest, list: readonly Connection[]): Html 
     const { username, grantId, allowedAt, renewedAt, called } = one;
     const client = describeClient(mcp, one.clientId, one.appName);
     const what = ` ${client.name} of ${username}`;
-    const tools = called.length === 0 ? "no tool yet" : html`<bdi>${called.join(", ")}</bdi>`;
+    const tools = called.length === 0 ? "none" : html`<bdi>${called.join(", ")}</bdi>`;
     return [
       html`<bdi>${username}</bdi>`,
       html`<strong><bdi>${client.name}</bdi></strong>${hint(identityOf(client))}`,
-      html`${permission(one)}${hint("It has called ", tools, ".")}`,
+      html`${permission(one)}${hint("Tools called: ", tools)}`,
       dateOf(allowedAt),
       renewedAt === undefined ? "never" : dateOf(renewedAt),
       dateOf(allowedAt + lifetimes.grant),
       button(csrf, "disconnect", hidden("grant", grantId), "Disconnect", what),
     ];
   });
-  const times = ["Allowed", "Last renewed", "Ends"].map((name) => [name, "moment"] as const);
-  return table("Connected applications", ["User", "App", "May", ...times, "Action"], rows);
+  const isExternal = c.var.applications === undefined;
+  return table(
+    "Connected applications",
+    ["User", "App", "May", ...moments("Allowed", "Last renewed", "Expires"), "Action"],
+    rows,
+    isExternal
+      ? "An external authorization server admits apps. Disconnect them there."
+      : "No connected apps.",
+  );
 }
 
 export async function showSessions(c: ConsoleRequest): Promise<Response> {
@@ -105,33 +118,23 @@ export async function showSessions(c: ConsoleRequest): Promise<Response> {
   const connections = await connectedTo(c, username);
   const more = Math.max(0, sessions.length - SHOWN) + Math.max(0, connections.length - SHOWN);
   const filter = html`<form method="get" action="/sessions" class="tools" role="search">
-${field({ fields: new Map([["user", username ?? ""]]) }, { name: "user", label: "Only those of this user", more: html` maxlength="128"` })}
+${field({ fields: new Map([["user", username ?? ""]]) }, { name: "user", label: "User", more: html` maxlength="128"` })}
 <button>Show</button>
 </form>`;
-  const applications =
-    connections.length > 0
-      ? applicationTable(c, connections.slice(0, SHOWN))
-      : empty(
-          c.var.applications === undefined
-            ? "Apps are let in by another authorization server: end them there."
-            : "No app is connected. One appears here once somebody has let it in.",
-        );
   const ended = username ?? reader;
   return sendPage(c, {
     title: "Sessions",
-    place: "Sessions",
-    content: html`${heading("Sessions")}
-${isAdministrator && filter}
-<h2>Signed in to this console</h2>
-${sessions.length > 0 ? sessionTable(c, sessions.slice(0, SHOWN)) : empty("Nobody of that name is signed in.")}
+    section: "Sessions",
+    content: html`${isAdministrator && filter}
+<h2>Console sessions</h2>
+${sessionTable(c, sessions.slice(0, SHOWN))}
 <h2>Connected applications</h2>
-${applications}
-${more > 0 && html`<p class="quiet">${more} more are not shown: ask for those of one user.</p>`}
-<p class="quiet">Tokens of logins and machines are not listed, since nothing is kept of them; they end with everything.</p>
+${applicationTable(c, connections.slice(0, SHOWN))}
+${more > 0 && html`<p class="quiet">${more} more are not shown. Filter by user to see them.</p>`}
+<p class="quiet">Login and machine tokens are not stored, so they are not listed. <strong>End everything</strong> revokes them too.</p>
 <details class="sheet narrow"><summary>End everything of <bdi>${ended}</bdi></summary>
-<p>Ends every token, every app and every session that ${ended === reader ? "you have" : html`<bdi>${ended}</bdi> has`} by now, machines among them. Passwords and grants stay.</p>
-<form method="post" action="/sessions/end-all">${hidden("csrf", csrf)}${hidden("user", ended)}
-<button class="danger">End everything now</button></form></details>`,
+<p>Revokes all tokens, apps and sessions of <bdi>${ended}</bdi>. Passwords and grants stay.</p>
+${postForm(csrf, "/sessions/end-all", "", html`${hidden("user", ended)}<button class="danger">End everything now</button>`)}</details>`,
   });
 }
 

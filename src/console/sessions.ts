@@ -5,13 +5,13 @@ import { credentialOf, earliestIssue, identify } from "../identity/authenticate.
 import type { AccountContext } from "../oauth/server/connections.ts";
 import { Refusal } from "../refusal.ts";
 
-/** A session expires after this time without requests, and after the longest time anyway. */
+/** A session expires after this time without requests, and after the longest time in any case. */
 export const IDLE_MS = 30 * 60_000;
 export const LONGEST_MS = 12 * 3_600_000;
-/** Sessions per user; beyond that the one unused for longest ends. */
+/** When a user has more sessions, the least recently used one ends. */
 const PER_USER = 20;
 
-/** A signed-in browser, with the issue in epoch seconds and other times in ms of its clock. */
+/** A signed-in browser. Its issue is in epoch seconds, other times in ms of the sessions' clock. */
 export interface Session {
   /** Identifies the session on pages; grants no access. */
   readonly tokenId: string;
@@ -26,9 +26,9 @@ export interface Session {
   readonly usedAt: number;
 }
 
-export interface HeldSessions {
+export interface SessionStore {
   add(key: string, session: Session): Promise<void>;
-  /** @param isPassive true for a page that refreshes itself, which does not count as use */
+  /** @param isPassive true for a page that refreshes itself; this does not extend the session */
   use(key: string, isPassive: boolean): Promise<Session | undefined>;
   list(username: string | undefined): Promise<readonly Session[]>;
   end(tokenId: string): Promise<void>;
@@ -38,32 +38,29 @@ function msLeft({ startedAt, usedAt }: Session, now: number): number {
   return Math.min(startedAt + LONGEST_MS, usedAt + IDLE_MS) - now;
 }
 
-function sessionsInMemory(now: () => number): HeldSessions {
-  const held = new Map<string, Session>();
+function sessionsInMemory(now: () => number): SessionStore {
+  const sessions = new Map<string, Session>();
   function drop(isMeant: (session: Session) => boolean): void {
-    for (const [key, session] of held) if (isMeant(session)) held.delete(key);
+    for (const [key, session] of sessions) if (isMeant(session)) sessions.delete(key);
   }
-  const dropOld = () => drop((session) => msLeft(session, now()) <= 0);
+  const dropExpired = () => drop((session) => msLeft(session, now()) <= 0);
   return {
     async add(key, session) {
-      held.set(key, session);
+      sessions.set(key, session);
     },
     async use(key, isPassive) {
-      dropOld();
-      const session = held.get(key);
+      dropExpired();
+      const session = sessions.get(key);
       if (session === undefined || isPassive) return session;
       const used = { ...session, usedAt: now() };
-      held.set(key, used);
+      sessions.set(key, used);
       return used;
     },
     async list(username) {
-      dropOld();
-      const all = [...held.values()];
-      return username === undefined ? all : all.filter((one) => one.username === username);
+      dropExpired();
+      return [...sessions.values()].filter((one) => [undefined, one.username].includes(username));
     },
-    async end(tokenId) {
-      drop((session) => session.tokenId === tokenId);
-    },
+    end: async (tokenId) => drop((session) => session.tokenId === tokenId),
   };
 }
 
@@ -80,7 +77,7 @@ export type Sessions = ReturnType<typeof openSessions>;
 export function openSessions(
   { snapshot, revocations }: AccountContext,
   now = () => performance.now(),
-  held = sessionsInMemory(now),
+  store = sessionsInMemory(now),
 ) {
   /** Ends the session and returns false if its user may no longer be signed in. */
   async function isGood(session: Session): Promise<boolean> {
@@ -90,14 +87,14 @@ export function openSessions(
     } catch (error) {
       // A temporary failure, such as an unreachable store, ends no session.
       if (!(error instanceof Refusal) || error.status !== 401) throw error;
-      await held.end(session.tokenId);
+      await store.end(session.tokenId);
       return false;
     }
   }
 
   async function list(username?: string): Promise<Session[]> {
     const good: Session[] = [];
-    for (const session of await held.list(username)) {
+    for (const session of await store.list(username)) {
       if (await isGood(session)) good.push(session);
     }
     return good.sort((one, other) => other.usedAt - one.usedAt);
@@ -105,23 +102,23 @@ export function openSessions(
 
   return {
     list,
-    end: held.end,
+    end: store.end,
     /** Signs a user in. @returns the secret for the browser */
     async open(user: User, place: Pick<Session, "address" | "userAgent">): Promise<string> {
       const secret = randomBytes(32).toString("base64url");
       const { username } = user;
-      await held.add(digest(secret), {
+      await store.add(digest(secret), {
         ...{ ...place, username, tokenId: randomUUID(), credential: credentialOf(user) },
         // As for tokens: a revocation up to some second must not end sessions opened after it.
         issuedAt: Math.max(epochSeconds(), earliestIssue(revocations, user)),
         ...{ startedAt: now(), usedAt: now() },
       });
       const tooMany = (await list(username)).slice(PER_USER);
-      for (const { tokenId } of tooMany) await held.end(tokenId);
+      for (const { tokenId } of tooMany) await store.end(tokenId);
       return secret;
     },
     async use(secret: string, isPassive = false): Promise<Session | undefined> {
-      const session = await held.use(digest(secret), isPassive);
+      const session = await store.use(digest(secret), isPassive);
       return session !== undefined && (await isGood(session)) ? session : undefined;
     },
     msLeft: (session: Session) => msLeft(session, now()),

@@ -11,49 +11,52 @@ import { version as release } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
 import { counted } from "../suggestion.ts";
-import { empty, heading, hint, mark, refreshing, roleBadge, table, userLink } from "./frame.ts";
-import { type Console, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { dim, empty, groupRows, hint, mark, roleBadge, table, userLink } from "./frame.ts";
+import { type Console, type ConsoleRequest, refreshOf, sendPage, visitorOf } from "./visit.ts";
 
-/** Versions kept, and what is kept of each: users compared, their differences, names per kind. */
-const REMEMBERED = 50;
+/** Limits: versions; and of each, the users compared, their changes, and names per kind of record. */
+const VERSIONS = 50;
 const USERS = 20;
 const EFFECTS = 50;
 const NAMES = 20;
 
 const recordKinds = [
   ["usersAdded", "added"],
-  ["usersRemoved", "removed, with all grants"],
-  ["usersChanged", "another password, email, state or attributes"],
+  ["usersRemoved", "removed with all grants"],
+  ["usersChanged", "password, email, state or attributes changed"],
   ["boundariesAdded", "boundary added"],
   ["boundariesRemoved", "boundary removed"],
 ] as const;
 
-function firstUsersIn(diff: AccessDiff): string[] {
-  const { boundariesAdded: _, boundariesRemoved: __, ...lists } = diff;
-  const users = new Set<string>();
-  for (const names of Object.values(lists)) {
-    for (const name of names) {
-      if (users.size > USERS) break;
-      // A grant reads `user database role`.
-      users.add(name.split(" ", 1)[0] ?? "");
-    }
-  }
-  return [...users];
+interface VersionOrigin {
+  /** Epoch seconds. */
+  readonly at: number;
+  readonly version: string;
+  /** Undefined if the version does not record it. */
+  readonly author: Author | undefined;
 }
 
 function describeVersion(
-  /** At epoch seconds; the author is undefined if the version does not record it. */
-  version: { at: number; version: string; author: Author | undefined },
+  origin: VersionOrigin,
   before: Snapshot,
   after: Snapshot,
   diff: AccessDiff,
 ) {
-  const users = firstUsersIn(diff);
-  const effects = effectsOn(users.slice(0, USERS), before, after, version.at * 1000);
+  const { boundariesAdded: _, boundariesRemoved: __, ...lists } = diff;
+  // A grant reads `user database role`. Stops early, since a version may change very many users.
+  const names = Object.values(lists)
+    .values()
+    .flatMap((list) => list.values());
+  const users = new Set<string>();
+  for (const name of names) {
+    users.add(name.split(" ", 1)[0] ?? "");
+    if (users.size > USERS) break;
+  }
+  const effects = effectsOn([...users].slice(0, USERS), before, after, origin.at * 1000);
   return {
-    ...version,
+    ...origin,
     effects: effects.take(EFFECTS).toArray(),
-    hasOthers: users.length > USERS,
+    hasOthers: users.size > USERS,
     records: recordKinds
       .filter(([kind]) => diff[kind].length > 0)
       .map(([kind, label]) => {
@@ -65,7 +68,7 @@ function describeVersion(
 
 type LoadedVersion = ReturnType<typeof describeVersion>;
 
-/** A version in force, or a file that was refused, at epoch seconds. */
+/** A loaded version, or a rejected file, at epoch seconds. */
 export type AccessEvent = LoadedVersion | { at: number; problems: readonly AccessProblem[] };
 
 async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
@@ -76,7 +79,7 @@ async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVer
   for await (const { at, version, author, before, after } of versions) {
     const found = { at: Math.floor(at.getTime() / 1000), version: String(version), author };
     const diff = diffSnapshots(before, after);
-    if (last.push(describeVersion(found, before, after, diff)) === REMEMBERED) break;
+    if (last.push(describeVersion(found, before, after, diff)) === VERSIONS) break;
   }
   return last;
 }
@@ -90,10 +93,10 @@ export function openHistory(access: AccessRules, log: StoreReplica | undefined) 
     if (event.kind === "failed") events = [{ at, problems: event.problems }, ...events];
     else {
       const { previous, snapshot, diff, author } = event;
-      const found = { at, version: snapshot.version, author };
-      events = [describeVersion(found, previous, snapshot, diff), ...events];
+      const origin = { at, version: snapshot.version, author };
+      events = [describeVersion(origin, previous, snapshot, diff), ...events];
     }
-    events = events.slice(0, REMEMBERED);
+    events = events.slice(0, VERSIONS);
   });
   return {
     /** Epoch seconds since when changes are known; undefined if a log has earlier ones. */
@@ -109,7 +112,7 @@ export function openHistory(access: AccessRules, log: StoreReplica | undefined) 
       const read = await earlier;
       const known = new Set(events.map((event) => "version" in event && event.version));
       const before = read.filter(({ version }) => !known.has(version));
-      return [...events, ...before].slice(0, REMEMBERED);
+      return [...events, ...before].slice(0, VERSIONS);
     },
   };
 }
@@ -125,65 +128,58 @@ function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
   }${others}`;
 }
 
-const ways = { api: "", console: ", in the console", cli: ", by command", store: ", a replica" };
+const origins = { api: "", console: " (console)", cli: " (command line)", store: " (replica)" };
 
-function loaded({ version, at, author, effects, hasOthers, records }: LoadedVersion): Part[][] {
+function versionRows({ version, at, author, effects, hasOthers, records }: LoadedVersion) {
   const name = html`<code>${version}</code>${hint(dateOf(at))}${
-    author && hint("by ", html`<bdi>${author.name}</bdi>`, ways[author.kind])
+    author && hint("by ", html`<bdi>${author.name}</bdi>`, origins[author.kind])
   }`;
-  const again = html`<span class="again"><code>${version}</code></span>`;
-  const standing = ({ role, entry }: EffectChange["before"]) =>
-    entry === undefined ? html`<span class="dim">no grant</span>` : roleBadge(role);
-  const cells: Part[][] = [
+  const role = ({ role, entry }: EffectChange["before"]) =>
+    entry === undefined ? dim("no grant") : roleBadge(role);
+  const rows: Part[][] = [
     ...effects.map((change) => [
       userLink(change.username),
       html`<code>${change.place}</code>`,
       rightsOf(change),
-      html`${standing(change.before)} \u2192 ${standing(change.after)}`,
+      html`${role(change.before)} \u2192 ${role(change.after)}`,
     ]),
     ...records.map(({ label, names, more }) => [
       html`<bdi>${names.join(", ")}</bdi>${more > 0 && `, and ${more} more`}`,
       "",
       label,
     ]),
-    ...(hasOthers ? [["and others"]] : []),
+    ...(hasOthers ? [["and other users"]] : []),
   ];
-  if (cells.length === 0)
-    cells.push(["", "", html`<span class="dim">no change to users or grants</span>`]);
-  return cells.map((row, index) => [index === 0 ? name : again, ...row]);
+  if (rows.length === 0) rows.push(["", "", dim("no change to users or grants")]);
+  return groupRows(name, html`<code>${version}</code>`, rows);
 }
 
-function refused({ at, problems }: Exclude<AccessEvent, LoadedVersion>): Part[] {
+function rejectedRow({ at, problems }: Exclude<AccessEvent, LoadedVersion>): Part[] {
   const list = problems.map(
     ({ line, reason }) => html`<li>${line !== undefined && `Line ${line}: `}${reason}</li>`,
   );
-  const stayed = hint("the last good state stayed in force");
-  const name = html`${mark(false, "Refused")}${hint(dateOf(at))}`;
-  return [name, "", "", html`<ul class="plain">${list}</ul>${stayed}`];
+  const name = html`${mark(false, "Rejected")}${hint(dateOf(at))}`;
+  const inForce = hint("the last valid state stayed in force");
+  return [name, "", "", html`<ul class="plain">${list}</ul>${inForce}`];
 }
 
 /** Lists versions, newest first. @param since epoch seconds before which changes are unknown */
 export function versionList(events: readonly AccessEvent[], since: number | undefined): Html {
+  const start = since !== undefined && `${dateOf(since)}, when this gateway started`;
   if (events.length === 0) {
-    const sentence =
-      since === undefined
-        ? "Nobody has changed users or grants yet."
-        : `Nobody has changed users or grants since ${dateOf(since)}, when this gateway started.`;
-    return empty(sentence);
+    return empty("No changes to users or grants", start ? ` since ${start}.` : " yet.");
   }
-  const before =
-    since === undefined
-      ? html`What came before is listed by <code>gatehouse access history</code>.`
-      : html`What came before ${dateOf(since)}, when this gateway started, is in the audit log.`;
-  const rows = events.flatMap((one) => ("version" in one ? loaded(one) : [refused(one)]));
-  const head = ["Version", "User", "Where", "Gains and loses", "Role"];
-  return html`${table("Versions of users and grants", head, rows)}<p class="quiet">${before}</p>`;
+  const rows = events.flatMap((one) => ("version" in one ? versionRows(one) : [rejectedRow(one)]));
+  const earlier = start
+    ? html`Changes before ${start}, are in the audit log.`
+    : html`Run <code>gatehouse access history</code> to list earlier versions.`;
+  return html`${table("Versions of users and grants", ["Version", "User", "Where", "Rights", "Role"], rows)}<p class="quiet">${earlier}</p>`;
 }
 
 const DAY = 86_400;
 const SOON = 14 * DAY;
 
-function spanOf(seconds: number): string {
+function duration(seconds: number): string {
   const units = Object.entries({ day: DAY, hour: 3600, minute: 60 });
   const [name, size] = units.find(([, one]) => seconds >= one) ?? ["second", 1];
   return counted(Math.floor(seconds / size), name);
@@ -193,12 +189,12 @@ type State = Awaited<ReturnType<typeof conditionOf>>;
 
 function upstreamTable({ upstreams }: State): Html {
   return table(
-    "Databases behind the gateway",
-    ["Where", "Databases", "State", "Circuit", ["Queries now", "number"], ["Waiting", "number"]],
+    "Upstreams",
+    ["Upstream", "Databases", "State", "Circuit", ["Active", "number"], ["Waiting", "number"]],
     upstreams.map(({ name, databases, isUp, isLive, busy, waiting }) => [
       html`<code>${name}</code>`,
       databases === undefined ? "all others" : html`<code>${databases.join(", ")}</code>`,
-      mark(isUp, isUp ? "Answers" : "Does not answer"),
+      mark(isUp, isUp ? "Reachable" : "Unreachable"),
       mark(isLive, isLive ? "Closed" : "Open: queries go elsewhere"),
       busy,
       waiting,
@@ -210,66 +206,67 @@ function keyTable({ gateway: { keys } }: Console): Html {
   const { algorithm } = keys.ring;
   return table(
     "Signing keys",
-    ["Key", "State", ["Made", "moment"], ["Age", "number"], ["Verifies until", "moment"]],
+    ["Key", "State", ["Created", "moment"], ["Age", "number"], ["Verifies until", "moment"]],
     keys.ring.keys.map(({ kid, state, created, verifiesUntil }) => [
       html`<code>${kid}</code>`,
-      state === "signs" ? html`<strong>Signs</strong> by ${algorithm}` : "Verifies",
+      state === "signs" ? html`<strong>Signs</strong> with ${algorithm}` : "Verifies",
       dateOf(created),
-      spanOf(Math.max(0, epochSeconds() - created)),
-      verifiesUntil === undefined ? html`<span class="dim">no end</span>` : dateOf(verifiesUntil),
+      duration(Math.max(0, epochSeconds() - created)),
+      verifiesUntil === undefined ? dim("no end") : dateOf(verifiesUntil),
     ]),
   );
 }
 
-function replicas({ own, lag, status }: NonNullable<State["store"]>): Html {
-  if (status === undefined)
-    return empty(
-      html`The store does not answer: what replicas there are is not known. This one is <code>${own}</code>.`,
-    );
+function replicaTable({ own, lag, status }: NonNullable<State["store"]>): Html {
+  if (status === undefined) {
+    const name = html`This replica is <code>${own}</code>.`;
+    return empty("The store is unreachable, so the other replicas are unknown. ", name);
+  }
   const { version, form, readableForm } = status;
   const rows = status.replicas.map((one) => [
     html`<code>${one.name}</code>${one.name === own && html` <strong>(this one)</strong>`}`,
     one.applied,
     Math.max(0, version - one.applied),
-    one.rest > 0 ? `in ${spanOf(one.rest)}` : mark(false, spanOf(-one.rest), " ago"),
+    one.rest > 0 ? `in ${duration(one.rest)}` : mark(false, duration(-one.rest), " ago"),
     one.form,
     dateOf(Math.floor(one.since.getTime() / 1000)),
   ]);
   const head = ["Replica", ["Applied", "number"], ["Behind", "number"]] as const;
-  const rest = ["Lease ends", ["Form", "number"], ["Since", "moment"]] as const;
+  const rest = ["Lease ends", ["Format", "number"], ["Since", "moment"]] as const;
   return html`${table("Replicas", [...head, ...rest], rows)}
-<p class="quiet">The store is at version ${version}, in form ${form}; this release reads forms up to ${readableForm}.${lag > 0 && ` This replica has ${lag} versions to apply.`}</p>`;
+<p class="quiet">The store is at version ${version}, format ${form}. This release reads formats up to ${readableForm}.${lag > 0 && ` This replica is ${counted(lag, "version")} behind.`}</p>`;
 }
 
+/** The gateway's problems in sentences, or that there are none. */
 export function summary({ gateway, listener }: Console, state: State): Html {
   const { access, revocations, keys } = gateway;
-  const { configurationFailure, store, upstreams } = state;
-  const reason = revocations.failure === undefined ? "" : `: ${revocations.failure}`;
+  const { store, upstreams } = state;
   const expires = listener.secure?.certificate.expires;
   const left = expires === undefined ? SOON : expires.getTime() / 1000 - epochSeconds();
+  const rejected = {
+    Configuration: state.configurationFailure,
+    "Access file": access.stale ? "see the versions below" : undefined,
+    "Revocations file": revocations.stale ? (revocations.failure ?? "unreadable") : undefined,
+    "Signing keys": keys.failure,
+    "TLS certificate": listener.secure?.failure,
+  };
   const found = [
-    configurationFailure !== undefined &&
-      `The configuration was refused: ${configurationFailure}. The last good one is in force.`,
-    access.stale &&
-      "The access file was refused, for the reason below: the last good state is in force.",
-    revocations.stale &&
-      `The revocations file was refused${reason}. The last good state is in force.`,
-    keys.failure !== undefined &&
-      `The signing keys were refused: ${keys.failure}. The last good ones are in force.`,
-    listener.secure?.failure !== undefined &&
-      `The TLS certificate was refused: ${listener.secure.failure}. The last good one is served.`,
+    ...Object.entries(rejected).map(
+      ([name, reason]) =>
+        reason !== undefined && `${name} rejected: ${reason}. The last valid state is in force.`,
+    ),
     left <= 0 && "The TLS certificate has expired.",
-    left > 0 && left < SOON && `The TLS certificate expires in ${spanOf(left)}.`,
+    left > 0 && left < SOON && `The TLS certificate expires in ${duration(left)}.`,
     store?.isReachable === false &&
-      "The store does not answer: nothing can be changed, and soon nothing is decided.",
+      "The store is unreachable. Changes fail now, and queries will fail soon.",
     ...upstreams.map(
       ({ name, isUp }) =>
-        !isUp && `${name} does not answer: queries for it are refused, or go to another.`,
+        !isUp && `${name} is unreachable. Its queries fail or use another upstream.`,
     ),
-  ];
-  if (!found.some(Boolean))
+  ].filter((one) => one !== false);
+  if (found.length === 0)
     return html`<div class="note done"><p><strong>Everything is in order.</strong></p></div>`;
-  return html`<div class="note error"><p><strong>This needs your attention:</strong></p><ul>${found.map((one) => one && html`<li>${one}</li>`)}</ul></div>`;
+  return html`<div class="note error"><p><strong>This needs your attention:</strong></p><ul>${found.map((one) => html`<li>${one}</li>`)}</ul></div>`;
 }
 
 const NAMED = 8;
@@ -280,17 +277,18 @@ function facts({ gateway, listener }: Console): Html {
   const { snapshot } = access;
   const administrators = snapshot.users.keys().filter((name) => isAdministrator(snapshot, name));
   const names = [...administrators.take(NAMED)].join(", ");
-  const inForce = (isGood: boolean, bad: string) => mark(isGood, isGood ? "In force" : bad);
+  const inForce = (isCurrent: boolean) =>
+    mark(isCurrent, isCurrent ? "Current" : "Older than on disk");
   return html`<dl class="sheet">
 <dt>Gateway</dt><dd><bdi>${publicUrl}</bdi>, version ${release}</dd>
-<dt>Access version</dt><dd><code>${snapshot.version}</code> ${inForce(!access.stale, "An older state than on disk")}</dd>
+<dt>Access version</dt><dd><code>${snapshot.version}</code> ${inForce(!access.stale)}</dd>
 <dt>Users</dt><dd>${snapshot.users.size}</dd>
 <dt>Administrators</dt><dd>${names === "" ? "none" : html`<bdi>${names}</bdi>`}</dd>
-<dt>Revocations</dt><dd>${inForce(!revocations.stale, "An older state than on disk")}</dd>
-<dt>Signing keys</dt><dd>${inForce(keys.failure === undefined, "Other than those that are held")}</dd>
+<dt>Revocations</dt><dd>${inForce(!revocations.stale)}</dd>
+<dt>Signing keys</dt><dd>${inForce(keys.failure === undefined)}</dd>
 ${
   secure &&
-  html`<dt>Certificate</dt><dd>${secure.certificate.names}, until ${dateOf(Math.floor(secure.certificate.expires.getTime() / 1000))} ${inForce(secure.failure === undefined, "Other than on disk")}</dd>`
+  html`<dt>Certificate</dt><dd>${secure.certificate.names}, until ${dateOf(Math.floor(secure.certificate.expires.getTime() / 1000))} ${inForce(secure.failure === undefined)}</dd>`
 }
 </dl>`;
 }
@@ -328,17 +326,14 @@ export async function showState(c: ConsoleRequest): Promise<Response> {
   requireAdministrator(visitor.snapshot, visitor.actor);
   const { history } = c.var;
   const state = await conditionOf(c.var);
-  const { note, refresh } = refreshing(c);
   return sendPage(c, {
-    ...{ title: "State", place: "State", refresh },
-    content: html`${heading("State")}
-${note}
-${summary(c.var, state)}
+    ...{ title: "State", section: "State", refresh: refreshOf(c) },
+    content: html`${summary(c.var, state)}
 <h2>In force</h2>
 ${facts(c.var)}
-<h2>Databases</h2>
+<h2>Upstreams</h2>
 ${upstreamTable(state)}
-${state.store && html`<h2>Replicas</h2>${replicas(state.store)}`}
+${state.store && html`<h2>Replicas</h2>${replicaTable(state.store)}`}
 <h2>Signing keys</h2>
 ${keyTable(c.var)}
 <h2>Versions of users and grants</h2>

@@ -2,7 +2,7 @@ import * as z from "zod";
 import { Refusal } from "../refusal.ts";
 import { type Database, SHORT_TIMEOUT_MS } from "../store/database.ts";
 import type { Replica } from "../store/replica.ts";
-import { type HeldSessions, IDLE_MS, LONGEST_MS, type Session } from "./sessions.ts";
+import { IDLE_MS, LONGEST_MS, type Session, type SessionStore } from "./sessions.ts";
 
 const alive = `used > clock_timestamp() - interval '${IDLE_MS} ms'
   and started > clock_timestamp() - interval '${LONGEST_MS} ms'`;
@@ -31,7 +31,7 @@ const rowShape = z.object({
   ...{ started: z.number(), used: z.number() },
 });
 
-export function sessionsInStore({ query }: Database, replica: Replica): HeldSessions {
+export function sessionsInStore({ query }: Database, replica: Replica): SessionStore {
   function ask(sql: string, ...values: unknown[]) {
     replica.requireReachable();
     return query(sql, values, SHORT_TIMEOUT_MS);

@@ -1,8 +1,10 @@
 import type { HttpBindings } from "@hono/node-server";
 import type { Context, MiddlewareHandler } from "hono";
+import { bodyLimit } from "hono/body-limit";
 import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { csrf } from "hono/csrf";
 import { secureHeaders } from "hono/secure-headers";
+import { maySeeGrants } from "../access/administration.ts";
 import { mayUseAnywhere } from "../access/policy.ts";
 import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
 import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
@@ -14,7 +16,7 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import type { FormGuard } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
-import type { namesOffered } from "./access.ts";
+import type { nameSuggestions } from "./access.ts";
 import { type ConsolePage, renderConsolePage } from "./frame.ts";
 import type { Session, Sessions } from "./sessions.ts";
 import type { openHistory } from "./state.ts";
@@ -27,7 +29,7 @@ export interface Console {
   readonly store: StoreReplica | undefined;
   /** State of the embedded authorization server; undefined if there is none. */
   readonly applications: StateStore | undefined;
-  readonly namesOffered: ReturnType<typeof namesOffered>;
+  readonly suggestNames: ReturnType<typeof nameSuggestions>;
   readonly sessions: Sessions;
   readonly guard: FormGuard;
   readonly history: ReturnType<typeof openHistory>;
@@ -58,6 +60,8 @@ export interface Visitor {
   readonly snapshot: Snapshot;
   readonly isAdministrator: boolean;
   readonly isManager: boolean;
+  /** True for a database on which the visitor may grant, and so may see grants and queries. */
+  readonly maySee: (database: string) => boolean;
 }
 
 export function formNameOf({ tokenId }: Session): string {
@@ -77,11 +81,16 @@ export function visitorOf(c: ConsoleRequest): Visitor {
     snapshot,
     isAdministrator: isAdministrator(snapshot, session.username),
     isManager: mayUseAnywhere(snapshot, actor, "GRANT"),
+    maySee: (database) => maySeeGrants(snapshot, actor, database),
   };
 }
 
 export function sendPage(c: ConsoleRequest, page: ConsolePage): Response {
   return c.html(renderConsolePage(page, visitorOf(c)), page.failure?.status);
+}
+
+export function refreshOf({ req }: ConsoleRequest) {
+  return { path: req.path, isPaused: req.query("refresh") === "off" };
 }
 
 /**
@@ -158,26 +167,23 @@ export const sessionCookie = serverCookie("gatehouse-console");
 /** Identifies a browser that is not signed in; its sign-in form is bound to this name. */
 export const browserCookie = serverCookie("gatehouse-console-browser");
 
-/** Maximum form size; a query to be explained is the largest value. */
+/** A query to be tested is the largest value of a form. */
 const FORM_BYTES = 256 * 1024;
 
-/** Counts the bytes on arrival, since a reverse proxy may send the body in chunks. */
-export async function readForm(c: ConsoleRequest): Promise<ReadonlyMap<string, string>> {
-  const [type = ""] = (c.req.header("content-type") ?? "").split(";");
+export const limitedForms = bodyLimit({
+  maxSize: FORM_BYTES,
+  onError() {
+    throw new Refusal("body_too_large");
+  },
+});
+
+export async function readForm({ req }: ConsoleRequest): Promise<ReadonlyMap<string, string>> {
+  const [type = ""] = (req.header("content-type") ?? "").split(";");
   if (type.trim().toLowerCase() !== "application/x-www-form-urlencoded") {
     throw new Refusal("unsupported_media_type", { message: "The body must be a form" });
   }
-  if (Number(c.req.header("content-length")) > FORM_BYTES) throw new Refusal("body_too_large");
-  const chunks: Buffer[] = [];
-  let size = 0;
-  // Keeps the request open when the loop ends early, so that the answer can still be sent.
-  for await (const chunk of c.env.incoming.iterator({ destroyOnReturn: false })) {
-    size += chunk.length;
-    if (size > FORM_BYTES) throw new Refusal("body_too_large");
-    chunks.push(chunk);
-  }
   const fields = new Map<string, string>();
-  for (const [field, value] of new URLSearchParams(Buffer.concat(chunks).toString())) {
+  for (const [field, value] of new URLSearchParams(await req.text())) {
     if (fields.has(field)) throw new Refusal("bad_request", { message: `${field} is given twice` });
     fields.set(field, value);
   }

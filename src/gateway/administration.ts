@@ -20,8 +20,7 @@ import {
 import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { type Caller, credentialOf, identify } from "../identity/authenticate.ts";
-import { checkPassword, hashClientOf, logIn } from "../identity/login.ts";
-import { hashPassword } from "../identity/password.ts";
+import { checkPassword, hashNewPassword, logIn } from "../identity/login.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
@@ -108,9 +107,7 @@ async function changeAccess(
 
 function newHash({ login }: Gateway, exchange: Exchange, password: string): Promise<string> {
   const origin = loginOrigin(exchange.peer, exchange.request);
-  const client = hashClientOf(origin, exchange.authenticated.username);
-  const { hashing, costs } = login;
-  return hashing.run([costs], client, (derive) => hashPassword(password, costs, { derive }));
+  return hashNewPassword(login, origin, exchange.authenticated.username, password);
 }
 
 interface Changing<Input> {

@@ -307,7 +307,7 @@ async function consumeApproval(
   if (state !== "pending" && state !== "approved") throw refusalFor(approval);
   const problem = whyVoid(gateway, approval, needed, binding.basisHash);
   if (problem !== undefined) {
-    await store.makeVoid(id, problem);
+    await store.invalidate(id, problem);
     throw new Refusal("approval_void");
   }
   if (state === "pending") throw pending(gateway, approval);

@@ -6,7 +6,7 @@ import { Refusal } from "../refusal.ts";
 import { credentialOf, earliestIssue } from "./authenticate.ts";
 import { costsInUse } from "./hash.ts";
 import type { HashClient, Hashing } from "./hashing.ts";
-import { isWeaker, strengthenHash, verifyPassword } from "./password.ts";
+import { hashPassword, isWeaker, strengthenHash, verifyPassword } from "./password.ts";
 import type { Revocations } from "./revocations.ts";
 import { addressKey, type LoginOrigin, type LoginThrottle } from "./throttle.ts";
 import { type TokenAuthority, tokenRole } from "./token.ts";
@@ -25,11 +25,22 @@ export interface LoginContext {
   readonly onUpgradeFailed: (error: unknown) => void;
 }
 
-export function hashClientOf(
+function hashClientOf(
   { address, isShared, signal }: LoginOrigin,
   username: string | undefined,
 ): HashClient {
   return { address: addressKey(address), username, isShared, signal };
+}
+
+/** Hashes a new password. @param username the caller, undefined if not authenticated */
+export function hashNewPassword(
+  { hashing, costs }: LoginContext,
+  origin: LoginOrigin,
+  username: string | undefined,
+  password: string,
+): Promise<string> {
+  const client = hashClientOf(origin, username);
+  return hashing.run([costs], client, (derive) => hashPassword(password, costs, { derive }));
 }
 
 /**

@@ -1,4 +1,8 @@
-import { type ApprovalDatabase, ApprovalStore, type ApprovalTurn } from "../approvals/approval.ts";
+import {
+  type ApprovalDatabase,
+  ApprovalStore,
+  type ApprovalTransaction,
+} from "../approvals/approval.ts";
 import { type Query, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
 
@@ -19,8 +23,9 @@ function placeOf(id: string): string {
   return `the query of approval ${id}`;
 }
 
-async function begin(send: Query): Promise<ApprovalTurn> {
-  const query: ApprovalTurn["query"] = (sql, ...values) => send(sql, values, SHORT_TIMEOUT_MS);
+async function begin(send: Query): Promise<ApprovalTransaction> {
+  const query: ApprovalTransaction["query"] = (sql, ...values) =>
+    send(sql, values, SHORT_TIMEOUT_MS);
   await query("select set_config('search_path', 'gatehouse', true)");
   await query("select pg_advisory_xact_lock($1)", LOCK);
   const [row] = await send(nowSql);

@@ -67,7 +67,7 @@ t.test("rows that were shown are compared, or nothing is done", async (t) => {
   const id = idIn(await ask(bot, remove));
   const store = await openApprovalsIn(gateway.home, 30);
   const author = { kind: "cli", name: "root" } as const;
-  await store.noteShown(id, author, "0".repeat(64));
+  await store.recordShown(id, author, "0".repeat(64));
   await store.decide(id, { state: "approved", author, wait: 60_000 });
   await store.close();
   t.match(await ask(bot, remove, id), { status: 409, body: { code: "approval_void" } });
