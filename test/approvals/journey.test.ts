@@ -48,7 +48,7 @@ async function decide(page: Page, url: string, rows: number, decision: "Approve"
 
 const browser = await launch(t);
 const page = await (await browser.newContext()).newPage();
-await signInBrowser(page, `http://127.0.0.1:${port}`, "dave", passwordOf("dave"));
+await signInBrowser(page, `http://127.0.0.1:${port}`, "dave");
 
 t.test("what was approved of twelve rows is not done to eleven, and then once", async (t) => {
   const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);

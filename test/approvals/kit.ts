@@ -1,10 +1,10 @@
-/** Gateways whose users need approvals, over the engine of their own. */
+/** Gateways with their own engine, where some queries require approval. */
 import type { Test } from "tap";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { type Answer, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
 
-/** An entry under which `bot` has to ask before it deletes. */
+/** An entry under which deletions by `bot` require approval. */
 export function careful(more = "", username = "bot"): string {
   return `[[acl]]\nusername = "${username}"\ndatabase = "main"\nrole = "ReadWrite"\nrequire_approval = ["DELETE"]\n${more}\n`;
 }
@@ -22,6 +22,11 @@ export const orders = { database: "main", table: "orders" };
 export const removal = {
   Delete: { ...orders, where: { column: "state", cmp: "=", value: "old" } },
 };
+
+/** Removes one order. */
+export const removeOne = (id: number) => ({
+  Delete: { ...orders, where: { column: "id", cmp: "=", value: id } },
+});
 
 export async function carefulOn(gateway: TestGateway): Promise<Careful> {
   const root = await tokenOf(gateway, "root");
@@ -76,7 +81,7 @@ export function idIn({ status, text, body }: Answer): string {
   return "id" in approval ? String(approval.id) : "";
 }
 
-/** The audit's line on a step of an approval, also one that is yet to come. */
+/** Waits for the audit line on a step of an approval. */
 export function step({ service }: TestGateway, id: string, name: string) {
   return service.logged(
     ({ audit, approval, msg }) => audit === true && approval === id && msg === name,

@@ -4,6 +4,7 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import root, { type Test } from "tap";
+import { openStaffed, passwordOf } from "../journeys/staff.ts";
 import { freePort } from "../kit/free-port.ts";
 import { ADMIN_PASSWORD, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
 
@@ -12,15 +13,33 @@ export interface ConsoleSetting {
   readonly url: string;
 }
 
+/** `gateway.toml` with a console on a free port, and its URL. */
+export async function consoleConfig(more = ""): Promise<{ config: string; url: string }> {
+  const host = `127.0.0.1:${await freePort()}`;
+  return { config: `[console]\nlisten = "${host}"\n${more}`, url: `http://${host}` };
+}
+
 export async function startConsole(
   t: Test,
   { config = "", console = "", ...options }: RunOptions & { console?: string } = {},
 ): Promise<ConsoleSetting> {
-  const port = await freePort();
-  const section = `[console]\nlisten = "127.0.0.1:${port}"\n${console}\n`;
-  const gateway = await startGateway(t, { ...options, config: `${section}${config}` });
-  return { gateway, url: `http://127.0.0.1:${port}` };
+  const { url, ...section } = await consoleConfig(`${console}\n${config}`);
+  return { gateway: await startGateway(t, { ...options, ...section }), url };
 }
+
+/** A console over a gateway with these grants (`user database role`). */
+export async function staffedConsole(
+  t: Test,
+  grants: readonly string[],
+  config: string,
+  more = "",
+): Promise<ConsoleSetting> {
+  const { url, ...section } = await consoleConfig(config);
+  const { gateway } = await openStaffed(t, grants, { ...section, more });
+  return { gateway, url };
+}
+
+export const auditFile = '[audit]\nfile = "audit.log"\n';
 
 export interface ConsoleAnswer {
   readonly status: number;
@@ -55,6 +74,7 @@ export class ConsoleClient {
   readonly url: string;
   readonly cookies = new Map<string, string>();
   #csrf = "";
+  #password = "";
 
   constructor(url: string) {
     this.url = url;
@@ -89,7 +109,19 @@ export class ConsoleClient {
     return this.#keep(answer);
   }
 
-  async signIn(username = "admin", password = ADMIN_PASSWORD): Promise<ConsoleAnswer> {
+  /** Loads a form of `/access` and submits it with the user's password and the fields it hides. */
+  async submit(
+    route: string,
+    fields: Readonly<Record<string, string>> = {},
+  ): Promise<ConsoleAnswer> {
+    const { pathname, searchParams } = new URL(route, this.url);
+    const seen = await seenOn(this, route);
+    const given = { ...Object.fromEntries(searchParams), seen, password: this.#password };
+    return this.post(pathname, { ...given, ...fields });
+  }
+
+  async signIn(username = "admin", password = consolePassword(username)): Promise<ConsoleAnswer> {
+    this.#password = password;
     await this.get("/sign-in");
     return this.post("/sign-in", { username, password, next: "/" });
   }
@@ -105,11 +137,16 @@ export class ConsoleClient {
   }
 }
 
+/** The password of a test's users. */
+function consolePassword(username: string): string {
+  return username === "admin" ? ADMIN_PASSWORD : passwordOf(username);
+}
+
 export async function signedIn(
   t: Test,
   url: string,
   username = "admin",
-  password = ADMIN_PASSWORD,
+  password = consolePassword(username),
 ): Promise<ConsoleClient> {
   const client = new ConsoleClient(url);
   t.equal((await client.signIn(username, password)).status, 303, `${username} signs in`);
@@ -131,7 +168,6 @@ export async function seenOn(client: ConsoleClient, route: string): Promise<stri
   return unescaped(/name="seen" value="([^"]*)"/.exec(text)?.[1] ?? "");
 }
 
-/** How a page is looked at. */
 const screens: readonly (BrowserContextOptions & { readonly name: string })[] = [
   { name: "desktop", viewport: { width: 1280, height: 900 }, colorScheme: "light" },
   { name: "phone", viewport: { width: 390, height: 844 }, colorScheme: "light" },
@@ -152,7 +188,7 @@ export async function sharedBrowser(): Promise<Browser> {
   return browser;
 }
 
-/** Shows an empty page on each of the screens, one after the other. */
+/** Shows an empty page on each of the screens, in order. */
 export async function onScreens(
   show: (page: Page, name: string, at: number) => Promise<void>,
 ): Promise<void> {
@@ -166,22 +202,17 @@ export async function onScreens(
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** Signs in with a browser, by keyboard alone. */
-export async function signInBrowser(
-  page: Page,
-  url: string,
-  username = "admin",
-  password = ADMIN_PASSWORD,
-): Promise<void> {
+export async function signInBrowser(page: Page, url: string, username = "admin"): Promise<void> {
   await page.goto(`${url}/sign-in`);
   await page.locator("#username:focus").waitFor();
   await page.keyboard.type(username);
   await page.keyboard.press("Tab");
-  await page.keyboard.type(password);
+  await page.keyboard.type(consolePassword(username));
   await page.keyboard.press("Enter");
   await page.getByRole("button", { name: "Sign out" }).waitFor();
 }
 
-/** Words of tables and buttons that are broken although they are short, and cells that are cut off. */
+/** Finds short words that are broken across lines, and cells that are cut off. */
 const brokenText = `(() => {
   const found = [];
   for (const cell of document.querySelectorAll("td, th, button, a.button")) {
@@ -202,8 +233,8 @@ const brokenText = `(() => {
 })()`;
 
 /**
- * Looks at a page: it fits its width, has its landmarks, keeps to WCAG 2.2 AA as far as axe-core
- * can tell, and moves nothing. Its picture goes where the caller wants it.
+ * Checks a page: it fits its width, has its landmarks, and axe-core finds no violation of WCAG 2.2
+ * AA. Takes a picture if `GATEHOUSE_TEST_SCREENSHOTS` names a directory.
  */
 export async function lookAt(t: Test, page: Page, label: string): Promise<void> {
   // A click does not wait for the page that it opens.
@@ -217,12 +248,12 @@ export async function lookAt(t: Test, page: Page, label: string): Promise<void> 
   t.strictSame(await page.evaluate(brokenText), [], `${label} shows its text whole`);
   t.equal(await page.getByRole("main").count(), 1, `${label} has a main landmark`);
   t.equal(await page.getByRole("heading", { level: 1 }).count(), 1, `${label} has one heading`);
-  // In the page's own world no script may run; this one is the browser's.
+  // The page may run no script, but the browser's debugger may.
   await page.evaluate(axe);
-  // A page may refresh itself if its reader can pause that (WCAG 2.2.1), which axe-core does not see.
+  // A page may refresh itself if the reader can pause it (WCAG 2.2.1), which axe-core cannot see.
   const refreshes = await page.locator("meta[http-equiv=refresh]").count();
   t.equal(await page.getByRole("link", { name: "Pause" }).count(), refreshes);
-  // The dark screen shows what the phone does, in other colors.
+  // The dark screen differs from the phone only in colors.
   const isDark = await page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches");
   const rules = isDark
     ? '{ type: "rule", values: ["color-contrast", "link-in-text-block"] }'

@@ -1,4 +1,4 @@
-/** Preloaded by a process, writes down which modules it loads. */
+/** Preloaded into a process, records the modules that it loads. */
 import { appendFileSync } from "node:fs";
 import { registerHooks } from "node:module";
 

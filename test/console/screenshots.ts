@@ -209,7 +209,7 @@ t.test("pictures of the console", async (t) => {
   const states = new Map<string, BrowserState>();
   for (const name of ["mara", "dave"]) {
     const context = await browser.newContext();
-    await signInBrowser(await context.newPage(), url, name, passwordOf(name));
+    await signInBrowser(await context.newPage(), url, name);
     states.set(name, await context.storageState());
     await context.close();
   }
