@@ -1,26 +1,21 @@
-/** A model wants to delete, an operator decides with a browser, and somebody else is quicker. */
+/** A model requests a deletion, and an approver decides in the browser. */
 import type { Page } from "playwright-core";
 import t from "tap";
-import { signInBrowser } from "../console/kit.ts";
+import { consoleConfig, signInBrowser } from "../console/kit.ts";
 import { passwordOf } from "../journeys/staff.ts";
 import { servedBy } from "../journeys/supervised.ts";
-import { freePort } from "../kit/free-port.ts";
 import { connectStateless, type ToolAnswer } from "../mcp/clients.ts";
 import { launch } from "../oauth/chromium.ts";
-import { careful, openCareful, orders, step, stepsOf } from "./kit.ts";
+import { careful, openCareful, orders, removeOne, step, stepsOf } from "./kit.ts";
 
-const port = await freePort();
-const console = `[console]\nlisten = "127.0.0.1:${port}"\n`;
+const { config, url: consoleUrl } = await consoleConfig();
 const { gateway, ask, bot, root, count } = await openCareful(t, {
   more: careful('approvers = ["dave"]'),
-  ...servedBy(2, { config: console }),
+  ...servedBy(2, { config }),
 });
 const old = { ...orders, where: { column: "state", cmp: "=", value: "old" } };
-const removeOne = (value: number) => ({
-  Delete: { ...orders, where: { column: "id", cmp: "=", value } },
-});
 
-/** What a result says of the approval that it asks for. */
+/** Reads the approval from a result. */
 function approvalIn({ structured, text, isError }: ToolAnswer): { id: string; url: string } {
   const { approval } = structured ?? {};
   if (isError || typeof approval !== "object" || approval === null) throw new Error(text);
@@ -32,25 +27,22 @@ function approvalIn({ structured, text, isError }: ToolAnswer): { id: string; ur
 async function decide(page: Page, url: string, rows: number, decision: "Approve" | "Deny") {
   await page.goto(url);
   await page.getByText(`${rows} rows would be deleted`).waitFor();
-  t.equal(
-    await page.getByRole("table", { name: "Rows before" }).getByRole("row").count(),
-    rows + 1,
-  );
-  if (decision === "Approve") await page.getByLabel("Your own password").fill(passwordOf("dave"));
+  const table = page.getByRole("table", { name: "Rows before" });
+  t.equal(await table.getByRole("row").count(), rows + 1);
+  const isApproved = decision === "Approve";
+  if (isApproved) await page.getByLabel("Your password").fill(passwordOf("dave"));
   else await page.getByLabel("Reason").fill("the auditor still needs them");
   await page.getByRole("button", { name: decision }).click();
   await page
-    .getByText(decision === "Approve" ? "for the rows that were shown" : "Denied", {
-      exact: decision === "Deny",
-    })
+    .getByText(isApproved ? "for the rows shown" : "Denied", { exact: !isApproved })
     .waitFor();
 }
 
 const browser = await launch(t);
 const page = await (await browser.newContext()).newPage();
-await signInBrowser(page, `http://127.0.0.1:${port}`, "dave");
+await signInBrowser(page, consoleUrl, "dave");
 
-t.test("what was approved of twelve rows is not done to eleven, and then once", async (t) => {
+t.test("an approval of twelve rows does not cover eleven, and is used only once", async (t) => {
   const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
   const first = approvalIn(await mcp.call("delete", old));
   await decide(page, first.url, 12, "Deny");
@@ -59,7 +51,7 @@ t.test("what was approved of twelve rows is not done to eleven, and then once", 
   const second = approvalIn(await mcp.call("delete", old));
   t.not(second.id, first.id);
   await decide(page, second.url, 12, "Approve");
-  t.equal((await ask(root, removeOne(7))).status, 200, "somebody else is quicker");
+  t.equal((await ask(root, removeOne(7))).status, 200, "another user deletes one");
   const stale = await mcp.call("delete", { ...old, approval: second.id });
   t.match(stale, { isError: true, text: /\(approval_stale\)$/ });
   t.equal(await count(), 14, "nothing was removed");
@@ -70,7 +62,7 @@ t.test("what was approved of twelve rows is not done to eleven, and then once", 
   const answers = await Promise.all(Array.from({ length: 6 }, () => mcp.call("delete", same)));
   const done = answers.filter(({ isError }) => !isError);
   t.match(done, [{ structured: { affected: 11 } }]);
-  t.equal(done.length, 1, "of six calls at two workers one is run");
+  t.equal(done.length, 1, "of six calls at two workers, one runs");
   t.equal(await count(), 3);
   await step(gateway, third.id, "approval_used");
   t.strictSame(
@@ -79,7 +71,7 @@ t.test("what was approved of twelve rows is not done to eleven, and then once", 
   );
 });
 
-t.test("a client that can show a page is sent there, and goes on by itself", async (t) => {
+t.test("a client that can open pages shows the approval and continues by itself", async (t) => {
   await ask(root, { Insert: { ...orders, values: [70, 71].map((id) => ({ id, state: "old" })) } });
   let decision: "Approve" | "Deny" | undefined = "Approve";
   const shown: string[] = [];
@@ -90,12 +82,12 @@ t.test("a client that can show a page is sent there, and goes on by itself", asy
   });
   decision = undefined;
   const { url } = approvalIn(await mcp.call("delete", old));
-  t.strictSame(shown, [url], "who does not wait is told as anybody else");
+  t.strictSame(shown, [url], "a client that declines gets the usual result");
   decision = "Deny";
   t.match(await mcp.call("delete", old), { isError: true, text: /\(approval_denied\)$/ });
   decision = "Approve";
   t.match(await mcp.call("delete", old), { isError: false, structured: { affected: 2 } });
   t.equal(shown.length, 3);
   const mine = await ask(bot, removeOne(13));
-  t.equal(mine.status, 202, "over /query nothing of it is needed");
+  t.equal(mine.status, 202, "/query works without a page");
 });

@@ -1,4 +1,4 @@
-/** A model asks by the official clients; an operator decides at the command line. */
+/** A model requests approvals through the official clients; the operator decides on the command line. */
 import t from "tap";
 import { tokenOf } from "../journeys/staff.ts";
 import { type AnyClient, connectEarlier, connectStateless } from "../mcp/clients.ts";
@@ -27,7 +27,7 @@ async function idFrom(mcp: AnyClient, tool: string, args: Record<string, unknown
   return id;
 }
 
-t.test("what is denied says why", async (t) => {
+t.test("a denied call returns the reason", async (t) => {
   const mcp = await connectEarlier(t, url, bot);
   const args = { ...orders, where: { column: "id", cmp: "=", value: 13 } };
   const id = await idFrom(mcp, "delete", args);
@@ -41,13 +41,12 @@ t.test("what is denied says why", async (t) => {
     isError: true,
     text: "Denied: Approval denied: these are still needed; retrying does not help; tell the user the reason (approval_denied)",
   });
-  t.match(await mcp.call("delete", { ...args, approval: "x" }), {
-    text: /\(approval_not_found\)$/,
-  });
+  const unknown = await mcp.call("delete", { ...args, approval: "x" });
+  t.match(unknown, { text: /\(approval_not_found\)$/ });
   t.match(await mcp.call("delete", { ...args, approval: 7 }), { text: /"approval" is unknown/ });
 });
 
-t.test("an approval by one way in is none by another", async (t) => {
+t.test("an approval for /mcp is not valid for /query", async (t) => {
   const mcp = await connectStateless(t, url, bot);
   const args = { ...orders, where: { column: "id", cmp: "=", value: 12 } };
   const id = await idFrom(mcp, "delete", args);
@@ -57,7 +56,7 @@ t.test("an approval by one way in is none by another", async (t) => {
   t.match(await mcp.call("delete", { approval: id, ...args }), { structured: { affected: 1 } });
 });
 
-t.test("a batch and a select wait as well", async (t) => {
+t.test("a batch and a select can require approval", async (t) => {
   const bots = await connectStateless(t, url, bot);
   const operations = [{ Delete: { ...orders, where: { column: "id", cmp: "=", value: 60 } } }];
   const batch = await idFrom(bots, "batch", { operations });
@@ -77,7 +76,7 @@ t.test("a batch and a select wait as well", async (t) => {
   await run("deny", counted);
 });
 
-t.test("who needs no approval is not told of them", async (t) => {
+t.test("tools mention approvals only to users who need them", async (t) => {
   const schemaOf = async (token: string) => {
     const headers = {
       authorization: `Bearer ${token}`,

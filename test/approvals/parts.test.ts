@@ -1,4 +1,4 @@
-/** The parts of approvals, each by itself. */
+/** Unit tests of keys and approvers. */
 import { mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
@@ -8,7 +8,7 @@ import { seal, unseal } from "../../src/sealed-bytes.ts";
 import { snapshotOf } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 
-t.test("one key is made, whoever is first, and opens what it has closed for one id", async (t) => {
+t.test("processes create one key, which decrypts a query only under its id", async (t) => {
   const directory = path.join(temporaryHome(t), "made");
   mkdirSync(directory);
   const file = path.join(directory, "approvals.key");
@@ -50,14 +50,11 @@ const who: [name: string, rules: (typeof rule)[], may: boolean][] = [
   ["bot", [named], false],
 ];
 
-t.test("approvers are those who are named, else who may grant, never the asker", (t) => {
+t.test("approvers are the named users, else those who may grant, never the requester", (t) => {
   for (const [name, rules, may] of who) {
     const author = { kind: "console", name } as const;
     t.equal(mayApprove(snapshot, author, { username: "bot", rules }), may, `${name} ${may}`);
   }
-  t.equal(
-    mayApprove(snapshot, { kind: "cli", name: "x" }, { username: "bot", rules: [named] }),
-    true,
-  );
+  t.ok(mayApprove(snapshot, { kind: "cli", name: "x" }, { username: "bot", rules: [named] }));
   t.end();
 });

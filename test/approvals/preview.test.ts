@@ -1,9 +1,9 @@
-/** What an approver is shown, and that nothing else is changed. */
+/** Previews for approvers. */
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { connectStateless } from "../mcp/clients.ts";
-import { careful, idIn, openCareful, orders, removal } from "./kit.ts";
+import { careful, idIn, openCareful, orders, removal, removeOne } from "./kit.ts";
 
 const { ask, run, bot, root, count, gateway } = await openCareful(t);
 
@@ -12,7 +12,7 @@ const set = (id: number, state: string) => ({
 });
 const stale = { status: 409, body: { code: "approval_stale" } };
 
-t.test("the rows are shown, and nothing of that stays", async (t) => {
+t.test("an approver sees the rows, and nothing changes", async (t) => {
   const id = idIn(await ask(bot, removal));
   const shown = await run("show", id);
   t.match(shown, {
@@ -24,7 +24,7 @@ t.test("the rows are shown, and nothing of that stays", async (t) => {
   t.equal(code, 0);
   t.match(
     stdout,
-    /Delete main.orders\n.*DELETE by the entry for main; approvers: who may grant on main/,
+    /Delete main.orders\n.*DELETE by the entry for main; approvers: who may grant on/,
   );
   t.match(
     stdout,
@@ -33,21 +33,21 @@ t.test("the rows are shown, and nothing of that stays", async (t) => {
   await run("deny", id);
 });
 
-t.test("an approver is shown whole rows, whatever the asker has answered", async (t) => {
+t.test("an approver sees whole rows, whatever columns the query returns", async (t) => {
   const id = idIn(await ask(bot, { Delete: { ...removal.Delete, returning: ["id"] } }));
   const shown = await run("show", id);
   t.match(shown, { preview: { affected: 12, before: { 0: { id: 0, state: "old" } } } });
   await run("deny", id);
 });
 
-t.test("a row that was changed, went or came since then is not what was approved", async (t) => {
+t.test("an approval does not cover rows that have changed, gone or appeared", async (t) => {
   const insert = { Insert: { ...orders, values: [{ id: 20, state: "old" }] } };
-  const remove = { Delete: { ...orders, where: { column: "id", cmp: "=", value: 20 } } };
-  const meanwhile: [before: object, undo: object][] = [
+  const remove = removeOne(20);
+  const changes: [before: object, undo: object][] = [
     [set(3, "new"), set(3, "old")],
     [insert, remove],
   ];
-  for (const [change, undo] of meanwhile) {
+  for (const [change, undo] of changes) {
     const id = idIn(await ask(bot, removal));
     await run("show", id);
     await run("approve", id);
@@ -56,13 +56,13 @@ t.test("a row that was changed, went or came since then is not what was approved
     const changed = await count();
     t.match(await ask(bot, removal, id), stale);
     t.equal(await count(), changed, "nothing was removed");
-    t.match(await ask(bot, removal, id), { body: { code: "approval_used" } }, "it is used up");
+    t.match(await ask(bot, removal, id), { body: { code: "approval_used" } }, "it is used");
     await ask(root, undo);
     t.equal(await count(), rows);
   }
 });
 
-t.test("other rows may change", async (t) => {
+t.test("other rows may change before an approved query runs", async (t) => {
   const id = idIn(await ask(bot, removal));
   await run("show", id);
   await run("approve", id);
@@ -71,15 +71,15 @@ t.test("other rows may change", async (t) => {
   t.equal(await count(), 3);
 });
 
-t.test("who approves without having looked binds it to no rows", async (t) => {
+t.test("an approval without a preview covers any rows", async (t) => {
   const query = { Delete: { ...orders, where: { column: "id", cmp: ">", value: 13 } } };
   const id = idIn(await ask(bot, query));
   await run("approve", id);
-  await ask(root, set(14, "seen by nobody"));
+  await ask(root, set(14, "unseen"));
   t.match(await ask(bot, query, id), { status: 200 });
 });
 
-t.test("`audit --denied` finds what the engine denied by a limit of the caller", async (t) => {
+t.test("`audit --denied` finds denials by the engine", async (t) => {
   const more = careful("max_changes = 2\nmax_rows = 1");
   const limited = await openCareful(t, { more, config: '[audit]\nfile = "audit.log"\n' });
   const { ask, run, bot, root, gateway } = limited;
@@ -90,7 +90,7 @@ t.test("`audit --denied` finds what the engine denied by a limit of the caller",
   t.match(await ask(bot, { Update: { ...change, returning: ["id"] } }), { status: 409 });
   const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
   t.match(await mcp.call("update", all), { isError: true, text: /too_many_changes/ });
-  const remove = { Delete: { ...orders, where: { column: "id", cmp: "=", value: 7 } } };
+  const remove = removeOne(7);
   const id = idIn(await ask(bot, remove));
   await run("show", id);
   await run("approve", id);
@@ -100,9 +100,9 @@ t.test("`audit --denied` finds what the engine denied by a limit of the caller",
   await eventually("all denials are written", async () => {
     const { stdout } = await runWarm(gateway.home, ["audit", "--denied", "--json"]);
     found = stdout
+      .trim()
       .split("\n")
-      .filter(Boolean)
-      .map((line): unknown => JSON.parse(line));
+      .map((line): unknown => JSON.parse(line || "null"));
     return found.length === 5;
   });
   const denied = { level: "warn", user: "bot", decision: "deny" };

@@ -1,4 +1,4 @@
-/** Approvals over several workers, a restart, and time. */
+/** Approvals with several workers, restarts and expiry. */
 import { statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
@@ -9,15 +9,12 @@ import { connectToEach, servedBy } from "../journeys/supervised.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
-import { carefulOn, idIn, listed, openCareful, orders, removal, step } from "./kit.ts";
+import { carefulOn, idIn, listed, openCareful, orders, removal, removeOne, step } from "./kit.ts";
 
-const removeOne = (value: number) => ({
-  Delete: { ...orders, where: { column: "id", cmp: "=", value } },
-});
-
-t.test("any worker knows what another was asked, and one of all runs it", async (t) => {
+t.test("workers share approvals, and only one of them runs the query", async (t) => {
   const options = servedBy(2, { config: '[metrics]\nlisten = "127.0.0.1:0"\n' });
-  const { gateway, ask, run, bot, count } = await openCareful(t, options);
+  const careful = await openCareful(t, options);
+  const { gateway, ask, run, bot, count } = careful;
   const query = removeOne(1);
   const text = JSON.stringify(query);
   const connections = await connectToEach(t, gateway, bot, 2);
@@ -26,8 +23,8 @@ t.test("any worker knows what another was asked, and one of all runs it", async 
     asked.map(({ status }) => status),
     [202, 202],
   );
-  const all = await listed({ gateway, ask, run, bot, count, root: bot });
-  t.equal(all.length, 1, "both have asked for the same");
+  const all = await listed(careful);
+  t.equal(all.length, 1, "both requests share one approval");
   const id = String(all[0]?.id);
   await run("approve", id);
   const answers = await Promise.all(Array.from({ length: 6 }, () => ask(bot, query, id)));
@@ -40,13 +37,11 @@ t.test("any worker knows what another was asked, and one of all runs it", async 
   }
 });
 
-t.test("a restart in between forgets nothing, and what was decided meanwhile counts", async (t) => {
+t.test("approvals survive a restart, with decisions made while the gateway was down", async (t) => {
   const first = await openCareful(t);
   const { home } = first.gateway;
-  const [waiting, given] = [
-    idIn(await first.ask(first.bot, removal)),
-    idIn(await first.ask(first.bot, removeOne(13))),
-  ];
+  const waiting = idIn(await first.ask(first.bot, removal));
+  const given = idIn(await first.ask(first.bot, removeOne(13)));
   t.equal(await first.gateway.service.stop(), 0);
   const file = path.join(home, "approvals.sqlite");
   t.notOk((await readFile(file)).includes('"where"'), "the query is encrypted");
@@ -62,7 +57,7 @@ t.test("a restart in between forgets nothing, and what was decided meanwhile cou
   t.equal(idIn(await again.ask(again.bot, removal)), waiting);
 });
 
-t.test("what nobody decides, and what nobody uses, expires", async (t) => {
+t.test("undecided and unused approvals expire", async (t) => {
   const config = '[approvals]\nwait = 1\n[metrics]\nlisten = "127.0.0.1:0"\n';
   const { gateway, ask, run, bot } = await openCareful(t, { config });
   const id = idIn(await ask(bot, removal));
@@ -85,13 +80,11 @@ t.test("what nobody decides, and what nobody uses, expires", async (t) => {
   t.equal(await patient.count(), 15);
 });
 
-t.test("what was decided can be reviewed for as many days as the operator keeps it", async (t) => {
+t.test("a decided query can be reviewed for the configured number of days", async (t) => {
   const { gateway, ask, run, bot } = await openCareful(t);
-  const [denied, used, unused] = [
-    idIn(await ask(bot, removeOne(1))),
-    idIn(await ask(bot, removeOne(2))),
-    idIn(await ask(bot, removeOne(3))),
-  ];
+  const denied = idIn(await ask(bot, removeOne(1)));
+  const used = idIn(await ask(bot, removeOne(2)));
+  const unused = idIn(await ask(bot, removeOne(3)));
   await run("deny", denied);
   await run("approve", used);
   await run("approve", unused);
@@ -111,11 +104,11 @@ t.test("what was decided can be reviewed for as many days as the operator keeps 
   ] as const) {
     const shown = await run("show", id);
     t.match(shown, { state, query: JSON.stringify(removeOne(row)) });
-    t.notOk("preview" in shown, "no rows are shown of what was decided");
+    t.notOk("preview" in shown, "no preview after the decision");
   }
   t.notOk((await readFile(file)).includes('"where"'), "the queries are encrypted");
   edit(`UPDATE approvals SET decided = decided - 30 * 86400000 WHERE id != '${used}'`);
-  await eventually("they are forgotten", async () => {
+  await eventually("they are deleted", async () => {
     const { stdout } = await runWarm(gateway.home, ["approvals", "list", "--all", "--json"]);
     return !stdout.includes(denied) && !stdout.includes(unused) && stdout.includes(used);
   });
@@ -130,7 +123,7 @@ t.test("with keep = 0 a query is deleted when it is decided", async (t) => {
   }
 });
 
-t.test("commands say what is not there", async (t) => {
+t.test("commands report unknown approvals and escape invisible characters", async (t) => {
   const { gateway, ask, bot } = await openCareful(t);
   const say = (...flags: string[]) => runWarm(gateway.home, ["approvals", ...flags]);
   t.match(await say("list"), { code: 0, stdout: /^ID +STATE +USER/ });
@@ -141,17 +134,12 @@ t.test("commands say what is not there", async (t) => {
   }
   t.match(await say("approve"), { code: 2 });
   t.notOk(statSync(path.join(gateway.home, "approvals.sqlite"), { throwIfNoEntry: false }));
-  const odd = {
-    Delete: { ...orders, where: { column: "state", cmp: "=", value: "\u202e\u009b\u007f" } },
-  };
-  const id = idIn(await ask(bot, odd));
+  const where = { column: "state", cmp: "=", value: "\u202e\u009b\u007f" };
+  const id = idIn(await ask(bot, { Delete: { ...orders, where } }));
   const { stdout } = await say("show", id);
   t.match(stdout, /"value":"\\u202e\\u009b\\u007f"/);
-  t.match(await say("list"), {
-    stdout: new RegExp(`${id} +pending +bot +query +Delete main.orders`),
-  });
+  const { stdout: list } = await say("list");
+  t.match(list, new RegExp(`${id} +pending +bot +query +Delete main.orders`));
   t.match(await say("deny", id), { code: 0, stdout: "Denied: Delete main.orders by bot.\n" });
-  await eventually("it is in the audit", async () =>
-    gateway.service.log.some(({ msg }) => msg === "approval_denied"),
-  );
+  await step(gateway, id, "approval_denied");
 });

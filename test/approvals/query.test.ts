@@ -1,45 +1,43 @@
-/** Approvals by `POST /query`: asked for, given at the command line, and used once. */
+/** Approvals over `POST /query`: requested, decided on the command line, and used once. */
 import t from "tap";
 import { tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
-import { idIn, listed, openCareful, orders, removal, step, stepsOf } from "./kit.ts";
-
-const where = (value: number) => ({ column: "id", cmp: "=", value });
-const removeOne = (value: number) => ({ Delete: { ...orders, where: where(value) } });
+import { idIn, listed, openCareful, orders, removal, removeOne, step, stepsOf } from "./kit.ts";
 
 const careful = await openCareful(t, { config: '[metrics]\nlisten = "127.0.0.1:0"\n' });
 const { gateway, ask, run, bot, root, count } = careful;
 
-t.test("what needs an approval is not run, and the answer says what to do", async (t) => {
-  const before = await count();
-  const asked = await ask(bot, removal);
-  const id = idIn(asked);
-  t.match(asked.body, {
-    status: "pending",
-    code: "approval_required",
-    approval: { id: /^[0-9a-f-]{36}$/, expires: /^\d{4}-\d\d-\d\dT[\d:.]+Z$/ },
-  });
-  t.equal(asked.headers.get("x-gatehouse-decision"), "deny");
-  t.equal(await count(), before);
-  t.equal(idIn(await ask(bot, removal)), id, "asked for again, it is the same one");
-  t.equal(idIn(await ask(bot, removal, id)), id, "it waits");
-  t.equal(
-    (await ask(bot, { Insert: { ...orders, values: [{ id: 99, state: "x" }] } })).status,
-    200,
-  );
-  t.equal((await ask(root, removeOne(99))).status, 200, "nobody else has to ask");
-  await run("deny", id);
-});
+t.test(
+  "a query that requires approval does not run, and the response says what to do",
+  async (t) => {
+    const before = await count();
+    const asked = await ask(bot, removal);
+    const id = idIn(asked);
+    t.match(asked.body, {
+      status: "pending",
+      code: "approval_required",
+      approval: { id: /^[0-9a-f-]{36}$/, expires: /^\d{4}-\d\d-\d\dT[\d:.]+Z$/ },
+    });
+    t.equal(asked.headers.get("x-gatehouse-decision"), "deny");
+    t.equal(await count(), before);
+    t.equal(idIn(await ask(bot, removal)), id, "the same request has the same approval");
+    t.equal(idIn(await ask(bot, removal, id)), id, "still pending");
+    const insert = { Insert: { ...orders, values: [{ id: 99, state: "x" }] } };
+    t.equal((await ask(bot, insert)).status, 200);
+    t.equal((await ask(root, removeOne(99))).status, 200, "other users need no approval");
+    await run("deny", id);
+  },
+);
 
-t.test("approved, the same bytes pass once, and no others", async (t) => {
+t.test("an approval lets the same bytes run once", async (t) => {
   const query = removeOne(14);
   const id = idIn(await ask(bot, query));
   t.match(await run("list"), [{ id, state: "pending", user: "bot", via: "query" }]);
   t.match(await run("approve", id), { state: "approved", author: { kind: "cli" } });
   const mismatch = { status: 409, body: { code: "approval_mismatch" } };
   t.match(await ask(bot, removeOne(13), id), mismatch, "other bytes");
-  t.match(await ask(bot, `${JSON.stringify(query)} `, id), mismatch, "one byte more");
-  t.match(await ask(root, query, id), { status: 200 }, "who needs none shows it for nothing");
+  t.match(await ask(bot, `${JSON.stringify(query)} `, id), mismatch, "one more byte");
+  t.match(await ask(root, query, id), { status: 200 }, "not needed, so not used");
   await ask(root, { Insert: { ...orders, values: [{ id: 14, state: "new" }] } });
   const rows = await count();
   t.match(await ask(bot, query, id), { status: 200, body: { affected: 1 } });
@@ -50,16 +48,15 @@ t.test("approved, the same bytes pass once, and no others", async (t) => {
     stepsOf(gateway, id).filter((name) => name !== "request"),
     ["approval_asked", "approval_approved", "approval_used"],
   );
-  const isRequest = (line: Record<string, unknown>) =>
-    line.approval === id && line.msg === "request";
-  t.match(await gateway.service.logged((line) => isRequest(line) && line.status === 200), {
-    decision: "allow",
-  });
+  const request = await gateway.service.logged(
+    ({ approval, msg, status }) => approval === id && msg === "request" && status === 200,
+  );
+  t.match(request, { decision: "allow" });
   const approved = await step(gateway, id, "approval_approved");
   t.match(approved, { user: "bot", via: "query", author: { kind: "cli", name: /./ } });
 });
 
-t.test("denied, it stays so, with its reason", async (t) => {
+t.test("a denied query returns the reason", async (t) => {
   const query = removeOne(12);
   const id = idIn(await ask(bot, query));
   t.match(await run("deny", id, "--reason", "not before the audit"), { state: "denied" });
@@ -68,24 +65,18 @@ t.test("denied, it stays so, with its reason", async (t) => {
     body: { code: "approval_denied", message: /: not before the audit$/ },
   });
   await t.rejects(run("approve", id), /is denied already/);
-  t.not(idIn(await ask(bot, query)), id, "it may be asked for again");
+  t.not(idIn(await ask(bot, query)), id, "a new approval can be requested");
 });
 
-t.test("an approval is its asker's own", async (t) => {
+t.test("an approval is valid only for its requester", async (t) => {
   const query = removeOne(11);
   const id = idIn(await ask(bot, query));
   await run("approve", id);
   const other = await tokenOf(gateway, "wim");
-  await gateway.edit((text) =>
-    text.replace(
-      'username = "wim"\ndatabase = "main"\nrole = "ReadWrite"',
-      'username = "wim"\ndatabase = "main"\nrole = "ReadWrite"\nrequire_approval = ["DELETE"]',
-    ),
-  );
-  await eventually(
-    "the edit is in force",
-    async () => (await ask(other, removeOne(77))).status === 202,
-  );
+  const entry = 'username = "wim"\ndatabase = "main"\nrole = "ReadWrite"';
+  await gateway.edit((text) => text.replace(entry, `${entry}\nrequire_approval = ["DELETE"]`));
+  const isInForce = async () => (await ask(other, removeOne(77))).status === 202;
+  await eventually("the edit is in force", isInForce);
   const missing = { status: 404, body: { code: "approval_not_found" } };
   t.match(await ask(other, query, id), missing);
   for (const wrong of ["", "x", id.toUpperCase(), `${id},${id}`, id.replace(/^./, "g")]) {
@@ -95,7 +86,7 @@ t.test("an approval is its asker's own", async (t) => {
   t.match(await ask(bot, query, id), { status: 200 });
 });
 
-t.test("a Batch asks as a whole", async (t) => {
+t.test("a Batch needs one approval", async (t) => {
   const insert = { Insert: { ...orders, values: [{ id: 50, state: "b" }] } };
   const batch = { Batch: [insert, removeOne(50)] };
   const id = idIn(await ask(bot, batch));
@@ -109,7 +100,7 @@ t.test("a Batch asks as a whole", async (t) => {
   t.match(await ask(bot, batch, id), { status: 200, body: { data: { length: 2 } } });
 });
 
-t.test("an approval is judged as anything else before it is looked at", async (t) => {
+t.test("permissions are checked before the approval", async (t) => {
   t.match(await ask(bot, { Delete: { ...orders, database: "other", where: null } }, "x"), {
     status: 403,
     body: { code: "role_insufficient" },
@@ -117,7 +108,7 @@ t.test("an approval is judged as anything else before it is looked at", async (t
   t.match(await ask(bot, '{"Delete":{}}', "x"), { status: 400 });
 });
 
-t.test("twenty wait at the most", async (t) => {
+t.test("a user has at most twenty pending approvals", async (t) => {
   const isPending = ({ state, user }: Record<string, unknown>) =>
     state === "pending" && user === "bot";
   const pending = async () => (await listed(careful)).filter(isPending).length;

@@ -1,8 +1,8 @@
-/** Approvals end with what they rest on. */
+/** Approvals become void when the rights behind them change. */
 import t from "tap";
 import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
 import { eventually } from "../kit/eventually.ts";
-import { careful, idIn, openCareful, orders, step } from "./kit.ts";
+import { careful, idIn, openCareful, orders, removeOne, step } from "./kit.ts";
 
 const filter = 'row_filter = [{ column = "state", cmp = "=", value = "@state" }]';
 const attributes = 'username = "bot"\nattributes = { state = "old" }';
@@ -10,13 +10,8 @@ const { gateway, ask, run, bot, root, count } = await openCareful(t, {
   more: careful(`${filter}\napprovers = ["dave", "bot"]`),
 });
 await gateway.edit((text) => text.replace('username = "bot"', attributes));
-const removeOne = (value: number) => ({
-  Delete: { ...orders, where: { column: "id", cmp: "=", value } },
-});
-await eventually(
-  "the attribute is there",
-  async () => (await ask(bot, removeOne(99))).status === 202,
-);
+const isInForce = async () => (await ask(bot, removeOne(99))).status === 202;
+await eventually("the attribute is in force", isInForce);
 
 async function edit(change: (text: string) => string): Promise<void> {
   const version = async () => {
@@ -37,7 +32,7 @@ async function approveAs(name: string, id: string): Promise<void> {
 
 const isVoid = { status: 409, body: { code: "approval_void" } };
 
-t.test("the rows that the asker may not reach are neither shown nor removed", async (t) => {
+t.test("a preview has only rows that the requester may change", async (t) => {
   const everything = { Delete: { ...orders, where: null } };
   const id = idIn(await ask(bot, everything));
   const shown = await run("show", id);
@@ -45,20 +40,20 @@ t.test("the rows that the asker may not reach are neither shown nor removed", as
   await run("deny", id);
 });
 
-t.test("another attribute is another approval", async (t) => {
+t.test("a changed attribute voids an approval", async (t) => {
   const query = removeOne(13);
   const id = idIn(await ask(bot, query));
   await run("approve", id);
   await edit((text) => text.replace('state = "old"', 'state = "new"'));
   t.match(await ask(bot, query, id), isVoid);
-  t.match(await ask(bot, query, id), isVoid, "for good");
+  t.match(await ask(bot, query, id), isVoid, "permanently");
   t.match(await step(gateway, id, "approval_void"), { reason: /grants have changed/ });
   await edit((text) => text.replace('state = "new"', 'state = "old"'));
   t.match(await ask(bot, query, id), isVoid);
   t.not(idIn(await ask(bot, query)), id);
 });
 
-t.test("so is another entry, while it waits", async (t) => {
+t.test("a changed entry voids a pending approval", async (t) => {
   const query = removeOne(1);
   const id = idIn(await ask(bot, query));
   await edit((text) => text.replace('approvers = ["dave", "bot"]', 'approvers = ["bot", "dave"]'));
@@ -66,7 +61,7 @@ t.test("so is another entry, while it waits", async (t) => {
   t.not(idIn(await ask(bot, query)), id);
 });
 
-t.test("a right that is lost altogether is refused before all else", async (t) => {
+t.test("a lost right denies the query and does not use the approval", async (t) => {
   const query = removeOne(2);
   const id = idIn(await ask(bot, query));
   await run("approve", id);
@@ -75,15 +70,15 @@ t.test("a right that is lost altogether is refused before all else", async (t) =
   await edit(demote("ReadWrite", "ReadOnly"));
   t.match(await ask(bot, query, id), { status: 403, body: { code: "role_insufficient" } });
   await edit(demote("ReadOnly", "ReadWrite"));
-  t.match(await ask(bot, query, id), { status: 200 }, "it was not used for that");
+  t.match(await ask(bot, query, id), { status: 200 }, "the approval was not used");
 });
 
-t.test("an approver who may not any more, or who is the asker, has approved nothing", async (t) => {
+t.test("an approval is void if its approver is the requester or was disabled", async (t) => {
   const [lost, own] = [removeOne(3), removeOne(4)];
   const [byDave, byBot] = [idIn(await ask(bot, lost)), idIn(await ask(bot, own))];
   await approveAs("dave", byDave);
   await approveAs("bot", byBot);
-  t.match(await ask(bot, own, byBot), isVoid, "the asker, although the entry names it");
+  t.match(await ask(bot, own, byBot), isVoid, "the requester, although the entry names it");
   await edit((text) => text.replace('username = "dave"', 'username = "dave"\ndisabled = true'));
   t.match(await ask(bot, lost, byDave), isVoid);
   await edit((text) => text.replace("\ndisabled = true", ""));
@@ -94,7 +89,7 @@ t.test("an approver who may not any more, or who is the asker, has approved noth
   t.equal(await count(), 13);
 });
 
-t.test("where nothing needs an approval any more, none is asked for", async (t) => {
+t.test("a query that no longer requires approval runs", async (t) => {
   const query = removeOne(5);
   const id = idIn(await ask(bot, query));
   await edit((text) => text.replace('require_approval = ["DELETE"]\n', ""));

@@ -1,4 +1,4 @@
-/** What another upstream than the engine sees of approvals, and where they cannot be kept. */
+/** Approvals with an upstream that is not the engine, and with an unusable key. */
 import { chmodSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
@@ -20,8 +20,8 @@ const { ask, run, bot } = await carefulOn(gateway);
 const remove =
   '{"Delete": {"database": "main", "table": "t", "where": {"column":"id","cmp":"=","value":9007199254740993}}}';
 
-const queriesIn = (behind: RecordingUpstream) =>
-  behind.take().filter(({ url }) => url === "/query");
+const queriesIn = (received: RecordingUpstream) =>
+  received.take().filter(({ url }) => url === "/query");
 
 async function metric(name: string): Promise<number> {
   const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
@@ -29,7 +29,7 @@ async function metric(name: string): Promise<number> {
   return Number(line?.slice(name.length + 1));
 }
 
-t.test("the same bytes go up, and the header does not", async (t) => {
+t.test("the same bytes are forwarded without the approval header", async (t) => {
   t.equal(await metric("gatehouse_approvals_pending"), 0);
   const id = idIn(await ask(bot, remove));
   t.equal(await metric("gatehouse_approvals_pending"), 1);
@@ -50,7 +50,7 @@ t.test("the same bytes go up, and the header does not", async (t) => {
   t.notOk("x-gatehouse-limits" in (sent?.headers ?? {}));
 });
 
-t.test("what nobody knows the end of is not sent again", async (t) => {
+t.test("a query with an unknown outcome is not sent again", async (t) => {
   const select = { Select: { database: "main", from: "t", columns: ["id"] } };
   const id = idIn(await ask(bot, select));
   await run("approve", id);
@@ -58,12 +58,12 @@ t.test("what nobody knows the end of is not sent again", async (t) => {
   upstream.answer = (_request, response) => response.destroy();
   t.match(await ask(bot, select, id), { status: 502 });
   upstream.answer = answer;
-  t.equal(queriesIn(upstream).length, 1, "although it reads");
+  t.equal(queriesIn(upstream).length, 1, "not retried, although it only reads");
   t.match(await ask(bot, select, id), { status: 409, body: { code: "approval_used" } });
   t.equal(queriesIn(upstream).length, 0);
 });
 
-t.test("rows that were shown are compared, or nothing is done", async (t) => {
+t.test("an approval of shown rows is void if the upstream cannot compare rows", async (t) => {
   const id = idIn(await ask(bot, remove));
   const store = await openApprovalsIn(gateway.home, 30);
   const author = { kind: "cli", name: "root" } as const;
@@ -74,11 +74,12 @@ t.test("rows that were shown are compared, or nothing is done", async (t) => {
   t.equal(queriesIn(upstream).length, 0);
 });
 
-t.test("with a key that others may read nothing is shown and nothing is run", async (t) => {
+t.test("with a key that others can read, no approval is shown or used", async (t) => {
   const { gateway: first } = await openStaffed(t, ["root * Owner", "bot other ReadOnly"], {
     more: entry(),
   });
-  idIn(await (await carefulOn(first)).ask((await carefulOn(first)).bot, remove));
+  const before = await carefulOn(first);
+  idIn(await before.ask(before.bot, remove));
   await first.service.stop();
   chmodSync(path.join(first.home, "approvals.key"), 0o644);
   const { stderr, code } = await runWarm(first.home, ["approvals", "list"]);
