@@ -115,8 +115,8 @@ export const accountActions = {
     },
     form: {
       title: "Set a new password for",
-      sentence: "Every token, app and session of the old password ends at once.",
-      button: "Set this password",
+      sentence: "Revokes all tokens, apps and sessions of the old password.",
+      button: "Set password",
     },
   },
   remove: {
@@ -128,8 +128,8 @@ export const accountActions = {
     },
     form: {
       title: "Remove",
-      sentence: "The record goes, and all its grants, for good. Every token ends.",
-      button: "Remove for good",
+      sentence: "Removes the user and all grants permanently, and revokes all tokens.",
+      button: "Remove permanently",
       isDangerous: true,
     },
   },
@@ -143,7 +143,7 @@ export const accountActions = {
     form: {
       title: "Disable",
       sentence:
-        "Every token, app and session ends for good. Nobody logs in as this user until it is enabled again. Grants stay.",
+        "Revokes all tokens, apps and sessions. The user cannot log in until enabled again. Grants stay.",
       button: "Disable",
       isDangerous: true,
     },
@@ -157,7 +157,7 @@ export const accountActions = {
     },
     form: {
       title: "Enable",
-      sentence: "The user may log in again. Tokens, apps and sessions from before stay ended.",
+      sentence: "The user can log in again. Earlier tokens, apps and sessions stay revoked.",
       button: "Enable",
     },
   },

@@ -28,7 +28,6 @@ import {
   formNameOf,
   headers,
   knownHost,
-  limitedForms,
   ownForms,
   ownPages,
   readForm,
@@ -172,7 +171,7 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     if (secret !== undefined) c.set("session", await c.var.sessions.use(secret, isRefresh));
     await next();
   });
-  app.post("*", ownForms, limitedForms, async (c, next) => {
+  app.post("*", ownForms, async (c, next) => {
     const form = await readForm(c);
     const { session, guard } = c.var;
     const isSigningIn = c.req.path === "/sign-in";

@@ -100,7 +100,7 @@ t.test("a denial links to a drafted grant", async (t) => {
     await page.getByRole("heading", { name: "Grant access to rita" }).waitFor();
     const before = readFileSync(gateway.accessFile, "utf8");
     t.equal(await page.getByLabel("Database").inputValue(), "main");
-    t.equal(await page.getByLabel("Table").inputValue(), "orders");
+    t.equal(await page.getByLabel("Table", { exact: true }).inputValue(), "orders");
     t.equal(await page.getByLabel("Role").inputValue(), "ReadWrite");
     t.equal(readFileSync(gateway.accessFile, "utf8"), before, "nothing is granted yet");
     await page.goto(`${url}/audit?user=nobody&outcome=denied&since=7d`);

@@ -205,3 +205,25 @@ t.test("an administrator can do everything by keyboard", async (t) => {
   await tabTo(page, "Sign out");
   await enter(page, "Sign in");
 });
+
+t.test("each page is refused to users without the right", async (t) => {
+  const { gateway, url } = await startConsole(t, { config: auditFile });
+  await gateway.addUser("alice", "ReadWrite");
+  await gateway.addUser("dora", "DbAdmin");
+  const everybody = ["/overview", "/sessions", "/approvals"];
+  const user = "/access/user?user=alice";
+  const managers = ["/access", user, "/access/entry?user=alice", "/access/new", "/access/check"];
+  const administrators = ["/state", "/access/act?user=alice&action=remove"];
+  const all = [...everybody, ...managers, "/audit", ...administrators, "/access/user?user=admin"];
+  const allowed = { alice: 3, dora: 9, admin: all.length };
+  for (const [name, count] of Object.entries(allowed)) {
+    const client = await signedIn(t, url, name);
+    for (const [at, route] of all.entries()) {
+      const { status } = await client.get(route);
+      t.ok(
+        at < count ? status === 200 : [403, 404].includes(status),
+        `${name} ${route}: ${status}`,
+      );
+    }
+  }
+});
