@@ -49,7 +49,7 @@ t.test("every page works on a phone, in dark mode, and is accessible", async (t)
     const links = await alice.getByRole("navigation").getByRole("link").allTextContents();
     t.strictSame(links, ["Overview", "Approvals", "Sessions"]);
     await alice.getByRole("link", { name: "Sessions" }).click();
-    await alice.getByRole("heading", { name: "Sessions" }).waitFor();
+    await alice.getByRole("heading", { level: 1, name: "Sessions" }).waitFor();
     await lookAt(t, alice, `own-sessions-${name}`);
     await alice.getByText("End everything of alice").click();
     await alice.getByRole("button", { name: "End everything now" }).click();
