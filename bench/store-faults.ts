@@ -23,17 +23,17 @@ const { values: flags } = parseArgs({
   },
 });
 
-function tell({ seed, faults, history, answers, violations, wrongs }: Outcome): void {
-  const { operations, writes, unknownWrites, registers, slowestWrite } = history;
-  const slowest = `${(slowestWrite / 1000).toFixed(1)} s`;
-  const verdict = violations.length + wrongs.length === 0 ? "good" : "WRONG";
+function tell({ seed, faults, history, answers, violations, problems }: Outcome): void {
+  const { operations, writes, unknownWrites, registers, slowestWriteMs } = history;
+  const slowest = `${(slowestWriteMs / 1000).toFixed(1)} s`;
+  const verdict = violations.length + problems.length === 0 ? "good" : "WRONG";
   console.log(
     `${verdict} seed ${seed}: ${faults.join("; ")} | ${operations} operations on ${registers} registers, ` +
       `${writes} changes (${unknownWrites} unknown, slowest ${slowest})`,
   );
   const shown = [...answers].map(([answer, count]) => `${answer.trim()} ${count}`).join(", ");
   if (verdict !== "good") console.log(`  answers: ${shown}`);
-  for (const wrong of wrongs) console.log(`  ${wrong}`);
+  for (const problem of problems) console.log(`  ${problem}`);
   for (const { register, replica, read, writes } of violations.slice(0, 5)) {
     console.log(`  ${register} at replica ${replica}: ${JSON.stringify(read)} after`);
     for (const write of writes) console.log(`    ${JSON.stringify(write)}`);
@@ -63,7 +63,9 @@ async function runAll(): Promise<number> {
     tell(outcome);
     outcomes.push(outcome);
   }
-  const bad = outcomes.filter(({ violations, wrongs }) => violations.length + wrongs.length > 0);
+  const bad = outcomes.filter(
+    ({ violations, problems }) => violations.length + problems.length > 0,
+  );
   const sum = (of: (outcome: Outcome) => number) => outcomes.reduce((all, one) => all + of(one), 0);
   console.log(
     `${outcomes.length} schedules, ${sum(({ history }) => history.operations)} operations, ` +

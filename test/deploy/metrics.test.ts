@@ -6,11 +6,8 @@ import { parse } from "yaml";
 import * as z from "zod";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
-import { openCounted, stir } from "../observe/busy-gateway.ts";
-import { fetchMetrics, readExposition, type ServedMetric } from "../observe/exposition.ts";
-import { metricsOfIssuers } from "../observe/issuer-metrics.ts";
-import { metricsOfStore } from "../observe/store-metrics.ts";
-import { metricsOfTls } from "../observe/tls-metrics.ts";
+import type { ServedMetric } from "../observe/exposition.ts";
+import { everyMetric } from "../observe/served-metrics.ts";
 import { deployed, deployedPath, findProgram } from "./programs.ts";
 
 const added = new Set(["job", "instance", "le"]);
@@ -27,13 +24,7 @@ const served = new Map<string, ServedMetric>([
   ["up", { type: "gauge", labels: new Set(), samples: [] }],
 ]);
 t.before(async () => {
-  const setting = await openCounted(t, 1);
-  await stir(setting);
-  const page = readExposition(await fetchMetrics(setting.address));
-  for (const [name, metric] of page) served.set(name, metric);
-  for (const [name, metric] of await metricsOfTls(t)) served.set(name, metric);
-  for (const [name, metric] of await metricsOfIssuers(t)) served.set(name, metric);
-  for (const [name, metric] of await metricsOfStore(t)) served.set(name, metric);
+  for (const [name, metric] of await everyMetric(t)) served.set(name, metric);
 });
 
 function metricOf(series: string): ServedMetric | undefined {

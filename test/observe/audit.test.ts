@@ -13,25 +13,17 @@ import { scan } from "../../src/query/scan.ts";
 import { openSetting, select } from "../gateway/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { callTool } from "../journeys/mcp.ts";
-import {
-  type Answer,
-  auditOf,
-  startGateway,
-  type TestGateway,
-  temporaryHome,
-} from "../kit/gateway.ts";
+import { auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
 
 const { gateway, upstream } = await openSetting(t);
 const passOn = upstream.answer;
 
 t.test("each decision leaves one line that says who, what, why and by which entry", async (t) => {
   const token = await gateway.addUser("bob", "ReadOnly");
-  const find = (id: string | null) =>
-    gateway.service.logged(({ requestId, audit }) => audit === true && requestId === id);
   const version = (await gateway.request("/readyz")).body.access_version;
 
   const allowed = await gateway.query(select, token);
-  t.match(await find(allowed.headers.get("x-request-id")), {
+  t.match(await auditOf(gateway, allowed), {
     msg: "request",
     time: /^\d{4}-\d\d-\d\dT/,
     address: "127.0.0.1",
@@ -51,7 +43,7 @@ t.test("each decision leaves one line that says who, what, why and by which entr
 
   const drop = { DropTable: { database: "main", table: "t" } };
   const denied = await gateway.query(drop, token);
-  t.match(await find(denied.headers.get("x-request-id")), {
+  t.match(await auditOf(gateway, denied), {
     user: "bob",
     decision: "deny",
     reason: "role_insufficient",
@@ -60,7 +52,7 @@ t.test("each decision leaves one line that says who, what, why and by which entr
   });
 
   const login = await gateway.send("POST", "/login", { username: "bob", password: "wrong one" });
-  t.match(await find(login.headers.get("x-request-id")), {
+  t.match(await auditOf(gateway, login), {
     path: "/login",
     user: "bob",
     reason: "credentials_invalid",
@@ -70,13 +62,12 @@ t.test("each decision leaves one line that says who, what, why and by which entr
 
 t.test("a long Batch names its first operations and counts them all", async (t) => {
   const answer = await gateway.query({ Batch: Array(100).fill(select) }, await gateway.login());
-  const id = answer.headers.get("x-request-id");
-  const line = await gateway.service.logged(({ requestId }) => requestId === id);
+  const line = await auditOf(gateway, answer);
   t.equal(line.operationCount, 100);
   t.equal(Array.isArray(line.operations) && line.operations.length, 16);
 });
 
-t.test("what monitors ask all the time leaves no line", async (t) => {
+t.test("requests of monitors leave no line", async (t) => {
   const ids = [];
   for (const path of ["/healthz", "/readyz", "/.well-known/jwks.json"]) {
     ids.push((await gateway.request(path)).headers.get("x-request-id"));
@@ -93,12 +84,6 @@ t.test("the fields of docs/audit.md are those of the schema", async (t) => {
 
 const anyLine = z.union(Object.values(auditLines));
 
-/** The audit's line of an answer. */
-function lineOf(gateway: TestGateway, { headers }: Answer) {
-  const id = headers.get("x-request-id");
-  return gateway.service.logged(({ requestId, audit }) => audit === true && requestId === id);
-}
-
 const people = {
   CreateTable: {
     database: "main",
@@ -112,14 +97,14 @@ const people = {
 const values = [1, 2, 3].map((id) => ({ id, name: `n${id}` }));
 const place = { database: "main", table: "people" };
 
-t.test("the audit says how many rows were changed and answered", async (t) => {
+t.test("the audit counts changed and returned rows", async (t) => {
   const gateway = await startGateway(t);
   const token = await gateway.login();
   const ask = async (query: object) => {
     const answer = await gateway.query(query, token);
     t.equal(answer.headers.get("x-gatehouse-affected"), null, "no client sees it");
     t.equal(answer.headers.get("x-gatehouse-rows"), null);
-    const { affected, rows } = await lineOf(gateway, answer);
+    const { affected, rows } = await auditOf(gateway, answer);
     return { affected, rows };
   };
   const none = { affected: undefined, rows: undefined };
@@ -145,7 +130,7 @@ t.test("the audit says how many rows were changed and answered", async (t) => {
   t.match(await auditOf(gateway, tool), { via: "mcp", rows: 2, level: "info" });
 });
 
-t.test("nobody but the engine is believed about rows", async (t) => {
+t.test("row counts of an upstream other than the engine are ignored", async (t) => {
   upstream.answer = (_request, response) =>
     response.writeHead(200, { "x-gatehouse-affected": "7", "X-Gatehouse-Rows": "7" }).end("{}");
   t.teardown(() => {
@@ -153,26 +138,26 @@ t.test("nobody but the engine is believed about rows", async (t) => {
   });
   const answer = await gateway.query({ Delete: { ...place, where: null } }, await gateway.login());
   t.equal(answer.headers.get("x-gatehouse-affected"), null);
-  const { affected, rows } = await lineOf(gateway, answer);
+  const { affected, rows } = await auditOf(gateway, answer);
   t.strictSame([affected, rows], [undefined, undefined]);
 });
 
-t.test("the level tells a denial and a failure", async (t) => {
+t.test("the level distinguishes denials and failures", async (t) => {
   const reader = await gateway.addUser("rita", "ReadOnly");
   const read = { Select: { database: "main", from: "people", columns: ["id"] } };
-  t.match(await lineOf(gateway, await gateway.query(read, reader)), {
+  t.match(await auditOf(gateway, await gateway.query(read, reader)), {
     level: "info",
     via: "query",
   });
-  const denied = await lineOf(gateway, await gateway.query({ DropTable: place }, reader));
+  const denied = await auditOf(gateway, await gateway.query({ DropTable: place }, reader));
   t.match(denied, { level: "warn", decision: "deny" });
   upstream.answer = (_request, response) => response.destroy();
-  t.match(await lineOf(gateway, await gateway.query(people, await gateway.login())), {
+  t.match(await auditOf(gateway, await gateway.query(people, await gateway.login())), {
     level: "error",
     status: 502,
   });
   const login = await gateway.send("POST", "/login", { username: "rita", password: "wrong one" });
-  t.strictSame((await lineOf(gateway, login)).via, undefined);
+  t.strictSame((await auditOf(gateway, login)).via, undefined);
 });
 
 const full = createGrammar({ extraFields: [], operations: {}, level: "full" });
@@ -208,15 +193,11 @@ t.test("a shape has columns by position and comparisons", async (t) => {
     Batch: [{ Insert: { ...place, values: rows } }, { Insert: { ...place, values: rows } }],
   };
   const shapes = scan(Buffer.from(JSON.stringify(batch)), full, true).accesses;
-  t.equal(
-    shapes[1]?.detail?.shape(99),
-    "values(id, name, age)",
-    "the second has what the first had",
-  );
+  t.equal(shapes[1]?.detail?.shape(99), "values(id, name, age)", "the same for the second");
   t.equal(shapeOf({ Delete: { ...place, where: null } }), "");
 });
 
-t.test("a shape is cut, between characters", async (t) => {
+t.test("a long shape is truncated between characters", async (t) => {
   for (const letter of ["a", "é", "𝒳"]) {
     const columns = Array.from({ length: 60 }, (_, at) => letter.repeat(40) + at);
     const shape = shapeOf({ Select: { database: "main", from: "t", columns } }) ?? "";
@@ -228,12 +209,12 @@ t.test("a shape is cut, between characters", async (t) => {
   const columns = Array.from({ length: 30 }, (_, at) => "c".repeat(90) + at);
   const one = { Select: { database: "main", from: "t", columns } };
   const answer = await gateway.query({ Batch: [one, one, one] }, await gateway.login());
-  const { operations } = await lineOf(gateway, answer);
+  const { operations } = await auditOf(gateway, answer);
   const shapes = Array.isArray(operations) ? operations.map(({ shape = "" }) => shape) : [];
-  t.ok(shapes.join("").length <= 2048, "those of a query together");
+  t.ok(shapes.join("").length <= 2048, "the limit is for the whole query");
 });
 
-/** Stands in every value, and nowhere else. */
+/** Part of every value, and of nothing else. */
 const marker = "xMARKERx";
 const cell: fc.Arbitrary<unknown> = fc.oneof(
   fc.string().map((text) => `${text}${marker}`),
@@ -270,7 +251,7 @@ const operation = fc.oneof(
       ...{ order_by: [{ column: "id" }], after: [after], limit: 2 },
     },
   })),
-  // What is not of the grammar.
+  // Not in the grammar.
   cell.map((value) => ({ Delete: { ...place, where: { column: "id", cmp: "~", value } } })),
   cell.map((value) => ({ Insert: { ...place, values: [{ id: 1 }], more: value } })),
 );
@@ -279,14 +260,14 @@ const query = fc.oneof(
   fc.array(operation, { minLength: 1, maxLength: 3 }).map((Batch) => ({ Batch })),
 );
 
-t.test("no line holds a value, and each is of the schema", async (t) => {
+t.test("no audit line contains a value, and every line matches the schema", async (t) => {
   const gateway = await startGateway(t);
   const tokens = [await gateway.login(), await gateway.addUser("rita", "ReadOnly")];
   await gateway.query(people, tokens[0]);
   const sent: Promise<Record<string, unknown>>[] = [];
   await fc.assert(
     fc.asyncProperty(query, fc.constantFrom(...tokens), async (body, token) => {
-      sent.push(lineOf(gateway, await gateway.query(body, token)));
+      sent.push(auditOf(gateway, await gateway.query(body, token)));
     }),
     { numRuns: 150 },
   );
@@ -305,12 +286,10 @@ t.test("no line holds a value, and each is of the schema", async (t) => {
   for (const token of tokens) t.notOk(text.includes(token.split(".")[2] ?? ""));
 });
 
-/** Questions to the audit's files by the newest lines first. */
-
 const MINUTE_MS = 60_000;
 const begin = Date.now() - 3_600_000 * 24 * 30;
 
-/** The line of a request, so many minutes after the first. */
+/** @param at minutes after the first line */
 function line(at: number, { user = `u${at}`, database = "main", more = {} } = {}): string {
   const operations = [{ operation: "Select", database, tables: ["t"] }];
   const time = new Date(begin + at * MINUTE_MS).toISOString();
@@ -328,7 +307,7 @@ const all = {
   timeoutMs: 60_000,
 };
 
-/** Every line that pages of a question have, one page after the other. */
+/** The users of all pages. */
 async function pages(question: AuditQuestion): Promise<string[]> {
   const users: string[] = [];
   for (let from = question.from; ; ) {
@@ -342,7 +321,7 @@ async function pages(question: AuditQuestion): Promise<string[]> {
 const names = (from: number, to: number) =>
   Array.from({ length: from - to }, (_, at) => `u${from - 1 - at}`);
 
-t.test("pages go back over rotated and compressed files, and miss nothing", async (t) => {
+t.test("pages of a search cover rotated and compressed files without gaps", async (t) => {
   const file = path.join(temporaryHome(t), "audit.log");
   writeFileSync(`${file}.2.gz`, gzipSync(lines(0, 130)));
   writeFileSync(`${file}.1`, lines(130, 9000));
@@ -358,19 +337,19 @@ t.test("pages go back over rotated and compressed files, and miss nothing", asyn
   t.match(
     await searchAudit(rare),
     { lines: { length: 0 }, next: {}, reached: JSON.parse(line(9000)).time },
-    "a search that runs out of time says how far back it looked",
+    "a search that runs out of time reports how far back it searched",
   );
-  t.strictSame(await pages(rare), ["u5"], "and the next pages find what is older");
+  t.strictSame(await pages(rare), ["u5"], "the next pages find older lines");
   const filter = { ...all.filter, since: begin + 100 * MINUTE_MS, until: begin + 199 * MINUTE_MS };
   t.strictSame(await pages({ ...all, file, filter }), names(200, 100));
   const some = { ...all.filter, user: "u77" };
   t.strictSame(await pages({ ...all, file, filter: some }), ["u77"]);
   const late = { ...all.filter, since: begin + 9060 * MINUTE_MS };
   const { bytesRead } = await searchAudit({ ...all, file, filter: late });
-  t.ok(bytesRead < 2 * 1024 * 1024, "what is too old is not read");
+  t.ok(bytesRead < 2 * 1024 * 1024, "older parts are not read");
 });
 
-t.test("a page goes on where it was, also once the file is rotated", async (t) => {
+t.test("the next page continues at the right line after a rotation", async (t) => {
   const file = path.join(temporaryHome(t), "audit.log");
   writeFileSync(file, lines(0, 100));
   const first = await searchAudit({ ...all, file });
@@ -388,7 +367,7 @@ t.test("a page goes on where it was, also once the file is rotated", async (t) =
   });
 });
 
-t.test("lines of other databases, and of none, are left out", async (t) => {
+t.test("lines about hidden databases, or about none, are left out", async (t) => {
   const file = path.join(temporaryHome(t), "audit.log");
   const about = (entry: string) => ({
     operations: [],
@@ -417,7 +396,7 @@ t.test("lines of other databases, and of none, are left out", async (t) => {
   ]);
 });
 
-t.test("long lines and lines that are none are passed over", async (t) => {
+t.test("overlong and malformed lines are skipped", async (t) => {
   const file = path.join(temporaryHome(t), "audit.log");
   const long = `${"x".repeat(5 * 1024 * 1024)}\n`;
   const odd = ["\n", "nothing\n", long, "{}\n", long, "\n\n"];
@@ -425,17 +404,17 @@ t.test("long lines and lines that are none are passed over", async (t) => {
   t.strictSame(await pages({ ...all, file, limit: 2 }), names(6, 0));
 });
 
-t.test("queries and denials are counted by the hour, in whatever files they are", async (t) => {
+t.test("queries and denials are counted per hour over all files", async (t) => {
   const file = path.join(temporaryHome(t), "audit.log");
   const denied = { more: { decision: "deny", reason: "no_grant" } };
-  const held = { more: { decision: "deny", reason: "approval_required" } };
+  const pending = { more: { decision: "deny", reason: "approval_required" } };
   writeFileSync(`${file}.2.gz`, gzipSync(lines(0, 61)));
   writeFileSync(`${file}.1`, lines(61, 120));
   const hidden = line(125, { database: "payroll", ...denied });
   const login = JSON.stringify({ time: new Date(begin + 121 * MINUTE_MS), decision: "deny" });
   const last = [
     ...[line(122, { user: "bob", ...denied }), line(123, { user: "bob", ...denied })],
-    ...[line(124, { user: "eve", ...denied }), line(126, held), line(-1), line(180)],
+    ...[line(124, { user: "eve", ...denied }), line(126, pending), line(-1), line(180)],
   ];
   writeFileSync(file, `${hidden}${login}\n${last.join("")}{"cut`);
   const question = { file, since: begin, hours: 3, top: 2, timeoutMs: 60_000 };
@@ -458,7 +437,7 @@ t.test("queries and denials are counted by the hour, in whatever files they are"
   t.equal(late.isPartial, true);
 });
 
-t.test("of a large file a part of each hour is read, and the rest is estimated", async (t) => {
+t.test("a summary samples each hour of a large file and estimates the rest", async (t) => {
   const file = path.join(temporaryHome(t), "audit.log");
   const since = begin;
   const denied = { more: { decision: "deny", reason: "no_grant" } };

@@ -1,12 +1,10 @@
-/** Reads what Prometheus reads: the text format of version 0.0.4. */
+/** Parses the Prometheus text format, version 0.0.4. */
 import { ask } from "../kit/client.ts";
 
-/** One metric, under all its labels. */
 export interface ServedMetric {
   readonly type: string;
-  /** The labels that its samples carry, without those that every histogram has. */
+  /** Labels of its samples, without `le`. */
   readonly labels: Set<string>;
-  /** The lines of its samples. */
   readonly samples: string[];
 }
 
@@ -15,7 +13,7 @@ function labelsOf(sample: string): string[] {
   return Array.from(inside.matchAll(/(\w+)="(?:[^"\\]|\\.)*"/g), ([, name = ""]) => name);
 }
 
-/** Sorts the lines of a page of metrics by the metric's name. */
+/** The metrics of a page by name. */
 export function readExposition(text: string): Map<string, ServedMetric> {
   const metrics = new Map<string, ServedMetric>();
   let current: ServedMetric | undefined;
@@ -32,7 +30,6 @@ export function readExposition(text: string): Map<string, ServedMetric> {
   return metrics;
 }
 
-/** The page of metrics at `host:port`. */
 export async function fetchMetrics(address: string): Promise<string> {
   const { status, body } = await ask(`http://${address}/metrics`);
   if (status !== 200) throw new Error(`metrics: ${status}`);

@@ -10,11 +10,8 @@ import {
 } from "../../src/observe/metrics.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { openCounted, stir } from "./busy-gateway.ts";
 import { fetchMetrics, readExposition } from "./exposition.ts";
-import { metricsOfIssuers } from "./issuer-metrics.ts";
-import { metricsOfStore } from "./store-metrics.ts";
-import { metricsOfTls } from "./tls-metrics.ts";
+import { everyMetric, exercise, openMeasured } from "./served-metrics.ts";
 
 const denied: CountedRequest = {
   ...{ route: "/query", status: 403, reason: "no_grant", decision: "deny", operation: "Select" },
@@ -28,7 +25,7 @@ async function serve(t: Test, metrics: Metrics): Promise<string> {
   return `127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
 }
 
-t.test("metrics are served in Prometheus's form on a listener of their own", async (t) => {
+t.test("metrics are served in the Prometheus format on their own listener", async (t) => {
   const metrics = new Metrics();
   metrics.request(denied);
   metrics.reloaded("abc");
@@ -50,7 +47,7 @@ t.test("metrics are served in Prometheus's form on a listener of their own", asy
   t.equal((await ask(`http://${address}/metrics`, { method: "POST" })).status, 404);
 });
 
-t.test("counts go on from one look to the next", async (t) => {
+t.test("counters rise from one scrape to the next", async (t) => {
   const metrics = new Metrics();
   const address = await serve(t, metrics);
   for (const count of [1, 2]) {
@@ -65,7 +62,7 @@ t.test("counts go on from one look to the next", async (t) => {
   }
 });
 
-t.test("however many users there are, a bounded number is named", async (t) => {
+t.test("only a bounded number of users get their own label", async (t) => {
   const metrics = new Metrics();
   const address = await serve(t, metrics);
   const count = NAMED_USERS + 50;
@@ -79,15 +76,15 @@ t.test("however many users there are, a bounded number is named", async (t) => {
 });
 
 for (const workers of [1, 2]) {
-  t.test(`what requests come to is counted (processes: ${workers})`, async (t) => {
-    const setting = await openCounted(t, workers);
-    await stir(setting);
-    const isOver = async () => /_in_flight 0/.test(await fetchMetrics(setting.address));
-    await eventually("all of it is over", isOver);
+  t.test(`outcomes of requests are counted (processes: ${workers})`, async (t) => {
+    const setting = await openMeasured(t, workers);
+    await exercise(setting);
+    const isIdle = async () => /_in_flight 0/.test(await fetchMetrics(setting.address));
+    await eventually("all requests are answered", isIdle);
     const text = await fetchMetrics(setting.address);
     const counters = Array.from(readExposition(text)).filter(([name]) => name.endsWith("_total"));
     const misnamed = counters.filter(([, { type }]) => type !== "counter").map(([name]) => name);
-    t.strictSame(misnamed, [], "only counters are named as such");
+    t.strictSame(misnamed, [], "names of counters end in _total");
     const value = (sample: string): number => {
       const line = text.split("\n").find((line) => line.startsWith(`${sample} `));
       return Number(line?.slice(sample.length));
@@ -114,19 +111,14 @@ for (const workers of [1, 2]) {
     t.equal(value("gatehouse_access_file_last_reload_successful"), 1);
     const total = value('gatehouse_request_duration_seconds_sum{route="/query"}');
     const own = value('gatehouse_request_gateway_seconds_sum{route="/query"}');
-    t.ok(own > 0 && own < total, "the gateway's part is a part");
+    t.ok(own > 0 && own < total, "the gateway's time is part of the total");
   });
 }
 
 const page = readFileSync(path.join(import.meta.dirname, "../../docs/metrics.md"), "utf8");
 
-t.test("the page lists every metric with its kind and labels, and no other", async (t) => {
-  const setting = await openCounted(t, 1);
-  await stir(setting);
-  const served = readExposition(await fetchMetrics(setting.address));
-  for (const [name, metric] of await metricsOfTls(t)) served.set(name, metric);
-  for (const [name, metric] of await metricsOfIssuers(t)) served.set(name, metric);
-  for (const [name, metric] of await metricsOfStore(t)) served.set(name, metric);
+t.test("docs/metrics.md lists exactly the served metrics, with type and labels", async (t) => {
+  const served = await everyMetric(t);
   const own = Array.from(served)
     .filter(([name]) => name.startsWith("gatehouse_"))
     .map(([name, { type, labels }]) => [name, type, [...labels].sort().join(", ")]);

@@ -9,7 +9,7 @@ import { Service } from "../kit/process.ts";
 const cell = "a value that only the row holds";
 const rejected = "tippfehler-statt-name";
 
-/** A session with a bit of everything; returns what must not be in any log. */
+/** Sends many kinds of requests. @returns the texts that no log may contain */
 async function live({ gateway, upstream }: Setting): Promise<string[]> {
   const bob = await gateway.addUser("bob", "ReadWrite");
   const admin = await gateway.login();
@@ -44,7 +44,7 @@ t.test("no secret, token, hash or row is logged", async (t) => {
   const secrets = await live(setting);
   await setting.gateway.service.stop();
   const { output, log } = setting.gateway.service;
-  t.ok(log.filter(({ audit }) => audit === true).length >= 10, "there is an audit to search");
+  t.ok(log.filter(({ audit }) => audit === true).length >= 10, "the audit is not empty");
   t.ok(secrets.length > 10);
   for (const secret of secrets) {
     t.ok(secret.length >= 7, "long enough to mean something");
@@ -52,7 +52,7 @@ t.test("no secret, token, hash or row is logged", async (t) => {
   }
 });
 
-t.test("nor is it in an audit file, which only its owner may read", async (t) => {
+t.test("an audit file contains no secret and is readable only by its owner", async (t) => {
   const home = temporaryHome(t);
   const file = path.join(home, "audit.log");
   const setting = await openSetting(t, { home, config: '[audit]\nfile = "audit.log"\n' });
@@ -64,7 +64,6 @@ t.test("nor is it in an audit file, which only its owner may read", async (t) =>
   for (const secret of secrets) t.notOk(audit.includes(secret), secret.slice(0, 12));
 });
 
-/** What the log says of an error. */
 function loggedAs(err: unknown): { type: string; code?: string; stack?: string } {
   let line = "";
   const log = createLog({ write: (text) => (line += text) });
@@ -80,16 +79,16 @@ function failureOf(work: () => unknown): unknown {
   }
 }
 
-/** An error whose stack was written down before it was given another message. */
+/** An error whose message was changed after its stack was recorded. */
 function changed(before: string, after: string): Error {
   const error = new Error(before);
   return Object.assign(error, { stack: error.stack, message: after });
 }
 
-/** Errors that quote what somebody has sent. */
+/** Errors that quote input. */
 const quoting: Readonly<Record<string, () => unknown>> = {
-  "text that is no JSON": () => failureOf(() => JSON.parse("hunter2")),
-  "a URL that is none": () => failureOf(() => new URL("hunter2")),
+  "invalid JSON": () => failureOf(() => JSON.parse("hunter2")),
+  "an invalid URL": () => failureOf(() => new URL("hunter2")),
   "a message of lines that look like calls": () => new Error("no\n    at hunter2 (a.ts:1:1)"),
   "a message that was changed": () => changed("hunter2\n    at hunter2", "no"),
   "a message that was emptied": () => changed("hunter2", ""),
@@ -101,10 +100,10 @@ const quoting: Readonly<Record<string, () => unknown>> = {
       code: "no hunter2",
       detail: "hunter2",
     }),
-  "what is no error": () => "hunter2",
+  "a string": () => "hunter2",
 };
 
-t.test("of an error that nobody foresaw everything is logged but its words", async (t) => {
+t.test("an unexpected error is logged without its message", async (t) => {
   for (const [what, make] of Object.entries(quoting)) {
     const error = make();
     t.notMatch(JSON.stringify(loggedAs(error)), "hunter2", what);
@@ -121,7 +120,7 @@ t.test("of an error that nobody foresaw everything is logged but its words", asy
   t.strictSame(loggedAs("hunter2"), { type: "string" });
 });
 
-t.test("an engine that such an error ends does not print it either", async (t) => {
+t.test("an engine that an unexpected error ends does not print the message", async (t) => {
   const fault = 'process.on("SIGUSR2", function stray() { throw new Error("hunter2"); });';
   const preload = `data:text/javascript;base64,${btoa(fault)}`;
   const home = temporaryHome(t);

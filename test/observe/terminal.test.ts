@@ -24,8 +24,8 @@ const request = {
   msg: "request",
 };
 
-/** What a person sees of these lines, without the time. */
-async function shown(lines: readonly object[], hasColors = false): Promise<string[]> {
+/** The lines on a terminal, without the time. */
+async function rendered(lines: readonly object[], hasColors = false): Promise<string[]> {
   const destination = new PassThrough();
   const stream = terminalStream(hasColors, destination);
   for (const line of lines) stream.write(`${JSON.stringify(line)}\n`);
@@ -50,7 +50,7 @@ t.test("a request is one short line", async (t) => {
     { ...request, operations: [], path: undefined, reason: "not_found", status: 404 },
     { ...request, operations: [], user: undefined, decision: undefined, status: 502 },
   ];
-  t.strictSame(await shown(lines), [
+  t.strictSame(await rendered(lines), [
     "rita Delete main.users deny role_insufficient 403 2ms",
     ...["rita Delete main.users allow 200 1ms", "rita Delete main.users and 99 more allow 200 1ms"],
     ...["rita Delete main.users,main.orders allow 200 1ms", "rita login allow 200 1ms"],
@@ -59,7 +59,7 @@ t.test("a request is one short line", async (t) => {
   ]);
 });
 
-t.test("a reload is one line with what changed, though log and audit both say it", async (t) => {
+t.test("a reload is shown once, though log and audit both report it", async (t) => {
   const reload = { time, version: "abc", grantsRaised: ["rita main ReadWrite"] };
   const msg = "access file reloaded";
   const many = Array.from({ length: 7 }, (_, at) => `user${at}`);
@@ -72,7 +72,7 @@ t.test("a reload is one line with what changed, though log and audit both say it
     { level: "error", ...refused, msg: "access file refused: the last good state stays" },
     { level: "info", audit: true, ...refused, msg: "access file refused" },
   ];
-  t.strictSame(await shown(lines), [
+  t.strictSame(await rendered(lines), [
     "access file reloaded (version: abc; grants raised: rita main ReadWrite)",
     "access file reloaded (version: abd; users added: user0, user1, user2, user3, user4 and 2 more)",
     "access file reloaded (version: abe)",
@@ -80,32 +80,32 @@ t.test("a reload is one line with what changed, though log and audit both say it
   ]);
 });
 
-t.test("an error shows its calls below, and the engine says that it speaks", async (t) => {
+t.test("an error is followed by its stack, and lines of the engine are marked", async (t) => {
   const err = { type: "Error", code: "ENOSPC", stack: "    at write\n    at f" };
   const lines = [
     { level: "error", time, name: "engine", err, msg: "a query failed" },
     { level: "error", time, requestId: "r", err: { type: "string" }, msg: "unexpected error" },
     { level: "warn", time, msg: "put TLS in front of it" },
   ];
-  t.strictSame(await shown(lines), [
+  t.strictSame(await rendered(lines), [
     ...["ERROR engine: a query failed (Error ENOSPC)", "      at write", "      at f"],
     ...["ERROR unexpected error (string; request id: r)", "WARN put TLS in front of it"],
   ]);
 });
 
-t.test("nothing that was sent moves the terminal's cursor or fakes a line", async (t) => {
+t.test("control characters in requests are escaped", async (t) => {
   const path = "/\x1b[2J\x9b31m\n12:00:00 root\u202e";
   const lines = [
     { ...request, operations: [], path },
     { level: "warn", time, path, msg: "odd" },
   ];
-  t.strictSame(await shown(lines), [
+  t.strictSame(await rendered(lines), [
     "rita POST /\\u{1b}[2J\\u{9b}31m\\u{a}12:00:00 root\\u{202e} deny role_insufficient 403 2ms",
     "WARN odd (path: /\\u{1b}[2J\\u{9b}31m\\u{a}12:00:00 root\\u{202e})",
   ]);
 });
 
-t.test("colours are there where they are wanted, and only there", async (t) => {
-  t.match((await shown([request], true)).join(), "\x1b[31mdeny\x1b[");
-  t.notMatch((await shown([request])).join(), "\x1b");
+t.test("colors appear only on request", async (t) => {
+  t.match((await rendered([request], true)).join(), "\x1b[31mdeny\x1b[");
+  t.notMatch((await rendered([request])).join(), "\x1b");
 });

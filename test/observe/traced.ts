@@ -1,4 +1,4 @@
-/** Gateways whose requests are traced, and the spans that they leave. */
+/** Records the spans of traced gateways. */
 import { randomBytes } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import path from "node:path";
@@ -10,7 +10,7 @@ import { temporaryHome } from "../kit/gateway.ts";
 
 const recorder = fileURLToPath(new URL("span-recorder.ts", import.meta.url));
 
-/** A finished span, as `span-file.ts` writes it. */
+/** As `span-file.ts` writes it. */
 export interface RecordedSpan {
   readonly traceId: string;
   readonly spanId: string;
@@ -18,33 +18,29 @@ export interface RecordedSpan {
   readonly name: string;
   readonly kind: SpanKind;
   readonly attributes: Readonly<Record<string, unknown>>;
-  /** 0 unset, 1 good, 2 an error. */
+  /** `SpanStatusCode`: 0 unset, 1 ok, 2 error. */
   readonly status: number;
   readonly seconds: number;
-  /** The name of the service whose span it is. */
   readonly service: string;
 }
 
-/** The spans of one request: its own, and those of what went up for it. */
 export interface RecordedTrace {
   readonly server: RecordedSpan;
-  readonly upward: readonly RecordedSpan[];
+  /** Spans of the forwarded requests. */
+  readonly upstream: readonly RecordedSpan[];
 }
 
-/** What a client sends that traces its own part. */
 export interface ClientTrace {
   readonly traceId: string;
   readonly spanId: string;
   readonly traceparent: string;
 }
 
-/** A new trace of a client's. */
 export function clientTrace(): ClientTrace {
   const [traceId, spanId] = [randomBytes(16).toString("hex"), randomBytes(8).toString("hex")];
   return { traceId, spanId, traceparent: `00-${traceId}-${spanId}-01` };
 }
 
-/** The file of a gateway's spans. */
 export class Recorder {
   readonly #file: string;
 
@@ -52,12 +48,12 @@ export class Recorder {
     this.#file = path.join(temporaryHome(t), "spans");
   }
 
-  /** The environment of a process that has an SDK of its own, which writes to the file. */
+  /** For a process with an SDK of its own that writes to the file. */
   get fileEnv(): NodeJS.ProcessEnv {
     return { SPANS_FILE: this.#file };
   }
 
-  /** The environment of a process whose spans are recorded. */
+  /** Loads an SDK into a process. */
   get env(): NodeJS.ProcessEnv {
     return { NODE_OPTIONS: `--import ${recorder}`, ...this.fileEnv };
   }
@@ -79,6 +75,6 @@ export class Recorder {
     await eventually(`the trace ${traceId}`, () => servers().length > 0);
     const [server, ...more] = servers();
     if (server === undefined || more.length > 0) throw new Error("not exactly one request");
-    return { server, upward: found().filter(({ kind }) => kind === SpanKind.CLIENT) };
+    return { server, upstream: found().filter(({ kind }) => kind === SpanKind.CLIENT) };
   }
 }

@@ -40,7 +40,7 @@ function layOut(t: Test): string {
   return directory;
 }
 
-t.test("the example of the page traces, in every worker and to the last request", async (t) => {
+t.test("the example of the documentation traces every worker", async (t) => {
   const recorder = new Recorder(t);
   const home = temporaryHome(t);
   writeFileSync(path.join(home, "gateway.toml"), "[server]\nworkers = 2\n");
@@ -50,7 +50,10 @@ t.test("the example of the page traces, in every worker and to the last request"
   );
   const child = spawn(...nodeCommand([...flags, "--port", "0"]), {
     cwd: home,
-    env: cleanEnvironment(home, { GATEHOUSE_ADMIN_PASSWORD: "correct horse", ...recorder.fileEnv }),
+    env: cleanEnvironment(home, {
+      GATEHOUSE_ADMIN_PASSWORD: "correct horse",
+      ...recorder.fileEnv,
+    }),
     stdio: ["ignore", "pipe", "inherit"],
   });
   const exit = once(child, "exit");
@@ -64,7 +67,7 @@ t.test("the example of the page traces, in every worker and to the last request"
     if (url !== "") break;
   }
   child.stdout.resume();
-  t.strictSame([...tracing].sort(), [1, 2], "each says so");
+  t.strictSame([...tracing].sort(), [1, 2], "each worker logs it");
 
   const client = clientTrace();
   const headers = { traceparent: client.traceparent };

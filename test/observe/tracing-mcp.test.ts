@@ -17,33 +17,32 @@ const options = { upstream: upstream.url, config: route + tools, env: recorder.e
 const gateway = await startGateway(t, options);
 const token = await gateway.login();
 
-t.test(
-  "configured routes and a foreign MCP server are told of the gateway's span too",
-  async (t) => {
-    upstream.take();
-    const [stream, call] = [clientTrace(), clientTrace()];
-    const headers = { authorization: `Bearer ${token}`, traceparent: stream.traceparent };
-    await gateway.request(`/db/main/stats?key=${token}`, { headers });
-    const { server, upward } = await recorder.of(stream);
-    t.match(server, {
-      name: "GET /db/:database/stats",
-      attributes: { "url.path": "/db/main/stats" },
-    });
-    t.match(upward, [{ name: "GET", parentId: server.spanId }]);
-    t.equal(upstream.takeOne().headers.traceparent, `00-${stream.traceId}-${upward[0]?.spanId}-01`);
+t.test("configured routes and the upstream MCP server receive the gateway's span", async (t) => {
+  upstream.take();
+  const [stream, call] = [clientTrace(), clientTrace()];
+  const headers = { authorization: `Bearer ${token}`, traceparent: stream.traceparent };
+  await gateway.request(`/db/main/stats?key=${token}`, { headers });
+  const { server, upstream: forwarded } = await recorder.of(stream);
+  t.match(server, {
+    name: "GET /db/:database/stats",
+    attributes: { "url.path": "/db/main/stats" },
+  });
+  t.match(forwarded, [{ name: "GET", parentId: server.spanId }]);
+  t.equal(
+    upstream.takeOne().headers.traceparent,
+    `00-${stream.traceId}-${forwarded[0]?.spanId}-01`,
+  );
 
-    const { headers: own, ...rest } = statelessCall("tools/call", { name: "test_simple_text" });
-    const asked = { ...rest, headers: { ...own, traceparent: call.traceparent } };
-    t.equal((await send(gateway, asked, token)).status, 200);
-    const mcp = await recorder.of(call);
-    t.match(mcp.server, { name: "POST /mcp", attributes: { "gatehouse.operation": "SELECT" } });
-    t.equal(mcp.upward[0]?.attributes["server.port"], Number(new URL(tool).port));
-    const [request] = fixture.take();
-    t.equal(request?.headers.traceparent, `00-${call.traceId}-${mcp.upward[0]?.spanId}-01`);
-    for (const part of token.split("."))
-      t.notOk(recorder.text.includes(part), "no token in a span");
-  },
-);
+  const { headers: own, ...rest } = statelessCall("tools/call", { name: "test_simple_text" });
+  const message = { ...rest, headers: { ...own, traceparent: call.traceparent } };
+  t.equal((await send(gateway, message, token)).status, 200);
+  const mcp = await recorder.of(call);
+  t.match(mcp.server, { name: "POST /mcp", attributes: { "gatehouse.operation": "SELECT" } });
+  t.equal(mcp.upstream[0]?.attributes["server.port"], Number(new URL(tool).port));
+  const [request] = fixture.take();
+  t.equal(request?.headers.traceparent, `00-${call.traceId}-${mcp.upstream[0]?.spanId}-01`);
+  for (const part of token.split(".")) t.notOk(recorder.text.includes(part), "no token in a span");
+});
 
 t.test("each query of an embedded tool has a span of its own", async (t) => {
   const own = new Recorder(t);
@@ -55,8 +54,8 @@ t.test("each query of an embedded tool has a span of its own", async (t) => {
   t.equal(answer.status, 200);
   const { headers } = upstream.takeOne();
   const [, traceId = "", spanId] = String(headers.traceparent).split("-");
-  const { server, upward } = await own.of({ traceId });
+  const { server, upstream: forwarded } = await own.of({ traceId });
   t.match(server, { name: "POST /mcp", attributes: { "gatehouse.operation": "Select" } });
-  t.match(upward, [{ spanId, parentId: server.spanId, status: 0 }]);
-  t.equal(upward[0]?.attributes["http.response.status_code"], 200);
+  t.match(forwarded, [{ spanId, parentId: server.spanId, status: 0 }]);
+  t.equal(forwarded[0]?.attributes["http.response.status_code"], 200);
 });

@@ -10,10 +10,8 @@ import { insert, makeStore, queryStatus, type TestStore } from "./kit.ts";
 /** A store with alice, who reads `main`, and dora, who is disabled. */
 async function withUsers(t: Test): Promise<TestStore> {
   const store = await makeStore(t, {}, await sharedServer());
-  for (const name of ["alice", "dora"]) {
-    await store.good(["user", "add", name, "--password-stdin"], `${name} password\n`);
-  }
-  await store.good(["access", "grant", "alice", "main", "ReadOnly"]);
+  await store.addUser("alice", "ReadOnly");
+  await store.addUser("dora");
   await store.good(["user", "disable", "dora"]);
   return store;
 }
@@ -26,7 +24,7 @@ async function exportTo(store: TestStore, edit: (text: string) => string): Promi
 
 const raised = (text: string) => text.replace('"ReadOnly"', '"ReadWrite"');
 
-/** What is kept of users beside their attributes. */
+/** The parts of users that an edit cannot change. */
 function accounts(store: TestStore): Promise<Record<string, unknown>[]> {
   return store.sql(
     `select username, record->'user'->>'password_hash' as hash, record->'user'->>'disabled' as disabled,
@@ -34,7 +32,7 @@ function accounts(store: TestStore): Promise<Record<string, unknown>[]> {
   );
 }
 
-t.test("an edited export is put in force at every replica, and nothing else", async (t) => {
+t.test("an edited export takes effect at every replica", async (t) => {
   const store = await withUsers(t);
   const replica = await store.replica();
   const token = await replica.login("alice", "alice password");
@@ -74,7 +72,7 @@ t.test("an edited export is put in force at every replica, and nothing else", as
   t.match(await store.good(["access", "apply", again]), /^no user gains.*\nStill version/);
 });
 
-t.test("an export of an earlier version is refused, a revocation does not count", async (t) => {
+t.test("an export is outdated by another change, but not by a revocation", async (t) => {
   const store = await withUsers(t);
   const file = await exportTo(store, raised);
   await store.good(["token", "revoke", "--user", "dora"]);
@@ -83,12 +81,15 @@ t.test("an export of an earlier version is refused, a revocation does not count"
   const now = await store.good(["access", "export"]);
   for (const flags of [[], ["--dry-run"]]) {
     const refused = await store.run(["access", "apply", file, ...flags]);
-    t.match(refused, { code: 1, stderr: /changed since the export: .* \(made of version/ });
+    t.match(refused, {
+      code: 1,
+      stderr: /changed since the export: .* \(exported at version/,
+    });
   }
   t.equal(await store.good(["access", "export"]), now);
 });
 
-t.test("of two edits of one version one is put in force", async (t) => {
+t.test("of two edits of one version, one is applied", async (t) => {
   const store = await withUsers(t);
   const file = await exportTo(store, raised);
   const both = await Promise.all([1, 2].map(() => store.run(["access", "apply", file])));
@@ -96,26 +97,19 @@ t.test("of two edits of one version one is put in force", async (t) => {
   t.match(both.map(({ stderr }) => stderr).join(""), /changed since the export/);
 });
 
-t.test("what a text may not say is refused, by name, and nothing is changed", async (t) => {
+t.test("an edit of anything but grants, boundaries and attributes is refused", async (t) => {
   const store = await withUsers(t);
   const before = await store.good(["access", "export"]);
   const refusals: [edit: (text: string) => string, stderr: RegExp][] = [
     [(text) => text.replace(/^.*\n/, ""), /does not begin with a version.*access export/],
     [(text) => text.replace('[[users]]\nusername = "dora"\n', ""), /dora is missing.*user remove/],
     [(text) => `${text}\n[[users]]\nusername = "bob"\n`, /bob has no record.*user add/],
-    [
-      (text) => text.replace('username = "alice"\n', 'username = "alice"\ndisabled = true\n'),
-      /alice: of a record only attributes/,
-    ],
-    [
-      (text) => text.replace('username = "alice"\n', 'username = "alice"\nemail = "a@b.example"\n'),
-      /alice: of a record only attributes/,
-    ],
-    [
-      (text) =>
-        text.replace('username = "alice"\n', 'username = "alice"\ntokens_valid_after = 5\n'),
-      /alice: of a record only attributes/,
-    ],
+    ...["disabled = true", 'email = "a@b.example"', "tokens_valid_after = 5"].map(
+      (line): [(text: string) => string, RegExp] => [
+        (text) => text.replace('username = "alice"\n', `username = "alice"\n${line}\n`),
+        /alice: only attributes/,
+      ],
+    ),
     [(text) => text.replace('"Owner"', '"ReadOnly"'), /last administrator/],
     [(text) => text.replace('"ReadOnly"', '"Reader"'), /edited\.toml:\d+: `role` must be/],
   ];
@@ -128,7 +122,7 @@ t.test("what a text may not say is refused, by name, and nothing is changed", as
   t.match(await store.good(["access", "apply", file, "--force"]), /admin loses/);
 });
 
-t.test("the editor stands between export and apply", async (t) => {
+t.test("access edit exports, runs $EDITOR and applies", async (t) => {
   const store = await withUsers(t);
   const edit = (editor: string) => {
     const env = { EDITOR: editor, TMPDIR: store.home };
@@ -149,7 +143,7 @@ t.test("the editor stands between export and apply", async (t) => {
   t.ok(existsSync(/is in (\S+)/.exec(failed.stderr)?.[1] ?? ""));
 });
 
-t.test("the history names each version, and an earlier one can be put in force", async (t) => {
+t.test("access history lists the versions, and rollback restores an earlier one", async (t) => {
   const store = await withUsers(t);
   const replica = await store.replica();
   const admin = await replica.login("admin", ADMIN_PASSWORD);
@@ -161,8 +155,7 @@ t.test("the history names each version, and an earlier one can be put in force",
   const [, version = ""] = /^# access version (\d+)/.exec(old) ?? [];
   const role = { role: "ReadWrite" };
   t.equal((await replica.send("PUT", "/api/access/alice/main", role, admin)).status, 200);
-  await store.good(["user", "add", "carl", "--password-stdin"], "carl password\n");
-  await store.good(["access", "grant", "carl", "main", "ReadOnly"]);
+  await store.addUser("carl", "ReadOnly");
   await store.good(["user", "enable", "dora"]);
 
   const listed = JSON.parse(await store.good(["access", "history", "--json"]));
@@ -174,14 +167,14 @@ t.test("the history names each version, and an earlier one can be put in force",
     changes: [{ change: "grant raised", user: "alice", entry: "main", role: "ReadWrite" }],
   });
   const last = JSON.parse(await store.good(["access", "history", "--last", "2", "--json"]));
-  t.strictSame(last, listed.slice(-2), "in their order");
-  // A release that does not tell what was before: its versions are worked out from the first on.
-  const untold = "update gatehouse.log set before = null where version";
-  await store.sql(`${untold} = ${version}`);
+  t.strictSame(last, listed.slice(-2), "in order");
+  // Entries of a release that did not record the previous state.
+  const clearBefore = "update gatehouse.log set before = null where version";
+  await store.sql(`${clearBefore} = ${version}`);
   t.strictSame(JSON.parse(await store.good(["access", "history", "--json"])), listed);
   await store.sql(`delete from gatehouse.log where version = 1`);
   const back3 = ["access", "history", "--last", "3", "--json"];
-  t.strictSame(JSON.parse(await store.good(back3)), listed.slice(-3), "no more is read");
+  t.strictSame(JSON.parse(await store.good(back3)), listed.slice(-3), "no more of the log is read");
   const table = await store.good(["access", "history"]);
   t.match(table, /api admin +grant raised alice main ReadWrite/);
   t.match(table, /cli \S+ +user changed dora/);
@@ -211,7 +204,7 @@ t.test("the history names each version, and an earlier one can be put in force",
   t.match(await store.run(["access", "rollback", "now"]), { code: 2, stderr: /allowed: a number/ });
 });
 
-t.test("without users and grants in a store, each command says where they are", async (t) => {
+t.test("without users and grants in the store, each command names the access file", async (t) => {
   const home = temporaryHome(t);
   const store = await makeStore(t, { access: "file" }, await sharedServer());
   for (const rest of ["export", "apply f", "edit", "history", "rollback 1"]) {

@@ -1,4 +1,3 @@
-/** Approvals over a store: asked for at one replica, given and used at others. */
 import t from "tap";
 import { careful, idIn } from "../approvals/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
@@ -10,7 +9,7 @@ import { Wire } from "./faults/wire.ts";
 import { makeStore } from "./kit.ts";
 
 const store = await makeStore(t, { maxStaleness: 60, mcp: "enabled = true" }, await sharedServer());
-await store.good(["user", "add", "bot", "--password-stdin"], "bot password\n");
+await store.addUser("bot");
 await store.addAccess(careful());
 const upstream = await new RecordingUpstream().listen(t);
 const wire = await Wire.to(t, store.server.port);
@@ -38,13 +37,13 @@ async function run(...flags: string[]): Promise<Record<string, unknown>> {
   return JSON.parse(await store.good(["approvals", ...flags, "--json"]));
 }
 
-/** The queries that have reached the database since this was asked last. */
+/** The queries that reached the database since the last call. */
 function forwarded(): string[] {
   const queries = upstream.take().filter(({ url }) => url === "/query");
   return queries.map(({ body }) => body.toString());
 }
 
-/** What the audits of all replicas tell of an approval, in the order of their times. */
+/** The audited steps of an approval at all replicas, in order of time. */
 function stepsOf(id: string): unknown[] {
   return [one, two, far]
     .flatMap(({ service }) => service.log)
@@ -53,10 +52,10 @@ function stepsOf(id: string): unknown[] {
     .map(({ msg }) => msg);
 }
 
-t.test("asked for at one replica, approved by a command, run once at another", async (t) => {
+t.test("an approval created at one replica and approved by a command runs once", async (t) => {
   const id = idIn(await ask(one, removal(1)));
-  t.equal(idIn(await ask(two, removal(1))), id, "asked for elsewhere, it is the same one");
-  t.equal(idIn(await ask(two, removal(1), id)), id, "it waits there too");
+  t.equal(idIn(await ask(two, removal(1))), id, "the same approval at another replica");
+  t.equal(idIn(await ask(two, removal(1), id)), id, "it is pending there too");
   t.match(await run("list"), [{ id, state: "pending", user: "bot" }]);
   t.match(await run("show", id), { id, query: removal(1) });
   const [row] =
@@ -73,14 +72,14 @@ t.test("asked for at one replica, approved by a command, run once at another", a
   const answers = await Promise.all(tries);
   const codes = answers.map(({ status, body }) => body.code ?? status).sort();
   t.strictSame(codes, [200, ...Array(14).fill("approval_used")]);
-  t.strictSame(forwarded(), [removal(1)], "of all at one moment one is forwarded");
+  t.strictSame(forwarded(), [removal(1)], "one of all simultaneous runs is forwarded");
   const steps = ["approval_asked", "approval_approved", "approval_used"];
-  await eventually("each step is told", () => stepsOf(id).length >= steps.length);
-  t.strictSame(stepsOf(id), steps, "once, by one of the replicas");
+  await eventually("each step is audited", () => stepsOf(id).length >= steps.length);
+  t.strictSame(stepsOf(id), steps, "once, by one replica");
 
   t.match(await run("show", id), { state: "used", query: removal(1) }, "it can be reviewed");
   t.match(await store.good(["store", "rekey"]), /1 quer/);
-  t.match(await run("show", id), { query: removal(1) }, "also after a rotation of the key");
+  t.match(await run("show", id), { query: removal(1) }, "also after a rekey");
   const past = "decided = decided - 30 * 86400000::bigint";
   await store.sql(`update gatehouse.approvals set ${past} where id = '${id}'`);
   await eventually("the bytes are deleted", async () => {
@@ -89,7 +88,7 @@ t.test("asked for at one replica, approved by a command, run once at another", a
   });
 });
 
-t.test("asked for over MCP at one replica, it is run over MCP at another, once", async (t) => {
+t.test("an approval created over MCP at one replica runs once over MCP at another", async (t) => {
   const [first, second] = await Promise.all([
     connectStateless(t, `${one.url}/mcp`, bot),
     connectStateless(t, `${two.url}/mcp`, bot),
@@ -107,7 +106,7 @@ t.test("asked for over MCP at one replica, it is run over MCP at another, once",
   t.strictSame(forwarded(), [removal(6)]);
 });
 
-t.test("denied at one, it is denied at all", async (t) => {
+t.test("a denied approval is denied at every replica", async (t) => {
   const id = idIn(await ask(one, removal(2)));
   await store.good(["approvals", "deny", id, "--reason", "not today"]);
   t.match(await ask(two, removal(2), id), {
@@ -116,49 +115,40 @@ t.test("denied at one, it is denied at all", async (t) => {
   });
 });
 
-t.test("twenty wait at the most, wherever they were asked for", async (t) => {
-  const asked: string[] = [];
+t.test("a user has at most twenty pending approvals over all replicas", async (t) => {
+  const ids: string[] = [];
   for (let n = 0; n < 20; n++) {
     const gateway = [one, two, far][n % 3] ?? one;
-    asked.push(idIn(await ask(gateway, removal(100 + n))));
+    ids.push(idIn(await ask(gateway, removal(100 + n))));
   }
   const more = await Promise.all([one, two, far].map((gateway) => ask(gateway, removal(200))));
   for (const answer of more) {
     t.match(answer, { status: 429, body: { code: "too_many_approvals" } });
   }
-  // They expire by the clock of the store, and by nobody else's.
+  // Only the clock of the store counts.
   await store.sql(
     `update gatehouse.approvals set expires = extract(epoch from clock_timestamp()) * 1000
       where state = 'pending'`,
   );
-  const first = asked[0] ?? "";
-  await eventually("it is told", () => stepsOf(first).includes("approval_expired"));
+  const first = ids[0] ?? "";
+  await eventually("it is audited", () => stepsOf(first).includes("approval_expired"));
   t.match(await ask(two, removal(100), first), { body: { code: "approval_expired" } });
   idIn(await ask(two, removal(200)));
 });
 
-t.test("a rotation of the key file takes what waits along", async (t) => {
-  const id = idIn(await ask(two, removal(3)));
-  const before = await store.sql(`select body from gatehouse.approvals where id = '${id}'`);
-  t.match(await store.good(["store", "rekey"]), /queries of approvals/);
-  const after = await store.sql(`select body from gatehouse.approvals where id = '${id}'`);
-  t.notSame(after, before);
-  t.match(await run("show", id), { query: removal(3) });
-});
-
-t.test("without the store nothing is asked for, and nothing is run", async (t) => {
+t.test("without the store, no approval is created or used", async (t) => {
   const id = idIn(await ask(far, removal(4)));
   await run("approve", id);
   wire.cut();
   const unreachable = { status: 503, body: { code: "store_unreachable" } };
-  t.match(await ask(far, removal(4), id), unreachable, "it would run");
-  t.match(await ask(far, removal(5)), unreachable, "it would be asked for");
+  t.match(await ask(far, removal(4), id), unreachable, "to run it");
+  t.match(await ask(far, removal(5)), unreachable, "to create one");
   t.strictSame(forwarded(), []);
-  wire.mend();
-  await eventually("the store is reachable again", async () => {
+  wire.restore();
+  await eventually("the store is there again", async () => {
     return (await far.request("/readyz")).body.store === "reached";
   });
   t.equal((await ask(far, removal(4), id)).status, 200, "it was not used up");
   t.strictSame(forwarded(), [removal(4)]);
-  await eventually("it is told", () => stepsOf(id).includes("approval_used"));
+  await eventually("it is audited", () => stepsOf(id).includes("approval_used"));
 });

@@ -74,7 +74,7 @@ t.test("an import and an export of an access file lose nothing", async (t) => {
   ]);
 });
 
-t.test("a host's files are taken over with its tokens and revocations", async (t) => {
+t.test("an import takes over a host's tokens and revocations", async (t) => {
   const single = await startGateway(t, { config: "[mcp]\nenabled = false\n" });
   const [kept, revoked] = [await single.login(), await single.login()];
   await single.send("POST", "/logout", {}, revoked);
@@ -94,13 +94,13 @@ t.test("a host's files are taken over with its tokens and revocations", async (t
     stdout: /contains 1 user, .*\nImported 1 revocation and 1 signing key\./,
   });
   t.notOk(existsSync(single.accessFile));
-  t.ok(existsSync(`${single.accessFile}.imported`), "nobody edits it in vain");
+  t.ok(existsSync(`${single.accessFile}.imported`), "the access file is renamed");
   const replica = await store.replica();
   t.equal(await queryStatus(replica, kept), 200);
   t.equal(await queryStatus(replica, revoked), 401);
 });
 
-t.test("an access file beside a store is said to be ignored, and so is each edit", async (t) => {
+t.test("an ignored access file is reported at the start and at each edit", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const file = path.join(store.home, "access_control.toml");
   writeFileSync(file, accessFile, { mode: 0o600 });
@@ -119,7 +119,7 @@ t.test("an access file beside a store is said to be ignored, and so is each edit
   t.equal(service.log.filter(isAboutFile).length, 3, "each edit once");
 });
 
-t.test("an import removes the password of an administrator whom it replaces", async (t) => {
+t.test("an import deletes the initial password of a replaced administrator", async (t) => {
   const server = await sharedServer();
   const home = temporaryHome(t);
   const config = storeConfig(server.url(await server.createDatabase()), {});
@@ -137,26 +137,23 @@ t.test("an import removes the password of an administrator whom it replaces", as
   t.ok(existsSync(other), "only the gateway's own access file is renamed");
 });
 
-t.test(
-  "the first administrator is made once, under the name and password that were chosen",
-  async (t) => {
-    const server = await sharedServer();
-    const home = temporaryHome(t);
-    const url = server.url(await server.createDatabase());
-    writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
-    const made = await runCommand(home, ["store", "init", "--admin", "root"]);
-    t.match(made, { code: 0, stdout: /Created the tables.*Added root/s });
-    const password = readFileSync(path.join(home, "initial_admin_password"), "utf8").trim();
-    t.notMatch(made.stdout, password);
-    const again = await runCommand(home, ["store", "init"]);
-    t.match(again, { code: 0, stdout: /are up to date/ });
-    t.notMatch(again.stdout, "Added");
-    const gateway = await startGateway(t, { home, config: storeConfig(url, {}) });
-    t.ok(await gateway.login("root", password));
-  },
-);
+t.test("store init creates the first administrator once, with the chosen name", async (t) => {
+  const server = await sharedServer();
+  const home = temporaryHome(t);
+  const url = server.url(await server.createDatabase());
+  writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
+  const made = await runCommand(home, ["store", "init", "--admin", "root"]);
+  t.match(made, { code: 0, stdout: /Created the tables.*Added root/s });
+  const password = readFileSync(path.join(home, "initial_admin_password"), "utf8").trim();
+  t.notMatch(made.stdout, password);
+  const again = await runCommand(home, ["store", "init"]);
+  t.match(again, { code: 0, stdout: /are up to date/ });
+  t.notMatch(again.stdout, "Added");
+  const gateway = await startGateway(t, { home, config: storeConfig(url, {}) });
+  t.ok(await gateway.login("root", password));
+});
 
-t.test("a start without the store is refused, or waits", async (t) => {
+t.test("a start without the store fails, or waits with --wait", async (t) => {
   const server = await startPostgres(t);
   const store = await makeStore(t, {}, server);
   const home = store.makeHome();
@@ -185,11 +182,11 @@ t.test("a start without the store is refused, or waits", async (t) => {
   t.ok(await waiting.logged(({ msg }) => String(msg).startsWith("listening on")));
 });
 
-t.test("a rolling restart of replicas that may wait for the store loses nothing", async (t) => {
+t.test("a rolling restart loses no request", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const upstream = await new RecordingUpstream().listen(t);
-  const held: ServerResponse[] = [];
-  upstream.answer = (_, response) => held.push(response);
+  const pending: ServerResponse[] = [];
+  upstream.answer = (_, response) => pending.push(response);
   const replica = () =>
     store.replica(store.url, store.makeHome(), "[server]\nshutdown_delay = 1\n", {
       upstream: upstream.url,
@@ -198,18 +195,18 @@ t.test("a rolling restart of replicas that may wait for the store loses nothing"
   const [old, other] = await Promise.all([replica(), replica()]);
   const token = await old.login();
   const query = old.query(select, token);
-  await eventually("the query is in flight", () => held.length === 1);
+  await eventually("the query is in flight", () => pending.length === 1);
   const code = old.service.stop("SIGTERM");
-  await eventually("readyz says that it ends", async () => {
+  await eventually("/readyz reports the shutdown", async () => {
     const { status, body } = await old.request("/readyz");
     return status === 503 && body.code === "shutting_down";
   });
   await old.service.logged(({ msg }) => String(msg).startsWith("draining"));
-  held[0]?.end('{"late":true}');
+  pending[0]?.end('{"late":true}');
   t.match(await query, { status: 200, body: { late: true } });
   t.equal(await code, 0);
   const leases = await store.sql("select name from gatehouse.leases");
-  t.equal(leases.length, 1, "its lease is released, so nobody waits for it");
+  t.equal(leases.length, 1, "its lease is released");
   const user = { username: "rita", password: "rita password", role: "ReadOnly", database: "main" };
   t.equal((await other.send("POST", "/api/users", user, token)).status, 201);
 });
@@ -236,7 +233,7 @@ t.test("with access files of their own, replicas share revocations and keys", as
   for (const replica of [one, two]) t.equal(await queryStatus(replica, token), 401);
 });
 
-t.test("a command says which killed replica it waits for, and until when", async (t) => {
+t.test("a command reports which replica it waits for, and until when", async (t) => {
   const store = await makeStore(t, { maxStaleness: 2 }, await sharedServer());
   const replica = await store.replica();
   const grant = (role: string) => store.run(["access", "grant", "admin", "main", role]);
@@ -248,7 +245,7 @@ t.test("a command says which killed replica it waits for, and until when", async
   const { code, stderr } = await grant("Owner");
   t.equal(code, 0);
   const [, waited = "", until = ""] =
-    /waiting for replica (\S+) .* until .* (\S+Z)$/m.exec(stderr) ?? [];
+    /waiting for replica (\S+) until .* (\S+Z)$/m.exec(stderr) ?? [];
   t.equal(waited, name);
   const rest = Date.parse(until) - killed;
   t.ok(rest > 0 && rest <= 7500, `its lease of 7 s ends ${rest} ms after its death`);

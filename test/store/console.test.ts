@@ -1,4 +1,3 @@
-/** The consoles of several replicas over a store: one browser comes to any of them. */
 import t from "tap";
 import { careful, idIn } from "../approvals/kit.ts";
 import { ConsoleClient, seenOn, signedIn } from "../console/kit.ts";
@@ -10,7 +9,7 @@ import { Wire } from "./faults/wire.ts";
 import { makeStore } from "./kit.ts";
 
 const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
-await store.good(["user", "add", "bot", "--password-stdin"], "bot password\n");
+await store.addUser("bot");
 await store.addAccess(careful());
 const wire = await Wire.to(t, store.server.port);
 
@@ -23,7 +22,7 @@ async function start(url = store.url): Promise<{ gateway: TestGateway; url: stri
 
 const [one, two] = await Promise.all([start(), start(store.urlBy(wire))]);
 
-/** The same browser, led to another replica by a balancer. */
+/** The same browser at another replica. */
 function sameAt(url: string, { cookies }: ConsoleClient): ConsoleClient {
   const other = new ConsoleClient(url);
   for (const [name, value] of cookies) other.cookies.set(name, value);
@@ -37,16 +36,15 @@ async function isSignedIn(client: ConsoleClient): Promise<boolean> {
   throw new Error(`the console answered ${status}`);
 }
 
-t.test("a session is known at all replicas, and ends at all", async (t) => {
+t.test("a console session is valid at every replica, and ends at every replica", async (t) => {
   const here = await signedIn(t, one.url);
   const there = sameAt(two.url, here);
   t.equal(await isSignedIn(there), true);
   const [row] = await store.sql("select * from gatehouse.console_sessions");
   const secrets = [...here.cookies.values()];
-  for (const secret of secrets) t.notMatch(JSON.stringify(row), secret, "nothing that opens it");
+  for (const secret of secrets) t.notMatch(JSON.stringify(row), secret, "no cookie is stored");
 
-  await t.test("a form of one is taken by the other", async (t) => {
-    // The page was made by the one, and is sent to the other.
+  await t.test("a form of one replica works at another", async (t) => {
     const { text } = await here.get("/sessions");
     const csrf = /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? "";
     t.equal((await sameAt(two.url, here).post("/sign-out", { csrf })).status, 303);
@@ -54,11 +52,10 @@ t.test("a session is known at all replicas, and ends at all", async (t) => {
     t.equal(await isSignedIn(there), false);
   });
 
-  await t.test("with the password, by disabling, by revocation", async (t) => {
-    const password = "carol password";
-    await store.good(["user", "add", "carol", "--password-stdin"], `${password}\n`);
-    const open = async (given = password) => {
-      const client = await signedIn(t, two.url, "carol", given);
+  await t.test("a session ends by revocation, by disabling and by a new password", async (t) => {
+    await store.addUser("carol");
+    const open = async (password = "carol password") => {
+      const client = await signedIn(t, two.url, "carol", password);
       t.equal(await isSignedIn(sameAt(one.url, client)), true);
       return [client, sameAt(one.url, client)];
     };
@@ -67,7 +64,7 @@ t.test("a session is known at all replicas, and ends at all", async (t) => {
     const { status } = await one.gateway.send("DELETE", "/api/users/carol/tokens", {}, admin);
     t.equal(status, 200);
     for (const client of revoked) t.equal(await isSignedIn(client), false);
-    // These ask nothing while their user is disabled.
+    // These send no request while their user is disabled.
     const idle = await open();
     for (const disabled of [true, false]) {
       const patch = await two.gateway.send("PATCH", "/api/users/carol", { disabled }, admin);
@@ -83,7 +80,7 @@ t.test("a session is known at all replicas, and ends at all", async (t) => {
   });
 });
 
-t.test("without the store nobody is signed out", async (t) => {
+t.test("an outage of the store ends no session", async (t) => {
   const there = await signedIn(t, two.url);
   wire.cut();
   await eventually("the console says so", async () => {
@@ -91,12 +88,12 @@ t.test("without the store nobody is signed out", async (t) => {
     return status === 503 && text.includes("does not respond");
   });
   t.equal((await there.get("/style.css")).status, 200);
-  wire.mend();
+  wire.restore();
   await eventually("it is there again", async () => (await there.get("/sessions")).status === 200);
   t.equal(await isSignedIn(sameAt(one.url, there)), true);
 });
 
-t.test("what the console changes is in force everywhere, under its user's name", async (t) => {
+t.test("a change in the console takes effect everywhere and names its author", async (t) => {
   const client = await signedIn(t, one.url);
   const form = "/access/entry?user=bot&database=other";
   const seen = await seenOn(client, form);
@@ -109,11 +106,11 @@ t.test("what the console changes is in force everywhere, under its user's name",
   const history = JSON.parse(await store.good(["access", "history", "--json"]));
   t.match(history.at(-1), { author: { kind: "console", name: "admin" } });
   const author = JSON.stringify({ kind: "console", name: "admin" });
-  const isTold = (line: object) => "author" in line && JSON.stringify(line.author) === author;
-  t.match(await one.gateway.service.logged(isTold), { msg: "change" });
+  const hasAuthor = (line: object) => "author" in line && JSON.stringify(line.author) === author;
+  t.match(await one.gateway.service.logged(hasAuthor), { msg: "change" });
 });
 
-t.test("what is asked for at one replica is approved at the console of another", async (t) => {
+t.test("an approval of one replica can be decided in the console of another", async (t) => {
   const where = { column: "id", cmp: "=", value: 1 };
   const body = JSON.stringify({ Delete: { database: "main", table: "orders", where } });
   const bot = await one.gateway.login("bot", "bot password");
@@ -124,8 +121,8 @@ t.test("what is asked for at one replica is approved at the console of another",
   t.match((await client.get(`/approvals/${id}`)).text, "orders");
   const decision = { decision: "approve", password: ADMIN_PASSWORD };
   t.equal((await client.post(`/approvals/${id}`, decision)).status, 303);
-  const shown = { ...headers, "x-gatehouse-approval": id };
-  const run = () => one.gateway.request("/query", { method: "POST", headers: shown, body });
+  const approved = { ...headers, "x-gatehouse-approval": id };
+  const run = () => one.gateway.request("/query", { method: "POST", headers: approved, body });
   t.equal((await run()).status, 200);
   t.match(await run(), { status: 409, body: { code: "approval_used" } });
 });

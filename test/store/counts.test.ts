@@ -11,14 +11,14 @@ const LIMIT = 5;
 const auth = `max_failures_per_user_and_address = ${LIMIT}`;
 const REPLICAS = 3;
 
-/** Guesses a password once; true if the guess was judged. */
+/** @returns true if the guess was judged */
 async function guess(gateway: TestGateway, username: string): Promise<boolean> {
   const { status } = await gateway.send("POST", "/login", { username, password: "a wrong one" });
   if (status !== 401 && status !== 429) throw new Error(`a guess was answered by ${status}`);
   return status === 401;
 }
 
-/** What the store has counted under names that hold a text. */
+/** The sum of all counters whose key contains a text. */
 async function counted(store: TestStore, text: string): Promise<number> {
   const [row] = await store.sql(
     `select coalesce(sum(count), 0)::int as sum from gatehouse.counters where key like '%${text}%'`,
@@ -28,13 +28,11 @@ async function counted(store: TestStore, text: string): Promise<number> {
 
 t.test("failed logins are counted over all replicas", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
-  for (const name of ["alice", "bob", "carol"]) {
-    await store.good(["user", "add", name, "--password-stdin"], `${name} password\n`);
-  }
+  for (const name of ["alice", "bob", "carol"]) await store.addUser(name);
   const replicas = await store.replicas(REPLICAS, auth);
   const [one, two] = replicas;
 
-  await t.test("one guess after the other, at each replica in turn", async (t) => {
+  await t.test("sequential guesses at alternating replicas", async (t) => {
     let judged = 0;
     for (let round = 0; round < 4 * LIMIT; round++) {
       for (const replica of replicas) {
@@ -49,13 +47,13 @@ t.test("failed logins are counted over all replicas", async (t) => {
     for (const replica of replicas) {
       const right = { username: "alice", password: "alice password" };
       const { status, headers } = await replica.send("POST", "/login", right);
-      t.equal(status, 429, "the right password comes too late as well");
+      t.equal(status, 429, "the right password is refused too");
       const wait = Number(headers.get("retry-after"));
       t.ok(wait > 800 && wait <= 900, `${wait} seconds`);
     }
   });
 
-  await t.test("many guesses at one moment", async (t) => {
+  await t.test("simultaneous guesses", async (t) => {
     const guesses = replicas.flatMap((replica) =>
       Array.from({ length: 4 * LIMIT }, () => guess(replica, "bob")),
     );
@@ -68,21 +66,21 @@ t.test("failed logins are counted over all replicas", async (t) => {
     });
   });
 
-  await t.test("a good login forgets the failures everywhere", async (t) => {
+  await t.test("a login resets the failures everywhere", async (t) => {
     for (let n = 1; n < LIMIT; n++) t.equal(await guess(one, "carol"), true);
     await eventually("the store has them", async () => (await counted(store, " carol")) === 4);
     await two.login("carol", "carol password");
-    await eventually("they are forgotten", async () => (await counted(store, " carol")) === 0);
+    await eventually("they are reset", async () => (await counted(store, " carol")) === 0);
     for (let n = 1; n < LIMIT; n++) t.equal(await guess(two, "carol"), true);
     await two.login("carol", "carol password");
   });
 
-  await t.test("a replica that starts knows what was counted", async (t) => {
+  await t.test("a new replica knows the counts", async (t) => {
     const again = await store.replica(store.url, store.makeHome(), "", { auth });
     t.equal(await guess(again, "alice"), false);
   });
 
-  await t.test("the processes of a replica count together with the others", async (t) => {
+  await t.test("workers count together with other replicas", async (t) => {
     const workers = "[server]\nworkers = 2\n";
     const several = await store.replica(store.url, store.makeHome(), workers, { auth });
     t.equal(await guess(several, "alice"), false);
@@ -90,7 +88,7 @@ t.test("failed logins are counted over all replicas", async (t) => {
     await eventually("the store has it", async () => (await counted(store, " erin")) === 1);
   });
 
-  await t.test("no password and no token stands there, and what is over goes", async (t) => {
+  await t.test("counters contain no secret and expire", async (t) => {
     const rows = await store.sql("select name, key from gatehouse.counters order by 1, 2");
     const names = new Set(rows.map(({ name, key }) => `${name}: ${key}`));
     for (const name of names)
@@ -105,8 +103,7 @@ t.test("failed logins are counted over all replicas", async (t) => {
 
 t.test("the rate limit of a boundary is counted over all replicas", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
-  await store.good(["user", "add", "rita", "--password-stdin"], "rita password\n");
-  await store.good(["access", "grant", "rita", "main", "ReadOnly"]);
+  await store.addUser("rita", "ReadOnly");
   await store.addAccess('[[boundaries]]\nvia = "query"\nusername = "rita"\nrate_limit = "10/hour"');
   const replicas = await store.replicas(REPLICAS);
   const [one] = replicas;
@@ -122,7 +119,7 @@ t.test("the rate limit of a boundary is counted over all replicas", async (t) =>
     t.match({ status, code: body.code }, { status: 429, code: "rate_limited" });
   }
   const { status, headers } = await (await store.replica()).query(select, token);
-  t.equal(status, 429, "also at one that starts now");
+  t.equal(status, 429, "also at a new replica");
   t.ok(Number(headers.get("retry-after")) > 3500);
 });
 
@@ -138,10 +135,13 @@ t.test("registrations of apps are counted over all replicas", async (t) => {
     for (const replica of replicas) statuses.push(await register(replica));
     return statuses.every((status) => status === 429);
   });
-  t.ok((await counted(store, "registrations 127.0.0.1")) < 2 * 40, "fewer than each by itself");
+  t.ok(
+    (await counted(store, "registrations 127.0.0.1")) < 2 * 40,
+    "fewer than with separate counts",
+  );
 });
 
-t.test("what comes when a window is over in the store begins a whole one there", async (t) => {
+t.test("points after the end of a window begin a full new window", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const database = openDatabase(store.url);
   t.teardown(() => database.close());
@@ -158,16 +158,16 @@ t.test("what comes when a window is over in the store begins a whole one there",
   t.match(found, { count: 2, is_whole: true });
 });
 
-t.test("a count is answered while others keep coming", async (t) => {
+t.test("a count resolves while others keep coming", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const database = openDatabase(store.url);
   t.teardown(() => database.close());
   const counters = new SharedCounters(database);
   let answered = 0;
-  let asked = 0;
+  let sent = 0;
   const steady = setInterval(() => {
     for (let more = 0; more < 4; more++) {
-      void counters.add("requests", `key ${asked++ % 100}`, 1, 60_000).then(() => answered++);
+      void counters.add("requests", `key ${sent++ % 100}`, 1, 60_000).then(() => answered++);
     }
   }, 1);
   t.teardown(() => clearInterval(steady));
@@ -175,25 +175,25 @@ t.test("a count is answered while others keep coming", async (t) => {
   t.match(await counters.add("requests", "huge", 2_147_483_647, 60_000), { count: 1e9 });
   t.match(await counters.add("requests", "huge", 2_147_483_647, 60_000), { count: 1e9 });
   clearInterval(steady);
-  await eventually("all are answered", () => answered === asked);
+  await eventually("all are answered", () => answered === sent);
   await counters.close();
   const [total] = await store.sql(
     "select sum(count)::int as sum from gatehouse.counters where key <> 'huge'",
   );
-  t.match(total, { sum: asked });
+  t.match(total, { sum: sent });
 });
 
-t.test("a replica that is cut off goes on counting, and tells the others later", async (t) => {
+t.test("a replica without the store keeps counting and shares its counts later", async (t) => {
   const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
-  await store.good(["user", "add", "alice", "--password-stdin"], "alice password\n");
+  await store.addUser("alice");
   const wire = await Wire.to(t, store.server.port);
   const far = await store.replica(store.urlBy(wire), store.makeHome(), "", { auth });
   const near = await store.replica(store.url, store.makeHome(), "", { auth });
   wire.cut();
   for (let n = 0; n < LIMIT; n++) t.equal(await guess(far, "alice"), true);
   t.equal(await guess(far, "alice"), false);
-  t.equal(await guess(near, "alice"), true, "nobody else knows");
-  wire.mend();
+  t.equal(await guess(near, "alice"), true, "the other replica does not know");
+  wire.restore();
   await eventually("all know", async () => (await counted(store, " alice")) === LIMIT + 1);
   await eventually("the other refuses", async () => !(await guess(near, "alice")));
 });

@@ -14,6 +14,9 @@ import {
 import { type CommandResult, projectRoot, runCommand } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 
+/** Where a test registers what ends with it. */
+export type Teardown = Pick<Test, "teardown">;
+
 /** Keys of `[store]` beside its URL. */
 export interface StoreSettings {
   readonly access?: "store" | "file";
@@ -21,7 +24,6 @@ export interface StoreSettings {
   readonly mcp?: string;
 }
 
-/** The section of a store, and that of MCP. */
 export function storeConfig(
   url: string,
   { access = "store", maxStaleness = 10, mcp = "enabled = false" }: StoreSettings,
@@ -29,20 +31,19 @@ export function storeConfig(
   return `[mcp]\n${mcp}\n[store]\nurl = "${url}"\naccess = "${access}"\nmax_staleness = ${maxStaleness}\n`;
 }
 
-/** Where a store is made, and looked at past all replicas. */
 export type StoreServer = Pick<PostgresServer, "url" | "sql" | "createDatabase" | "port">;
 
 export class TestStore {
-  readonly #t: Pick<Test, "teardown">;
+  readonly #t: Teardown;
   readonly server: StoreServer;
   readonly database: string;
-  /** The service directory of the host on which the store was made. */
+  /** The service directory of the host that ran `store init`. */
   readonly home: string;
   readonly #settings: StoreSettings;
   readonly #upstream: string;
 
   constructor(
-    t: Pick<Test, "teardown">,
+    t: Teardown,
     server: StoreServer,
     database: string,
     settings: StoreSettings,
@@ -60,7 +61,7 @@ export class TestStore {
     return this.server.url(this.database);
   }
 
-  /** The same by another port of this machine, such as a wire's. */
+  /** The URL by another port, such as that of a `Wire`. */
   urlBy({ port }: { readonly port: number }): string {
     return this.url.replace(`:${this.server.port}/`, `:${port}/`);
   }
@@ -81,14 +82,13 @@ export class TestStore {
     await this.good(["store", "init"]);
   }
 
-  /** A service directory of another host, with the key file copied. */
+  /** The service directory of another host, with a copy of the key file. */
   makeHome(): string {
     const home = temporaryHome(this.#t);
     copyFileSync(path.join(this.home, "store.key"), path.join(home, "store.key"));
     return home;
   }
 
-  /** Starts a replica. @param url where it finds the store; by default where it is */
   async replica(
     url = this.url,
     home = this.makeHome(),
@@ -106,6 +106,13 @@ export class TestStore {
     return [one, two, ...others];
   }
 
+  /** Adds a user with the password `<name> password`, and perhaps a role on `main`. */
+  async addUser(name: string, role?: string): Promise<void> {
+    await this.good(["user", "add", name, "--password-stdin"], `${name} password\n`);
+    if (role !== undefined) await this.good(["access", "grant", name, "main", role]);
+  }
+
+  /** @param text TOML to append to the users and grants of the store */
   async addAccess(text: string): Promise<void> {
     const file = path.join(this.home, "applied.toml");
     writeFileSync(file, `${await this.good(["access", "export"])}\n${text}`);
@@ -117,22 +124,17 @@ export class TestStore {
   }
 }
 
-/** A new store on a server of the test's own, in a database of its own, with an administrator. */
+/** Creates a store with an administrator. @param server by default a new PostgreSQL */
 export async function makeStore(
-  t: Pick<Test, "teardown">,
+  t: Teardown,
   settings: StoreSettings = {},
   server?: StoreServer,
   database?: string,
 ): Promise<TestStore> {
   const own = server ?? (await startPostgres(t));
   const upstream = await new RecordingUpstream().listen(t);
-  const store = new TestStore(
-    t,
-    own,
-    database ?? (await own.createDatabase()),
-    settings,
-    upstream.url,
-  );
+  const name = database ?? (await own.createDatabase());
+  const store = new TestStore(t, own, name, settings, upstream.url);
   await store.initialize();
   return store;
 }
@@ -145,7 +147,6 @@ export async function queryStatus(gateway: TestGateway, token: string): Promise<
 export const select = { Select: { database: "main", from: "users", columns: ["*"] } };
 export const insert = { Insert: { database: "main", table: "users", values: [{ id: 1 }] } };
 
-/** Waits until a replica decides again. */
 export async function untilDeciding(gateway: TestGateway): Promise<void> {
   await eventually("the replica decides", async () => {
     const { status } = await gateway.request("/readyz");

@@ -16,7 +16,7 @@ import { handshakeCall, initialize } from "../mcp/messages.ts";
 import { openOwn } from "./own-replica.ts";
 import { addUser, openReplicated } from "./round-robin.ts";
 
-/** What the fixture has sent in its sessions, in order. */
+/** The events that the MCP server has sent, in order. */
 const sent: { stream: string; message: JSONRPCMessage }[] = [];
 const events: EventStore = {
   async storeEvent(stream, message) {
@@ -60,7 +60,7 @@ async function checkEverywhere(t: Test, session: string, token: string, status: 
   }
 }
 
-t.test("clients of every revision may be sent to another replica for each request", async (t) => {
+t.test("MCP clients of every revision can use another replica for each request", async (t) => {
   for (const connect of [connectEarlier, connectStateless]) {
     const client = await connect(t, `${front.url}/mcp`, alice);
     for (let call = 0; call < 6; call++) {
@@ -70,7 +70,7 @@ t.test("clients of every revision may be sent to another replica for each reques
   for (const { home } of replicas) t.notOk(existsSync(path.join(home, "mcp_sessions")));
 });
 
-t.test("a session is its user's at every replica, and nobody else's at any", async (t) => {
+t.test("a session works for its user at every replica, and for no other user", async (t) => {
   const session = await begin(one, alice);
   await checkEverywhere(t, session, alice, 200);
   fixture.take();
@@ -80,10 +80,10 @@ t.test("a session is its user's at every replica, and nobody else's at any", asy
     const headers = { "mcp-session-id": session, accept: "text/event-stream" };
     t.equal((await send(two, { method, headers }, bob)).status, 404);
   }
-  t.same(fixture.take(), [], "nothing went up");
+  t.same(fixture.take(), [], "nothing was forwarded");
 });
 
-t.test("a session that is over is so at every replica", async (t) => {
+t.test("an ended session is ended at every replica", async (t) => {
   const session = await begin(one, alice);
   await checkEverywhere(t, session, alice, 200);
   const headers = { "mcp-session-id": session };
@@ -100,7 +100,7 @@ t.test("a session outlives the replica where it began", async (t) => {
   t.equal((await send(started, listIn(session), bob)).status, 404);
 });
 
-/** The session's stream, and what has come on it by now. */
+/** Opens the session's stream. `text` returns the events received so far. */
 async function openStream(gateway: TestGateway, session: string, last = {}) {
   const headers = {
     authorization: `Bearer ${alice}`,
@@ -111,12 +111,12 @@ async function openStream(gateway: TestGateway, session: string, last = {}) {
   const answer = await open(`${gateway.url}/mcp`, {
     headers: { accept: "text/event-stream", ...headers },
   });
-  const come: string[] = [];
-  answer.on("error", () => {}).on("data", (piece) => come.push(String(piece)));
-  return { answer, text: () => come.join("") };
+  const received: string[] = [];
+  answer.on("error", () => {}).on("data", (piece) => received.push(String(piece)));
+  return { answer, text: () => received.join("") };
 }
 
-t.test("a stream that broke off with its replica is taken up at another one", async (t) => {
+t.test("a stream that broke off with its replica resumes at another", async (t) => {
   const more = `[server]\npublic_url = "${front.url}"\n`;
   const fourth = await store.replica(store.url, store.makeHome(), more);
   const session = await begin(fourth, alice);
@@ -130,7 +130,7 @@ t.test("a stream that broke off with its replica is taken up at another one", as
 
   const last = { "last-event-id": /^id: (\d+)$/m.exec(broken.text())?.[1] ?? "" };
   const theirs = { headers: { "mcp-session-id": session, ...last }, method: "GET" };
-  t.equal((await send(two, theirs, bob)).status, 404, "not by somebody else");
+  t.equal((await send(two, theirs, bob)).status, 404, "not for another user");
   const resumed = await openStream(two, session, last);
   await eventually("what was missed comes", () => resumed.text().includes("second"));
   await server?.sendLoggingMessage({ level: "error", data: "third" });
@@ -139,14 +139,14 @@ t.test("a stream that broke off with its replica is taken up at another one", as
   resumed.answer.destroy();
 });
 
-t.test("who reads the store learns no session", async (t) => {
+t.test("the store does not reveal session ids", async (t) => {
   const session = await begin(two, alice);
   const rows = JSON.stringify(await store.sql("select * from gatehouse.mcp_sessions"));
   t.match(rows, "alice");
   t.notMatch(rows, session);
 });
 
-t.test("a session that was idle for an hour is over, and so is one too many", async (t) => {
+t.test("idle sessions expire, and the oldest one makes room for a new one", async (t) => {
   const { sessions } = await openOwn(t, store);
   const { sessions: others } = await openOwn(t, store);
   t.ok(await sessions.open("idle", "alice"));
@@ -161,7 +161,7 @@ t.test("a session that was idle for an hour is over, and so is one too many", as
   t.equal(kept.length, sessionLimits.perUser);
   t.notOk(
     kept.some(({ key }) => key === `k${sessionLimits.perUser}`),
-    "the idlest made room",
+    "the oldest made room",
   );
   t.ok(await others.use("s1", "carol"));
   t.notOk(await sessions.open("s1", "dave"), "of another user");

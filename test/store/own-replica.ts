@@ -9,28 +9,25 @@ import {
 } from "../../src/store/open.ts";
 import type { TestStore } from "./kit.ts";
 
-async function connect({ home }: TestStore, opened: AsyncDisposableStack) {
+async function connect(t: Test, { home }: TestStore) {
+  const opened = new AsyncDisposableStack();
+  t.teardown(() => opened.disposeAsync());
   const { configuration } = loadConfiguration({
     ...{ config: `${home}/gateway.toml`, cwd: home, env: { GATEHOUSE_HOME: home } },
   });
   const store = await openStore(configuration);
   opened.defer(() => store.close());
-  return { configuration, store };
+  return { configuration, store, opened };
 }
 
-/** The store as commands see it: without a lease. */
+/** As a command opens the store, without a lease. */
 export async function openOperator(t: Test, of: TestStore): Promise<StoreOperator> {
-  const opened = new AsyncDisposableStack();
-  t.teardown(() => opened.disposeAsync());
-  const { store } = await connect(of, opened);
-  return operateStore(store);
+  return operateStore((await connect(t, of)).store);
 }
 
 /** A replica in the test's own process, without a gateway. */
 export async function openOwn(t: Test, of: TestStore): Promise<StoreReplica> {
-  const opened = new AsyncDisposableStack();
-  t.teardown(() => opened.disposeAsync());
-  const { configuration, store } = await connect(of, opened);
+  const { configuration, store, opened } = await connect(t, of);
   const observers = { onUnreachable: () => {}, onReachable: () => {} };
   return openReplica(store, configuration, observers, opened);
 }

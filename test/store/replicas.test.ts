@@ -5,7 +5,7 @@ import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
 import { insert, makeStore, queryStatus, select } from "./kit.ts";
 
-t.test("what one replica has answered is in force at the others", async (t) => {
+t.test("a change is in force at all replicas once it is answered", async (t) => {
   const store = await makeStore(t);
   const [one, two, three] = [await store.replica(), await store.replica(), await store.replica()];
   const others = [two, three];
@@ -35,14 +35,14 @@ t.test("what one replica has answered is in force at the others", async (t) => {
     for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 401);
   });
 
-  await t.test("the end of all tokens of a user", async (t) => {
+  await t.test("a revocation of all tokens", async (t) => {
     const token = await three.login("alice", "alice password");
     t.equal((await one.send("DELETE", "/api/users/alice/tokens", {}, admin)).status, 200);
     for (const replica of [one, two, three]) t.equal(await queryStatus(replica, token), 401);
     t.equal(await queryStatus(one, await two.login("alice", "alice password")), 200);
   });
 
-  await t.test("a password", async (t) => {
+  await t.test("a new password", async (t) => {
     const token = await three.login("alice", "alice password");
     const change = { old_password: "alice password", new_password: "another password" };
     t.equal((await two.send("PUT", "/api/users/alice/password", change, token)).status, 200);
@@ -54,11 +54,10 @@ t.test("what one replica has answered is in force at the others", async (t) => {
     }
   });
 
-  await t.test("a rotation of keys, and the end of a key", async (t) => {
+  await t.test("key rotation and revocation", async (t) => {
     const before = await one.login("alice", "another password");
     await store.good(["key", "rotate"]);
-    const kidOf = (token: string) =>
-      JSON.parse(Buffer.from(token.split(".", 1)[0] ?? "", "base64url").toString()).kid;
+    const kidOf = (token: string) => String(decodePart(token, 0).kid);
     const after = await three.login("alice", "another password");
     t.not(kidOf(after), kidOf(before));
     for (const replica of [one, two, three]) {
@@ -69,7 +68,7 @@ t.test("what one replica has answered is in force at the others", async (t) => {
     for (const replica of [one, two, three]) t.equal(await queryStatus(replica, after), 401);
   });
 
-  await t.test("what the command line does", async (t) => {
+  await t.test("changes by the command line", async (t) => {
     const before = await two.login("alice", "another password");
     await store.good(["user", "disable", "alice"]);
     for (const replica of [one, two, three]) t.equal(await queryStatus(replica, before), 401);
@@ -89,7 +88,7 @@ t.test("what one replica has answered is in force at the others", async (t) => {
     t.match(await store.good(["access", "check", "admin", "Select", "main"]), "allowed");
   });
 
-  await t.test("all replicas tell of the same version", async (t) => {
+  await t.test("all replicas report the same version", async (t) => {
     const versions = await Promise.all(
       [one, two, three].map(async (replica) => (await replica.request("/readyz")).body),
     );
@@ -104,7 +103,7 @@ t.test("what one replica has answered is in force at the others", async (t) => {
   t.equal((await one.query(select, await three.login("admin", ADMIN_PASSWORD))).status, 200);
 });
 
-t.test("what is answered is in force in each process of a replica", async (t) => {
+t.test("a change is in force in each worker of a replica", async (t) => {
   const store = await makeStore(t);
   const one = await store.replica(store.url, store.makeHome(), "[server]\nworkers = 2\n");
   const two = await store.replica();
@@ -129,18 +128,22 @@ t.test("what is answered is in force in each process of a replica", async (t) =>
   t.equal(replicas.length, 3);
 });
 
-t.test("a new key signs once every replica verifies by it", async (t) => {
+t.test("a new key signs once every replica verifies with it", async (t) => {
   const store = await makeStore(t, { maxStaleness: 20 }, await sharedServer());
   const [near, far] = await store.replicas(2);
   const before = decodePart(await near.login(), 0).kid;
 
   far.service.child.kill("SIGSTOP");
   const rotated = store.good(["key", "rotate"]);
-  await eventually("the replica that goes on verifies by it", async () => {
+  await eventually("the running replica verifies with it", async () => {
     const { body } = await near.request("/.well-known/jwks.json");
     return Array.isArray(body.keys) && body.keys.length === 2;
   });
-  t.equal(decodePart(await near.login(), 0).kid, before, "the other does not know it yet");
+  t.equal(
+    decodePart(await near.login(), 0).kid,
+    before,
+    "the stopped replica does not know it yet",
+  );
   far.service.child.kill("SIGCONT");
 
   t.match(await rotated, "Existing tokens stay valid");
@@ -149,15 +152,14 @@ t.test("a new key signs once every replica verifies by it", async (t) => {
   t.equal(await queryStatus(far, token), 200);
 });
 
-/** A moment that a list shows, in milliseconds; 0 for none. */
+/** Milliseconds; 0 for never. */
 function moment(value: unknown): number {
   return typeof value === "string" ? Date.parse(value) : 0;
 }
 
-t.test("last login and last use are those at any replica", async (t) => {
+t.test("last login and last use cover all replicas", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
-  await store.good(["user", "add", "alice", "--password-stdin"], "alice password\n");
-  await store.good(["access", "grant", "alice", "main", "ReadOnly"]);
+  await store.addUser("alice", "ReadOnly");
   const alice = async () => {
     const users = JSON.parse(await store.good(["user", "list", "--json"]));
     return users.find(({ username }: { username: string }) => username === "alice");
@@ -168,13 +170,13 @@ t.test("last login and last use are those at any replica", async (t) => {
   const token = await one.login("alice", "alice password");
   await one.service.stop();
   const first = await alice();
-  t.ok(moment(first.last_login) > 0, "what the one has noted, on another host");
+  t.ok(moment(first.last_login) > 0, "a login at one replica");
   t.equal(first.last_use, first.last_login);
 
   while (Date.now() < moment(first.last_use) + 1000) await queryStatus(two, token);
   t.equal(await queryStatus(two, token), 200);
   await two.service.stop();
   const second = await alice();
-  t.equal(second.last_login, first.last_login, "the other knows of no login");
-  t.ok(moment(second.last_use) > moment(first.last_use), "and of a later use");
+  t.equal(second.last_login, first.last_login, "no login at the other");
+  t.ok(moment(second.last_use) > moment(first.last_use), "but a later use");
 });

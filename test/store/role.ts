@@ -1,11 +1,10 @@
-/** Roles and databases, made as the SQL files in `deploy/replicas` say. */
 import { deployed, fill } from "../deploy/programs.ts";
 import type { PostgresServer } from "../engine/postgres/server.ts";
 
-/** The server of tests has a superuser of the name that the file gives the role. */
+/** Not `gatehouse` as in the file, because that is the superuser of the test server. */
 export const storeRole = "replicas";
 
-/** Runs such a file without `psql`, which a machine may lack. */
+/** Runs an SQL file of `deploy/` without `psql`, which a machine may lack. */
 export async function runSqlFile(
   server: PostgresServer,
   name: string,
@@ -13,7 +12,7 @@ export async function runSqlFile(
 ): Promise<void> {
   const text = fill(deployed(name), { ...passages, ":'password'": "'a password'" });
   const [first = "", ...others] = text.replaceAll(/^\\set .*$/gm, "").split(/^\\connect /m);
-  // One by one: PostgreSQL makes databases outside of transactions alone.
+  // One by one, because PostgreSQL creates databases only outside of transactions.
   for (const statement of first.split(";\n")) await server.sql(statement);
   for (const other of others) {
     const [database, ...lines] = other.split("\n");
@@ -21,7 +20,7 @@ export async function runSqlFile(
   }
 }
 
-/** Makes the store's role and database. @returns the store's URL */
+/** Creates the store's role and database. @returns its URL */
 export async function makeRole(server: PostgresServer): Promise<string> {
   await runSqlFile(server, "replicas/store.sql", {
     "create role gatehouse": `create role ${storeRole}`,

@@ -4,30 +4,25 @@ import { TestGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { makeStore, type StoreSettings, type TestStore } from "./kit.ts";
 
-/** Replicas behind a front that hands each request to the next one, whoever sends it. */
 export interface Replicated {
   readonly store: TestStore;
   readonly replicas: readonly TestGateway[];
-  /** The same by the front, which is also their public URL. */
+  /** Their public URL, which passes each request to the next replica. */
   readonly front: TestGateway;
 }
 
 function passOn(target: string, incoming: IncomingMessage, response: ServerResponse): void {
   const { method, headers, url } = incoming;
-  const upward = request(`${target}${url}`, { method: method ?? "GET", headers }, (answer) => {
+  const forwarded = request(`${target}${url}`, { method: method ?? "GET", headers }, (answer) => {
     response.writeHead(answer.statusCode ?? 502, answer.headers);
     answer.pipe(response);
   });
-  upward.on("error", () => response.destroy());
-  response.on("close", () => upward.destroy());
-  incoming.pipe(upward);
+  forwarded.on("error", () => response.destroy());
+  response.on("close", () => forwarded.destroy());
+  incoming.pipe(forwarded);
 }
 
-/**
- * Starts replicas behind such a front.
- *
- * @param urls where each finds the store; by default where it is
- */
+/** @param urlsOf the URLs by which the replicas reach the store; by default three direct ones */
 export async function openReplicated(
   t: Test,
   settings: StoreSettings & { server: TestStore["server"]; more?: string },
@@ -54,7 +49,7 @@ export async function openReplicated(
   return { store, replicas, front: new TestGateway(first.home, first.service, url) };
 }
 
-/** Adds a user by the administration, with the password `<username> password`. */
+/** Adds a user with the password `<username> password` over HTTP. */
 export async function addUser(gateway: TestGateway, username: string, role: string): Promise<void> {
   const user = { username, password: `${username} password`, role, database: "main" };
   const { status, text } = await gateway.send("POST", "/api/users", user, await gateway.login());

@@ -10,9 +10,7 @@ import { runCommand } from "../kit/process.ts";
 import { makeStore, queryStatus, select, storeConfig, type TestStore } from "./kit.ts";
 import { makeRole, storeRole } from "./role.ts";
 
-/** Looks for secrets in what a thief of the store's server would have. */
-
-/** Base64 of bytes that stand somewhere in others: as far as their neighbours do not change it. */
+/** The base64 characters of bytes at any offset in others, without those shared with neighbors. */
 function base64Within(bytes: Buffer): string[] {
   return [0, 1, 2].map((offset) => {
     const text = Buffer.concat([Buffer.alloc(offset), bytes]).toString("base64");
@@ -21,7 +19,6 @@ function base64Within(bytes: Buffer): string[] {
   });
 }
 
-/** The ways in which a secret may be written. */
 function spellings(secret: string | Buffer): string[] {
   const bytes = Buffer.from(secret);
   const base64 = base64Within(bytes);
@@ -33,7 +30,7 @@ function spellings(secret: string | Buffer): string[] {
   ];
 }
 
-/** All rows of the store as text, table by table, as a dump has them. */
+/** All rows of the store as text. */
 async function dump(store: TestStore): Promise<string> {
   const tables = await store.sql(
     "select tablename as name from pg_tables where schemaname = 'gatehouse'",
@@ -45,7 +42,7 @@ async function dump(store: TestStore): Promise<string> {
   return (await Promise.all(parts)).join("\n");
 }
 
-/** All that the server has on its disk of the store's database, and its write-ahead log. */
+/** The server's files of the store's database, and its write-ahead log. */
 async function filesOf(store: TestStore): Promise<Buffer[]> {
   await store.sql("checkpoint");
   const [place] = await store.sql(
@@ -62,7 +59,7 @@ async function filesOf(store: TestStore): Promise<Buffer[]> {
 const server = await sharedServer();
 await server.sql("create role app login");
 
-t.test("a secret is found wherever it stands in others", async (t) => {
+t.test("the search finds a secret at any position in any encoding", async (t) => {
   for (const before of ["", "b", "be", "bef"]) {
     for (const after of ["", "a", "af", "aft"]) {
       const bytes = Buffer.from(`${before}the secret${after}`);
@@ -74,7 +71,7 @@ t.test("a secret is found wherever it stands in others", async (t) => {
   }
 });
 
-t.test("what the store's server holds opens nothing without the key file", async (t) => {
+t.test("the store's rows and files contain no usable secret", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const replica = await store.replica();
   const admin = await replica.login();
@@ -110,15 +107,15 @@ t.test("what the store's server holds opens nothing without the key file", async
     const found = some.flatMap(spellings).filter((text) => {
       return rows.includes(text) || files.some((bytes) => bytes.includes(text, 0, "latin1"));
     });
-    t.equal(found.length, 0, `${what}: nowhere, in no spelling`);
+    t.equal(found.length, 0, `${what}: not found in any encoding`);
   }
 
   const other = store.makeHome();
   writeFileSync(path.join(other, "store.key"), `${Buffer.alloc(32, 1).toString("base64url")}\n`);
-  await t.rejects(store.replica(store.url, other), /a key that store.key_file does not hold/);
+  await t.rejects(store.replica(store.url, other), /a key that is not in store.key_file/);
 });
 
-t.test("the key file is changed while replicas serve", async (t) => {
+t.test("the key file can be changed while replicas serve", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const homes = [store.makeHome(), store.makeHome()];
   const replicas = await Promise.all(homes.map((home) => store.replica(store.url, home)));
@@ -133,29 +130,29 @@ t.test("the key file is changed while replicas serve", async (t) => {
     }
   };
   const old = readFileSync(path.join(store.home, "store.key"), "utf8");
-  const anew = `${Buffer.alloc(32, 7).toString("base64url")}\n`;
+  const renewed = `${Buffer.alloc(32, 7).toString("base64url")}\n`;
   const [one] = replicas;
   const token = (await one?.login()) ?? "";
 
-  write(anew + old);
+  write(renewed + old);
   await restart();
   await store.good(["store", "rekey"]);
   for (const replica of replicas) t.equal(await queryStatus(replica, token), 200);
   await store.good(["key", "rotate"]);
   for (const replica of replicas) {
-    t.equal(await queryStatus(replica, await replica.login()), 200, "by the key of a rotation");
+    t.equal(await queryStatus(replica, await replica.login()), 200, "with the rotated key");
     t.match((await replica.request("/readyz")).body, { keys: "fresh" });
   }
-  write(anew);
+  write(renewed);
   await restart();
   for (const replica of replicas) t.equal(await queryStatus(replica, token), 200);
   const list = () => store.run(["key", "list", "--json"]);
   t.equal(JSON.parse((await list()).stdout)[0].state, "signs");
   write(old);
-  t.match(await list(), { code: 1, stderr: /does not hold/ });
-  write(anew);
+  t.match(await list(), { code: 1, stderr: /not in store\.key_file/ });
+  write(renewed);
   await store.sql("update gatehouse.keys set kid = 'x' || kid");
-  t.match(await list(), { code: 1, stderr: /does not open/ }, "moved");
+  t.match(await list(), { code: 1, stderr: /cannot be decrypted/ }, "moved");
   const [keyFile = ""] = files;
   chmodSync(keyFile, 0o644);
   t.match(await list(), { code: 1, stderr: /chmod/ });
@@ -164,10 +161,9 @@ t.test("the key file is changed while replicas serve", async (t) => {
   t.match(await list(), { code: 1, stderr: /32 random bytes/ });
 });
 
-/** What PostgreSQL says to somebody without the right. */
 const INSUFFICIENT_PRIVILEGE = "42501";
 
-t.test("a store's role carries replicas, and can do nothing beyond its own tables", async (t) => {
+t.test("the store's role is enough for replicas and reaches only its own tables", async (t) => {
   const url = await makeRole(server);
   const home = temporaryHome(t);
   writeConfiguration(home, { config: storeConfig(url, {}) });
@@ -190,20 +186,20 @@ t.test("a store's role carries replicas, and can do nothing beyond its own table
     ...["copy gatehouse.users to program 'cat'", "create extension postgres_fdw schema gatehouse"],
   ];
   for (const statement of forbidden) {
-    const asked = server.sql(statement, "gatehouse", storeRole);
-    await t.rejects(asked, { code: INSUFFICIENT_PRIVILEGE }, statement);
+    const running = server.sql(statement, "gatehouse", storeRole);
+    await t.rejects(running, { code: INSUFFICIENT_PRIVILEGE }, statement);
   }
   const [{ can_drop: owns } = {}] = await server.sql(
     `select pg_get_userbyid(datdba) = '${storeRole}' as can_drop from pg_database
       where datname = 'gatehouse'`,
   );
-  t.equal(owns, false, "it may not drop its database either");
+  t.equal(owns, false, "it cannot drop its database");
   await t.rejects(server.sql("select * from gatehouse.users", "gatehouse", "app"), {
     code: INSUFFICIENT_PRIVILEGE,
   });
 });
 
-/** Asks all that might reach the store by queries of an administrator. */
+/** Sends queries of an administrator that might reach the store. */
 async function checkUnreachable(t: Test, database: string, engineUrl: string): Promise<void> {
   const engine = await startOn(t, engineUrl);
   const store = await makeStore(t, {}, server, database);
@@ -230,16 +226,16 @@ async function checkUnreachable(t: Test, database: string, engineUrl: string): P
     body: { code: "database_not_found" },
   });
   const [{ count } = {}] = await store.sql("select count(*)::int from gatehouse.users");
-  t.equal(count, 1, "it is there all the time");
+  t.equal(count, 1, "the store is in this database");
 }
 
-t.test("no query reaches a store in the very database that the engine serves", async (t) => {
+t.test("no query reaches a store in the database that the engine serves", async (t) => {
   const database = await server.createDatabase();
   await server.sql(`grant create on database ${database} to app`);
   await checkUnreachable(t, database, server.url(database, "app"));
 });
 
-t.test("nor where both were given one and the same role, a superuser", async (t) => {
+t.test("no query reaches a store that shares a superuser with the engine", async (t) => {
   const database = await server.createDatabase();
   await checkUnreachable(t, database, server.url(database));
 });

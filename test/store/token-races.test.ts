@@ -1,5 +1,5 @@
 /**
- * Codes and refresh tokens that are sent to two replicas at one moment.
+ * Codes and refresh tokens that are sent to two replicas at once.
  *
  *     node test/store/token-races.test.ts --times 10000
  */
@@ -33,12 +33,11 @@ await addUser(front, "alice", "ReadWrite");
 const alice = { username: "alice", password: "alice password" };
 const list = statelessCall("tools/list");
 
-/** Two of the replicas, others each time. */
 function two(round: number): TestGateway[] {
   return replicas.filter((_, at) => at !== round % replicas.length);
 }
 
-/** Has `race` run so often, several at a time. */
+/** Runs `once` for each round, in several lanes. */
 async function run(once: (round: number, lane: number) => Promise<void>): Promise<void> {
   let next = 0;
   const lane = async (_: unknown, number: number) => {
@@ -47,7 +46,7 @@ async function run(once: (round: number, lane: number) => Promise<void>): Promis
   await Promise.all(Array.from({ length: LANES }, lane));
 }
 
-/** Has a user consent once, and makes the token requests of codes that are as if from that. */
+/** Lets a user consent once. The result makes token requests with copies of that code. */
 async function openCodes(): Promise<() => Promise<Record<string, string>>> {
   const { callback, clientId, verifier, redirectUri } = await authorize(front, alice);
   const { store: state } = (await openOperator(t, store)).authorization;
@@ -80,8 +79,8 @@ type Answered = Awaited<ReturnType<typeof postForm>>;
 const away: Answered = { status: 503, body: {}, headers: new Headers() };
 
 /**
- * Sends a token request to two replicas at one moment. One that has no processor for two seconds
- * says that it does not reach its store; and it may close a connection that the next request is on.
+ * Sends a token request to two replicas at once. On a busy machine, a replica may lose its store or
+ * close an idle connection that the request uses.
  */
 function race(round: number, form: Record<string, string>): Promise<Answered[]> {
   const send = ({ url }: TestGateway) => postForm(`${url}/oauth/token`, form).catch(() => away);
@@ -92,7 +91,7 @@ function isAway({ status }: Answered): boolean {
   return status === away.status;
 }
 
-t.test("of two replicas that are sent a code at one moment, one gives tokens", async (t) => {
+t.test("of two replicas that receive a code at once, one issues tokens", async (t) => {
   const makeCode = await openCodes();
   const found = { won: 0, ended: 0, disagreed: 0, away: 0 };
   await run(async (round) => {
@@ -102,7 +101,7 @@ t.test("of two replicas that are sent a code at one moment, one gives tokens", a
     if (won.length === 1 && lost.length === 1) found.won++;
     else if (won.length < 2 && answers.some(isAway)) found.away++;
     if (round % 8 > 0) return;
-    // A code that is shown twice ends what came of it, everywhere or nowhere.
+    // A reused code ends its tokens, at all replicas or at none.
     const token = String(won[0]?.body.access_token);
     const judge = (replica: TestGateway) => send(replica, list, token).catch(() => away);
     const judged = await Promise.all(two(round).map(judge));
@@ -115,7 +114,7 @@ t.test("of two replicas that are sent a code at one moment, one gives tokens", a
   t.ok(found.away < times / 2);
 });
 
-t.test("a refresh token serves its client at two replicas at one moment", async (t) => {
+t.test("a refresh token works at two replicas at once", async (t) => {
   const found = { answered: 0, distinct: 0, away: 0 };
   const families: Awaited<ReturnType<typeof obtainTokens>>[] = [];
   await eventually("each has a family of its own", async () => {

@@ -1,20 +1,16 @@
-/** Requests to replicas, directly and by their front, and what is known of them afterwards. */
 import type { Random } from "./random.ts";
 import type { Rig } from "./rig.ts";
 
-/** Milliseconds after which a client gives up a change, which may wait for a lease. */
-const CHANGE_MS = 8500;
-/** The same of a look. */
-const LOOK_MS = 3000;
+/** A change may wait for a lease. */
+const CHANGE_TIMEOUT_MS = 8500;
+const READ_TIMEOUT_MS = 3000;
 
-/** Where requests go. */
 export interface Target {
   readonly url: string;
-  /** The replica there; undefined for the front. */
+  /** Undefined for the load balancer. */
   readonly replica: string | undefined;
 }
 
-/** An answer, and whose it is. */
 export interface Reply {
   readonly status: number;
   readonly code: string;
@@ -22,7 +18,7 @@ export interface Reply {
   readonly replica: string;
 }
 
-/** A request that nobody took. */
+/** `refused` if no process accepted the connection, `unknown` if there was no answer. */
 export type Outcome = Reply | "refused" | "unknown";
 
 interface Request {
@@ -30,18 +26,16 @@ interface Request {
   readonly route: string;
   readonly content?: object;
   readonly token?: string;
-  /** True if it changes what is shared. */
   readonly isChange?: boolean;
 }
 
-/** Codes that say that a change may have been made. */
+/** Codes after which it is unknown whether a change was made. */
 const uncertain = ["store_uncertain", "internal_error"];
 
-/** Whether an answer to a change says that it is in force, was not made, or neither. */
 export function changeOf(outcome: Outcome): "made" | "refused" | "unknown" {
   if (typeof outcome === "string") return outcome;
   if (outcome.status < 300) return "made";
-  // 502 and 504 are the front's, of a replica that it lost on the way.
+  // The load balancer answers 502 and 504 if it loses a replica.
   const isUnknown = uncertain.includes(outcome.code) || [502, 504].includes(outcome.status);
   return isUnknown ? "unknown" : "refused";
 }
@@ -50,23 +44,20 @@ function isRefusal(error: unknown): boolean {
   return error instanceof Error && /ECONNREFUSED/.test(String(error.cause));
 }
 
-/** Clients of a rig; they count what they were answered. */
 export class Clients {
   readonly #targets: readonly Target[];
   readonly #random: Random;
-  /** How often each status with its code was answered. */
+  /** Number of answers by status and code. */
   readonly answers: Map<string, number> = new Map();
 
   constructor({ replicas, front }: Rig, random: Random) {
     const direct = replicas.map(({ gateway, name }) => ({ url: gateway.url, replica: name }));
-    this.#targets = [
-      ...direct,
-      ...(front === undefined ? [] : [{ url: front, replica: undefined }]),
-    ];
+    const balanced = front === undefined ? [] : [{ url: front, replica: undefined }];
+    this.#targets = [...direct, ...balanced];
     this.#random = random;
   }
 
-  /** One of the replicas, or the front. */
+  /** A random target. */
   get anywhere(): Target {
     return this.#random.of(this.#targets);
   }
@@ -80,7 +71,11 @@ export class Clients {
     const headers: Record<string, string> = {};
     if (token !== undefined) headers.authorization = `Bearer ${token}`;
     if (content !== undefined) headers["content-type"] = "application/json";
-    const init = { method, headers, signal: AbortSignal.timeout(isChange ? CHANGE_MS : LOOK_MS) };
+    const init = {
+      method,
+      headers,
+      signal: AbortSignal.timeout(isChange ? CHANGE_TIMEOUT_MS : READ_TIMEOUT_MS),
+    };
     const body = content === undefined ? {} : { body: JSON.stringify(content) };
     try {
       const response = await fetch(`${target.url}${route}`, { ...init, ...body });

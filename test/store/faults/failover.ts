@@ -6,19 +6,16 @@ import type { PatroniCluster } from "./patroni.ts";
 import { Random } from "./random.ts";
 import type { FaultyReplica } from "./replica.ts";
 import { type Rig, untilWhole } from "./rig.ts";
-import { type Outcome, wrongsOf } from "./schedule.ts";
+import { type Outcome, problemsOf } from "./schedule.ts";
 import { Workload } from "./workload.ts";
 
-/** Ways to lose a leader. */
 const kinds = ["kill", "lag", "switch"] as const;
 
-/** What a failover has come to. */
 export interface FailedOver extends Outcome {
-  /** Replicas that had applied what the new leader lacks, and stood still until a restart. */
+  /** Replicas that stopped deciding until a restart, because the new leader lacks changes. */
   readonly stuck: number;
 }
 
-/** What a replica says of itself. */
 async function stateOf({ gateway }: FaultyReplica): Promise<"decides" | "stuck" | "waits"> {
   const signal = AbortSignal.timeout(2000);
   const answer = await gateway.request("/readyz", { signal }).catch(() => undefined);
@@ -28,8 +25,8 @@ async function stateOf({ gateway }: FaultyReplica): Promise<"decides" | "stuck" 
 }
 
 /**
- * Runs clients while the leader is lost, and looks whether all that was answered can be explained.
- * Replicas that know more than the new leader must stand still, until they are restarted.
+ * Runs clients while the leader is lost, and checks that the answers are linearizable. Replicas that
+ * know more than the new leader must not decide until they are restarted.
  */
 export async function runFailover(
   rig: Rig,
@@ -50,7 +47,7 @@ export async function runFailover(
       await cluster.cutReplication();
       const before = history.writes;
       const start = performance.now();
-      // Of a synchronous cluster no change is answered now.
+      // A synchronous cluster answers no change now.
       await eventually("changes that no standby has", () => {
         return history.writes > before + 3 || performance.now() - start > 3000;
       });
@@ -63,29 +60,30 @@ export async function runFailover(
   const stuck: FaultyReplica[] = [];
   for (const replica of rig.replicas) {
     let state = "waits";
-    await eventually(`replica ${replica.name} decides, or has said why not`, async () => {
+    await eventually(`replica ${replica.name} decides, or has logged the loss`, async () => {
       state = await stateOf(replica);
       return state !== "waits";
     });
     if (state === "stuck") stuck.push(replica);
   }
-  // It stands still for good, however the cluster is.
-  await cluster.mend();
+  // Only a restart lets it decide again.
+  await cluster.repair();
   for (const replica of stuck) {
-    if ((await stateOf(replica)) !== "stuck") throw new Error("it came back by itself");
+    if ((await stateOf(replica)) !== "stuck")
+      throw new Error("a replica recovered without a restart");
     await replica.gateway.service.stop();
     await replica.start();
   }
   await untilWhole(rig);
-  // What was lost is lost: after a restart the state is another.
-  if (stuck.length === 0) await workload.lookAtAll();
+  // After a restart, the lost changes are gone, so a final read could fail.
+  if (stuck.length === 0) await workload.readAll();
   return {
     seed,
     faults: [kind, ...(stuck.length === 0 ? [] : [`${stuck.length} replicas restarted`])],
     history,
     answers: clients.answers,
     violations: history.violations(),
-    wrongs: await wrongsOf(rig, clients),
+    problems: await problemsOf(rig, clients),
     stuck: stuck.length,
   };
 }

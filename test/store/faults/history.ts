@@ -1,10 +1,9 @@
 import { nonLinearizable, type Operation } from "./linearizable.ts";
 
-/** What nobody knows to have been written. */
-const UNKNOWN = "?";
+/** The value of a write whose value is unknown, and of a read of a value that was never written. */
+export const UNKNOWN_VALUE = "?";
 
-/** A read, and which replica it was answered by. */
-interface Look {
+interface Read {
   readonly replica: string;
   readonly operation: Operation;
 }
@@ -12,51 +11,47 @@ interface Look {
 interface Register {
   readonly initial: string;
   readonly writes: Operation[];
-  readonly reads: Look[];
+  readonly reads: Read[];
 }
 
-/** A read of a replica that nothing that was written explains. */
+/** A read that the writes cannot explain. */
 export interface Violation {
   readonly register: string;
   readonly replica: string;
   readonly read: Operation;
-  /** The last writes that were answered before, and those that overlap it. */
+  /** The last writes before the end of the read. */
   readonly writes: readonly Operation[];
 }
 
 /**
- * What was asked of shared objects, and what was answered. Each is a register at each replica: a
- * change is acknowledged when it is in force at all of them, and until then some may have it.
+ * Writes and reads of shared objects. Each object is one register per replica. A write ends when it
+ * is in force at all replicas; before that, some may have it.
  */
 export class History {
   readonly #registers = new Map<string, Register>();
   operations = 0;
   writes = 0;
   unknownWrites = 0;
-  /** Milliseconds that the slowest write that was answered took. */
-  slowestWrite = 0;
+  slowestWriteMs = 0;
 
-  /** Begins a register. */
   open(register: string, initial: string): void {
     this.#registers.set(register, { initial, writes: [], reads: [] });
   }
 
-  /** @param end Infinity if nobody knows whether it was made */
+  /** @param end Infinity if the outcome is unknown */
   wrote(register: string, value: string, start: number, end: number): void {
     this.#of(register).writes.push({ start, end, value, kind: "write" });
     this.operations++;
     this.writes++;
     if (end === Number.POSITIVE_INFINITY) this.unknownWrites++;
-    else this.slowestWrite = Math.max(this.slowestWrite, end - start);
+    else this.slowestWriteMs = Math.max(this.slowestWriteMs, end - start);
   }
 
-  /** @param holds whether the register held the value at this replica */
+  /** @param holds true if the register had the value at this replica */
   read(register: string, replica: string, value: string, holds: boolean, start: number): void {
     const end = performance.now();
-    this.#of(register).reads.push({
-      replica,
-      operation: { start, end, value, holds, kind: "read" },
-    });
+    const operation = { start, end, value, holds, kind: "read" } as const;
+    this.#of(register).reads.push({ replica, operation });
     this.operations++;
   }
 
@@ -70,7 +65,6 @@ export class History {
     return register;
   }
 
-  /** Everything that was read and cannot have been. */
   violations(): Violation[] {
     return [...this.#registers].flatMap(([name, register]) => [...check(name, register)]);
   }
@@ -79,9 +73,9 @@ export class History {
 function* check(register: string, { initial, writes, reads }: Register): Generator<Violation> {
   const known = new Set([initial, ...writes.map(({ value }) => value)]);
   const named = (read: Operation): Operation =>
-    known.has(read.value) ? read : { ...read, value: UNKNOWN };
-  for (const [replica, looks] of Map.groupBy(reads, (look) => look.replica)) {
-    const own = looks.map(({ operation }) => named(operation));
+    known.has(read.value) ? read : { ...read, value: UNKNOWN_VALUE };
+  for (const [replica, those] of Map.groupBy(reads, (read) => read.replica)) {
+    const own = those.map(({ operation }) => named(operation));
     const read = nonLinearizable(initial, [...writes, ...own]);
     if (read === undefined) continue;
     const near = writes
@@ -91,6 +85,3 @@ function* check(register: string, { initial, writes, reads }: Register): Generat
     yield { register, replica, read, writes: near };
   }
 }
-
-/** The value of a write of which not even that is known. */
-export const unknownValue: string = UNKNOWN;

@@ -1,37 +1,33 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { eventually } from "../../kit/eventually.ts";
 import type { TestGateway } from "../../kit/gateway.ts";
-import { makeStore, queryStatus } from "../kit.ts";
-import { startedAtLast } from "./replica.ts";
+import { makeStore, queryStatus, type Teardown } from "../kit.ts";
+import { startWithRetries } from "./replica.ts";
 
-/** What kills of replicas have come to. */
 export interface Killed {
   readonly kills: number;
-  /** Users that were added, with a grant, and tokens that were revoked, each acknowledged. */
+  /** Acknowledged additions of a user with a grant. */
   readonly users: number;
   readonly revocations: number;
-  /** What was acknowledged and is not there. */
+  /** Acknowledged changes that are missing. */
   readonly lost: readonly string[];
   /** Versions that the log lacks. */
   readonly gaps: number;
 }
 
-/** Pairs of replicas, of each of which one is killed at a time. */
+/** In each pair, one replica is killed at a time. */
 const PAIRS = 2;
-/** Milliseconds until a client tries again. */
-const PAUSE_MS = 50;
-/** Looks at this many tokens at a time. */
-const LOOKS = 16;
+const RETRY_MS = 50;
+const TOKENS_AT_ONCE = 16;
 
 /**
- * Kills one of two replicas after the other, at once (SIGKILL), in two pairs, while clients add users
- * with grants and revoke tokens at all; then looks for each change that was acknowledged.
+ * Kills replicas with SIGKILL while clients add users with grants and revoke tokens, then checks
+ * every acknowledged change.
  *
- * @param onKill told of each kill
- * @param signal ends it early
+ * @param signal stops early
  */
 export async function killReplicas(
-  t: { teardown(work: () => unknown): void },
+  t: Teardown,
   kills: number,
   onKill: (kill: number) => void = () => {},
   signal?: AbortSignal,
@@ -40,7 +36,7 @@ export async function killReplicas(
   const replicas: TestGateway[] = [];
   for (let pair = 0; pair < PAIRS; pair++) {
     for (let own = 0; own < 2; own++) {
-      replicas.push(await startedAtLast(() => store.replica()));
+      replicas.push(await startWithRetries(() => store.replica()));
     }
   }
   const [first] = replicas;
@@ -48,12 +44,11 @@ export async function killReplicas(
   const admin = await first.login();
   const revoked: string[] = [];
   const granted: string[] = [];
-  let isOver = false;
+  let isStopping = false;
   let count = 0;
 
-  /** Adds users, grants and revocations at whatever replica takes them. */
   async function write(own: number): Promise<void> {
-    while (!isOver) {
+    while (!isStopping) {
       const replica = replicas[own % replicas.length];
       if (replica === undefined) return;
       const username = `user-${own}-${count++}`;
@@ -66,8 +61,8 @@ export async function killReplicas(
         const left = await replica.send("POST", "/logout", {}, token);
         if (left.status === 200) revoked.push(token);
       } catch {
-        // The replica was killed: nobody was told what has become of the request.
-        await delay(PAUSE_MS);
+        // The replica was killed, so the outcome is unknown.
+        await delay(RETRY_MS);
       }
     }
   }
@@ -75,38 +70,36 @@ export async function killReplicas(
   let begun = 0;
   let done = 0;
 
-  /** Kills the replicas of a pair in turn. */
   async function kill(pair: number): Promise<void> {
     for (let own = 0; begun < kills && signal?.aborted !== true; own++) {
       begun++;
       const before = granted.length;
-      await eventually("somebody is served", () => granted.length > before);
+      await eventually("a change is acknowledged", () => granted.length > before);
       const at = 2 * pair + (own % 2);
       const victim = replicas[at];
       await victim?.service.stop("SIGKILL");
-      // Known to be dead: nobody has to wait until its lease has run out.
+      // It is dead, so writers need not wait for its lease.
       await store.sql(
         `delete from gatehouse.leases where name like '%:${victim?.service.child.pid}'`,
       );
-      replicas[at] = await startedAtLast(() => store.replica());
+      replicas[at] = await startWithRetries(() => store.replica());
       onKill(++done);
     }
   }
 
   const writers = replicas.map((_, own) => write(own));
   await Promise.all(Array.from({ length: PAIRS }, (_, pair) => kill(pair)));
-  isOver = true;
+  isStopping = true;
   await Promise.all(writers);
 
   const known: { username: string; access: object[] }[] = JSON.parse(
     await store.good(["user", "list", "--json"]),
   );
-  const names = new Set(
-    known.filter(({ access }) => access.length === 1).map((one) => one.username),
-  );
+  const granting = known.filter(({ access }) => access.length === 1);
+  const names = new Set(granting.map(({ username }) => username));
   const lost = granted.filter((name) => !names.has(name));
-  for (let at = 0; at < revoked.length; at += LOOKS) {
-    const some = revoked.slice(at, at + LOOKS);
+  for (let at = 0; at < revoked.length; at += TOKENS_AT_ONCE) {
+    const some = revoked.slice(at, at + TOKENS_AT_ONCE);
     for (const replica of replicas) {
       const found = await Promise.all(some.map((token) => queryStatus(replica, token)));
       lost.push(...found.filter((status) => status !== 401).map(() => "a revocation"));

@@ -1,25 +1,24 @@
-/** What can fail, and for how long. */
 import { setTimeout as delay } from "node:timers/promises";
 import { isAlive } from "../../kit/process-info.ts";
 import type { Random } from "./random.ts";
 import type { FaultyReplica } from "./replica.ts";
 import type { Rig } from "./rig.ts";
 
-/** A fault as it has been drawn: what it does, and what brings it about and to an end. */
 export interface Fault {
   readonly name: string;
-  /** What it happens to: one thing fails in one way at a time. */
+  /** Each subject has at most one fault at a time. */
   readonly subject: string;
+  /** Causes the fault and ends it. */
   run(): Promise<void>;
 }
 
-/** Draws a fault of a kind; undefined if this rig has not what it is about. */
+/** Draws a fault; undefined if the rig lacks the part that would fail. */
 export type FaultKind = (rig: Rig, random: Random) => Fault | undefined;
 
-/** Milliseconds: short of what a replica bears, beyond it, and beyond a lease. */
-const LENGTHS = [700, 2800, 7600];
-/** Milliseconds that a clock is set ahead: less than what a replica bears, and more. */
-const JUMPS = [900, 1800, -1800, 30_000, -30_000, 600_000, -600_000];
+/** Below the staleness limit, above it, and above a lease. */
+const DURATIONS_MS = [700, 2800, 7600];
+/** Below the staleness limit and above it. */
+const CLOCK_JUMPS_MS = [900, 1800, -1800, 30_000, -30_000, 600_000, -600_000];
 
 function seconds(milliseconds: number): string {
   return `${(milliseconds / 1000).toFixed(1)} s`;
@@ -28,21 +27,21 @@ function seconds(milliseconds: number): string {
 function cutting(names: readonly ("store" | "clients")[]): FaultKind {
   return ({ replicas }, random) => {
     const replica = random.of(replicas);
-    const length = random.of(LENGTHS);
-    const ways = names.map((name) => replica.host[name]);
+    const length = random.of(DURATIONS_MS);
+    const links = names.map((name) => replica.host[name]);
     return {
-      subject: `ways of ${replica.name}`,
+      subject: `links of ${replica.name}`,
       name: `cut ${replica.name} from ${names.join(" and ")} for ${seconds(length)}`,
       async run() {
-        for (const way of ways) way.cut();
+        for (const link of links) link.cut();
         await delay(length);
-        for (const way of ways) way.mend();
+        for (const link of links) link.restore();
       },
     };
   };
 }
 
-/** Stopped past its lease; when it wakes up it may be cut off, and have nothing but its clocks. */
+/** A paused replica may find the store cut off when it continues, and then has only its clocks. */
 const pause: FaultKind = ({ replicas }, random) => {
   const replica = random.of(replicas);
   const length = random.of([1500, 7600, 8600]);
@@ -57,14 +56,14 @@ const pause: FaultKind = ({ replicas }, random) => {
       await delay(length);
       replica.signal("SIGCONT");
       await delay(800);
-      if (isCut) store.mend();
+      if (isCut) store.restore();
     },
   };
 };
 
 const jump: FaultKind = ({ replicas }, random) => {
   const replica = random.of(replicas);
-  const [there, length] = [random.of(JUMPS), random.of([400, 1500, 4000])];
+  const [there, length] = [random.of(CLOCK_JUMPS_MS), random.of([400, 1500, 4000])];
   return {
     subject: `replica ${replica.name}`,
     name: `set the clock of ${replica.name} by ${seconds(there)} for ${seconds(length)}`,
@@ -114,7 +113,7 @@ const terminate: FaultKind = ({ store }, random) => {
       for (let time = 0; time < times; time++) {
         const sql = `select pg_terminate_backend(pid) from pg_stat_activity
           where pid <> pg_backend_pid() and backend_type = 'client backend'`;
-        // It may be about to start.
+        // PostgreSQL may be starting.
         await store.sql(sql).catch(() => {});
         await delay(200);
       }
@@ -126,21 +125,21 @@ const slow: FaultKind = ({ network: { storeWire } }, random) => {
   const [latency, length] = [random.of([40, 200, 600, 1200]), random.of([2000, 5000])];
   return {
     subject: "store",
-    name: `slow the way to the store by ${latency} ms each way for ${seconds(length)}`,
+    name: `slow the link to the store by ${latency} ms each way for ${seconds(length)}`,
     async run() {
-      storeWire.delay = latency;
+      storeWire.delayMs = latency;
       await delay(length);
-      storeWire.delay = 0;
+      storeWire.delayMs = 0;
     },
   };
 };
 
 const stall: FaultKind = ({ postgres }, random) => {
   if (postgres === undefined) return undefined;
-  const length = random.of(LENGTHS);
+  const length = random.of(DURATIONS_MS);
   return {
     subject: "PostgreSQL",
-    name: `stop PostgreSQL in its tracks for ${seconds(length)}`,
+    name: `suspend PostgreSQL for ${seconds(length)}`,
     async run() {
       const all = postgres.signal("SIGSTOP");
       await delay(length);
@@ -163,7 +162,6 @@ const repool: FaultKind = ({ pooler }, random) => {
   };
 };
 
-/** All kinds, by the names by which they are asked for. */
 export const faultKinds: Readonly<Record<string, FaultKind>> = {
   "cut-store": cutting(["store"]),
   "cut-clients": cutting(["clients"]),

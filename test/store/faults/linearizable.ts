@@ -1,34 +1,32 @@
-/** Whether a history of a register could have come from one that changes at one moment. */
-
-/** A change or a look at a register, with when it was asked and when it was answered. */
+/** A write or a read of a register, from request to answer. */
 export interface Operation {
   readonly start: number;
-  /** Infinity for a change of which nobody knows whether it was made. */
+  /** Infinity for a write with an unknown outcome. */
   readonly end: number;
   readonly kind: "write" | "read";
-  /** What was written, or what a read is about. */
+  /** The value written, or the value that a read compares with. */
   readonly value: string;
-  /** Of a read: whether the register held the value; that it did not says no more. */
+  /** For a read: true if the register had the value. */
   readonly holds?: boolean;
 }
 
-/** What the register may be after some of the operations, and which of those under way have been. */
+/** A possible value of the register, and the pending operations that have taken effect. */
 interface Configuration {
   readonly value: string;
   readonly done: ReadonlySet<number>;
 }
 
-function fits({ value, holds }: Operation, held: string): boolean {
-  return (value === held) === (holds ?? true);
+function fits({ value, holds }: Operation, current: string): boolean {
+  return (value === current) === (holds ?? true);
 }
 
 /**
- * Looks for an order of the operations, each at a moment between its start and its end, in which
- * every read finds what was written last: the search of Wing and Gong (Testing and verifying
- * concurrent objects, 1993) in the order of time with known configurations left out, as Lowe has it
- * (Testing for linearizability, 2017). Operations that end at the moment another starts overlap it.
+ * Searches for an order of the operations, each at a moment between its start and its end, in which
+ * every read finds the last written value. The search is that of Wing and Gong (Testing and
+ * verifying concurrent objects, 1993), in order of time and without repeated configurations (Lowe,
+ * Testing for linearizability, 2017). An operation that ends when another starts overlaps it.
  *
- * @returns undefined if there is one, else the first operation by whose end there is none
+ * @returns undefined if such an order exists, else the first operation that no order can contain
  */
 export function nonLinearizable(
   initial: string,
@@ -48,7 +46,7 @@ export function nonLinearizable(
       pending.set(index, operation);
       continue;
     }
-    const reached = everyWay(configurations, pending).filter(({ done }) => done.has(index));
+    const reached = reachable(configurations, pending).filter(({ done }) => done.has(index));
     if (reached.length === 0) return operation;
     pending.delete(index);
     configurations = distinct(
@@ -72,7 +70,7 @@ function distinct(configurations: readonly Configuration[]): Configuration[] {
   return [...new Map(configurations.map((one) => [keyOf(one), one])).values()];
 }
 
-/** Takes every read that fits: it changes nothing, so there is nothing to be said for waiting. */
+/** Applies every read that fits. A read changes nothing, so applying it early loses no order. */
 function withReads(
   value: string,
   done: ReadonlySet<number>,
@@ -85,8 +83,8 @@ function withReads(
   return { value, done: all };
 }
 
-/** What can be reached from some configurations by operations that are under way. */
-function everyWay(
+/** The configurations that pending operations can lead to. */
+function reachable(
   from: readonly Configuration[],
   pending: ReadonlyMap<number, Operation>,
 ): Configuration[] {

@@ -1,51 +1,44 @@
-/** The networks between clients, replicas and store, of which each way can be cut by itself. */
 import { freePort } from "../../kit/free-port.ts";
+import type { Teardown } from "../kit.ts";
 import { isInside, run } from "./sandbox.ts";
 import { Wire } from "./wire.ts";
 
-/** A way of one replica, to the store or to its clients. */
-export interface Way {
-  /** From now on nothing comes through, and nobody is told. */
+/** The link of a replica to the store or to its clients. */
+export interface Link {
+  /** Drops everything without closing connections. */
   cut(): void;
-  mend(): void;
+  restore(): void;
 }
 
-/** A host on which a replica runs. */
 export interface Host {
-  /** What runs a program there. */
+  /** The command that runs a program on the host. */
   readonly through: readonly string[];
-  /** Where a replica listens. */
   readonly listen: { readonly host: string; readonly port: number };
   /** `host:port` by which its clients reach it. */
   readonly address: string;
   /** `host:port` by which it reaches the store. */
   readonly storeAddress: string;
-  readonly store: Way;
-  readonly clients: Way;
+  readonly store: Link;
+  readonly clients: Link;
 }
 
-/** Hosts with a network to the store and another to their clients. */
 export interface Network {
   /** The address of this process in the network of the clients. */
   readonly address: string;
-  /** The wire by which all of the replicas reach the store: to be slowed down, or led elsewhere. */
+  /** By which all replicas reach the store. */
   readonly storeWire: Wire;
   readonly hosts: readonly Host[];
 }
 
-interface Teardown {
-  teardown(work: () => unknown): void;
-}
-
 const GATEWAY_PORT = 8080;
-/** The networks of an address each; the last number is 254 here, and the host's own there. */
+/** The last number of an address is 254 for this process, and the host's number for a host. */
 const networks = { store: "10.77.1", clients: "10.77.2" };
 
 function ip(...args: string[]): void {
   run("ip", ...args);
 }
 
-function makeWay(number: number, name: "store" | "clients", namespace: string): Way {
+function makeLink(number: number, name: "store" | "clients", namespace: string): Link {
   const port = `${name}${number}`;
   const inside = ["-n", namespace];
   ip("link", "add", port, "type", "veth", "peer", "name", name, "netns", namespace);
@@ -53,9 +46,9 @@ function makeWay(number: number, name: "store" | "clients", namespace: string): 
   ip(...inside, "link", "set", name, "up");
   ip("link", "set", port, "master", name, "up");
   return {
-    // Both ends stay up, so that nobody notices.
+    // Both ends stay up, so that no connection is closed.
     cut: () => ip("link", "set", port, "nomaster"),
-    mend: () => ip("link", "set", port, "master", name),
+    restore: () => ip("link", "set", port, "master", name),
   };
 }
 
@@ -68,24 +61,24 @@ function makeHost(number: number, storePort: number): Host {
     listen: { host: "0.0.0.0", port: GATEWAY_PORT },
     address: `${networks.clients}.${number}:${GATEWAY_PORT}`,
     storeAddress: `${networks.store}.254:${storePort}`,
-    store: makeWay(number, "store", namespace),
-    clients: makeWay(number, "clients", namespace),
+    store: makeLink(number, "store", namespace),
+    clients: makeLink(number, "clients", namespace),
   };
 }
 
-/** Each host is a network namespace, with a pair of virtual interfaces for each of its networks. */
+/** Each host is a network namespace with a virtual interface for each network. */
 async function makeNamespaces(t: Teardown, count: number, storePort: number): Promise<Network> {
   for (const [name, prefix] of Object.entries(networks)) {
     ip("link", "add", name, "type", "bridge");
     ip("addr", "add", `${prefix}.254/24`, "dev", name);
     ip("link", "set", name, "up");
   }
-  const storeWire = await Wire.to(t, storePort, { host: `${networks.store}.254` });
+  const storeWire = await Wire.to(t, storePort, `${networks.store}.254`);
   const hosts = Array.from({ length: count }, (_, at) => makeHost(at + 1, storeWire.port));
   return { address: `${networks.clients}.254`, storeWire, hosts };
 }
 
-/** Without the right to make namespaces each way leads through a relay that can stop relaying. */
+/** Without the right to create namespaces, each link is a relay. */
 async function makeWires(t: Teardown, count: number, storePort: number): Promise<Network> {
   const storeWire = await Wire.to(t, storePort);
   const hosts: Host[] = [];
@@ -100,7 +93,6 @@ async function makeWires(t: Teardown, count: number, storePort: number): Promise
   return { address: "127.0.0.1", storeWire, hosts };
 }
 
-/** Lays networks for so many replicas, over a store at a port of this machine. */
 export function makeNetwork(t: Teardown, count: number, storePort: number): Promise<Network> {
   return (isInside() ? makeNamespaces : makeWires)(t, count, storePort);
 }

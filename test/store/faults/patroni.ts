@@ -1,4 +1,3 @@
-/** Three PostgreSQL servers under Patroni, with etcd, and HAProxy as the address of the one that writes. */
 import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -8,36 +7,31 @@ import { SqlServer } from "../../engine/postgres/server.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
 import { childrenOf, isAlive } from "../../kit/process-info.ts";
-import type { StoreServer } from "../kit.ts";
+import type { StoreServer, Teardown } from "../kit.ts";
 import { SystemProgram } from "./program.ts";
 import { Wire } from "./wire.ts";
 
 const NODES = 3;
-/** Seconds after which a leader that is gone is replaced. */
+/** A lost leader is replaced after this time. */
 const TTL_SECONDS = 10;
 
-interface Teardown {
-  teardown(work: () => unknown): void;
-}
-
-/** A server under Patroni. */
 interface Node {
   readonly name: string;
   readonly data: string;
   readonly port: number;
   readonly restPort: number;
-  /** By which the others copy from it. */
+  /** By which standbys copy from it. */
   readonly replication: Wire;
   readonly patroni: SystemProgram;
 }
 
-/** What of all this the machine does not have. */
+/** The programs that this machine lacks. */
 export function missingForPatroni(): string[] {
   const missing = ["patroni", "etcd", "haproxy"].filter((name) => findProgram(name) === undefined);
   return binaries() === undefined ? [...missing, "postgresql"] : missing;
 }
 
-/** The programs of Debian's PostgreSQL: those of npm cannot copy a server. */
+/** Debian's PostgreSQL, because the npm package lacks `pg_basebackup`. */
 function binaries(): string | undefined {
   const [found] = globSync("/usr/lib/postgresql/*/bin/pg_basebackup");
   return found === undefined ? undefined : path.dirname(found);
@@ -76,7 +70,7 @@ function settings(
   });
 }
 
-/** A database that is copied to standbys, of which one takes over when it dies. */
+/** Three PostgreSQL servers under Patroni with etcd. HAProxy leads to the leader. */
 export class PatroniCluster extends SqlServer implements StoreServer {
   readonly #nodes: readonly Node[];
   readonly port: number;
@@ -87,7 +81,7 @@ export class PatroniCluster extends SqlServer implements StoreServer {
     this.port = port;
   }
 
-  /** Starts all of it. @param isSynchronous whether a commit waits for a standby to have it */
+  /** @param isSynchronous true if a commit waits for a standby */
   static async start(t: Teardown, isSynchronous: boolean): Promise<PatroniCluster> {
     const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-patroni-"));
     giveToOwner(directory);
@@ -123,13 +117,12 @@ export class PatroniCluster extends SqlServer implements StoreServer {
     return `postgres://gatehouse:gatehouse@127.0.0.1:${this.port}/${database}`;
   }
 
-  /** The node that writes, as Patroni has it; undefined while there is none. */
   async #leader(): Promise<Node | undefined> {
     for (const node of this.#nodes) if (await answers(node, "primary")) return node;
     return undefined;
   }
 
-  /** Waits until there is a leader, two standbys follow it and it can be reached. */
+  /** Waits until a leader is reachable and two standbys follow it. */
   async untilWhole(): Promise<void> {
     await eventually("a leader and standbys", async () => {
       const roles = await Promise.all(this.#nodes.map((node) => answers(node, "replica?lag=0")));
@@ -142,12 +135,11 @@ export class PatroniCluster extends SqlServer implements StoreServer {
     });
   }
 
-  /** From now on the standbys get nothing of what the leader writes. */
   async cutReplication(): Promise<void> {
     (await this.#leader())?.replication.cut();
   }
 
-  /** Kills the leader with its Patroni at once, and resolves when another has taken over. */
+  /** Kills the leader with its Patroni. Resolves when another node leads. */
   async killLeader(): Promise<void> {
     const leader = await this.#leader();
     if (leader === undefined) throw new Error("there is no leader");
@@ -156,7 +148,6 @@ export class PatroniCluster extends SqlServer implements StoreServer {
     await eventually("another leads", async () => (await this.#leader()) !== undefined);
   }
 
-  /** Has Patroni hand the lead over in order. */
   async switchOver(): Promise<void> {
     const leader = await this.#leader();
     if (leader === undefined) throw new Error("there is no leader");
@@ -164,10 +155,10 @@ export class PatroniCluster extends SqlServer implements StoreServer {
     await fetch(`http://127.0.0.1:${leader.restPort}/switchover`, { method: "POST", body });
   }
 
-  /** Starts what was killed, and has everybody follow the leader. */
-  async mend(): Promise<void> {
+  /** Starts killed nodes again. Resolves when all follow the leader. */
+  async repair(): Promise<void> {
     for (const { patroni, replication } of this.#nodes) {
-      replication.mend();
+      replication.restore();
       if (!patroni.isRunning) patroni.start();
     }
     await this.untilWhole();
@@ -190,7 +181,7 @@ async function answers({ restPort }: Node, role: string): Promise<boolean> {
   );
 }
 
-/** Kills the server over a directory, if there is one, with all of its processes. */
+/** Kills all processes of the server in a directory. */
 async function killServer(data: string): Promise<void> {
   let main: number;
   try {
@@ -204,7 +195,7 @@ async function killServer(data: string): Promise<void> {
   await eventually("the server is gone", () => !all.some(isAlive));
 }
 
-/** HAProxy as Patroni's documentation has it: it ends connections to a leader that leads no more. */
+/** HAProxy as in Patroni's documentation. It closes connections to a former leader. */
 async function startProxy(t: Teardown, directory: string, nodes: readonly Node[]): Promise<number> {
   const port = await freePort();
   const servers = nodes.map(

@@ -2,12 +2,9 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { findProgram } from "../../deploy/programs.ts";
 import { owner } from "../../engine/postgres/binaries.ts";
+import type { Teardown } from "../kit.ts";
 
-interface Teardown {
-  teardown(work: () => unknown): void;
-}
-
-/** A program of the system that can be killed and started again; it ends with the test. */
+/** A program of the system, which can be killed and started again. */
 export class SystemProgram {
   readonly #command: readonly [string, ...string[]];
   #child: ChildProcess | undefined;
@@ -17,7 +14,7 @@ export class SystemProgram {
     this.#command = command;
   }
 
-  /** @returns undefined if this machine has none of that name */
+  /** Undefined if this machine lacks the program. */
   static find(t: Teardown, name: string, flags: readonly string[]): SystemProgram | undefined {
     const file = findProgram(name);
     if (file === undefined) return undefined;
@@ -26,7 +23,7 @@ export class SystemProgram {
     return program;
   }
 
-  /** What it has printed lately. */
+  /** The end of its output. */
   get output(): string {
     return this.#output;
   }
@@ -35,7 +32,7 @@ export class SystemProgram {
     return this.#child?.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** Starts it as a user who is not root. */
+  /** Starts it as an unprivileged user. */
   start(): void {
     const [file, ...flags] = this.#command;
     const env = { PATH: process.env.PATH, LC_ALL: "C.UTF-8", HOME: "/nonexistent" };

@@ -1,29 +1,27 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { startGateway, TestGateway } from "../../kit/gateway.ts";
-import type { TestStore } from "../kit.ts";
-import { storeConfig } from "../kit.ts";
+import { storeConfig, type Teardown, type TestStore } from "../kit.ts";
 import type { Host } from "./network.ts";
 
-/** Seconds: a lease of 7. */
+/** Seconds. A lease lasts five seconds longer. */
 export const MAX_STALENESS = 2;
 
-/** Starts, of which each has lost the store between finding it and reading it. */
-const MOST_STARTS = 20;
+const MAX_STARTS = 20;
 
-/** Starts a replica, and again if it loses the store on the way. */
-export async function startedAtLast<Started>(start: () => Promise<Started>): Promise<Started> {
+/** Repeats a start that loses the store on the way. */
+export async function startWithRetries<Started>(start: () => Promise<Started>): Promise<Started> {
   for (let tries = 1; ; tries++) {
     try {
       return await start();
     } catch (error) {
-      const isLost = error instanceof Error && /does not (answer|respond)/.test(error.message);
-      if (!isLost || tries === MOST_STARTS) throw error;
+      const isStoreLost = error instanceof Error && /does not (answer|respond)/.test(error.message);
+      if (!isStoreLost || tries === MAX_STARTS) throw error;
     }
   }
 }
 
-/** A clock that goes by what a file says, in milliseconds, from each SIGUSR2 on. */
+/** A clock that is ahead by the milliseconds in a file, which it reads again at SIGUSR2. */
 const clock = (file: string) => `
 import { readFileSync } from "node:fs";
 const { now } = Date;
@@ -34,17 +32,13 @@ read();
 process.on("SIGUSR2", read);
 `;
 
-interface Teardown {
-  teardown(work: () => unknown): void;
-}
-
-/** A replica on a host of its own, with a clock that can be set. */
+/** A replica on its own host, with a clock that can be set. */
 export class FaultyReplica {
   readonly #t: Teardown;
   readonly #store: TestStore;
   readonly #upstream: string;
   readonly host: Host;
-  /** As the front calls it. */
+  /** As in the `X-Replica` header of the load balancer. */
   readonly name: string;
   readonly #home: string;
   #gateway: TestGateway | undefined;
@@ -59,9 +53,8 @@ export class FaultyReplica {
     this.#writeClock(0);
   }
 
-  /** Starts it, as a supervisor would. */
   start(): Promise<void> {
-    return startedAtLast(() => this.#start());
+    return startWithRetries(() => this.#start());
   }
 
   async #start(): Promise<void> {
@@ -87,7 +80,6 @@ export class FaultyReplica {
     return this.#gateway;
   }
 
-  /** Sends a signal to its process. */
   signal(signal: NodeJS.Signals): void {
     this.gateway.service.child.kill(signal);
   }
@@ -97,14 +89,13 @@ export class FaultyReplica {
     return exitCode === null && signalCode === null;
   }
 
-  /** Sets its wall clock so many milliseconds ahead of the true time. */
-  setClock(ahead: number): void {
-    this.#writeClock(ahead);
+  setClock(aheadMs: number): void {
+    this.#writeClock(aheadMs);
     this.signal("SIGUSR2");
   }
 
-  #writeClock(ahead: number): void {
-    writeFileSync(this.#clockFile, String(ahead));
+  #writeClock(aheadMs: number): void {
+    writeFileSync(this.#clockFile, String(aheadMs));
   }
 
   get #clockFile(): string {

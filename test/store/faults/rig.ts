@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
@@ -6,32 +7,28 @@ import { giveToOwner } from "../../engine/postgres/binaries.ts";
 import { type PostgresServer, startPostgres } from "../../engine/postgres/server.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
-import { makeStore, type StoreServer, type TestStore } from "../kit.ts";
+import { makeStore, type StoreServer, type Teardown, type TestStore } from "../kit.ts";
 import { makeNetwork, type Network } from "./network.ts";
 import { SystemProgram } from "./program.ts";
 import { FaultyReplica, MAX_STALENESS } from "./replica.ts";
 
 const REPLICAS = 3;
 
-interface Teardown {
-  teardown(work: () => unknown): void;
-}
-
-/** A PgBouncer that pools transactions. */
+/** PgBouncer, with pooled transactions. */
 export interface Pooler {
   readonly port: number;
   readonly program: SystemProgram;
 }
 
-/** Replicas, each on a host of its own, behind HAProxy and over a store, all of which can fail. */
+/** Replicas on their own hosts, between HAProxy and a store. All of them can fail. */
 export interface Rig {
   readonly store: TestStore;
   readonly network: Network;
   readonly replicas: readonly FaultyReplica[];
-  /** The server of the store; undefined if it is another's to make it fail. */
+  /** Undefined if the caller controls the server. */
   readonly postgres: PostgresServer | undefined;
   readonly pooler: Pooler | undefined;
-  /** The front's URL. */
+  /** The URL of HAProxy. */
   readonly front: string | undefined;
 }
 
@@ -48,7 +45,7 @@ function write(directory: string, name: string, text: string): string {
   return file;
 }
 
-/** A database that has nothing and takes everything. */
+/** An upstream that answers every query with no rows. */
 async function startUpstream(t: Teardown): Promise<string> {
   const server = createServer((request, response) => {
     request.resume().on("end", () => {
@@ -56,9 +53,8 @@ async function startUpstream(t: Teardown): Promise<string> {
       response.end('{"status":"success","data":[]}');
     });
   });
-  const { promise, resolve } = Promise.withResolvers<void>();
-  server.listen(0, "0.0.0.0", resolve);
-  await promise;
+  server.listen(0, "0.0.0.0");
+  await once(server, "listening");
   t.teardown(() => {
     server.close();
     server.closeAllConnections();
@@ -91,7 +87,7 @@ server_login_retry = 0.5
   return program === undefined ? undefined : { port, program };
 }
 
-/** HAProxy as docs/operations.md has it in front of replicas, with each answer signed. */
+/** HAProxy as in docs/operations.md, with the name of the replica in each answer. */
 async function startFront(
   t: Teardown,
   directory: string,
@@ -122,7 +118,7 @@ ${servers}
   return program === undefined ? undefined : `http://${address}:${port}`;
 }
 
-/** Waits until every replica decides by all that the store has. */
+/** Waits until every replica decides. */
 export async function untilWhole({ replicas }: Rig): Promise<void> {
   for (const { gateway, name } of replicas) {
     await eventually(`replica ${name} is ready`, async () => {
@@ -133,11 +129,7 @@ export async function untilWhole({ replicas }: Rig): Promise<void> {
   }
 }
 
-/**
- * Starts all of it.
- *
- * @param server where the store is; by default a PostgreSQL of its own
- */
+/** @param server of the store; by default a new PostgreSQL */
 export async function startRig(t: Teardown, server?: StoreServer): Promise<Rig> {
   const directory = makeDirectory(t);
   const postgres = server === undefined ? await startPostgres(t) : undefined;

@@ -1,4 +1,3 @@
-/** A process with network, process and mount namespaces of its own, which end with it. */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
@@ -6,43 +5,43 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 
 const flags = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
-/** The first process of the namespace waits for all that have lost their own parents. */
+/** The first process of the namespace must wait for orphans. */
 const first = 'exec 3<&0; "$@" <&3 & wait $!';
-/** Set in the environment of what runs inside. */
+/** Environment variable that is set inside the sandbox. */
 const MARK = "GATEHOUSE_TEST_SANDBOX";
 
-/** Runs a program of the system to its end. @throws Error with what it has printed */
+/** @returns the output @throws Error with the error output */
 export function run(program: string, ...args: string[]): string {
   const { status, stdout, stderr, error } = spawnSync(program, args, { encoding: "utf8" });
   if (status === 0) return stdout;
   throw new Error(`${program} ${args.join(" ")}: ${error?.message ?? stderr}`);
 }
 
-/** True if this user may make namespaces, and bridges in them. */
+/** True if this user may create namespaces, and bridges in them. */
 function canMake(): boolean {
   const program = "ip link add name try type bridge && mount -t tmpfs none /mnt";
   return spawnSync("unshare", [...flags, "sh", "-c", program]).status === 0;
 }
 
-/** True inside. */
 export function isInside(): boolean {
   return process.env[MARK] !== undefined;
 }
 
 /**
- * Runs this very program once more, inside, where all that it starts ends with it, however it ends.
+ * Runs this program again with its own network, process and mount namespaces. All processes that
+ * it starts end with it.
  *
- * @returns its exit code; undefined if it is inside already, or this user may make no namespaces
+ * @returns its exit code; undefined inside the sandbox, and without the right to create namespaces
  */
 export async function runInside(): Promise<number | undefined> {
   if (isInside()) {
-    settleInside();
+    prepareInside();
     return undefined;
   }
   if (!canMake()) return undefined;
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-sandbox-"));
   const env = { ...process.env, [MARK]: directory, TMPDIR: directory };
-  // However this process ends, what is inside sees its input end.
+  // If this process dies, the one inside notices the end of its input.
   const command = [process.execPath, ...process.argv.slice(1)];
   const child = spawn("unshare", [...flags, "sh", "-c", first, "sh", ...command], {
     ...{ env, stdio: ["pipe", "inherit", "inherit"] },
@@ -54,7 +53,7 @@ export async function runInside(): Promise<number | undefined> {
   return code ?? 1;
 }
 
-function settleInside(): void {
+function prepareInside(): void {
   const directory = process.env[MARK] ?? "";
   run("mount", "-t", "tmpfs", "none", directory);
   chmodSync(directory, 0o755);

@@ -6,29 +6,27 @@ import { Random } from "./random.ts";
 import { type Rig, untilWhole } from "./rig.ts";
 import { Workload } from "./workload.ts";
 
-/** What a schedule of faults has come to. */
 export interface Outcome {
   readonly seed: number;
   readonly faults: readonly string[];
   readonly history: History;
   readonly answers: ReadonlyMap<string, number>;
   readonly violations: readonly Violation[];
-  /** What else went wrong. */
-  readonly wrongs: readonly string[];
+  /** Problems other than violations. */
+  readonly problems: readonly string[];
 }
 
-/** Seconds in which all faults of a schedule begin. */
-const BEGINNINGS_MS = 3000;
-/** Draws of a fault, at most. */
-const MOST_TRIES = 50;
-/** Milliseconds that clients go on for after the last fault. */
+/** All faults of a schedule begin within this time. */
+const LAST_START_MS = 3000;
+const MAX_DRAWS = 50;
+/** Clients continue for this time after the last fault. */
 const AFTER_MS = 700;
 
-/** Draws two or three faults of some kinds, or one if all of these happen to the same. */
+/** Draws two or three faults with different subjects, or fewer if the kinds do not allow it. */
 function draw(rig: Rig, random: Random, kinds: readonly string[]): Fault[] {
   const count = random.next() < 0.4 ? 3 : 2;
   const faults: Fault[] = [];
-  for (let tries = 0; faults.length < count && tries < MOST_TRIES; tries++) {
+  for (let tries = 0; faults.length < count && tries < MAX_DRAWS; tries++) {
     const fault = faultKinds[random.of(kinds)]?.(rig, random);
     if (fault === undefined) continue;
     const { subject } = fault;
@@ -37,18 +35,18 @@ function draw(rig: Rig, random: Random, kinds: readonly string[]): Fault[] {
   return faults;
 }
 
-/** Has the replicas reach the store by PgBouncer, or not. @returns the rig without what is unused */
-async function chooseWay(rig: Rig, random: Random): Promise<Rig> {
+/** Perhaps puts PgBouncer between replicas and store. @returns the rig without unused parts */
+async function choosePooling(rig: Rig, random: Random): Promise<Rig> {
   const { pooler, store, network } = rig;
   const isPooled = pooler !== undefined && random.next() < 0.4;
-  network.storeWire.leadTo(isPooled ? pooler.port : store.server.port);
+  network.storeWire.redirect(isPooled ? pooler.port : store.server.port);
   await untilWhole(rig);
   return isPooled ? rig : { ...rig, pooler: undefined };
 }
 
 /**
- * Runs clients while replicas, networks and the store fail as a seed says, and then looks whether
- * all that was answered can be explained.
+ * Runs clients while replicas, networks and the store fail as the seed determines, and then checks
+ * that the answers are linearizable.
  */
 export async function runSchedule(
   all: Rig,
@@ -56,9 +54,9 @@ export async function runSchedule(
   kinds: readonly string[] = Object.keys(faultKinds),
 ): Promise<Outcome> {
   const random = new Random(seed);
-  const rig = await chooseWay(all, random);
+  const rig = await choosePooling(all, random);
   const faults = draw(rig, random, kinds);
-  const starts = faults.map(() => random.between(200, BEGINNINGS_MS));
+  const starts = faults.map(() => random.between(200, LAST_START_MS));
   const history = new History();
   const clients = new Clients(rig, random);
   const workload = await Workload.prepare({ rig, clients, history, random }, `s${seed}`);
@@ -73,27 +71,29 @@ export async function runSchedule(
   workload.stop();
   await running;
   await untilWhole(rig);
-  await workload.lookAtAll();
+  await workload.readAll();
   return {
     seed,
     faults: [
-      rig.pooler === undefined ? "straight" : "by PgBouncer",
+      rig.pooler === undefined ? "direct" : "through PgBouncer",
       ...faults.map(({ name }, at) => `${((starts[at] ?? 0) / 1000).toFixed(1)}: ${name}`),
     ],
     history,
     answers: clients.answers,
     violations: history.violations(),
-    wrongs: await wrongsOf(rig, clients),
+    problems: await problemsOf(rig, clients),
   };
 }
 
-/** What went wrong beside what was answered. */
-export async function wrongsOf({ replicas, store }: Rig, { answers }: Clients): Promise<string[]> {
-  const wrongs: string[] = [];
+export async function problemsOf(
+  { replicas, store }: Rig,
+  { answers }: Clients,
+): Promise<string[]> {
+  const problems: string[] = [];
   for (const { name, isRunning } of replicas)
-    if (!isRunning) wrongs.push(`replica ${name} has ended`);
-  for (const answer of answers.keys()) if (answer.startsWith("500")) wrongs.push(answer);
+    if (!isRunning) problems.push(`replica ${name} has ended`);
+  for (const answer of answers.keys()) if (answer.startsWith("500")) problems.push(answer);
   const [log] = await store.sql("select max(version) + 1 - count(*) as gaps from gatehouse.log");
-  if (Number(log?.gaps) !== 0) wrongs.push(`${log?.gaps} versions of the log are missing`);
-  return wrongs;
+  if (Number(log?.gaps) !== 0) problems.push(`${log?.gaps} versions of the log are missing`);
+  return problems;
 }

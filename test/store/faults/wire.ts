@@ -1,23 +1,15 @@
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
+import type { Teardown } from "../kit.ts";
 
-/** How a wire is laid. */
-export interface WireOptions {
-  /** The address that it is reached at; by default of this machine alone. */
-  readonly host?: string;
-  /** The port that it is reached at; by default a free one. */
-  readonly port?: number;
-}
-
-/** A way to a server that can be cut without a word, as a network that drops packets, or be slow. */
+/** A relay to a server that can drop everything, as a broken network does, or be slow. */
 export class Wire {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   readonly port: number;
   #target: number;
   #isCut = false;
-  /** Milliseconds that what is sent takes, each way. */
-  delay = 0;
+  delayMs = 0;
 
   constructor(server: Server, port: number, target: number) {
     this.#server = server;
@@ -25,14 +17,10 @@ export class Wire {
     this.#target = target;
   }
 
-  /** Lays a wire to a port of this machine. */
-  static async to(
-    t: { teardown(work: () => unknown): void },
-    target: number,
-    { host = "127.0.0.1", port = 0 }: WireOptions = {},
-  ): Promise<Wire> {
+  /** @param target a port of this machine */
+  static async to(t: Teardown, target: number, host = "127.0.0.1"): Promise<Wire> {
     const server = createServer();
-    server.listen(port, host);
+    server.listen(0, host);
     await once(server, "listening");
     const address = server.address();
     if (typeof address === "string" || address === null) throw new Error("no port");
@@ -43,45 +31,45 @@ export class Wire {
   }
 
   #join(client: Socket): void {
-    const upward = connect(this.#target, "127.0.0.1");
-    for (const socket of [client, upward]) {
+    const onward = connect(this.#target, "127.0.0.1");
+    for (const socket of [client, onward]) {
       this.#sockets.add(socket);
       socket.on("error", () => socket.destroy()).on("close", () => this.#sockets.delete(socket));
     }
-    // Nor does the end of one side come through a way that is cut.
-    client.on("close", () => this.#isCut || upward.destroy());
-    upward.on("close", () => this.#isCut || client.destroy());
-    this.#carry(client, upward);
-    this.#carry(upward, client);
+    // A cut network does not transmit the end of a connection either.
+    client.on("close", () => this.#isCut || onward.destroy());
+    onward.on("close", () => this.#isCut || client.destroy());
+    this.#relay(client, onward);
+    this.#relay(onward, client);
   }
 
-  #carry(from: Socket, to: Socket): void {
+  #relay(from: Socket, to: Socket): void {
     const late: (string | Buffer)[] = [];
     from.on("data", (bytes) => {
       if (this.#isCut) return;
-      if (this.delay === 0 && late.length === 0) {
+      if (this.delayMs === 0 && late.length === 0) {
         to.write(bytes);
         return;
       }
       late.push(bytes);
-      // In order, also where the delay has changed.
-      setTimeout(() => to.write(late.shift() ?? ""), this.delay);
+      // In order, even if the delay has changed.
+      setTimeout(() => to.write(late.shift() ?? ""), this.delayMs);
     });
   }
 
-  /** From now on nothing comes through, and nobody is told. */
+  /** Drops everything without closing connections. */
   cut(): void {
     this.#isCut = true;
   }
 
-  /** From now on new connections work; those that were cut are ended. */
-  mend(): void {
+  /** Accepts new connections again. Connections that were cut are closed. */
+  restore(): void {
     this.#end();
     this.#isCut = false;
   }
 
-  /** Leads to another server from now on; connections to the one before are ended. */
-  leadTo(target: number): void {
+  /** Leads to another server, and closes connections to the previous one. */
+  redirect(target: number): void {
     this.#target = target;
     this.#end();
   }

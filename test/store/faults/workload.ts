@@ -1,20 +1,19 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { decodePart } from "../../identity/forge.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../../kit/gateway.ts";
 import { insert } from "../kit.ts";
 import { type Clients, changeOf, type Outcome, type Target } from "./client.ts";
-import type { History } from "./history.ts";
-import { unknownValue } from "./history.ts";
+import { type History, UNKNOWN_VALUE } from "./history.ts";
 import type { Random } from "./random.ts";
 import type { Rig } from "./rig.ts";
 
 const ROLES = ["ReadWrite", "ReadOnly"];
 const KEYS = "signing key";
-/** Milliseconds between two requests of a client. */
-const LEAST_PAUSE_MS = 15;
-const MOST_PAUSE_MS = 90;
+/** Between two requests of a client. */
+const MIN_PAUSE_MS = 15;
+const MAX_PAUSE_MS = 90;
 
-/** What a workload needs. */
 export interface Scene {
   readonly rig: Rig;
   readonly clients: Clients;
@@ -22,23 +21,18 @@ export interface Scene {
   readonly random: Random;
 }
 
-function kidOf(token: string): string {
-  const head = Buffer.from(token.split(".", 1)[0] ?? "", "base64url").toString();
-  return String(JSON.parse(head).kid);
-}
-
 /**
- * Clients that all at once read and change what replicas share: grants, passwords, tokens, the key
- * that signs. Each change and each look goes to any of the replicas, or to the front.
+ * Concurrent clients that read and change grants, passwords, tokens and the signing key. Each
+ * request goes to a random replica or to the load balancer.
  */
 export class Workload {
   readonly #scene: Scene;
   readonly #admin: string;
-  /** Sets its users apart from those of another. */
+  /** Distinguishes its users from those of other workloads. */
   readonly #prefix: string;
   readonly #tokens = new Map<string, string>();
   #password = 0;
-  #isOver = false;
+  #isStopping = false;
 
   private constructor(scene: Scene, admin: string, prefix: string) {
     this.#scene = scene;
@@ -46,12 +40,12 @@ export class Workload {
     this.#prefix = prefix;
   }
 
-  /** Makes users of its own, while nothing fails. */
+  /** Creates users. Call it while nothing fails. */
   static async prepare(scene: Scene, prefix: string): Promise<Workload> {
     const [first] = scene.rig.replicas;
     if (first === undefined) throw new Error("no replica");
     const admin = await first.gateway.login("admin", ADMIN_PASSWORD);
-    scene.history.open(KEYS, kidOf(admin));
+    scene.history.open(KEYS, String(decodePart(admin, 0).kid));
     const workload = new Workload(scene, admin, prefix);
     for (const name of ["grant-0", "grant-1", "password", "token-0", "token-1"]) {
       const username = workload.#user(name);
@@ -72,12 +66,12 @@ export class Workload {
     return `${this.#prefix}-${name}`;
   }
 
-  /** Goes on until `stop`; resolves when the last request is answered or given up. */
+  /** Resolves after `stop`, when the last request has ended. */
   async run(): Promise<void> {
     const { everywhere } = this.#scene.clients;
     await Promise.all([
       ...["grant-0", "grant-1"].map((name) => this.#repeat(() => this.#changeGrant(name), 4)),
-      ...everywhere.map((target) => this.#repeat(() => this.#lookAtGrant(target))),
+      ...everywhere.map((target) => this.#repeat(() => this.#readGrant(target))),
       this.#repeat(() => this.#changePassword(), 4),
       ...everywhere.map((target) => this.#repeat(() => this.#tryPassword(target), 2)),
       ...["token-0", "token-1"].map((name) => this.#useTokens(name)),
@@ -86,26 +80,26 @@ export class Workload {
   }
 
   stop(): void {
-    this.#isOver = true;
+    this.#isStopping = true;
   }
 
-  /** Looks at everything at every replica, once nothing changes any more. */
-  async lookAtAll(): Promise<void> {
+  /** Reads everything at every replica. Call it after the last change. */
+  async readAll(): Promise<void> {
     for (const target of this.#scene.clients.everywhere) {
-      for (let round = 0; round < 4; round++) await this.#lookAtGrant(target, round % 2);
+      for (let round = 0; round < 4; round++) await this.#readGrant(target, round % 2);
       for (let back = 0; back < 4; back++) await this.#tryPassword(target, back);
     }
   }
 
   async #repeat(act: () => Promise<void>, pauses = 1): Promise<void> {
     const { random } = this.#scene;
-    while (!this.#isOver) {
+    while (!this.#isStopping) {
       await act();
-      await delay(pauses * random.between(LEAST_PAUSE_MS, MOST_PAUSE_MS));
+      await delay(pauses * random.between(MIN_PAUSE_MS, MAX_PAUSE_MS));
     }
   }
 
-  /** Makes a change as the administrator, and notes it. */
+  /** Changes as the administrator and records the write. */
   async #change(
     registers: readonly string[],
     value: string,
@@ -129,7 +123,7 @@ export class Workload {
     await this.#change([this.#user(name)], role, { method: "PUT", route, content: { role } });
   }
 
-  async #lookAtGrant(target: Target, which = Math.floor(this.#scene.random.between(0, 2))) {
+  async #readGrant(target: Target, which = Math.floor(this.#scene.random.between(0, 2))) {
     const { history } = this.#scene;
     const user = this.#user(`grant-${which}`);
     const start = performance.now();
@@ -153,7 +147,7 @@ export class Workload {
     });
   }
 
-  /** Logs in by one of the last passwords. */
+  /** Logs in with one of the last passwords. */
   async #tryPassword(target: Target, back = Math.floor(this.#scene.random.between(0, 3))) {
     const user = this.#user("password");
     const value = String(Math.max(0, this.#password - back));
@@ -169,17 +163,23 @@ export class Workload {
     const content = { username, password };
     const outcome = await clients.ask(target, { method: "POST", route: "/login", content });
     if (typeof outcome !== "string" && outcome.status === 200) {
-      history.read(KEYS, outcome.replica, kidOf(String(outcome.body.token)), true, start);
+      history.read(
+        KEYS,
+        outcome.replica,
+        String(decodePart(String(outcome.body.token), 0).kid),
+        true,
+        start,
+      );
     }
     return outcome;
   }
 
-  /** Logs in, queries here and there, and ends the token, or all tokens of the user. */
+  /** Logs in, queries, and ends the token or all tokens of the user. */
   async #useTokens(name: string): Promise<void> {
     const { clients, history, random } = this.#scene;
     const user = this.#user(name);
-    /** When the ends of all tokens began of which nobody knows: they may be yet to come. */
-    const mayEnd: number[] = [];
+    /** Starts of revocations with an unknown outcome, which may still take effect. */
+    const pendingEnds: number[] = [];
     let count = 0;
     await this.#repeat(async () => {
       const answer = await this.#logIn(clients.anywhere, user, `${user} 0`);
@@ -187,9 +187,9 @@ export class Workload {
       const token = String(answer.body.token);
       const register = `${user} token ${count++}`;
       history.open(register, "good");
-      for (const start of mayEnd) history.wrote(register, "ended", start, Number.POSITIVE_INFINITY);
-      for (let looks = 0; looks < 3; looks++)
-        await this.#useToken(clients.anywhere, register, token);
+      for (const start of pendingEnds)
+        history.wrote(register, "ended", start, Number.POSITIVE_INFINITY);
+      for (let uses = 0; uses < 3; uses++) await this.#useToken(clients.anywhere, register, token);
       const isAll = random.next() < 0.5;
       const start = performance.now();
       const outcome = isAll
@@ -198,7 +198,7 @@ export class Workload {
             route: `/api/users/${user}/tokens`,
           })
         : await this.#change([register], "ended", { method: "POST", route: "/logout", token });
-      if (isAll && outcome === "unknown") mayEnd.push(start);
+      if (isAll && outcome === "unknown") pendingEnds.push(start);
       const { everywhere } = clients;
       await Promise.all(everywhere.map((target) => this.#useToken(target, register, token)));
     });
@@ -211,17 +211,17 @@ export class Workload {
     this.#scene.history.read(register, outcome.replica, "good", outcome.status === 200, start);
   }
 
-  /** Rotates the keys by the command line until it fails: then nobody knows which key signs. */
+  /** Rotates the keys until the command fails. After that, the signing key is unknown. */
   async #rotateKeys(): Promise<void> {
     const { rig, history, random } = this.#scene;
-    while (!this.#isOver) {
+    while (!this.#isStopping) {
       await delay(random.between(500, 2500));
       const start = performance.now();
       const { code, stdout } = await rig.store.run(["key", "rotate"]);
       const kid = /signed by (\S+);/.exec(stdout)?.[1];
       if (code === 0 && kid !== undefined) history.wrote(KEYS, kid, start, performance.now());
       else {
-        history.wrote(KEYS, unknownValue, start, Number.POSITIVE_INFINITY);
+        history.wrote(KEYS, UNKNOWN_VALUE, start, Number.POSITIVE_INFINITY);
         return;
       }
     }
