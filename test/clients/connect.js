@@ -1,4 +1,4 @@
-/** Each library as a journey takes it: a connection whose `ask` calls the tool `select`. */
+/** Connects with each library; `ask` calls the tool `select`. */
 const args = { database: "main", from: "users", columns: ["name"] };
 
 export const connect = {

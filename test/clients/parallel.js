@@ -1,7 +1,6 @@
 /**
- * Makes parallel calls whose access token has expired, round after round: `node parallel.js
- * <library>`, with the URL, the client and its tokens as JSON on standard input. Tells what became
- * of them as JSON on standard output.
+ * Makes rounds of parallel calls with an expired access token: `node parallel.js <library>`. Reads
+ * the URL, the client and its tokens as JSON, and prints the results as JSON.
  */
 import { json } from "node:stream/consumers";
 import { connect } from "./connect.js";

@@ -1,6 +1,6 @@
-/** An app's memory of its client id and its tokens, as the official library wants it. */
+/** Stores the client id and tokens of an app, in the interface of the official library. */
 export class Provider {
-  /** Times that new tokens were given. */
+  /** How often new tokens were saved. */
   refreshes = 0;
   /** True once the user would have to log in again. */
   hasAsked = false;
@@ -50,7 +50,7 @@ export class Provider {
     if (which === "all" || which === "tokens") this.#tokens = undefined;
   }
 
-  /** Makes the access token one that is refused. */
+  /** Replaces the access token by an invalid one. */
   expire() {
     this.#tokens = { ...this.#tokens, access_token: "gone.stale.bad" };
   }
