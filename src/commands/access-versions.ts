@@ -10,18 +10,21 @@ import { parseAccess } from "../access/parse.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { describeDiff } from "../gateway/change-records.ts";
 import { invocation } from "../product.ts";
-import { previewAccess, type ReplacementPlan, replaceAccess } from "../store/access-store.ts";
 import {
   type AccessVersion,
   accessAt,
   editableUser,
   planApply,
   planRollback,
+  previewAccess,
+  type ReplacementPlan,
+  renderAccess,
+  replaceAccess,
   usersGone,
+  versionOf,
   versionsBack,
-} from "../store/access-versions.ts";
+} from "../store/access-store.ts";
 import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
-import { renderAccess, versionOf } from "../store/transfer.ts";
 import { printDifference } from "./access-questions.ts";
 import { loadFor } from "./load.ts";
 import { type CommonOptions, defineCommand, forceReplace, json, readCount } from "./options.ts";

@@ -18,11 +18,11 @@ import { hashPassword, openPasswordRule, verifyPassword } from "../identity/pass
 import { readRevocations } from "../identity/revocations.ts";
 import { copyStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { Refusal } from "../refusal.ts";
-import { replaceAccess } from "../store/access-store.ts";
-import { rekeyApprovals } from "../store/approval-database.ts";
-import { importState, rekeyRecords } from "../store/authorization-state.ts";
+import { renderAccess, replaceAccess, replacementBy } from "../store/access-store.ts";
+import { sealedQueries } from "../store/approval-database.ts";
+import { importState, sealedRecords } from "../store/authorization-state.ts";
 import type { Database } from "../store/database.ts";
-import { addKeys, rekey as rekeyStore } from "../store/key-table.ts";
+import { addKeys, sealedKeys } from "../store/key-table.ts";
 import { migrate } from "../store/migrations.ts";
 import {
   connectStore,
@@ -32,8 +32,7 @@ import {
   type StoreOperator,
   withStore,
 } from "../store/open.ts";
-import { makeSecretLine, StoreKeyError } from "../store/secrets.ts";
-import { renderAccess, replacementBy } from "../store/transfer.ts";
+import { makeSecretLine, reencrypt, StoreKeyError } from "../store/secrets.ts";
 import { counted } from "../suggestion.ts";
 import { loadFor } from "./load.ts";
 import { type CommonOptions, commandGroup, defineCommand, forceReplace, json } from "./options.ts";
@@ -191,12 +190,12 @@ async function importFile(file: string, options: CommonOptions): Promise<void> {
 }
 
 async function rekey(options: CommonOptions): Promise<void> {
-  await withStore(loadFor(options), async (store) => {
-    const keys = await rekeyStore(store.database, store.secrets);
-    const records = await rekeyRecords(store.database, store.secrets);
-    const queries = await rekeyApprovals(store);
-    const secrets = `${keys} signing keys, ${records} records of the authorization server and ${queries} queries of approvals`;
-    print(`Encrypted ${secrets} with the first line of the key file.`);
+  await withStore(loadFor(options), async ({ database, secrets }) => {
+    const keys = await reencrypt(database, secrets, sealedKeys);
+    const records = await reencrypt(database, secrets, sealedRecords);
+    const queries = await reencrypt(database, secrets, sealedQueries);
+    const what = `${keys} signing keys, ${records} records of the authorization server and ${queries} queries of approvals`;
+    print(`Encrypted ${what} with the first line of the key file.`);
   });
 }
 

@@ -72,7 +72,7 @@ type LoadedVersion = ReturnType<typeof describeVersion>;
 export type AccessEvent = LoadedVersion | { at: number; problems: readonly AccessProblem[] };
 
 async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
-  const { versionsBack } = await import("../store/access-versions.ts");
+  const { versionsBack } = await import("../store/access-store.ts");
   const last: LoadedVersion[] = [];
   const { snapshot, position } = replica.state;
   const versions = versionsBack(store.database.query, { snapshot, position });

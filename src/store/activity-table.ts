@@ -13,7 +13,7 @@ const writeSql = `insert into gatehouse.activity as a (key, login, use)
     order by key
   on conflict (key) do update
     set login = greatest(a.login, excluded.login), use = greatest(a.use, excluded.use)`;
-const forgetSql = `delete from gatehouse.activity
+const deleteSql = `delete from gatehouse.activity
   where use < extract(epoch from clock_timestamp()) - ${RETENTION_SECONDS}`;
 
 /** The activity of all replicas. Each process writes what has changed since its last write. */
@@ -23,22 +23,21 @@ export function activityTable({ query }: Database): ActivityStorage {
   return {
     load: () => [],
     async write(known) {
-      const rows = Array.from(known, ([key, { login, use }]) => ({ key, login, use }));
-      const news = rows.filter(({ key, login, use }) => {
+      const changed = [...known].filter(([key, { login, use }]) => {
         const before = written.get(key);
         return before?.login !== login || before.use !== use;
       });
-      for (let at = 0; at < news.length; at += BATCH) {
-        const some = news.slice(at, at + BATCH);
+      for (let at = 0; at < changed.length; at += BATCH) {
+        const batch = changed.slice(at, at + BATCH);
         const columns = [
-          some.map(({ key }) => key),
-          some.map(({ login }) => login),
-          some.map(({ use }) => use),
+          batch.map(([key]) => key),
+          batch.map(([, { login }]) => login),
+          batch.map(([, { use }]) => use),
         ];
         await query(writeSql, columns, SHORT_TIMEOUT_MS);
-        for (const { key, ...activity } of some) written.set(key, activity);
+        for (const [key, { login, use }] of batch) written.set(key, { login, use });
       }
-      await query(forgetSql, [], SHORT_TIMEOUT_MS);
+      await query(deleteSql, [], SHORT_TIMEOUT_MS);
     },
   };
 }

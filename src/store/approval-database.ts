@@ -3,8 +3,9 @@ import {
   ApprovalStore,
   type ApprovalTransaction,
 } from "../approvals/approval.ts";
-import { type Query, SHORT_TIMEOUT_MS } from "./database.ts";
+import { type Query, type Row, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
+import type { SealedTable } from "./secrets.ts";
 
 /** Arbitrary, but all processes that work on approvals must use the same number. */
 const LOCK = 0x6170_7072;
@@ -18,10 +19,13 @@ const dueSql = `select 1 from gatehouse.approval_steps union all select 1 from g
   where body is not null and decided <= extract(epoch from clock_timestamp()) * 1000 - $1
   limit 1`;
 
-/** Bound to the ciphertext of a query. */
-function placeOf(id: string): string {
+function contextOf({ id }: Row): string {
   return `the query of approval ${id}`;
 }
+
+export const sealedQueries: SealedTable = {
+  ...{ table: "gatehouse.approvals", keys: ["id"], column: "body", contextOf },
+};
 
 async function begin(send: Query): Promise<ApprovalTransaction> {
   const query: ApprovalTransaction["query"] = (sql, ...values) =>
@@ -47,24 +51,9 @@ export function approvalsInStore(
       requireReachable();
       return (await database.query(dueSql, [keepMs], SHORT_TIMEOUT_MS)).length > 0;
     },
-    encrypt: (id, body) => secrets.encryptBytes(body, placeOf(id)),
-    decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), placeOf(id)),
+    encrypt: (id, body) => secrets.encryptBytes(body, contextOf({ id })),
+    decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), contextOf({ id })),
     close: async () => {},
   };
   return new ApprovalStore(tables, keepDays);
-}
-
-/** Encrypts all stored queries again with the first line of the key file. @returns their number */
-export function rekeyApprovals({ database, secrets }: Store): Promise<number> {
-  return database.transaction(async (query) => {
-    await begin(query);
-    const rows = await query("select id, body from approvals where body is not null");
-    for (const { id, body } of rows) {
-      if (!(body instanceof Buffer)) continue;
-      const place = placeOf(String(id));
-      const anew = secrets.encryptBytes(secrets.decryptBytes(body, place), place);
-      await query("update approvals set body = $1 where id = $2", [anew, id]);
-    }
-    return rows.length;
-  });
 }

@@ -7,46 +7,22 @@ import type { AuthorizationState, NewRecord, StateStore } from "../oauth/server/
 import type { StoreAccess } from "./access-store.ts";
 import type { Database, Query, Row } from "./database.ts";
 import { addKeys } from "./key-table.ts";
-import { keyOf, type Secrets } from "./secrets.ts";
+import { keyOf, type SealedTable, type Secrets } from "./secrets.ts";
 
-/** Bound to the ciphertext, so that a record moved to another row does not decrypt. */
-function placeOf({ model, id }: Row): string {
+function contextOf({ model, id }: Row): string {
   return `the record ${model} ${id} of the authorization server`;
 }
 
+export const sealedRecords: SealedTable = {
+  ...{ table: "gatehouse.oauth", keys: ["model", "id"], column: "sealed", contextOf },
+};
+
 /** @throws StoreKeyError */
-function openRecord(row: Row, secrets: Secrets): string {
-  return secrets.decrypt(String(row.sealed), placeOf(row));
+function decryptRecord(row: Row, secrets: Secrets): string {
+  return secrets.decrypt(String(row.sealed), contextOf(row));
 }
 
 const namesShape = z.object({ accountId: z.string().optional(), iat: z.int().optional() });
-
-/** Records encrypted again per transaction. */
-const REKEY_BATCH = 500;
-const someSql = `select model, id, sealed from gatehouse.oauth
-  where (model, id) > ($1, $2) and sealed <> '' order by model, id limit ${REKEY_BATCH} for update`;
-const replaceSql = `update gatehouse.oauth o set sealed = anew.sealed
-  from unnest($1::text[], $2::text[], $3::text[]) as anew (model, id, sealed)
-  where o.model = anew.model and o.id = anew.id`;
-
-/** Encrypts all records again with the first line of the key file. @returns how many there are */
-export async function rekeyRecords(database: Database, secrets: Secrets): Promise<number> {
-  let count = 0;
-  let last: Row | undefined = { model: "", id: "" };
-  while (last !== undefined) {
-    const { model, id }: Row = last;
-    const rows: Row[] = await database.transaction(async (query) => {
-      const some = await query(someSql, [model, id]);
-      const sealed = some.map((row) => secrets.encrypt(openRecord(row, secrets), placeOf(row)));
-      const columns = [some.map((row) => row.model), some.map((row) => row.id), sealed];
-      await query(replaceSql, columns);
-      return some;
-    });
-    count += rows.length;
-    last = rows.at(-1);
-  }
-  return count;
-}
 
 /** For a statement whose connection was cut silently. */
 const TIMEOUT_MS = 3000;
@@ -104,8 +80,8 @@ const grantShape = z.object({ renewed: z.int().nullable(), called: z.array(z.str
 const idShape = z.object({ jti: z.string() });
 const secretShape = z.object({ secret: z.base64url() });
 
-/** Stands in the log where a token id would, but cannot equal one. */
-function endedGrant(grantId: string): string {
+/** The `jti` under which the log revokes a grant. It cannot equal a token id. */
+function revokedGrantId(grantId: string): string {
   return `grant:${grantId}`;
 }
 
@@ -145,7 +121,7 @@ export function stateInStore(
       ...[model, key],
       ...[grantId, uid].map((name) => (name === undefined ? null : keyOf(name))),
       ...[isOfUser ? parseAccountId(accountId).username : null, iat ?? null],
-      ...[secrets.encrypt(payload, placeOf({ model, id: key })), expires - epochSeconds()],
+      ...[secrets.encrypt(payload, contextOf({ model, id: key })), expires - epochSeconds()],
     ]);
   }
 
@@ -153,10 +129,9 @@ export function stateInStore(
     const [row] = await query(findSql(column), [model, keyOf(name)]);
     if (row === undefined) return undefined;
     const { age } = row;
-    // Rounded so that a comparison with this process's clock gives the time that has passed at the
-    // store.
+    // By this process's clock, from the time that has passed by the store's clock.
     const consumed = typeof age === "number" ? epochSeconds() - Math.ceil(age) : undefined;
-    return { payload: openRecord(row, secrets), consumed };
+    return { payload: decryptRecord(row, secrets), consumed };
   }
 
   function isRevoked(tokenId: string): boolean {
@@ -171,8 +146,7 @@ export function stateInStore(
   ) {
     replica?.requireReachable();
     await writer.append(async (turn) => {
-      // No row to remove: another process has removed it. Wait until that process's write is in
-      // force.
+      // Without a row, another process has ended the grant; wait until its write is in force.
       if (removeFirst !== undefined && (await removeFirst(turn.query)).length === 0) return;
       await turn.append({
         change: { kind: "revocation", revocation: { jti, until } },
@@ -181,19 +155,17 @@ export function stateInStore(
     }, author);
   }
 
-  /**
-   * Access tokens of the grant live for at most an hour. Twice the lifetime covers tokens issued
-   * just now, by any clock.
-   */
+  /** Twice the lifetime covers access tokens issued just now, by any clock. */
   function endGrant(grantId: string): Promise<void> {
     const sql = deleteWhere("grant_id = $1 or (model = 'Grant' and id = $1)");
     const until = epochSeconds() + 2 * lifetimes.accessToken;
-    return revoke(endedGrant(grantId), until, (query) =>
+    return revoke(revokedGrantId(grantId), until, (query) =>
       query(`${sql} returning id`, [keyOf(grantId)]),
     );
   }
 
-  const sweeper = replica && setInterval(() => void sweep(query).catch(() => {}), SWEEP_MS).unref();
+  const sweepTimer =
+    replica && setInterval(() => void sweep(query).catch(() => {}), SWEEP_MS).unref();
 
   return {
     put: (model, id, record) => put(putSql, model, id, record),
@@ -225,7 +197,7 @@ export function stateInStore(
           ? await query(grantsSql)
           : await query(`${grantsSql} and username = $1`, [username]);
       return rows.map((row) => {
-        const payload = openRecord(row, secrets);
+        const payload = decryptRecord(row, secrets);
         const { renewed, called } = grantShape.parse(row);
         const { jti: id } = idShape.parse(JSON.parse(payload));
         return { id, payload, renewed: renewed ?? undefined, called };
@@ -237,9 +209,9 @@ export function stateInStore(
     },
     revokeToken: (tokenId, until) => revoke(tokenId, until),
     isTokenRevoked: isRevoked,
-    isGrantEnded: (grantId) => isRevoked(endedGrant(grantId)),
-    async secret(name, made) {
-      const payload = JSON.stringify({ secret: Buffer.from(made).toString("base64url") });
+    isGrantEnded: (grantId) => isRevoked(revokedGrantId(grantId)),
+    async secret(name, proposed) {
+      const payload = JSON.stringify({ secret: Buffer.from(proposed).toString("base64url") });
       const expires = epochSeconds() + lifetimes.forever;
       const record = { payload, grantId: undefined, uid: undefined, expires };
       await put(`${insertSql} on conflict (model, id) do nothing`, "Secret", name, record);
@@ -247,26 +219,26 @@ export function stateInStore(
       return Buffer.from(secretShape.parse(JSON.parse(kept)).secret, "base64url");
     },
     async close() {
-      clearInterval(sweeper);
+      clearInterval(sweepTimer);
     },
   };
 }
 
 export async function importState(
   { records, revoked, secrets, keys }: StateCopy,
-  { store, keys: held }: AuthorizationState,
+  authorization: AuthorizationState,
   { query }: Database,
 ): Promise<void> {
   for (const { model, id, consumed, ...record } of records) {
     const { grantId, payload, expires } = record;
     if (model === "Call") {
-      if (grantId !== undefined) await store.noteCall(grantId, payload, expires);
+      if (grantId !== undefined) await authorization.store.noteCall(grantId, payload, expires);
       continue;
     }
-    await store.put(model, id, record);
+    await authorization.store.put(model, id, record);
     if (consumed !== undefined) await query(importConsumedSql, [model, keyOf(id), consumed]);
   }
-  for (const { tokenId, until } of revoked) await store.revokeToken(tokenId, until);
-  for (const { name, value } of secrets) await store.secret(name, value);
-  await addKeys(held, keys);
+  for (const { tokenId, until } of revoked) await authorization.store.revokeToken(tokenId, until);
+  for (const { name, value } of secrets) await authorization.store.secret(name, value);
+  await addKeys(authorization.keys, keys);
 }

@@ -5,17 +5,17 @@ import { Refusal } from "../refusal.ts";
 import { parseExact } from "./log.ts";
 
 /** Connections per process, for polls, reads and the one write in progress. */
-const CONNECTIONS = 6;
-/** To take a connection, unless the URL sets a timeout. */
+const MAX_CONNECTIONS = 6;
+/** Unless the URL sets a timeout. */
 const CONNECT_TIMEOUT_MS = 2000;
 const STATEMENT_TIMEOUT_MS = 15_000;
-/** For a statement that does no work: a connection that takes longer is dead. */
+/** A connection that takes longer to begin a transaction is dead. */
 const BEGIN_TIMEOUT_MS = 4000;
 const IDLE_TIMEOUT_MS = 60_000;
-/** For statements that a user waits for or that are repeated. */
+/** For statements that are repeated or that a user waits for. */
 export const SHORT_TIMEOUT_MS = 4000;
 /** A process that is cut off or stopped in a transaction must not block all writers. */
-const SILENCE_MS = 10_000;
+const IDLE_TRANSACTION_TIMEOUT_MS = 10_000;
 
 export const CHANNEL = "gatehouse";
 
@@ -24,7 +24,7 @@ export type Row = Readonly<Record<string, unknown>>;
 /** Runs a statement and returns its rows. `timeout` is in milliseconds. */
 export type Query = (sql: string, values?: readonly unknown[], timeout?: number) => Promise<Row[]>;
 
-function asked(sql: string, values: readonly unknown[] = [], timeout = STATEMENT_TIMEOUT_MS) {
+function queryConfig(sql: string, values: readonly unknown[] = [], timeout = STATEMENT_TIMEOUT_MS) {
   return { text: sql, values: [...values], query_timeout: timeout };
 }
 
@@ -40,7 +40,7 @@ function getTypeParser(oid: number, format?: "text" | "binary"): (text: string) 
   return types.getTypeParser(oid, format);
 }
 
-/** Describes a failure without data that could come from a row. */
+/** Without data that could come from a row, such as `DatabaseError.detail`. */
 function detailOf(error: unknown): string {
   if (error instanceof DatabaseError) return `${error.message} (${error.code})`;
   if (!(error instanceof Error)) return "unknown";
@@ -52,7 +52,7 @@ function unreachable(cause: unknown): Refusal {
   return new Refusal("store_unreachable", { detail: detailOf(cause), cause });
 }
 
-function settingsOf(address: ServerAddress) {
+function connectionSettings(address: ServerAddress) {
   const { host, port, user, database, ssl, connectTimeoutMs = CONNECT_TIMEOUT_MS } = address;
   return {
     ...{ host, port, user, database, ssl },
@@ -65,7 +65,7 @@ function settingsOf(address: ServerAddress) {
   };
 }
 
-const LISTEN_AGAIN_MS = 1000;
+const RECONNECT_MS = 1000;
 
 /** Listens on a dedicated connection and reconnects when it fails. */
 function listen(address: ServerAddress, onNotice: () => void): { close(): Promise<void> } {
@@ -73,7 +73,7 @@ function listen(address: ServerAddress, onNotice: () => void): { close(): Promis
   const { signal } = closing;
 
   async function once(): Promise<void> {
-    const client = new Client(settingsOf(address));
+    const client = new Client(connectionSettings(address));
     const ended = new Promise((resolve) => client.once("end", resolve));
     const end = () => void client.end().catch(() => {});
     client.on("error", () => {});
@@ -89,18 +89,18 @@ function listen(address: ServerAddress, onNotice: () => void): { close(): Promis
     }
   }
 
-  async function follow(): Promise<void> {
+  async function listenUntilClosed(): Promise<void> {
     while (!signal.aborted) {
       await once().catch(() => {});
-      await delay(LISTEN_AGAIN_MS, undefined, { signal, ref: false }).catch(() => {});
+      await delay(RECONNECT_MS, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 
-  const following = follow();
+  const listening = listenUntilClosed();
   return {
     async close() {
       closing.abort();
-      await following;
+      await listening;
     },
   };
 }
@@ -108,7 +108,7 @@ function listen(address: ServerAddress, onNotice: () => void): { close(): Promis
 function queryOn(client: Pool | PoolClient): Query {
   return async (...statement) => {
     try {
-      return (await client.query<Row>(asked(...statement))).rows;
+      return (await client.query<Row>(queryConfig(...statement))).rows;
     } catch (error) {
       throw unreachable(error);
     }
@@ -124,8 +124,8 @@ function queryOn(client: Pool | PoolClient): Query {
 export function openDatabase(url: string) {
   const address = parseAddress(url, "store.url");
   const pool = new Pool({
-    ...settingsOf(address),
-    max: CONNECTIONS,
+    ...connectionSettings(address),
+    max: MAX_CONNECTIONS,
     idleTimeoutMillis: IDLE_TIMEOUT_MS,
     allowExitOnIdle: true,
   });
@@ -145,10 +145,10 @@ export function openDatabase(url: string) {
       let isGood = false;
       try {
         const query = queryOn(client);
-        const bound = `set local idle_in_transaction_session_timeout = ${SILENCE_MS}`;
-        await query(`begin isolation level ${isolation}; ${bound}`, [], BEGIN_TIMEOUT_MS);
+        const limit = `set local idle_in_transaction_session_timeout = ${IDLE_TRANSACTION_TIMEOUT_MS}`;
+        await query(`begin isolation level ${isolation}; ${limit}`, [], BEGIN_TIMEOUT_MS);
         const result = await work(query);
-        await client.query(asked("commit")).catch((cause: unknown) => {
+        await client.query(queryConfig("commit")).catch((cause: unknown) => {
           throw new Refusal("store_uncertain", { detail: detailOf(cause), cause });
         });
         isGood = true;

@@ -7,26 +7,27 @@ import {
 } from "../identity/key-store.ts";
 import type { StoreAccess } from "./access-store.ts";
 import type { Database, Query, Row } from "./database.ts";
-import { type Secrets, StoreKeyError } from "./secrets.ts";
+import { type SealedTable, type Secrets, StoreKeyError } from "./secrets.ts";
 
-/** Bound to the ciphertext, so that a key moved to another row does not decrypt. */
-function placeOf(ring: string, kid: unknown): string {
+function contextOf({ ring, kid }: Row): string {
   return `the signing key ${kid} of ${ring}`;
 }
 
-async function open(row: Row, ring: string, secrets: Secrets): Promise<StoredKey> {
-  const place = placeOf(ring, row.kid);
-  const text = secrets.decrypt(String(row.sealed), place);
+export const sealedKeys: SealedTable = {
+  ...{ table: "gatehouse.keys", keys: ["ring", "kid"], column: "sealed", contextOf },
+};
+
+async function decryptKey(row: Row, secrets: Secrets): Promise<StoredKey> {
+  const text = secrets.decrypt(String(row.sealed), contextOf(row));
   const key = storedKeyShape.safeParse(JSON.parse(text)).data;
   if (key?.kid === row.kid && key !== undefined && (await canSign(key))) return key;
-  throw new StoreKeyError(`${place} is no private key`);
+  throw new StoreKeyError(`${contextOf(row)} is not a private key`);
 }
 
 async function readKeys(query: Query, ring: string, secrets: Secrets): Promise<StoredKey[]> {
-  const sql =
-    "select kid, sealed from gatehouse.keys where ring = $1 order by created desc, kid desc";
+  const sql = "select * from gatehouse.keys where ring = $1 order by created desc, kid desc";
   const rows = await query(sql, [ring]);
-  return Promise.all(rows.map((row) => open(row, ring, secrets)));
+  return Promise.all(rows.map((row) => decryptKey(row, secrets)));
 }
 
 async function apply(query: Query, ring: string, change: KeyChange, secrets: Secrets) {
@@ -35,7 +36,7 @@ async function apply(query: Query, ring: string, change: KeyChange, secrets: Sec
     return;
   }
   const { kid, created } = change.key;
-  const sealed = secrets.encrypt(JSON.stringify(change.key), placeOf(ring, kid));
+  const sealed = secrets.encrypt(JSON.stringify(change.key), contextOf({ ring, kid }));
   await query(
     `insert into gatehouse.keys (ring, kid, created, sealed) values ($1, $2, $3, $4)
       on conflict (ring, kid) do update set sealed = excluded.sealed`,
@@ -52,20 +53,19 @@ export function keysInStore(
 ): KeyStore {
   const { state, writer, replica, author } = store;
   /** True if the keys changed after they were last read, while nothing watched them. */
-  let isMissed = false;
-  const noted = async () => {
-    isMissed = true;
-  };
-  let changed: () => Promise<void> = noted;
+  let hasMissedChange = false;
+  let listener: (() => Promise<void>) | undefined;
   state.listeners.push({
-    keysChanged: async (name) => {
-      if (name === ring) await changed();
+    async keysChanged(name) {
+      if (name !== ring) return;
+      if (listener === undefined) hasMissedChange = true;
+      else await listener();
     },
   });
   return {
     place: `the store (${ring} keys)`,
     read() {
-      isMissed = false;
+      hasMissedChange = false;
       return readKeys(query, ring, secrets);
     },
     async names() {
@@ -87,11 +87,11 @@ export function keysInStore(
     // A change resolves only when it is in force at every replica.
     propagated: async () => {},
     watch(onChange) {
-      changed = onChange;
-      if (isMissed) void onChange();
+      listener = onChange;
+      if (hasMissedChange) void onChange();
       return {
         async close() {
-          changed = noted;
+          listener = undefined;
         },
       };
     },
@@ -99,23 +99,8 @@ export function keysInStore(
 }
 
 export function addKeys(store: KeyStore, keys: readonly StoredKey[]): Promise<void> {
-  return store.change(async (held) => {
-    const names = new Set(held.map(({ kid }) => kid));
+  return store.change(async (existing) => {
+    const names = new Set(existing.map(({ kid }) => kid));
     return keys.filter(({ kid }) => !names.has(kid)).map((key) => ({ kind: "put", key }));
-  });
-}
-
-/** Encrypts all keys again with the first line of the key file. @returns how many there are */
-export function rekey(database: Database, secrets: Secrets): Promise<number> {
-  return database.transaction(async (query) => {
-    await query("select from gatehouse.head for update");
-    const rows = await query("select ring, kid, sealed from gatehouse.keys");
-    for (const { ring, kid, sealed } of rows) {
-      const place = placeOf(String(ring), kid);
-      const anew = secrets.encrypt(secrets.decrypt(String(sealed), place), place);
-      const sql = "update gatehouse.keys set sealed = $3 where ring = $1 and kid = $2";
-      await query(sql, [ring, kid, anew]);
-    }
-    return rows.length;
   });
 }

@@ -14,11 +14,12 @@ import {
 import { lineShape, type Revocation } from "../identity/revocations.ts";
 import type { Query } from "./database.ts";
 
-/** This release cannot read the content of the store. */
 export class StoreContentError extends Error {}
 
 function fail({ table, key, reason }: RecordProblem): never {
-  throw new StoreContentError(`a record of ${table} in the store: ${key ?? ""}: ${reason}`);
+  throw new StoreContentError(
+    `the store contains an invalid record of ${table}: ${key ?? ""}: ${reason}`,
+  );
 }
 
 export function writtenRecords({ user, grants }: UserRecords): TomlTable {
@@ -33,7 +34,7 @@ function isTable(value: unknown): value is TomlTable {
 }
 
 function malformed(what: string): never {
-  throw new StoreContentError(`${what} in the store is not as this version writes it`);
+  throw new StoreContentError(`${what} in the store does not have the format of this version`);
 }
 
 function readList<Item>(
@@ -67,8 +68,8 @@ export type StoredChange =
   | { readonly kind: "keys"; readonly ring: string };
 
 /**
- * The lowest log form that reads a kind of change. One with new content gets a higher form, which
- * is written only when every running replica can read it.
+ * The lowest log form that reads a kind of change. A kind with new content gets a higher form,
+ * which is written only once every running replica can read it.
  */
 const forms = { access: 1, revocation: 1, keys: 1 };
 
@@ -102,7 +103,7 @@ export function writtenChange(change: StoredChange): object {
 }
 
 export function writtenReplacement({ users, boundaries }: Replacement): object {
-  const records = Array.from(users, ([name, held]) => [name, writtenRecords(held)]);
+  const records = Array.from(users, ([name, own]) => [name, writtenRecords(own)]);
   return {
     users: Object.fromEntries(records),
     ...(boundaries === undefined ? {} : { boundaries: boundaries.map(writtenBoundary) }),
@@ -120,7 +121,7 @@ function parseChange(kind: string, data: unknown): StoredChange {
 export function parseReplacement(data: unknown): Replacement {
   const { users, boundaries } = replacementShape.parse(data);
   if (!isTable(users)) malformed("a change");
-  const records = Object.entries(users).map(([name, held]) => [name, parseRecords(held)] as const);
+  const records = Object.entries(users).map(([name, own]) => [name, parseRecords(own)] as const);
   return {
     users: new Map(records),
     ...(boundaries === undefined ? {} : { boundaries: parseBoundaries(boundaries) }),
@@ -128,8 +129,12 @@ export function parseReplacement(data: unknown): Replacement {
 }
 
 const entryShape = z.object({
-  ...{ version: z.int(), id: z.string(), at: z.coerce.date(), author: authorShape },
-  ...{ kind: z.string(), data: z.unknown() },
+  version: z.int(),
+  id: z.string(),
+  at: z.coerce.date(),
+  author: authorShape,
+  kind: z.string(),
+  data: z.unknown(),
 });
 
 /** @throws StoreContentError or ZodError */
@@ -147,7 +152,8 @@ export async function readEntries(query: Query, after: number): Promise<LogEntry
 
 const headShape = z
   .object({
-    ...{ version: z.int(), id: z.string() },
+    version: z.int(),
+    id: z.string(),
     /** The version of the last change of users, grants or boundaries. */
     access_version: z.int(),
     /** The lowest form that reads the whole log. */
@@ -157,7 +163,7 @@ const headShape = z
 
 export type Head = Readonly<z.infer<typeof headShape>>;
 
-/** @param isWriter locks the row, so that no other writer can write until the transaction ends */
+/** @param isWriter locks the row against other writers until the transaction ends */
 export async function readHead(query: Query, isWriter = false): Promise<Head> {
   const lock = isWriter ? " for update" : "";
   const sql = `select version, id, access_version, form from gatehouse.head${lock}`;

@@ -109,12 +109,13 @@ export async function readMigrations(query: Query): Promise<number> {
   return Number(row?.number);
 }
 
+/** @returns how many migrations were applied */
 export function migrate(database: Database): Promise<number> {
   return database.transaction(async (query) => {
     await query("select pg_advisory_xact_lock($1)", [LOCK]);
-    const taken = await readMigrations(query);
-    if (taken === 0) {
-      // If the schema exists, this role may lack the right to create schemas.
+    const applied = await readMigrations(query);
+    if (applied === 0) {
+      // The role may lack the right to create a schema, and not need it.
       const [found] = await query("select to_regnamespace('gatehouse') is null as is_missing");
       if (found?.is_missing === true) await query("create schema gatehouse");
       await query(
@@ -123,12 +124,12 @@ export function migrate(database: Database): Promise<number> {
       );
     }
     for (const [index, statements] of migrations.entries()) {
-      if (index < taken) continue;
+      if (index < applied) continue;
       for (const statement of statements.split(";\n")) {
         if (statement.trim() !== "") await query(statement);
       }
       await query("insert into gatehouse.migrations (number) values ($1)", [index + 1]);
     }
-    return Math.max(0, migrations.length - taken);
+    return Math.max(0, migrations.length - applied);
   });
 }

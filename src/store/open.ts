@@ -28,7 +28,7 @@ import { keyOf, readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
 import { SharedState } from "./state.ts";
 import { openWriter } from "./writer.ts";
 
-/** Epoch seconds by the fastest clock of all replicas, any of which may just have issued a token. */
+/** Epoch seconds by the fastest clock of all replicas, which may just have issued a token. */
 async function latestClock(query: Query): Promise<number> {
   const [row] = await query(
     `select extract(epoch from clock_timestamp())
@@ -39,7 +39,7 @@ async function latestClock(query: Query): Promise<number> {
   return Math.max(epochSeconds(), Math.floor(Number(row?.latest)));
 }
 
-function revoking(store: StoreAccess): Omit<RevocationStore, "read"> {
+function revocationWriter(store: StoreAccess): Omit<RevocationStore, "read"> {
   const { state, writer, replica, author } = store;
   async function add(revocationOf: (query: Query) => Promise<Revocation>): Promise<void> {
     replica?.requireReachable();
@@ -62,7 +62,7 @@ function revoking(store: StoreAccess): Omit<RevocationStore, "read"> {
 function openRevocationStore(store: StoreAccess): LiveRevocations {
   const { state, replica } = store;
   return {
-    ...revoking(store),
+    ...revocationWriter(store),
     isRevoked(token) {
       replica?.requireFresh();
       return state.revocations.isRevoked(token);
@@ -83,8 +83,8 @@ function openRevocationStore(store: StoreAccess): LiveRevocations {
 }
 
 const TIMEOUT_MS = 3000;
-/** How long this process caches the owner of a session, which never changes. */
-const BELIEVED = { max: 10_000, ttl: 30_000 };
+/** The owner of a session never changes, but the session may end at another replica. */
+const OWNER_CACHE = { max: 10_000, ttl: 30_000 };
 
 const { total, perUser, idleMs } = sessionLimits;
 const live = `used > clock_timestamp() - interval '${idleMs / 1000} seconds'`;
@@ -101,9 +101,9 @@ const roomSql = `delete from gatehouse.mcp_sessions where key in (
     order by used desc offset ${perUser}) union all
   (select key from gatehouse.mcp_sessions where kind = $2 order by used desc offset ${total}))`;
 
-/** The owners of sessions, or tasks, of a foreign MCP server, for all replicas. */
+/** The owners of sessions, or of tasks, of the MCP server behind the proxy. */
 function registerOf(kind: string, replica: Replica, database: Database): SessionRegister {
-  const believed = new LRUCache<string, string>(BELIEVED);
+  const owners = new LRUCache<string, string>(OWNER_CACHE);
 
   async function query(sql: string, values: readonly unknown[]): Promise<Row[]> {
     replica.requireReachable();
@@ -115,28 +115,27 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
       const key = keyOf(id);
       const [opened] = await query(openSql, [key, kind, username]);
       await query(roomSql, [username, kind]);
-      if (opened !== undefined) believed.set(key, username);
+      if (opened !== undefined) owners.set(key, username);
       return opened !== undefined;
     },
     async use(id, username) {
       const key = keyOf(id);
-      const owner = believed.get(key);
+      const owner = owners.get(key);
       if (owner !== undefined) return owner === username;
       const [used] = await query(useSql, [key, kind, username]);
-      if (used !== undefined) believed.set(key, username);
+      if (used !== undefined) owners.set(key, username);
       return used !== undefined;
     },
     end(id) {
       const key = keyOf(id);
-      believed.delete(key);
-      // If this fails, the entry expires when idle. The upstream already knows that the session has
-      // ended.
+      owners.delete(key);
+      // If this fails, the entry expires when idle.
       query(endSql, [key, kind]).catch(() => {});
     },
   };
 }
 
-/** Key rings for login tokens and for access tokens of the authorization server. */
+/** Names of key rings in the store. */
 const LOGIN_RING = "login";
 const AUTHORIZATION_RING = "oauth";
 
@@ -151,16 +150,16 @@ export interface Store {
 
 /** Connects to the store, with or without tables. @throws StoreError without `[store]` */
 export function connectStore({ store }: Configuration): Database {
-  if (store.url === undefined) throw new StoreError("there is no store: set store.url");
+  if (store.url === undefined) throw new StoreError("no store is configured: set store.url");
   return openDatabase(store.url);
 }
 
 /** @throws Refusal `store_unreachable`, or StoreError if the tables belong to another release */
 async function requireTables(database: Database, name: string): Promise<void> {
-  const taken = await readMigrations(database.query);
-  if (taken >= MIGRATIONS) return;
-  const state = taken === 0 ? "has no tables yet" : "has tables of an older version";
-  throw new StoreError(`the store ${name} ${state}: make them with \`${invocation} store init\``);
+  const applied = await readMigrations(database.query);
+  if (applied >= MIGRATIONS) return;
+  const state = applied === 0 ? "has no tables yet" : "has tables of an older version";
+  throw new StoreError(`the store ${name} ${state}: create them with \`${invocation} store init\``);
 }
 
 async function openSecrets({ store, auth }: Configuration): Promise<Secrets> {
@@ -169,12 +168,12 @@ async function openSecrets({ store, auth }: Configuration): Promise<Secrets> {
   } catch (error) {
     const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
     if (!isMissing) throw error;
-    const remedy = `copy it from where \`${invocation} store init\` made it`;
+    const remedy = `copy it from the host where \`${invocation} store init\` created it`;
     throw new StoreKeyError(`${store.key_file} is missing: ${remedy}`);
   }
 }
 
-const WAIT_MS = 1000;
+const RETRY_MS = 1000;
 
 /**
  * @param onWait if given, waits until the store answers, and is called with the reason
@@ -191,15 +190,15 @@ export async function openStore(
       await requireTables(database, name);
       return { database, secrets: await openSecrets(configuration), close: () => database.close() };
     } catch (error) {
-      const isAway = error instanceof Refusal && error.code === "store_unreachable";
-      // The refusal is worded for clients, and this sentence for the operator.
-      const sentence = `the store ${name} does not answer: ${(isAway && error.detail) || "it is too slow"}`;
-      if (onWait === undefined || !isAway) {
+      const isUnreachable = error instanceof Refusal && error.code === "store_unreachable";
+      const reason = (isUnreachable && error.detail) || "it is too slow";
+      const sentence = `the store ${name} does not answer: ${reason}`;
+      if (onWait === undefined || !isUnreachable) {
         await database.close();
-        throw isAway ? new StoreError(sentence, { cause: error }) : error;
+        throw isUnreachable ? new StoreError(sentence, { cause: error }) : error;
       }
       if (isFirst) onWait(sentence);
-      await delay(WAIT_MS);
+      await delay(RETRY_MS);
     }
   }
 }
@@ -264,7 +263,7 @@ export async function operateStore(store: Store, onWait?: (sentence: string) => 
     ...shared,
     access: openAccessStore(shared),
     revocations: {
-      ...revoking(shared),
+      ...revocationWriter(shared),
       read: async () => Object.assign(state.revocations, { count: state.revocations.size }),
     },
     authorization: authorizationOf(shared, store),
@@ -273,7 +272,10 @@ export async function operateStore(store: Store, onWait?: (sentence: string) => 
 }
 
 const leaseShape = z.object({
-  ...{ name: z.string(), since: z.coerce.date(), applied: z.int(), form: z.int() },
+  name: z.string(),
+  since: z.coerce.date(),
+  applied: z.int(),
+  form: z.int(),
   /** Seconds; negative after expiry. */
   rest: z.number(),
 });
@@ -288,9 +290,12 @@ export async function readStatus(database: Database) {
   const { version, accessVersion, form } = await readHead(database.query);
   const leases = await database.query(leasesSql);
   return {
-    ...{ version, accessVersion },
-    ...{ form, readableForm: FORM },
-    ...{ migrations: await readMigrations(database.query), knownMigrations: MIGRATIONS },
+    version,
+    accessVersion,
+    form,
+    readableForm: FORM,
+    migrations: await readMigrations(database.query),
+    knownMigrations: MIGRATIONS,
     replicas: leases.map((lease) => leaseShape.parse(lease)),
   };
 }

@@ -12,13 +12,13 @@ const POLL_MS = 500;
 const MARGIN_SECONDS = 5;
 const BATCH = 500;
 /** A starting replica must catch up within this many polls. */
-const FIRST_POLLS = 1000;
-/** A poll that takes longer is abandoned and repeated on another connection. */
-const LONGEST_POLL_MS = 4000;
+const MAX_FIRST_POLLS = 1000;
+/** A slower poll is abandoned and repeated on another connection. */
+const POLL_TIMEOUT_MS = 4000;
 
 /**
- * How far the wall clock may run ahead of the monotonic one between two polls. Beyond it the clock
- * was set: nothing is decided until the store knows how far ahead it is.
+ * How far the wall clock may run ahead of the monotonic one between two polls. Beyond that, the
+ * clock was set, and nothing is decided until the store knows how far ahead it is.
  */
 export const CLOCK_TOLERANCE_MS = 200;
 
@@ -32,7 +32,7 @@ const pollSql = `
       applied = excluded.applied, form = excluded.form, ahead = excluded.ahead
   )
   select h.version, h.form,
-    (select extract(epoch from expires - clock_timestamp()) * 1000 from old)::float8 as rest,
+    (select extract(epoch from expires - clock_timestamp()) * 1000 from old)::float8 as remaining_ms,
     exists (select from gatehouse.log where version = $4 and id = $7) as is_known,
     n.version as entry, n.id, n.at, n.author, n.kind, n.data
   from gatehouse.head h left join lateral (
@@ -40,7 +40,12 @@ const pollSql = `
   ) n on true order by n.version`;
 
 const pollShape = z.object({
-  ...{ version: z.int(), form: z.int(), rest: z.number().nullable(), is_known: z.boolean() },
+  version: z.int(),
+  form: z.int(),
+  /** Until the lease that this poll renews would have expired. */
+  remaining_ms: z.number().nullable(),
+  /** False if the log lacks the entry that was applied last. */
+  is_known: z.boolean(),
 });
 
 interface ReplicaOptions {
@@ -98,10 +103,9 @@ export class Replica implements StoreMetrics {
   static async open(database: Database, options: ReplicaOptions): Promise<Replica> {
     const state = await SharedState.load(database);
     const replica = new Replica(database, state, options);
-    // The first poll only takes the lease: what the same statement reads may be older than the
-    // lease.
+    // The first poll only takes the lease, since its entries may be older than the lease.
     for (let polls = 0; polls < 2 || replica.#isPollWanted; polls++) {
-      if (polls === FIRST_POLLS) throw unreachable("it is too slow");
+      if (polls === MAX_FIRST_POLLS) throw unreachable("the store is too slow");
       replica.#isPollWanted = false;
       await replica.#poll();
     }
@@ -127,19 +131,19 @@ export class Replica implements StoreMetrics {
     return this.#reason === undefined;
   }
 
+  /** True while the last successful poll is recent enough to decide by. */
   get isFresh(): boolean {
     const { monotonic, wall } = now();
-    const [passed, passedByWall] = [monotonic - this.#sent.monotonic, wall - this.#sent.wall];
-    const isSet = passedByWall - passed > CLOCK_TOLERANCE_MS;
-    return Math.max(passed, passedByWall) < this.#maxStalenessMs && !isSet;
+    const advance = wall - this.#sent.wall - (monotonic - this.#sent.monotonic);
+    return this.leaseAge < this.#maxStalenessMs && !(advance > CLOCK_TOLERANCE_MS);
   }
 
-  /** @throws Refusal `store_unreachable` if the last successful poll is too old to decide by */
+  /** @throws Refusal `store_unreachable` unless `isFresh` */
   requireFresh(): void {
     if (!this.isFresh) throw new Refusal("store_unreachable", { retryAfter: 1 });
   }
 
-  /** @throws Refusal `store_unreachable` at once if the store does not answer now */
+  /** For what needs the store itself. @throws Refusal `store_unreachable` if it did not answer */
   requireReachable(): void {
     this.requireFresh();
     const isLate = this.leaseAge > 4 * POLL_MS;
@@ -156,7 +160,7 @@ export class Replica implements StoreMetrics {
     return this.#polling;
   }
 
-  /** Releases the lease, so that no writer waits for it. Call only when nothing is decided here. */
+  /** Releases the lease, so that no writer waits for it. Decide nothing after this call. */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -209,23 +213,23 @@ export class Replica implements StoreMetrics {
         ...[this.id, this.name, this.#options.maxStaleness + MARGIN_SECONDS],
         ...[version, FORM, sent.wall / 1000, id],
       ],
-      Math.min(LONGEST_POLL_MS, this.#maxStalenessMs / 2),
+      Math.min(POLL_TIMEOUT_MS, this.#maxStalenessMs / 2),
     );
     const head = pollShape.parse(rows[0]);
     requireReadable(head);
     if (head.version < version || !head.is_known) {
       throw unreachable(
-        `the store is at version ${head.version} and does not know version ${version}, which is applied ` +
-          "here: it has lost changes, as by a failover; restart this replica to go on by what the store has",
+        `the store is at version ${head.version} and lacks version ${version}, which is applied here: ` +
+          "it has lost changes, for example in a failover. Restart this replica to use the store's state",
       );
     }
     // Completed before the lease expired, so no writer has overlooked the lease (see `append`).
-    const took = performance.now() - sent.monotonic;
-    const isHeld = head.rest !== null && took < head.rest;
+    const elapsed = performance.now() - sent.monotonic;
+    const isLeaseUnbroken = head.remaining_ms !== null && elapsed < head.remaining_ms;
     const entries = rows.filter(({ entry }) => entry !== null);
     await this.state.apply(entries.map((row) => parseEntry({ ...row, version: row.entry })));
     this.#headVersion = head.version;
-    if (isHeld && this.appliedVersion >= head.version) this.#sent = sent;
+    if (isLeaseUnbroken && this.appliedVersion >= head.version) this.#sent = sent;
     else this.#isPollWanted = true;
   }
 }

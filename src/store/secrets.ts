@@ -1,15 +1,16 @@
 import { createHash, hash, randomBytes } from "node:crypto";
 import { readGuarded } from "../files/guarded.ts";
 import { KEY_BYTES, seal, unseal } from "../sealed-bytes.ts";
+import type { Database, Row } from "./database.ts";
 
-/** Length of the key digest that tells which key decrypts a ciphertext. */
-const NAME_BYTES = 4;
+/** Length of the key digest with which a ciphertext begins. */
+const KEY_ID_BYTES = 4;
 
 /** The key file cannot be used, or does not decrypt the content of the store. */
 export class StoreKeyError extends Error {}
 
-function nameOf(key: Buffer): Buffer {
-  return createHash("sha256").update(key).digest().subarray(0, NAME_BYTES);
+function keyId(key: Buffer): Buffer {
+  return createHash("sha256").update(key).digest().subarray(0, KEY_ID_BYTES);
 }
 
 /** Hashes an id that grants access, so that a reader of the store cannot present it. */
@@ -24,32 +25,32 @@ export class Secrets {
 
   constructor(keys: readonly [Buffer, ...Buffer[]]) {
     this.#first = keys[0];
-    this.#keys = new Map(keys.map((key) => [nameOf(key).toString("hex"), key]));
+    this.#keys = new Map(keys.map((key) => [keyId(key).toString("hex"), key]));
   }
 
-  /** @param place what the text is and where it is stored; it does not decrypt in another place */
-  encrypt(text: string, place: string): string {
-    return this.encryptBytes(Buffer.from(text), place).toString("base64url");
+  /** @param context what the text is and where it is stored; required again to decrypt it */
+  encrypt(text: string, context: string): string {
+    return this.encryptBytes(Buffer.from(text), context).toString("base64url");
   }
 
   /** @throws StoreKeyError if no key decrypts it, or if it was changed or moved */
-  decrypt(sealed: string, place: string): string {
-    return this.decryptBytes(Buffer.from(sealed, "base64url"), place).toString("utf8");
+  decrypt(sealed: string, context: string): string {
+    return this.decryptBytes(Buffer.from(sealed, "base64url"), context).toString("utf8");
   }
 
-  encryptBytes(content: Buffer, place: string): Buffer {
-    return Buffer.concat([nameOf(this.#first), seal(this.#first, content, place)]);
+  encryptBytes(content: Buffer, context: string): Buffer {
+    return Buffer.concat([keyId(this.#first), seal(this.#first, content, context)]);
   }
 
-  decryptBytes(bytes: Buffer, place: string): Buffer {
-    const key = this.#keys.get(bytes.subarray(0, NAME_BYTES).toString("hex"));
+  decryptBytes(bytes: Buffer, context: string): Buffer {
+    const key = this.#keys.get(bytes.subarray(0, KEY_ID_BYTES).toString("hex"));
     if (key === undefined) {
-      throw new StoreKeyError(`${place} is encrypted by a key that store.key_file does not hold`);
+      throw new StoreKeyError(`${context} is encrypted with a key that is not in store.key_file`);
     }
     try {
-      return unseal(key, bytes.subarray(NAME_BYTES), place);
+      return unseal(key, bytes.subarray(KEY_ID_BYTES), context);
     } catch {
-      throw new StoreKeyError(`${place} does not open: it was changed in the store`);
+      throw new StoreKeyError(`${context} cannot be decrypted: it was changed in the store`);
     }
   }
 }
@@ -65,5 +66,55 @@ export async function readSecrets(file: string, options: { checkRead: boolean })
   const [first, ...others] = keys;
   const isGood = lines.every((line) => line === "" || /^[\w-]{43}$/.test(line));
   if (first !== undefined && isGood) return new Secrets([first, ...others]);
-  throw new StoreKeyError(`${file}: must hold lines of 32 random bytes each in base64url`);
+  throw new StoreKeyError(`${file}: each line must be 32 random bytes in base64url`);
+}
+
+/** A table with one encrypted column. */
+export interface SealedTable {
+  readonly table: string;
+  /** The columns of its primary key. */
+  readonly keys: readonly string[];
+  readonly column: string;
+  /** Bound to the ciphertext, so that a value moved to another row does not decrypt. */
+  readonly contextOf: (row: Row) => string;
+}
+
+const BATCH = 100;
+
+/** Encrypts all values again with the first line of the key file. @returns how many there are */
+export async function reencrypt(
+  database: Database,
+  secrets: Secrets,
+  { table, keys, column, contextOf }: SealedTable,
+): Promise<number> {
+  const names = keys.join(", ");
+  const values = keys.map((_, at) => `$${at + 1}`).join(", ");
+  const selectSql = `select ${names}, ${column} as sealed from ${table}
+    where (${names}) > (${values}) and ${column} <> '' order by ${names} limit ${BATCH}`;
+  const updateSql = `update ${table} set ${column} = $${keys.length + 1} where (${names}) = (${values})`;
+
+  function renew({ sealed }: Row, context: string): string | Buffer {
+    return sealed instanceof Buffer
+      ? secrets.encryptBytes(secrets.decryptBytes(sealed, context), context)
+      : secrets.encrypt(secrets.decrypt(String(sealed), context), context);
+  }
+
+  let count = 0;
+  let last: unknown[] | undefined = keys.map(() => "");
+  while (last !== undefined) {
+    const from: unknown[] = last;
+    last = await database.transaction(async (query) => {
+      // Before any row, so that it cannot deadlock with a writer of several rows.
+      await query(`lock table ${table} in share row exclusive mode`);
+      const rows = await query(selectSql, from);
+      for (const row of rows) {
+        const key = keys.map((name) => row[name]);
+        await query(updateSql, [...key, renew(row, contextOf(row))]);
+      }
+      count += rows.length;
+      const end = rows.at(-1);
+      return end && keys.map((name) => end[name]);
+    });
+  }
+  return count;
 }

@@ -5,8 +5,8 @@ import type { Database } from "./database.ts";
 import type { Store } from "./open.ts";
 
 const BATCH = 1000;
-/** Twice as many still fit into the column. No limit is as high. */
-const MOST_POINTS = 1_000_000_000;
+/** Twice as many fit into the column, and no limit is as high. */
+const MAX_POINTS = 1_000_000_000;
 
 /**
  * Locks rows in key order, so that two replicas cannot deadlock. Replicas of the previous release
@@ -22,7 +22,7 @@ const countSql = `
     select name, key, points, clock_timestamp() + ms * interval '1 ms', clock_timestamp()
       from given where points > 0 or is_reset order by name, key
     on conflict (name, key) do update set
-      count = least(${MOST_POINTS}, excluded.count + case when c.ends <= clock_timestamp() or (
+      count = least(${MAX_POINTS}, excluded.count + case when c.ends <= clock_timestamp() or (
         select is_reset from given g where (g.name, g.key) = (c.name, c.key)
       ) then 0 else c.count end),
       ends = case when c.ends > clock_timestamp() then c.ends else excluded.ends end,
@@ -47,10 +47,9 @@ const rowShape = z.object({ name: z.string(), key: z.string(), count: z.int(), r
 
 const TIMEOUT_MS = 2000;
 const SWEEP_MS = 30_000;
-/** Pause before another try while the store is out of reach. */
-const AWAY_MS = 500;
-/** Keys in memory. */
-const CAPACITY = 100_000;
+/** Between attempts while the store is unreachable. */
+const RETRY_MS = 500;
+const CACHED_KEYS = 100_000;
 
 interface Count {
   readonly count: number;
@@ -65,9 +64,9 @@ interface Pending {
   readonly ends: number;
   windowMs: number;
   points: number;
-  /** Without points of an earlier, failed statement. */
+  /** Without points of an earlier statement that failed. */
   added: number;
-  /** True to drop what the store has counted before. */
+  /** True to discard the count in the store. */
   isReset: boolean;
   /** Set once the store has counted the points. */
   total?: Count;
@@ -84,17 +83,17 @@ function readTotal(row: unknown): [id: string, total: Count] {
 
 /**
  * Counts in fixed windows that all replicas share. Calls during one statement share the next.
- * Counts of this process are sent later if the store is out of reach. Points with an unknown
- * outcome are written again: a count may be too high, never too low.
+ * While the store is unreachable, this process counts by itself and sends its points later. Points
+ * with an unknown outcome are sent again, so a count may be too high, but never too low.
  */
 export class SharedCounters {
   readonly #database: Database;
   /** Totals as last read, and points that were added since. */
-  readonly #known = new LRUCache<string, Count>({ max: CAPACITY });
+  readonly #known = new LRUCache<string, Count>({ max: CACHED_KEYS });
   readonly #pending = new Map<string, Pending>();
   #running: Promise<void> = Promise.resolve();
   #next: Promise<void> | undefined;
-  #isAway = false;
+  #isUnreachable = false;
   #timer: NodeJS.Timeout | undefined;
   #swept = performance.now();
 
@@ -109,21 +108,21 @@ export class SharedCounters {
     const known = this.#known.get(id);
     const isOpen = known !== undefined && known.ends > now;
     const { count, ends } = isOpen ? known : { count: 0, ends: now + windowMs };
-    // Reading counts that nobody has does not push out the others.
+    // Reading a key without a count must not evict others.
     if (points > 0 || isOpen) this.#known.set(id, { count: count + points, ends });
     const pending = this.#pending.get(id) ?? {
       ...{ name, key, ends, windowMs, points: 0, added: 0, isReset: false },
     };
     pending.points += points;
     pending.added += points;
-    // The window in the store may have expired, so that these points begin another one.
+    // If the window has expired in the store, these points begin another one.
     pending.windowMs = windowMs;
-    if (points > 0 || !this.#isAway) this.#pending.set(id, pending);
+    if (points > 0 || !this.#isUnreachable) this.#pending.set(id, pending);
     const added = pending.added;
-    if (!this.#isAway) await this.#exchange();
+    if (!this.#isUnreachable) await this.#exchange();
     const { total } = pending;
     if (total === undefined) return { count: count + points, msLeft: ends - now };
-    // Later calls of the same statement come after this one.
+    // Without the points of later calls in the same statement.
     return {
       count: total.count - (pending.added - added),
       msLeft: total.ends - performance.now(),
@@ -137,7 +136,7 @@ export class SharedCounters {
     const ends = Number.POSITIVE_INFINITY;
     const reset = { name, key, ends, windowMs: 0, points: 0, added: 0, isReset: true };
     this.#pending.set(id, reset);
-    if (!this.#isAway) await this.#exchange();
+    if (!this.#isUnreachable) await this.#exchange();
   }
 
   async close(): Promise<void> {
@@ -157,22 +156,21 @@ export class SharedCounters {
 
   async #sendAll(): Promise<void> {
     try {
-      // What is added in the meantime waits for the next exchange. Otherwise steady calls would keep
-      // this one from ending, and each call waits for its end.
+      // Points added in the meantime wait for the next exchange, so that this one ends.
       const all = [...this.#pending.values()];
       for (let at = 0; at < all.length; at += BATCH) {
         const batch = all.slice(at, at + BATCH);
         await this.#send(batch.filter((one) => this.#pending.get(idOf(one)) === one));
       }
-      this.#isAway = false;
+      this.#isUnreachable = false;
       if (performance.now() - this.#swept < SWEEP_MS) return;
       this.#swept = performance.now();
       await this.#database.query(sweepSql, [], TIMEOUT_MS);
     } catch {
-      // The replica reports that the store is out of reach. Until it answers, nobody waits for it.
-      this.#isAway = true;
+      // Calls do not wait for the store again until it has answered.
+      this.#isUnreachable = true;
       clearTimeout(this.#timer);
-      this.#timer = setTimeout(() => void this.#exchange(), AWAY_MS).unref();
+      this.#timer = setTimeout(() => void this.#exchange(), RETRY_MS).unref();
     }
   }
 
@@ -182,7 +180,7 @@ export class SharedCounters {
       const columns = [
         sent.map(({ name }) => name),
         sent.map(({ key }) => key),
-        sent.map(({ points }) => Math.min(points, MOST_POINTS)),
+        sent.map(({ points }) => Math.min(points, MAX_POINTS)),
         sent.map(({ windowMs }) => windowMs),
         sent.map(({ isReset }) => isReset),
       ];
@@ -197,12 +195,12 @@ export class SharedCounters {
         else this.#known.delete(id);
       }
     } catch (error) {
-      for (const one of sent) this.#takeBack(one);
+      for (const one of sent) this.#requeue(one);
       throw error;
     }
   }
 
-  #takeBack(one: Pending): void {
+  #requeue(one: Pending): void {
     const newer = this.#pending.get(idOf(one));
     if (newer?.isReset || one.ends <= performance.now()) return;
     if (one.points === 0 && !one.isReset) return;

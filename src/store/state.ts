@@ -15,7 +15,7 @@ import {
   StoreContentError,
 } from "./log.ts";
 
-/** Called with changes in force. A version counts as applied when all listeners are done. */
+/** A version counts as applied when all listeners are done. */
 interface StateListener {
   accessChanged?(event: ReloadEvent): void;
   keysChanged?(ring: string): Promise<void>;
@@ -25,7 +25,7 @@ interface StateListener {
 export function requireReadable({ form }: Pick<Head, "form">): void {
   if (form <= FORM) return;
   throw new StoreContentError(
-    `the store is of form ${form}, and this version of Gatehouse reads up to ${FORM}: upgrade it`,
+    `the store has log form ${form}, and this version of Gatehouse reads up to form ${FORM}: upgrade it`,
   );
 }
 
@@ -56,9 +56,9 @@ export class SharedState {
       const revoked = "select data from gatehouse.log where kind = 'revocation' order by version";
       return [head, users, row?.records, await query(revoked)] as const;
     }, "repeatable read");
-    const held = users.map(({ record }) => parseRecords(record));
+    const records = users.map(({ record }) => parseRecords(record));
     const version = String(head.accessVersion);
-    const access = indexOf(held, parseBoundaries(boundaries), version);
+    const access = indexOf(records, parseBoundaries(boundaries), version);
     const revoked = revocations.map(({ data }) => lineShape.parse(data));
     return new SharedState(head, await runCooperatively(access), new RevocationIndex(revoked));
   }
@@ -72,13 +72,13 @@ export class SharedState {
   apply(entries: readonly LogEntry[]): Promise<void> {
     const applying = this.#applying.then(async () => {
       for (const entry of entries)
-        if (entry.version > this.position.version) await this.#put(entry);
+        if (entry.version > this.position.version) await this.#applyOne(entry);
     });
     this.#applying = applying.catch(() => {});
     return applying;
   }
 
-  async #put({ version, id, author, change }: LogEntry): Promise<void> {
+  async #applyOne({ version, id, author, change }: LogEntry): Promise<void> {
     const isOwn = this.own.delete(id);
     if (change.kind === "access") {
       const previous = this.snapshot;

@@ -37,13 +37,13 @@ type Judge = (turn: Turn) => Promise<void>;
 
 /** How long a writer waits for other writers. */
 const LOCK_TIMEOUT_MS = 5000;
-/** Between polls of the leases. */
-const FIRST_LOOK_MS = 5;
-const LONGEST_LOOK_MS = 250;
-const SILENT_WAIT_MS = 1000;
+/** Between two reads of the leases. */
+const FIRST_PAUSE_MS = 5;
+const MAX_PAUSE_MS = 250;
+const REPORT_AFTER_MS = 1000;
 
 interface WriterOptions {
-  /** Its own lease is not waited for: its changes are in force here at once. */
+  /** Its lease is skipped, because its own changes are in force here at once. */
   readonly replica?: string;
   /** Called once a change has waited a second for other replicas. */
   readonly onWait?: ((sentence: string) => void) | undefined;
@@ -64,7 +64,7 @@ export function openWriter(database: Database, state: SharedState, options: Writ
       await state.apply(await readEntries(query, state.position.version));
       const { position } = state;
       if (head.version !== position.version || head.id !== position.id) {
-        const detail = `the store is at version ${head.version}, and does not know what ${position.version} was here`;
+        const detail = `the store is at version ${head.version} and lacks version ${position.version}, which is applied here`;
         throw new Refusal("store_unreachable", { detail });
       }
       const { longestLease, form } = await readLeases(query);
@@ -96,12 +96,12 @@ export function openWriter(database: Database, state: SharedState, options: Writ
 
   /**
    * Waits until all other replicas have applied a change or their leases have expired, but no
-   * longer than the longest lease. After that time, all polls that could not bring the change are
-   * too old to decide by. A replica that gets no answers to its polls may renew its lease forever.
+   * longer than the longest lease. By then, every poll that missed the change is too old to decide
+   * by. The limit is for replicas that get no answers: their polls may renew a lease forever.
    *
    * @throws Refusal `store_uncertain` if the store has lost the change, for example by a failover
    */
-  async function inForce(committed: Awaited<ReturnType<typeof write>>): Promise<void> {
+  async function waitUntilInForce(committed: Awaited<ReturnType<typeof write>>): Promise<void> {
     const since = performance.now();
     const { version, id } = committed;
     const sql = `select count(*)::int as count, exists (
@@ -112,7 +112,7 @@ export function openWriter(database: Database, state: SharedState, options: Writ
       where expires > clock_timestamp() and applied < $1 and replica is distinct from $2`;
     let { replica = null, onWait } = options;
     let longest = committed.longestLease;
-    let pause = FIRST_LOOK_MS;
+    let pause = FIRST_PAUSE_MS;
     for (;;) {
       const rows = await database.query(sql, [version, replica, id]).catch(() => undefined);
       const left = rows?.[0];
@@ -121,15 +121,15 @@ export function openWriter(database: Database, state: SharedState, options: Writ
       longest = Math.max(longest, Number(left?.longest ?? 0));
       const waited = performance.now() - since;
       if (waited > longest) return;
-      if (waited > SILENT_WAIT_MS && left?.until instanceof Date) {
+      if (waited > REPORT_AFTER_MS && left?.until instanceof Date) {
         const until = left.until.toISOString();
         onWait?.(
-          `the change is made; waiting for replica ${left.names} to apply it, until its lease ends at ${until}`,
+          `the change is saved; waiting for replica ${left.names} until it applies the change or its lease expires at ${until}`,
         );
         onWait = undefined;
       }
       await delay(pause);
-      pause = Math.min(2 * pause, LONGEST_LOOK_MS);
+      pause = Math.min(2 * pause, MAX_PAUSE_MS);
     }
   }
 
@@ -145,7 +145,7 @@ export function openWriter(database: Database, state: SharedState, options: Writ
       if (outer !== undefined) return judge(outer);
       const written = writing.then(() => write(judge, author));
       writing = written.catch(() => {});
-      await inForce(await written);
+      await waitUntilInForce(await written);
     },
   };
 }
