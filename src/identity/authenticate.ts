@@ -6,7 +6,7 @@ import type { Revocations } from "./revocations.ts";
 import type { TokenAuthority, TokenClaims } from "./token.ts";
 
 const FINGERPRINT_BYTES = 8;
-const known = new WeakMap<User, string>();
+const credentials = new WeakMap<User, string>();
 
 /** A fingerprint of the salt. It changes with every new password and reveals nothing about it. */
 export function saltFingerprint(passwordHash: string): string | undefined {
@@ -18,8 +18,8 @@ export function saltFingerprint(passwordHash: string): string | undefined {
 /** The `cred` claim of valid tokens. It changes with the password, and is empty without one. */
 export function credentialOf(user: User): string {
   const { passwordHash = "" } = user;
-  const credential = known.get(user) ?? saltFingerprint(passwordHash) ?? "";
-  known.set(user, credential);
+  const credential = credentials.get(user) ?? saltFingerprint(passwordHash) ?? "";
+  credentials.set(user, credential);
   return credential;
 }
 
@@ -31,8 +31,6 @@ export function earliestIssue(
   return Math.max(tokensValidAfter + 1, revocations.earliestIssue(username));
 }
 
-const SCHEME = "Bearer ";
-
 export interface Caller {
   readonly user: User;
   readonly token: TokenClaims;
@@ -41,10 +39,6 @@ export interface Caller {
 /** RFC 6750, section 2.1. @throws Refusal `unauthenticated`, `token_invalid` */
 export function readBearerToken(header: string | undefined): string {
   if (header === undefined) throw new Refusal("unauthenticated");
-  // The usual spelling needs no pattern. A malformed token is refused when it is parsed.
-  if (header.startsWith(SCHEME) && header.charAt(SCHEME.length) !== " ") {
-    return header.slice(SCHEME.length);
-  }
   const match = /^bearer +([A-Za-z0-9._~+/-]+=*)$/i.exec(header);
   if (match?.[1] === undefined) throw new Refusal("token_invalid", { detail: "no bearer token" });
   return match[1];

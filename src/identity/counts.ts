@@ -6,14 +6,14 @@ export interface WindowCount {
   readonly msLeft: number;
 }
 
-/** Counts points by key, in fixed windows that begin with the first point of a key. */
+/** Counts points by key in fixed windows, which begin with the first point of a key. */
 export interface KeyCounts {
-  /** Resolves to the total with these points. 0 points only read. */
+  /** Resolves to the new total. 0 points only read. */
   add(key: string, points: number, windowMs: number): Promise<WindowCount>;
   forget(key: string): Promise<void>;
 }
 
-/** Opens the counts of one name. All processes that count together share them. */
+/** Opens the counts of a name, which all workers and replicas share. */
 export type OpenCounts = (name: string) => KeyCounts;
 
 const CAPACITY = 100_000;

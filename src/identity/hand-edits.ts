@@ -5,10 +5,10 @@ import { credentialOf } from "./authenticate.ts";
 import type { LiveRevocations } from "./revocations.ts";
 
 /** A file that is written in pieces briefly lacks its end, and a revocation cannot be undone. */
-const MEANT_AFTER_MS = 2000;
+const CONFIRM_AFTER_MS = 2000;
+/** Workers act one after the other. One suffices, and the others are its backup. */
 const TURN_MS = 500;
-/** Number of turns. One process suffices, and the others are its backup. */
-const TURNS = 4;
+const MAX_TURNS = 4;
 
 type Loaded = Extract<ReloadEvent, { kind: "loaded" }>;
 
@@ -23,10 +23,10 @@ function endedBy({ previous, snapshot, diff }: Loaded): User[] {
 }
 
 /**
- * Tokens of a user who is removed, disabled or has another password are refused anyway. The
- * revocation keeps them refused after the edit is undone.
+ * Revokes the tokens of users whom an edit of the access file removes, disables or gives another
+ * password. The tokens then stay refused after the edit is undone.
  *
- * @param turn of this process, from 1
+ * @param turn number of this worker, from 1
  * @returns a function that stops pending revocations
  */
 export function revokeOnHandEdits(
@@ -35,7 +35,7 @@ export function revokeOnHandEdits(
   turn: number,
   onFailure: (username: string, error: unknown) => void,
 ): () => void {
-  const meantAfter = MEANT_AFTER_MS + (Math.min(turn, TURNS) - 1) * TURN_MS;
+  const confirmAfterMs = CONFIRM_AFTER_MS + (Math.min(turn, MAX_TURNS) - 1) * TURN_MS;
   const timers = new Set<NodeJS.Timeout>();
   let known = revocations.users;
   /** Users disabled before this process started, perhaps by an edit that no gateway has seen. */
@@ -56,7 +56,7 @@ export function revokeOnHandEdits(
     revocations.revokeUser(username, before).catch((error: unknown) => onFailure(username, error));
   }
 
-  /** Acts without delay: no partially written file looks as if a user were disabled. */
+  /** Needs no confirmation, since no partially written file disables a user. */
   function revokeDisabled({ previous, snapshot, diff }: Loaded): void {
     for (const username of [...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged]) {
       const was = previous.users.get(username)?.disabled === true;
@@ -72,7 +72,7 @@ export function revokeOnHandEdits(
     }
   }
 
-  function revokeIfMeant(user: User, earliest: number, before: number): void {
+  function revokeIfConfirmed(user: User, earliest: number, before: number): void {
     const { username } = user;
     const now = access.snapshot.users.get(username);
     const isUndone = now !== undefined && credentialOf(now) === credentialOf(user);
@@ -91,7 +91,7 @@ export function revokeOnHandEdits(
       if (earliest > (known.get(user.username) ?? 0)) continue;
       // Includes tokens issued in this second.
       const before = Math.max(epochSeconds(), earliest) + 1;
-      schedule(meantAfter, () => revokeIfMeant(user, earliest, before));
+      schedule(confirmAfterMs, () => revokeIfConfirmed(user, earliest, before));
     }
     known = latest;
   });

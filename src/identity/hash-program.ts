@@ -8,16 +8,13 @@ import {
 import { deriveHere } from "./hash.ts";
 import type { HashCalls } from "./hashing.ts";
 
-/**
- * Gives queries precedence when cores are scarce: hashes then get about a tenth of a contended
- * core. The worker threads inherit this because they start later.
- */
+/** Hashes get about a tenth of a contended core. Threads that start later inherit this. */
 const NICENESS = 10;
 
 try {
   setPriority(NICENESS);
 } catch {
-  // Not every system allows this. The number of hashes is limited anyway.
+  // Not every system allows this.
 }
 
 leaveSignalsToParent();
@@ -27,7 +24,7 @@ openParentChannel<HashCalls, NoCalls, string>(
       try {
         return await deriveHere(order);
       } catch {
-        // No details, because an error could quote the password.
+        // Without details, which could quote the password.
         throw new Error("a hash failed");
       }
     },
@@ -35,6 +32,5 @@ openParentChannel<HashCalls, NoCalls, string>(
   messageCodec,
 );
 
-// Nothing needs to be finished or saved, however the gateway ended, so this does not wait for a
-// hash.
+// There is nothing to save, so this does not wait for a hash.
 process.once("disconnect", () => process.kill(process.pid, "SIGKILL"));

@@ -38,7 +38,7 @@ function* collect({ users }: Snapshot, configured: HashCosts): Steps<readonly Ha
 
 const collected = new WeakMap<Snapshot, Promise<readonly HashCosts[]>>();
 
-/** All costs in the access file, and the configured ones. Every verification spends them all. */
+/** The configured costs, and all in the access file. Every verification spends them all. */
 export function costsInUse(
   snapshot: Snapshot,
   configured: HashCosts,
@@ -58,9 +58,9 @@ export interface HashOrder {
 
 export type Derive = (order: HashOrder) => Promise<Uint8Array>;
 
-/** Derives in this process, on its thread pool. For commands, which have nothing else to do. */
+/** Derives in this process. For commands, which have nothing else to do. */
 export const deriveHere: Derive = async ({ password, salt, costs, length }) => {
-  // Loaded on demand, because a gateway hashes in a separate process.
+  // Loaded on demand, since a gateway hashes in another process.
   const { argon2id, hash } = await import("argon2");
   return hash(password, {
     type: argon2id,

@@ -7,20 +7,19 @@ import type { Durations, HashMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import type { Derive, HashOrder } from "./hash.ts";
 
-/** Addresses and users that are remembered for a day after a successful login. */
-const REMEMBERED = { max: 10_000, ttl: 86_400_000 };
+const ONE_DAY = { max: 10_000, ttl: 86_400_000 };
 
 /** Addresses and users with a recent successful login. */
 export class RecentLogins {
-  readonly #addresses = new LRUCache<string, true>(REMEMBERED);
-  readonly #users = new LRUCache<string, true>(REMEMBERED);
+  readonly #addresses = new LRUCache<string, true>(ONE_DAY);
+  readonly #users = new LRUCache<string, true>(ONE_DAY);
 
   note({ username, address, isShared }: Omit<HashClient, "signal">): void {
     if (!isShared) this.#addresses.set(address, true);
     if (username !== undefined) this.#users.set(username, true);
   }
 
-  /** Nobody else can claim a known address. Claiming a known username harms only this user. */
+  /** Addresses cannot be claimed by others. A claimed username harms only this user. */
   lineOf({ username, address, isShared }: HashClient): Pick<Line, "name" | "rank"> {
     if (!isShared && this.#addresses.has(address)) return { rank: 2, name: `2 ${address}` };
     if (username !== undefined && this.#users.has(username)) {
@@ -32,18 +31,17 @@ export class RecentLogins {
 
 export interface HashBounds {
   readonly atOnce: number;
-  /** KiB for all running tasks. A task that needs more runs when no other does. */
+  /** KiB for all running tasks. A task that needs more runs by itself. */
   readonly memory: number;
   readonly waiting: number;
 }
 
 export interface HashClient {
-  /** Clients of one address share a line. */
   readonly address: string;
   readonly username?: string | undefined;
-  /** True for a reverse proxy that all clients share, whose address does not identify a client. */
+  /** True for the address of a reverse proxy, which does not identify a client. */
   readonly isShared?: boolean | undefined;
-  /** Aborts when the client disconnects. A waiting task then leaves the queue. */
+  /** Removes a waiting task from the queue. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -65,17 +63,16 @@ interface Line {
 }
 
 /**
- * A short queue in which each address or known user has its own line, and lines take turns. When it
- * is full, a line of a lower rank loses its last task, or else the longest line of the same rank.
- * Turns alternate between ranks. A flood from one address therefore keeps nobody out, and a flood
- * from many addresses keeps out only strangers.
+ * A short queue in which each address or known user has its own line, and lines take turns. Each
+ * rank has its own places. When these are full, the longest line loses its last task. Turns alternate
+ * between ranks. A flood from one address therefore blocks no one else, and a flood from many
+ * addresses blocks only strangers.
  */
 export class HashQueue implements HashMetrics {
-  /** Durations of single hashes. */
   readonly times: Durations = { add() {} };
   readonly #bounds: HashBounds;
   readonly #recent: RecentLogins;
-  /** The line that was served last is at the end. */
+  /** The line served last is at the end. */
   readonly #lines = new Map<string, Line>();
   #lastRank = 0;
   #running = 0;
@@ -120,14 +117,14 @@ export class HashQueue implements HashMetrics {
     const line = this.#lines.get(name) ?? { name, rank, waiters: [] };
     const ofRank = this.#lines.values().filter((other) => other.rank === rank);
     const waiting = ofRank.reduce((sum, { waiters }) => sum + waiters.length, 0);
-    // A task that can start at once needs no place, so a queue without places still works.
+    // A task that can start at once needs no place.
     if (waiting >= this.#bounds.waiting && !this.#hasRoom(waiter)) this.#makeRoom(line);
     this.#lines.set(name, line);
     line.waiters.push(waiter);
     return line;
   }
 
-  /** A flood of one kind leaves the others their places. @throws Refusal if no line is longer */
+  /** @throws Refusal `login_busy` if no other line of this rank is longer */
   #makeRoom({ rank, waiters }: Line): void {
     const [longest] = [...this.#lines.values()]
       .filter((line) => line.rank === rank && line.waiters.length > waiters.length + 1)
@@ -151,7 +148,7 @@ export class HashQueue implements HashMetrics {
     return this.#running < this.#bounds.atOnce && this.#memory + memory <= this.#bounds.memory;
   }
 
-  /** Waits for a large task that does not fit, which would otherwise never run. */
+  /** Starts tasks until the next one does not fit. Smaller ones must not overtake it forever. */
   #admit(): void {
     for (;;) {
       const lines = [...this.#lines.values()];
@@ -173,17 +170,14 @@ export type HashCalls = { readonly derive: Call<HashOrder, Uint8Array> };
 
 type HashProgram = ChildProgram<NoCalls, HashCalls, string>;
 
-/** Heartbeats in a row that may go unanswered, with more allowed during the start. */
+/** Consecutive heartbeats that may go unanswered. */
 const HEARTBEAT = { missable: 5, missableAtStart: 20 };
-/** Processes that try an order before it fails. */
 const ATTEMPTS = 2;
 
 /**
- * Starts a process with lower priority. Inside the gateway, hash threads would compete with the
- * event loop for cores, and with files and signatures for the thread pool.
- *
- * It is not detached: some systems divide cores between sessions first. A process in its own
- * session would then get as much as the gateway, however low its priority.
+ * Inside the gateway, hash threads would compete with the event loop for cores, and with files and
+ * signatures for the thread pool. The process is not detached: some systems divide cores between
+ * sessions first, whatever the priority.
  */
 function startProgram(threads: number): HashProgram {
   const kept = Object.entries(process.env).filter(([name]) => !name.startsWith("GATEHOUSE_"));
@@ -199,15 +193,14 @@ function startProgram(threads: number): HashProgram {
   });
 }
 
-/** Concurrent hashes on a machine of any size. At 64 MiB each they need 256 MiB. */
-const MOST_AT_ONCE = 4;
-/** Tasks that may wait. At 0.1 s each, the last one waits for seconds. */
-const WAITING = 64;
+/** At 64 MiB each, they need 256 MiB. */
+const MAX_AT_ONCE = 4;
+/** At 0.1 s each, the last one waits for seconds. */
+const MAX_WAITING = 64;
 
-/** All hashing of a gateway goes through one queue and one process. */
 export interface Hashing {
   /**
-   * @param costs of all hashes that `work` derives, one after the other
+   * @param costs of the hashes that `work` derives, one after the other
    * @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits
    */
   run<T>(
@@ -224,12 +217,13 @@ export interface LocalHashing extends Hashing {
 
 /** Keeps the threads of hashes, one per Argon2 lane, below the cores. One hash may always run. */
 export function hashBounds(costs: HashCosts, cores = availableParallelism()): HashBounds {
-  const atOnce = Math.min(MOST_AT_ONCE, Math.max(1, Math.floor(cores / costs.parallelism)));
-  return { atOnce, memory: atOnce * costs.memory, waiting: WAITING };
+  const atOnce = Math.min(MAX_AT_ONCE, Math.max(1, Math.floor(cores / costs.parallelism)));
+  return { atOnce, memory: atOnce * costs.memory, waiting: MAX_WAITING };
 }
 
 /**
- * The first hash starts the process. If it dies or hangs, another one repeats its hashes.
+ * Opens the one queue and process for all hashes of a gateway. The first hash starts the process. If
+ * it dies or hangs, another one repeats its hashes.
  *
  * @param onLost called with the reason when the process ended unexpectedly
  */

@@ -10,7 +10,7 @@ export type SigningAlgorithm = (typeof signingAlgorithms)[number];
 
 type Check = (key: KeyObject, signed: Buffer, signature: Buffer) => boolean;
 
-/** WebCrypto would pass each signature to another thread, which costs more than the signature. */
+/** Not WebCrypto, which uses another thread at more cost than the signature. */
 const checks: Readonly<Record<SigningAlgorithm, Check>> = {
   // ES256 signatures are r and s, 32 bytes each, never DER (RFC 7518, section 3.4).
   ES256: (key, signed, signature) =>
@@ -31,7 +31,6 @@ export async function importVerifier(jwk: JWK, algorithm: SigningAlgorithm): Pro
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-/** The detail goes only to the log. */
 export function invalidToken(detail: string, cause?: unknown): Refusal {
   return new Refusal("token_invalid", { detail, cause });
 }
@@ -49,15 +48,15 @@ function readJson(bytes: Buffer): { text: string; content: JsonObject } {
     const content: unknown = JSON.parse(text);
     if (isObject(content)) return { text, content };
   } catch (cause) {
-    throw invalidToken("no JSON", cause);
+    throw invalidToken("not JSON", cause);
   }
-  throw invalidToken("no JSON object");
+  throw invalidToken("not a JSON object");
 }
 
 function decode(part: string): Buffer {
   const bytes = Buffer.from(part, "base64url");
   // The decoder ignores invalid characters. Only the canonical spelling is accepted.
-  if (bytes.toString("base64url") !== part) throw invalidToken("no base64url");
+  if (bytes.toString("base64url") !== part) throw invalidToken("not base64url");
   return bytes;
 }
 
@@ -65,7 +64,7 @@ function decode(part: string): Buffer {
 function parseCompactJws(token: string) {
   const [header, payload, signature, ...more] = token.split(".");
   if (header === undefined || payload === undefined || signature === undefined || more.length > 0) {
-    throw invalidToken("no three parts");
+    throw invalidToken("not three parts");
   }
   return {
     header: readJson(decode(header)).content,
@@ -81,7 +80,7 @@ export interface PinnedKeys {
   verifier(kid: string): KeyObject | undefined;
 }
 
-/** What an endpoint requires of every token. The token decides none of it (RFC 8725, section 3). */
+/** The requirements of an endpoint, independent of the token (RFC 8725, section 3). */
 export interface Pin extends PinnedKeys {
   /** The exact `typ`. Other spellings of the same media type are refused. */
   readonly type: string;
@@ -90,7 +89,7 @@ export interface Pin extends PinnedKeys {
   readonly longest: number;
 }
 
-/** True for whole epoch seconds, the only time format in claims here. */
+/** Whole epoch seconds, the only times in claims here. */
 export function isSeconds(value: unknown): value is number {
   return typeof value === "number" && Number.isSafeInteger(value) && value >= 0;
 }
@@ -113,7 +112,7 @@ export function verifySignature(keys: PinnedKeys, token: string) {
   try {
     isGood = checks[keys.algorithm](key, signed, signature);
   } catch {
-    // Any error that crafted bytes cause means an invalid signature.
+    // Crafted bytes can cause errors.
   }
   if (!isGood) throw invalidToken("signature");
   return { header, payload, kid, key };

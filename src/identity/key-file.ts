@@ -8,8 +8,8 @@ import { lockFileOf, withLock } from "../files/lock.ts";
 import { watchFile } from "../files/watch.ts";
 import { canSign, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
 
-/** Milliseconds within which every running gateway has read a change. */
-const NOTICED_MS = 1200;
+/** Every running gateway has read a change within this time. */
+const PROPAGATION_MS = 1200;
 
 export function keysDirectoryOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "keys");
@@ -34,13 +34,13 @@ async function readKeyFile(file: string, options: { checkRead: boolean }): Promi
   const { data: stored, error } = storedKeyShape.safeParse(content);
   if (stored === undefined) {
     const name = error.issues[0]?.path.join(".") ?? "";
-    throw new KeyFileError(file, `is not a signing key: \`${name}\` is wrong`);
+    throw new KeyFileError(file, `is not a signing key: \`${name}\` is invalid`);
   }
   if (path.basename(file) !== `${stored.kid}.json`) {
     throw new KeyFileError(file, "is not named after its `kid`");
   }
   if (await canSign(stored)) return stored;
-  throw new KeyFileError(file, `does not hold a private key for ${stored.alg}`);
+  throw new KeyFileError(file, `does not contain a private key for ${stored.alg}`);
 }
 
 function fileOf(directory: string, kid: string): string {
@@ -59,7 +59,7 @@ async function readAll(directory: string, options: { checkRead: boolean }): Prom
   return keys.sort((a, b) => b.created - a.created || a.kid.localeCompare(b.kid));
 }
 
-/** Creates only the directory itself. A missing parent may have been moved away. */
+/** Not recursive, since a missing parent may have been moved away. */
 async function makeDirectory(directory: string): Promise<void> {
   try {
     await mkdir(directory, { mode: 0o700 });
@@ -94,7 +94,7 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
         }
       });
     },
-    propagated: () => delay(NOTICED_MS),
+    propagated: () => delay(PROPAGATION_MS),
     watch: (onChange) => watchFile(directory, () => void onChange()),
   };
 }

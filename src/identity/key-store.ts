@@ -19,23 +19,22 @@ import {
 export const storedKeyShape = z.strictObject({
   kid: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/),
   alg: z.enum(signingAlgorithms),
-  /** Epoch seconds. */
   created: z.int().nonnegative(),
-  /** Epoch seconds until which a retired key still verifies. */
+  /** Set for a retired key. */
   verifies_until: z.int().nonnegative().optional(),
-  /** Expiry of the last machine token signed by this key, in epoch seconds. */
+  /** Expiry of the last machine token signed by this key. */
   machine_tokens_until: z.int().nonnegative().optional(),
   jwk: z.looseObject({ kty: z.string() }),
 });
 
-/** A private signing key, as in its file `keys/<kid>.json`. */
+/** A private signing key, as in `keys/<kid>.json`. Times are epoch seconds. */
 export type StoredKey = z.infer<typeof storedKeyShape>;
 
 /** An HMAC key is at least as long as the hash (RFC 7518, section 3.2). */
-const LEAST_SECRET_BYTES = 32;
+const MIN_SECRET_BYTES = 32;
 /** The exponent of keys created here. With 1, every text would be its own signature. */
-const LEAST_EXPONENT = 65537n;
-const testPayload = Buffer.from("a key is known by what it signs");
+const MIN_EXPONENT = 65537n;
+const testPayload = Buffer.from("test signature");
 
 /** Public members of EC, OKP and RSA keys. All others may be secret. */
 const publicMembers = ["crv", "x", "y", "n", "e"];
@@ -52,18 +51,18 @@ export function verifierOf(stored: StoredKey): Promise<KeyObject> {
   return importVerifier(alg === "HS256" ? jwk : publicJwk(stored), alg);
 }
 
-/** True if the key can sign and its public half verifies the signature. */
+/** Signs a text and verifies the signature with the public half. */
 export async function canSign(stored: StoredKey): Promise<boolean> {
   const { kid, alg, jwk } = stored;
-  const { use = "sig", alg: meantFor = alg } = jwk;
-  if (use !== "sig" || meantFor !== alg) return false;
+  const { use = "sig", alg: ownAlg = alg } = jwk;
+  if (use !== "sig" || ownAlg !== alg) return false;
   try {
     const key = await importJWK(jwk, alg);
-    if (key instanceof Uint8Array && key.length < LEAST_SECRET_BYTES) return false;
+    if (key instanceof Uint8Array && key.length < MIN_SECRET_BYTES) return false;
     const signed = await new CompactSign(testPayload).setProtectedHeader({ alg, kid }).sign(key);
     const verifier = await verifierOf(stored);
-    const { publicExponent = LEAST_EXPONENT } = verifier.asymmetricKeyDetails ?? {};
-    if (publicExponent < LEAST_EXPONENT) return false;
+    const { publicExponent = MIN_EXPONENT } = verifier.asymmetricKeyDetails ?? {};
+    if (publicExponent < MIN_EXPONENT) return false;
     verifySignature({ algorithm: alg, verifier: () => verifier }, signed);
     return true;
   } catch {
@@ -81,9 +80,9 @@ type KeyPlan = (keys: readonly StoredKey[]) => Promise<readonly KeyChange[]>;
 /** Storage of signing keys, for example a directory of files (`key-file.ts`). */
 export interface KeyStore {
   readonly place: string;
-  /** All keys, newest first. @throws KeyFileError or UnsafeFileError if one cannot be used */
+  /** Newest first. @throws KeyFileError or UnsafeFileError if a key cannot be used */
   read(): Promise<readonly StoredKey[]>;
-  /** Key names, including those of unusable keys. */
+  /** Includes the names of unusable keys. */
   names(): Promise<readonly string[]>;
   hadKeys(): Promise<boolean>;
   /** Applies the changes of `plan` in order. @throws Refusal from `plan` */
@@ -93,7 +92,7 @@ export interface KeyStore {
   watch(onChange: () => Promise<void>): { close(): Promise<void> };
 }
 
-/** Seconds that a running gateway may still sign with a retired key. */
+/** A running gateway may still sign with a retired key for this time. */
 const HANDOVER_SECONDS = 60;
 
 type KeyState = "signs" | "verifies" | "expired";
@@ -133,8 +132,8 @@ function put(key: StoredKey): KeyChange {
 }
 
 /**
- * All gateways verify with the new key before it signs, so that none refuses tokens of another. The
- * previous key verifies until its last token has expired. Expired keys are deleted.
+ * All gateways verify with the new key before it signs. The previous key verifies until its last
+ * token has expired. Expired keys are deleted.
  *
  * @param tokenLifetime seconds that a login token lives
  * @throws Refusal `key_not_found` if the new key is revoked during the rotation
@@ -194,16 +193,15 @@ export async function noteMachineToken(
 ): Promise<void> {
   await store.change(async (keys) => {
     const key = keys.find((candidate) => candidate.kid === kid);
-    // A token of a key that was rotated or revoked in between could expire early, so it must not be
-    // handed out.
+    // A retired or revoked key may stop verifying before the token expires.
     if (key?.verifies_until !== undefined || key === undefined) throw new Refusal("key_not_found");
     const until = Math.max(expiresAt, key.machine_tokens_until ?? 0);
     return [put({ ...key, machine_tokens_until: until })];
   });
 }
 
-/** Public information about a key. Times are epoch seconds. */
-interface KeyFacts {
+/** Times are epoch seconds. */
+interface KeyInfo {
   readonly kid: string;
   readonly state: KeyState;
   readonly created: number;
@@ -211,15 +209,15 @@ interface KeyFacts {
   readonly verifiesUntil: number | undefined;
 }
 
-/** The keys of one algorithm at one moment. The newest signs, and all verify until they expire. */
+/** The keys of one algorithm. The newest signs, and all verify until they expire. */
 export interface KeyRing {
   readonly algorithm: SigningAlgorithm;
   readonly signer: { readonly kid: string; readonly key: CryptoKey | Uint8Array };
   verifier(kid: string): KeyObject | undefined;
   /** A JWK Set (RFC 7517), empty for a symmetric algorithm. */
   readonly jwks: { keys: JWK[] };
-  readonly keys: readonly KeyFacts[];
-  /** The ring without the keys that are not named. */
+  readonly keys: readonly KeyInfo[];
+  /** The ring reduced to some keys. */
   only(names: ReadonlySet<string>): KeyRing;
 }
 
@@ -230,7 +228,7 @@ export interface LiveKeyRing {
   close(): Promise<void>;
 }
 
-interface HeldKey {
+interface LoadedKey {
   readonly key: KeyObject;
   readonly stored: StoredKey;
 }
@@ -242,28 +240,28 @@ function stateOf(stored: StoredKey): KeyState {
 function ringOf(
   algorithm: SigningAlgorithm,
   signer: KeyRing["signer"],
-  held: ReadonlyMap<string, HeldKey>,
+  loaded: ReadonlyMap<string, LoadedKey>,
 ): KeyRing {
-  const good = () =>
-    Array.from(held.values(), ({ stored }) => stored).filter((key) => stateOf(key) !== "expired");
+  const valid = () =>
+    Array.from(loaded.values(), ({ stored }) => stored).filter((key) => stateOf(key) !== "expired");
   return {
     algorithm,
     signer,
     verifier(kid) {
-      const found = held.get(kid);
+      const found = loaded.get(kid);
       return found !== undefined && stateOf(found.stored) !== "expired" ? found.key : undefined;
     },
     get jwks() {
-      return { keys: algorithm === "HS256" ? [] : good().map(publicJwk) };
+      return { keys: algorithm === "HS256" ? [] : valid().map(publicJwk) };
     },
     get keys() {
-      return good().map((key) => {
+      return valid().map((key) => {
         const { kid, created, verifies_until: verifiesUntil } = key;
         return { kid, created, verifiesUntil, state: stateOf(key) };
       });
     },
     only: (names) =>
-      ringOf(algorithm, signer, new Map([...held].filter(([kid]) => names.has(kid)))),
+      ringOf(algorithm, signer, new Map([...loaded].filter(([kid]) => names.has(kid)))),
   };
 }
 
@@ -275,13 +273,14 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
   const newest = signerOf(usable, algorithm);
   if (newest === undefined) {
     throw new Error(
-      `${store.place} holds no key that signs: restore the keys, or, if they are lost, make new ` +
-        "ones with `gatehouse key rotate`, which ends every token",
+      `${store.place} contains no signing key: restore the keys, or create new ones with ` +
+        "`gatehouse key rotate`, which ends all tokens",
     );
   }
-  const held = new Map<string, HeldKey>();
-  for (const stored of usable) held.set(stored.kid, { stored, key: await verifierOf(stored) });
-  return ringOf(algorithm, { kid: newest.kid, key: await importJWK(newest.jwk, algorithm) }, held);
+  const loaded = new Map<string, LoadedKey>();
+  for (const stored of usable) loaded.set(stored.kid, { stored, key: await verifierOf(stored) });
+  const signer = { kid: newest.kid, key: await importJWK(newest.jwk, algorithm) };
+  return ringOf(algorithm, signer, loaded);
 }
 
 /**
@@ -303,15 +302,15 @@ export async function openKeyRing(
   return loadKeyRing(store, algorithm);
 }
 
-/** Rethrows an error of an unreachable store: an unknown change must not count as in force. */
+/** Rethrows errors of an unreachable store, so that an unknown change does not count as applied. */
 function requireReachable(error: unknown): void {
   if (error instanceof Refusal && error.code === "store_unreachable") throw error;
 }
 
 interface LiveKeyRingOptions {
   readonly algorithm: SigningAlgorithm;
-  /** True if a missing key may be created: at startup only. */
-  readonly mayMake: boolean;
+  /** True if a missing key may be created. */
+  readonly mayCreate: boolean;
   readonly onReplaced: () => void;
   readonly onReload: () => void;
   readonly onFailure: (error: unknown) => void;
@@ -326,9 +325,9 @@ interface LiveKeyRingOptions {
  */
 export async function openLiveKeyRing(
   store: KeyStore,
-  { algorithm, mayMake, onReplaced, onReload, onFailure }: LiveKeyRingOptions,
+  { algorithm, mayCreate, onReplaced, onReload, onFailure }: LiveKeyRingOptions,
 ): Promise<LiveKeyRing> {
-  let ring = await (mayMake
+  let ring = await (mayCreate
     ? openKeyRing(store, algorithm, onReplaced)
     : loadKeyRing(store, algorithm));
   let failure: string | undefined;

@@ -21,7 +21,7 @@ export interface LoginContext {
   readonly costs: HashCosts;
   /** In seconds. */
   readonly tokenLifetime: number;
-  /** Called when a hash could not be upgraded. The login still succeeds. */
+  /** The login still succeeds. */
   readonly onUpgradeFailed: (error: unknown) => void;
 }
 
@@ -44,7 +44,7 @@ export function hashNewPassword(
 }
 
 /**
- * The throttle comes before any hashing. Resolves to the user as of the verification.
+ * Resolves to the user as of the verification.
  *
  * @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy`
  */

@@ -9,7 +9,7 @@ const HASH_BYTES = 32;
 const MIN_CHARACTERS = 8;
 const MAX_BYTES = 1024;
 
-/** Composed and decomposed accents count as the same password (RFC 8265, section 4.2.1). */
+/** Composed and decomposed accents are the same (RFC 8265, section 4.2.1). */
 function normalized(password: string): string {
   return password.normalize("NFC");
 }
@@ -35,28 +35,23 @@ export async function hashPassword(
 }
 
 /**
- * The work is the same for every user, even without a hash: one hash at each of `costs`, at most
- * one of which is compared. Padding with an estimated time would still distinguish users by their
- * costs.
- *
- * @param costs all costs in the access file. A hash with other costs never matches.
+ * Derives one hash at each of `costs` for every user, even without a password, so that the time
+ * tells nothing about users. A hash with other costs never matches.
  */
 export async function verifyPassword(
   password: string,
-  onFile: string | undefined,
+  passwordHash: string | undefined,
   costs: readonly HashCosts[],
   derive: Derive = deriveHere,
 ): Promise<boolean> {
-  const stored = onFile === undefined ? undefined : parsePasswordHash(onFile);
-  // Impossible passwords cause no hashing work.
+  const stored = passwordHash === undefined ? undefined : parsePasswordHash(passwordHash);
   if (!password.isWellFormed()) return false;
   if (Buffer.byteLength(normalized(password)) > MAX_BYTES) return false;
   let isRight = false;
   for (const each of costs) {
     const isOwn = stored !== undefined && areSameCosts(stored.costs, each);
-    // No password matches random bytes.
-    const nobodys = { salt: randomBytes(SALT_BYTES), hash: randomBytes(HASH_BYTES) };
-    const { salt, hash } = isOwn ? stored : nobodys;
+    const decoy = { salt: randomBytes(SALT_BYTES), hash: randomBytes(HASH_BYTES) };
+    const { salt, hash } = isOwn ? stored : decoy;
     const order = { password: normalized(password), salt, costs: each, length: hash.length };
     const isEqual = timingSafeEqual(await derive(order), hash);
     if (isOwn) isRight = isEqual;
@@ -64,8 +59,8 @@ export async function verifyPassword(
   return isRight;
 }
 
-export function isWeaker(onFile: string, costs: HashCosts): boolean {
-  const stored = parsePasswordHash(onFile)?.costs;
+export function isWeaker(passwordHash: string, costs: HashCosts): boolean {
+  const stored = parsePasswordHash(passwordHash)?.costs;
   if (stored === undefined) return false;
   const isLower = stored.memory < costs.memory || stored.time < costs.time;
   return isLower && stored.memory <= costs.memory && stored.time <= costs.time;
@@ -74,20 +69,20 @@ export function isWeaker(onFile: string, costs: HashCosts): boolean {
 /** Rehashes with the same salt at the configured costs. */
 export async function strengthenHash(
   password: string,
-  onFile: string,
+  passwordHash: string,
   costs: HashCosts,
   derive: Derive,
 ): Promise<string> {
-  const salt = parsePasswordHash(onFile)?.salt;
+  const salt = parsePasswordHash(passwordHash)?.salt;
   return hashPassword(password, costs, { derive, ...(salt && { salt }) });
 }
 
-/** Checked wherever a password is set. @throws Refusal with the reason */
+/** @throws Refusal with the reason */
 export type PasswordRule = (password: string) => void;
 
 export async function openPasswordRule({ auth }: Configuration): Promise<PasswordRule> {
   if (!auth.refuse_common_passwords) return requireUsablePassword;
-  // Loaded on demand, because it is large and most gateways do not need it.
+  // Loaded on demand, because it is large.
   const { dictionary } = await import("@zxcvbn-ts/language-common");
   const common = new Set(dictionary["passwords-common"].map((password) => password.toLowerCase()));
   return (password) => {

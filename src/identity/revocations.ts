@@ -22,7 +22,7 @@ export const tokenIdPattern = /^[!-~]{1,128}$/;
 
 export interface Revocations {
   isRevoked(token: Pick<TokenClaims, "tokenId" | "username" | "issuedAt">): boolean;
-  /** The earliest valid `iat` of this user's tokens, in epoch seconds. */
+  /** The earliest valid `iat` of this user's tokens. */
   earliestIssue(username: string): number;
 }
 
@@ -102,14 +102,14 @@ class RevocationFileError extends Error {
   readonly line: number;
 
   constructor(file: string, line: number) {
-    super(`${file}:${line}: is neither {"jti", "until"} nor {"user", "before"} as JSON`);
+    super(`${file}:${line}: must be JSON of the form {"jti", "until"} or {"user", "before"}`);
     this.file = file;
     this.line = line;
   }
 }
 
 interface Contents {
-  /** By their lines. */
+  /** By line. */
   readonly revocations: ReadonlyMap<string, Revocation>;
   readonly isTorn: boolean;
 }
@@ -122,7 +122,7 @@ function parseLine(line: string): Revocation | undefined {
   }
 }
 
-/** The file's spelling, which also serves to compare revocations. */
+/** Also the key by which revocations are compared. */
 function toLine(revocation: Revocation): string {
   return `${JSON.stringify(revocation)}\n`;
 }
@@ -137,7 +137,7 @@ function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
     if (revocation === undefined) throw new RevocationFileError(file, index + 1);
     revocations.set(toLine(revocation), revocation);
   });
-  // An incomplete line was never acknowledged, unless it was written by hand.
+  // An incomplete line was not acknowledged, but a complete one may lack its newline.
   const last = parseLine(unfinished);
   if (last !== undefined) revocations.set(toLine(last), last);
   return { revocations, isTorn: unfinished !== "" };
@@ -156,7 +156,7 @@ export async function readRevocations(
   return [...(await readContents(file, checkRead)).revocations.values()];
 }
 
-/** Epoch seconds at which every affected token has expired by itself. */
+/** Epoch seconds at which every affected token has expired. */
 export function endOf(revocation: Revocation): number {
   return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
 }
@@ -164,13 +164,13 @@ export function endOf(revocation: Revocation): number {
 interface Joined {
   readonly inForce: ReadonlyMap<string, Revocation>;
   readonly index: RevocationIndex;
-  /** What the file lacks. */
+  /** In force, but missing in the file. */
   readonly lost: readonly Revocation[];
 }
 
-/** Adds the content of the file to what is in force. */
+/** Joins the revocations in force with those in the file. */
 function* joinSteps(
-  before: ReadonlyMap<string, Revocation>,
+  current: ReadonlyMap<string, Revocation>,
   read: ReadonlyMap<string, Revocation>,
 ): Steps<Joined> {
   const now = steadySeconds();
@@ -181,7 +181,7 @@ function* joinSteps(
     inForce.set(line, revocation);
     index.add(revocation);
   };
-  yield* visitEach(before, (one) => {
+  yield* visitEach(current, (one) => {
     const [line, revocation] = one;
     if (read.has(line) || endOf(revocation) < now) return;
     take(one);
@@ -201,7 +201,7 @@ async function append(file: string, revocation: Revocation): Promise<void> {
       await handle.writeFile(toLine(revocation));
       await handle.sync();
     } catch (error) {
-      // A full disk may have kept a part of the line, which was not acknowledged.
+      // A full disk may have kept a part of the line.
       await handle.truncate(size);
       throw error;
     }
@@ -211,16 +211,16 @@ async function append(file: string, revocation: Revocation): Promise<void> {
   if (isNew) await syncDirectory(path.dirname(file));
 }
 
-/** Syncs to disk. Prunes only what has certainly ended, in case a clock jumps ahead. */
+/** Syncs to disk. Deletes only revocations that have ended even if the clock is wrong. */
 async function addRevocations(file: string, added: readonly Revocation[]): Promise<void> {
   await withLock(file, async () => {
     const { revocations, isTorn } = await readContents(file, false);
     const limit = forgettableBefore();
     const kept = [...revocations].flatMap(([line, old]) => (endOf(old) >= limit ? line : []));
-    const isMostlyPast = kept.length < revocations.size / 2;
-    const [only, ...others] = added;
-    if (only !== undefined && others.length === 0 && !isTorn && !isMostlyPast) {
-      await append(file, only);
+    const isMostlyExpired = kept.length < revocations.size / 2;
+    const [first, ...others] = added;
+    if (first !== undefined && others.length === 0 && !isTorn && !isMostlyExpired) {
+      await append(file, first);
       return;
     }
     await replaceFile(file, [...new Set([...kept, ...added.map(toLine)])].join(""));
@@ -232,7 +232,7 @@ function failed(detail: string, cause: unknown): Refusal {
   return new Refusal("revocation_failed", { detail, cause });
 }
 
-/** @throws Refusal `revocation_failed`. Nothing was revoked then. */
+/** @throws Refusal `revocation_failed` */
 async function revoke(file: string, ...revocations: readonly Revocation[]): Promise<void> {
   try {
     await addRevocations(file, revocations);
@@ -264,15 +264,15 @@ export function revocationsIn(file: string, options: { checkRead: boolean }): Re
 interface RevocationOptions {
   readonly checkRead: boolean;
   readonly onFailure: (error: unknown) => void;
-  /** Called with the number of revocations that the file has lost, before they are written back. */
+  /** Called with the number of revocations that are missing in the file. */
   readonly onLost: (count: number) => void;
-  /** Makes the other processes reload. Resolves when they have. */
+  /** Resolves when the other workers have reloaded. */
   readonly broadcastReload?: () => Promise<void>;
 }
 
 /**
- * Reloads when the file changes. Revocations in force stay in force whatever happens to the file.
- * What a file lacks, such as an older copy, is written back.
+ * Reloads when the file changes. Revocations stay in force whatever happens to the file, and are
+ * written back if the file loses them.
  *
  * @throws RevocationFileError, UnsafeFileError or the file system's error if the first load fails
  */
@@ -287,7 +287,7 @@ export async function openRevocations(
   let failure: string | undefined;
   let reloading: Promise<void> = Promise.resolve();
 
-  async function join(): Promise<void> {
+  async function readAndJoin(): Promise<void> {
     watch.note();
     const { revocations } = await readContents(file, checkRead);
     ({ inForce, index, lost } = await runCooperatively(joinSteps(inForce, revocations)));
@@ -295,11 +295,11 @@ export async function openRevocations(
 
   async function reloadNow(): Promise<void> {
     try {
-      await join();
+      await readAndJoin();
       if (lost.length > 0) {
         onLost(lost.length);
         await addRevocations(file, lost);
-        await join();
+        await readAndJoin();
       }
       stale = lost.length > 0;
       failure = undefined;

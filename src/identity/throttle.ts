@@ -7,13 +7,13 @@ import { busy, RecentLogins } from "./hashing.ts";
 export interface ThrottleBounds {
   readonly perUserAndAddress: number;
   readonly perAddress: number;
-  /** Seconds until failures are forgotten. */
+  /** Seconds. */
   readonly window: number;
 }
 
 export interface LoginOrigin {
   readonly address: string;
-  /** True for a reverse proxy that all clients share. It must not be blocked as one address. */
+  /** True for the address of a reverse proxy, which must not be blocked. */
   readonly isShared: boolean;
   readonly signal?: AbortSignal | undefined;
 }
@@ -21,7 +21,7 @@ export interface LoginOrigin {
 /** An unjudged attempt counts neither way. */
 export type Outcome = "succeeded" | "failed" | "unjudged";
 
-/** An attempt counts as a failure until it is settled, so it must be settled. */
+/** Counts as a failure until it completes. */
 export interface Attempt {
   complete(outcome: Outcome): Promise<void>;
 }
@@ -34,29 +34,29 @@ export interface LoginThrottle {
 
 /** The unit that is blocked: an IPv4 address, or a /64 of IPv6, which one subscriber has. */
 export function addressKey(address: string): string {
-  // A closed connection has no address any more.
+  // A closed connection has no address.
   if (!ipaddr.isValid(address)) return address;
   const parsed = ipaddr.process(address);
   if (parsed.kind() === "ipv4") return parsed.toString();
   return parsed.toNormalizedString().split(":").slice(0, 4).join(":");
 }
 
-/** Unjudged attempts of one key. `next` resolves when one of them is judged. */
-interface UnderWay {
+/** Attempts of one key. `next` resolves when one of them completes. */
+interface Pending {
   count: number;
   next: PromiseWithResolvers<void>;
 }
 
 /**
  * An attempt takes a place before it is judged, so that simultaneous guesses get no more tries than
- * sequential ones. If pending attempts hold all places, a new one waits for their outcome. Only
- * failures are stored, and each has cost a hash, so invented names use no memory.
+ * sequential ones. If all places are taken, a new attempt waits. Only failures are stored, and each
+ * has cost a hash, so invented names use little memory.
  */
 export class FailureLimit {
   readonly #counts: KeyCounts;
   #failures = 0;
   #windowMs = 0;
-  readonly #underWay = new Map<string, UnderWay>();
+  readonly #pending = new Map<string, Pending>();
   #turn: Promise<unknown> = Promise.resolve();
 
   /** @param window seconds from a key's first failure until its failures are forgotten */
@@ -72,7 +72,7 @@ export class FailureLimit {
   }
 
   get size(): number {
-    return this.#underWay.size;
+    return this.#pending.size;
   }
 
   /** @throws Refusal `too_many_attempts` if no place will become free, or `login_busy` */
@@ -90,12 +90,12 @@ export class FailureLimit {
       try {
         if (outcome === "failed") await this.#counts.add(key, 1, this.#windowMs);
       } finally {
-        const underWay = this.#underWay.get(key);
-        if (underWay !== undefined) {
-          underWay.count--;
-          if (underWay.count === 0) this.#underWay.delete(key);
-          underWay.next.resolve();
-          underWay.next = Promise.withResolvers();
+        const pending = this.#pending.get(key);
+        if (pending !== undefined) {
+          pending.count--;
+          if (pending.count === 0) this.#pending.delete(key);
+          pending.next.resolve();
+          pending.next = Promise.withResolvers();
         }
       }
     });
@@ -106,20 +106,20 @@ export class FailureLimit {
     await this.#inTurn(() => this.#counts.forget(key));
   }
 
-  /** Returns undefined if it took a place, otherwise the event to wait for. */
+  /** @returns the event to wait for, or undefined with a place */
   async #take(key: string): Promise<PromiseWithResolvers<void> | undefined> {
     const failed = await this.#counts.add(key, 0, this.#windowMs);
-    const underWay = this.#underWay.get(key);
-    if (failed.count + (underWay?.count ?? 0) < this.#failures) {
-      if (underWay !== undefined) underWay.count++;
-      else this.#underWay.set(key, { count: 1, next: Promise.withResolvers() });
+    const pending = this.#pending.get(key);
+    if (failed.count + (pending?.count ?? 0) < this.#failures) {
+      if (pending !== undefined) pending.count++;
+      else this.#pending.set(key, { count: 1, next: Promise.withResolvers() });
       return undefined;
     }
-    if (underWay !== undefined) return underWay.next;
+    if (pending !== undefined) return pending.next;
     throw new Refusal("too_many_attempts", { retryAfter: secondsLeft(failed) });
   }
 
-  /** Counts are asynchronous, and must stay consistent with the pending attempts. */
+  /** Counts are asynchronous and must stay consistent with `#pending`. */
   async #inTurn<T>(task: () => Promise<T>): Promise<T> {
     const turn = this.#turn.then(task);
     this.#turn = turn.catch(() => undefined);
@@ -127,9 +127,9 @@ export class FailureLimit {
   }
 }
 
-/** Logins that may wait for others. Further ones get `login_busy`. */
-const WAITING = 1024;
-const WAITING_OF_ADDRESS = 64;
+/** Further logins get `login_busy`. */
+const MAX_WAITING = 1024;
+const MAX_WAITING_OF_ADDRESS = 64;
 
 /** @param recent records each successful login @param openCounts default: in memory */
 export function createLoginThrottle(
@@ -140,7 +140,7 @@ export function createLoginThrottle(
   const { perUserAndAddress, perAddress, window } = bounds;
   const pairs = new FailureLimit(perUserAndAddress, window, openCounts("user and address"));
   const addresses = new FailureLimit(perAddress, window, openCounts("address"));
-  /** The address of each waiting login. */
+  /** Addresses of waiting logins. */
   const waiting: string[] = [];
 
   return {
@@ -150,10 +150,10 @@ export function createLoginThrottle(
     },
     async begin(username, { address: from, isShared, signal }) {
       const address = addressKey(from);
-      // Impossible names share one entry, so that invented names use no memory.
+      // Impossible names share one count.
       const pair = `${address} ${isUsername(username) ? username : "?"}`;
       const own = waiting.filter((one) => one === address);
-      if (waiting.length >= WAITING || own.length >= WAITING_OF_ADDRESS) throw busy();
+      if (waiting.length >= MAX_WAITING || own.length >= MAX_WAITING_OF_ADDRESS) throw busy();
       waiting.push(address);
       try {
         if (!isShared) await addresses.enter(address, signal);

@@ -24,10 +24,10 @@ import {
 } from "./jwt-verification.ts";
 import type { KeyRing } from "./key-store.ts";
 
-/** Cached tokens, of about 650 bytes each. */
-const MOST_TOKENS = 100_000;
+/** At about 650 bytes each. */
+const MAX_CACHED_TOKENS = 100_000;
 
-interface Remembered<T> extends Omit<ReturnType<typeof verifyPinned>, "claims"> {
+interface CachedToken<T> extends Omit<ReturnType<typeof verifyPinned>, "claims"> {
   readonly content: T;
 }
 
@@ -38,11 +38,11 @@ interface Remembered<T> extends Omit<ReturnType<typeof verifyPinned>, "claims"> 
 export class VerifiedTokens<T extends object> {
   readonly #pin: Pin;
   readonly #read: (claims: JsonObject) => T;
-  readonly #recent: LRUCache<string, Remembered<T>>;
+  readonly #recent: LRUCache<string, CachedToken<T>>;
   readonly metrics = { remembered: 0, verified: 0, refused: 0 };
 
   /** @param read parses the claims, or throws a Refusal */
-  constructor(pin: Pin, read: (claims: JsonObject) => T, max = MOST_TOKENS) {
+  constructor(pin: Pin, read: (claims: JsonObject) => T, max = MAX_CACHED_TOKENS) {
     this.#pin = pin;
     this.#read = read;
     this.#recent = new LRUCache({ max });
@@ -54,8 +54,12 @@ export class VerifiedTokens<T extends object> {
 
   /** @throws Refusal `token_expired` or `token_invalid` */
   verify(token: string): T {
-    const known = this.recall(token);
-    if (known !== undefined) return known;
+    const known = this.#recent.get(token);
+    if (known !== undefined && this.#isGood(known)) {
+      this.metrics.remembered++;
+      return known.content;
+    }
+    this.#recent.delete(token);
     try {
       const { claims, ...pinned } = verifyPinned(this.#pin, token);
       const content = this.#read(claims);
@@ -68,19 +72,7 @@ export class VerifiedTokens<T extends object> {
     }
   }
 
-  /** The content of a cached token that is still valid. */
-  recall(token: string): T | undefined {
-    const known = this.#recent.get(token);
-    if (known === undefined) return undefined;
-    if (this.#isGood(known)) {
-      this.metrics.remembered++;
-      return known.content;
-    }
-    this.#recent.delete(token);
-    return undefined;
-  }
-
-  #isGood({ kid, key, notBefore, expiresAt }: Remembered<T>): boolean {
+  #isGood({ kid, key, notBefore, expiresAt }: CachedToken<T>): boolean {
     const now = epochSeconds();
     return notBefore <= now && now < expiresAt && this.#pin.verifier(kid) === key;
   }
@@ -89,14 +81,14 @@ export class VerifiedTokens<T extends object> {
 /** The audience of login tokens: this gateway, at any URL. */
 const LOGIN_AUDIENCE = "gatehouse";
 const TYPE = "JWT";
-/** Login tokens are well under 1 KiB. Longer input is not worth verifying. */
+/** Login tokens are well under 1 KiB. */
 const MAX_TOKEN_LENGTH = 4096;
 
 /** Claims of a login token (RFC 7519). Times are epoch seconds. */
 export interface TokenClaims {
   readonly username: string;
   readonly database: string;
-  /** For the client's information only. Authorization uses the access file. */
+  /** Only informs the client. Authorization uses the access file. */
   readonly role: Role | undefined;
   /** Fingerprint of the password used at login. */
   readonly credential: string;
@@ -106,7 +98,7 @@ export interface TokenClaims {
 }
 
 type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "credential"> & {
-  /** In seconds, or the moment at which it ends. */
+  /** Seconds, or the moment of expiry. */
   readonly lifetime: number | Date;
   /** The earliest `iat`, so that the token survives a revocation made in the same second. */
   readonly notBefore: number;
@@ -119,15 +111,8 @@ function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): T
   if (typeof cred !== "string") throw invalidToken("claim cred");
   if (typeof jti !== "string" || jti === "") throw invalidToken("claim jti");
   if (!isSeconds(iat) || !isSeconds(exp)) throw invalidToken("claim iat or exp");
-  return {
-    username: sub,
-    database,
-    role,
-    credential: cred,
-    tokenId: jti,
-    issuedAt: iat,
-    expiresAt: exp,
-  };
+  const times = { issuedAt: iat, expiresAt: exp };
+  return { username: sub, database, role, credential: cred, tokenId: jti, ...times };
 }
 
 async function issueToken(

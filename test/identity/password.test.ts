@@ -15,7 +15,7 @@ const lower = { memory: 64, time: 1, parallelism: 1 };
 const higher = { memory: 256, time: 2, parallelism: 2 };
 const PASSWORD = "correct horse";
 
-/** Derives, and remembers at which costs. */
+/** Records the costs of each derived hash. */
 function counted(): { derive: Derive; spent: HashCosts[] } {
   const spent: HashCosts[] = [];
   const derive = (order: HashOrder) => {
@@ -29,7 +29,7 @@ async function record(name: string, costs: HashCosts, lines = ""): Promise<strin
   return user(name, `password_hash = "${await hashPassword(PASSWORD, costs)}"\n${lines}`);
 }
 
-t.test("whoever logs in, the same hashes are derived", async (t) => {
+t.test("a login derives the same hashes for every user", async (t) => {
   const file = [
     await record("usual", configured),
     await record("imported", lower),
@@ -39,7 +39,7 @@ t.test("whoever logs in, the same hashes are derived", async (t) => {
   ];
   const snapshot = parseAccessFile(file.join(""), "access.toml");
   const costs = await costsInUse(snapshot, configured);
-  t.equal(costs.length, 3, "each costs once, however they are spelled");
+  t.equal(costs.length, 3, "each costs appear once, however they are spelled");
   for (const name of ["usual", "imported", "strong", "machine", "unknown"]) {
     const onFile = snapshot.users.get(name)?.passwordHash;
     for (const password of [PASSWORD, "a wrong one", ""]) {
@@ -51,18 +51,18 @@ t.test("whoever logs in, the same hashes are derived", async (t) => {
   }
 });
 
-t.test("the configured costs are spent where no user has a password", async (t) => {
+t.test("without passwords on file, a login derives a hash at the configured costs", async (t) => {
   const snapshot = parseAccessFile(user("machine", ""), "access.toml");
   t.strictSame(await costsInUse(snapshot, configured), [configured]);
   t.equal(await costsInUse(snapshot, configured), await costsInUse(snapshot, configured));
 });
 
-t.test("a hash of costs that nobody has told of matches nothing", async (t) => {
+t.test("a hash with costs that are not listed never matches", async (t) => {
   const hash = await hashPassword(PASSWORD, lower);
   t.notOk(await verifyPassword(PASSWORD, hash, [configured]));
 });
 
-t.test("what can be no password is not hashed", async (t) => {
+t.test("an impossible password is not hashed", async (t) => {
   const hash = await hashPassword(PASSWORD, lower);
   for (const password of ["x".repeat(1025), "é".repeat(513), "\ud800 password"]) {
     const { derive, spent } = counted();
@@ -71,7 +71,7 @@ t.test("what can be no password is not hashed", async (t) => {
   }
 });
 
-t.test("a password counts to its last byte", async (t) => {
+t.test("every byte of a password counts", async (t) => {
   for (const password of ["before\0after", "x".repeat(1024), "  spaces  ", "пароль 密码 🔑"]) {
     requireUsablePassword(password);
     const hash = await hashPassword(password, lower);
@@ -81,28 +81,25 @@ t.test("a password counts to its last byte", async (t) => {
   }
 });
 
-t.test("the same characters are the same password on every keyboard", async (t) => {
+t.test("composed and decomposed accents are the same password", async (t) => {
   const composed = "caf\u00e9 cr\u00e8me";
   const decomposed = composed.normalize("NFD");
   t.not(composed, decomposed);
-  for (const [set, typed] of [
-    [composed, decomposed],
-    [decomposed, composed],
-  ]) {
-    const hash = await hashPassword(set ?? "", lower);
-    t.ok(await verifyPassword(typed ?? "", hash, [lower]));
-    t.notOk(await verifyPassword("cafe creme", hash, [lower]), "and letters keep their accents");
+  for (const chosen of [composed, decomposed]) {
+    const hash = await hashPassword(chosen, lower);
+    for (const typed of [composed, decomposed]) t.ok(await verifyPassword(typed, hash, [lower]));
+    t.notOk(await verifyPassword("cafe creme", hash, [lower]), "accents count");
   }
   t.throws(() => requireUsablePassword("\u0065\u0301".repeat(7)), { code: "password_too_short" });
   t.notOk(
     await verifyPassword("ﬁle password", await hashPassword("file password", lower), [lower]),
-    "what only looks alike stays another one",
+    "a ligature stays a different character",
   );
 });
 
 const busy = { code: "login_busy", retryAfter: 1 };
 
-/** A queue whose tasks end when the test says so, and in which they began in `begun`'s order. */
+/** A queue whose tasks run until `end`. */
 function observed(bounds: Partial<HashBounds> = {}) {
   const queue = new HashQueue({ atOnce: 1, memory: 100, waiting: 4, ...bounds });
   const begun: string[] = [];
@@ -124,7 +121,7 @@ function observed(bounds: Partial<HashBounds> = {}) {
   return { put, begun, end };
 }
 
-t.test("addresses take turns, however many one of them has waiting", async (t) => {
+t.test("addresses take turns, however many tasks one of them queues", async (t) => {
   const { put, begun, end } = observed();
   const all = [put("a", "a1"), put("a", "a2"), put("a", "a3"), put("b", "b1")];
   await new Promise(setImmediate);
@@ -133,7 +130,7 @@ t.test("addresses take turns, however many one of them has waiting", async (t) =
   t.strictSame(begun, ["a1", "a2", "b1", "a3"]);
 });
 
-t.test("who finds the queue full comes back later", async (t) => {
+t.test("a full queue refuses further tasks", async (t) => {
   const { put, begun, end } = observed({ waiting: 2 });
   const all = [put("a", "a1"), put("a", "a2"), put("a", "a3")];
   await t.rejects(put("a", "a4"), busy);
@@ -142,20 +139,20 @@ t.test("who finds the queue full comes back later", async (t) => {
   t.strictSame(begun, ["a1", "a2", "a3"]);
 });
 
-t.test("the longest line gives its last place to an address with a shorter one", async (t) => {
+t.test("a full queue drops the last task of the longest line", async (t) => {
   const { put, begun, end } = observed({ waiting: 3 });
   const first = put("a", "a1");
   const kept = [put("a", "a2"), put("a", "a3")];
   const displaced = t.rejects(put("a", "a4"), busy);
   const other = put("b", "b1");
   await displaced;
-  await t.rejects(put("b", "b2"), busy, "lines of about the same length leave each other alone");
+  await t.rejects(put("b", "b2"), busy, "a line of about the same length loses nothing");
   for (const name of ["a1", "a2", "b1", "a3"]) await end(name);
   await Promise.all([first, ...kept, other]);
   t.strictSame(begun, ["a1", "a2", "b1", "a3"]);
 });
 
-t.test("a client that goes while it waits leaves its place to another", async (t) => {
+t.test("a client that disconnects while it waits frees its place", async (t) => {
   const { put, begun, end } = observed({ waiting: 1 });
   const gone = new AbortController();
   const first = put("a", "a1");
@@ -170,7 +167,7 @@ t.test("a client that goes while it waits leaves its place to another", async (t
   t.strictSame(begun, ["a1", "a3"]);
 });
 
-t.test("a client that goes while its task runs changes nothing", async (t) => {
+t.test("a disconnect does not affect a running task", async (t) => {
   const { put, end } = observed();
   const gone = new AbortController();
   const first = put("a", "a1", { signal: gone.signal });
@@ -180,7 +177,7 @@ t.test("a client that goes while its task runs changes nothing", async (t) => {
   t.equal(await first, "a1");
 });
 
-t.test("what runs together fits the memory, and what never fits runs alone", async (t) => {
+t.test("concurrent tasks fit into memory, and a task that never fits runs by itself", async (t) => {
   const { put, begun, end } = observed({ atOnce: 3, memory: 10 });
   const all = [
     put("a", "a1", { memory: 5 }),
@@ -191,7 +188,7 @@ t.test("what runs together fits the memory, and what never fits runs alone", asy
   await new Promise(setImmediate);
   t.strictSame(begun, ["a1", "b1"]);
   await end("a1");
-  t.strictSame(begun, ["a1", "b1"], "and is not overtaken for ever by what is smaller");
+  t.strictSame(begun, ["a1", "b1"], "smaller tasks do not overtake it forever");
   await end("b1");
   t.strictSame(begun, ["a1", "b1", "c1"]);
   await end("c1");
@@ -199,21 +196,18 @@ t.test("what runs together fits the memory, and what never fits runs alone", asy
   await Promise.all(all);
 });
 
-t.test("a task that fails gives its place back", async (t) => {
+t.test("a failed task frees its place", async (t) => {
   const queue = new HashQueue({ atOnce: 1, memory: 1, waiting: 1 });
   const failing = queue.run(1, { address: "a" }, () => Promise.reject(new Error("broken")));
   await t.rejects(failing, { message: "broken" });
   t.equal(await queue.run(1, { address: "a" }, async () => "next"), "next");
 });
 
-t.test("there are no more threads of hashes than cores, and never none", async (t) => {
+t.test("hashing uses no more threads than cores, but at least one", async (t) => {
   const costs = { memory: 65_536, time: 3, parallelism: 4 };
   const atOnce = (cores: number, parallelism: number) =>
     hashBounds({ ...costs, parallelism }, cores).atOnce;
-  t.equal(atOnce(1, 4), 1);
-  t.equal(atOnce(2, 4), 1);
-  t.equal(atOnce(8, 4), 2);
-  t.equal(atOnce(2, 1), 2);
-  t.equal(atOnce(64, 1), 4, "nor more memory than four of them take");
+  t.strictSame([atOnce(1, 4), atOnce(2, 4), atOnce(8, 4), atOnce(2, 1)], [1, 1, 2, 2]);
+  t.equal(atOnce(64, 1), 4, "at most four, to limit memory");
   t.equal(hashBounds(costs, 64).memory, 4 * 65_536);
 });

@@ -31,7 +31,7 @@ async function untilStale(gateway: TestGateway, expected: "stale" | "fresh"): Pr
   });
 }
 
-t.test("what cannot be written down is not revoked, and that is said", async (t) => {
+t.test("a revocation that cannot be written is refused", async (t) => {
   const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
   const [root, bob] = [await tokenOf(gateway, "root"), await tokenOf(gateway, "bob")];
   const text = textOf(gateway);
@@ -39,7 +39,7 @@ t.test("what cannot be written down is not revoked, and that is said", async (t)
   const obstacles: [what: string, put: () => void][] = [
     ["a directory in its place", () => mkdirSync(file)],
     ["a pipe in its place", () => execFileSync("mkfifo", ["-m", "600", file])],
-    ["a line that is none", () => writeFileSync(file, "hunter2\n", { mode: 0o600 })],
+    ["an invalid line", () => writeFileSync(file, "hunter2\n", { mode: 0o600 })],
     [
       "a file that others may write",
       () => {
@@ -76,7 +76,7 @@ t.test("what cannot be written down is not revoked, and that is said", async (t)
   }
 });
 
-t.test("a torn last line takes nothing with it", async (t) => {
+t.test("an incomplete last line does not affect other revocations", async (t) => {
   const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
   const file = revocationsOf(gateway);
   const [first, second] = [await tokenOf(gateway, "bob"), await tokenOf(gateway, "bob")];
@@ -91,12 +91,12 @@ t.test("a torn last line takes nothing with it", async (t) => {
   await succeed(restarted.send("POST", "/logout", undefined, second));
   t.equal(await insertRefusal(restarted, second), "token_revoked");
   const lines = readFileSync(file, "utf8").trimEnd().split("\n");
-  t.equal(lines.length, 2, "the torn line is gone");
+  t.equal(lines.length, 2, "the incomplete line is gone");
   t.ok(lines.every((line) => JSON.parse(line).jti !== "half"));
   t.equal(statSync(file).mode & 0o777, 0o600);
 });
 
-t.test("an invalid line stops the start, and changes nothing in a running gateway", async (t) => {
+t.test("an invalid line prevents a start and changes nothing at run time", async (t) => {
   const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
   const file = revocationsOf(gateway);
   const [dead, alive] = [await tokenOf(gateway, "bob"), await tokenOf(gateway, "bob")];
@@ -132,32 +132,17 @@ t.test("an invalid line stops the start, and changes nothing in a running gatewa
   t.notMatch(stdout + stderr, "hunter2");
 });
 
-t.test("a revocations file that others may read or write stops the start", async (t) => {
-  const { gateway } = await openStaffed(t, ["root * Owner"]);
-  await gateway.service.stop();
-  const file = revocationsOf(gateway);
-  writeFileSync(file, "");
-  for (const mode of [0o644, 0o666]) {
-    chmodSync(file, mode);
-    const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", "0"]);
-    t.equal(code, 1, mode.toString(8));
-    t.match(stdout + stderr, `chmod 600 ${file}`);
-  }
-});
-
 for (const [how, takeAway] of [
   ["deleted", (file: string) => rmSync(file)],
   ["emptied", (file: string) => writeFileSync(file, "")],
   ["restored from an older copy", (file: string, older: string) => writeFileSync(file, older)],
 ] as const) {
-  t.test(`a revocations file that is ${how} under a running gateway revives nothing`, async (t) => {
+  t.test(`tokens stay revoked when the file is ${how} while the gateway runs`, async (t) => {
     const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
     const file = revocationsOf(gateway);
-    const [first, second, third] = [
-      await tokenOf(gateway, "bob"),
-      await tokenOf(gateway, "bob"),
-      await tokenOf(gateway, "bob"),
-    ];
+    const first = await tokenOf(gateway, "bob");
+    const second = await tokenOf(gateway, "bob");
+    const third = await tokenOf(gateway, "bob");
     await succeed(gateway.send("POST", "/logout", undefined, first));
     const older = readFileSync(file, "utf8");
     await succeed(gateway.send("POST", "/logout", undefined, second));
@@ -183,7 +168,7 @@ for (const [how, takeAway] of [
   });
 }
 
-t.test("what cannot be written back stays in force, and is said to be missing", async (t) => {
+t.test("revocations that cannot be written back stay in force", async (t) => {
   const { gateway } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
   const file = revocationsOf(gateway);
   const [dead, other] = [await tokenOf(gateway, "bob"), await tokenOf(gateway, "bob")];
@@ -200,7 +185,7 @@ t.test("what cannot be written back stays in force, and is said to be missing", 
 
 const later = Math.floor(Date.now() / 1000) + 3600;
 
-t.test("every line of a long file counts, before and after it has grown", async (t) => {
+t.test("all lines of a long file stay in force as the file changes", async (t) => {
   const file = path.join(temporaryDirectory(t), "revocations");
   const lines = Array.from({ length: 20_000 }, (_, n) =>
     JSON.stringify(n % 2 === 0 ? { jti: `t${n}`, until: later } : { user: `u${n}`, before: later }),
@@ -208,27 +193,29 @@ t.test("every line of a long file counts, before and after it has grown", async 
   // The last line lacks its end, as an editor may leave it.
   writeFileSync(file, lines.join("\n"), { mode: 0o600 });
   const failures: unknown[] = [];
-  const onFailure = (error: unknown) => failures.push(error);
   const lost: number[] = [];
-  const onLost = (count: number) => lost.push(count);
-  const live = await openRevocations(file, { checkRead: true, onFailure, onLost });
+  const live = await openRevocations(file, {
+    checkRead: true,
+    onFailure: (error) => failures.push(error),
+    onLost: (count) => lost.push(count),
+  });
   t.teardown(() => live.close());
-  const isHeld = (n: number) =>
+  const isInForce = (n: number) =>
     n % 2 === 0
       ? live.isRevoked({ tokenId: `t${n}`, username: "nobody", issuedAt: later })
       : live.isRevoked({ tokenId: "x", username: `u${n}`, issuedAt: later - 1 });
-  const areAllHeld = () => lines.every((_, n) => isHeld(n));
-  t.ok(areAllHeld());
+  const areAllInForce = () => lines.every((_, n) => isInForce(n));
+  t.ok(areAllInForce());
   t.notOk(live.isRevoked({ tokenId: "x", username: "u1", issuedAt: later }));
 
   await live.revokeToken({ tokenId: "new", expiresAt: later });
-  t.ok(live.isRevoked({ tokenId: "new", username: "nobody", issuedAt: later }), "at once");
-  t.ok(areAllHeld(), "and the others still are");
+  t.ok(live.isRevoked({ tokenId: "new", username: "any", issuedAt: later }), "at once");
+  t.ok(areAllInForce(), "and the others still are");
 
   writeFileSync(file, `${lines.join("\n")}\nnonsense\n`);
   await live.reload();
   t.match(failures, [{ name: "RevocationFileError", line: 20_001 }]);
-  t.ok(areAllHeld(), "a line that is none takes nothing away");
+  t.ok(areAllInForce(), "an invalid line removes nothing");
 
   const taken: [how: string, text: string, count: number][] = [
     ["an empty file", "", 20_001],
@@ -238,13 +225,13 @@ t.test("every line of a long file counts, before and after it has grown", async 
     writeFileSync(file, text);
     await live.reload();
     t.equal(lost.pop(), count, how);
-    t.ok(areAllHeld(), `${how} takes nothing away`);
+    t.ok(areAllInForce(), `${how} removes nothing`);
     t.equal(live.stale, false);
     t.equal(readFileSync(file, "utf8").trimEnd().split("\n").length, 20_001, "it is written back");
   }
 });
 
-t.test("a revocation beside 60,000 others stalls nothing", async (t) => {
+t.test("a revocation beside 60,000 others does not stall the event loop", async (t) => {
   const file = path.join(temporaryDirectory(t), "revocations");
   const until = Math.ceil(Date.now() / 1000) + 3600;
   const lines = Array.from({ length: 60_000 }, (_, index) =>

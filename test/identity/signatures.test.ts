@@ -39,23 +39,22 @@ function isOurs(algorithm: string): algorithm is SigningAlgorithm {
   return signingAlgorithms.some((ours) => ours === algorithm);
 }
 
-/** Keys that name no algorithm are taken for what their type is used for. */
+/** Keys without an algorithm get the usual one of their type. */
 function algorithmOf({ alg, kty }: Jwk): string {
   return alg ?? (kty === "RSA" ? "RS256" : "ES256");
 }
 
-/** A name that a key file may have. */
 function safe(kid: string): string {
   return kid.replace(/[^A-Za-z0-9_-]/g, "_");
 }
 
-/** Opens the keys as a gateway does: from files, by one algorithm; undefined if it refuses them. */
+/** Opens the keys from files, as a gateway does; undefined if it refuses them. */
 async function open(t: Test, keys: readonly Jwk[]): Promise<PinnedKeys | undefined> {
   const directory = temporaryDirectory(t);
   for (const [index, jwk] of keys.entries()) {
     const [kid, alg] = [safe(jwk.kid), algorithmOf(jwk)];
-    const isTaken = keys.slice(0, index).some((other) => other.kid === jwk.kid);
-    const name = isTaken ? `${kid}-again` : kid;
+    const isDuplicate = keys.slice(0, index).some((other) => other.kid === jwk.kid);
+    const name = isDuplicate ? `${kid}-again` : kid;
     const content = JSON.stringify({ kid, alg, created: 1, jwk });
     writeFileSync(path.join(directory, `${name}.json`), content, { mode: 0o600 });
   }
@@ -71,10 +70,9 @@ async function open(t: Test, keys: readonly Jwk[]): Promise<PinnedKeys | undefin
 }
 
 /**
- * Holds what the gateway makes of a file of vectors against their results: a good one verifies if
- * its algorithm is one of the gateway's, and every other one is refused.
+ * Valid vectors verify if the gateway supports their algorithm. All others are refused.
  *
- * @param exceptions vectors whose result does not hold here, and why
+ * @param exceptions vectors with another result here, and why
  */
 async function checkVectors(
   t: Test,
@@ -97,7 +95,7 @@ async function checkVectors(
       t.equal(
         refusalOf(() => verifyPinned(pin, jws)),
         "token_invalid",
-        "it is no token of ours",
+        "a vector is never a token of the gateway",
       );
     }
   }
@@ -106,7 +104,7 @@ async function checkVectors(
 
 const directory = corpus("wycheproof");
 if (directory !== undefined) {
-  t.test("the signature vectors of Wycheproof come out as they must", (t) =>
+  t.test("the signature vectors of Wycheproof have the expected results", (t) =>
     checkVectors(
       t,
       path.join(directory, "json_web_signature_test.json"),
@@ -120,7 +118,7 @@ if (directory !== undefined) {
     ),
   );
 
-  t.test("the key vectors of Wycheproof come out as they must", (t) =>
+  t.test("the key vectors of Wycheproof have the expected results", (t) =>
     checkVectors(
       t,
       path.join(directory, "json_web_key_test.json"),
@@ -129,7 +127,6 @@ if (directory !== undefined) {
   );
 }
 
-/** A key of its own, what it signs, and a look at whether that is taken. */
 async function openSigner(algorithm: SigningAlgorithm) {
   const stored = await makeKey(algorithm);
   const [key, verifier] = [await importJWK(stored.jwk, algorithm), await verifierOf(stored)];
@@ -149,14 +146,14 @@ async function openSigner(algorithm: SigningAlgorithm) {
 }
 
 for (const algorithm of signingAlgorithms) {
-  t.test(`a signature of ${algorithm} that is bent in any bit is refused`, async (t) => {
+  t.test(`an ${algorithm} signature with any changed bit is refused`, async (t) => {
     const { sign, refusal } = await openSigner(algorithm);
     const { input, signature } = await sign("payload");
-    t.equal(refusal(input, signature), undefined, "as it was made it is good");
+    t.equal(refusal(input, signature), undefined, "the unchanged signature is valid");
     for (let bit = 0; bit < signature.length * 8; bit++) {
-      const bent = Buffer.from(signature);
-      bent.writeUInt8(bent.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
-      t.equal(refusal(input, bent), "token_invalid", `bit ${bit}`);
+      const changed = Buffer.from(signature);
+      changed.writeUInt8(changed.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
+      t.equal(refusal(input, changed), "token_invalid", `bit ${bit}`);
     }
     for (let length = 0; length < signature.length; length++) {
       t.equal(refusal(input, signature.subarray(0, length)), "token_invalid", `${length} bytes`);

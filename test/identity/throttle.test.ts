@@ -41,7 +41,7 @@ t.test("a success forgets the failures before it", async (t) => {
   await t.rejects(throttle.begin("alice", home), refused);
 });
 
-t.test("other bounds hold at once, for failures that were counted before too", async (t) => {
+t.test("changed limits apply at once, also to earlier failures", async (t) => {
   const throttle = createLoginThrottle(bounds);
   for (let at = 0; at < 3; at++) await fail(throttle, "alice");
   throttle.change({ ...bounds, perUserAndAddress: 4 });
@@ -58,7 +58,7 @@ t.test("failures of many users from one address are counted together", async (t)
   await fail(throttle, "f", away);
 });
 
-t.test("success with one's own account does not pay for guesses at others", async (t) => {
+t.test("a login with one's own account does not reset failures at other accounts", async (t) => {
   const throttle = createLoginThrottle(bounds);
   for (const username of ["a", "b", "c", "d", "e"]) {
     await fail(throttle, username);
@@ -67,22 +67,22 @@ t.test("success with one's own account does not pay for guesses at others", asyn
   await t.rejects(throttle.begin("mallory", home), refused);
 });
 
-t.test("a front that everyone is behind is not blocked as one address", async (t) => {
+t.test("a reverse proxy that all clients share is not blocked as one address", async (t) => {
   const throttle = createLoginThrottle(bounds);
   const front = { address: "127.0.0.1", isShared: true };
   for (const username of ["a", "b", "c", "d", "e", "f"]) await fail(throttle, username, front);
   for (let at = 0; at < 3; at++) await fail(throttle, "alice", front);
-  await t.rejects(throttle.begin("alice", front), refused, "but its users are");
+  await t.rejects(throttle.begin("alice", front), refused, "its users are still limited");
   await succeed(throttle, "bob", front);
 });
 
-t.test("names that nobody can have share one count", async (t) => {
+t.test("impossible usernames share one count", async (t) => {
   const throttle = createLoginThrottle(bounds);
   for (const name of ["a b", "\n", "x".repeat(1000)]) await fail(throttle, name);
   await t.rejects(throttle.begin("é", home), refused);
 });
 
-t.test("an attempt that was not judged counts neither way", async (t) => {
+t.test("an unjudged attempt is not counted", async (t) => {
   const throttle = createLoginThrottle(bounds);
   for (let at = 0; at < 20; at++) {
     const attempt = await throttle.begin("alice", home);
@@ -91,7 +91,7 @@ t.test("an attempt that was not judged counts neither way", async (t) => {
   await t.resolves(fail(throttle, "alice"));
 });
 
-t.test("guesses at one moment are no more than guesses in a row", async (t) => {
+t.test("simultaneous guesses get no more tries than sequential ones", async (t) => {
   const limit = new FailureLimit(10, 60, new MemoryCounts());
   let judged = 0;
   const guess = async () => {
@@ -109,7 +109,7 @@ t.test("guesses at one moment are no more than guesses in a row", async (t) => {
   for (const reason of reasons) t.ok(reason instanceof Refusal);
 });
 
-t.test("good attempts at one moment all pass, a few at a time", async (t) => {
+t.test("simultaneous good logins all pass, a few at a time", async (t) => {
   const limit = new FailureLimit(4, 60, new MemoryCounts());
   let underWay = 0;
   let most = 0;
@@ -133,7 +133,7 @@ t.test("an address is an IPv4 address or the /64 of an IPv6 one", async (t) => {
   t.equal(addressKey(""), "", "a connection that is gone");
 });
 
-t.test("nobody is locked out by failures from elsewhere", async (t) => {
+t.test("failures from other addresses lock no user out", async (t) => {
   const throttle = createLoginThrottle(bounds);
   for (let host = 2; host < 100; host++) {
     const stranger = { address: `192.0.2.${host}`, isShared: false };
@@ -143,7 +143,7 @@ t.test("nobody is locked out by failures from elsewhere", async (t) => {
   await succeed(throttle, "alice");
 });
 
-t.test("other spellings of a name are no further tries at it", async (t) => {
+t.test("other spellings of a username give no further tries", async (t) => {
   const throttle = createLoginThrottle(bounds);
   const spellings = ["alice\n", " alice", "\uff41lice", "al\u0131ce", "alice\u0000", "a\u0301lice"];
   let judged = 0;
@@ -157,7 +157,7 @@ t.test("other spellings of a name are no further tries at it", async (t) => {
   await succeed(throttle, "alice");
 });
 
-t.test("a good attempt that outlasts the window leaves no place behind", async (t) => {
+t.test("a good login that outlasts the window frees its place", async (t) => {
   mock.timers.enable({ apis: ["Date", "setTimeout"] });
   t.teardown(() => mock.timers.reset());
   const limit = new FailureLimit(2, 1, new MemoryCounts());
@@ -173,14 +173,14 @@ t.test("a good attempt that outlasts the window leaves no place behind", async (
   await t.rejects(limit.enter("key"), refused);
 });
 
-t.test("made-up names and addresses fill no memory", async (t) => {
+t.test("invented names and addresses use bounded memory", async (t) => {
   const counts = new MemoryCounts(1000);
   const limit = new FailureLimit(3, 60, counts);
   for (let at = 0; at < 5000; at++) {
-    await limit.enter(`turned away ${at}`);
-    await limit.leave(`turned away ${at}`, "unjudged");
+    await limit.enter(`unjudged ${at}`);
+    await limit.leave(`unjudged ${at}`, "unjudged");
   }
-  t.equal(limit.size + counts.size, 0, "attempts that were not judged are not remembered");
+  t.equal(limit.size + counts.size, 0, "unjudged attempts are not stored");
   const failAs = async (key: string) => {
     await limit.enter(key);
     await limit.leave(key, "failed");
@@ -191,14 +191,14 @@ t.test("made-up names and addresses fill no memory", async (t) => {
   await t.rejects(limit.enter("the latest"), refused, "the latest are remembered");
 });
 
-t.test("one address does not take every place for waiting", async (t) => {
+t.test("one address cannot take every place in the queue", async (t) => {
   const throttle = createLoginThrottle({ perUserAndAddress: 1, perAddress: 1000, window: 60 });
-  const held = await throttle.begin("alice", home);
+  const first = await throttle.begin("alice", home);
   const waiting = Array.from({ length: 70 }, () => throttle.begin("alice", home));
   const outcomes = Promise.allSettled(waiting);
   await t.rejects(throttle.begin("bob", home), { code: "login_busy", retryAfter: 1 });
   await succeed(throttle, "alice", away);
-  await held.complete("failed");
+  await first.complete("failed");
   const codes = (await outcomes).map((outcome) =>
     outcome.status === "rejected" && outcome.reason instanceof Refusal ? outcome.reason.code : "",
   );
@@ -206,7 +206,7 @@ t.test("one address does not take every place for waiting", async (t) => {
   t.equal(codes.filter((code) => code === "login_busy").length, 6);
 });
 
-t.test("a failure that cannot be counted leaves no place behind", async (t) => {
+t.test("a failure that cannot be counted frees its place", async (t) => {
   class OutOfReach extends MemoryCounts {
     override async add(key: string, points: number, windowMs: number) {
       if (points > 0) throw new Error("out of reach");
@@ -220,7 +220,7 @@ t.test("a failure that cannot be counted leaves no place behind", async (t) => {
   await t.resolves(waiting, "the next attempt has its turn");
 });
 
-t.test("a client that has gone takes no place", async (t) => {
+t.test("a client that has disconnected takes no place", async (t) => {
   const limit = new FailureLimit(1, 60, new MemoryCounts());
   const gone = new AbortController();
   await limit.enter("key");

@@ -189,7 +189,7 @@ for (const [what, lose, restore] of sampled(losses)) {
     await untilKeysAre(gateway, "stale");
     const isRefusal = ({ msg }: Record<string, unknown>) =>
       msg === "signing keys refused: the last good ones stay in force";
-    t.match((await gateway.service.logged(isRefusal)).reason, "holds no key that signs");
+    t.match((await gateway.service.logged(isRefusal)).reason, "contains no signing key");
     t.equal(await metric(), "0");
     t.equal(await insertRefusal(gateway, token), undefined, "users stay logged in");
     const another = await tokenOf(gateway, "bob");
@@ -208,7 +208,7 @@ async function checkNothingMade(t: Test, home: string): Promise<void> {
   if (existsSync(home)) {
     const { code, stderr } = await runCommand(home, ["token", "issue", "bob"]);
     t.equal(code, 1);
-    t.match(stderr, "holds no key that signs");
+    t.match(stderr, "contains no signing key");
   }
   const keys = path.join(home, "keys");
   t.strictSame(existsSync(keys) ? readdirSync(keys) : [], []);
@@ -224,7 +224,7 @@ t.test("a restarted worker does not create keys to replace missing ones", async 
   process.kill(worker, "SIGKILL");
   await gateway.service.logged(
     ({ restartInMs, reason }) =>
-      restartInMs !== undefined && String(reason).includes("holds no key that signs"),
+      restartInMs !== undefined && String(reason).includes("contains no signing key"),
   );
   t.notOk(existsSync(keys));
   renameSync(`${keys}.moved`, keys);

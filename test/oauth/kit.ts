@@ -92,7 +92,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
     hashing,
     costs,
     change: () => Promise.resolve(snapshot),
-    tokens: { issue: unused, recall: unused, verify: unused },
+    tokens: { issue: unused, verify: unused },
     tokenLifetime: 60,
     onUpgradeFailed: unused,
   };
