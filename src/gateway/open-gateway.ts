@@ -145,7 +145,7 @@ async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<
   const keys = await openLiveKeyRing(held, {
     algorithm: auth.signing_algorithm,
     // A restarted worker must not create signing keys of its own.
-    mayMake: member?.isFirst ?? true,
+    mayCreate: member?.isFirst ?? true,
     onReplaced: () =>
       log.warn(
         { place: held.place },
@@ -203,7 +203,7 @@ async function openIdentity(
     opened.defer(revokeOnHandEdits(access, revocations, member?.number ?? 1, onFailure));
   }
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
-  metrics?.showTokens(tokens.metrics);
+  metrics?.exportTokens(tokens.metrics);
   const login: LoginContext = {
     snapshot: () => access.snapshot,
     revocations,
@@ -252,7 +252,7 @@ async function openSharedStore(
     },
     opened,
   );
-  metrics?.showStore(shared.replica);
+  metrics?.exportStore(shared.replica);
   return shared;
 }
 
@@ -309,8 +309,8 @@ async function openUpstream(
     for (const database of databases) elsewhere.set(database, group);
   }
   const routing = new DatabaseRouting(home, elsewhere);
-  metrics?.showUpstream(options.metrics, () => routing.isUp());
-  metrics?.showTargets(routing.targets);
+  metrics?.exportUpstream(options.metrics, () => routing.isUp());
+  metrics?.exportTargets(routing.targets);
   return routing;
 }
 
@@ -333,7 +333,7 @@ async function openShared({ loaded, member, log, metrics, store, opened }: Base)
   if (shared === undefined) {
     const counts = await openSharedCounts(loaded.configuration, store?.store, opened);
     const here = createShared(loaded, log, opened, counts);
-    metrics?.showHashing(here.hashing.metrics);
+    metrics?.exportHashing(here.hashing.metrics);
     shared = here;
   }
   return store === undefined ? shared : { ...shared, sessions: store.sessions };
@@ -434,7 +434,7 @@ export async function openGateway(
   const routing = await openUpstream(base, options.engine);
   const tracing = await openTraces(base, routing);
   const approvals = await openApprovals(base);
-  metrics?.showApprovals(() => approvals.counts());
+  metrics?.exportApprovals(() => approvals.counts());
   const mcp = Promise.withResolvers<McpEndpoint>();
   const gateway = {
     configuration,

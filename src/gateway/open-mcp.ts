@@ -332,7 +332,7 @@ export async function openMcp(
     const { createExternalIssuers } = await import("../oauth/external-issuers.ts");
     const issuers = createExternalIssuers(servers, () => resourceOf(gateway), log);
     opened.defer(() => issuers.close());
-    metrics?.showIssuers(() => issuers.states);
+    metrics?.exportIssuers(() => issuers.states);
     externalIssuers = issuers;
   }
   const server = lazily(() => openServer(gateway, opened));

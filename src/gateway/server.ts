@@ -364,7 +364,7 @@ export async function openListener(gateway: Gateway, port: number) {
       files: { certificate, key },
       checkRead: gateway.configuration.auth.check_permissions,
       log: gateway.log,
-      ...gateway.metrics?.showCertificate(),
+      ...gateway.metrics?.exportCertificate(),
     });
   }
   const server = secure?.server ?? http.createServer(options);

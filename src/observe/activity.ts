@@ -1,4 +1,4 @@
-/** When users and their applications last logged in and last had a request allowed. */
+/** The last login and last allowed request of users and their applications. */
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import * as z from "zod";
@@ -7,9 +7,9 @@ import { replaceFile } from "../files/atomic.ts";
 import { giveToDirectoryOwner } from "../files/guarded.ts";
 import type { Log } from "./log.ts";
 
-const WRITE_AFTER_MS = 5000;
+const FIRST_WRITE_MS = 5000;
 const WRITE_EVERY_MS = 60_000;
-/** Seconds without use after which an entry is dropped. */
+/** Of entries without use. */
 export const RETENTION_SECONDS = 400 * 86_400;
 
 /** Epoch seconds; 0 for never. */
@@ -26,7 +26,7 @@ function keyOf(user: string, client: string | undefined): string {
   return client === undefined ? user : `${user} ${client}`;
 }
 
-/** An unreadable file counts as empty and does not prevent the start. */
+/** An unreadable file counts as empty. */
 function readActivityFile(file: string): [key: string, activity: LastActivity][] {
   try {
     const known = Object.entries(fileShape.parse(JSON.parse(readFileSync(file, "utf8"))));
@@ -63,7 +63,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
   const known = new Map(recent.map(([key, activity]) => [key, { ...activity }]));
   let timer: NodeJS.Timeout | undefined;
   let writing: Promise<void> = Promise.resolve();
-  let pause = WRITE_AFTER_MS;
+  let pause = FIRST_WRITE_MS;
   let hasFailed = false;
 
   function write(): Promise<void> {
@@ -75,7 +75,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
         await place.write(known);
         hasFailed = false;
       } catch (error) {
-        if (!hasFailed) log.warn({ err: error }, "last use of users cannot be written");
+        if (!hasFailed) log.warn({ err: error }, "the last use of users cannot be written");
         hasFailed = true;
       }
     });
@@ -103,7 +103,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
 
 export type KnownActivity = ReturnType<typeof activityOf>;
 
-/** Joins the activity that all processes of a gateway have written. */
+/** Joins the activity of several processes. */
 export function activityOf(entries: Iterable<readonly [key: string, activity: LastActivity]>) {
   const known = new Map<string, LastActivity>();
   for (const [key, { login, use }] of entries) {
@@ -115,13 +115,13 @@ export function activityOf(entries: Iterable<readonly [key: string, activity: La
   };
 }
 
-/** Reads the files of all processes of a gateway. */
+/** Reads the files of all workers. */
 export function activityIn(serviceDirectory: string): KnownActivity {
   let names: string[] = [];
   try {
     names = readdirSync(serviceDirectory);
   } catch {
-    // Nothing is known without the directory.
+    // Without the directory, nothing is known.
   }
   const files = names.filter((name) => /^activity\.\d+\.json$/.test(name));
   return activityOf(files.flatMap((name) => readActivityFile(path.join(serviceDirectory, name))));

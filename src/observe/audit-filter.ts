@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-/** An audit line lists at most this many operations of a query. */
+/** Operations that an audit line lists. */
 export const NAMED_OPERATIONS = 16;
 
 export const auditOutcomes = ["allowed", "denied", "failed"] as const;
@@ -12,7 +12,7 @@ const outcomeMarks: Readonly<Record<AuditOutcome, readonly ["decision" | "level"
   failed: ["level", "error"],
 };
 
-/** Such as `Delete main.users` or `Delete main.users and 2 more`. */
+/** For example `Delete main.users and 2 more`. */
 export function operationsInWords(
   operations: readonly { operation: string; database: string; tables: readonly string[] }[],
   count: number,
@@ -40,6 +40,7 @@ export interface AuditFilter {
 }
 
 const text = z.string().optional().catch(undefined);
+const count = z.number().optional().catch(undefined);
 const operationShape = z.looseObject({
   operation: z.string().catch(""),
   database: z.string().catch(""),
@@ -65,10 +66,11 @@ const lineShape = z.looseObject({
   outcome: text,
   approval: text,
   file: text,
-  line: z.number().optional().catch(undefined),
-  status: z.number().optional().catch(undefined),
-  affected: z.number().optional().catch(undefined),
-  rows: z.number().optional().catch(undefined),
+  line: count,
+  status: count,
+  ms: count,
+  affected: count,
+  rows: count,
   operations: z.array(operationShape).catch([]),
   operationCount: z.number().catch(0),
   author: z.object({ kind: z.string(), name: z.string() }).optional().catch(undefined),
@@ -78,16 +80,20 @@ const lineShape = z.looseObject({
 });
 export type ReadLine = z.infer<typeof lineShape>;
 
+export function parseRecord(value: unknown): ReadLine | undefined {
+  return lineShape.safeParse(value).data;
+}
+
 /** Returns undefined for anything but an audit line, such as a line cut by a crash. */
 export function parseLine(line: Buffer): ReadLine | undefined {
   try {
-    return lineShape.safeParse(JSON.parse(line.toString())).data;
+    return parseRecord(JSON.parse(line.toString()));
   } catch {
     return undefined;
   }
 }
 
-/** Texts that every matching line contains, so that other lines need not be parsed. */
+/** Texts that every matching line contains. Other lines are not parsed. */
 export function needlesOf(filter: AuditFilter): string[] {
   const { user, database, table, operation, outcome } = filter;
   const names = [user, database, table?.split(".").at(-1), operation];

@@ -10,8 +10,8 @@ import {
   type ReadLine,
 } from "./audit-filter.ts";
 
-/** The gateway writes no line longer than this. */
-const LONGEST_LINE = 4 * 1024 * 1024;
+/** Longer than any line of the gateway. */
+const MAX_LINE_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
 /** Whole lines of a file, and the offset at which they begin. */
@@ -31,7 +31,7 @@ async function* wholeLines(chunks: AsyncIterable<Buffer>, start: number): AsyncG
       yield { start: at, lines };
       at += lines.length;
       rest = Buffer.from(chunk.subarray(end));
-    } else if (rest.length + chunk.length <= LONGEST_LINE) rest = Buffer.concat([rest, chunk]);
+    } else if (rest.length + chunk.length <= MAX_LINE_BYTES) rest = Buffer.concat([rest, chunk]);
     else {
       at += rest.length + chunk.length;
       rest = Buffer.alloc(0);
@@ -61,10 +61,10 @@ export function* linesIn(
 }
 
 export const CHUNK_BYTES = 1024 * 1024;
-/** Lines may be this far out of order: several processes write them, and clocks are set. */
+/** Lines may be this far out of order, because several processes write and clocks are set. */
 const DISORDER_MS = 60_000;
 
-/** Of `audit.log`, `audit.log.1`, `audit.log.2.gz`, `audit.log-20261122` and such. */
+/** Matches the ends of `audit.log`, `audit.log.1`, `audit.log.2.gz`, `audit.log-20261122`. */
 const suffix = /^(?:(?:\.\d+|-\d[\d-]*)(?:\.gz)?)?$/;
 
 /** With rotated files, oldest first, written since `since`. @throws the file system's error */
@@ -76,14 +76,14 @@ export async function auditFilesOf(file: string, since: number): Promise<string[
   );
   const files = await Promise.all(
     entries.map(async ({ name }) => {
-      const place = path.join(directory, name);
-      return { place, writtenAt: (await stat(place)).mtimeMs, isLast: name === base };
+      const found = path.join(directory, name);
+      return { found, writtenAt: (await stat(found)).mtimeMs, isCurrent: name === base };
     }),
   );
   return files
     .filter(({ writtenAt }) => writtenAt >= since)
-    .sort((a, b) => Number(a.isLast) - Number(b.isLast) || a.writtenAt - b.writtenAt)
-    .map(({ place }) => place);
+    .sort((a, b) => Number(a.isCurrent) - Number(b.isCurrent) || a.writtenAt - b.writtenAt)
+    .map(({ found }) => found);
 }
 
 function timeIn(lines: string): string | undefined {
@@ -117,7 +117,7 @@ export function isCompressed(file: string): boolean {
 }
 
 function unpacked(file: string): AsyncIterable<Buffer> {
-  // Loaded lazily, because most audit files are not compressed.
+  // Loaded on demand, because most audit files are not compressed.
   const { createGunzip } = process.getBuiltinModule("node:zlib");
   // The reader of the stream gets the error.
   return pipeline(createReadStream(file), createGunzip({ chunkSize: CHUNK_BYTES }), () => {});
@@ -137,7 +137,7 @@ export async function* piecesSince(file: string, since: number): AsyncGenerator<
   yield* piecesFrom(file, isWhole ? 0 : (await offsetsOf(handle, since)).low);
 }
 
-/** Where a page ended: the next page continues before this byte of this file. */
+/** Where a page ended. The next page continues before this byte of this file. */
 interface AuditPosition {
   /** Unchanged when the file is rotated. */
   readonly inode: string;
@@ -153,11 +153,11 @@ export interface VisibleDatabases {
 export interface AuditQuestion {
   readonly file: string;
   readonly filter: AuditFilter;
-  /** Undefined shows every line, also those about no database. */
+  /** If undefined, every line is visible, including lines about no database. */
   readonly visible: VisibleDatabases | undefined;
   readonly from: AuditPosition | undefined;
   readonly limit: number;
-  /** Milliseconds after which the search stops. The next page continues there. */
+  /** The search then stops, and the next page continues there. */
   readonly timeoutMs: number;
 }
 
@@ -174,7 +174,7 @@ async function* piecesBackwards(handle: FileHandle, end: number): AsyncGenerator
       yield { start: start + begin, lines: Buffer.concat([chunk.subarray(begin), rest]) };
       rest = chunk.subarray(0, begin);
     } else {
-      const isTooLong = rest.length + chunk.length > LONGEST_LINE;
+      const isTooLong = rest.length + chunk.length > MAX_LINE_BYTES;
       rest = isTooLong ? Buffer.alloc(0) : Buffer.concat([chunk, rest]);
     }
   }
@@ -184,10 +184,10 @@ async function* piecesBackwards(handle: FileHandle, end: number): AsyncGenerator
 function databasesOf({ operations, changes }: ReadLine): string[] | undefined {
   const entries = changes.map(({ entry }) => entry);
   if (operations.length + entries.length === 0 || entries.includes(undefined)) return undefined;
-  const places = entries.flatMap((entry) => (entry ?? "").split(","));
+  const tables = entries.flatMap((entry) => (entry ?? "").split(","));
   return [
     ...operations.map(({ database }) => database),
-    ...places.map((place) => place.trim().split(".")[0] ?? ""),
+    ...tables.map((table) => table.trim().split(".")[0] ?? ""),
   ];
 }
 
@@ -210,7 +210,7 @@ export type AuditAnswer = Awaited<ReturnType<typeof searchAudit>>;
 export async function searchAudit(question: AuditQuestion) {
   const { file, filter, visible, from, limit, timeoutMs } = question;
   const needles = needlesOf(filter);
-  const [fits, isShown] = [matcherOf(filter), visibilityFilter(visible)];
+  const [matches, isVisible] = [matcherOf(filter), visibilityFilter(visible)];
   const deadline = performance.now() + timeoutMs;
   const lines: ReadLine[] = [];
   let reached: string | undefined;
@@ -220,7 +220,7 @@ export async function searchAudit(question: AuditQuestion) {
     bytesRead += piece.lines.length;
     return Array.from(linesIn(piece, needles)).flatMap(({ bytes, offset }) => {
       const line = parseLine(bytes);
-      return line !== undefined && fits(line) && isShown(line) ? [{ line, offset }] : [];
+      return line !== undefined && matches(line) && isVisible(line) ? [{ line, offset }] : [];
     });
   }
 
@@ -241,7 +241,7 @@ export async function searchAudit(question: AuditQuestion) {
   }
 
   /** @returns the offset to continue from in this file; -1 if nothing older can match */
-  async function lookBack(handle: FileHandle, end: number): Promise<number | undefined> {
+  async function searchBackwards(handle: FileHandle, end: number): Promise<number | undefined> {
     const isBounded = Number.isFinite(filter.until);
     const last = isBounded ? (await offsetsOf(handle, filter.until + 2 * DISORDER_MS)).high : end;
     for await (const piece of piecesBackwards(handle, Math.min(end, last))) {
@@ -255,7 +255,7 @@ export async function searchAudit(question: AuditQuestion) {
   }
 
   /** Reads a compressed file from the start and keeps the last lines that fit on the page. */
-  async function lookThrough(file: string, end: number): Promise<number | undefined> {
+  async function searchCompressed(file: string, end: number): Promise<number | undefined> {
     let kept: Found[] = [];
     for await (const piece of piecesFrom(file, 0)) {
       if (piece.start >= end) break;
@@ -265,7 +265,7 @@ export async function searchAudit(question: AuditQuestion) {
     return take(kept) ?? (performance.now() > deadline ? 0 : undefined);
   }
 
-  /** True until the file of `from` is found. */
+  /** True until the file of `from` was found. */
   let isLost = from !== undefined;
   let next: AuditPosition | undefined;
   for (const one of (await auditFilesOf(file, filter.since)).toReversed()) {
@@ -278,8 +278,8 @@ export async function searchAudit(question: AuditQuestion) {
     const end = isFirst ? from.offset : Number.POSITIVE_INFINITY;
     if (end === 0 || size === 0) continue;
     const offset = isCompressed(one)
-      ? await lookThrough(one, end)
-      : await lookBack(handle, Math.min(end, size));
+      ? await searchCompressed(one, end)
+      : await searchBackwards(handle, Math.min(end, size));
     if (offset === undefined) continue;
     if (offset !== -1) next = { inode, offset };
     break;

@@ -1,4 +1,3 @@
-/** Counts the queries and denials of the last hours in the audit files, with bounded work. */
 import { type FileHandle, open } from "node:fs/promises";
 import { parseLine, type ReadLine } from "./audit-filter.ts";
 import {
@@ -14,11 +13,11 @@ import {
 } from "./audit-search.ts";
 
 const HOUR_MS = 3_600_000;
-/** If the hours hold more than this, only `SAMPLE_BYTES` of each are read. */
-const READ_WHOLE_BYTES = 48 * 1024 * 1024;
+/** Of a larger file, only `SAMPLE_BYTES` of each hour are read. */
+const WHOLE_FILE_BYTES = 48 * 1024 * 1024;
 const SAMPLE_BYTES = 2 * 1024 * 1024;
-/** At most this many users, and as many tables, are counted by name. */
-const MOST_NAMES = 10_000;
+/** Users, and tables, that are counted by name. */
+const MAX_NAMES = 10_000;
 
 export interface SummaryQuestion {
   readonly file: string;
@@ -28,7 +27,6 @@ export interface SummaryQuestion {
   readonly visible: VisibleDatabases | undefined;
   /** Maximum number of users, and of tables, in the summary. */
   readonly top: number;
-  /** Milliseconds after which counting stops. */
   readonly timeoutMs: number;
 }
 
@@ -46,10 +44,10 @@ export interface DeniedName {
 
 export type AuditSummary = Awaited<ReturnType<typeof summarizeAudit>>;
 
-/** Counts queries and denials per hour. @throws the file system's error */
+/** Counts queries and denials per hour with bounded work. @throws the file system's error */
 export async function summarizeAudit(question: SummaryQuestion) {
   const { file, since, top, timeoutMs } = question;
-  const isShown = visibilityFilter(question.visible);
+  const isVisible = visibilityFilter(question.visible);
   const deadline = performance.now() + timeoutMs;
   const hours = Array.from({ length: question.hours }, () => ({ queries: 0, denials: 0 }));
   const users = new Map<string, DeniedName>();
@@ -63,9 +61,9 @@ export async function summarizeAudit(question: SummaryQuestion) {
     const { user = "", decision, reason, operations } = line;
     const hour = hours[hourOf(line)];
     const isQuery = decision !== undefined && operations.length > 0;
-    if (hour === undefined || !isQuery || !isShown(line)) return;
+    if (hour === undefined || !isQuery || !isVisible(line)) return;
     hour.queries += weight;
-    // A query that waits for approval is held back, not denied.
+    // A query that waits for approval is not denied.
     if (decision !== "deny" || reason === "approval_required") return;
     hour.denials += weight;
     note(users, user, line, weight);
@@ -119,7 +117,7 @@ export async function summarizeAudit(question: SummaryQuestion) {
     await using handle = await open(file);
     const start = isCompressed(file) ? 0 : (await offsetsOf(handle, since)).low;
     const { size } = await handle.stat();
-    if (isCompressed(file) || size - start <= READ_WHOLE_BYTES) {
+    if (isCompressed(file) || size - start <= WHOLE_FILE_BYTES) {
       return read(piecesFrom(file, start), countWhole);
     }
     for (let hour = hours.length - 1; hour >= 0; hour--) {
@@ -157,7 +155,7 @@ export async function summarizeAudit(question: SummaryQuestion) {
 
 function note(names: Map<string, DeniedName>, name: string, line: ReadLine, weight: number): void {
   const known = names.get(name);
-  if (name === "" || (known === undefined && names.size >= MOST_NAMES)) return;
+  if (name === "" || (known === undefined && names.size >= MAX_NAMES)) return;
   const last = known === undefined || known.last.time < line.time ? line : known.last;
   names.set(name, { name, count: (known?.count ?? 0) + weight, last });
 }

@@ -5,8 +5,8 @@ import type { AuditRecord } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
 const MODE = 0o600;
-/** Bytes of lines that are kept in memory while the file cannot be written. */
-const KEPT_BYTES = 16 * 1024 * 1024;
+/** Lines that are kept in memory while the file cannot be written. */
+const MAX_BUFFER_BYTES = 16 * 1024 * 1024;
 const SERVER_ERROR = 500;
 
 /** `warn` if the caller was denied, `error` if the gateway or the upstream failed. */
@@ -15,7 +15,7 @@ type AuditLevel = "info" | "warn" | "error";
 /** Writes one line for each decision, login, administrative change and reload. */
 export interface Audit {
   request(record: AuditRecord): void;
-  /** Something other than a request: a change by a command, an edit of the access file. */
+  /** For changes by commands, edits of the access file and similar events. */
   event(name: string, fields: object, level?: AuditLevel): void;
   /** Opens the file again after rotation. */
   reopen(): void;
@@ -27,7 +27,7 @@ function levelOf({ status, decision }: AuditRecord): AuditLevel {
   return decision === "deny" ? "warn" : "info";
 }
 
-/** A line as the logger would write it, at a fraction of the cost. @param fields at least one */
+/** A line in the format of the log. @param fields at least one */
 function lineOf(name: string, fields: object, level: AuditLevel): string {
   const members = JSON.stringify(fields).slice(1, -1);
   return `{"level":"${level}","time":"${isoTime()}",${members},"msg":"${name}"}\n`;
@@ -42,7 +42,7 @@ function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : "unknown";
 }
 
-/** Appends a change that a command has made. @throws the file system's error */
+/** Appends a change by a command. @throws the file system's error */
 export function appendChange(file: string, fields: object): void {
   const isNew = !existsSync(file);
   appendFileSync(file, lineOf("change", fields, "info"), { mode: MODE });
@@ -50,8 +50,8 @@ export function appendChange(file: string, fields: object): void {
 }
 
 /**
- * Writes the audit to `file`, or to the log if no file is configured. A full disk does not end the
- * gateway: lines go to the log, and kept lines are written once there is room.
+ * Writes the audit to `file`, or to the log if no file is configured. While the disk is full, lines
+ * go to the log, and the file gets them later.
  *
  * @throws Error if the file cannot be opened for writing
  */
@@ -70,16 +70,19 @@ export function createAudit(file: string | undefined, log: Log): Audit {
   } catch (cause) {
     throw new Error(`the audit file cannot be written: ${reasonOf(cause)}`, { cause });
   }
-  const stream = new LineWriter(file, KEPT_BYTES, MODE);
+  const stream = new LineWriter(file, MAX_BUFFER_BYTES, MODE);
   let isFailing = false;
   stream.file.on("error", (error: Error) => {
     if (!isFailing) {
-      log.error({ file, reason: error.message }, "the audit cannot be written; it is in the log");
+      log.error(
+        { file, reason: error.message },
+        "the audit file cannot be written; its lines go to the log",
+      );
     }
     isFailing = true;
   });
   stream.file.on("drain", () => {
-    if (isFailing) log.info({ file }, "the audit is written again");
+    if (isFailing) log.info({ file }, "the audit file can be written again");
     isFailing = false;
   });
   function write(name: string, fields: object, level: AuditLevel): void {
@@ -96,7 +99,7 @@ export function createAudit(file: string | undefined, log: Log): Audit {
         stream.file.reopen();
       } catch (error) {
         // The old file stays in use.
-        log.error({ file, reason: reasonOf(error) }, "the audit file cannot be opened again");
+        log.error({ file, reason: reasonOf(error) }, "the audit file cannot be reopened");
       }
     },
     close() {

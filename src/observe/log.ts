@@ -1,34 +1,33 @@
 import { type DestinationStream, destination, type Logger, pino } from "pino";
 
-/** Buffered characters at which lines are written at once. */
-const GATHERED_LENGTH = 32 * 1024;
-const GATHERED_MS = 20;
+const MAX_BUFFER_LENGTH = 32 * 1024;
+const FLUSH_MS = 20;
 
-/** Gathers lines, because a system call per line would cost more than the line. */
+/** Buffers lines, because a system call per line would cost more than the line. */
 export class LineWriter implements DestinationStream {
-  /** Call `flush` before you reopen or close it. */
+  /** Call `flush` before you reopen or close the file. */
   readonly file: ReturnType<typeof destination>;
-  #gathered = "";
+  #buffer = "";
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param keptBytes of lines that cannot be written @param mode of a new file */
-  constructor(dest: string | number, keptBytes: number, mode?: number) {
-    this.file = destination({ dest, sync: false, maxLength: keptBytes, ...(mode && { mode }) });
+  /** @param maxBytes of lines that cannot be written @param mode of a new file */
+  constructor(dest: string | number, maxBytes: number, mode?: number) {
+    this.file = destination({ dest, sync: false, maxLength: maxBytes, ...(mode && { mode }) });
     process.once("exit", this.#writeLast);
     this.file.once("close", () => process.off("exit", this.#writeLast));
   }
 
   write(line: string): void {
-    this.#gathered += line;
-    if (this.#gathered.length >= GATHERED_LENGTH) this.flush();
-    else this.#timer ??= setTimeout(this.flush, GATHERED_MS).unref();
+    this.#buffer += line;
+    if (this.#buffer.length >= MAX_BUFFER_LENGTH) this.flush();
+    else this.#timer ??= setTimeout(this.flush, FLUSH_MS).unref();
   }
 
   readonly flush = (): void => {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    const lines = this.#gathered;
-    this.#gathered = "";
+    const lines = this.#buffer;
+    this.#buffer = "";
     if (lines !== "") this.file.write(lines);
   };
 
@@ -42,22 +41,22 @@ export class LineWriter implements DestinationStream {
     try {
       this.flushNow();
     } catch {
-      // The write failed during exit, and there is no one left to report it to.
+      // The process exits, so the failure cannot be reported.
     }
   };
 }
 
-/** Matches names and codes of programs only, so that no client input is logged. */
+/** Matches only names and codes of programs, so that no input is logged. */
 const word = /^[\w$.-]{1,64}$/;
 /** The part of a stack before the message: `TypeError: `, `TypeError [ERR_INVALID_URL]: `. */
 const stackStart = /^[\w$]+(?: \[\w+\])?(?:: )?/;
 const FIRST_CALL = "\n    at ";
 
-/** Undefined for a stack with an unexpected beginning, because it may contain the message. */
+/** Undefined for an unexpected format, which may contain the message. */
 function callsOf({ message, stack = "" }: Error): string | undefined {
   const start = stackStart.exec(stack)?.[0].length ?? 0;
-  const behind = stack.slice(stack.startsWith(message, start) ? start + message.length : start);
-  return behind.startsWith(FIRST_CALL) ? behind.slice(1) : undefined;
+  const rest = stack.slice(stack.startsWith(message, start) ? start + message.length : start);
+  return rest.startsWith(FIRST_CALL) ? rest.slice(1) : undefined;
 }
 
 /**
@@ -93,13 +92,13 @@ export function createLog(stream: DestinationStream, name?: string): Log {
   );
 }
 
-/** Bytes of lines that are kept in memory while they cannot be written. */
-const KEPT_BYTES = 1024 * 1024;
+/** Lines that are kept in memory while they cannot be written. */
+const MAX_WAITING_BYTES = 1024 * 1024;
 
 export async function openLogStream(isTerminal: boolean): Promise<DestinationStream> {
   if (!isTerminal) {
-    const stream = new LineWriter(1, KEPT_BYTES);
-    // A full disk must not drop requests. Kept lines are written once there is room.
+    const stream = new LineWriter(1, MAX_WAITING_BYTES);
+    // A full disk must not end the gateway. Waiting lines are written once there is room.
     stream.file.on("error", () => {});
     return stream;
   }
@@ -108,17 +107,17 @@ export async function openLogStream(isTerminal: boolean): Promise<DestinationStr
   return terminalStream(process.stdout.hasColors());
 }
 
-/** At most a request is lost. Decisions stay sound, since snapshots are swapped whole. */
+/** Continues after an uncaught error. Decisions stay correct, since snapshots are immutable. */
 export function logUncaughtErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {
-    log.error({ origin, err: error }, "an error that nobody caught");
+    log.error({ origin, err: error }, "uncaught error");
   });
 }
 
-/** Ends the process on an uncaught error, as Node does, but does not print its message. */
+/** Ends the process on an uncaught error as Node does, but without printing the message. */
 export function exitOnUncaughtErrors(log: Log): void {
   process.on("uncaughtException", (error, origin) => {
-    log.fatal({ origin, err: error }, "an error that nobody caught");
+    log.fatal({ origin, err: error }, "uncaught error");
     process.exit(1);
   });
 }

@@ -14,11 +14,11 @@ export interface TargetMetrics {
   readonly name: string;
   /** Connections with a query in flight. */
   readonly busy: number;
-  /** True if queries are sent to it. */
+  /** True if it receives queries. */
   isUp(): Promise<boolean>;
 }
 
-/** Records durations in seconds. `Metrics` replaces `add`; until then it does nothing. */
+/** Records durations. `add` does nothing until `Metrics` replaces it. */
 export interface Durations {
   add(seconds: number): void;
 }
@@ -40,10 +40,10 @@ export interface HashMetrics {
   readonly times: Durations;
 }
 
-/** `remembered` tokens were verified before, so the signature was not checked again. */
+/** `remembered` tokens are in the cache, so their signature is not checked again. */
 type TokenMetrics = Readonly<Record<"remembered" | "verified" | "refused", number>>;
 
-/** The result of the last key fetch of each external issuer, by its prefix. */
+/** The result of the last key fetch, by prefix of the external issuer. */
 type IssuerStates = Readonly<Record<string, "ok" | "unreachable" | "unused">>;
 
 export interface StoreMetrics {
@@ -74,7 +74,7 @@ export interface CountedRequest {
   readonly gatewaySeconds: number;
 }
 
-/** Codes of refusals without `upstream_`, and `error` for a 5xx response of the upstream. */
+/** Codes of refusals without their prefix, and `error` for a 5xx response of the upstream. */
 const upstreamFailures = ["unreachable", "broken", "timeout", "overloaded", "error"] as const;
 const FAILURE_PREFIX = "upstream_";
 
@@ -86,59 +86,58 @@ export const OTHER_USERS = "(other)";
 const noApprovals = { pending: 0, approved: 0, denied: 0, expired: 0, used: 0, void: 0 };
 
 const help = {
-  gatehouse_requests_total: "Requests answered, by route, status and reason",
-  gatehouse_decisions_total:
-    "Decisions on requests, by what was asked for and the rule that decided",
+  gatehouse_requests_total: "Completed requests by route, status and reason",
+  gatehouse_decisions_total: "Decisions by operation, decision and reason",
   gatehouse_user_requests_total: "Decided requests by user, for a bounded number of users",
-  gatehouse_requests_in_flight: "Requests that are served just now",
-  gatehouse_request_duration_seconds: "Time from the head of a request to the end of its answer",
+  gatehouse_requests_in_flight: "Requests in progress",
+  gatehouse_request_duration_seconds: "Time from the head of a request to the end of its response",
   gatehouse_request_gateway_seconds:
-    "Time from the head of a request until it goes up, or is answered without that",
+    "Time from the head of a request until it is forwarded upstream or, otherwise, answered",
   gatehouse_access_file_last_reload_successful:
-    "1 if the access file on disk is the one in force, 0 if the last good one is kept",
+    "1 if the access file on disk is in force, 0 if the last valid one is kept",
   gatehouse_access_file_info: "1 for the version of the access file in force",
   gatehouse_signing_keys_last_reload_successful:
-    "1 if the signing keys on disk are those in force, 0 if the last good ones are kept",
+    "1 if the signing keys on disk are in force, 0 if the last valid ones are kept",
   gatehouse_tls_certificate_expiry_seconds:
-    "When the TLS certificate in force expires, in seconds since 1970",
+    "Expiry of the TLS certificate in force, in seconds since 1970",
   gatehouse_tls_certificate_last_reload_successful:
-    "1 if the TLS certificate on disk is the one in force, 0 if the last good one is kept",
-  gatehouse_hashes_running: "Logins that are being hashed for",
-  gatehouse_hashes_waiting: "Logins that wait for their turn to hash",
-  gatehouse_hash_seconds: "Time that one password hash took",
-  gatehouse_token_checks_total:
-    "Login tokens that were shown, by what it took to tell whether they are good",
+    "1 if the TLS certificate on disk is in force, 0 if the last valid one is kept",
+  gatehouse_hashes_running: "Logins whose password is being hashed",
+  gatehouse_hashes_waiting: "Logins that wait until their password is hashed",
+  gatehouse_hash_seconds: "Duration of one password hash",
+  gatehouse_token_checks_total: "Login tokens by result: remembered, verified or refused",
   gatehouse_issuer_reachable: "1 if the last fetch of the external issuer's keys succeeded, else 0",
   gatehouse_upstream_up: "1 if the database answers, else 0",
   gatehouse_upstream_failures_total: "Requests that failed at the upstream, by kind",
   gatehouse_upstream_connections_busy: "Connections to the upstream in use",
   gatehouse_upstream_queries_waiting: "Queries that wait for a connection",
   gatehouse_upstream_wait_seconds:
-    "Time that queries waited for a connection, of those that had to",
-  gatehouse_upstream_answer_seconds: "Time from sending a query up to the head of its answer",
-  gatehouse_upstream_answers_cut_total:
-    "Answers of the upstream that broke off after they had begun",
-  gatehouse_upstream_target_up: "1 if the target of the upstream can be used, else 0",
-  gatehouse_upstream_target_connections_busy: "Connections to the target of the upstream in use",
-  gatehouse_approvals_pending: "Approvals that wait to be decided",
-  gatehouse_approvals_total: "Approvals by what became of them",
+    "Time that queries waited for a connection, without those that did not wait",
+  gatehouse_upstream_answer_seconds:
+    "Time from sending a query upstream to the head of its response",
+  gatehouse_upstream_answers_cut_total: "Upstream responses that broke off after they had begun",
+  gatehouse_upstream_target_up: "1 if the upstream target can be used, else 0",
+  gatehouse_upstream_target_connections_busy: "Connections to the upstream target in use",
+  gatehouse_approvals_pending: "Approvals that wait for a decision",
+  gatehouse_approvals_total: "Approvals by outcome",
   gatehouse_store_lease_age_seconds:
-    "Seconds since the replica sent its last good poll; it decides nothing past store.max_staleness",
-  gatehouse_store_applied_version: "Version of the store that the replica has applied",
-  gatehouse_store_lag_versions: "Versions that the store was ahead of the replica at its last poll",
-  gatehouse_store_reached: "1 if the last poll of the store was a good one, else 0",
+    "Seconds since the replica sent its last successful poll; past store.max_staleness it stops deciding",
+  gatehouse_store_applied_version: "Store version that the replica has applied",
+  gatehouse_store_lag_versions:
+    "Versions by which the replica was behind the store at its last poll",
+  gatehouse_store_reached: "1 if the last poll of the store succeeded, else 0",
 } as const;
 type Name = keyof typeof help;
 
 export type MetricValues = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
 
-/** How the values of several processes are combined. */
+/** Combines the values of several processes. */
 type Aggregator = "sum" | "min" | "max";
 
 /** Upper bounds in seconds, from a quick refusal to a slow query. */
 const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 
-/** Metrics of a process that serves no requests but hashes passwords for those that do. */
+/** Metrics of a process that serves no requests but hashes passwords for workers. */
 export class HashingMetrics {
   protected readonly registry = new Registry();
 
@@ -162,18 +161,18 @@ export class HashingMetrics {
     return new Histogram({ ...this.describe(name, ...labelNames), buckets });
   }
 
-  protected showDurations(name: Name, durations: Durations): void {
+  protected exportDurations(name: Name, durations: Durations): void {
     const histogram = this.histogram(name);
     durations.add = (seconds) => histogram.observe(seconds);
   }
 
-  showHashing(metrics: HashMetrics): void {
+  exportHashing(metrics: HashMetrics): void {
     this.gauge("gatehouse_hashes_running", "sum", () => metrics.running);
     this.gauge("gatehouse_hashes_waiting", "sum", () => metrics.waiting);
-    this.showDurations("gatehouse_hash_seconds", metrics.times);
+    this.exportDurations("gatehouse_hash_seconds", metrics.times);
   }
 
-  /** The current values, to be aggregated with those of other processes. */
+  /** The current values, for `MetricsAggregation`. */
   values(): Promise<MetricValues> {
     return this.registry.getMetricsAsJSON();
   }
@@ -203,12 +202,11 @@ export class Metrics extends HashingMetrics {
     super();
     const { registry } = this;
     collectDefaultMetrics({ register: registry });
-    // promtool refuses these gauges, whose names have the suffix of counters. The same numbers by
-    // type remain.
+    // promtool refuses these gauges, because their names have the suffix of counters.
     for (const kind of ["handles", "requests", "resources"]) {
       registry.removeSingleMetric(`nodejs_active_${kind}_total`);
     }
-    // Exported at 0 too, so that Prometheus sees the first failure as a rise.
+    // Exported at 0, so that Prometheus sees the first failure as an increase.
     for (const kind of upstreamFailures) this.#failures.inc({ kind }, 0);
   }
 
@@ -239,7 +237,7 @@ export class Metrics extends HashingMetrics {
     this.#inFlight.dec();
   }
 
-  /** Counts a completed request, even if `begin` was never called for it. */
+  /** Counts a completed request, even without `begin`. */
   request(request: CountedRequest): void {
     const { route, status, reason, decision, operation, user } = request;
     this.#requests.inc({ route, status, reason });
@@ -262,7 +260,7 @@ export class Metrics extends HashingMetrics {
     return user;
   }
 
-  /** Counts a 5xx of the upstream, also one that is reported in the response to a tool call. */
+  /** Counts a 5xx of the upstream, also in a tool call. */
   upstreamError(): void {
     this.#failures.inc({ kind: "error" });
   }
@@ -281,7 +279,7 @@ export class Metrics extends HashingMetrics {
     this.#areKeysGood.set(Number(isGood));
   }
 
-  showCertificate() {
+  exportCertificate() {
     const expiry = this.gauge("gatehouse_tls_certificate_expiry_seconds", "min");
     const isGood = this.gauge("gatehouse_tls_certificate_last_reload_successful", "min");
     return {
@@ -293,19 +291,19 @@ export class Metrics extends HashingMetrics {
     };
   }
 
-  /** @param isUp whether the upstream, or the engine's database, answers */
-  showUpstream(metrics: UpstreamMetrics, isUp: () => Promise<boolean>): void {
+  /** @param isUp true if the upstream, or the database of the engine, answers */
+  exportUpstream(metrics: UpstreamMetrics, isUp: () => Promise<boolean>): void {
     this.gauge("gatehouse_upstream_connections_busy", "sum", () => metrics.busy);
     this.gauge("gatehouse_upstream_queries_waiting", "sum", () => metrics.waiting);
-    this.showDurations("gatehouse_upstream_wait_seconds", metrics.waits);
-    this.showDurations("gatehouse_upstream_answer_seconds", metrics.answers);
+    this.exportDurations("gatehouse_upstream_wait_seconds", metrics.waits);
+    this.exportDurations("gatehouse_upstream_answer_seconds", metrics.answers);
     const cut = this.counter("gatehouse_upstream_answers_cut_total");
     metrics.onCut = () => cut.inc();
     this.gauge("gatehouse_upstream_up", "min", async () => Number(await isUp()));
   }
 
-  /** Shows metrics per target. A single target has only the upstream's own metrics. */
-  showTargets(targets: readonly TargetMetrics[]): void {
+  /** Metrics per target, if there are several. */
+  exportTargets(targets: readonly TargetMetrics[]): void {
     if (targets.length < 2) return;
     this.#readByLabel(Gauge, "gatehouse_upstream_target_up", "target", "min", async () => {
       const up = targets.map(async (one) => [one.name, Number(await one.isUp())] as const);
@@ -317,28 +315,28 @@ export class Metrics extends HashingMetrics {
     );
   }
 
-  showTokens(metrics: TokenMetrics): void {
+  exportTokens(metrics: TokenMetrics): void {
     const name = "gatehouse_token_checks_total";
     this.#readByLabel(Counter, name, "result", "sum", async () => metrics);
   }
 
-  showStore(metrics: StoreMetrics): void {
+  exportStore(metrics: StoreMetrics): void {
     this.gauge("gatehouse_store_lease_age_seconds", "max", () => metrics.leaseAge / 1000);
     this.gauge("gatehouse_store_applied_version", "min", () => metrics.appliedVersion);
     this.gauge("gatehouse_store_lag_versions", "max", () => metrics.lag);
     this.gauge("gatehouse_store_reached", "min", () => Number(metrics.isReachable));
   }
 
-  /** Shows issuers after their first fetch. */
-  showIssuers(states: () => IssuerStates): void {
+  /** Issuers appear after their first fetch. */
+  exportIssuers(states: () => IssuerStates): void {
     this.#readByLabel(Gauge, "gatehouse_issuer_reachable", "issuer", "min", async () => {
       const fetched = Object.entries(states()).filter(([, state]) => state !== "unused");
       return Object.fromEntries(fetched.map(([issuer, state]) => [issuer, Number(state === "ok")]));
     });
   }
 
-  /** All processes see the same numbers, so the highest counts. */
-  showApprovals(count: () => Promise<Readonly<typeof noApprovals> | undefined>): void {
+  /** All processes read the same numbers, so the maximum counts. */
+  exportApprovals(count: () => Promise<Readonly<typeof noApprovals> | undefined>): void {
     let last: Readonly<typeof noApprovals> = noApprovals;
     // A failed read must not hide the other metrics or reset these to 0.
     const read = async () => {
@@ -379,14 +377,14 @@ export async function serveMetrics(
   return server;
 }
 
-/** Must not fall when a process ends. */
-const growing: ReadonlySet<string> = new Set(["counter", "histogram"]);
+/** Their values must not fall when a process ends. */
+const cumulative: ReadonlySet<string> = new Set(["counter", "histogram"]);
 
 function add(all: readonly MetricValues[]): Registry {
   return AggregatorRegistry.aggregate([...all]);
 }
 
-/** Adds up the metrics of several processes, including processes that have ended. */
+/** Adds up the metrics of several processes, including those that have ended. */
 export class MetricsAggregation {
   readonly #latest = new Map<number, MetricValues>();
   #past: MetricValues = [];
@@ -400,8 +398,8 @@ export class MetricsAggregation {
   retire(process: number): Promise<void> {
     const last = this.#latest.get(process) ?? [];
     this.#latest.delete(process);
-    const counted = last.filter(({ type }) => growing.has(String(type)));
-    // Serialized, so that both are kept when two processes end at once.
+    const counted = last.filter(({ type }) => cumulative.has(String(type)));
+    // One after the other, so that none is lost when two processes end at once.
     this.#retiring = this.#retiring.then(async () => {
       this.#past = await add([this.#past, counted]).getMetricsAsJSON();
     });

@@ -1,34 +1,18 @@
 import type { DestinationStream } from "pino";
 import type { PrettyOptions } from "pino-pretty";
 import pretty from "pino-pretty";
-import * as z from "zod";
-import { operationsInWords } from "./audit-filter.ts";
+import { operationsInWords, parseRecord } from "./audit-filter.ts";
 
-const LONGEST_PATH = 80;
+const MAX_PATH_LENGTH = 80;
 const SERVER_ERROR = 500;
 
-/** The fields of a request's audit line that are shown. */
-const requestShape = z.object({
-  audit: z.literal(true),
-  msg: z.literal("request"),
-  method: z.string(),
-  path: z.string().optional(),
-  user: z.string().optional(),
-  operations: z.array(
-    z.object({ operation: z.string(), database: z.string(), tables: z.array(z.string()) }),
-  ),
-  operationCount: z.number(),
-  decision: z.enum(["allow", "deny"]).optional(),
-  reason: z.string().optional(),
-  status: z.number(),
-  ms: z.number(),
-});
-/** `rita Delete main.users deny role_insufficient 403 2ms`; undefined if it is no request. */
+/** `rita Delete main.users deny role_insufficient 403 2ms`; undefined for other lines. */
 function requestLine(line: LogLine, colors: Colors): string | undefined {
-  const request = requestShape.safeParse(line).data;
+  if (line.audit !== true || line.msg !== "request") return undefined;
+  const request = parseRecord(line);
   if (request === undefined) return undefined;
-  const { user = "-", method, path, decision, reason, status, ms } = request;
-  const shownPath = path?.slice(0, LONGEST_PATH) ?? "unknown path";
+  const { user = "-", method, path, decision, reason, status = 0, ms = 0 } = request;
+  const shownPath = path?.slice(0, MAX_PATH_LENGTH) ?? "unknown path";
   const operations = operationsInWords(request.operations, request.operationCount);
   const parts = [
     colors.bold(visible(user)),
@@ -48,11 +32,11 @@ type Colors = Parameters<
   Extract<PrettyOptions["messageFormat"], (...args: never[]) => string>
 >[3]["colors"];
 
-/** Members of a list that are shown. The JSON log has all of them. */
-const SHOWN = 5;
-const laidOutElsewhere = new Set(["time", "level", "msg", "name", "audit", "err"]);
+/** Members of a list that are printed. The JSON log has all of them. */
+const MAX_MEMBERS = 5;
+const formattedElsewhere = new Set(["time", "level", "msg", "name", "audit", "err"]);
 
-/** Escapes what a terminal would obey. Logged text such as a path comes from strangers. */
+/** Escapes control characters, because clients choose logged text such as a path. */
 function visible(text: string): string {
   return text.replace(
     /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu,
@@ -67,8 +51,8 @@ function inWords(key: string): string {
 
 function textOf(value: unknown): string {
   if (Array.isArray(value)) {
-    const shown = value.slice(0, SHOWN).map(textOf).join(", ");
-    return value.length > SHOWN ? `${shown} and ${value.length - SHOWN} more` : shown;
+    const first = value.slice(0, MAX_MEMBERS).map(textOf).join(", ");
+    return value.length > MAX_MEMBERS ? `${first} and ${value.length - MAX_MEMBERS} more` : first;
   }
   return typeof value === "string" ? value : JSON.stringify(value);
 }
@@ -83,13 +67,13 @@ function levelOf({ level }: LogLine, colors: Colors): string {
 function eventLine(line: LogLine, colors: Colors): string {
   const error: LogLine = typeof line.err === "object" && line.err !== null ? { ...line.err } : {};
   const what = [error.type, error.code].filter((word) => typeof word === "string").join(" ");
-  const fields = Object.entries(line).filter(([key]) => !laidOutElsewhere.has(key));
+  const fields = Object.entries(line).filter(([key]) => !formattedElsewhere.has(key));
   const details = [
     ...(what === "" ? [] : [what]),
     ...fields.map(([key, value]) => `${inWords(key)}: ${textOf(value)}`),
   ];
-  const speaker = typeof line.name === "string" ? `${line.name}: ` : "";
-  const text = visible(`${speaker}${line.msg}`);
+  const program = typeof line.name === "string" ? `${line.name}: ` : "";
+  const text = visible(`${program}${line.msg}`);
   const beside = details.length === 0 ? "" : ` ${colors.dim(visible(`(${details.join("; ")})`))}`;
   const calls = typeof error.stack === "string" ? error.stack.split("\n") : [];
   const below = calls.map((call) => `\n  ${visible(call)}`).join("");
@@ -97,8 +81,8 @@ function eventLine(line: LogLine, colors: Colors): string {
 }
 
 /**
- * Turns the log's JSON lines into short lines for people. The audit is in the same stream. An audit
- * line that repeats the log line before it is left out.
+ * Turns JSON lines of log and audit into short lines for people. Omits an audit line that repeats the
+ * log line before it.
  *
  * @param destination default: standard output
  */
@@ -109,7 +93,7 @@ export function terminalStream(
   const output = pretty({
     colorize: hasColors,
     sync: true,
-    // This file lays out everything that a line shows.
+    // `messageFormat` formats the whole line.
     hideObject: true,
     customColors: { message: "reset" },
     ignore: "name,pid,hostname",

@@ -15,9 +15,9 @@ import type { Log } from "./log.ts";
 
 interface TracedRequest {
   readonly method: string;
-  /** The route's pattern; undefined for an unknown path. */
+  /** The pattern; undefined for an unknown path. */
   readonly route: string | undefined;
-  /** Without its query string. Recorded only if there is a route. */
+  /** Without the query string. Recorded only if there is a route. */
   readonly path: string;
   /** `http` or `https`, as the client saw it. */
   readonly scheme: string;
@@ -52,8 +52,8 @@ function methodAttributes(method: string): Attributes {
 }
 
 function spanName(method: string, route?: string): string {
-  const shown = methods.has(method) ? method : "HTTP";
-  return route === undefined ? shown : `${shown} ${route}`;
+  const known = methods.has(method) ? method : "HTTP";
+  return route === undefined ? known : `${known} ${route}`;
 }
 
 /** `error.type` is set only if the server failed. */
@@ -87,7 +87,7 @@ export interface UpstreamRequest {
   readonly target: string | undefined;
 }
 
-/** The span of a request to the upstream (kind CLIENT). */
+/** A span of kind CLIENT. */
 function upstreamTrace(span: Span) {
   function finish(error: string | undefined): void {
     if (error !== undefined) {
@@ -105,7 +105,7 @@ function upstreamTrace(span: Span) {
 
   return {
     end,
-    /** Ends the span together with its request, unless it has already ended. */
+    /** Ends the span with its request, unless it has ended. */
     endWith({ status, isAnswered, reason }: TracedOutcome): void {
       if (!span.isRecording()) return;
       if (reason === undefined && isAnswered) end(status);
@@ -116,11 +116,11 @@ function upstreamTrace(span: Span) {
 
 export type UpstreamTrace = ReturnType<typeof upstreamTrace>;
 
-/** Begins a request's span (kind SERVER) as a child of the one in the client's headers. */
+/** Begins a span of kind SERVER under the one in the client's headers. */
 function requestTrace(tracer: Tracer, request: TracedRequest) {
   const { method, route, path, scheme, address, httpVersion, headers, startedAt } = request;
   const parent = propagation.extract(ROOT_CONTEXT, headers);
-  // Set at the start, so that a sampler can use them.
+  // Set at the start, for samplers.
   const attributes = {
     ...methodAttributes(method),
     // An unknown path may contain anything, even a pasted token.
@@ -164,10 +164,9 @@ function requestTrace(tracer: Tracer, request: TracedRequest) {
 
 export type RequestTrace = ReturnType<typeof requestTrace>;
 
-/** The time that the SDK has to send its spans when the process ends. */
-const FLUSH_MS = 2000;
+const FLUSH_TIMEOUT_MS = 2000;
 
-/** Calls a method that the SDK has but the API does not declare; undefined if it is missing. */
+/** Calls a method that the API does not declare; undefined if it is missing. */
 function callIfThere(target: object, name: string): unknown {
   const method: unknown = Reflect.get(target, name);
   return typeof method === "function" ? Reflect.apply(method, target, []) : undefined;
@@ -178,18 +177,18 @@ export type Tracing = NonNullable<ReturnType<typeof openTracing>>;
 /** Traces requests with the OpenTelemetry SDK of this process; undefined if none is registered. */
 export function openTracing(version: string, targets: readonly string[], log: Log) {
   const tracer = trace.getTracer("gatehouse", version);
-  // The API returns a `ProxyTracer` as long as no SDK is registered.
+  // A `ProxyTracer` means that no SDK is registered.
   if (tracer instanceof ProxyTracer) return undefined;
   log.info("requests are traced by the OpenTelemetry SDK of this process");
   return {
-    /** The only target, as named in the configuration; undefined if there are several. */
+    /** The only target; undefined if there are several. */
     upstream: targets.length === 1 ? targets[0] : undefined,
     begin: (request: TracedRequest) => requestTrace(tracer, request),
 
-    /** Makes the SDK send its spans. Resolves after two seconds at the latest. */
+    /** Makes the SDK send its spans, within two seconds. */
     async flush(): Promise<void> {
       const late = Promise.withResolvers<never>();
-      const timer = setTimeout(late.reject, FLUSH_MS);
+      const timer = setTimeout(late.reject, FLUSH_TIMEOUT_MS);
       const provider = trace.getTracerProvider();
       try {
         // The API returns a proxy of the SDK's own provider.

@@ -332,7 +332,7 @@ async function listenForMetrics(
   { hashing }: LocalShared,
 ): Promise<{ close(): void }> {
   const own = new HashingMetrics();
-  own.showHashing(hashing.metrics);
+  own.exportHashing(hashing.metrics);
   return serveMetrics(address, async () => {
     const answers = Array.from(supervisor.serving, async (worker) => {
       gathered.note(worker.number, await worker.ask("metrics", undefined));

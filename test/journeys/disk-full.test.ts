@@ -184,7 +184,9 @@ t.test("on a full disk audit lines go to the log", nightly, async (t) => {
 
   fill(gateway);
   t.equal((await gateway.request("/api/me")).status, 401);
-  await gateway.service.logged(({ msg }) => String(msg).startsWith("the audit cannot be written"));
+  await gateway.service.logged(({ msg }) =>
+    String(msg).startsWith("the audit file cannot be written"),
+  );
   t.equal((await gateway.request("/api/access")).status, 401);
   await eventually("it is in the log", () => isLogged("/api/access"));
   fill(gateway, "unlimited");

@@ -68,8 +68,7 @@ t.test("uncaught errors are logged and the gateway continues", async (t) => {
   kept.send(request);
   await kept.until(/"success"/);
   gateway.service.child.kill("SIGUSR2");
-  const caught = () =>
-    gateway.service.log.filter(({ msg }) => msg === "an error that nobody caught");
+  const caught = () => gateway.service.log.filter(({ msg }) => msg === "uncaught error");
   await eventually("all four are logged", () => caught().length === 4);
   const errors = caught().map(({ err }) => JSON.stringify(err));
   for (const text of ["strayError", "forgottenPromise", "straySocket", '"type":"string"']) {
