@@ -78,8 +78,8 @@ export interface AccountAction extends Action<Named & { readonly passwordHash?: 
   readonly needsPassword?: boolean;
   readonly command: {
     readonly description: string;
-    /** The description of `--force`, for actions that may need it. */
-    readonly force?: string;
+    /** Whether it takes `--force`. */
+    readonly hasForce?: true;
     readonly done: (username: string) => string;
   };
   readonly form: {
@@ -93,8 +93,6 @@ export interface AccountAction extends Action<Named & { readonly passwordHash?: 
 function action<Input extends Named>(defined: Action<Input>): Action<Input> {
   return defined;
 }
-
-const force = "allow this even if no administrator or Owner of a database is left";
 
 function setDisabled(disabled: boolean): AccountAction["plan"] {
   return (current, actor, { username }, configuration) =>
@@ -123,7 +121,7 @@ export const accountActions = {
     plan: (current, actor, { username }) => planRemoveUser(current, actor, username),
     command: {
       description: "remove a user, their grants and their tokens",
-      force,
+      hasForce: true,
       done: (username) => `Removed ${username} and all their grants.`,
     },
     form: {
@@ -137,7 +135,7 @@ export const accountActions = {
     plan: setDisabled(true),
     command: {
       description: "refuse a user's logins and revoke their tokens",
-      force,
+      hasForce: true,
       done: (username) => `Disabled ${username}. Logins are refused and all tokens are revoked.`,
     },
     form: {

@@ -2,7 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { buffer } from "node:stream/consumers";
 import { isDeepStrictEqual } from "node:util";
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 import * as z from "zod";
 import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts";
 import { entriesIn } from "../access/entries.ts";
@@ -24,15 +24,7 @@ import { counted, didYouMean } from "../suggestion.ts";
 import { lineLocator, parseToml } from "../toml/toml.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import {
-  type CommonOptions,
-  defineCommand,
-  json,
-  type Place,
-  place,
-  readPlace,
-  username,
-} from "./options.ts";
+import { type CommonOptions, defineCommands, type Place, readPlace } from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 /** @param operation the key of an operation in a query, or the name of a right */
@@ -123,8 +115,8 @@ async function checkAccess(
   if (options.json) {
     const { grant: _, approvals: __, ...decision } = decided;
     const limits = allowed ? viewLimits(decided) : {};
-    const asked = { username, permission, database, table };
-    printJson({ ...asked, ...decision, allowed, reason, ...limits, explanation });
+    const question = { username, permission, database, table };
+    printJson({ ...question, ...decision, allowed, reason, ...limits, explanation });
   } else {
     const outcome = allowed ? "allowed" : "denied";
     print(`${outcome}: ${username} ${permission} on ${where}: ${explanation}`);
@@ -139,18 +131,13 @@ async function whoMay(operation: string, where: string, options: QuestionOptions
     .flatMap((username) =>
       [...waysTo(snapshot, username, question, context)].map((way) => ({ username, ...way })),
     );
-  if (options.json) {
-    return printJson(
-      found.map((way) => {
-        const { username, role, entry } = way;
-        return { username, role, entry, ...viewLimits(way) };
-      }),
-    );
-  }
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
-  printList(found, {}, head, ({ username, role, entry, grant }) => [
+  const cellsOf = ({ username, role, entry, grant }: (typeof found)[number]) => [
     ...[username, String(role), String(entry), (grant && limitsInWords(grant)) || "-"],
-  ]);
+  ];
+  printList(found, options, head, cellsOf, ({ username, role, entry, ...way }) => ({
+    ...{ username, role, entry, ...viewLimits(way) },
+  }));
 }
 
 /** Reads an access file without checking its permissions, for example one in a repository. */
@@ -169,16 +156,16 @@ async function openJudge(options: CommonOptions) {
   return (caller: QueryCaller, body: Buffer) => outcomeOf(snapshot, caller, body, context);
 }
 
-function viewOutcome(asker: QueryCaller, { query, decided, body, ...outcome }: Outcome): object {
+function viewOutcome(caller: QueryCaller, { query, decided, body, ...outcome }: Outcome): object {
   const conditions = (texts?: readonly string[]) =>
     texts?.map((text) => JSON.parse(text, keepSpelling));
   const decisions = (decided?.decisions ?? []).map(({ filters, additions, ...decision }, at) => {
     const { operation, database, tables } = query?.accesses[at] ?? {};
-    const asked = { operation, database, tables };
-    return { ...asked, ...decision, filters: conditions(filters), added: conditions(additions) };
+    const access = { operation, database, tables };
+    return { ...access, ...decision, filters: conditions(filters), added: conditions(additions) };
   });
   const { limits = [], approvals = [] } = decided ?? {};
-  return { ...asker, ...outcome, decisions, limits, approvals, body: body?.toString() };
+  return { ...caller, ...outcome, decisions, limits, approvals, body: body?.toString() };
 }
 
 function printOutcome({ user }: QueryCaller, outcome: Outcome): void {
@@ -209,10 +196,10 @@ function printOutcome({ user }: QueryCaller, outcome: Outcome): void {
 
 async function explainQuery(user: string, options: QuestionOptions): Promise<void> {
   const judge = await openJudge(options);
-  const asker = { user, via: options.via, client: options.client };
-  const outcome = judge(asker, await buffer(process.stdin));
-  if (options.json) printJson(viewOutcome(asker, outcome));
-  else printOutcome(asker, outcome);
+  const caller = { user, via: options.via, client: options.client };
+  const outcome = judge(caller, await buffer(process.stdin));
+  if (options.json) printJson(viewOutcome(caller, outcome));
+  else printOutcome(caller, outcome);
   if (!outcome.allowed) process.exitCode = FAILURE;
 }
 
@@ -225,29 +212,26 @@ const expectationShape = z.strictObject({
   code: z.string().optional(),
 });
 const expectations = z.strictObject({ expect: z.array(expectationShape).min(1) });
-function reasonOf(issue: z.core.$ZodIssue | undefined): string {
-  if (issue?.code === "unrecognized_keys") {
-    const [key = ""] = issue.keys;
-    const allowed = Object.keys(expectationShape.shape);
-    return `unknown key \`${key}\`; allowed: ${allowed.join(", ")}${didYouMean(key, allowed)}`;
-  }
-  const key = issue?.path.slice(2).join(".");
-  return key ? `\`${key}\`: ${issue?.message}` : `${issue?.message}`;
-}
+const expectationKeys = Object.keys(expectationShape.shape);
 
 /** @throws Error that names the file and the line */
 async function readExpectations(file: string) {
   const text = await readFile(file, "utf8");
-  const parsed = expectations.safeParse(parseToml(text, file));
+  const { data, error } = expectations.safeParse(parseToml(text, file));
   const lineOf = lineLocator(text);
-  if (parsed.success) {
-    return parsed.data.expect.map((one, at) => ({ ...one, line: lineOf(["expect", at]) ?? 1 }));
+  if (data !== undefined) {
+    return data.expect.map((one, at) => ({ ...one, line: lineOf(["expect", at]) ?? 1 }));
   }
-  const { issues } = parsed.error;
-  const issue = issues.find(({ code }) => code === "unrecognized_keys") ?? issues[0];
-  const [, at] = issue?.path ?? [];
+  const issue = error.issues.find(({ code }) => code === "unrecognized_keys") ?? error.issues[0];
+  const [, at, key] = issue?.path ?? [];
+  const unknown = issue?.code === "unrecognized_keys" ? issue.keys[0] : undefined;
   const where = typeof at === "number" ? `${file}:${lineOf(["expect", at])}` : file;
-  throw new Error(`${where}: [[expect]]: ${reasonOf(issue)}`);
+  const reason = unknown === undefined ? issue?.message : "unknown key";
+  const name = unknown ?? key;
+  const hint = didYouMean(unknown ?? "", expectationKeys);
+  throw new Error(
+    `${where}: [[expect]]: ${name === undefined ? "" : `\`${String(name)}\`: `}${reason}; allowed keys: ${expectationKeys.join(", ")}${hint}`,
+  );
 }
 
 function inWords(allowed: boolean, code: string | undefined): string {
@@ -329,46 +313,23 @@ async function compareAccess(old: string, current: string, { json }: CommonOptio
   printDifference(before, after, json);
 }
 
+const help = `
+check <username> <operation> <place> --via <via> --client <client_id> --json  check whether a user may run an operation, and why
+who <operation> <place> --via <via> --client <client_id> --json  list users who may run an operation, with entry and limits
+explain <username> --file <file> --via <via> --client <client_id> --json  judge the query on standard input, and print it as it would be forwarded
+diff --json     show who gains and loses what between two access files
+  <old>         an access file
+  <new>         another access file
+test --file <file> --json  test the access file against a file of expectations
+  <file>        TOML with [[expect]]: user, via, client, query (JSON), allowed, code
+`;
+
 export function questionCommands(): Command[] {
-  const via = new Option("--via <via>", "the entry point, which boundaries may limit");
-  const context = [
-    via.choices(["query", "mcp"]).default("query"),
-    ["--client <client_id>", "the OAuth client that sends the query"],
-  ] as const;
-  const file = ["--file <access file>", "use this access file instead of the gateway's"] as const;
-  const operation = [
-    "<operation>",
-    "an operation such as Select, or a right such as SELECT",
-  ] as const;
-  return [
-    defineCommand("check", "check whether a user may run an operation, and why", checkAccess, [
-      username,
-      operation,
-      place,
-      ...context,
-      json,
-    ]),
-    defineCommand("who", "list users who may run an operation, with entry and limits", whoMay, [
-      operation,
-      place,
-      ...context,
-      json,
-    ]),
-    defineCommand(
-      "explain",
-      "judge the query on standard input, and print it as it would be forwarded",
-      explainQuery,
-      [username, ...context, file, json],
-    ),
-    defineCommand("diff", "show who gains and loses what between two access files", compareAccess, [
-      ["<old>", "an access file"],
-      ["<new>", "another access file"],
-      json,
-    ]),
-    defineCommand("test", "test the access file against a file of expectations", testAccess, [
-      ["<file>", "TOML with [[expect]]: user, via, client, query (JSON), allowed, code"],
-      file,
-      json,
-    ]),
-  ];
+  const runs = {
+    ...{ check: checkAccess, who: whoMay, explain: explainQuery },
+    ...{ diff: compareAccess, test: testAccess },
+  };
+  return defineCommands(help, runs, {
+    via: { choices: ["query", "mcp"], fallback: ["query"] },
+  });
 }

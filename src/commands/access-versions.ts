@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 import { diffSnapshots } from "../access/diff.ts";
 import { parseAccess } from "../access/parse.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -27,7 +27,7 @@ import {
 import { operateStore, type StoreOperator, withStore } from "../store/open.ts";
 import { printDifference } from "./access-questions.ts";
 import { loadFor } from "./load.ts";
-import { type CommonOptions, defineCommand, forceReplace, json, readCount } from "./options.ts";
+import { type CommonOptions, defineCommands, readCount } from "./options.ts";
 import { plainly, print, printList, UsageError, warn } from "./output.ts";
 
 /** @throws Error unless users and grants are in a store */
@@ -151,31 +151,27 @@ async function rollBack(text: string, options: ChangeFlags): Promise<void> {
   });
 }
 
+const help = `
+export          print the store's grants, boundaries and attributes
+apply --force   apply an edited export, unless the store has changed since
+  <file>        the edited export
+  --dry-run     only show who would gain and lose what
+edit --force    export, open $EDITOR, and apply
+history --json  list the store's latest versions with author and changes
+  --last <count>  the number of versions
+rollback --force  restore grants, boundaries and attributes of a version
+  <version>     a version number, as shown by "access history"
+  --dry-run     only show who would gain and lose what
+`;
+
 export function versionCommands(): Command[] {
-  const dryRun = ["--dry-run", "only show who would gain and lose what"] as const;
-  const exportAccess = async (options: CommonOptions) =>
-    void process.stdout.write(await exportedText(loadWithStore(options)));
-  const apply = (file: string, options: ChangeFlags) =>
-    applyFile(loadWithStore(options), file, options);
-  const last = new Option("--last <count>", "the number of versions").argParser(readCount);
-  return [
-    defineCommand("export", "print the store's grants, boundaries and attributes", exportAccess),
-    defineCommand("apply", "apply an edited export, unless the store has changed since", apply, [
-      ["<file>", "the edited export"],
-      dryRun,
-      forceReplace,
-    ]),
-    defineCommand("edit", "export, open $EDITOR, and apply", editAccess, [forceReplace]),
-    defineCommand(
-      "history",
-      "list the store's latest versions with author and changes",
-      listVersions,
-      [last.default(50), json],
-    ),
-    defineCommand("rollback", "restore grants, boundaries and attributes of a version", rollBack, [
-      ["<version>", "a version number, as shown by `access history`"],
-      dryRun,
-      forceReplace,
-    ]),
-  ];
+  const runs = {
+    export: async (options: CommonOptions) =>
+      void process.stdout.write(await exportedText(loadWithStore(options))),
+    apply: (file: string, options: ChangeFlags) => applyFile(loadWithStore(options), file, options),
+    edit: editAccess,
+    history: listVersions,
+    rollback: rollBack,
+  };
+  return defineCommands(help, runs, { last: { parse: readCount, fallback: [50] } });
 }

@@ -1,4 +1,4 @@
-import { Argument, type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { entriesIn, prefixOf } from "../access/entries.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
@@ -15,15 +15,11 @@ import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
 import {
   type CommonOptions,
   commandGroup,
-  defineCommand,
-  forceReplace,
-  json,
-  place,
+  defineCommands,
   readCount,
   readExpiry,
   readNames,
   readPlace,
-  username,
 } from "./options.ts";
 import { print, printList, UsageError, warn } from "./output.ts";
 
@@ -112,65 +108,36 @@ async function listAccess(options: CommonOptions): Promise<void> {
   printList(entries, options, head, cellsOf, viewOf);
 }
 
+const help = `
+grant <username> <place> --force  grant a role, replacing the user's entry for the same place
+  <role>        the role on this place
+  --columns <names>  only these columns, such as id,status
+  --writable-columns <names>  only these columns can be written
+  --row-filter <condition>  only these rows, such as 'tenant = @tenant' or 'region IN (eu, us)'; may be repeated
+  --require-where <names>  columns that Update and Delete must compare with = or IN
+  --max-rows <n>  most rows in a response
+  --max-changes <n>  most rows that one query may change
+  --require-approval <rights>  rights that need approval, such as DELETE,DROP
+  --approvers <usernames>  who may approve (default: users who may grant here)
+  --expires <time>  when the entry ends: 2h, 30d, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z
+  --beside      add a temporary entry to the permanent one; needs --expires
+revoke <username> <place> --force  remove a user's entry for a database or table
+list --json     list entries: user, database, role and limits
+  --user <username>  only entries of this user
+  --database <database>  only entries that name this database; * for entries on every database
+  --table <table>  only entries that name or match this table or <database>.<table>
+`;
+
 function entryCommands(): Command[] {
-  const role = new Argument("<role>", "the role on this place").choices(entryRoles);
-  const filter = new Option(
-    "--row-filter <condition>",
-    "only these rows, such as 'tenant = @tenant' or 'region IN (eu, us)'; may be repeated",
-  );
-  return [
-    defineCommand(
-      "grant",
-      "grant a role, replacing the user's entry for the same place",
-      grantAccess,
-      [
-        username,
-        place,
-        role.argParser(readRole),
-        ["--columns <names>", "only these columns, such as id,status", readNames],
-        ["--writable-columns <names>", "only these columns can be written", readNames],
-        filter.argParser(readFilter),
-        [
-          "--require-where <names>",
-          "columns that Update and Delete must compare with =",
-          readNames,
-        ],
-        ["--max-rows <n>", "most rows in a response", readCount],
-        ["--max-changes <n>", "most rows that one query may change", readCount],
-        [
-          "--require-approval <rights>",
-          "rights that need approval, such as DELETE,DROP",
-          (text) => readNames(text.toUpperCase()),
-        ],
-        [
-          "--approvers <usernames>",
-          "who may approve (default: users who may grant here)",
-          readNames,
-        ],
-        [
-          "--expires <time>",
-          "when the entry ends: 2h, 30d, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z",
-          readExpiry,
-        ],
-        ["--beside", "add a temporary entry to the permanent one; needs --expires"],
-        forceReplace,
-      ],
-    ),
-    defineCommand("revoke", "remove a user's entry for a database or table", revokeAccess, [
-      username,
-      place,
-      forceReplace,
-    ]),
-    defineCommand("list", "list entries: user, database, role and limits", listAccess, [
-      ["--user <username>", "only entries of this user"],
-      [
-        "--database <database>",
-        "only entries that name this database; * for entries on every database",
-      ],
-      ["--table <table>", "only entries that name or match this table or <database>.<table>"],
-      json,
-    ]),
-  ];
+  const runs = { grant: grantAccess, revoke: revokeAccess, list: listAccess };
+  const [names, count] = [{ parse: readNames }, { parse: readCount }];
+  return defineCommands(help, runs, {
+    ...{ columns: names, writableColumns: names, requireWhere: names, approvers: names },
+    ...{ maxRows: count, maxChanges: count, expires: { parse: readExpiry } },
+    role: { choices: entryRoles, parse: readRole },
+    rowFilter: { parse: readFilter },
+    requireApproval: { parse: (text) => readNames(text.toUpperCase()) },
+  });
 }
 
 /** @param name the subcommand on the command line; the others load only if it is not one of these */

@@ -28,7 +28,7 @@ import { parseTarget } from "../upstream/target.ts";
 import { findEngine } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommand, json } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { momentOf, plainly, print, printJson, printList } from "./output.ts";
 
 const TIMEOUT_MS = 60_000;
@@ -195,29 +195,22 @@ async function decide(id: string, state: ApprovalDecision["state"], options: Dec
   print(`Approved: ${summaryOf(approval)} by ${username}${rows}, once, until ${until}.`);
 }
 
+const help = `
+list --json     list pending approvals, and approved ones that are not used yet
+  --all         also list used, denied and expired ones from the last day or with a kept query
+show --json     show a query and, while it is pending, the rows it would affect
+  <id>          the approval's id
+approve --json  allow the query to run once; after a preview, only on the rows that were shown
+  <id>          the approval's id
+deny --json     deny the query
+  <id>          the approval's id
+  --reason <text>  a reason that the client can read
+`;
+
 export function approvalsCommand(): Command {
-  const id = ["<id>", "the approval's id"] as const;
   const approve = (id: string, options: CommonOptions) => decide(id, "approved", options);
   const deny = (id: string, options: DecideOptions) => decide(id, "denied", options);
-  return commandGroup("approvals", "list, show, approve and deny queries that need approval", [
-    defineCommand("list", "list pending approvals, and approved ones that are not used yet", list, [
-      ["--all", "also list used, denied and expired ones from the last day or with a kept query"],
-      json,
-    ]),
-    defineCommand("show", "show a query and, while it is pending, the rows it would affect", show, [
-      id,
-      json,
-    ]),
-    defineCommand(
-      "approve",
-      "allow the query to run once; after a preview, only on the rows that were shown",
-      approve,
-      [id, json],
-    ),
-    defineCommand("deny", "deny the query", deny, [
-      id,
-      ["--reason <text>", "a reason that the client can read"],
-      json,
-    ]),
-  ]);
+  const commands = defineCommands(help, { list, show, approve, deny });
+  const description = "list, show, approve and deny queries that need approval";
+  return commandGroup("approvals", description, commands);
 }

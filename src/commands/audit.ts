@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import { entriesIn } from "../access/entries.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { moments, readMoment } from "../clock.ts";
@@ -17,7 +17,7 @@ import {
 import { auditFilesOf, linesIn, piecesSince } from "../observe/audit-search.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, defineCommand, json } from "./options.ts";
+import { type CommonOptions, defineCommand } from "./options.ts";
 import { plainly, print, printList, warn } from "./output.ts";
 
 const administering = new Set(["Owner", "DbAdmin"]);
@@ -184,24 +184,25 @@ function readTime(text: string): number {
   return moment;
 }
 
+const help = `
+audit           show lines of the audit file and its rotated files
+  --user <username>  only lines of requests by this user, and of changes by or to this user
+  --database <database>  only queries of this database
+  --table <table>  only queries of this table, or <database>.<table>
+  --operation <operation>  only this operation, such as Delete, login or ListTables
+  --denied      only denied requests
+  --since <time>  start: 24h, 30d, yesterday, 2026-12-24, 2026-12-24T18:00:00Z
+  --until <time>  end, in the same formats
+  --json        print the lines unchanged
+`;
+const unusedHelp = `
+unused --json   list entries of the access file that allowed no request
+  --since <time>  start of the period, such as 30d (required)
+`;
+
 export function auditCommand(): Command {
-  const audit = defineCommand("audit", "show lines of the audit file and its rotated files", show, [
-    ["--user <username>", "only lines of requests by this user, and of changes by or to this user"],
-    ["--database <database>", "only queries of this database"],
-    ["--table <table>", "only queries of this table, or <database>.<table>"],
-    ["--operation <operation>", "only this operation, such as Delete, login or ListTables"],
-    ["--denied", "only denied requests"],
-    ["--since <time>", "start: 24h, 30d, yesterday, 2026-12-24, 2026-12-24T18:00:00Z", readTime],
-    ["--until <time>", "end, in the same formats", readTime],
-    ["--json", "print the lines unchanged"],
-  ]);
-  const since = new Option("--since <time>", "start of the period, such as 30d");
-  return audit
+  const time = { parse: readTime };
+  return defineCommand(help, { audit: show }, { since: time, until: time })
     .enablePositionalOptions()
-    .addCommand(
-      defineCommand("unused", "list entries of the access file that allowed no request", unused, [
-        since.argParser(readTime).makeOptionMandatory(),
-        json,
-      ]),
-    );
+    .addCommand(defineCommand(unusedHelp, { unused }, { since: time }));
 }

@@ -17,7 +17,7 @@ import { counted } from "../suggestion.ts";
 import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, readAccess, revocationsOf } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommand, json } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { explain, FAILURE, print, printJson, reportFailure, warn } from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
@@ -177,13 +177,11 @@ async function check(options: CommonOptions): Promise<void> {
   }
 }
 
+const help = `
+check --json    check everything that a start reads or has to write, without changing anything
+`;
+
 export function configCommand(): Command {
-  return commandGroup("config", "check the files that the gateway reads", [
-    defineCommand(
-      "check",
-      "check everything that a start reads or has to write, without changing anything",
-      check,
-      [json],
-    ),
-  ]);
+  const commands = defineCommands(help, { check });
+  return commandGroup("config", "check the files that the gateway reads", commands);
 }

@@ -1,13 +1,13 @@
 import { randomBytes } from "node:crypto";
 import path from "node:path";
 import { styleText } from "node:util";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import type { SectionResult, Send } from "../conformance/run.ts";
 import type { PostgresDatabases } from "../engine/postgres/dialect.ts";
 import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { createLog, exitOnUncaughtErrors, openLogStream } from "../observe/log.ts";
 import type { Level } from "../query/kind.ts";
-import { type CommonOptions, defineCommand, json } from "./options.ts";
+import { type CommonOptions, defineCommand } from "./options.ts";
 import { Cancelled, FAILURE, print, printJson, UsageError } from "./output.ts";
 
 interface TestOptions extends CommonOptions {
@@ -154,57 +154,47 @@ async function serve(options: EngineOptions): Promise<void> {
   process.exit();
 }
 
+const help = `
+engine          run the SQL adapter on its own; it trusts every client
+  --url <url>   the database: sqlite:DIRECTORY (default: data in the service directory), postgres://user@host:port/database or mysql://user@host:port/
+  --databases <kind>  PostgreSQL: whether a database in a query is a schema of the database in --url or a database of the server (default: schemas)
+  --listen <address>  unix:/path or 127.0.0.1:port (default: engine.sock in the service directory)
+  --statement-timeout <seconds>  most time that the database may take for one query (default: 30)
+  --pool-size <count>  most concurrent queries on a database server (default: 16)
+`;
+const notes = `
+If $GATEHOUSE_ENGINE_AUTHORIZATION is set, each request must send it as its Authorization header.
+$GATEHOUSE_ENGINE_URL replaces --url and does not appear in the process list.
+Keep passwords out of the URL: for PostgreSQL use ~/.pgpass or $PGPASSWORD, for MySQL $MYSQL_PWD.`;
+const testHelp = `
+test --json     send every example query to a database and compare the responses; creates and drops its own databases
+  --url <url>   the address: http://host:port, https://host:port, unix:/path (required)
+  --level <level>  the level of the query language to test
+  --authorization-file <file>  a file with the Authorization header to send
+`;
+
 export function engineCommand(): Command {
-  const kind =
-    "PostgreSQL: whether a database in a query is a schema of the database in --url or a database of the server (default: schemas)";
-  const test = new Option(
-    "--url <url>",
-    "the address: http://host:port, https://host:port, unix:/path",
-  );
-  const level = new Option("--level <level>", "the level of the query language to test");
   const run = (options: EngineOptions) =>
     serve(options).catch((error: unknown) => {
       // The open channel to the gateway would keep a failed engine process alive.
       if (process.connected) process.disconnect?.();
       throw error;
     });
-  return defineCommand("engine", "run the SQL adapter on its own; it trusts every client", run, [
-    [
-      "--url <url>",
-      "the database: sqlite:DIRECTORY (default: data in the service directory), postgres://user@host:port/database or mysql://user@host:port/",
-    ],
-    new Option("--databases <kind>", kind).choices(["schemas", "databases"]),
-    [
-      "--listen <address>",
-      "unix:/path or 127.0.0.1:port (default: engine.sock in the service directory)",
-    ],
-    [
-      "--statement-timeout <seconds>",
-      "most time that the database may take for one query (default: 30)",
-      numberUpTo(86_400),
-    ],
-    [
-      "--pool-size <count>",
-      "most concurrent queries on a database server (default: 16)",
-      numberUpTo(1000),
-    ],
-  ])
+  const test = defineCommand(
+    testHelp,
+    { test: runConformance },
+    { level: { choices: ["core", "full"], fallback: ["core"] } },
+  );
+  return defineCommand(
+    help,
+    { engine: run },
+    {
+      databases: { choices: ["schemas", "databases"] },
+      statementTimeout: { parse: numberUpTo(86_400) },
+      poolSize: { parse: numberUpTo(1000) },
+    },
+  )
     .enablePositionalOptions()
-    .addHelpText(
-      "after",
-      "\nIf $GATEHOUSE_ENGINE_AUTHORIZATION is set, each request must send it as its Authorization header.\n$GATEHOUSE_ENGINE_URL replaces --url and does not appear in the process list.\nKeep passwords out of the URL: for PostgreSQL use ~/.pgpass or $PGPASSWORD, for MySQL $MYSQL_PWD.",
-    )
-    .addCommand(
-      defineCommand(
-        "test",
-        "send every example query to a database and compare the responses; creates and drops its own databases",
-        runConformance,
-        [
-          test.makeOptionMandatory(),
-          level.choices(["core", "full"]).default("core"),
-          ["--authorization-file <file>", "a file with the Authorization header to send"],
-          json,
-        ],
-      ),
-    );
+    .addHelpText("after", notes)
+    .addCommand(test);
 }

@@ -3,7 +3,7 @@ import { epochSeconds } from "../clock.ts";
 import { keyState, revokeKey, rotateKey } from "../identity/key-store.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, noteChanges } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommand, json } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { momentOf, momentOrNull, print, printList } from "./output.ts";
 
 async function list(options: CommonOptions): Promise<void> {
@@ -38,15 +38,14 @@ async function revoke(kid: string, options: CommonOptions): Promise<void> {
   print(`Deleted key ${kid}. Every token that it signed stops working.`);
 }
 
+const help = `
+list --json     list the signing keys
+rotate          start signing with a new key; existing tokens stay valid
+revoke          delete a leaked key; every token that it signed stops working
+  <kid>         the key id, as shown by "key list"
+`;
+
 export function keyCommand(): Command {
-  return commandGroup("key", "list, rotate and revoke the keys that sign tokens", [
-    defineCommand("list", "list the signing keys", list, [json]),
-    defineCommand("rotate", "start signing with a new key; existing tokens stay valid", rotate),
-    defineCommand(
-      "revoke",
-      "delete a leaked key; every token that it signed stops working",
-      revoke,
-      [["<kid>", "the key id, as shown by `key list`"]],
-    ),
-  ]);
+  const commands = defineCommands(help, { list, rotate, revoke });
+  return commandGroup("key", "list, rotate and revoke the keys that sign tokens", commands);
 }

@@ -1,4 +1,4 @@
-import { type Command, Option } from "commander";
+import type { Command } from "commander";
 import { isLoopback } from "../config/addresses.ts";
 import { invocation } from "../product.ts";
 import { loadFor } from "./load.ts";
@@ -84,10 +84,13 @@ async function run(options: CommonOptions): Promise<void> {
   process.exit();
 }
 
+const help = `
+mcp             connect an MCP client that speaks stdio to a gateway
+  --stdio       read messages from standard input and write responses to standard output (required)
+  --url <url>   the gateway (default: $GATEHOUSE_URL, else the address in the configuration)
+`;
+
 export function mcpCommand(): Command {
-  const stdio = "read messages from standard input and write responses to standard output";
-  return defineCommand("mcp", "connect an MCP client that speaks stdio to a gateway", run, [
-    new Option("--stdio", stdio).makeOptionMandatory(),
-    ["--url <url>", "the gateway (default: $GATEHOUSE_URL, else the address in the configuration)"],
-  ]).addHelpText("after", "\nThe token is read from $GATEHOUSE_TOKEN.");
+  const command = defineCommand(help, { mcp: run });
+  return command.addHelpText("after", "\nThe token is read from $GATEHOUSE_TOKEN.");
 }

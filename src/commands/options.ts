@@ -37,45 +37,83 @@ export interface CommonOptions {
   readonly file?: string;
 }
 
-/** An argument (`<name>`) or option (`--name`). Kinds that need more are built with commander. */
-type Parameter =
-  | Argument
-  | Option
-  | readonly [flags: string, description: string, parse?: (text: string) => unknown];
+/** Arguments and options that mean the same in every command. */
+const common: ReadonlyMap<string, string> = new Map([
+  ["<username>", "the user"],
+  [
+    "<place>",
+    "<database>[.<table>]; * means every database, and a table may end in * to match a prefix",
+  ],
+  ["<operation>", "an operation such as Select, or a right such as SELECT"],
+  ["--via <via>", "the entry point, which boundaries may limit"],
+  ["--client <client_id>", "the OAuth client that sends the query"],
+  ["--file <file>", "use this access file instead of the gateway's"],
+  ["--json", "print JSON"],
+  ["--force", "allow this even if no administrator or Owner of a database is left"],
+  ["--password-stdin", "read the password from standard input"],
+]);
 
-export const json = ["--json", "print JSON"] as const;
-export const username = ["<username>", "the user"] as const;
-export const passwordStdin = ["--password-stdin", "read the password from standard input"] as const;
-export const forceReplace = [
-  "--force",
-  "allow this even if no administrator or Owner of a database is left",
-] as const;
-export const place = [
-  "<place>",
-  "<database>[.<table>]; * means every database, and a table may end in * to match a prefix",
-] as const;
+/** How the value of an argument or option is read. */
+interface Refinement {
+  readonly choices?: readonly string[];
+  parse?(text: string, earlier?: unknown): unknown;
+  readonly fallback?: readonly [value: unknown, shown?: string];
+  readonly conflicts?: string;
+}
 
-/** @param parameters in the order of the help; `--config` is added */
-export function defineCommand(
-  name: string,
-  description: string,
-  run: Parameters<Command["action"]>[0],
-  parameters: readonly Parameter[] = [],
-): Command {
-  const command = withHouseStyle(new Command(name))
-    .description(description)
-    .option("--config <file>", "read the configuration from this file")
-    .action(run);
-  for (const parameter of parameters) {
-    if (parameter instanceof Argument) command.addArgument(parameter);
-    else if (parameter instanceof Option) command.addOption(parameter);
-    else {
-      const [flags, text, parse] = parameter;
-      if (!flags.startsWith("-")) command.argument(flags, text);
-      else if (parse === undefined) command.option(flags, text);
-      else command.option(flags, text, parse);
-    }
+function refine(parameter: Argument | Option, refinement: Refinement = {}): void {
+  const { choices, fallback, conflicts } = refinement;
+  if (choices !== undefined) parameter.choices(choices);
+  if ("parse" in refinement) {
+    parameter.argParser((text, earlier: unknown) => refinement.parse?.(text, earlier));
   }
+  if (fallback !== undefined) parameter.default(...fallback);
+  if (conflicts !== undefined && parameter instanceof Option) parameter.conflicts(conflicts);
+}
+
+/**
+ * Builds commands from a help text. A line with a name and a description begins a command. Indented
+ * lines describe its arguments and options; those in `common` follow the name without a description.
+ *
+ * @param refinements by the names that commander gives arguments and options
+ */
+export function defineCommands(
+  help: string,
+  runs: Readonly<Record<string, Parameters<Command["action"]>[0]>>,
+  refinements: Readonly<Record<string, Refinement>> = {},
+): Command[] {
+  const sections = help.trim().split(/\n(?=\S)/);
+  return sections.map((section) => {
+    const [[head = "", description = ""] = [], ...described] = section
+      .split("\n")
+      .map((line) => line.trim().split(/ {2,}/));
+    const [name = "", ...shared] = head.match(/--\S+ <\S+>|\S+/g) ?? [];
+    const command = withHouseStyle(new Command(name))
+      .description(description)
+      .option("--config <file>", "read the configuration from this file");
+    for (const [flags = "", text = ""] of [
+      ...shared.map((one) => [one, common.get(one)]),
+      ...described,
+    ]) {
+      if (flags.startsWith("-")) {
+        const option = new Option(flags, text).makeOptionMandatory(text.endsWith("(required)"));
+        refine(option, refinements[option.attributeName()]);
+        command.addOption(option);
+      } else {
+        const argument = new Argument(flags, text);
+        refine(argument, refinements[argument.name()]);
+        command.addArgument(argument);
+      }
+    }
+    const run = runs[name];
+    if (run === undefined) throw new Error(`the command ${name} has no function`);
+    return command.action(run);
+  });
+}
+
+/** For a help text of one command. */
+export function defineCommand(...definition: Parameters<typeof defineCommands>): Command {
+  const [command = new Command()] = defineCommands(...definition);
   return command;
 }
 

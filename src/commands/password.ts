@@ -5,7 +5,7 @@ import type { Configuration } from "../config/schema.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import { hashPassword, openPasswordRule, type PasswordRule } from "../identity/password.ts";
 import { loadFor } from "./load.ts";
-import { type CommonOptions, defineCommand, passwordStdin } from "./options.ts";
+import { type CommonOptions, defineCommand } from "./options.ts";
 import { Cancelled, print, UsageError } from "./output.ts";
 
 function check(rule: PasswordRule, candidate: string): true | string {
@@ -53,27 +53,27 @@ async function askTwice(question: string, rule: PasswordRule): Promise<string> {
 /** @throws UsageError without a terminal; Cancelled; Refusal if the password cannot be used */
 export async function readNewHash(
   question: string,
-  { passwordStdin: isPiped }: CommonOptions,
+  { passwordStdin }: CommonOptions,
   configuration: Configuration,
 ): Promise<string> {
-  if (!isPiped && !process.stdin.isTTY) {
+  if (!passwordStdin && !process.stdin.isTTY) {
     throw new UsageError(
       "standard input is not a terminal: pass the password with --password-stdin",
     );
   }
   const rule = await openPasswordRule(configuration);
-  const [line = ""] = isPiped ? (await text(process.stdin)).split(/\r?\n/, 1) : [];
-  const chosen = isPiped ? line : await askTwice(question, rule);
+  const [line = ""] = passwordStdin ? (await text(process.stdin)).split(/\r?\n/, 1) : [];
+  const chosen = passwordStdin ? line : await askTwice(question, rule);
   rule(chosen);
   return hashPassword(chosen, configuredCosts(configuration));
 }
 
+const help = `
+hash-password --password-stdin  print the hash of a password, for the access file
+`;
+
 export function hashPasswordCommand(): Command {
-  return defineCommand(
-    "hash-password",
-    "print the hash of a password, for the access file",
-    async (options: CommonOptions) =>
-      print(await readNewHash("Password:", options, loadFor(options).configuration)),
-    [passwordStdin],
-  );
+  const run = async (options: CommonOptions) =>
+    print(await readNewHash("Password:", options, loadFor(options).configuration));
+  return defineCommand(help, { "hash-password": run });
 }

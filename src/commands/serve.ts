@@ -235,10 +235,11 @@ async function run(options: CommonOptions & { wait?: true }): Promise<void> {
 
 export function serveCommand(): Command {
   const { host, port } = configurationSchema.parse({}).server;
-  const description = "run the gateway; without a configured upstream, with an embedded database";
-  return defineCommand("serve", description, run, [
-    ["--host <host>", `listen on this address (default: server.host, else ${host})`],
-    ["--port <port>", `listen on this port (default: server.port, else ${port})`, readPort],
-    ["--wait", "wait until the [store] responds instead of failing"],
-  ]);
+  const help = `
+serve           run the gateway; without a configured upstream, with an embedded database
+  --host <host>  listen on this address (default: server.host, else ${host})
+  --port <port>  listen on this port (default: server.port, else ${port})
+  --wait        wait until the [store] responds instead of failing
+`;
+  return defineCommand(help, { serve: run }, { port: { parse: readPort } });
 }

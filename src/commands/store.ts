@@ -35,7 +35,7 @@ import {
 import { makeSecretLine, reencrypt, StoreKeyError } from "../store/secrets.ts";
 import { counted } from "../suggestion.ts";
 import { loadFor } from "./load.ts";
-import { type CommonOptions, commandGroup, defineCommand, forceReplace, json } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { explain, print, printJson, printList, warn } from "./output.ts";
 
 async function addAdministrator(
@@ -206,32 +206,18 @@ async function exportAccess(options: CommonOptions): Promise<void> {
   });
 }
 
+const help = `
+init            create tables, key file, signing keys and the first administrator
+  --admin <name>  the name of the first administrator (default: admin)
+status --json   show the store's version and which replicas have applied it
+import --force  replace the store's users, grants and boundaries with those of an access file, and add this host's revocations, signing keys and connected apps
+  <file>        the access file
+export          print users, grants and boundaries as an access file, including password hashes
+rekey           encrypt the store's secrets again with the first line of store.key_file
+`;
+
 export function storeCommand(): Command {
-  return commandGroup("store", "create, fill and inspect the store that replicas share", [
-    defineCommand(
-      "init",
-      "create tables, key file, signing keys and the first administrator",
-      init,
-      [["--admin <name>", "the name of the first administrator (default: admin)"]],
-    ),
-    defineCommand("status", "show the store's version and which replicas have applied it", status, [
-      json,
-    ]),
-    defineCommand(
-      "import",
-      "replace the store's users, grants and boundaries with those of an access file, and add this host's revocations, signing keys and connected apps",
-      importFile,
-      [["<file>", "the access file"], forceReplace],
-    ),
-    defineCommand(
-      "export",
-      "print users, grants and boundaries as an access file, including password hashes",
-      exportAccess,
-    ),
-    defineCommand(
-      "rekey",
-      "encrypt the store's secrets again with the first line of store.key_file",
-      rekey,
-    ),
-  ]);
+  const runs = { init, status, import: importFile, export: exportAccess, rekey };
+  const commands = defineCommands(help, runs);
+  return commandGroup("store", "create, fill and inspect the store that replicas share", commands);
 }

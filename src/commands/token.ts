@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -28,7 +28,7 @@ import {
   revocationsOf,
   storeOf,
 } from "./operator.ts";
-import { type CommonOptions, commandGroup, defineCommand, json, readExpiry } from "./options.ts";
+import { type CommonOptions, commandGroup, defineCommands, readExpiry } from "./options.ts";
 import { momentOf, momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 
 /** Returns undefined if the authorization server has no state. */
@@ -203,29 +203,21 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
   }
 }
 
+const help = `
+issue           print a new token for a user on standard output
+  <username>    the user of the token
+  --database <database>  limit the token to one database
+  --expires <time>  when it expires: 90d, 12h, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z; at most 366d
+list --json     list apps that users have connected, and what they may do
+revoke          revoke a token, all tokens of a user, or the access of an app
+  [jti]         the token's id; for an MCP token, this ends the app's access as well
+  --user <username>  revoke all current tokens of this user
+  --client <client_id>  end this app's access for all users, or only for --user
+`;
+
 export function tokenCommand(): Command {
-  const expires = new Option(
-    "--expires <time>",
-    "when it expires: 90d, 12h, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z; at most 366d",
-  );
-  return commandGroup("token", "issue tokens for machines, list connected apps, revoke tokens", [
-    defineCommand("issue", "print a new token for a user on standard output", issue, [
-      ["<username>", "the user of the token"],
-      ["--database <database>", "limit the token to one database"],
-      expires.argParser(readLifetime).default(90 * 86_400, "90d"),
-    ]),
-    defineCommand("list", "list apps that users have connected, and what they may do", list, [
-      json,
-    ]),
-    defineCommand(
-      "revoke",
-      "revoke a token, all tokens of a user, or the access of an app",
-      revoke,
-      [
-        ["[jti]", "the token's id; for an MCP token, this ends the app's access as well"],
-        ["--user <username>", "revoke all current tokens of this user"],
-        ["--client <client_id>", "end this app's access for all users, or only for --user"],
-      ],
-    ),
-  ]);
+  const expires = { parse: readLifetime, fallback: [90 * 86_400, "90d"] } as const;
+  const commands = defineCommands(help, { issue, list, revoke }, { expires });
+  const description = "issue tokens for machines, list connected apps, revoke tokens";
+  return commandGroup("token", description, commands);
 }

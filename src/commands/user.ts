@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { readAttribute, viewAttributes } from "../access/entry-view.ts";
@@ -38,10 +38,8 @@ import {
   type CommonOptions,
   commandGroup,
   defineCommand,
-  json,
-  passwordStdin,
+  defineCommands,
   readNames,
-  username as usernameArgument,
 } from "./options.ts";
 import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
 import { readNewHash } from "./password.ts";
@@ -158,16 +156,6 @@ async function act(
   print(command.done(username));
 }
 
-function actionCommand([name, action]: readonly [string, AccountAction]): Command {
-  const { description, force } = action.command;
-  const run = (username: string, options: CommonOptions) => act(action, username, options);
-  return defineCommand(name, description, run, [
-    usernameArgument,
-    ...(action.needsPassword ? [passwordStdin] : []),
-    ...(force === undefined ? [] : [["--force", force] as const]),
-  ]);
-}
-
 function readAttributeOption(text: string, earlier: Attributes = new Map()): Attributes {
   const attribute = readAttribute(text);
   if (attribute === undefined) {
@@ -178,11 +166,6 @@ function readAttributeOption(text: string, earlier: Attributes = new Map()): Att
   if (earlier.has(attribute[0])) throw new InvalidArgumentError("This attribute is given twice.");
   return new Map([...earlier, attribute]);
 }
-
-const attributeOption = new Option(
-  "--attribute <name=value>",
-  "an attribute for row filters, such as tenant=acme or 'regions=(eu, us)'; may be repeated",
-).argParser(readAttributeOption);
 
 async function set(username: string, options: UserOptions): Promise<void> {
   const { attribute, removeAttribute = [] } = options;
@@ -221,30 +204,35 @@ async function set(username: string, options: UserOptions): Promise<void> {
   print(isChanged ? state : `${state} Nothing was changed.`);
 }
 
+const help = `
+add --password-stdin  add a user
+  <username>    1 to 64 of letters, digits, . _ - @; for an external user <prefix>:<username>
+  --email <email>  the user's email address
+  --attribute <name=value>  an attribute for row filters, such as tenant=acme or 'regions=(eu, us)'; may be repeated
+  --admin       make the user an administrator, which is Owner of every database
+  --no-password  add the user without a password, for machines and external users
+list --json     list users with their state and entries
+set <username>  set a user's email and the attributes for row filters
+  --email <email>  the new email address
+  --no-email    remove the email address
+  --attribute <name=value>  an attribute for row filters, such as tenant=acme or 'regions=(eu, us)'; may be repeated
+  --remove-attribute <names>  remove these attributes, such as tenant,level
+`;
+
+function actionCommand([name, action]: readonly [string, AccountAction]): Command {
+  const { needsPassword, command } = action;
+  const options = `${needsPassword ? " --password-stdin" : ""}${command.hasForce ? " --force" : ""}`;
+  const run = (username: string, options: CommonOptions) => act(action, username, options);
+  return defineCommand(`${name} <username>${options}  ${command.description}`, { [name]: run });
+}
+
 export function userCommand(): Command {
-  const { password, ...others } = accountActions;
-  const noPassword = "add the user without a password, for machines and external users";
-  return commandGroup("user", "add, list, change and remove users", [
-    defineCommand("add", "add a user", addUser, [
-      [
-        "<username>",
-        "1 to 64 of letters, digits, . _ - @; for an external user <prefix>:<username>",
-      ],
-      ["--email <email>", "the user's email address"],
-      attributeOption,
-      ["--admin", "make the user an administrator, which is Owner of every database"],
-      passwordStdin,
-      new Option("--no-password", noPassword).conflicts("passwordStdin"),
-    ]),
-    defineCommand("list", "list users with their state and entries", list, [json]),
-    actionCommand(["password", password]),
-    defineCommand("set", "set a user's email and the attributes for row filters", set, [
-      usernameArgument,
-      ["--email <email>", "the new email address"],
-      ["--no-email", "remove the email address"],
-      attributeOption,
-      ["--remove-attribute <names>", "remove these attributes, such as tenant,level", readNames],
-    ]),
-    ...Object.entries(others).map(actionCommand),
-  ]);
+  const refinements = {
+    attribute: { parse: readAttributeOption },
+    removeAttribute: { parse: readNames },
+    password: { conflicts: "passwordStdin" },
+  };
+  const commands = defineCommands(help, { add: addUser, list, set }, refinements);
+  const actions = Object.entries(accountActions).map(actionCommand);
+  return commandGroup("user", "add, list, change and remove users", [...commands, ...actions]);
 }

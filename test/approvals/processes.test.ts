@@ -63,7 +63,7 @@ t.test("undecided and unused approvals expire", async (t) => {
   const id = idIn(await ask(bot, removal));
   t.match(await step(gateway, id, "approval_expired"), { user: "bot" });
   t.match(await ask(bot, removal, id), { status: 409, body: { code: "approval_expired" } });
-  await t.rejects(run("approve", id), /is expired already/);
+  await t.rejects(run("approve", id), /is already expired/);
   const { stdout } = await runWarm(gateway.home, ["approvals", "show", id]);
   t.match(stdout, /The query has been deleted/);
 

@@ -64,7 +64,7 @@ t.test("a denied query returns the reason", async (t) => {
     status: 403,
     body: { code: "approval_denied", message: /: not before the audit$/ },
   });
-  await t.rejects(run("approve", id), /is denied already/);
+  await t.rejects(run("approve", id), /is already denied/);
   t.not(idIn(await ask(bot, query)), id, "a new approval can be requested");
 });
 

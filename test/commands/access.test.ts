@@ -616,7 +616,7 @@ t.test("an invalid file of expectations is refused with its line", async (t) => 
     ["[[expect]]\nuser = 1\n", /policy\.test\.toml:1: \[\[expect\]\]: `user`/],
     [
       `${expectations}[[expect]]\nusr = "x"\n`,
-      /policy\.test\.toml:18: \[\[expect\]\]: unknown key `usr`; allowed: user, .* \(did you mean user\?\)/,
+      /policy\.test\.toml:18: \[\[expect\]\]: `usr`: unknown key; allowed keys: user, .* \(did you mean user\?\)/,
     ],
     ["[[expect]\n", /policy\.test\.toml:1: /],
     ["", /policy\.test\.toml: /],

@@ -341,7 +341,7 @@ t.test("an invalid command line exits with 2 and says what is allowed", async (t
   const home = temporaryHome(t);
   const token = "c2VjcmV0";
   const invalid: [string[], NodeJS.ProcessEnv, RegExp][] = [
-    [["--stdio"], {}, /^gatehouse: \$GATEHOUSE_TOKEN is not set: .*token issue <username>.*\n$/],
+    [["--stdio"], {}, /^gatehouse: \$GATEHOUSE_TOKEN is not set; .*token issue <username>.*\n$/],
     [
       ["--stdio"],
       { GATEHOUSE_TOKEN: "two words" },
