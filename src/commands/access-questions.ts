@@ -81,7 +81,7 @@ function tableHint(snapshot: Snapshot, username: string, { database, table }: Pl
   return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
 }
 
-function viewLimits({ grant, approvals }: PlaceDecision): object {
+function viewLimits({ grant, approvals }: Pick<PlaceDecision, "grant" | "approvals">): object {
   if (grant === undefined) return {};
   const { database: _, role: __, ...limits } = viewEntry(grant);
   return { ...limits, approvals };

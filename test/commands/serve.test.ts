@@ -4,7 +4,7 @@ import { appendFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 
 import { createServer } from "node:http";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import t from "tap";
+import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { ADMIN_PASSWORD, startGateway, temporaryHome } from "../kit/gateway.ts";
@@ -117,14 +117,20 @@ t.test(
   },
 );
 
+const onTerminal = { skip: noTerminal };
 const GREETED = /Next, in another terminal:\n\n.*\n\n/;
 
-function urlShown({ shown }: Terminal): string {
-  return /Gatehouse \S+ listens on (\S+)/.exec(shown)?.[1] ?? "";
+/** Starts a gateway on a terminal, in a new service directory by default, and waits for the greeting. */
+async function greet(t: Test, { home }: Installation, ...flags: string[]) {
+  const terminal = new Terminal(t, home, ["serve", ...flags]);
+  await terminal.until(GREETED);
+  const [, url = ""] = /Gatehouse \S+ listens on (\S+)/.exec(terminal.shown) ?? [];
+  return { terminal, url };
 }
 
-function passwordShown({ shown }: Terminal): string {
-  return /The password, shown only once, is (\S+)/.exec(shown)?.[1] ?? "";
+async function stop(terminal: Terminal): Promise<void> {
+  terminal.type(CTRL_C);
+  await terminal.ended();
 }
 
 async function loginStatus(url: string, password: string): Promise<number> {
@@ -137,23 +143,22 @@ function passwordFile({ home }: Installation): string {
   return path.join(home, "initial_admin_password");
 }
 
+function configure({ home }: Installation, text: string): void {
+  writeFileSync(path.join(home, "gateway.toml"), text);
+}
+
 for (const workers of [1, 2]) {
   t.test(
     `a first start on a port in use creates nothing, and the next one shows the password, with ${workers} workers`,
-    { skip: noTerminal },
+    onTerminal,
     async (t) => {
       const gatehouse = installNothing(t);
-      const other = createServer().listen(await freePort(), "127.0.0.1");
+      const port = await freePort();
+      const other = createServer().listen(port, "127.0.0.1");
       await once(other, "listening");
-      const address = other.address();
-      const port = typeof address === "object" && address !== null ? address.port : 0;
-      for (const key of [
-        "[server]\nport",
-        `[metrics]\nlisten = "127.0.0.1:${port}"\n[server]\nport`,
-      ]) {
-        const own = key.startsWith("[server]") ? port : 0;
-        const file = path.join(gatehouse.home, "gateway.toml");
-        writeFileSync(file, `${key} = ${own}\nworkers = ${workers}\n`);
+      const metrics = `[metrics]\nlisten = "127.0.0.1:${port}"\n[server]\nport = 0`;
+      for (const section of [`[server]\nport = ${port}`, metrics]) {
+        configure(gatehouse, `${section}\nworkers = ${workers}\n`);
         const refused = new Terminal(t, gatehouse.home, ["serve"]);
         t.equal(await refused.ended(), 1);
         t.match(refused.shown, `127.0.0.1:${port} is in use by another process`);
@@ -163,20 +168,19 @@ for (const workers of [1, 2]) {
       const closed = once(other, "close");
       other.close();
       await closed;
-      const terminal = new Terminal(t, gatehouse.home, ["serve"]);
-      await terminal.until(GREETED);
-      t.equal(await loginStatus(urlShown(terminal), passwordShown(terminal)), 200);
+      const { terminal, url } = await greet(t, gatehouse);
+      const [, password = ""] = /shown only once, is (\S+)/.exec(terminal.shown) ?? [];
+      t.equal(await loginStatus(url, password), 200);
       t.notOk(existsSync(passwordFile(gatehouse)), "a password that was shown is not kept");
       t.match(terminal.shown, `Password lost?  ${program} user password admin\n`);
-      terminal.type(CTRL_C);
-      await terminal.ended();
+      await stop(terminal);
     },
   );
 }
 
 t.test(
   "a first start that fails after adding the administrator keeps the password",
-  { skip: noTerminal },
+  onTerminal,
   async (t) => {
     const gatehouse = installNothing(t);
     const data = path.join(gatehouse.home, "data");
@@ -185,40 +189,31 @@ t.test(
     t.equal(await failing.ended(), 1);
     t.ok(existsSync(gatehouse.accessFile));
     rmSync(data);
-
-    const terminal = new Terminal(t, gatehouse.home, ["serve", "--port", "0"]);
-    await terminal.until(GREETED);
+    const { terminal, url } = await greet(t, gatehouse, "--port", "0");
     t.match(terminal.shown, `The first password of admin is in ${passwordFile(gatehouse)}\n`);
-    t.match(terminal.shown, `Password lost?  ${program} user password admin\n`);
     const password = readFileSync(passwordFile(gatehouse), "utf8").trim();
-    t.equal(await loginStatus(urlShown(terminal), password), 200);
-    terminal.type(CTRL_C);
-    await terminal.ended();
+    t.equal(await loginStatus(url, password), 200);
+    await stop(terminal);
   },
 );
 
-t.test("with host 0.0.0.0, every printed address works", { skip: noTerminal }, async (t) => {
-  const gatehouse = installNothing(t);
-  const terminal = new Terminal(t, gatehouse.home, ["serve", "--port", "0", "--host", "0.0.0.0"]);
-  await terminal.until(GREETED);
+t.test("with host 0.0.0.0, every printed address works", onTerminal, async (t) => {
+  const { terminal, url } = await greet(t, installNothing(t), "--port", "0", "--host", "0.0.0.0");
   const [, others = ""] = /Also at +(.*)\n/.exec(terminal.shown) ?? [];
-  const urls = [urlShown(terminal), ...others.split(", ")].filter((url) => url !== "");
-  t.match(urls[0], /^http:\/\/127\.0\.0\.1:\d+$/);
-  for (const url of urls) t.equal((await fetch(`${url}/healthz`)).status, 200, url);
+  t.match(url, /^http:\/\/127\.0\.0\.1:\d+$/);
+  for (const each of [url, ...others.split(", ").filter(Boolean)]) {
+    t.equal((await fetch(`${each}/healthz`)).status, 200, each);
+  }
   t.match(terminal.shown, /curl -sS http:\/\/127\.0\.0\.1:\d+\/login/);
   t.match(terminal.shown, /MCP clients cannot log in at this address: set server\.public_url/);
-  terminal.type(CTRL_C);
-  await terminal.ended();
+  await stop(terminal);
 });
 
-t.test("the greeting says that the upstream does not respond", { skip: noTerminal }, async (t) => {
+t.test("the greeting says that the upstream does not respond", onTerminal, async (t) => {
   const gatehouse = installNothing(t);
   const url = `http://127.0.0.1:${await freePort()}`;
-  const file = path.join(gatehouse.home, "gateway.toml");
-  writeFileSync(file, `[upstream]\nurl = "${url}"\n`);
-  const terminal = new Terminal(t, gatehouse.home, ["serve", "--port", "0"]);
-  await terminal.until(GREETED);
+  configure(gatehouse, `[upstream]\nurl = "${url}"\n`);
+  const { terminal } = await greet(t, gatehouse, "--port", "0");
   t.match(terminal.shown, `${url} does not respond; until it does, queries are refused`);
-  terminal.type(CTRL_C);
-  await terminal.ended();
+  await stop(terminal);
 });
