@@ -199,7 +199,7 @@ try {
     "start to listening, ms": Math.round(startMs),
     "memory after start, MB": Math.round(memoryMb),
     "memory at the end, MB": Math.round(residentMegabytes(gateway.child.pid)),
-    "queries served meanwhile": served,
+    "queries served during the measurement": served,
     "longest stall without reload, ms": Math.round(quietStallMs),
     "edit to in force, median ms": Math.round(summarize(reloads).median),
     "edit to in force, longest ms": Math.round(Math.max(...reloads)),

@@ -1,5 +1,5 @@
 /**
- * Measures idle kept connections: memory for each, and latency of other requests meanwhile.
+ * Measures idle kept connections: memory for each, and latency of other requests.
  *
  * `node bench/connections.ts [--connections 10000] [--json]`
  */

@@ -47,7 +47,7 @@ function configuration(upstream: string | undefined): string {
 /**
  * Starts a gateway and logs in.
  *
- * @param upstream the MCP server behind `/mcp`; the embedded one if left out
+ * @param upstream the MCP server for `/mcp`; by default the embedded one
  */
 export async function startGateway(
   upstream: string | undefined,

@@ -4,10 +4,10 @@ import type { AddressInfo } from "node:net";
 import { pipeline } from "node:stream";
 
 /**
- * Passes everything on to `target` with a bearer token, which the suite does not send; `Host`,
- * `Origin` and all the rest stay as they are.
+ * Forwards everything to `target` with a bearer token, which the suite does not send. `Host`, `Origin`
+ * and all other headers stay unchanged.
  *
- * @returns the URL to use in its place
+ * @returns the URL to use instead
  */
 export async function startShim(
   target: string,

@@ -33,9 +33,9 @@ async function readResults(directory: string): Promise<Results> {
 }
 
 /**
- * Runs the suite with these flags and reads what it wrote.
+ * Runs the suite with these flags and reads its results.
  *
- * @param play is given the process while it runs, for scenarios that wait for somebody
+ * @param play acts as the user in scenarios that wait for one
  */
 export async function runSuite(
   flags: readonly string[],

@@ -33,9 +33,9 @@ async function accessFile(withImported: boolean): Promise<string> {
 }
 
 /**
- * Starts a gateway over an upstream that answers at once; both end with the stack.
+ * Starts a gateway with an upstream that responds at once, until the stack is disposed.
  *
- * @param withImported whether one user's hash has lower costs than the configured ones
+ * @param withImported true if one user's hash has lower costs than configured
  * @param mcp lines of `[mcp]`
  */
 export async function openSetting(

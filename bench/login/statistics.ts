@@ -14,9 +14,9 @@ function twoSided(z: number): number {
 }
 
 /**
- * The Mann-Whitney U test with the normal approximation: the probability that two samples of one
- * distribution differ in rank by as much as these do. Times of logins are far from normal, and a
- * single stall must not decide, so ranks are compared and not means.
+ * The Mann-Whitney U test with the normal approximation: the probability that two samples of the same
+ * distribution differ in rank this much. Ranks, because login times are not normally distributed and
+ * one stall would distort a mean.
  */
 export function mannWhitney(one: readonly number[], other: readonly number[]): number {
   const all = [

@@ -41,7 +41,7 @@ function toolList(): string {
     inputSchema: {
       type: "object",
       properties: {
-        id: { type: "string", description: "What it is carried out on.", maxLength: 64 },
+        id: { type: "string", description: "The id of the object.", maxLength: 64 },
         fields: { type: "array", items: { type: "string" }, description: "Fields to answer." },
         limit: { type: "integer", minimum: 1, maximum: 100, default: 10 },
       },

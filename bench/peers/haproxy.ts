@@ -42,7 +42,7 @@ function rules(world: World, algorithm: Algorithm): string {
 /**
  * Starts HAProxy with one thread.
  *
- * @param algorithm of the tokens that it verifies; undefined for a forward without any check
+ * @param algorithm of the tokens to verify; undefined for a forward without checks
  */
 export async function startHaproxy(
   world: World,

@@ -10,7 +10,7 @@ export interface System {
   readonly program: Pick<Program, "cpuSeconds" | "stop">;
   /** Signature algorithm of its tokens; undefined if it verifies none. */
   readonly algorithm: Algorithm | undefined;
-  /** What it checks before it forwards. */
+  /** Checks before the forward. */
   readonly checks: "nothing" | "token" | "token and query";
   /** Bytes of the largest body that it can inspect. */
   readonly largestBody: number;

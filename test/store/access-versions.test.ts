@@ -140,7 +140,7 @@ t.test("access edit exports, runs $EDITOR and applies", async (t) => {
   t.match(readFileSync(kept, "utf8"), /Reader/);
   const failed = await edit("false");
   t.match(failed, { code: 1, stderr: /the editor exited with/ });
-  t.ok(existsSync(/is in (\S+)/.exec(failed.stderr)?.[1] ?? ""));
+  t.ok(existsSync(/are in (\S+)/.exec(failed.stderr)?.[1] ?? ""));
 });
 
 t.test("access history lists the versions, and rollback restores an earlier one", async (t) => {
