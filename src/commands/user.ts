@@ -205,11 +205,12 @@ async function set(username: string, options: UserOptions): Promise<void> {
 }
 
 const help = `
-add --password-stdin  add a user
+add             add a user
   <username>    1 to 64 of letters, digits, . _ - @; for an external user <prefix>:<username>
   --email <email>  the user's email address
   --attribute <name=value>  an attribute for row filters, such as tenant=acme or 'regions=(eu, us)'; may be repeated
   --admin       make the user an administrator, which is Owner of every database
+  --password-stdin  read the password from standard input
   --no-password  add the user without a password, for machines and external users
 list --json     list users with their state and entries
 set <username>  set a user's email and the attributes for row filters
