@@ -98,7 +98,7 @@ const HANDOVER_SECONDS = 60;
 type KeyState = "signs" | "verifies" | "expired";
 
 /** @param at epoch seconds */
-export function keyState({ verifies_until: until }: StoredKey, at: number): KeyState {
+export function keyState({ verifies_until: until }: StoredKey, at = epochSeconds()): KeyState {
   if (until === undefined) return "signs";
   return at <= until ? "verifies" : "expired";
 }
@@ -233,23 +233,21 @@ interface LoadedKey {
   readonly stored: StoredKey;
 }
 
-function stateOf(stored: StoredKey): KeyState {
-  return keyState(stored, epochSeconds());
-}
-
 function ringOf(
   algorithm: SigningAlgorithm,
   signer: KeyRing["signer"],
   loaded: ReadonlyMap<string, LoadedKey>,
 ): KeyRing {
   const valid = () =>
-    Array.from(loaded.values(), ({ stored }) => stored).filter((key) => stateOf(key) !== "expired");
+    Array.from(loaded.values(), ({ stored }) => stored).filter(
+      (key) => keyState(key) !== "expired",
+    );
   return {
     algorithm,
     signer,
     verifier(kid) {
       const found = loaded.get(kid);
-      return found !== undefined && stateOf(found.stored) !== "expired" ? found.key : undefined;
+      return found !== undefined && keyState(found.stored) !== "expired" ? found.key : undefined;
     },
     get jwks() {
       return { keys: algorithm === "HS256" ? [] : valid().map(publicJwk) };
@@ -257,7 +255,7 @@ function ringOf(
     get keys() {
       return valid().map((key) => {
         const { kid, created, verifies_until: verifiesUntil } = key;
-        return { kid, created, verifiesUntil, state: stateOf(key) };
+        return { kid, created, verifiesUntil, state: keyState(key) };
       });
     },
     only: (names) =>
@@ -268,7 +266,7 @@ function ringOf(
 /** @throws Error if no key signs, KeyFileError or UnsafeFileError if a key cannot be used */
 export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm): Promise<KeyRing> {
   const usable = (await store.read()).filter(
-    (key) => key.alg === algorithm && stateOf(key) !== "expired",
+    (key) => key.alg === algorithm && keyState(key) !== "expired",
   );
   const newest = signerOf(usable, algorithm);
   if (newest === undefined) {

@@ -25,15 +25,24 @@ const alice = { username: "alice", password: "alice password", role: "ReadWrite"
 const grant = "/api/access/alice/main";
 const maxStaleness = 2;
 
-t.test("a replica that is cut off from the store stops deciding when its lease ends", async (t) => {
+async function insertStatus(gateway: TestGateway, token: string): Promise<number> {
+  return (await gateway.query(insert, token)).status;
+}
+
+/** Two replicas, of which the far one reaches the store by a wire. Its token is that of alice. */
+async function openPair(t: Test) {
   const store = await makeStore(t, { maxStaleness }, await sharedServer());
   const wire = await Wire.to(t, store.server.port);
   const [near, far] = [await store.replica(), await store.replica(store.urlBy(wire))];
   const admin = await near.login();
   await near.send("POST", "/api/users", alice, admin);
   const token = await far.login("alice", "alice password");
-  t.equal((await far.query(insert, token)).status, 200);
+  t.equal(await insertStatus(far, token), 200);
+  return { store, wire, near, far, admin, token };
+}
 
+t.test("a replica that is cut off from the store stops deciding when its lease ends", async (t) => {
+  const { wire, near, far, admin, token } = await openPair(t);
   wire.cut();
   const cutAt = performance.now();
   const lowered = near.send("PUT", grant, { role: "ReadOnly" }, admin);
@@ -54,33 +63,22 @@ t.test("a replica that is cut off from the store stops deciding when its lease e
 
   wire.restore();
   await untilDeciding(far);
-  t.equal((await far.query(insert, token)).status, 403);
+  t.equal(await insertStatus(far, token), 403);
 });
 
 t.test("a replica that was paused past its lease does not decide", nightly, async (t) => {
-  const store = await makeStore(t, { maxStaleness }, await sharedServer());
-  const wire = await Wire.to(t, store.server.port);
-  const [one, two] = [await store.replica(), await store.replica(store.urlBy(wire))];
-  const admin = await one.login();
-  await one.send("POST", "/api/users", alice, admin);
-  const token = await two.login("alice", "alice password");
-  t.equal((await two.query(insert, token)).status, 200);
-
-  two.service.child.kill("SIGSTOP");
+  const { wire, near, far, admin, token } = await openPair(t);
+  far.service.child.kill("SIGSTOP");
   // When it continues, only its clocks show that it was paused.
   wire.cut();
-  t.equal((await one.send("PUT", grant, { role: "ReadOnly" }, admin)).status, 200);
-  const answer = queryInsert(two, token);
-  two.service.child.kill("SIGCONT");
+  t.equal((await near.send("PUT", grant, { role: "ReadOnly" }, admin)).status, 200);
+  const answer = insertStatus(far, token);
+  far.service.child.kill("SIGCONT");
   t.equal(await answer, 503);
   wire.restore();
-  await untilDeciding(two);
-  t.equal(await queryInsert(two, token), 403);
+  await untilDeciding(far);
+  t.equal(await insertStatus(far, token), 403);
 });
-
-async function queryInsert(gateway: TestGateway, token: string): Promise<number> {
-  return (await gateway.query(insert, token)).status;
-}
 
 t.test("without the store, only queries and logins continue for a while", nightly, async (t) => {
   const server = await startPostgres(t);
@@ -99,7 +97,7 @@ t.test("without the store, only queries and logins continue for a while", nightl
     });
     t.match(await one.send("POST", "/logout", {}, token), { status: 503 });
     const again = await one.login("alice", "alice password").catch(() => "");
-    if ((await queryInsert(one, again)) === 200) return true;
+    if ((await insertStatus(one, again)) === 200) return true;
     await server.start();
     await untilDeciding(one);
     return false;
@@ -107,7 +105,7 @@ t.test("without the store, only queries and logins continue for a while", nightl
   await eventually("/readyz reports it", async () => {
     return (await one.request("/readyz")).body.store === "unreachable";
   });
-  await eventually("it stops deciding", async () => (await queryInsert(one, token)) === 503);
+  await eventually("it stops deciding", async () => (await insertStatus(one, token)) === 503);
   t.equal((await one.request("/healthz")).status, 200);
   t.equal((await one.send("POST", "/login", { username: "alice", password: "x" })).status, 503);
   const { code, stderr } = await store.run(["user", "list"]);
@@ -115,9 +113,9 @@ t.test("without the store, only queries and logins continue for a while", nightl
 
   await server.start();
   await untilDeciding(one);
-  t.equal(await queryInsert(one, token), 200, "nothing was changed");
+  t.equal(await insertStatus(one, token), 200, "nothing was changed");
   t.equal((await one.send("PUT", grant, { role: "ReadOnly" }, admin)).status, 200);
-  t.equal(await queryInsert(one, token), 403);
+  t.equal(await insertStatus(one, token), 403);
 });
 
 t.test("a replica does not decide by a store that has lost applied changes", nightly, async (t) => {
@@ -126,7 +124,7 @@ t.test("a replica does not decide by a store that has lost applied changes", nig
   const admin = await one.login();
   await one.send("POST", "/api/users", alice, admin);
   const token = await one.login("alice", "alice password");
-  const isRefused = async () => (await queryInsert(one, token)) === 503;
+  const isRefused = async () => (await insertStatus(one, token)) === 503;
 
   const [row] = await store.sql(
     "select version, id, form from gatehouse.log order by version desc",
@@ -147,12 +145,12 @@ t.test("a replica does not decide by a store that has lost applied changes", nig
         update gatehouse.head set (version, id) = (select version, id from first); commit`,
   );
   await untilDeciding(one);
-  t.equal(await queryInsert(one, token), 200, "the lost change is there again");
+  t.equal(await insertStatus(one, token), 200, "the lost change is there again");
   await lose();
   await eventually("it stops deciding again", isRefused);
   // Another change gets the version of the lost one.
   await store.good(["user", "disable", "admin", "--force"]);
-  t.equal(await queryInsert(one, token), 503);
+  t.equal(await insertStatus(one, token), 503);
 });
 
 t.test("an entry that a running replica cannot read is not written", async (t) => {
@@ -165,16 +163,14 @@ t.test("an entry that a running replica cannot read is not written", async (t) =
   t.match({ code, stderr }, { code: 1, stderr: /cannot read/ });
 });
 
-const bob = { username: "bob", password: "bob password", role: "ReadWrite" };
-
 t.test("a change is answered although the store fails while it waits", async (t) => {
   const server = await startPostgres(t);
   const store = await makeStore(t, { maxStaleness }, server);
   const [near, far] = [await store.replica(), await store.replica()];
   const admin = await near.login();
-  t.equal((await near.send("POST", "/api/users", bob, admin)).status, 201);
-  const token = await far.login(bob.username, bob.password);
-  t.equal((await far.query(insert, token)).status, 200);
+  t.equal((await near.send("POST", "/api/users", alice, admin)).status, 201);
+  const token = await far.login("alice", "alice password");
+  t.equal(await insertStatus(far, token), 200);
   const versions = async () => {
     const [row] = await store.sql("select version from gatehouse.head");
     return Number(row?.version);
@@ -182,19 +178,19 @@ t.test("a change is answered although the store fails while it waits", async (t)
   const before = await versions();
 
   far.service.child.kill("SIGSTOP");
-  const lowered = near.send("PUT", "/api/access/bob/main", { role: "ReadOnly" }, admin);
+  const lowered = near.send("PUT", grant, { role: "ReadOnly" }, admin);
   await eventually("the change is committed", async () => (await versions()) > before);
   await server.stop();
   // By then the lease of the other replica has expired.
   t.equal((await lowered).status, 200);
   far.service.child.kill("SIGCONT");
-  t.equal((await far.query(insert, token)).status, 503);
+  t.equal(await insertStatus(far, token), 503);
   t.equal(await queryStatus(near, token), 503, "the writer does not decide either");
 
   await server.start();
   for (const replica of [near, far]) {
     await untilDeciding(replica);
-    t.equal((await replica.query(insert, token)).status, 403);
+    t.equal(await insertStatus(replica, token), 403);
     t.equal(await queryStatus(replica, token), 200);
   }
 });
@@ -239,11 +235,7 @@ t.test("a replica that cannot read changed keys stops deciding", async (t) => {
 });
 
 t.test("a replica that is cut off during a change does not block changes of others", async (t) => {
-  const store = await makeStore(t, { maxStaleness }, await sharedServer());
-  const wire = await Wire.to(t, store.server.port);
-  const near = await store.replica();
-  const far = await store.replica(store.urlBy(wire));
-  const admin = await near.login();
+  const { store, wire, near, far, admin } = await openPair(t);
   const add = (username: string, gateway = near) =>
     gateway.send(
       "POST",
@@ -272,12 +264,7 @@ t.test("a replica that is cut off during a change does not block changes of othe
 });
 
 t.test("a replica that receives no answers delays changes by at most one lease", async (t) => {
-  const store = await makeStore(t, { maxStaleness }, await sharedServer());
-  const wire = await Wire.to(t, store.server.port);
-  const near = await store.replica();
-  const far = await store.replica(store.urlBy(wire));
-  const admin = await near.login();
-  const token = await far.login();
+  const { wire, near, far, admin, token } = await openPair(t);
   // Each poll renews the lease, but its answer arrives too late.
   wire.delayMs = 700;
   const headers = { authorization: `Bearer ${admin}` };
@@ -291,8 +278,6 @@ t.test("a replica that receives no answers delays changes by at most one lease",
   t.equal(await queryStatus(far, token), 200);
 });
 
-const account = { username: "alice", password: "alice password" };
-
 t.test("a revocation covers tokens of a clock that was set ahead", nightly, async (t) => {
   const store = await makeStore(t, { maxStaleness: MAX_STALENESS }, await sharedServer());
   const { hosts } = await makeNetwork(t, 1, store.server.port);
@@ -302,15 +287,17 @@ t.test("a revocation covers tokens of a clock that was set ahead", nightly, asyn
   await set.start();
   const other = await store.replica();
   const admin = await other.login();
-  const user = { ...account, role: "ReadOnly" };
-  t.equal((await other.send("POST", "/api/users", user, admin)).status, 201);
+  t.equal((await other.send("POST", "/api/users", alice, admin)).status, 201);
 
   // The store does not notice, and the jump is below the staleness limit.
   host.store.cut();
   set.setClock(1200);
   const tokens: string[] = [];
   await eventually("it issues no more tokens", async () => {
-    const { status, body } = await set.gateway.send("POST", "/login", account);
+    const { status, body } = await set.gateway.send("POST", "/login", {
+      username: "alice",
+      password: "alice password",
+    });
     if (status === 200) tokens.push(String(body.token));
     return status === 503;
   });
@@ -319,7 +306,7 @@ t.test("a revocation covers tokens of a clock that was set ahead", nightly, asyn
   host.store.restore();
   await untilDeciding(set.gateway);
   for (const token of tokens) t.equal(await queryStatus(set.gateway, token), 401);
-  const again = await set.gateway.login(account.username, account.password);
+  const again = await set.gateway.login("alice", "alice password");
   t.equal(await queryStatus(other, again), 200, "a later token is good");
 });
 
