@@ -126,7 +126,7 @@ async function handle(
   if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
   const identity = authorize(gateway, exchange, settings);
   // With several upstreams, the database that the route names chooses one.
-  const isAboutOne = !gateway.routing.isOne && namesDatabase(settings);
+  const isAboutOne = !gateway.routing.isSingle && namesDatabase(settings);
   const database = isAboutOne ? readDatabase(exchange, settings) : undefined;
   const group = gateway.routing.groupOf(database);
   exchange.verdict.allow();

@@ -225,7 +225,6 @@ export class BufferedAnswer implements AnswerSink {
  */
 export type OnComplete = (failure: Refusal | undefined, hasReceived: boolean) => void;
 
-/** In milliseconds. */
 export interface StreamLimits {
   /** Until the final response's head, regardless of interim responses. */
   readonly responseTimeoutMs: number;

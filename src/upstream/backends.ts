@@ -104,9 +104,8 @@ export interface UpstreamQuery {
 const CLIENT_TIMEOUT_MS = 60_000;
 /** The maximum number of waiting queries, as a multiple of the connections. */
 const WAITING_PER_CONNECTION = 16;
-const MOST_FAILURES = 3;
+const MAX_FAILURES = 3;
 
-/** Timeouts are in milliseconds. */
 export interface BackendOptions {
   readonly connections: number;
   readonly connectTimeoutMs: number;
@@ -116,7 +115,7 @@ export interface BackendOptions {
   readonly clientTimeoutMs?: number;
   /** If empty, accepting a connection is enough. */
   readonly healthPath: string;
-  /** In milliseconds, for each of several backends. */
+  /** Between checks of each of several backends. */
   readonly healthIntervalMs: number;
   readonly authorization: string | undefined;
   readonly metrics: QueryMetrics;
@@ -152,15 +151,15 @@ export class Backend implements Candidate, TargetMetrics {
     const { connections, connectTimeoutMs, responseTimeoutMs, metrics } = options;
     const { healthPath: path, authorization, clientTimeoutMs = CLIENT_TIMEOUT_MS } = options;
     const host = target.socketPath === undefined ? new URL(target.origin).host : "localhost";
-    const waiting = connections * WAITING_PER_CONNECTION;
-    const limits = { slots: connections, waiting, patience: responseTimeoutMs };
+    const maxWaiting = connections * WAITING_PER_CONNECTION;
+    const limits = { slots: connections, maxWaiting, timeoutMs: responseTimeoutMs };
     this.name = targetName(target);
     this.limiter = new FairLimiter(limits, metrics.waits);
     metrics.include(this.limiter);
     this.#limits = { responseTimeoutMs, clientTimeoutMs };
     this.#pool = new ConnectionPool(target, {
-      connect: connectTimeoutMs,
-      response: responseTimeoutMs,
+      connectMs: connectTimeoutMs,
+      responseMs: responseTimeoutMs,
     });
     this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
     this.#healthCheck = new HealthCheck({ target, path, authorization });
@@ -224,7 +223,7 @@ export class Backend implements Candidate, TargetMetrics {
   noteFailure(): void {
     this.failedAt = performance.now();
     this.#failures++;
-    if (this.#failures >= MOST_FAILURES) this.#eject();
+    if (this.#failures >= MAX_FAILURES) this.#eject();
   }
 
   noteSuccess(): void {
@@ -316,17 +315,17 @@ class Delivery {
       return;
     }
     this.#hasWaited = true;
-    const leave = limiter.wait(user, (turn) => {
+    const cancel = limiter.wait(user, (end) => {
       this.#sink.whenGone = undefined;
-      if (turn === "slot") this.#send(backend);
+      if (end === "slot") this.#send(backend);
       else if (this.#sink.isGone) return;
-      else if (turn === "dismissed") {
+      else if (end === "dismissed") {
         this.#noteTried(backend);
         this.start();
       } else this.#sink.fail(overloaded());
     });
-    if (leave === undefined) this.#sink.fail(overloaded());
-    else this.#sink.whenGone = leave;
+    if (cancel === undefined) this.#sink.fail(overloaded());
+    else this.#sink.whenGone = cancel;
   }
 
   #send(backend: Backend): void {
@@ -434,7 +433,7 @@ export class BackendGroup {
   }
 }
 
-const NAMED = 8;
+const MAX_NAMED = 8;
 
 /** Maps each database to its backends. */
 export class DatabaseRouting {
@@ -447,19 +446,19 @@ export class DatabaseRouting {
     this.#elsewhere = elsewhere;
   }
 
-  get isOne(): boolean {
+  get isSingle(): boolean {
     return this.#elsewhere.size === 0;
   }
 
   /** @throws Refusal `batch_across_upstreams` if the query's databases are in different groups */
   groupFor(query: Query): BackendGroup {
-    if (this.isOne) return this.#home;
+    if (this.isSingle) return this.#home;
     const places = new Set(query.accesses.map(({ database }) => this.groupOf(database)));
     const [place = this.#home] = places;
     if (places.size <= 1) return place;
     const names = [...new Set(query.accesses.map(({ database }) => database))];
-    const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
-    const listed = names.slice(0, NAMED).join(", ") + more;
+    const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
+    const listed = names.slice(0, MAX_NAMED).join(", ") + more;
     const message = `A Batch can use only one upstream, and these databases are on several: ${listed}`;
     throw new Refusal("batch_across_upstreams", { message });
   }

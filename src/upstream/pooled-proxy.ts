@@ -33,15 +33,15 @@ export class PooledProxy {
   readonly #limits: StreamLimits;
 
   /**
-   * Connects on first use. Timeouts are in milliseconds.
+   * Connects on first use.
    *
    * @param responseTimeoutMs until the head, and between two parts of a response that is no stream
    */
   constructor(url: URL, connectTimeoutMs: number, responseTimeoutMs: number) {
     const target = { origin: url.origin, socketPath: undefined };
     this.#pool = new ConnectionPool(target, {
-      connect: connectTimeoutMs,
-      response: responseTimeoutMs,
+      connectMs: connectTimeoutMs,
+      responseMs: responseTimeoutMs,
     });
     this.#limits = { responseTimeoutMs, clientTimeoutMs: CLIENT_TIMEOUT_MS };
     const path = `${url.pathname}${url.search}`;

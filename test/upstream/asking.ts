@@ -8,14 +8,13 @@ import {
 import { fieldLines } from "../../src/upstream/headers.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 
-/** How the backends of tests are reached, unless the test says otherwise. */
 export function backendOptions(options: Partial<BackendOptions>): BackendOptions {
   return {
     connections: 8,
     connectTimeoutMs: PATIENCE_MS,
     responseTimeoutMs: PATIENCE_MS,
     healthPath: "",
-    // Only the check at the start: all else is told by the queries.
+    // Only one check, at the start.
     healthIntervalMs: 3_600_000,
     authorization: undefined,
     metrics: new QueryMetrics(),
@@ -24,7 +23,7 @@ export function backendOptions(options: Partial<BackendOptions>): BackendOptions
   };
 }
 
-/** A query and a sink that streams the answer to the client of a plain server. */
+/** A query, and a sink that streams the response to the client of a plain server. */
 export function queryFor(
   response: ServerResponse,
   query: Partial<UpstreamQuery>,

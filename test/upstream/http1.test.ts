@@ -18,7 +18,7 @@ import { PATIENCE_MS } from "../kit/eventually.ts";
 import { sentBytes } from "../kit/process-info.ts";
 import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 
-const TIMEOUTS = { connect: PATIENCE_MS, response: PATIENCE_MS };
+const TIMEOUTS = { connectMs: PATIENCE_MS, responseMs: PATIENCE_MS };
 
 interface Read {
   status: number;
@@ -28,10 +28,10 @@ interface Read {
   error: Error | undefined;
 }
 
-class Gathered implements AnswerReceiver {
+class Received implements AnswerReceiver {
   readonly read: Promise<Read>;
   readonly #resolve: (read: Read) => void;
-  readonly #so: Read = { status: 0, headers: [], body: "", interim: 0, error: undefined };
+  readonly #state: Read = { status: 0, headers: [], body: "", interim: 0, error: undefined };
 
   constructor() {
     const { promise, resolve } = Promise.withResolvers<Read>();
@@ -42,24 +42,24 @@ class Gathered implements AnswerReceiver {
   onBytes(): void {}
 
   onInterim(): void {
-    this.#so.interim++;
+    this.#state.interim++;
   }
 
   onHead({ status, headers }: AnswerHead): void {
-    Object.assign(this.#so, { status, headers });
+    Object.assign(this.#state, { status, headers });
   }
 
   onData(piece: Buffer): void {
-    this.#so.body += piece.toString("latin1");
+    this.#state.body += piece.toString("latin1");
   }
 
   onEnd(last: Buffer | undefined): void {
-    this.#so.body += last?.toString("latin1") ?? "";
-    this.#resolve(this.#so);
+    this.#state.body += last?.toString("latin1") ?? "";
+    this.#resolve(this.#state);
   }
 
   onError(error: Error): void {
-    this.#resolve({ ...this.#so, error });
+    this.#resolve({ ...this.#state, error });
   }
 }
 
@@ -77,16 +77,16 @@ async function connected(
 }
 
 async function ask(pool: ConnectionPool, body = ""): Promise<Read> {
-  const gathered = new Gathered();
+  const gathered = new Received();
   const head = `POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`;
   pool.take().send(head, Buffer.from(body), gathered);
   return gathered.read;
 }
 
-/** Reads the same answer with Node's own client: undefined if that refuses it. */
+/** The response as Node's own client reads it; undefined if it refuses it. */
 async function askNode(url: string): Promise<Pick<Read, "status" | "body"> | undefined> {
   const asked = request(url, { method: "POST", agent: false }).end();
-  // What comes behind the answer may be an error of its own.
+  // Bytes after the response may be an error of their own.
   asked.on("error", () => {});
   try {
     const [answer] = await once(asked, "response");
@@ -98,7 +98,7 @@ async function askNode(url: string): Promise<Pick<Read, "status" | "body"> | und
   }
 }
 
-t.test("answers come back whole, one after the other on one connection", async (t) => {
+t.test("consecutive responses on one connection arrive complete", async (t) => {
   const { upstream, pool } = await connected(t, (socket, request) => {
     socket.write(wireAnswer(request.slice(request.indexOf("\r\n\r\n") + 4)));
   });
@@ -106,7 +106,7 @@ t.test("answers come back whole, one after the other on one connection", async (
   t.equal(upstream.connections, 1);
 });
 
-t.test("requests that are written in one turn arrive each as it is", async (t) => {
+t.test("requests written in one turn of the event loop do not mix", async (t) => {
   const { upstream, pool } = await connected(t, (socket, request) => {
     socket.write(wireAnswer(request.slice(request.indexOf("\r\n\r\n") + 4)));
   });
@@ -121,7 +121,7 @@ t.test("requests that are written in one turn arrive each as it is", async (t) =
   t.equal(upstream.connections, 40);
 });
 
-t.test("interim answers are told of and passed over", async (t) => {
+t.test("interim responses are counted and skipped", async (t) => {
   const { pool } = await connected(t, (socket) => {
     socket.write(`HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 -\r\nA: b\r\n\r\n${wireAnswer("x")}`);
   });
@@ -130,17 +130,17 @@ t.test("interim answers are told of and passed over", async (t) => {
 
 const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 const brokenAnswers = {
-  "what is no HTTP": "SSH-2.0-server\r\n\r\n",
+  "a response that is not HTTP": "SSH-2.0-server\r\n\r\n",
   "a head without end": `HTTP/1.1 200 OK\r\nA: ${"a".repeat(17_000)}`,
-  "an upgrade that nobody asked for": "HTTP/1.1 101 Switching\r\n\r\n",
+  "an upgrade that was not requested": "HTTP/1.1 101 Switching\r\n\r\n",
   "a chunk's size in words": `${chunked}ten\r\n0123456789\r\n0\r\n\r\n`,
   "a chunk's size with a sign": `${chunked}+3\r\nabc\r\n0\r\n\r\n`,
-  "a chunk's size past counting": `${chunked}fffffffffffff\r\nabc`,
+  "a chunk's size that is too large": `${chunked}fffffffffffff\r\nabc`,
   "an empty size": `${chunked}\r\nabc\r\n0\r\n\r\n`,
-  "a bare LF behind a size": `${chunked}3\nabc\r\n0\r\n\r\n`,
+  "a bare LF after a size": `${chunked}3\nabc\r\n0\r\n\r\n`,
   "a chunk that is too long": `${chunked}3\r\nabcd\r\n0\r\n\r\n`,
   "a size line without end": `${chunked}3;${"a".repeat(2000)}`,
-  "a trailer that is none": `${chunked}0\r\nno trailer\r\n\r\n`,
+  "a malformed trailer": `${chunked}0\r\nno trailer\r\n\r\n`,
   "trailers without end": `${chunked}0\r\n${`A: ${"a".repeat(900)}\r\n`.repeat(20)}`,
 };
 for (const [what, wire] of Object.entries(brokenAnswers)) {
@@ -148,45 +148,45 @@ for (const [what, wire] of Object.entries(brokenAnswers)) {
     const { upstream, pool } = await connected(t, (socket) => void socket.write(wire));
     const { error } = await ask(pool);
     t.match(error, { name: "BrokenAnswerError" });
-    t.ok((await ask(pool)).error, "and the next request has a connection of its own");
+    t.ok((await ask(pool)).error, "the next request gets its own connection");
     t.equal(upstream.connections, 2);
   });
 }
 
-t.test("what has come before a request is written is no answer to it", async (t) => {
+t.test("bytes that arrive before a request is written are not its response", async (t) => {
   const sockets: Socket[] = [];
   const { upstream, pool } = await connected(t, (socket, _request, connection) => {
     socket.write(wireAnswer(`mine ${connection}`));
     sockets.push(socket);
   });
   t.match(await ask(pool), { body: "mine 1" });
-  // From a timer on, what has arrived is read before anything is written.
+  // After a timer, Node reads what has arrived before it writes anything.
   await wait(1);
   sockets[0]?.write(wireAnswer("stray"));
-  // Where the system is busy it has not arrived by the time that it is written.
+  // On a busy system the bytes may take a moment to arrive.
   while (sockets[0] !== undefined && sentBytes(sockets[0]).unread === 0);
   t.match(await ask(pool), { error: { failure: "closed" } });
   t.match(await ask(pool), { body: "mine 2" });
-  t.equal(upstream.requests.length, 2, "the one in between was never sent");
+  t.equal(upstream.requests.length, 2, "the second request was never sent");
 });
 
-t.test("whoever is told of an answer's end has its connection", async (t) => {
+t.test("a request sent at the end of a response can use its connection", async (t) => {
   const { upstream, pool } = await connected(t, (socket) => void socket.write(wireAnswer("x")));
-  class Asking extends Gathered {
+  class Chained extends Received {
     next: ReturnType<typeof ask> | undefined;
     override onEnd(last: Buffer | undefined): void {
       this.next = ask(pool);
       super.onEnd(last);
     }
   }
-  const first = new Asking();
+  const first = new Chained();
   pool.take().send("POST / HTTP/1.1\r\nHost: x\r\n\r\n", Buffer.from(""), first);
   t.match(await first.read, { body: "x" });
   t.match(await first.next, { body: "x" });
   t.equal(upstream.connections, 1);
 });
 
-t.test("a connection is not used up to the moment at which the upstream ends it", async (t) => {
+t.test("a connection is not reused shortly before the upstream closes it", async (t) => {
   const { upstream, pool } = await connected(t, (socket) => {
     socket.write(wireAnswer("x", "Keep-Alive: timeout=1\r\n"));
   });
@@ -195,42 +195,46 @@ t.test("a connection is not used up to the moment at which the upstream ends it"
   t.equal(upstream.connections, 2);
 });
 
-t.test("an answer before the request was sent is given, and the connection ended", async (t) => {
-  const { upstream, pool } = await connected(t, () => {});
-  let connections = 0;
-  upstream.server.on("connection", (socket) => {
-    connections++;
-    socket.write(wireAnswer("early"));
-  });
-  const answer = await ask(pool, "x".repeat(30_000_000));
-  t.match(answer, { body: "early" });
-  await ask(pool);
-  t.equal(connections, 2);
-});
+t.test(
+  "a response before the end of the request is delivered, and the connection is closed",
+  async (t) => {
+    const { upstream, pool } = await connected(t, () => {});
+    let connections = 0;
+    upstream.server.on("connection", (socket) => {
+      connections++;
+      socket.write(wireAnswer("early"));
+    });
+    const answer = await ask(pool, "x".repeat(30_000_000));
+    t.match(answer, { body: "early" });
+    await ask(pool);
+    t.equal(connections, 2);
+  },
+);
 
-t.test("a head that comes a byte at a time has no more time than another", async (t) => {
+t.test("a head that arrives byte by byte gets no extra time", async (t) => {
   const { upstream } = await connected(t, (socket) => {
     const timer = setInterval(() => socket.write("H"), 40);
     socket.once("close", () => clearInterval(timer));
   });
-  const pool = new ConnectionPool(parseTarget(upstream.url), {
-    connect: PATIENCE_MS,
-    response: 200,
-  });
+  const timeouts = { ...TIMEOUTS, responseMs: 200 };
+  const pool = new ConnectionPool(parseTarget(upstream.url), timeouts);
   t.teardown(() => pool.close());
   t.match(await ask(pool), { error: { failure: "response-timeout" } });
 });
 
-t.test("nothing is sent for whoever has left before the connection stood", async (t) => {
-  const { upstream, pool } = await connected(t, (socket) => void socket.write(wireAnswer("x")));
-  const connection = pool.take();
-  const gathered = new Gathered();
-  connection.send("POST / HTTP/1.1\r\nHost: x\r\n\r\n", Buffer.from(""), gathered);
-  connection.abort(new Error("gone"));
-  t.match(await gathered.read, { error: { message: "gone" } });
-  await ask(pool);
-  t.equal(upstream.requests.length, 1);
-});
+t.test(
+  "nothing is sent for a client that left before the connection was established",
+  async (t) => {
+    const { upstream, pool } = await connected(t, (socket) => void socket.write(wireAnswer("x")));
+    const connection = pool.take();
+    const gathered = new Received();
+    connection.send("POST / HTTP/1.1\r\nHost: x\r\n\r\n", Buffer.from(""), gathered);
+    connection.abort(new Error("gone"));
+    t.match(await gathered.read, { error: { message: "gone" } });
+    await ask(pool);
+    t.equal(upstream.requests.length, 1);
+  },
+);
 
 const wires = fc
   .record({
@@ -258,7 +262,7 @@ const wires = fc
     return wire.slice(0, flip.at) + flip.byte + wire.slice(flip.at + 1);
   });
 
-t.test("whatever is read as a whole answer, Node's own parser reads the same", async (t) => {
+t.test("Node's own parser reads every accepted response in the same way", async (t) => {
   let wire = "";
   let cut = 0;
   const { upstream, pool } = await connected(t, (socket) => {
@@ -282,14 +286,14 @@ function headOf(...lines: string[]) {
   return parseAnswerHead(lines.map((line) => `${line}\r\n`).join(""));
 }
 
-t.test("a head is read as it stands, names in their spelling", (t) => {
+t.test("a head keeps its fields in order and in their spelling", (t) => {
   const head = headOf("HTTP/1.1 200 OK", "Content-Length: 12", "X-Odd:\t a b \t", "x-odd: c");
   t.strictSame(head.headers, ["Content-Length", "12", "X-Odd", "a b", "x-odd", "c"]);
   t.match(head, { status: 200, framing: "length", length: 12, isKept: true });
   t.end();
 });
 
-t.test("where the body ends is told by one field alone", (t) => {
+t.test("exactly one field decides where the body ends", (t) => {
   t.match(headOf("HTTP/1.1 200 OK", "Transfer-Encoding: Chunked"), { framing: "chunked" });
   t.match(headOf("HTTP/1.1 200 OK"), { framing: "close", isKept: false });
   t.match(headOf("HTTP/1.1 304 -", "Content-Length: 5"), { framing: "none" });
@@ -305,7 +309,7 @@ t.test("where the body ends is told by one field alone", (t) => {
   t.end();
 });
 
-t.test("a connection is kept where both sides say so", (t) => {
+t.test("a connection is kept if both sides agree", (t) => {
   const length = "Content-Length: 0";
   t.match(headOf("HTTP/1.0 200 OK", length), { isKept: false });
   t.match(headOf("HTTP/1.1 200 OK", length, "Connection: x, Close"), { isKept: false });
@@ -339,7 +343,7 @@ const broken = {
   "a negative length": ["HTTP/1.1 200 OK", "Content-Length: -5"],
   "a hexadecimal length": ["HTTP/1.1 200 OK", "Content-Length: 0x5"],
   "an empty length": ["HTTP/1.1 200 OK", "Content-Length:"],
-  "a length past counting": ["HTTP/1.1 200 OK", "Content-Length: 99999999999999999999"],
+  "a length that is too large": ["HTTP/1.1 200 OK", "Content-Length: 99999999999999999999"],
   "a length and chunks": ["HTTP/1.1 200 OK", "Content-Length: 5", "Transfer-Encoding: chunked"],
   "two encodings": ["HTTP/1.1 200 OK", "Transfer-Encoding: gzip, chunked"],
   "an unknown encoding": ["HTTP/1.1 200 OK", "Transfer-Encoding: xchunked"],
@@ -347,12 +351,12 @@ const broken = {
   "chunks in HTTP/1.0": ["HTTP/1.0 200 OK", "Transfer-Encoding: chunked"],
 };
 
-for (const [what, lines] of Object.entries(broken)) {
-  t.test(`${what} is no answer`, (t) => {
-    t.throws(() => headOf(...lines), { name: "BrokenAnswerError" });
-    t.end();
-  });
-}
+t.test("a head that two parsers could read differently is refused", (t) => {
+  for (const [what, lines] of Object.entries(broken)) {
+    t.throws(() => headOf(...lines), { name: "BrokenAnswerError" }, what);
+  }
+  t.end();
+});
 
 const upstream = `
   const { createServer } = require("node:https");
@@ -368,24 +372,26 @@ const upstream = `
   server.listen(0, "127.0.0.1", () => parentPort.postMessage(server.address().port));
 `;
 
-t.test("an answer that is read before its request is told to be out ends nothing", async (t) => {
-  const certificate = makeCertificate("localhost");
-  setDefaultCACertificates([certificate.cert]);
-  const answers = new Int32Array(new SharedArrayBuffer(4));
-  const worker = new Worker(upstream, { eval: true, workerData: { ...certificate, answers } });
-  const [port] = await once(worker, "message");
-  const timeouts = { connect: PATIENCE_MS, response: PATIENCE_MS };
-  const pool = new ConnectionPool(parseTarget(`https://localhost:${port}`), timeouts);
-  t.teardown(async () => {
-    pool.close();
-    await worker.terminate();
-  });
-  t.match(await ask(pool), { body: "1" });
-  for (let turn = 0; turn < 3; turn++) {
-    const before = Atomics.load(answers, 0);
-    const answer = ask(pool);
-    // As a busy gateway does, it looks for what has come only once the answer is there.
-    setImmediate(() => Atomics.wait(answers, 0, before, 5000));
-    t.match(await answer, { body: "1" }, "on the same connection");
-  }
-});
+t.test(
+  "a response that arrives before TLS reports its request as sent keeps the connection",
+  async (t) => {
+    const certificate = makeCertificate("localhost");
+    setDefaultCACertificates([certificate.cert]);
+    const answers = new Int32Array(new SharedArrayBuffer(4));
+    const worker = new Worker(upstream, { eval: true, workerData: { ...certificate, answers } });
+    const [port] = await once(worker, "message");
+    const pool = new ConnectionPool(parseTarget(`https://localhost:${port}`), TIMEOUTS);
+    t.teardown(async () => {
+      pool.close();
+      await worker.terminate();
+    });
+    t.match(await ask(pool), { body: "1" });
+    for (let turn = 0; turn < 3; turn++) {
+      const before = Atomics.load(answers, 0);
+      const answer = ask(pool);
+      // Like a busy gateway, it reads only when the response has already arrived.
+      setImmediate(() => Atomics.wait(answers, 0, before, 5000));
+      t.match(await answer, { body: "1" }, "on the same connection");
+    }
+  },
+);

@@ -11,7 +11,7 @@ const FAILURES = caseCount(2_000, 10_000);
 const CLIENTS = 20;
 const HEAP_MARGIN_BYTES = 24 * 1024 * 1024;
 
-/** On SIGUSR2 the gateway prints the bytes of its heap that are in use after a collection. */
+/** On SIGUSR2 the gateway collects garbage and prints the used bytes of its heap. */
 const heapReporter = `process.on("SIGUSR2",()=>{gc();console.log(JSON.stringify({msg:"heap",bytes:process.memoryUsage().heapUsed}))})`;
 
 async function scene(t: Test) {
@@ -23,7 +23,7 @@ async function scene(t: Test) {
     const ways = [
       () => socket.destroy(),
       () => socket.resetAndDestroy(),
-      () => socket.end("no HTTP\r\n\r\n"),
+      () => socket.end("not HTTP\r\n\r\n"),
       () => socket.end(answer.slice(0, 30)),
       () => socket.write(`${answer.slice(0, -5)}`, () => socket.resetAndDestroy()),
     ];
@@ -35,7 +35,7 @@ async function scene(t: Test) {
   return { state, gateway };
 }
 
-/** Asks on a kept connection; resolves to the status, or to undefined if the answer was cut. */
+/** Returns the status, or undefined if the response was cut. */
 async function ask(url: string, agent: Agent, token: string, body: string) {
   const { promise, resolve } = Promise.withResolvers<number | undefined>();
   const sent = request(url, { method: "POST", agent, headers: queryHeaders(token) });
@@ -79,8 +79,8 @@ t.test("thousands of failures leave neither sockets nor memory behind", async (t
   const heapBefore = await heap();
   const before = openDescriptors(pid);
   await fail(FAILURES);
-  // The clients' own connections come and go with the answers that are cut.
-  await eventually("all is closed", () => openDescriptors(pid) <= before + CLIENTS);
+  // The clients' own connections come and go with the cut responses.
+  await eventually("all connections are closed", () => openDescriptors(pid) <= before + CLIENTS);
   const grown = (await heap()) - heapBefore;
   t.ok(grown < HEAP_MARGIN_BYTES, `the heap grew by ${grown} bytes`);
 

@@ -63,7 +63,7 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
   return { group, changes, metrics, send };
 }
 
-t.test("the least busy live candidate is chosen, and equals take turns", async (t) => {
+t.test("the least busy live backend is chosen, and equals take turns", async (t) => {
   const [a, b, c] = [candidate("a"), candidate("b"), candidate("c", 0, false)];
   const balancer = new LoadBalancer([a, b, c]);
   const names = Array.from({ length: 4 }, () => balancer.leastBusy(none)?.name);
@@ -71,13 +71,13 @@ t.test("the least busy live candidate is chosen, and equals take turns", async (
   a.load = 2;
   b.load = 1;
   t.equal(balancer.leastBusy(none), b);
-  t.equal(balancer.leastBusy(none), b, "a turn is no reason to take a busier one");
+  t.equal(balancer.leastBusy(none), b, "load counts more than taking turns");
   t.equal(balancer.leastBusy(new Set([b])), a);
   t.equal(balancer.leastBusy(new Set([a, b])), undefined);
   t.equal(balancer.first(), a);
 });
 
-t.test("where none is live, the one whose failure is longest ago is tried", async (t) => {
+t.test("if none is live, the one that failed longest ago is tried", async (t) => {
   const [a, b] = [candidate("a", 0, false, 20), candidate("b", 9, false, 10)];
   const balancer = new LoadBalancer([a, b]);
   t.equal(balancer.leastBusy(none), undefined);
@@ -86,7 +86,7 @@ t.test("where none is live, the one whose failure is longest ago is tried", asyn
   t.equal(balancer.first(), undefined);
 });
 
-t.test("a read is not asked again once a byte of an answer has come", async (t) => {
+t.test("a read is not repeated once a byte of its response has arrived", async (t) => {
   const good = await rawUpstream(t, answering);
   const bad = await rawUpstream(t, (socket) => socket.write("HTTP/1.1", () => socket.destroy()));
   const { send } = await balanced(t, [bad.url, good.url]);
@@ -95,14 +95,14 @@ t.test("a read is not asked again once a byte of an answer has come", async (t) 
 });
 
 const endings: Record<string, (socket: Socket) => void> = {
-  ends: (socket) => socket.destroy(),
-  "is given up with a 408": (socket) => {
+  "is closed": (socket) => socket.destroy(),
+  "is closed with a 408": (socket) => {
     socket.write("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n");
     while (sentBytes(socket).unread === 0); // On a busy system it takes a while to arrive.
   },
 };
 for (const [how, end] of Object.entries(endings)) {
-  const name = `a write goes up again where its idle connection ${how} before a byte of it has`;
+  const name = `a write is sent again if its idle connection ${how} before a byte of it is sent`;
   t.test(name, async (t) => {
     const sockets: Socket[] = [];
     const only = await rawUpstream(t, (socket) => {
@@ -111,16 +111,16 @@ for (const [how, end] of Object.entries(endings)) {
     });
     const { group, send } = await balanced(t, [only.url]);
     t.equal((await send("write")).status, 200);
-    // What is begun here is written after the sockets are read the next time.
+    // The next request is written only after the sockets have been read again.
     await new Promise((resolve) => setImmediate(resolve));
     for (const socket of sockets.slice(0, 1)) end(socket);
     t.equal((await group.ask({ ...held, isRead: false })).body.toString(), "{}");
     t.equal(queriesOf(only), 2);
-    t.equal(new Set(sockets).size, 2, "on a connection of its own");
+    t.equal(new Set(sockets).size, 2, "on a new connection");
   });
 }
 
-t.test("whoever waits for a target that is ejected goes to another one", async (t) => {
+t.test("queries that wait for an ejected backend go to another one", async (t) => {
   const onFull: Socket[] = [];
   const onOther: Socket[] = [];
   const full = await rawUpstream(t, (socket) => void onFull.push(socket));
@@ -138,12 +138,12 @@ t.test("whoever waits for a target that is ejected goes to another one", async (
   const answerAll = (sockets: Socket[]) => {
     for (const socket of sockets.splice(0)) socket.write(wireAnswer("{}"));
   };
-  await eventually("the other one carries all that waited", () => {
+  await eventually("the other one gets all that waited", () => {
     answerAll(onOther);
     return queriesOf(other) === 10;
   });
   answerAll(onOther);
-  await eventually("two had taken the turns of the first that broke", () => onFull.length === 3);
+  await eventually("the first two broken connections were replaced", () => onFull.length === 3);
   answerAll(onFull);
   const answers = await Promise.all(queries);
   t.equal(answers.filter(({ status }) => status !== 200).length, 3);

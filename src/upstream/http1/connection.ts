@@ -46,10 +46,9 @@ export function writeTogether(write: () => void): void {
 /** Head and body up to this many bytes in total are combined and sent with one call. */
 const SENT_AT_ONCE = 16 * 1024;
 
-/** In milliseconds. */
 export interface ConnectionTimeouts {
-  readonly connect: number;
-  readonly response: number;
+  readonly connectMs: number;
+  readonly responseMs: number;
 }
 
 /** Unrequested or malformed data closes it, so no response is taken for that of another request. */
@@ -81,7 +80,7 @@ export class Connection {
     this.#isEncrypted = "encrypted" in socket;
     this.#timeouts = timeouts;
     this.#onIdle = onIdle;
-    socket.setTimeout(timeouts.connect);
+    socket.setTimeout(timeouts.connectMs);
     socket.on("timeout", () => this.#onTimeout());
     // `secureConnect` comes after the peer has been verified.
     socket.once(this.#isEncrypted ? "secureConnect" : "connect", () => this.#onReady());
@@ -103,7 +102,7 @@ export class Connection {
 
   #onReady(): void {
     this.#isReady = true;
-    this.socket.setTimeout(this.#timeouts.response);
+    this.socket.setTimeout(this.#timeouts.responseMs);
     this.#write();
   }
 
@@ -134,7 +133,7 @@ export class Connection {
     if (!this.#isPaused) return;
     this.#isPaused = false;
     // Time during which the client did not read does not count against the upstream.
-    if (!this.isClosed && !this.#hasNoTimeout) this.socket.setTimeout(this.#timeouts.response);
+    if (!this.isClosed && !this.#hasNoTimeout) this.socket.setTimeout(this.#timeouts.responseMs);
     this.socket.resume();
   }
 
@@ -187,7 +186,7 @@ export class Connection {
       // idle timeout.
       else if (
         reader.head === undefined &&
-        performance.now() > this.#sentAt + this.#timeouts.response
+        performance.now() > this.#sentAt + this.#timeouts.responseMs
       ) {
         throw new ConnectionError("response-timeout");
       }
@@ -213,7 +212,7 @@ export class Connection {
   }
 
   #becomeIdle(keepSeconds: number | undefined): void {
-    if (this.#hasNoTimeout) this.socket.setTimeout(this.#timeouts.response);
+    if (this.#hasNoTimeout) this.socket.setTimeout(this.#timeouts.responseMs);
     this.#hasNoTimeout = false;
     this.resume();
     this.#onIdle(this, keepSeconds);
