@@ -43,14 +43,14 @@ function toolCall(isEmbedded: boolean) {
   return statelessCall("tools/call", params);
 }
 
-/** Starts a gateway in front of a witness; both end with the test. */
+/** Starts a gateway with a recording upstream. Both end with the test. */
 export async function openSite(t: Test, options: SiteOptions = {}): Promise<Site> {
   const { isEmbedded = false, config = "", limits } = options;
   const witness = await new Witness().listen(t);
-  const behind = `[mcp]\nupstream = "${witness.url}/mcp"\n${policy}`;
+  const upstream = `[mcp]\nupstream = "${witness.url}/mcp"\n${policy}`;
   const gateway = await startGateway(t, {
     upstream: witness.url,
-    config: `${config}${routes}${isEmbedded ? "" : behind}`,
+    config: `${config}${routes}${isEmbedded ? "" : upstream}`,
     ...(limits === undefined ? {} : { limits }),
   });
   const token = await gateway.login();
@@ -59,7 +59,7 @@ export async function openSite(t: Test, options: SiteOptions = {}): Promise<Site
   const query = { name: "/query", line: "POST /query", headers, body: select };
   const route = { ...query, name: "a route", line: "POST /db/main/stats" };
   const mcp = {
-    name: isEmbedded ? "/mcp with the embedded server" : "/mcp with a server behind",
+    name: isEmbedded ? "/mcp with the embedded server" : "/mcp with an upstream server",
     line: "POST /mcp",
     headers: { ...call.headers, Authorization: `Bearer ${token}` },
     body: call.body,
@@ -75,7 +75,7 @@ export interface Odd {
   readonly body?: string;
 }
 
-/** The bytes of a request through a door, but for what is odd about it. */
+/** The bytes of a valid request to an endpoint, with some parts replaced. */
 export function through(door: Door, odd: Odd = {}): string {
   const { line = door.line, version = "HTTP/1.1", host = "127.0.0.1", body = door.body } = odd;
   const { head = `Content-Length: ${door.body.length}\r\nConnection: close\r\n` } = odd;
@@ -84,19 +84,18 @@ export function through(door: Door, odd: Odd = {}): string {
   return `${line} ${version}\r\n${fields}${head}\r\n${body}`;
 }
 
-/** Sends bytes on a connection of their own and reads until the gateway closes it. */
+/** Sends bytes on a new connection and reads until the gateway closes it. */
 export async function sendBytes({ gateway }: Site, bytes: string): Promise<string> {
   const wire = await Wire.open(gateway.url);
   wire.send(bytes);
   return wire.untilClosed();
 }
 
-/** The statuses of all answers in a text, in order. */
 export function statusesOf(text: string): number[] {
   return Array.from(text.matchAll(/HTTP\/1\.1 (\d{3}) /g), ([, status]) => Number(status));
 }
 
-/** Holds a text against what the contract says of a refusal, and of nothing besides it. */
+/** Checks that a text is exactly one refusal in the documented shape. */
 export function checkRefused(t: Test, text: string, status: number, code: string, what: string) {
   t.strictSame(statusesOf(text), [status], what);
   const [head = "", body = ""] = text.split("\r\n\r\n");

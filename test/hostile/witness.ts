@@ -27,10 +27,7 @@ export class Witness extends RecordingUpstream {
     };
   }
 
-  /**
-   * Takes all bytes that came so far, a character for each, and forgets them. What differs from one
-   * request to the next, the gateway's id for it, is blotted out.
-   */
+  /** Removes and returns all bytes received so far, as Latin-1 and with request ids masked. */
   takeBytes(): string {
     const bytes = this.#bytes;
     this.#bytes = "";
