@@ -1,4 +1,4 @@
-/** A gateway with a foreign MCP server, or the embedded one, for messages that mean no good. */
+/** Hostile messages to an upstream MCP server and to the embedded one. */
 import t, { type Test } from "tap";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
@@ -53,10 +53,7 @@ function post(
   });
 }
 
-/**
- * True if an answer says that nothing was done, by HTTP, by JSON-RPC or as a tool's error, or says
- * nothing, as to a notification.
- */
+/** True for an error of HTTP, JSON-RPC or a tool, and for the empty response to a notification. */
 function isRefusal({ status, body }: PlainAnswer): boolean {
   if (status >= 400 || (status === 202 && body.length === 0)) return true;
   const text = body.toString();
@@ -64,13 +61,31 @@ function isRefusal({ status, body }: PlainAnswer): boolean {
   return error !== undefined || result?.isError === true;
 }
 
+// Everything is started before the first test, since tap may end a file whose tests have all run.
 const foreign = await openMcpSite(t);
 const embedded = await openMcpSite(t, true);
+
+const site = await openMcpSite(t);
+const SESSION = "session-of-alice";
+const usual = site.witness.answer;
+site.witness.answer = (request, response) => {
+  if (request.body.includes('"initialize"')) response.setHeader("Mcp-Session-Id", SESSION);
+  usual(request, response);
+};
+await post(site, site.alice, initialize.body);
+let answer = "";
+const server = await new RawUpstream((socket) => void socket.end(answer, "latin1")).listen(t);
+const gateway = await startGateway(t, {
+  home: await staffedHome(t, ["root * Owner", "alice main ReadOnly", "eve side ReadOnly"]),
+  config: `[mcp]\nupstream = "${server.url}/mcp"\n[[mcp.tools]]\nname = "look"\npermission = "SELECT"\ndatabase = "main"\n`,
+});
+const alice = await tokenOf(gateway, "alice");
+const eve = await tokenOf(gateway, "eve");
 
 const lookArguments = '{"database":"main"}';
 const selectArguments = '{"database":"main","from":"t","columns":["*"]}';
 const places = [
-  { what: "a server behind", site: foreign, tool: "ask", args: lookArguments },
+  { what: "an upstream server", site: foreign, tool: "ask", args: lookArguments },
   { what: "the embedded server", site: embedded, tool: "select", args: selectArguments },
 ];
 
@@ -78,7 +93,7 @@ function call(params: string, more = '"id":1,', method = '"tools/call"'): string
   return `{"jsonrpc":"2.0",${more}"method":${method},"params":${params}}`;
 }
 
-/** Messages around a call that are none, or more than one. */
+/** Messages that are not exactly one valid call. */
 function envelopes(params: string): Record<string, string> {
   const whole = call(params);
   const ids = ["null", "{}", "[1]", "true", "1.5", "1e400", "9007199254740993", "-1e-1"];
@@ -96,8 +111,8 @@ function envelopes(params: string): Record<string, string> {
     "an answer with a call in it": `{"jsonrpc":"2.0","id":1,"result":{},"params":${params}}`,
     "an array of one": `[${whole}]`,
     "an array of arrays": `[[${whole}]]`,
-    "two, one behind the other": `${whole}\n${whole}`,
-    "a call behind a NUL": `${whole}\0${whole}`,
+    "two in a row": `${whole}\n${whole}`,
+    "a call after a NUL": `${whole}\0${whole}`,
     "an event": `data: ${whole}\n\n`,
     "JSON with a comment": `/**/${whole}`,
     "a call as a text": JSON.stringify(whole),
@@ -133,7 +148,7 @@ function names(tool: string): string[] {
 
 const otherNames = ["1", "null", "true", '["ask"]', '{"name":"ask"}'];
 
-/** Names of databases that are not that of `main`, and yet like it, or more than it. */
+/** Values that resemble the name `main` or mean more than it. */
 const databases = [
   ...['"side"', '"Main"', '"MAIN"', '"main "', '" main"', '"main\\u0000"', '"main\\n"'],
   ...['"*"', '""'],
@@ -150,7 +165,7 @@ const besides = [
 for (const { what, site, tool, args } of places) {
   const good = `{"name":"${tool}","arguments":${args}}`;
 
-  t.test(`what is no plain call does nothing in ${what}`, async (t) => {
+  t.test(`only a valid call is carried out by ${what}`, async (t) => {
     const { witness, alice } = site;
     const bodies = envelopes(good);
     for (const method of methods) bodies[`method ${method}`] = call(good, '"id":1,', `"${method}"`);
@@ -171,11 +186,11 @@ for (const { what, site, tool, args } of places) {
       t.notMatch(answer.body.toString(), /"content":\[\]/, name);
     }
     t.strictSame(witness.take(), []);
-    t.notOk(isRefusal(await post(site, alice, call(good))), "and a plain one is taken");
+    t.notOk(isRefusal(await post(site, alice, call(good))), "a valid one is carried out");
     t.equal(witness.take().length, 1);
   });
 
-  t.test(`a tool has one name in ${what}`, async (t) => {
+  t.test(`other spellings of a tool name are refused for ${what}`, async (t) => {
     const { witness, alice } = site;
     for (const name of [...names(tool).map((text) => JSON.stringify(text)), ...otherNames]) {
       const body = call(`{"name":${name},"arguments":${args}}`);
@@ -189,7 +204,7 @@ for (const { what, site, tool, args } of places) {
     t.strictSame(witness.take(), []);
   });
 
-  t.test(`a database has one name, in one place, in ${what}`, async (t) => {
+  t.test(`other spellings of a database name are refused for ${what}`, async (t) => {
     const { witness, alice } = site;
     for (const name of databases) {
       const body = call(good.replace('"main"', name));
@@ -207,11 +222,11 @@ for (const { what, site, tool, args } of places) {
     }
     t.strictSame(witness.take(), []);
     const escaped = good.replace('"database":"main"', '"d\\u0061tabase":"m\\u0061in"');
-    t.notOk(isRefusal(await post(site, alice, call(escaped))), "however it is escaped");
+    t.notOk(isRefusal(await post(site, alice, call(escaped))), "escapes are allowed");
     t.equal(witness.take().length, 1);
   });
 
-  t.test(`headers cannot make another call of it in ${what}`, async (t) => {
+  t.test(`headers cannot change the call for ${what}`, async (t) => {
     const { witness, alice } = site;
     const { body, headers } = statelessCall("tools/call", JSON.parse(good));
     const wrong: Record<string, string | string[]>[] = [
@@ -240,14 +255,6 @@ for (const { what, site, tool, args } of places) {
   });
 }
 
-const site = await openMcpSite(t);
-const SESSION = "session-of-alice";
-const usual = site.witness.answer;
-site.witness.answer = (request, response) => {
-  if (request.body.includes('"initialize"')) response.setHeader("Mcp-Session-Id", SESSION);
-  usual(request, response);
-};
-await post(site, site.alice, initialize.body);
 const revision = { "mcp-protocol-version": "2025-11-25" };
 const own = { ...revision, "mcp-session-id": SESSION };
 const list = handshakeCall("tools/list").body;
@@ -265,7 +272,7 @@ function protocolHeaders({ rawHeaders }: ReceivedRequest): string[] {
   return pairs.filter((pair) => /^(?:mcp|last.event|content.(?:type|encoding))/.test(pair)).sort();
 }
 
-t.test("a body where none belongs is no request of its own behind the gateway", async (t) => {
+t.test("a body of GET, DELETE or HEAD is not forwarded", async (t) => {
   const { witness, alice } = site;
   const forged = handshakeCall("tools/call", { name: "change", arguments: {} }).body;
   const smuggled = `POST /mcp HTTP/1.1\r\nHost: x\r\nX-Gatehouse-User: root\r\nContent-Length: ${forged.length}\r\n\r\n${forged}`;
@@ -275,11 +282,8 @@ t.test("a body where none belongs is no request of its own behind the gateway", 
       "Transfer-Encoding: chunked",
       `${smuggled.length.toString(16)}\r\n${smuggled}\r\n0\r\n\r\n`,
     ],
-    "the wish to be asked": [
-      `Content-Length: ${smuggled.length}\r\nExpect: 100-continue`,
-      smuggled,
-    ],
-    "the length as one of the connection": [
+    Expect: [`Content-Length: ${smuggled.length}\r\nExpect: 100-continue`, smuggled],
+    "Content-Length named in Connection": [
       `Content-Length: ${smuggled.length}\r\nConnection: content-length`,
       smuggled,
     ],
@@ -292,13 +296,13 @@ t.test("a body where none belongs is no request of its own behind the gateway", 
       t.equal(status, 200, `${method} with ${what}`);
       const bytes = witness.takeBytes();
       t.match(bytes, new RegExp(`^${method} /mcp HTTP/1\\.1\r\n`));
-      t.ok(bytes.endsWith("\r\n\r\n"), "the head is all that goes up");
+      t.ok(bytes.endsWith("\r\n\r\n"), "only the head is forwarded");
       t.notMatch(bytes, /change|root/);
     }
   }
 });
 
-t.test("a header in another spelling says nothing to the server behind", async (t) => {
+t.test("headers in other spellings are not forwarded", async (t) => {
   const { witness, bob } = site;
   const call = statelessCall("tools/list");
   const plain = { ...postHeaders, ...revision };
@@ -320,7 +324,7 @@ t.test("a header in another spelling says nothing to the server behind", async (
   }
 });
 
-t.test("Connection takes off nothing that was judged", async (t) => {
+t.test("Connection removes no header that was judged", async (t) => {
   const { witness, alice } = site;
   const call = statelessCall("tools/call", { name: "look", arguments: {} });
   const inSession = { headers: { ...postHeaders, ...own }, body: list };
@@ -350,15 +354,15 @@ function intrusions({ bob }: McpSite): Record<string, readonly string[]> {
     "the head of its stream": as("HEAD /mcp", id),
     "its end": as("DELETE /mcp", id),
     "its end, in capitals": as("DELETE /mcp", id.toUpperCase().replace(/:.*/, `: ${SESSION}`)),
-    "one beside an invented one": as("GET /mcp", "Mcp-Session-Id: x", id),
-    "one twice": as("GET /mcp", id, id),
-    "one behind a comma": as("GET /mcp", `Mcp-Session-Id: x, ${SESSION}`),
-    "one that was never begun": as("GET /mcp", "Mcp-Session-Id: x"),
+    "an unknown one and this one": as("GET /mcp", "Mcp-Session-Id: x", id),
+    "this one twice": as("GET /mcp", id, id),
+    "this one after a comma": as("GET /mcp", `Mcp-Session-Id: x, ${SESSION}`),
+    "an unknown one": as("GET /mcp", "Mcp-Session-Id: x"),
     "an empty one": as("GET /mcp", "Mcp-Session-Id:"),
   };
 }
 
-t.test("nobody comes into the session of another one", async (t) => {
+t.test("a user cannot enter the session of another user", async (t) => {
   const { witness, bob, alice } = site;
   witness.take();
   for (const [what, lines] of Object.entries(intrusions(site))) {
@@ -377,15 +381,19 @@ t.test("nobody comes into the session of another one", async (t) => {
   for (const body of calls) {
     t.equal((await post(site, bob, body, own)).status, 404, body.slice(0, 60));
   }
-  t.strictSame(witness.take(), [], "and the server hears nothing of it");
-  t.equal((await post(site, alice, list, own)).status, 200, "it goes on");
+  t.strictSame(witness.take(), [], "nothing is forwarded");
+  t.equal((await post(site, alice, list, own)).status, 200, "the owner can still use it");
   witness.take();
   const stateless = statelessCall("tools/list");
   await post(site, bob, stateless.body, { ...stateless.headers, "mcp-session-id": SESSION });
-  t.notMatch(witness.take()[0]?.headers, { "mcp-session-id": String }, "nor where there is none");
+  t.notMatch(
+    witness.take()[0]?.headers,
+    { "mcp-session-id": String },
+    "nor is its id forwarded without a session",
+  );
 });
 
-t.test("a session that the server gives away again is nobody else's", async (t) => {
+t.test("a session id that the server issues twice stays with its first user", async (t) => {
   const { witness, alice, bob } = site;
   const answer = await post(site, bob, initialize.body);
   t.equal(answer.status, 502);
@@ -395,7 +403,7 @@ t.test("a session that the server gives away again is nobody else's", async (t) 
   witness.take();
 });
 
-t.test("a token in any other place than its header is none", async (t) => {
+t.test("a token is accepted only in its header", async (t) => {
   const { gateway, witness, alice } = site;
   const url = new URL(gateway.url);
   const targets = [
@@ -415,24 +423,10 @@ t.test("a token in any other place than its header is none", async (t) => {
     const { status } = await ask(`${url.origin}/mcp`, { headers: { [name]: value } });
     t.equal(status, 401, name);
   }
-  for (const scheme of ["Bearer\t", "Bearer\u00a0", "Basic ", "Token ", "DPoP ", "Bearer:", ""]) {
-    const text = await sendLines(["GET /mcp HTTP/1.1", `Authorization: ${scheme}${alice}`]);
-    t.match(text, /^HTTP\/1\.1 401 /, JSON.stringify(scheme));
-    t.match(text, /^WWW-Authenticate: Bearer realm="mcp", resource_metadata="/m);
-  }
   const twice = [`Authorization: Bearer ${alice}`, `authorization: Bearer ${alice}`];
   t.match(await sendLines(["GET /mcp HTTP/1.1", ...twice]), /^HTTP\/1\.1 400 /);
   t.strictSame(witness.take(), []);
 });
-
-let answer = "";
-const server = await new RawUpstream((socket) => void socket.end(answer, "latin1")).listen(t);
-const gateway = await startGateway(t, {
-  home: await staffedHome(t, ["root * Owner", "alice main ReadOnly", "eve side ReadOnly"]),
-  config: `[mcp]\nupstream = "${server.url}/mcp"\n[[mcp.tools]]\nname = "look"\npermission = "SELECT"\ndatabase = "main"\n`,
-});
-const alice = await tokenOf(gateway, "alice");
-const eve = await tokenOf(gateway, "eve");
 
 const listing = handshakeCall("tools/list");
 const looking = handshakeCall("tools/call", { name: "look", arguments: {} });
@@ -450,7 +444,7 @@ function answerOf(body: string, head = "Content-Type: application/json\r\n"): st
 
 const good = '{"jsonrpc":"2.0","id":1,"result":{"content":[]}}';
 
-t.test("an answer of the server behind is one answer, or none", async (t) => {
+t.test("a malformed response of the upstream server cannot become two responses", async (t) => {
   const heads = {
     "a CR in a value": "X-A: b\rSet-Cookie: evil=1\r\n",
     "a line end without CR": "X-A: b\nSet-Cookie: evil=1\r\n",
@@ -469,13 +463,25 @@ t.test("an answer of the server behind is one answer, or none", async (t) => {
     }
   }
   answer = `${answerOf(good)}HTTP/1.1 200 OK\r\nSet-Cookie: evil=1\r\nContent-Length: 0\r\n\r\n`;
-  t.strictSame(statusesOf(await received("POST /mcp", looking.body)), [200], "what follows stays");
+  t.strictSame(
+    statusesOf(await received("POST /mcp", looking.body)),
+    [200],
+    "bytes after a response are dropped",
+  );
   const interim = "HTTP/1.1 103 Early Hints\r\nLink: </evil>\r\n\r\n".repeat(3);
   answer = interim + answerOf(good);
-  t.strictSame(statusesOf(await received("POST /mcp", looking.body)), [200], "hints stay");
+  t.strictSame(
+    statusesOf(await received("POST /mcp", looking.body)),
+    [200],
+    "interim responses are dropped",
+  );
   const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
   answer = `${switching}${good}`;
-  t.strictSame(statusesOf(await received("POST /mcp", looking.body)), [502], "nobody asked for it");
+  t.strictSame(
+    statusesOf(await received("POST /mcp", looking.body)),
+    [502],
+    "an upgrade was not requested",
+  );
   for (const status of [401, 301, 302, 303, 307, 308]) {
     answer = `HTTP/1.1 ${status} X\r\nLocation: http://evil.test/\r\nWWW-Authenticate: Bearer resource_metadata="http://evil.test"\r\nContent-Length: 0\r\n\r\n`;
     const text = await received("POST /mcp", looking.body);
@@ -484,7 +490,7 @@ t.test("an answer of the server behind is one answer, or none", async (t) => {
   }
 });
 
-t.test("the server behind speaks for itself, and never for the gateway", async (t) => {
+t.test("the upstream server cannot set headers of the gateway", async (t) => {
   const said = [
     ...["X-Gatehouse-Decision: deny", "X_Gatehouse_User: root", "X-Request-Id: evil"],
     ...["Access-Control-Allow-Origin: *", "Access-Control-Allow-Credentials: true"],
@@ -501,17 +507,17 @@ t.test("the server behind speaks for itself, and never for the gateway", async (
 const tools = '{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"hidden"},{"name":"look"}]}}';
 const events = "Content-Type: text/event-stream\r\n";
 
-t.test("no form of a list shows a tool that its reader may not call", async (t) => {
-  const other = '{"jsonrpc":"2.0","id":1,"x":';
+t.test("no form of a list shows a tool that the caller may not use", async (t) => {
+  const prefix = '{"jsonrpc":"2.0","id":1,"x":';
   const mark = "\xef\xbb\xbf";
   const streams: Record<string, string> = {
     "an event": `data: ${tools}\n\n`,
     "an event without a space": `data:${tools}\n\n`,
     "an event in two lines": `data: ${tools.slice(0, 40)}\ndata: ${tools.slice(40)}\n\n`,
-    "an event behind a mark": `${mark}data: ${tools}\n\n`,
-    "an event behind a comment": `:${mark}\ndata: ${tools}\n\n`,
+    "an event after a byte-order mark": `${mark}data: ${tools}\n\n`,
+    "an event after a comment": `:${mark}\ndata: ${tools}\n\n`,
     "an event of another name": `event: x\ndata: ${tools}\nid: 1\n\n`,
-    "lines that a mark makes fields of": `:\n\n${mark}data: ${other}\ndata: ${tools}\n${mark}data: }\n\n`,
+    "lines that become fields after a mark": `:\n\n${mark}data: ${prefix}\ndata: ${tools}\n${mark}data: }\n\n`,
     "lines that end in every way": `data: ${tools.slice(0, 40)}\rdata: ${tools.slice(40)}\r\n\r\n`,
     "a name that is escaped": `data: ${tools.replace("hidden", "hi\\u0064den")}\n\n`,
     "keys that are escaped": `data: ${tools.replace("tools", "t\\u006fols").replace("name", "n\\u0061me")}\n\n`,
@@ -534,7 +540,7 @@ t.test("no form of a list shows a tool that its reader may not call", async (t) 
     "in a result in a result": `${tools}${tools}`,
     "as an object": tools.replace("[", '{"a":').replace("]", "}"),
     "with a name twice": tools.replace('"name":"hidden"', '"name":"look","name":"hidden"'),
-    "with a name that is none": tools.replace('"hidden"', '["hidden"]'),
+    "with an invalid name": tools.replace('"hidden"', '["hidden"]'),
   };
   for (const [what, body] of Object.entries(bodies)) {
     for (const type of ["application/json", "application/problem+json", "text/json; x=y"]) {
@@ -548,19 +554,23 @@ t.test("no form of a list shows a tool that its reader may not call", async (t) 
   }
 });
 
-t.test("who may call no tool has no tasks, and learns of no tool", async (t) => {
+t.test("a caller without tools has no tasks and sees no tools", async (t) => {
   answer = answerOf(good);
   const before = server.requests.length;
   for (const method of ["get", "list", "result", "update", "cancel"]) {
     const { body } = handshakeCall(`tasks/${method}`, { taskId: "task-of-alice" });
     t.match(await received("POST /mcp", body, eve), /"code":"no_grant"/, method);
   }
-  t.equal(server.requests.length, before, "the server is not asked");
+  t.equal(server.requests.length, before, "nothing is forwarded");
   answer = answerOf(tools);
   t.match(await received("POST /mcp", listing.body, eve), /"tools":\[\]/);
   const about = handshakeCall("tasks/get", { taskId: "task-of-alice" });
   answer = answerOf('{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"task-of-alice"}}}');
   await received("POST /mcp", looking.body);
   answer = answerOf(good);
-  t.match(await received("POST /mcp", about.body), good, "whose call it came of may ask");
+  t.match(
+    await received("POST /mcp", about.body),
+    good,
+    "the caller who started a task may ask for it",
+  );
 });

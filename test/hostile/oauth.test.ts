@@ -29,8 +29,20 @@ import {
 } from "../oauth/kit.ts";
 import { statusesOf } from "./kit.ts";
 
+// Everything is started before the first test, since tap may end a file whose tests have all run.
+const grants = ["root * Owner", "alice main ReadWrite", "alice side ReadWrite"];
+const gateway = await startGateway(t, {
+  home: await staffedHome(t, grants),
+  config: '[server]\nrequest_timeout = 1\n[[routes]]\npath = "/me"\naccess = "authenticated"\n',
+});
+
+// The first request loads the authorization server.
+await gateway.request("/oauth/jwks");
+
+const key = await makeKey("first");
+
 const narrow = { database: "archive", reach: "read" } as const;
-/** By which a client would like to have more than the user has let it have. */
+/** Asks for more than the user has granted. */
 const wide = JSON.stringify([{ type: "database_access", database: "*", read_only: false }]);
 const wishes: Readonly<Record<string, string>> = {
   authorization_details: wide,
@@ -48,7 +60,7 @@ async function reachOf(setting: Setting, body: Record<string, unknown>) {
 
 const asked = { username: "alice", database: "archive", readOnly: true, scopes: "mcp:resources" };
 
-t.test("what a user has narrowed stays so, whatever a client says at any step", async (t) => {
+t.test("a client cannot widen what the user has narrowed at any step", async (t) => {
   const setting = await openSetting(t);
   const parameters = { scope: "mcp:resources" };
   const clientId = await registered(setting);
@@ -72,7 +84,7 @@ t.test("what a user has narrowed stays so, whatever a client says at any step", 
   }
 });
 
-t.test("at the exchange of a code nothing can be added either", async (t) => {
+t.test("a client cannot widen its rights when it exchanges the code", async (t) => {
   const setting = await openSetting(t);
   const parameters = { scope: "mcp:resources" };
   const { clientId, verifier, callback } = await authorize(setting, { ...narrow, parameters });
@@ -87,7 +99,7 @@ t.test("at the exchange of a code nothing can be added either", async (t) => {
   t.strictSame(await reachOf(setting, body), asked);
 });
 
-t.test("a request is what stands in its URL, once, and nothing fetched or signed", async (t) => {
+t.test("a request consists only of unique parameters in its URL", async (t) => {
   const setting = await openSetting(t);
   const { url, fetched } = await openTrap(t);
   const client_id = await registered(setting);
@@ -108,7 +120,7 @@ t.test("a request is what stands in its URL, once, and nothing fetched or signed
   t.strictSame(fetched, []);
 });
 
-t.test("a consent counts once", async (t) => {
+t.test("a consent can be used once", async (t) => {
   const setting = await openSetting(t);
   const browser = new PlainBrowser(setting.url);
   const url = authorizeUrl(setting, { client_id: await registered(setting) });
@@ -119,7 +131,7 @@ t.test("a consent counts once", async (t) => {
   const yes = { database: "*", reach: "full", action: "allow" };
   const twice = await Promise.all([browser.submit(consent, yes), browser.submit(consent, yes)]);
   const codes = twice.filter((page) => page.url.includes("code="));
-  t.ok(codes.length <= 1, "of two at one moment one at most leads to a code");
+  t.ok(codes.length <= 1, "at most one of two concurrent consents leads to a code");
   for (const page of [
     await browser.submit(consent, yes),
     await browser.open(consent.url),
@@ -131,7 +143,7 @@ t.test("a consent counts once", async (t) => {
   }
 });
 
-/** A server on this machine that would like to be asked for something. */
+/** A local server that records what is fetched from it. */
 async function openTrap(t: Test): Promise<{ url: string; fetched: string[] }> {
   const fetched: string[] = [];
   const server = createServer((request, response) => {
@@ -141,7 +153,7 @@ async function openTrap(t: Test): Promise<{ url: string; fetched: string[] }> {
   return { url: `http://127.0.0.1:${await listening(t, server)}`, fetched };
 }
 
-t.test("nothing that a registration names is fetched, kept or shown", async (t) => {
+t.test("URLs in a registration are neither fetched nor kept nor shown", async (t) => {
   const setting = await openSetting(t);
   const { url, fetched } = await openTrap(t);
   const named = Object.fromEntries(
@@ -173,7 +185,7 @@ t.test("nothing that a registration names is fetched, kept or shown", async (t) 
   t.strictSame(fetched, []);
 });
 
-t.test("what is no client's metadata is refused, however odd", async (t) => {
+t.test("invalid client metadata is refused", async (t) => {
   const setting = await openSetting(t);
   const uris = ["https://a;frame-ancestors/cb", "https://a,b/cb", "https://a'b/cb", "https://*/cb"];
   const bodies: unknown[] = [
@@ -204,7 +216,7 @@ const absent = [
   ...["interaction/..%2ftoken", "interaction/%2e%2e", `interaction/${"a".repeat(65)}`, "../query"],
 ];
 
-t.test("nothing is served but what the documents name", async (t) => {
+t.test("only the documented paths are served", async (t) => {
   const { url } = await openSetting(t);
   for (const name of absent) {
     for (const method of ["GET", "POST", "PUT", "DELETE", "PATCH"]) {
@@ -214,7 +226,7 @@ t.test("nothing is served but what the documents name", async (t) => {
   }
 });
 
-t.test("both documents say the same, under whatever name the server is asked", async (t) => {
+t.test("both metadata documents are equal and ignore forwarding headers", async (t) => {
   const { url } = await openSetting(t);
   const spoofed = { "x-forwarded-host": "evil.test", "x-forwarded-proto": "https" };
   const documents = await Promise.all(
@@ -255,7 +267,7 @@ t.test("both documents say the same, under whatever name the server is asked", a
   }
 });
 
-t.test("no page says again what was said to it but as text", async (t) => {
+t.test("pages show all input as text", async (t) => {
   const setting = await openSetting(t);
   const evil = `"'><svg/onload=alert(1)>\${1}{{1}}</title></style><script>x</script>`;
   const raw = /<svg|<script|<\/title>(?!\n<style>)|onload=alert\(1\)>/;
@@ -292,7 +304,7 @@ t.test("no page says again what was said to it but as text", async (t) => {
   for (const form of forms) t.notMatch((await browser.submit(again, { ...form })).text, raw);
 });
 
-t.test("a page is given to nobody who asks for it by a script", async (t) => {
+t.test("a page is not given to scripts", async (t) => {
   const setting = await openSetting(t);
   const { url, headers } = await new PlainBrowser(setting.url).open(
     authorizeUrl(setting, { client_id: await registered(setting) }),
@@ -309,11 +321,11 @@ t.test("a page is given to nobody who asks for it by a script", async (t) => {
       }
     }
     const gone = { "sec-fetch-site": site, "sec-fetch-mode": "navigate" };
-    t.not((await ask(url, { headers: gone })).status, 403, "a browser may go there");
+    t.not((await ask(url, { headers: gone })).status, 403, "a browser may navigate there");
   }
 });
 
-t.test("made-up cookies leave nothing behind", async (t) => {
+t.test("invented cookies create no state", async (t) => {
   const setting = await openSetting(t);
   const kept = () => {
     const database = new DatabaseSync(path.join(setting.directory, "state.sqlite"), {
@@ -337,7 +349,7 @@ t.test("made-up cookies leave nothing behind", async (t) => {
   t.equal(kept(), before);
 });
 
-t.test("nobody has documents of clients fetched without bound", async (t) => {
+t.test("fetches of client documents are limited", async (t) => {
   let fetched = 0;
   const setting = await openSetting(t, {
     documents: async (url) => {
@@ -350,7 +362,7 @@ t.test("nobody has documents of clients fetched without bound", async (t) => {
     const client_id = `https://app.example.com/${at}.json`;
     const revoked = { token: "x", client_id };
     const { status } = await postForm(`${setting.url}/oauth/revoke`, revoked);
-    t.equal(status, 200, "a token of nobody's is revoked, whoever asks");
+    t.equal(status, 200, "an unknown token counts as revoked");
   }
   t.equal(fetched, 0, "a revocation fetches nothing");
   for (let at = 0; at < 40; at++) {
@@ -359,17 +371,8 @@ t.test("nobody has documents of clients fetched without bound", async (t) => {
     const { body } = await postForm(`${setting.url}/oauth/token`, form);
     t.equal(body.error, "invalid_client");
   }
-  t.equal(fetched, 30, "of all other requests a minute no more than these do");
+  t.equal(fetched, 30, "30 a minute for all other requests");
 });
-
-const grants = ["root * Owner", "alice main ReadWrite", "alice side ReadWrite"];
-const gateway = await startGateway(t, {
-  home: await staffedHome(t, grants),
-  config: '[server]\nrequest_timeout = 1\n[[routes]]\npath = "/me"\naccess = "authenticated"\n',
-});
-
-// What is sent while the authorization server is loaded, by the first who asks for it, comes whole.
-await gateway.request("/oauth/jwks");
 
 const form = "application/x-www-form-urlencoded";
 const places = { register: "application/json", token: form, revoke: form };
@@ -385,19 +388,19 @@ async function sendBytes(bytes: string): Promise<string> {
 }
 
 for (const [place, type] of Object.entries(places)) {
-  t.test(`a body that is too large gets an answer at /oauth/${place}`, async (t) => {
+  t.test(`a body that is too large gets 413 at /oauth/${place}`, async (t) => {
     const large = "x".repeat(100_000);
-    const told = head(place, type, `Content-Length: ${large.length}\r\n`);
-    t.strictSame(statusesOf(await sendBytes(told + large)), [413]);
-    t.strictSame(statusesOf(await sendBytes(told)), [413], "before it has come");
+    const announced = head(place, type, `Content-Length: ${large.length}\r\n`);
+    t.strictSame(statusesOf(await sendBytes(announced + large)), [413]);
+    t.strictSame(statusesOf(await sendBytes(announced)), [413], "before it has arrived");
     const waits = head(place, type, `Content-Length: ${large.length}\r\nExpect: 100-continue\r\n`);
-    t.strictSame(statusesOf(await sendBytes(waits)), [413], "and is not asked for");
+    t.strictSame(statusesOf(await sendBytes(waits)), [413], "without 100 Continue");
     const chunk = `${large.length.toString(16)}\r\n${large}\r\n0\r\n\r\n`;
     const chunked = head(place, type, "Transfer-Encoding: chunked\r\nConnection: close\r\n");
-    t.match(statusesOf(await sendBytes(chunked + chunk)), [/^4(?:13|00)$/], "in chunks too");
+    t.match(statusesOf(await sendBytes(chunked + chunk)), [/^4(?:13|00)$/], "in chunks");
   });
 
-  t.test(`who waits to be asked for a body is asked at /oauth/${place}`, async (t) => {
+  t.test(`a client that expects 100 Continue gets it at /oauth/${place}`, async (t) => {
     const wire = await Wire.open(gateway.url);
     wire.send(head(place, type, "Content-Length: 2\r\nExpect: 100-continue\r\n"));
     await wire.until(/^HTTP\/1\.1 100 /);
@@ -405,7 +408,7 @@ for (const [place, type] of Object.entries(places)) {
     t.match(await wire.untilClosed(), /HTTP\/1\.1 40[01] .*"error":"invalid_/s);
   });
 
-  t.test(`a body that does not come, or breaks off, harms nobody at /oauth/${place}`, async (t) => {
+  t.test(`an incomplete body causes no error in the log at /oauth/${place}`, async (t) => {
     const slow = await Wire.open(gateway.url);
     slow.send(`${head(place, type, "Content-Length: 20\r\n")}{`);
     const broken = await Wire.open(gateway.url);
@@ -414,18 +417,18 @@ for (const [place, type] of Object.entries(places)) {
     t.strictSame(statusesOf(await sendBytes(`${odd}0\r\n\r\n`)), [400]);
     broken.socket.resetAndDestroy();
     t.strictSame(statusesOf(await slow.untilClosed()), [408]);
-    await eventually("both are over", () => {
+    await eventually("both have ended", () => {
       const lines = gateway.service.log.filter(({ path }) => path === `/oauth/${place}`);
       return lines.some(({ status }) => status === 499);
     });
     const loud = gateway.service.log.filter(
       ({ level, audit }) => audit !== true && (level === "error" || level === "warn"),
     );
-    t.strictSame(loud, [], "no operator is called for it");
+    t.strictSame(loud, [], "nothing is logged as a warning or an error");
   });
 }
 
-t.test("a token that its user has narrowed opens no more, at whatever door", async (t) => {
+t.test("a narrowed token grants no more than its user chose, at any endpoint", async (t) => {
   const root = await gateway.login("root", passwordOf("root"));
   const columns = [{ name: "id", type: "int", primary_key: true }];
   for (const database of ["main", "side"]) {
@@ -481,7 +484,6 @@ t.test("a token that its user has narrowed opens no more, at whatever door", asy
 });
 
 const resource = "https://gate.example.com/mcp";
-const key = await makeKey("first");
 const keys = JSON.stringify({ keys: [key.jwk] });
 const large = JSON.stringify({ keys: [key.jwk], padding: "x".repeat(300 * 1024) });
 
@@ -535,26 +537,26 @@ const somewhere =
     void response.writeHead(302, { location: place }).end();
 
 const behaviours: Readonly<Record<string, Parameters<typeof refusedBy>[1]>> = {
-  "metadata that is elsewhere": { metadata: somewhere("/elsewhere/metadata") },
-  "keys that are elsewhere": { keys: somewhere("/elsewhere/keys") },
-  "more metadata than anyone needs": {
+  "a redirect of the metadata": { metadata: somewhere("/elsewhere/metadata") },
+  "a redirect of the keys": { keys: somewhere("/elsewhere/keys") },
+  "metadata that is too large": {
     metadata: (response, text) => json(response, text + " ".repeat(300 * 1024)),
   },
-  "more keys than anyone needs": { keys: (response) => json(response, large) },
-  "many keys in few bytes": {
+  "keys that are too large": { keys: (response) => json(response, large) },
+  "compressed keys that are too large": {
     keys: (response) => json(response, gzipSync(large), { "content-encoding": "gzip" }),
   },
-  "metadata that comes slowly": { metadata: drip },
-  "keys that come slowly": { keys: drip },
-  "metadata that never comes": { metadata: () => {} },
-  "keys that never come": { keys: () => {} },
+  "metadata that arrives slowly": { metadata: drip },
+  "keys that arrive slowly": { keys: drip },
+  "metadata that never arrives": { metadata: () => {} },
+  "keys that never arrive": { keys: () => {} },
   "keys that break off": {
     keys: (response) => {
       response.writeHead(200, { "content-length": "9999" }).write(keys);
       setTimeout(() => response.destroy(), 50);
     },
   },
-  "keys beyond https": {
+  "keys over plain http": {
     metadata: (response, text) =>
       json(response, text.replace(/"jwks_uri":"[^"]*"/, '"jwks_uri":"http://192.0.2.1/keys"')),
   },
@@ -562,12 +564,12 @@ const behaviours: Readonly<Record<string, Parameters<typeof refusedBy>[1]>> = {
     metadata: (response, text) =>
       json(response, text.replace(/"jwks_uri":"[^"]*"/, '"jwks_uri":"file:///etc/passwd"')),
   },
-  "a name that is nearly its own": {
+  "an issuer with a trailing slash": {
     metadata: (response, text) => json(response, text.replace(/("issuer":"[^"]*)"/, '$1/"')),
   },
 };
 
-t.test("an issuer that behaves oddly is out of reach, and soon", async (t) => {
+t.test("an issuer that misbehaves counts as unreachable", async (t) => {
   const outcomes = Object.entries(behaviours).map(async ([what, behaviour]) => {
     const { code, asked } = await refusedBy(t, behaviour);
     t.equal(code, "issuer_unreachable", what);
@@ -577,5 +579,5 @@ t.test("an issuer that behaves oddly is out of reach, and soon", async (t) => {
     );
   });
   await Promise.all(outcomes);
-  t.equal((await refusedBy(t, {})).code, "staff:alice", "and one that does not is not");
+  t.equal((await refusedBy(t, {})).code, "staff:alice", "a correct issuer is accepted");
 });

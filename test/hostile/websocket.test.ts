@@ -59,15 +59,15 @@ function answerWith(lines: readonly string[], behind = ""): { socket?: Socket; t
   return side;
 }
 
-t.test("what follows a handshake is not read by an upstream that does not agree", async (t) => {
+t.test("data after a handshake does not reach an upstream that does not agree", async (t) => {
   const without = (line: RegExp) => agreement.filter((other) => !line.test(other));
   const answers: [what: string, lines: string[], status: number][] = [
     ["a success", ["HTTP/1.1 200 OK", "Content-Length: 0"], 200],
-    ["a success that has agreed in its headers", ["HTTP/1.1 200 OK", ...agreement.slice(1)], 200],
+    ["a success with the headers of an agreement", ["HTTP/1.1 200 OK", ...agreement.slice(1)], 200],
     ["a refusal", ["HTTP/1.1 426 Upgrade Required", "Content-Length: 0"], 426],
-    ["no proof", without(/^Sec/), 502],
-    ["another proof", [...without(/^Sec/), `Sec-WebSocket-Accept: ${KEY}`], 502],
-    ["two proofs", [...agreement, `Sec-WebSocket-Accept: ${ACCEPT}`], 502],
+    ["no Sec-WebSocket-Accept", without(/^Sec/), 502],
+    ["a wrong Sec-WebSocket-Accept", [...without(/^Sec/), `Sec-WebSocket-Accept: ${KEY}`], 502],
+    ["two Sec-WebSocket-Accept", [...agreement, `Sec-WebSocket-Accept: ${ACCEPT}`], 502],
     ["another protocol", [...without(/^Upgrade/), "Upgrade: h2c"], 502],
     ["no protocol", without(/^Upgrade/), 502],
     ["no change", without(/^Connection/), 502],
@@ -80,7 +80,7 @@ t.test("what follows a handshake is not read by an upstream that does not agree"
     const head = new RegExp(`^HTTP/1.1 ${status} `);
     await wire.until(head);
     wire.send(smuggled);
-    if (what === "a success that has agreed in its headers") side.socket?.end();
+    if (what === "a success with the headers of an agreement") side.socket?.end();
     const text = await wire.untilClosed();
     t.strictSame(statusesOf(text), [status], what);
     t.match(text, /^Connection: close\r$/m, what);
@@ -95,7 +95,7 @@ function checkRefused502(t: Test, text: string, what: string): void {
   t.match(JSON.parse(body), { status: "error", code: "upstream_broken" }, what);
 }
 
-t.test("what came early goes on once there is an agreement, and is not lost", async (t) => {
+t.test("data sent before the agreement is forwarded after it", async (t) => {
   const release = Promise.withResolvers<void>();
   let text = "";
   answer = async (socket) => {
@@ -110,10 +110,12 @@ t.test("what came early goes on once there is an agreement, and is not lost", as
   release.resolve();
   await wire.until(/^HTTP\/1\.1 101 .*\r\n\r\nthe upstream's first$/s);
   wire.send("its third");
-  await eventually("all is there", () => /^the client's first, its second, its third$/.test(text));
+  await eventually("all of it has arrived", () =>
+    /^the client's first, its second, its third$/.test(text),
+  );
 });
 
-t.test("every other wish for a protocol is not heard", async (t) => {
+t.test("an invalid handshake is served as a plain request", async (t) => {
   const usual = handshake(alice);
   const without = (name: string) =>
     Object.fromEntries(Object.entries(usual).filter(([other]) => other !== name));
@@ -124,13 +126,13 @@ t.test("every other wish for a protocol is not heard", async (t) => {
     ),
     ["two protocols", asAlice({ upgrade: "h2c" })],
     ["twice the same", asAlice({ upgrade: "websocket" })],
-    ["no wish in Connection", asAlice({ Connection: "close" })],
+    ["no Upgrade in Connection", asAlice({ Connection: "close" })],
     ["no key", wireRequest(line, without("Sec-WebSocket-Key"))],
-    ["a key that is none", asAlice({ "Sec-WebSocket-Key": "short" })],
+    ["a malformed key", asAlice({ "Sec-WebSocket-Key": "short" })],
     ["two keys", asAlice({ "sec-websocket-key": KEY })],
     ["a body", wireRequest(line, usual, smuggled)],
     ["a body in chunks", `${asAlice({ "Transfer-Encoding": "chunked" })}0\r\n\r\n`],
-    ["a body to be asked for", wireRequest(line, { ...usual, Expect: "100-continue" }, "1")],
+    ["a body with Expect", wireRequest(line, { ...usual, Expect: "100-continue" }, "1")],
     ["HTTP/1.0", asAlice().replace("HTTP/1.1", "HTTP/1.0")],
     ["HEAD", asAlice().replace("GET", "HEAD")],
     ["POST", wireRequest("POST /public/live", usual)],
@@ -146,7 +148,7 @@ t.test("every other wish for a protocol is not heard", async (t) => {
   }
 });
 
-t.test("a handshake is judged as every head is", async (t) => {
+t.test("a handshake is judged like every other request", async (t) => {
   const odd: [bytes: string, status: number, code: string][] = [
     [asAlice().replace("\r\n", "\r\nHost: other\r\n"), 400, "bad_request"],
     [asAlice({ authorization: "Bearer x" }), 400, "several_authorization_headers"],
@@ -165,45 +167,48 @@ t.test("a handshake is judged as every head is", async (t) => {
   }
 });
 
-t.test("a handshake is heard on a kept connection, not behind a request", async (t) => {
-  const held: Socket[] = [];
-  answer = (socket) => held.push(socket);
-  const wire = await send(t, wireRequest("GET /public/live", {}) + asAlice() + smuggled);
-  for (const at of [0, 1]) {
-    await eventually("it is there", () => held.length > at);
-    held[at]?.end(wireAnswer(`"${at}"`));
-  }
-  t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 .*"0"HTTP\/1\.1 200 .*"1"$/s);
-  t.equal(upstream.requests.length, 2);
-  t.notMatch(upstream.requests[1], /^upgrade:/im);
+t.test(
+  "a handshake is accepted on an idle connection, but not after a pending request",
+  async (t) => {
+    const held: Socket[] = [];
+    answer = (socket) => held.push(socket);
+    const wire = await send(t, wireRequest("GET /public/live", {}) + asAlice() + smuggled);
+    for (const at of [0, 1]) {
+      await eventually("it has arrived", () => held.length > at);
+      held[at]?.end(wireAnswer(`"${at}"`));
+    }
+    t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 .*"0"HTTP\/1\.1 200 .*"1"$/s);
+    t.equal(upstream.requests.length, 2);
+    t.notMatch(upstream.requests[1], /^upgrade:/im);
 
-  answer = (socket) => socket.end(wireAnswer("{}"));
-  const kept = await send(t, wireRequest("GET /public/live", {}));
-  await kept.until(/\{\}$/);
-  answerWith(agreement, "hello");
-  kept.send(asAlice({ "Content-Length": "0" }));
-  await kept.until(/ 101 .*hello$/s);
-});
+    answer = (socket) => socket.end(wireAnswer("{}"));
+    const kept = await send(t, wireRequest("GET /public/live", {}));
+    await kept.until(/\{\}$/);
+    answerWith(agreement, "hello");
+    kept.send(asAlice({ "Content-Length": "0" }));
+    await kept.until(/ 101 .*hello$/s);
+  },
+);
 
-t.test("a client that is gone before there is an agreement leaves nothing behind", async (t) => {
+t.test("a client that leaves before the agreement closes the upstream connection", async (t) => {
   answer = () => {};
   for (const leave of ["end", "destroy", "resetAndDestroy"] as const) {
     const closed = upstream.closed;
     const wire = await send(t, asAlice());
     await eventually("the upstream has the handshake", () => upstream.requests.length === 1);
     wire.socket[leave]();
-    await eventually(`${leave}: the upstream is left too`, () => upstream.closed > closed);
+    await eventually(`${leave}: the upstream connection is closed`, () => upstream.closed > closed);
   }
 });
 
-t.test("the end of one side is the end of the other, however it ends", async (t) => {
+t.test("when one side closes, the other side is closed", async (t) => {
   for (const leave of ["end", "destroy", "resetAndDestroy"] as const) {
     const side = answerWith(agreement);
     const wire = await send(t, asAlice());
     await wire.until(/\r\n\r\n$/);
     const closed = upstream.closed;
     wire.socket[leave]();
-    await eventually(`${leave}: the upstream is left`, () => upstream.closed > closed);
+    await eventually(`${leave}: the upstream connection is closed`, () => upstream.closed > closed);
     t.equal(side.text, "");
 
     const other = answerWith(agreement);
@@ -219,7 +224,7 @@ t.test("the end of one side is the end of the other, however it ends", async (t)
   t.notMatch(gateway.service.output, /Warning/);
 });
 
-t.test("the last words of a side that ends are heard", async (t) => {
+t.test("data sent before a side closes is delivered", async (t) => {
   const side = answerWith(agreement);
   const wire = await send(t, asAlice());
   await wire.until(/\r\n\r\n$/);
@@ -230,14 +235,17 @@ t.test("the last words of a side that ends are heard", async (t) => {
   t.equal(side.text, "my last word");
 });
 
-t.test("headers that a client has taken off do not come back, and none is forged", async (t) => {
-  answer = (socket) => socket.end(wireAnswer("{}"));
-  const named = "Upgrade, Sec-WebSocket-Key, X-Gatehouse-User, X-Forwarded-For, Authorization";
-  const wire = await send(t, asAlice({ Connection: named, X_Gatehouse_User: "root" }));
-  t.strictSame(statusesOf(await wire.untilClosed()), [200]);
-  const [request = ""] = upstream.requests;
-  t.notMatch(request, /root|authorization|sec-websocket-key/i);
-  t.match(request, /^x-gatehouse-user: alice\r$/m);
-  t.match(request, /^connection: Upgrade\r$/m);
-  t.strictSame(request.match(/^x-forwarded-for: .*$/gm), ["x-forwarded-for: 127.0.0.1"]);
-});
+t.test(
+  "headers named in Connection are removed, and identity headers cannot be forged",
+  async (t) => {
+    answer = (socket) => socket.end(wireAnswer("{}"));
+    const named = "Upgrade, Sec-WebSocket-Key, X-Gatehouse-User, X-Forwarded-For, Authorization";
+    const wire = await send(t, asAlice({ Connection: named, X_Gatehouse_User: "root" }));
+    t.strictSame(statusesOf(await wire.untilClosed()), [200]);
+    const [request = ""] = upstream.requests;
+    t.notMatch(request, /root|authorization|sec-websocket-key/i);
+    t.match(request, /^x-gatehouse-user: alice\r$/m);
+    t.match(request, /^connection: Upgrade\r$/m);
+    t.strictSame(request.match(/^x-forwarded-for: .*$/gm), ["x-forwarded-for: 127.0.0.1"]);
+  },
+);
