@@ -7,10 +7,10 @@ import { open } from "../kit/client.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 
-/** More than the buffers of a connection take. */
+/** More than the buffers of a connection hold. */
 const whole = Buffer.alloc(50 * 1024 * 1024, "x");
 
-t.test("an answer of which the client takes nothing is cut", async (t) => {
+t.test("a response that the client does not read is cut", async (t) => {
   const cut = Promise.withResolvers<ServerResponse>();
   const server = createServer((_request, response) => {
     cutWhenStalled(response, 600);
@@ -21,14 +21,18 @@ t.test("an answer of which the client takes nothing is cut", async (t) => {
   const stalled = await open(url);
   const response = await cut.promise;
   t.notOk(response.writableFinished);
-  await t.rejects(buffer(stalled), { code: "ECONNRESET" }, "the client sees that it is not whole");
+  await t.rejects(
+    buffer(stalled),
+    { code: "ECONNRESET" },
+    "the client notices that it is incomplete",
+  );
   const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
   const before = timers();
   cutWhenStalled(response);
   t.equal(timers(), before, "a response that has closed is not watched");
 });
 
-t.test("of many requests at one time, each is answered by its own token", async (t) => {
+t.test("concurrent requests are each judged by their own token", async (t) => {
   const names = Array.from({ length: 20 }, (_, at) => `user${at}`);
   const home = await staffedHome(
     t,
@@ -37,13 +41,13 @@ t.test("of many requests at one time, each is answered by its own token", async 
   const gateway = await startGateway(t, { home, upstream: "http://127.0.0.1:1" });
   const tokens = await Promise.all(names.map((name) => tokenOf(gateway, name)));
   const answers = tokens.flatMap((token, at) => [
-    { token, said: { user: { username: names[at] } } },
-    { token: `${token.slice(0, -9)}${token.slice(-8)}`, said: { code: "token_invalid" } },
+    { token, expected: { user: { username: names[at] } } },
+    { token: `${token.slice(0, -9)}${token.slice(-8)}`, expected: { code: "token_invalid" } },
   ]);
-  const asked = answers.map(async ({ token, said }) => {
+  const asked = answers.map(async ({ token, expected }) => {
     const headers = { authorization: `Bearer ${token}` };
     const response = await fetch(`${gateway.url}/api/me`, { headers });
-    t.match(await response.json(), said);
+    t.match(await response.json(), expected);
   });
   await Promise.all(asked);
 });

@@ -6,7 +6,7 @@ import { grant, user } from "../access/kit.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { openSetting, select } from "./kit.ts";
 
-t.test("a first start without a terminal leaves the password in a file of its own", async (t) => {
+t.test("a first start without a terminal writes the password to a file", async (t) => {
   const home = temporaryHome(t);
   const { gateway } = await openSetting(t, { home, env: { GATEHOUSE_ADMIN_PASSWORD: undefined } });
   const file = path.join(home, "initial_admin_password");
@@ -23,10 +23,10 @@ t.test("a first start without a terminal leaves the password in a file of its ow
   const left = await again.gateway.service.logged(({ msg }) =>
     /first password is still/.test(`${msg}`),
   );
-  t.equal(left.file, file, "and the next start names it as long as it is there");
+  t.equal(left.file, file, "the next start names the file while it exists");
 });
 
-t.test("the first access file names each key that it may have, and the page to read", async (t) => {
+t.test("the first access file names every key and the page to read", async (t) => {
   const { gateway } = await openSetting(t);
   const [head = ""] = readFileSync(gateway.accessFile, "utf8").split("\n\n");
   const words = new Set(head.match(/\w+/g));
@@ -37,7 +37,7 @@ t.test("the first access file names each key that it may have, and the page to r
   t.match(head, /docs\/operations\.md, "The access file"/);
 });
 
-t.test("of two first starts at once, the password that is left is in force", async (t) => {
+t.test("after two concurrent first starts, the stored password works", async (t) => {
   const home = temporaryHome(t);
   const env = { GATEHOUSE_ADMIN_PASSWORD: undefined };
   const settings = await Promise.all([
@@ -48,7 +48,7 @@ t.test("of two first starts at once, the password that is left is in force", asy
   for (const { gateway } of settings) t.type(await gateway.login("admin", password), "string");
 });
 
-t.test("a chosen first password is used and nowhere to be seen", async (t) => {
+t.test("a chosen first password is used and not stored as text", async (t) => {
   const password = "chosen by the operator";
   const { gateway } = await openSetting(t, { env: { GATEHOUSE_ADMIN_PASSWORD: password } });
   t.type(await gateway.login("admin", password), "string");
@@ -57,7 +57,7 @@ t.test("a chosen first password is used and nowhere to be seen", async (t) => {
   t.notMatch(readFileSync(gateway.accessFile, "utf8"), password);
 });
 
-t.test("a reload of very many records names a hundred and counts the others", async (t) => {
+t.test("a reload of many records names a hundred and counts the rest", async (t) => {
   const gateway = await startGateway(t);
   const users = Array.from({ length: 150 }, (_, at) => user(`user${at}`)).join("");
   const strangers = Array.from({ length: 101 }, (_, at) => grant(`gone${at}`, "main", "Owner"));
@@ -69,7 +69,7 @@ t.test("a reload of very many records names a hundred and counts the others", as
   t.match(warning, { more: { names: 1 } });
 });
 
-t.test("each mistake of a refused access file is a line of the log", async (t) => {
+t.test("each mistake in a refused access file is logged", async (t) => {
   const gateway = await startGateway(t);
   await gateway.edit(
     (text) => `${text}\n${grant("a", "main", "Writer")}${grant("b", "a b", "Owner")}`,

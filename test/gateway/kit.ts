@@ -20,14 +20,14 @@ export interface Setting {
   upstream: RecordingUpstream;
 }
 
-/** Starts both; they end with the test. */
+/** Starts a gateway and its upstream. Both end with the test. */
 export async function openSetting(t: Test, options: RunOptions = {}): Promise<Setting> {
   const upstream = await new RecordingUpstream().listen(t);
   const gateway = await startGateway(t, { ...options, upstream: upstream.url });
   return { gateway, upstream };
 }
 
-/** As `openSetting`, with an `[auth]` section of the test's own, for hashes that cost something. */
+/** As `openSetting`, with an `[auth]` section that sets its own hash costs. */
 export async function openSettingWith(t: Test, auth: string, home = temporaryHome(t)) {
   const upstream = await new RecordingUpstream().listen(t);
   const file = path.join(home, "own.toml");
@@ -36,7 +36,7 @@ export async function openSettingWith(t: Test, auth: string, home = temporaryHom
   return { gateway, upstream };
 }
 
-/** Edits the access file as an operator would, and waits until the edit is in force. */
+/** Edits the access file and waits until the edit is in force. */
 export async function edit({ gateway }: Setting, change: (text: string) => string): Promise<void> {
   const version = async () => (await gateway.request("/readyz")).body.access_version;
   const before = await version();
@@ -50,10 +50,7 @@ interface RawAnswer {
   text: string;
 }
 
-/**
- * Sends the lines of a request as they are, without a client library that would mend them, and
- * reads until the gateway closes.
- */
+/** Sends the lines of a request unchanged and reads until the gateway closes the connection. */
 export async function sendRaw(url: string, lines: string[], body = ""): Promise<RawAnswer> {
   const { hostname, port, host } = new URL(url);
   const socket = connect(Number(port), hostname).setEncoding("utf8").setTimeout(PATIENCE_MS);
@@ -71,7 +68,7 @@ export async function sendRaw(url: string, lines: string[], body = ""): Promise<
   return { status, head: answer.slice(0, end), text: answer.slice(end + 4) };
 }
 
-/** Holds a refusal against the documented shape. */
+/** Checks that a response is a refusal in the documented shape. */
 export function checkRefusal(
   t: Test,
   answer: Answer,

@@ -40,7 +40,7 @@ async function allPages(limit: number, token: string): Promise<[Listed[], number
   }
 }
 
-t.test("an administrator sees every user once, page by page and by name", async (t) => {
+t.test("an administrator sees every user once, in pages sorted by name", async (t) => {
   const root = await tokenOf(gateway, "root");
   const [all, pages] = await allPages(1000, root);
   const names = all.map(({ username }) => username);
@@ -49,7 +49,7 @@ t.test("an administrator sees every user once, page by page and by name", async 
   t.equal(pages, 6);
 
   const { users, next } = await page("", root);
-  t.equal(users.length, 100, "unless said otherwise");
+  t.equal(users.length, 100, "the default limit");
   t.equal(next, users[99]?.username);
   t.strictSame((await page("?limit=1&more=x", root)).users, [all[0]]);
   t.strictSame(await page(`?after=${names.at(-2)}`, root), {
@@ -60,14 +60,14 @@ t.test("an administrator sees every user once, page by page and by name", async 
   t.equal((await page("?after=idp:zed&limit=2", root)).users[0]?.username, "olga");
 });
 
-t.test("an Owner of one database sees those on it, and no other grant of theirs", async (t) => {
+t.test("an Owner of one database sees only the users and grants of that database", async (t) => {
   const [all, pages] = await allPages(500, await tokenOf(gateway, "olga"));
   t.equal(all.length, MANY / 2 + 1);
   t.equal(pages, 6);
   t.ok(all.every(({ access }) => access.length === 1 && access[0]?.database === "side"));
 });
 
-t.test("a page that is none is refused, before it is known who asks", async (t) => {
+t.test("an invalid page is refused before the caller is checked", async (t) => {
   for (const name of ["root", "rita"]) {
     const token = await tokenOf(gateway, name);
     for (const query of [
@@ -83,12 +83,12 @@ t.test("a page that is none is refused, before it is known who asks", async (t) 
   checkRefusal(t, answer, { status: 403, code: "role_insufficient" });
 });
 
-t.test("a long list is whole, and is sent in pieces", async (t) => {
+t.test("a long list is complete and sent in chunks", async (t) => {
   const root = await tokenOf(gateway, "root");
   const { headers, text } = await get("/api/access?limit=5", root);
   const { access, ...rest } = JSON.parse(text);
   t.strictSame(rest, { status: "success" });
-  t.equal(access.length, MANY + 3, "it has no pages");
+  t.equal(access.length, MANY + 3, "the list of access has no pages");
   t.equal(headers.get("transfer-encoding"), "chunked");
   t.equal(headers.get("x-gatehouse-decision"), "allow");
 
@@ -101,7 +101,7 @@ t.test("a long list is whole, and is sent in pieces", async (t) => {
   t.equal(own.access.length, MANY / 2 + 1);
 });
 
-t.test("a client that leaves in the middle of a list harms nobody", async (t) => {
+t.test("a client that leaves in the middle of a list causes no error", async (t) => {
   const root = await tokenOf(gateway, "root");
   const authorization = `Bearer ${root}`;
   await Promise.all(

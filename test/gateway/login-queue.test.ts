@@ -1,4 +1,4 @@
-/** Gateways whose hashes stand still, and logins at them. */
+/** Logins at gateways whose hashes are held back. */
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { getPriority } from "node:os";
 import path from "node:path";
@@ -90,7 +90,7 @@ function flood(
   return { having, done: Promise.all(all) };
 }
 
-t.test("every door that hashes shares the one queue, and queries need none", async (t) => {
+t.test("all endpoints that hash share one queue, and queries do not wait for it", async (t) => {
   const { setting, token, goOn, hold } = await openStopped(t);
   const { gateway } = setting;
   const browser = new PlainBrowser(gateway.url);
@@ -124,9 +124,9 @@ t.test("every door that hashes shares the one queue, and queries need none", asy
   t.equal((await logIn(setting, right)).status, 200);
 });
 
-const unknown = { username: "nobody", password: "a wrong one" };
+const unknown = { username: "stranger", password: "a wrong one" };
 
-t.test("a flood from one address leaves places to the others", async (t) => {
+t.test("a flood from one address leaves room for others", async (t) => {
   const config = '[server]\ntrusted_proxies = ["127.0.0.1"]\n';
   const { setting, goOn } = await openStopped(t, config);
   const storm = flood(setting, FULL, { forwardedFor: "203.0.113.1" });
@@ -135,22 +135,22 @@ t.test("a flood from one address leaves places to the others", async (t) => {
   await eventually("the queue is full", () => full.having(503) + storm.having(503) === 1);
   t.equal(await more(), 503);
   const other = logIn(setting, unknown, { forwardedFor: "203.0.113.2" });
-  await eventually("a place was given up", () => full.having(503) + storm.having(503) === 2);
+  await eventually("the flood lost a place", () => full.having(503) + storm.having(503) === 2);
   goOn();
   t.equal((await other).status, 401);
   await storm.done;
 });
 
-t.test("clients that go while they wait leave the queue to others", async (t) => {
+t.test("clients that leave while they wait free their places", async (t) => {
   const { setting, goOn } = await openStopped(t);
   const gone = new AbortController();
   const left = flood(setting, FULL + 1, { signal: gone.signal });
   await eventually("the queue is full", () => left.having(503) === 1);
   gone.abort();
   await left.done;
-  // What runs already runs on; nothing else is in the way.
+  // Only hashes that already run still hold places.
   let next = flood(setting, 1);
-  await eventually("there are places again", async () => {
+  await eventually("there is room again", async () => {
     if (next.having(503) === 0) return true;
     next = flood(setting, 1);
     return false;
@@ -161,7 +161,7 @@ t.test("clients that go while they wait leave the queue to others", async (t) =>
   t.equal(rest.having(401), WAITING - 1);
 });
 
-t.test("hashing that dies or stands still is begun anew, and no login fails by it", async (t) => {
+t.test("a hashing process that dies or hangs is replaced, and no login fails", async (t) => {
   const { setting, goOn } = await openStopped(t);
   goOn();
   for (const signal of ["SIGKILL", "SIGSTOP"] as const) {
@@ -182,20 +182,20 @@ t.test("hashing that dies or stands still is begun anew, and no login fails by i
   t.match(stuck, { level: "error", msg: "the password hashing process is replaced" });
 });
 
-t.test("a login that ends each process which hashes for it is refused", async (t) => {
+t.test("a login whose hashing process dies every time gets 503", async (t) => {
   const { setting } = await openStopped(t);
   let answer: Answer | undefined;
   void logIn(setting, right).then((found) => {
     answer = found;
   });
-  await eventually("it is answered", () => {
+  await eventually("the login is answered", () => {
     for (const pid of hashersOf(setting)) process.kill(pid, "SIGKILL");
     return answer !== undefined;
   });
   t.match(answer, { status: 503, body: { code: "login_busy" } });
 });
 
-t.test("the process that hashes knows no secret and ends with the gateway", async (t) => {
+t.test("the hashing process has no secrets and ends with the gateway", async (t) => {
   for (const signal of ["SIGTERM", "SIGKILL"] as const) {
     const setting = await openSetting(t);
     await setting.gateway.login();
@@ -203,10 +203,10 @@ t.test("the process that hashes knows no secret and ends with the gateway", asyn
     t.equal(getPriority(hasher), 10);
     t.notMatch(readFileSync(`/proc/${hasher}/environ`, "utf8"), /GATEHOUSE_/);
     process.kill(hasher, "SIGTERM");
-    t.equal((await logIn(setting, right)).status, 200, "a signal to the group is not for it");
+    t.equal((await logIn(setting, right)).status, 200, "it ignores a signal to the group");
     t.equal(hasherOf(setting), hasher);
     await setting.gateway.service.stop(signal);
-    await eventually("it is gone", () => !isAlive(hasher));
+    await eventually("it has ended", () => !isAlive(hasher));
   }
 });
 
@@ -215,30 +215,32 @@ const home = { forwardedFor: "203.0.113.7" };
 const bob = { username: "bob", password: "bob password" };
 
 for (const workers of [1, 2]) {
-  t.test(`a storm from many addresses keeps out nobody known, ${workers} at work`, async (t) => {
-    const config = `[server]\ntrusted_proxies = ["127.0.0.1"]\nworkers = ${workers}\n`;
-    const { setting, goOn, hold } = await openStopped(t, config);
-    goOn();
-    t.equal((await logIn(setting, right, home)).status, 200);
-    hold();
-    const storm = flood(setting, FULL + 50, strangers);
-    await eventually("the queue is full", () => storm.having(503) === 50);
-    const known = [
-      logIn(setting, right, home),
-      logIn(setting, { ...bob, password: "a wrong one" }, home),
-      logIn(setting, right, { forwardedFor: "192.0.2.1" }),
-      logIn(setting, bob, { forwardedFor: "192.0.2.2" }),
-    ];
-    const stranger = { username: "nobody", password: "a wrong one" };
-    t.equal((await logIn(setting, stranger, { forwardedFor: "192.0.2.3" })).status, 503);
-    const turns: string[] = [];
-    void storm.done.then(() => turns.push("storm"));
-    void Promise.all(known).then(() => turns.push("known"));
-    goOn();
-    const statuses = (await Promise.all(known)).map(({ status }) => status);
-    t.strictSame(statuses, [200, 401, 200, 200], "by address, and by name from elsewhere");
-    await storm.done;
-    t.strictSame(turns, ["known", "storm"], "and they need not wait for all of it");
-    t.equal(storm.having(401), FULL, "nor took their places");
-  });
+  t.test(
+    `known users can log in during a storm from many addresses, with ${workers} workers`,
+    async (t) => {
+      const config = `[server]\ntrusted_proxies = ["127.0.0.1"]\nworkers = ${workers}\n`;
+      const { setting, goOn, hold } = await openStopped(t, config);
+      goOn();
+      t.equal((await logIn(setting, right, home)).status, 200);
+      hold();
+      const storm = flood(setting, FULL + 50, strangers);
+      await eventually("the queue is full", () => storm.having(503) === 50);
+      const known = [
+        logIn(setting, right, home),
+        logIn(setting, { ...bob, password: "a wrong one" }, home),
+        logIn(setting, right, { forwardedFor: "192.0.2.1" }),
+        logIn(setting, bob, { forwardedFor: "192.0.2.2" }),
+      ];
+      t.equal((await logIn(setting, unknown, { forwardedFor: "192.0.2.3" })).status, 503);
+      const turns: string[] = [];
+      void storm.done.then(() => turns.push("storm"));
+      void Promise.all(known).then(() => turns.push("known"));
+      goOn();
+      const statuses = (await Promise.all(known)).map(({ status }) => status);
+      t.strictSame(statuses, [200, 401, 200, 200], "known by their address or by their name");
+      await storm.done;
+      t.strictSame(turns, ["known", "storm"], "known users do not wait for the whole storm");
+      t.equal(storm.having(401), FULL, "the storm keeps its places");
+    },
+  );
 }

@@ -1,5 +1,4 @@
-/** A gateway with a caller whose entries say more than a role. */
-
+/** Callers whose entries have limits besides a role. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { configurationSchema } from "../../src/config/schema.ts";
@@ -46,11 +45,6 @@ const select = (more: object) => ({
   Select: { database: "main", from: "tickets", columns: ["id"], ...more },
 });
 
-async function recorded(t: Test) {
-  const upstream = await new RecordingUpstream().listen(t);
-  return upstream;
-}
-
 function bodies(upstream: RecordingUpstream): string[] {
   return upstream
     .take()
@@ -58,7 +52,7 @@ function bodies(upstream: RecordingUpstream): string[] {
     .map(({ body }) => body.toString());
 }
 
-t.test("lists of schema show what the caller's entries let it see", async (t) => {
+t.test("schema lists show only what the caller may see", async (t) => {
   const { gateway, token } = await narrowed(
     t,
     entry('tables = ["tickets"]\ncolumns = ["id", "tenant"]'),
@@ -86,8 +80,8 @@ t.test("lists of schema show what the caller's entries let it see", async (t) =>
 });
 
 for (const workers of [1, 2]) {
-  t.test(`a rate limit over ${workers} processes counts the elements of a Batch`, async (t) => {
-    const upstream = await recorded(t);
+  t.test(`a rate limit counts the elements of a Batch, with ${workers} workers`, async (t) => {
+    const upstream = await new RecordingUpstream().listen(t);
     const boundary = '[[boundaries]]\nvia = "query"\nusername = "rita"\nrate_limit = "4/hour"\n';
     const { ask, gateway } = await narrowed(
       t,
@@ -103,7 +97,7 @@ for (const workers of [1, 2]) {
     t.strictSame(await counted(batch), [{ ...rate, counted: 2 }]);
     const denied = await ask({ Select: { database: "other", from: "t", columns: ["*"] } });
     t.equal(denied.status, 403);
-    t.strictSame(await counted(denied), [{ ...rate, counted: 3 }], "a denied one counts too");
+    t.strictSame(await counted(denied), [{ ...rate, counted: 3 }], "a denied query counts");
     t.equal((await ask(one)).status, 200);
     const limited = await ask(one);
     t.equal(limited.status, 429);
@@ -114,16 +108,16 @@ for (const workers of [1, 2]) {
       rates: [{ ...rate, counted: 5 }],
     });
     const unread = await ask("{");
-    t.equal(unread.status, 429, "what is no query counts too");
+    t.equal(unread.status, 429, "an invalid query counts");
     t.strictSame(await counted(unread), [{ ...rate, counted: 6 }]);
     const others = await gateway.query(one, await gateway.login());
-    t.equal(others.status, 200, "another user goes on");
+    t.equal(others.status, 200, "another user is not limited");
     t.equal(await counted(others), undefined);
   });
 }
 
-t.test("a boundary holds for what comes by its way alone", async (t) => {
-  const upstream = await recorded(t);
+t.test("a boundary for MCP does not limit queries", async (t) => {
+  const upstream = await new RecordingUpstream().listen(t);
   const boundary = '[[boundaries]]\nvia = "mcp"\nrole = "ReadOnly"\n';
   const { ask, gateway, token } = await narrowed(t, `${entry("")}${boundary}`, upstream.url);
   const insert = { Insert: { database: "main", table: "tickets", values: [{ id: 1 }] } };
@@ -149,7 +143,7 @@ t.test("a boundary holds for what comes by its way alone", async (t) => {
 });
 
 t.test("an open stream is cut when the entry that opened it expires", async (t) => {
-  const upstream = await recorded(t);
+  const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = (_request, response) => {
     response.writeHead(200, { "content-type": "text/plain" });
     response.write("begun");
@@ -166,13 +160,13 @@ t.test("an open stream is cut when the entry that opened it expires", async (t) 
     return { expires, stream: await get() };
   };
   let { expires, stream } = await openUntil(new Date(Date.now() + 2000));
-  // A machine may be so busy that the entry is over before the stream is open.
+  // On a busy machine the entry may expire before the stream is open.
   for (let seconds = 4; stream.status !== 200 && seconds < 100; seconds *= 2) {
     ({ expires, stream } = await openUntil(new Date(Date.now() + seconds * 1000)));
   }
   t.equal(stream.status, 200);
-  await t.rejects(stream.text(), "no end, but a cut");
-  t.ok(Date.now() >= expires.getTime(), "not before its time");
+  await t.rejects(stream.text(), "the stream is cut, not ended");
+  t.ok(Date.now() >= expires.getTime(), "not before the entry expires");
   const after = await get();
   t.equal(after.status, 403);
   t.match(await after.json(), { code: "grant_expired" });
@@ -195,27 +189,30 @@ function asking(keys: number): ScannedQuery {
   return { body, query: scan(body, grammar, true) };
 }
 
-t.test("long queries are read again in slices, between which others are served", async (t) => {
-  const asked = asking(60_000);
-  t.ok(asked.body.length > 4 * LONG_BODY);
-  let isRead = false;
-  // Several, which share the time of a turn: a fast machine may read one of them within it.
-  const reads = Promise.all(
-    Array.from({ length: 8 }, () => withFilters(filtering, asked, decisions)),
-  );
-  const whenRead = reads.finally(() => {
-    isRead = true;
-  });
-  let turns = 0;
-  for (; !isRead; turns++) await nextTurn();
-  t.ok(turns > 1, `${turns} turns of others`);
-  for (const { body, query } of await whenRead) {
-    t.equal(body.length, asked.body.length + `{"and":[${own},]}`.length);
-    t.strictSame(query.accesses[0]?.tables, ["a"]);
-  }
-});
+t.test(
+  "long queries with filters are scanned again in slices, so that others are served",
+  async (t) => {
+    const asked = asking(60_000);
+    t.ok(asked.body.length > 4 * LONG_BODY);
+    let isRead = false;
+    // Several, since a fast machine may scan one within a single turn.
+    const reads = Promise.all(
+      Array.from({ length: 8 }, () => withFilters(filtering, asked, decisions)),
+    );
+    const whenRead = reads.finally(() => {
+      isRead = true;
+    });
+    let turns = 0;
+    for (; !isRead; turns++) await nextTurn();
+    t.ok(turns > 1, `${turns} turns in between`);
+    for (const { body, query } of await whenRead) {
+      t.equal(body.length, asked.body.length + `{"and":[${own},]}`.length);
+      t.strictSame(query.accesses[0]?.tables, ["a"]);
+    }
+  },
+);
 
-t.test("a query that filters make too long is refused", (t) => {
+t.test("a query that becomes too long with its filters is refused", (t) => {
   const asked = asking(100);
   const server = { max_body_bytes: asked.body.length };
   const configuration = configurationSchema.parse({ server });
