@@ -11,7 +11,7 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 
 const good = 'import t from "tap"; t.pass("it holds");';
 const bad = 'import t from "tap"; t.fail("it never holds");';
-/** Fails when it is run for the first time. */
+/** Fails in its first run. */
 const fragile = `import { existsSync, writeFileSync } from "node:fs";
 import t from "tap";
 const isSecond = existsSync("ran");
@@ -34,7 +34,7 @@ async function run(t: Test, files: Readonly<Record<string, string>>) {
   for (const [name, content] of Object.entries({ ...others, ...files })) {
     writeFileSync(path.join(directory, name), content);
   }
-  // The runner of this test would have the other take itself for a part of it.
+  // Otherwise the inner runner would take itself for a part of the outer one.
   const own = Object.entries(process.env).filter(([name]) => !/^(_?TAP|NODE_OPTIONS$)/.test(name));
   const child = spawn("bash", [".ci/run"], { cwd: directory, env: Object.fromEntries(own) });
   const closed = once(child, "close");
@@ -43,12 +43,12 @@ async function run(t: Test, files: Readonly<Record<string, string>>) {
   return { output, code: child.exitCode };
 }
 
-t.test("what passes only at a second chance is counted and named", async (t) => {
+t.test("a test file that passes only at the second run is counted and named", async (t) => {
   const { output, code } = await run(t, { "test/a.test.ts": good, "test/b.test.ts": fragile });
   t.equal(code, 0);
-  const [, told] = output.split(/^(?=files that passed only)/m);
+  const [, summary] = output.split(/^(?=files that passed only)/m);
   t.equal(
-    told,
+    summary,
     `files that passed only at a second chance, alone: 1
 - test/b.test.ts
     not ok 1 - it holds at times
@@ -57,7 +57,7 @@ t.test("what passes only at a second chance is counted and named", async (t) => 
   );
 });
 
-t.test("what fails both times fails the run", async (t) => {
+t.test("a test file that fails twice fails the run", async (t) => {
   const { output, code } = await run(t, { "test/a.test.ts": good, "test/b.test.ts": bad });
   t.equal(code, 1);
   t.match(output, /^what failed:$/m);

@@ -3,14 +3,14 @@ import { epochSeconds, forgettableBefore, steadySeconds } from "../src/clock.ts"
 
 const DAY = 24 * 3600;
 
-t.test("what is past is forgotten after a week, by a process that has run for an hour", (t) => {
+t.test("expired entries are forgotten after a week by a process that has run for an hour", (t) => {
   t.equal(forgettableBefore(3_599_999), 0, "nothing before that");
   const limit = forgettableBefore(3_600_000);
   t.ok(limit <= epochSeconds() - 7 * DAY && limit > epochSeconds() - 8 * DAY);
   t.end();
 });
 
-t.test("the steady time follows the clock, but not where it jumps ahead", (t) => {
+t.test("the steady time follows the clock, but no jumps ahead", (t) => {
   t.ok(Math.abs(steadySeconds() - epochSeconds()) <= 1);
   const { now } = Date;
   t.teardown(() => {
@@ -20,6 +20,6 @@ t.test("the steady time follows the clock, but not where it jumps ahead", (t) =>
   Date.now = () => now() + 400 * DAY * 1000;
   t.ok(steadySeconds() < before + DAY);
   Date.now = () => now() - 400 * DAY * 1000;
-  t.ok(steadySeconds() < before - 399 * DAY, "a clock that is set back is right, for all it knows");
+  t.ok(steadySeconds() < before - 399 * DAY, "it follows a clock that is set back");
   t.end();
 });

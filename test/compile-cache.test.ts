@@ -8,20 +8,19 @@ import { cleanEnvironment } from "./kit/process.ts";
 
 const program = fileURLToPath(new URL("../bin/gatehouse.js", import.meta.url));
 
-/** Runs a command whose compiled modules would lie under `base`. */
+/** Runs a command that caches its compiled modules under `base`. */
 function run(base: string): string {
   const { NODE_COMPILE_CACHE: _, NODE_OPTIONS: __, ...environment } = cleanEnvironment(base);
   const env = { ...environment, XDG_CACHE_HOME: base };
   return execFileSync(process.execPath, [program, "key", "--help"], { env, encoding: "utf8" });
 }
 
-/** How many files lie under a directory. */
 function fileCount(directory: string): number {
   const entries = readdirSync(directory, { recursive: true, withFileTypes: true });
   return entries.filter((entry) => entry.isFile()).length;
 }
 
-t.test("compiled modules are kept for the next start, readable by their user alone", async (t) => {
+t.test("compiled modules are cached for the next start", async (t) => {
   const base = temporaryHome(t);
   const version = run(base);
   const kept = fileCount(path.join(base, "gatehouse"));
@@ -29,7 +28,7 @@ t.test("compiled modules are kept for the next start, readable by their user alo
   t.equal(run(base), version);
 });
 
-t.test("nothing is taken from a directory that others may write", async (t) => {
+t.test("a cache directory that others may write is not used", async (t) => {
   const open = temporaryHome(t);
   chmodSync(open, 0o777);
   t.match(run(open), /Usage/);
@@ -43,6 +42,6 @@ t.test("nothing is taken from a directory that others may write", async (t) => {
   t.equal(fileCount(own), 0);
 });
 
-t.test("a command runs also where nothing can be kept", async (t) => {
+t.test("a command runs where nothing can be cached", async (t) => {
   t.match(run("/proc/nowhere"), /Usage/);
 });

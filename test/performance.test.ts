@@ -11,13 +11,13 @@ import { bestRatio } from "./kit/cost.ts";
 import { freePort } from "./kit/free-port.ts";
 
 const REQUESTS = 4000;
-/** The measured ratio is about 1.1; past this, the way of every request has become longer. */
+/** The measured ratio is about 1.1. Above this, every request has become more expensive. */
 const MOST = 1.4;
-/** The same of a query that columns and a row filter narrow, beside one that they do not: about 1.25. */
+/** For a query narrowed by columns and a row filter, against one that is not: about 1.25. */
 const MOST_NARROWED = 1.4;
 const body = '{"Select":{"database":"main","from":"users","columns":["id","name"],"limit":10}}';
 
-t.test("a request costs little more than a forward that checks nothing", async (t) => {
+t.test("a request costs little more than a proxy without checks", async (t) => {
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-test-"));
   t.teardown(() => rmSync(directory, { recursive: true, force: true }));
   const upstream = createServer((request, response) => {

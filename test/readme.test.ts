@@ -26,7 +26,7 @@ function codeBlocks(heading: string): CodeBlock[] {
   return Array.from(blocks, ([, language = "", code = ""]) => ({ language, code }));
 }
 
-/** The environment of somebody who has only a home. */
+/** The environment of a user with only a home directory. */
 function environment(home: string, extra: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
   const { GATEHOUSE_HOME: _, GATEHOUSE_CONFIG: __, ...rest } = process.env;
   return { ...rest, HOME: home, NO_COLOR: "1", ...extra };
@@ -53,16 +53,16 @@ async function start(t: Test, home: string, port: number, password: string): Pro
   });
 }
 
-/** What differs from one run to the next. */
+/** Masks what differs between runs. */
 function settled(output: string): string {
   return output.replace(/"request_id":"[^"]*"/g, '"request_id":"..."');
 }
 
-t.test("the README's start command and first session work as they stand", (t) =>
+t.test("the README's start command and first session work", (t) =>
   playFirstSession(t, temporaryHome(t)),
 );
 
-t.test("over PostgreSQL the first session works with public for main", async (t) => {
+t.test("the first session works over PostgreSQL with public in place of main", async (t) => {
   const home = temporaryHome(t);
   const server = await sharedServer();
   const url = server.url(await server.createDatabase());
@@ -100,7 +100,7 @@ async function playFirstSession(t: Test, home: string, database = "main"): Promi
   t.equal(settled(output), settled(expected.replaceAll(/\bmain\b/g, database)));
 }
 
-t.test("the README's login says why it fails and keeps no failure for a token", async (t) => {
+t.test("the README's login says why it fails and leaves no token", async (t) => {
   const port = await freePort();
   await start(t, temporaryHome(t), port, "the first password");
   const functions = codeBlocks("See it work").find(({ code }) => code.includes("login()"));
@@ -111,14 +111,14 @@ t.test("the README's login says why it fails and keeps no failure for a token", 
   const wrong = play('login admin "wrong"; echo "$? <$TOKEN>"', port);
   t.equal(wrong.stdout, "1 <>\n");
   t.match(wrong.stderr, /"message":"Invalid username or password"/);
-  const nobody = play('login admin "any"; echo "<$TOKEN>"', await freePort());
-  t.equal(nobody.stdout, "<>\n");
-  t.match(nobody.stderr, /^curl: \(7\) /);
+  const unreachable = play('login admin "any"; echo "<$TOKEN>"', await freePort());
+  t.equal(unreachable.stdout, "<>\n");
+  t.match(unreachable.stderr, /^curl: \(7\) /);
   const right = play('login admin "the first password"; echo "$? <$TOKEN>"', port);
   t.match(right.stdout, /^0 <[\w.-]+>\n$/);
 });
 
-t.test("the README's test command is the one that checks this project", (t) => {
+t.test("the README names the test command of this project", (t) => {
   const commands = codeBlocks("Work on it").map(({ code }) => code.trim());
   t.strictSame(commands, ["npm ci && npm test"]);
   t.end();

@@ -90,7 +90,7 @@ t.test("a request runs through no more source files than recorded", async (t) =>
 
   for (const send of Object.values(requests)) for (let i = 0; i < 5; i++) await send();
   for (const [name, send] of Object.entries(requests)) {
-    // A timer of the gateway may run in between. Of five walks the shortest is the request's own.
+    // A timer of the gateway may run in between, so the shortest of five walks counts.
     const counts: number[] = [];
     for (let i = 0; i < 5; i++) {
       await walked();

@@ -8,7 +8,7 @@ const engines = { SQLite: freshEngine, PostgreSQL: freshPostgres, MySQL: freshMy
 type Database = keyof typeof engines;
 const databases: readonly Database[] = ["SQLite", "PostgreSQL", "MySQL"];
 
-function settled(answer: string): string {
+function normalized(answer: string): string {
   const plain = answer.replace(
     /("(?:[^"\\]|\\.)*")|(-?\d+)\.(\d*?)0+(?=[,}\]])/g,
     (_, text: string | undefined, whole: string, places: string) =>
@@ -48,11 +48,11 @@ t.test("all databases answer every case with the same bytes", async (t) => {
       else t.equal(withStatus(answer), withStatus(expected), body);
     }
   }
-  t.ok(equal > 0.85 * 2 * sqlite.length, `${equal} of ${2 * sqlite.length} without settling`);
+  t.ok(equal > 0.85 * 2 * sqlite.length, `${equal} of ${2 * sqlite.length} without normalizing`);
 });
 
 function withStatus(answer: string): string {
-  return answer.slice(0, 4) + settled(answer.slice(4));
+  return answer.slice(0, 4) + normalized(answer.slice(4));
 }
 
 type Outcome = string | RegExp;
@@ -124,7 +124,7 @@ const differences: readonly [row: string, bodies: readonly string[], ...outcomes
   ],
 ];
 
-const ground = [
+const tables = [
   table("t", [
     ["id", "int"],
     ["d", "decimal(10,2)"],
@@ -164,9 +164,9 @@ function gist({ text, body }: Answer): string {
 }
 
 for (const [at, database] of databases.entries()) {
-  t.test(`what differs is as the guide says: ${database}`, async (t) => {
+  t.test(`differences of ${database} are as documented`, async (t) => {
     const { ask } = await engines[database](t);
-    for (const body of ground) t.match(await ask(body), { status: 200 });
+    for (const body of tables) t.match(await ask(body), { status: 200 });
     for (const [row, bodies, ...outcomes] of differences) {
       await ask('{"Delete": {"database": "main", "table": "t", "where": null}}');
       let last = "";

@@ -80,7 +80,7 @@ const faults: readonly [asked: RegExp, from: RegExp, to: string, difference: Reg
   [/"limit": 1000/, /\}$/, "", /^the body is no JSON$/],
 ];
 
-t.test("each wrong answer is told with what was sent, expected and got", async (t) => {
+t.test("each wrong response is reported with what was sent, expected and received", async (t) => {
   const { url, directory } = await distorted(t, (body, { status, text }) => {
     const [, from = /^$/, to = ""] = faults.find(([asked]) => asked.test(body)) ?? [];
     return { status, type: "application/json; charset=utf-8", text: text.replace(from, to) };
@@ -99,7 +99,7 @@ t.test("each wrong answer is told with what was sent, expected and got", async (
   t.strictSame(databaseFiles(directory), ["main.sqlite"], "its databases are dropped");
 });
 
-t.test("the report for people has the same", async (t) => {
+t.test("the report as text has the same content", async (t) => {
   const { url } = await distorted(t, (body, { status, text }) => {
     const isWrong = body.includes("persons");
     const type = body.includes('"DESC"') ? "text/plain" : "application/json";
@@ -120,7 +120,7 @@ t.test("the report for people has the same", async (t) => {
   t.match(stdout, /^\d+ cases at level core, \d failed$/m);
 });
 
-t.test("a server that knows no queries fails each section at once", async (t) => {
+t.test("a server without queries fails each section at its start", async (t) => {
   let asked = 0;
   const url = await serve(t, async (request, response) => {
     await text(request);
@@ -130,10 +130,10 @@ t.test("a server that knows no queries fails each section at once", async (t) =>
   const { code, stdout } = await run(t, "--url", url, "--level", "full");
   t.equal(code, 1);
   t.match(stdout, /the section's database is made: the status is 404, not 200/);
-  t.ok(asked < 50, `${asked} questions`);
+  t.ok(asked < 50, `${asked} requests`);
 });
 
-t.test("a Ctrl-C ends the run after the section, whose databases are dropped", async (t) => {
+t.test("Ctrl-C ends the run after the current section and its databases are dropped", async (t) => {
   const child = Promise.withResolvers<ChildProcess>();
   const { engine, directory } = await freshEngine(t);
   const url = await serve(t, async (request, response) => {
@@ -153,7 +153,7 @@ t.test("a Ctrl-C ends the run after the section, whose databases are dropped", a
   t.strictSame(databaseFiles(directory), ["main.sqlite"]);
 });
 
-t.test("no answer at all is exit status 1, and says why", async (t) => {
+t.test("no response at all is exit status 1 with the reason", async (t) => {
   const port = await freePort();
   const refused = await run(t, "--url", `http://127.0.0.1:${port}`);
   t.match(refused, { code: 1, stderr: /no response from http:\/\/127.0.0.1:\d+: .*ECONNREFUSED/ });
@@ -161,7 +161,7 @@ t.test("no answer at all is exit status 1, and says why", async (t) => {
   t.match(missing, { code: 1, stderr: /no response from unix:\/nonexistent\/db.sock: .*ENOENT/ });
 });
 
-t.test("a command line that makes no sense is exit status 2", async (t) => {
+t.test("invalid arguments are exit status 2", async (t) => {
   for (const flags of [
     [],
     ["--url", "ftp://127.0.0.1"],

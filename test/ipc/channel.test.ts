@@ -21,7 +21,7 @@ type Sums = {
   readonly wait: Call<undefined, string>;
 };
 
-/** Two ends that hand each other copies of their messages, in order and later. */
+/** Two ends that exchange copies of their messages, in order and asynchronously. */
 function connect(handlers: Handlers<Sums>) {
   const later = (act: () => void) => void nextTurn().then(act);
   const errors = refusalCodec;
@@ -46,7 +46,7 @@ function connect(handlers: Handlers<Sums>) {
 
 const sum = (numbers: readonly number[]) => numbers.reduce((all, one) => all + one, 0);
 
-t.test("each question gets its own answer", async (t) => {
+t.test("each call gets its own answer", async (t) => {
   const { asking } = connect({ add: sum, wait: () => "never" });
   const answers = await Promise.all([
     asking.ask("add", [1, 2]),
@@ -56,7 +56,7 @@ t.test("each question gets its own answer", async (t) => {
   t.strictSame(answers, [3, "never", 0]);
 });
 
-t.test("a refusal arrives as it was thrown, and of any other error its message", async (t) => {
+t.test("a Refusal arrives complete, any other error with its message", async (t) => {
   const { asking } = connect({
     add() {
       throw new Refusal("too_many_attempts", { retryAfter: 7, detail: "for the log" });
@@ -72,7 +72,7 @@ t.test("a refusal arrives as it was thrown, and of any other error its message",
   await t.rejects(asking.ask("wait", undefined), new Error("a fault"));
 });
 
-t.test("whoever waits no more tells so, and still learns what came of it", async (t) => {
+t.test("an aborted call is cancelled at the other end, and its answer still arrives", async (t) => {
   const { asking } = connect({
     add: sum,
     wait: (_, signal) =>
@@ -86,7 +86,7 @@ t.test("whoever waits no more tells so, and still learns what came of it", async
   t.equal(await asking.ask("wait", undefined, AbortSignal.abort()), "given up");
 });
 
-t.test("when the other end is gone nobody waits, here or there", async (t) => {
+t.test("closing the channel rejects open calls and aborts their handlers", async (t) => {
   const ended = Promise.withResolvers<void>();
   const { asking, answering } = connect({
     add: sum,
@@ -119,14 +119,14 @@ function start(t: Test, heartbeat?: HeartbeatLimits) {
   return program;
 }
 
-t.test("a program answers, and says so when it cannot", async (t) => {
+t.test("a program answers a call or reports its error", async (t) => {
   const program = start(t);
   t.equal(await program.ask("echo", "hello"), "hello");
   await t.rejects(program.ask("refuse", "not that"), new Error("not that"));
   t.ok(program.isUsable);
 });
 
-t.test("a program that is late is ended, and its callers are told why", async (t) => {
+t.test("a program that misses a deadline is killed, and its callers get the reason", async (t) => {
   const program = start(t);
   const other = program.ask("ignore", undefined);
   const onMissed = () => new Error("too late");
@@ -140,7 +140,7 @@ t.test("a program that is late is ended, and its callers are told why", async (t
   await t.rejects(program.ask("echo", "hello"), new Error("too late"));
 });
 
-t.test("a program that gives no sign of life is ended while it owes an answer", async (t) => {
+t.test("a program without heartbeats is killed while it owes an answer", async (t) => {
   const program = start(t, { missable: 1, missableAtStart: 60 });
   await program.ask("echo", "hello");
   await t.rejects(
@@ -150,7 +150,7 @@ t.test("a program that gives no sign of life is ended while it owes an answer", 
   t.match(await program.ended, { signal: "SIGKILL", reason: "it did not answer" });
 });
 
-t.test("a program that is closed ends by itself, and one that stands still is ended", async (t) => {
+t.test("a closed program ends by itself, and a stuck one is killed", async (t) => {
   const idle = start(t);
   await idle.ask("echo", "hello");
   await idle.close(60_000);
@@ -163,7 +163,7 @@ t.test("a program that is closed ends by itself, and one that stands still is en
   ]);
 });
 
-t.test("whoever waits for a program that dies is told how it ended", async (t) => {
+t.test("the callers of a program that dies learn how it ended", async (t) => {
   const program = start(t);
   await program.ask("echo", "hello");
   const answer = program.ask("ignore", undefined);

@@ -1,4 +1,4 @@
-/** A program that answers what it is told, or not at all. */
+/** Answers calls in several ways, or not at all. */
 import {
   type Call,
   leaveSignalsToParent,

@@ -17,7 +17,7 @@ import { forwardLines, preloadFlags } from "../../src/workers/start.ts";
 import { installNothing } from "../commands/kit.ts";
 import { CTRL_C, noTerminal, Terminal } from "../commands/terminal.ts";
 
-t.test("lines of a log are passed on whole, however they come", async (t) => {
+t.test("log lines are forwarded whole, however they arrive", async (t) => {
   const source = new PassThrough();
   const written: string[] = [];
   forwardLines(source, { write: (lines) => void written.push(lines) });
@@ -28,7 +28,7 @@ t.test("lines of a log are passed on whole, however they come", async (t) => {
   t.strictSame(written, ["one\n", "zwölf\n", "three\n"]);
 });
 
-t.test("metrics of several processes are added up, and counts outlive their process", async (t) => {
+t.test("metrics of several processes are summed, and counts outlive their process", async (t) => {
   const [one, other] = [new Metrics(), new Metrics()];
   const request = {
     ...{ route: "/query", status: 200, reason: "allowed", decision: "allow" as const },
@@ -46,7 +46,11 @@ t.test("metrics of several processes are added up, and counts outlive their proc
   const text = await gathered.text();
   t.match(text, 'gatehouse_requests_total{route="/query",status="200",reason="allowed"} 3');
   t.match(text, 'gatehouse_request_duration_seconds_count{route="/query"} 3');
-  t.match(text, "gatehouse_access_file_last_reload_successful 0", "what one lacks, all lack");
+  t.match(
+    text,
+    "gatehouse_access_file_last_reload_successful 0",
+    "a failure of one process counts for all",
+  );
   t.match(text, 'gatehouse_access_file_info{version="abc"} 1');
 
   await gathered.retire(2);
@@ -61,7 +65,7 @@ t.test("metrics of several processes are added up, and counts outlive their proc
 
 const numbers = [1, 2, 3];
 
-t.test("what is bounded for the whole gateway is divided without rest", (t) => {
+t.test("limits of the whole gateway are divided without remainder", (t) => {
   const configuration = configurationSchema.parse({
     server: { workers: 3, max_buffered_bytes: 100_000_001 },
     upstream: { connections: 64 },
@@ -76,7 +80,7 @@ t.test("what is bounded for the whole gateway is divided without rest", (t) => {
   t.end();
 });
 
-t.test("0 means one for each core, as long as there is something for each", (t) => {
+t.test("workers = 0 means one per core, as long as each gets a share of every limit", (t) => {
   const count = (content: object) =>
     workerCount(configurationSchema.parse({ server: { workers: 0 }, ...content }), "linux");
   t.equal(count({}), Math.min(25, availableParallelism()));
@@ -86,7 +90,7 @@ t.test("0 means one for each core, as long as there is something for each", (t) 
   t.end();
 });
 
-t.test("a system that shares no port among processes serves from one", (t) => {
+t.test("a system that cannot share a port runs one worker", (t) => {
   const of = (workers: number) =>
     configurationSchema.parse({ server: { workers, max_body_bytes: 1000 } });
   t.equal(workerCount(of(0), "darwin"), 1);
@@ -97,7 +101,7 @@ t.test("a system that shares no port among processes serves from one", (t) => {
 });
 
 t.test(
-  "a terminal shows one greeting, what each process says, and ends with Ctrl-C",
+  "a terminal shows one greeting and the log of each process, until Ctrl-C",
   { skip: noTerminal },
   async (t) => {
     const { home } = installNothing(t);
@@ -116,7 +120,7 @@ t.test(
   },
 );
 
-t.test("a worker loads what its main process was told to load, and nothing else", async (t) => {
+t.test("a worker gets only the preload flags of its main process", async (t) => {
   const loaded = ["--import", "./otel.mjs", "--import=./more.mjs", "-r", "dotenv", "--require=x"];
   t.strictSame(preloadFlags(loaded), loaded);
   const mixed = ["--inspect=9229", "--import", "./otel.mjs", "--max-old-space-size=512"];
@@ -152,7 +156,7 @@ function scene(t: Test) {
 
 const login = { username: "alice", address: "192.0.2.1", isShared: false };
 
-t.test("a worker that ends in the middle of a guess has made a wrong one", async (t) => {
+t.test("a worker that ends during a login attempt counts as a failed attempt", async (t) => {
   const { one, other } = scene(t);
   await one.handlers.beginLogin(login, never);
   await one.handlers.beginLogin(login, never);
@@ -161,7 +165,7 @@ t.test("a worker that ends in the middle of a guess has made a wrong one", async
   await t.rejects(Promise.resolve(waiting), { code: "too_many_attempts" });
 });
 
-t.test("a turn of the hashing process is given back by whoever ends", async (t) => {
+t.test("a worker that ends releases its turn in the hashing queue", async (t) => {
   const { one, other } = scene(t);
   const turn = await one.handlers.enterHashing({ costs, client: { address: "a" } }, never);
   const next = other.handlers.enterHashing({ costs, client: { address: "b" } }, never);
@@ -183,7 +187,7 @@ t.test("a turn of the hashing process is given back by whoever ends", async (t) 
   t.throws(() => other.handlers.derive({ turn: last, order: { ...order, costs: cost } }, never));
 });
 
-t.test("a session is known to all, and a stream is counted until its worker ends", async (t) => {
+t.test("all workers know a session, and a stream counts until its worker ends", async (t) => {
   const { one, other } = scene(t);
   t.ok(await one.handlers.openSession({ id: "s", username: "alice" }, never));
   t.ok(await other.handlers.useSession({ id: "s", username: "alice" }, never));
@@ -194,13 +198,16 @@ t.test("a session is known to all, and a stream is counted until its worker ends
   t.ok(await other.handlers.openStream("alice", never));
 });
 
-t.test("requests of an address are counted together, under each name by itself", async (t) => {
-  const { one, other } = scene(t);
-  const origin = { address: "192.0.2.1", isShared: false };
-  const limitOf = ({ handlers }: typeof one, name: string) =>
-    addressLimit(async (window) => handlers.countRequests(window, never), name, 1, 60);
-  t.equal(await limitOf(one, "x")(origin), 0);
-  t.ok((await limitOf(other, "x")(origin)) > 0);
-  t.equal(await limitOf(other, "y")(origin), 0);
-  t.equal(await limitOf(other, "x")({ ...origin, isShared: true }), 0);
-});
+t.test(
+  "requests of an address are counted over all workers, separately for each name",
+  async (t) => {
+    const { one, other } = scene(t);
+    const origin = { address: "192.0.2.1", isShared: false };
+    const limitOf = ({ handlers }: typeof one, name: string) =>
+      addressLimit(async (window) => handlers.countRequests(window, never), name, 1, 60);
+    t.equal(await limitOf(one, "x")(origin), 0);
+    t.ok((await limitOf(other, "x")(origin)) > 0);
+    t.equal(await limitOf(other, "y")(origin), 0);
+    t.equal(await limitOf(other, "x")({ ...origin, isShared: true }), 0);
+  },
+);
