@@ -26,7 +26,7 @@ export function forgettableBefore(running = performance.now()): number {
   return running < SETTLED_AFTER_MS ? 0 : steadySeconds() - MARGIN;
 }
 
-const LOOK_MS = 5000;
+const CHECK_INTERVAL_MS = 5000;
 const JUMP_MS = 10_000;
 
 /**
@@ -41,7 +41,7 @@ export function watchClock(onJump: (seconds: number) => void): () => void {
     const now = Date.now() - performance.now();
     if (Math.abs(now - offset) > JUMP_MS) onJump(Math.round((now - offset) / 1000));
     offset = now;
-  }, LOOK_MS).unref();
+  }, CHECK_INTERVAL_MS).unref();
   return () => clearInterval(timer);
 }
 

@@ -133,7 +133,7 @@ export const refusals: Readonly<Record<RefusalCode, readonly [status: number, me
 
 export type Members = Readonly<Record<string, string | number | Readonly<Record<string, string>>>>;
 
-/** What is known of a refused external token, for the audit and the log. */
+/** A refused external token, for the audit and the log. */
 export interface RefusedToken {
   /** Only for a configured issuer. */
   readonly issuer?: string;

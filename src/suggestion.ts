@@ -18,10 +18,10 @@ export function suggestion(name: string, names: Iterable<string>): string | unde
 }
 
 export function didYouMean(name: string, names: Iterable<string>): string {
-  return askWhether(suggestion(name, names));
+  return formatHint(suggestion(name, names));
 }
 
-export function askWhether(meant: string | undefined): string {
+export function formatHint(meant: string | undefined): string {
   return meant === undefined ? "" : ` (did you mean ${meant}?)`;
 }
 

@@ -1,7 +1,7 @@
 import { quoteName } from "../json/fault.ts";
 import { columnNamePattern, plainNamePattern } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
-import { askWhether, didYouMean, suggestion } from "../suggestion.ts";
+import { didYouMean, formatHint, suggestion } from "../suggestion.ts";
 import type { Writable } from "../toml/toml.ts";
 import {
   type AttributeValue,
@@ -297,7 +297,7 @@ function readTable(
     const meant = suggestion(key, allowed);
     // Any other key may be pasted text such as a secret, so it is not quoted.
     const name = meant === undefined ? "" : ` ${quoteName(key)}`;
-    const reason = `unknown key${name}; allowed: ${allowed.join(", ")}${askWhether(meant)}`;
+    const reason = `unknown key${name}; allowed: ${allowed.join(", ")}${formatHint(meant)}`;
     report({ table, index, key, reason });
   }
   return record;

@@ -579,7 +579,7 @@ const origin = { via: "query" } as const;
 /** Suggests names on which a user may grant, as far as the upstream returns them in time. */
 export function nameSuggestions({ access, routing, headers }: Gateway) {
   const source = createSchemaSource<Subject>({
-    places: routing.places.map(({ holds, group }) => ({
+    upstreams: routing.upstreams.map(({ holds, group }) => ({
       holds,
       get: ({ username }, path, signal) =>
         group.ask({

@@ -51,8 +51,8 @@ export function permissionProblem(
 }
 
 /**
- * Names other users who could replace a file in a directory of guarded files, and the fix;
- * undefined if there are none. A setgid directory is meant for its group. If another user owns it
+ * Says which other users could replace a file in a directory of guarded files, and the fix.
+ * Undefined if no one could. A setgid directory is meant for its group. If another user owns it
  * as well, it is a volume such as Kubernetes creates with `fsGroup`, which the caller cannot fix.
  */
 export function directoryProblem(directory: string, { mode, uid }: Stats): string | undefined {

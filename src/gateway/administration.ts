@@ -245,7 +245,7 @@ export const login: Endpoint = {
     const limit = database === EVERY_DATABASE ? undefined : database;
     if (limit !== undefined && !isPlainName(limit)) throw new Refusal("invalid_database");
     const attempt = { operation: "login", database: "", tables: [] };
-    exchange.verdict.ask([{ ...attempt, role: undefined, entry: undefined }]);
+    exchange.verdict.record([{ ...attempt, role: undefined, entry: undefined }]);
     // Text that is not the name of a user may be a mistyped password.
     if (gateway.access.snapshot.users.has(username)) {
       exchange.authenticated = { ...unauthenticated, username };

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { ClientError } from "../client-error.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { JsonFault } from "../json/fault.ts";
-import { type Members, Refusal, type RefusalCode } from "../refusal.ts";
+import { Refusal, type RefusalCode } from "../refusal.ts";
 import { endBeforeBody, leavesBodyUnread } from "./body.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -130,16 +130,8 @@ function challengeOf(
   return `Bearer ${parameters.join(", ")}`;
 }
 
-interface Rejection {
-  readonly code: string;
-  readonly status: number;
-  readonly message: string;
-  readonly members?: Members | undefined;
-  /** In seconds. */
-  readonly retryAfter?: number | undefined;
-  readonly allow?: string | undefined;
-  readonly scope?: string | undefined;
-}
+type Rejection = Pick<ClientError, "code" | "status" | "message"> &
+  Partial<Pick<Refusal, "members" | "retryAfter" | "allow" | "scope">>;
 
 /** Some clients request exactly what the challenge names and would lose their other scopes. */
 function scopeToAskFor(
@@ -162,8 +154,8 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);
   // A request that waits for approval has not been refused yet.
-  const said = status < 400 ? "pending" : "error";
-  const body = { status: said, message, code, ...members, request_id: exchange.requestId };
+  const outcome = status < 400 ? "pending" : "error";
+  const body = { status: outcome, message, code, ...members, request_id: exchange.requestId };
   sendJson(exchange, status, body, headers);
 }
 
@@ -198,7 +190,7 @@ export function reject(gateway: Gateway, exchange: Exchange, error: unknown): vo
     if (response.headersSent) response.destroy();
     else sendRejection(exchange, rejection);
   } catch (failure) {
-    gateway.log.error({ requestId, err: failure }, "an answer could not be sent");
+    gateway.log.error({ requestId, err: failure }, "a response could not be sent");
     response.destroy();
   }
 }

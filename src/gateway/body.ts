@@ -15,7 +15,7 @@ import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
  */
 export class BodyBudget {
   limit: number;
-  readonly #heldFor = new Map<string, number>();
+  readonly #heldBy = new Map<string, number>();
   #held = 0;
 
   constructor(limit: number) {
@@ -24,25 +24,25 @@ export class BodyBudget {
 
   /** @throws Refusal `busy` if the bytes exceed the limit or the sender's share */
   take(exchange: Exchange, bytes: number): void {
-    if (exchange.body.heldBytes === 0) exchange.body.heldFor = fairnessKey(exchange);
-    const own = this.#heldFor.get(exchange.body.heldFor) ?? 0;
+    if (exchange.body.heldBytes === 0) exchange.body.chargedTo = fairnessKey(exchange);
+    const own = this.#heldBy.get(exchange.body.chargedTo) ?? 0;
     const left = this.limit - this.#held - bytes;
     // A sender's only body may use all free memory. Only its own size limit applies.
-    const isAlone = own === exchange.body.heldBytes;
-    if (left < 0 || (!isAlone && own + bytes > left)) {
+    const isOnly = own === exchange.body.heldBytes;
+    if (left < 0 || (!isOnly && own + bytes > left)) {
       throw new Refusal("busy", { detail: "max_buffered_bytes", retryAfter: 1 });
     }
     this.#held += bytes;
-    this.#heldFor.set(exchange.body.heldFor, own + bytes);
+    this.#heldBy.set(exchange.body.chargedTo, own + bytes);
     exchange.body.heldBytes += bytes;
   }
 
   release(exchange: Exchange): void {
-    const { heldBytes, heldFor } = exchange.body;
+    const { heldBytes, chargedTo } = exchange.body;
     if (heldBytes === 0) return;
-    const rest = (this.#heldFor.get(heldFor) ?? 0) - heldBytes;
-    if (rest > 0) this.#heldFor.set(heldFor, rest);
-    else this.#heldFor.delete(heldFor);
+    const rest = (this.#heldBy.get(chargedTo) ?? 0) - heldBytes;
+    if (rest > 0) this.#heldBy.set(chargedTo, rest);
+    else this.#heldBy.delete(chargedTo);
     this.#held -= heldBytes;
     exchange.body.heldBytes = 0;
   }
@@ -109,7 +109,7 @@ export function readBody(
 ): void {
   const { request } = exchange;
   requireLength(request, limit);
-  exchange.inviteBody();
+  exchange.sendContinue();
   const expected = Number(request.headers["content-length"] ?? limit);
   let buffer = Buffer.alloc(0);
   let length = 0;

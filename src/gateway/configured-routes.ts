@@ -43,7 +43,7 @@ function requireOnDatabase(
   const { snapshot } = gateway.access;
   const decision = decideWhole(snapshot, subject, permission, database, originOf(exchange));
   const { role, entry, boundary } = decision;
-  exchange.verdict.ask([{ operation: permission, database, tables: [], role, entry, boundary }]);
+  exchange.verdict.record([{ operation: permission, database, tables: [], role, entry, boundary }]);
   requireAllowed(decision);
   return { username: subject.username, roles: [role ?? ""], databases: [database] };
 }
@@ -138,7 +138,7 @@ async function handle(
   };
   const { method = "" } = exchange.request;
   exchange.forwardUpstream({ method, headers: stream.headers, target: gateway.tracing?.upstream });
-  exchange.inviteBody();
+  exchange.sendContinue();
   exchange.verdict.requireStillAllowed = () => {
     requireSameRoute(gateway, settings);
     authorize(gateway, exchange, settings);

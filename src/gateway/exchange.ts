@@ -127,7 +127,7 @@ class Verdict {
   /** Set for streams. Throws a Refusal once the request would no longer be allowed. */
   requireStillAllowed: (() => void) | undefined;
 
-  ask(operations: readonly AuditedOperation[], count = operations.length): void {
+  record(operations: readonly AuditedOperation[], count = operations.length): void {
     this.operations = operations;
     this.count = count;
   }
@@ -162,8 +162,8 @@ export class Exchange {
   readonly body = {
     /** Bytes of the body and of responses held in memory. */
     heldBytes: 0,
-    heldFor: "",
-    /** True once a client that sent `Expect: 100-continue` has been asked for its body. */
+    chargedTo: "",
+    /** True once a client that sent `Expect: 100-continue` may send its body. */
     continueSent: false,
     /** True if the rest of the body can no longer be read. */
     isLost: false,
@@ -191,7 +191,7 @@ export class Exchange {
   }
 
   /** Sends 100 Continue if the client waits for it (RFC 9110, section 10.1.1). */
-  inviteBody(): void {
+  sendContinue(): void {
     const { headers, httpVersion } = this.request;
     if (headers.expect !== undefined && httpVersion === "1.1") this.response.writeContinue();
     this.body.continueSent = true;

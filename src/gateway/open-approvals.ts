@@ -6,7 +6,7 @@ import type { Log } from "../observe/log.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
 
-const LOOK_MS = 1000;
+const POLL_MS = 1000;
 
 /** Opens the approvals on first use. */
 export interface Approvals {
@@ -21,7 +21,7 @@ export interface Approvals {
   counts(): Promise<ApprovalCounts | undefined>;
 }
 
-interface ApprovalSetting {
+interface ApprovalOptions {
   readonly loaded: LoadedConfiguration;
   readonly audit: Audit;
   readonly log: Log;
@@ -29,7 +29,7 @@ interface ApprovalSetting {
   readonly opened: AsyncDisposableStack;
 }
 
-async function openHeld(
+async function openStore(
   { serviceDirectory, configuration }: LoadedConfiguration,
   shared: StoreReplica | undefined,
 ): Promise<ApprovalStore> {
@@ -50,14 +50,14 @@ export async function openApprovals({
   log,
   store: shared,
   opened,
-}: ApprovalSetting): Promise<Approvals> {
+}: ApprovalOptions): Promise<Approvals> {
   let store: Promise<ApprovalStore> | undefined;
   let timer: NodeJS.Timeout | undefined;
 
   /** Steps taken by commands and other processes are written to this audit, too. */
-  async function record(held: ApprovalStore): Promise<void> {
+  async function record(current: ApprovalStore): Promise<void> {
     try {
-      await held.takeSteps((name, fields) => {
+      await current.takeSteps((name, fields) => {
         const isRefused = name === "approval_denied" || name === "approval_void";
         audit.event(name, fields, isRefused ? "warn" : "info");
       });
@@ -70,23 +70,23 @@ export async function openApprovals({
 
   async function open(): Promise<ApprovalStore> {
     try {
-      const held = await openHeld(loaded, shared);
-      timer = setInterval(() => void record(held), LOOK_MS).unref();
-      return held;
+      const current = await openStore(loaded, shared);
+      timer = setInterval(() => void record(current), POLL_MS).unref();
+      return current;
     } catch (error) {
       store = undefined;
       throw error;
     }
   }
 
-  async function use<Result>(work: (held: ApprovalStore) => Promise<Result>): Promise<Result> {
+  async function use<Result>(work: (current: ApprovalStore) => Promise<Result>): Promise<Result> {
     try {
       store ??= open();
-      const held = await store;
+      const current = await store;
       try {
-        return await work(held);
+        return await work(current);
       } finally {
-        await record(held);
+        await record(current);
       }
     } catch (error) {
       if (error instanceof Refusal) throw error;
@@ -97,15 +97,15 @@ export async function openApprovals({
 
   opened.defer(async () => {
     clearInterval(timer);
-    const held = await store?.catch(() => undefined);
-    if (held === undefined) return;
-    await record(held);
-    await held.close();
+    const current = await store?.catch(() => undefined);
+    if (current === undefined) return;
+    await record(current);
+    await current.close();
   });
-  const isThere = () => shared !== undefined || existsSync(approvalFileOf(loaded.serviceDirectory));
-  if (isThere()) await use(async () => {}).catch(() => {});
+  const exists = () => shared !== undefined || existsSync(approvalFileOf(loaded.serviceDirectory));
+  if (exists()) await use(async () => {}).catch(() => {});
   return {
     use,
-    counts: async () => (isThere() ? use((held) => held.counts()) : undefined),
+    counts: async () => (exists() ? use((current) => current.counts()) : undefined),
   };
 }

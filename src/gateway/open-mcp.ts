@@ -46,7 +46,7 @@ function rightsOf(gateway: Gateway, exchange: Exchange): Rights {
       const judge = () => (auth.enabled ? decideNow(permission, database) : allowed);
       const decision = judge();
       const { role, entry } = decision;
-      verdict.ask([{ operation: permission, database, tables: [], role, entry }]);
+      verdict.record([{ operation: permission, database, tables: [], role, entry }]);
       if (decision.allowed) verdict.allow();
       else verdict.deny(decision.reason, 403);
       const { tools } = gateway.configuration.mcp;
@@ -88,7 +88,7 @@ function limitsOf(boundary: Boundary): object {
   return { boundary: boundaryName(boundary), ...limits };
 }
 
-/** What the caller may do now, by grant. */
+/** The caller's current access, by grant. */
 function accessOf(gateway: Gateway, exchange: Exchange): object[] {
   if (!gateway.configuration.auth.enabled) {
     return [{ database: EVERY_DATABASE, role: "Owner", rights }];
@@ -104,20 +104,20 @@ function accessOf(gateway: Gateway, exchange: Exchange): object[] {
     const { database, role } = grant;
     const boundaries = boundariesOn(database);
     const further = database === EVERY_DATABASE ? snapshot.boundaries : [];
-    const told = new Set([
+    const applicable = new Set([
       ...boundaries,
       ...further.flatMap((one) => boundariesOn(one.database ?? database)),
     ]);
     const roles = [role, ...boundaries.flatMap((boundary) => boundary.role ?? [])];
-    const given = rights.filter(
+    const permitted = rights.filter(
       (right) =>
         roles.every((each) => roleAllows(each, right)) &&
         (subject.tokenReadOnly !== true || right === "SELECT"),
     );
     return {
       ...entry,
-      ...{ database, role, rights: given },
-      ...(told.size === 0 ? {} : { boundaries: Array.from(told, limitsOf) }),
+      ...{ database, role, rights: permitted },
+      ...(applicable.size === 0 ? {} : { boundaries: Array.from(applicable, limitsOf) }),
     };
   });
 }
@@ -162,7 +162,7 @@ function maxRows(
 }
 
 /** The principal of all callers while authentication is off. */
-const anyone: Principal = {
+const anonymous: Principal = {
   subject: { username: "", tokenDatabase: "*" },
   scopes: new Set(mcpScopes),
   tokenId: "",
@@ -171,7 +171,7 @@ const anyone: Principal = {
 };
 
 function principalOf({ authenticated }: Exchange): Principal {
-  return authenticated.principal ?? anyone;
+  return authenticated.principal ?? anonymous;
 }
 
 function lazily<T>(make: () => Promise<T>): () => Promise<T> {

@@ -135,7 +135,7 @@ export function loginOrigin(
 
 const MEMOIZED_HOSTS = 16;
 
-/** The host of `Host` or of an origin, without port and brackets. Empty if there is none. */
+/** The host of `Host` or of an origin, without port and brackets. Empty if it is invalid. */
 const hostname = memoize((authority): string => {
   const url = URL.parse(authority.includes("://") ? authority : `http://${authority}`);
   return url?.hostname.replace(/^\[(.*)\]$/, "$1") ?? "";

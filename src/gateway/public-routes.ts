@@ -76,10 +76,14 @@ export function isBrowserAtHome({ method, headers }: IncomingMessage, path: stri
   return headers.accept?.includes("text/html") ?? false;
 }
 
-type Place = [place: string, what: string, isPage?: true];
+type HomeEntry = [address: string, purpose: string, isPage?: true];
 
-function places({ configuration: { mcp, console }, publicUrl, consoleUrl }: Gateway): Place[] {
-  const all: Place[] = [
+function homeEntries({
+  configuration: { mcp, console },
+  publicUrl,
+  consoleUrl,
+}: Gateway): HomeEntry[] {
+  const all: HomeEntry[] = [
     ["POST /login", "exchanges a username and a password for a token"],
     ["POST /query", "runs a query in JSON, with that token"],
   ];
@@ -107,9 +111,9 @@ async function sendHome(gateway: Gateway, exchange: Exchange): Promise<void> {
   const content = html`<h1>This is a gateway to a database</h1>
 <p>Programs query the database through it, each user with the rights that were granted. There is nothing to browse here. For an account, ask the operator of this gateway.</p>
 <ul>
-${places(gateway).map(([place, what, isPage]) => {
-  const name = isPage ? html`<a href="${place}">${place}</a>` : html`<code>${place}</code>`;
-  return html`<li>${name} ${what}</li>`;
+${homeEntries(gateway).map(([address, purpose, isPage]) => {
+  const name = isPage ? html`<a href="${address}">${address}</a>` : html`<code>${address}</code>`;
+  return html`<li>${name} ${purpose}</li>`;
 })}
 </ul>
 <p class="quiet">For more, see README.md, docs/http.md and docs/mcp.md of Gatehouse.</p>`;

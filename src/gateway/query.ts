@@ -106,7 +106,7 @@ function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decis
       left -= Buffer.byteLength(shape);
       return { operation, database, tables, role, entry, boundary, shape: shape || undefined };
     });
-  exchange.verdict.ask(operations, accesses.length);
+  exchange.verdict.record(operations, accesses.length);
 }
 
 /** Each database is listed once, in the query's order, with the role on it. */

@@ -47,7 +47,7 @@ const authorizationServer: Endpoint = {
     response.setHeader("X-Request-Id", requestId);
     response.setHeader("X-Content-Type-Options", "nosniff");
     const length = Number(request.headers["content-length"] ?? 0);
-    if (length <= SMALL_BODY_BYTES) exchange.inviteBody();
+    if (length <= SMALL_BODY_BYTES) exchange.sendContinue();
     server.handle(request, response);
   },
 };

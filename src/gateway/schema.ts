@@ -10,10 +10,10 @@ import type { Gateway } from "./gateway.ts";
 import { isNarrowed, originOf, requestSchema } from "./query.ts";
 
 /** The maximum number of schema lookups per request in the audit. Further ones are only counted. */
-const NOTED_QUESTIONS = 16;
+const MAX_AUDITED_LOOKUPS = 16;
 const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;
 
-async function noted<Answer>(
+async function audited<Answer>(
   exchange: Exchange,
   operation: string,
   [database = "", ...tables]: readonly string[],
@@ -21,9 +21,9 @@ async function noted<Answer>(
 ): Promise<Answer> {
   const { verdict } = exchange;
   const { operations, count } = verdict;
-  const question = { operation, database, tables, role: undefined, entry: undefined };
-  const isNoted = operations.length < NOTED_QUESTIONS;
-  verdict.ask(isNoted ? [...operations, question] : operations, count + 1);
+  const lookup = { operation, database, tables, role: undefined, entry: undefined };
+  const isAudited = operations.length < MAX_AUDITED_LOOKUPS;
+  verdict.record(isAudited ? [...operations, lookup] : operations, count + 1);
   try {
     return await answer;
   } catch (error) {
@@ -41,14 +41,14 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   }
 
   /** The visible part of a table, the reason for a denial, or undefined if all of it is visible. */
-  function look(exchange: Exchange, database: string, table: string) {
+  function visiblePart(exchange: Exchange, database: string, table: string) {
     const { subject } = exchange.authenticated;
     if (subject === undefined || !isNarrowed(gateway, exchange)) return undefined;
     return seeTable(access.snapshot, subject, database, table, originOf(exchange));
   }
 
   const source = createSchemaSource<Exchange>({
-    places: gateway.routing.places.map(({ holds, group }) => ({
+    upstreams: gateway.routing.upstreams.map(({ holds, group }) => ({
       holds,
       get: (exchange, path, signal) =>
         requestSchema(path, gateway, exchange, group, { signal, largest: LARGEST_ANSWER_BYTES }),
@@ -58,7 +58,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
 
   async function listTables(exchange: Exchange, database: string, signal: AbortSignal) {
     const tables = await source.listTables(exchange, database, signal);
-    return tables.filter((table) => typeof look(exchange, database, table) !== "string");
+    return tables.filter((table) => typeof visiblePart(exchange, database, table) !== "string");
   }
 
   async function describeTable(
@@ -67,7 +67,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
     table: string,
     signal: AbortSignal,
   ): Promise<TableDescription> {
-    const seen = look(exchange, database, table);
+    const seen = visiblePart(exchange, database, table);
     if (typeof seen === "string") {
       const hidden = whyHidden(exchange, database);
       if (hidden !== undefined) throw new Refusal(hidden);
@@ -83,7 +83,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
         .filter(({ name }) => seen.sees(name))
         .map(({ references, ...column }) => {
           const [other = "", name = ""] = references?.split(".") ?? [];
-          const target = look(exchange, database, other);
+          const target = visiblePart(exchange, database, other);
           const isSeen = typeof target === "object" && target.sees(name);
           return isSeen ? { ...column, references } : column;
         }),
@@ -95,11 +95,11 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   return {
     isOffered: (exchange, signal) => source.isOffered(exchange, signal),
     listDatabases: (exchange, signal) =>
-      noted(exchange, "ListDatabases", [], source.listDatabases(exchange, signal)),
+      audited(exchange, "ListDatabases", [], source.listDatabases(exchange, signal)),
     listTables: (exchange, database, signal) =>
-      noted(exchange, "ListTables", [database], listTables(exchange, database, signal)),
+      audited(exchange, "ListTables", [database], listTables(exchange, database, signal)),
     describeTable: (exchange, database, table, signal) =>
-      noted(
+      audited(
         exchange,
         "DescribeTable",
         [database, table],

@@ -19,7 +19,7 @@ export interface GatewayFacts {
   /** Set at the first start, or if its generated password has not been seen yet. */
   readonly firstPassword: FirstPassword | undefined;
   readonly dataDirectory: string | undefined;
-  /** Whether the databases answer. Undefined if nobody would be told. */
+  /** Whether the databases respond. Undefined without a terminal to report it on. */
   readonly isUpstreamUp: boolean | undefined;
   readonly accessVersion: string;
   readonly users: number;
@@ -106,7 +106,7 @@ async function listen(
 
 async function warnIfDown({ routing, log }: Gateway, loaded: LoadedConfiguration): Promise<void> {
   const targets = routing.targets.map(({ name }) => name);
-  // A foreign upstream receives no request before a client sends one: a connection is enough.
+  // An external upstream gets no request before a client sends one: a connection is enough.
   const answers = hasOwnEngine(loaded)
     ? [await routing.isUp()]
     : await Promise.all(targets.map((name) => takesConnection(parseTarget(name))));
@@ -133,7 +133,7 @@ export async function startGateway(
   const { listener, url } = await listen(openedGateway, loaded, options, opened);
   const { publicUrl, consoleUrl } = gateway;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
-  // On a terminal the greeting says it. Only the first of several processes logs it.
+  // On a terminal the greeting reports it. Only the first of several processes logs it.
   if (!options.hasTerminal && (options.member?.number ?? 1) === 1) {
     void warnIfDown(gateway, loaded);
   }

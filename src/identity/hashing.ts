@@ -171,7 +171,7 @@ export type HashCalls = { readonly derive: Call<HashOrder, Uint8Array> };
 type HashProgram = ChildProgram<NoCalls, HashCalls, string>;
 
 /** Consecutive heartbeats that may go unanswered. */
-const HEARTBEAT = { missable: 5, missableAtStart: 20 };
+const HEARTBEAT = { maxMissed: 5, maxMissedAtStart: 20 };
 const ATTEMPTS = 2;
 
 /**

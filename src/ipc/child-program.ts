@@ -76,7 +76,7 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
       if (!isHeartbeat(message)) this.#channel.receive(message);
     });
     if (heartbeat !== undefined) {
-      const onStuck = () => void this.kill(new ChannelClosedError("it did not answer"));
+      const onStuck = () => void this.kill(new ChannelClosedError("it did not respond"));
       const isAsked = () => heartbeat.whileIdle === true || this.#channel.isWaiting;
       this.#countMissedBeats = watchHeartbeat(child, heartbeat, onStuck, isAsked);
     }
@@ -121,19 +121,15 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
     return answer.finally(() => clearTimeout(timer));
   }
 
-  /**
-   * Closes the channel, which tells the program to end.
-   *
-   * @param patience milliseconds after which it is killed
-   */
-  async close(patience: number): Promise<void> {
+  /** Closes the channel, which makes the program exit. After `timeoutMs` it is killed. */
+  async close(timeoutMs: number): Promise<void> {
     const child = this.#child;
     if (child.connected && child.exitCode === null && child.signalCode === null) {
       child.disconnect();
       // After a disconnect from this side, Node only emits "exit".
       child.once("exit", (code, signal) => this.#ending.resolve({ code, signal }));
     }
-    const timer = setTimeout(() => void this.kill(), patience);
+    const timer = setTimeout(() => void this.kill(), timeoutMs);
     await this.ended;
     clearTimeout(timer);
   }

@@ -7,8 +7,8 @@ const BEAT_MS = 1000;
 
 /** When a child is considered stuck. */
 export interface HeartbeatLimits {
-  readonly missable: number;
-  readonly missableAtStart?: number;
+  readonly maxMissed: number;
+  readonly maxMissedAtStart?: number;
   /** Also watch the child while it owes no answer. */
   readonly whileIdle?: boolean;
   /**
@@ -28,23 +28,23 @@ export interface HeartbeatLimits {
  */
 export function watchHeartbeat(
   child: ChildProcess,
-  { missable, missableAtStart = missable, overStdio = false }: HeartbeatLimits,
+  { maxMissed, maxMissedAtStart = maxMissed, overStdio = false }: HeartbeatLimits,
   onStuck: () => void,
   isAsked = () => true,
 ): () => number {
   if (child.pid === undefined) return () => 0;
-  let missed = missable - missableAtStart;
-  const onSign = () => {
+  let missed = maxMissed - maxMissedAtStart;
+  const onAlive = () => {
     missed = 0;
   };
-  child.on("message", onSign);
-  if (overStdio) child.stdout?.on("data", onSign);
+  child.on("message", onAlive);
+  if (overStdio) child.stdout?.on("data", onAlive);
   child.stdin?.on("error", () => {});
   // Counts beats rather than time, since time also passes while this process itself is stopped.
   const timer = setInterval(() => {
     if (!isAsked()) return;
     missed++;
-    if (missed > missable) {
+    if (missed > maxMissed) {
       clearInterval(timer);
       onStuck();
     } else if (overStdio) {

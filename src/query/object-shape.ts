@@ -1,7 +1,7 @@
 import type { Steps } from "../cooperative-scheduling.ts";
 import { quoteName } from "../json/fault.ts";
 import { ByteText, type Rest, tokenOf } from "../json/reader.ts";
-import { askWhether } from "../suggestion.ts";
+import { formatHint } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
   type Fields,
@@ -128,7 +128,7 @@ export class ObjectShape<Draft> {
     const name = key.toString();
     const meant = meantField(name, [...this.#fields.map((known) => known.name), ...this.#instead]);
     const alone = `; ${name} stands alone: put the others into it, or both into and`;
-    const others = this.#instead.includes(name) ? alone : askWhether(meant);
+    const others = this.#instead.includes(name) ? alone : formatHint(meant);
     const hint = this.#ofFull.includes(name) ? fullAlone : others;
     const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${hint}`;
     throw reader.refusal("unknown_field", problem, start);

@@ -2,7 +2,7 @@ import { runCooperatively, type Steps, whileWanted } from "../cooperative-schedu
 import { requireEnd, requireUtf8 } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
 import { andThen, type Rest } from "../json/reader.ts";
-import { askWhether } from "../suggestion.ts";
+import { formatHint } from "../suggestion.ts";
 import { BodyReader } from "./body-reader.ts";
 import {
   batchKey,
@@ -117,7 +117,7 @@ class QueryReader {
     const operation = this.#grammar.operations.get(key);
     if (operation !== undefined) return operation;
     // A known operation that is missing here can only belong to the full grammar.
-    const hint = isOperationName(key) ? fullAlone : askWhether(meantOperation(key, allowed));
+    const hint = isOperationName(key) ? fullAlone : formatHint(meantOperation(key, allowed));
     const problem = `the operation ${quoteName(key)} is unknown; allowed: ${allowed.join(", ")}${hint}`;
     throw this.#reader.refusal("unknown_operation", problem, start);
   }

@@ -2,7 +2,7 @@ import type { Steps } from "../cooperative-scheduling.ts";
 import { ObjectKeys } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
 import { ByteText, type Rest, repeat, tokenOf } from "../json/reader.ts";
-import { askWhether } from "../suggestion.ts";
+import { formatHint } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
   extra,
@@ -94,7 +94,7 @@ class WordList<Word extends string> {
       found,
       this.#words.map(({ word }) => word),
     );
-    const hint = this.#ofFull.includes(found) ? fullAlone : askWhether(meant);
+    const hint = this.#ofFull.includes(found) ? fullAlone : formatHint(meant);
     const problem = `the value ${quoteName(found)} is not one of those allowed: ${this.#allowed}${hint}`;
     throw reader.refusal("invalid_value", problem, start);
   }

@@ -278,7 +278,7 @@ function overloaded(): Refusal {
  * - As long as no byte of it has been sent, it tries one backend after another.
  * - A read whose connection broke before the first byte of a response is sent once more. So is any
  * other query of which no byte was sent.
- * - The repeat goes to another live backend, or to the same one if there is none, because the
+ * - The repeat goes to another live backend, or otherwise to the same one, because the
  * upstream may just have closed an idle connection.
  */
 class Delivery {
@@ -453,9 +453,9 @@ export class DatabaseRouting {
   /** @throws Refusal `batch_across_upstreams` if the query's databases are in different groups */
   groupFor(query: Query): BackendGroup {
     if (this.isSingle) return this.#home;
-    const places = new Set(query.accesses.map(({ database }) => this.groupOf(database)));
-    const [place = this.#home] = places;
-    if (places.size <= 1) return place;
+    const groups = new Set(query.accesses.map(({ database }) => this.groupOf(database)));
+    const [group = this.#home] = groups;
+    if (groups.size <= 1) return group;
     const names = [...new Set(query.accesses.map(({ database }) => database))];
     const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
     const listed = names.slice(0, MAX_NAMED).join(", ") + more;
@@ -467,7 +467,7 @@ export class DatabaseRouting {
     return (database === undefined ? undefined : this.#elsewhere.get(database)) ?? this.#home;
   }
 
-  get places(): { group: BackendGroup; holds(database: string): boolean }[] {
+  get upstreams(): { group: BackendGroup; holds(database: string): boolean }[] {
     return this.#groups.map((group) => ({
       group,
       holds: (database) => this.groupOf(database) === group,

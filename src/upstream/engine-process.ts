@@ -26,7 +26,7 @@ const CLOSE_TIMEOUT_MS = 10_000;
 const FIRST_RESTART_MS = 100;
 const LAST_RESTART_MS = 5000;
 /** Consecutive pings, one per second, that may go unanswered. */
-const MISSABLE_BEATS = 10;
+const MAX_MISSED_BEATS = 10;
 
 /**
  * Starts the process in its own session, so that Ctrl-C on a terminal reaches only the gateway. It
@@ -111,7 +111,7 @@ export async function startEngine(options: EngineOptions) {
 
   async function begin(started: ChildProcess): Promise<void> {
     await whenReady(started);
-    watchHeartbeat(started, { missable: MISSABLE_BEATS }, () => {
+    watchHeartbeat(started, { maxMissed: MAX_MISSED_BEATS }, () => {
       log.error("the engine does not respond: it is killed");
       started.kill("SIGKILL");
     });

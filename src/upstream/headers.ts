@@ -14,7 +14,7 @@ const provenanceClaim =
   /^(?:forwarded|(?:x-(?:original-)?)?forwarded-.*|x-real-ip|(?:true-|x-|x-cluster-)?client-ip|cf-connecting-ip)$/;
 
 /** Client headers that are never sent upstream with a stream, in any spelling. */
-const notPassedOn: ReadonlySet<string> = new Set([
+const neverForwarded: ReadonlySet<string> = new Set([
   ...hopByHop,
   ...["http2-settings", "expect", "content-length"],
   // Meant for the gateway itself.
@@ -91,8 +91,8 @@ function keptHeaders(
     const value = headers[name];
     if (value !== undefined && isAllowed(name) && !dropped.has(name)) kept[name] = value;
   }
-  const clients = policy?.forwardAuthorization ? headers.authorization : undefined;
-  const authorization = policy?.authorization ?? clients;
+  const fromClient = policy?.forwardAuthorization ? headers.authorization : undefined;
+  const authorization = policy?.authorization ?? fromClient;
   if (authorization !== undefined) kept.authorization = authorization;
   return kept;
 }
@@ -116,13 +116,14 @@ function framing(headers: IncomingHttpHeaders): Record<string, string> {
   return length === undefined ? {} : { "content-length": length };
 }
 
-const passage = memoize((name): "all" | "trusted peers" | "nobody" => {
+/** From whom a header is accepted for forwarding. */
+const acceptedFrom = memoize((name): "all" | "trusted peers" | "none" => {
   const folded = foldHeader(name);
-  if (isGatewayOwn(folded) || notPassedOn.has(folded)) return "nobody";
+  if (isGatewayOwn(folded) || neverForwarded.has(folded)) return "none";
   if (!provenanceClaim.test(folded)) return "all";
   // A proxy writes the standard spelling. Any other comes from the client, and an upstream may fold
   // it.
-  return name === folded ? "trusted peers" : "nobody";
+  return name === folded ? "trusted peers" : "none";
 }, 256);
 
 /**
@@ -138,7 +139,7 @@ export function passedHeaders(
 ): Record<string, string | string[]> {
   const isAllowed = (name: string): boolean => {
     if (isWritten(name)) return false;
-    const allowed = passage(name);
+    const allowed = acceptedFrom(name);
     return allowed === "all" || (allowed === "trusted peers" && fromTrustedPeer);
   };
   return keptHeaders(headers, isAllowed, policy);

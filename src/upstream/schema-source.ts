@@ -100,20 +100,20 @@ export type SchemaSource<Caller> = ReturnType<typeof createSchemaSource<Caller>>
  * @param options.whyUnseen why the caller may see nothing of a database; undefined if the caller may
  */
 export function createSchemaSource<Caller>(options: {
-  readonly places: readonly SchemaUpstream<Caller>[];
+  readonly upstreams: readonly SchemaUpstream<Caller>[];
   readonly whyUnseen: (caller: Caller, database: string) => RefusalCode | undefined;
 }) {
   const { whyUnseen } = options;
-  const places = options.places.map((place) => ({ ...place, isOffered: offerAt(place) }));
+  const upstreams = options.upstreams.map((one) => ({ ...one, isOffered: offerAt(one) }));
 
   async function ask(caller: Caller, signal: AbortSignal, database: string, ...table: string[]) {
     const reason = whyUnseen(caller, database);
     if (reason !== undefined) throw new Refusal(reason);
-    const place = places.find(({ holds }) => holds(database));
-    const isOffered = await place?.isOffered(caller, signal);
-    if (place === undefined || isOffered === false) throw new Refusal("schema_not_found");
+    const upstream = upstreams.find(({ holds }) => holds(database));
+    const isOffered = await upstream?.isOffered(caller, signal);
+    if (upstream === undefined || isOffered === false) throw new Refusal("schema_not_found");
     const names = [database, ...table].map(encodeURIComponent);
-    return place.get(caller, `/schema/${names.join("/")}`, signal);
+    return upstream.get(caller, `/schema/${names.join("/")}`, signal);
   }
 
   async function describeTable(
@@ -129,13 +129,13 @@ export function createSchemaSource<Caller>(options: {
     describeTable,
     /** Whether any upstream describes its databases. Undefined if unknown. Never throws. */
     async isOffered(caller: Caller, signal: AbortSignal): Promise<Found> {
-      const made = await Promise.all(places.map(({ isOffered }) => isOffered(caller, signal)));
-      if (made.includes(true)) return true;
-      return made.includes(undefined) ? undefined : false;
+      const offers = await Promise.all(upstreams.map(({ isOffered }) => isOffered(caller, signal)));
+      if (offers.includes(true)) return true;
+      return offers.includes(undefined) ? undefined : false;
     },
     async listDatabases(caller: Caller, signal: AbortSignal): Promise<string[]> {
       const found: string[] = [];
-      for (const { isOffered, holds, get } of places) {
+      for (const { isOffered, holds, get } of upstreams) {
         if ((await isOffered(caller, signal)) === false) continue;
         const { data } = read(databaseList, await get(caller, "/schema", signal));
         const isSeen = (name: string) => holds(name) && whyUnseen(caller, name) === undefined;

@@ -1,10 +1,7 @@
 /** A worker: a gateway process that serves requests under the main process. */
 import type { Membership, Shared } from "../gateway/shared.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
-import type { Hashing } from "../identity/hashing.ts";
-import type { LoginThrottle } from "../identity/throttle.ts";
 import { openParentChannel } from "../ipc/channel.ts";
-import type { SessionRegister, StreamRegister } from "../mcp/proxy/sessions.ts";
 import { createLog, logUncaughtErrors, openLogStream } from "../observe/log.ts";
 import {
   type MainCalls,
@@ -15,58 +12,36 @@ import {
   type WorkerSettings,
 } from "./calls.ts";
 
-function remoteThrottle(main: MainChannel): LoginThrottle {
-  return {
-    async begin(username, { address, isShared, signal }) {
-      const attempt = await main.ask("beginLogin", { username, address, isShared }, signal);
-      return {
-        async complete(outcome) {
-          await main.ask("completeLogin", { attempt, outcome });
-        },
-      };
-    },
-  };
-}
-
-function remoteHashing(main: MainChannel): Hashing {
-  return {
-    async run(costs, { signal, ...client }, work) {
-      const turn = await main.ask("enterHashing", { costs, client }, signal);
-      try {
-        return await work((order) => main.ask("derive", { turn, order }));
-      } finally {
-        await main.ask("leaveHashing", turn);
-      }
-    },
-    close: async () => {},
-  };
-}
-
-function remoteSessions(main: MainChannel): SessionRegister {
-  return {
-    open: (id, username) => main.ask("openSession", { id, username }),
-    use: (id, username) => main.ask("useSession", { id, username }),
-    end: async (id) => {
-      await main.ask("endSession", id);
-    },
-  };
-}
-
-function remoteStreams(main: MainChannel): StreamRegister {
-  return {
-    async take(username) {
-      const stream = await main.ask("openStream", username);
-      return stream === undefined ? undefined : () => void main.ask("closeStream", stream);
-    },
-  };
-}
-
 function remoteShared(main: MainChannel): Shared {
   return {
-    throttle: remoteThrottle(main),
-    hashing: remoteHashing(main),
-    sessions: remoteSessions(main),
-    streams: remoteStreams(main),
+    throttle: {
+      async begin(username, { address, isShared, signal }) {
+        const attempt = await main.ask("beginLogin", { username, address, isShared }, signal);
+        return { complete: (outcome) => main.ask("completeLogin", { attempt, outcome }) };
+      },
+    },
+    hashing: {
+      async run(costs, { signal, ...client }, work) {
+        const turn = await main.ask("enterHashing", { costs, client }, signal);
+        try {
+          return await work((order) => main.ask("derive", { turn, order }));
+        } finally {
+          await main.ask("leaveHashing", turn);
+        }
+      },
+      close: async () => {},
+    },
+    sessions: {
+      open: (id, username) => main.ask("openSession", { id, username }),
+      use: (id, username) => main.ask("useSession", { id, username }),
+      end: (id) => main.ask("endSession", id),
+    },
+    streams: {
+      async take(username) {
+        const stream = await main.ask("openStream", username);
+        return stream === undefined ? undefined : () => void main.ask("closeStream", stream);
+      },
+    },
     countRequests: (window) => main.ask("countRequests", window),
     configure: () => {},
     condition: () => main.ask("condition", undefined),

@@ -69,7 +69,7 @@ function mayShareOutput(): boolean {
 }
 
 /** Six missed seconds leave time to start another worker within ten. */
-const HEARTBEAT = { missable: 6, missableAtStart: 60, whileIdle: true };
+const HEARTBEAT = { maxMissed: 6, maxMissedAtStart: 60, whileIdle: true };
 
 class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure> {
   /** From 1. */
@@ -94,14 +94,14 @@ class Worker extends ChildProgram<WorkerCalls, MainCalls, RefusalFailure> {
 }
 
 /** Pause before restarting a worker that died early. */
-const FIRST_PAUSE_MS = 100;
-const LAST_PAUSE_MS = 5000;
+const FIRST_RESTART_MS = 100;
+const LAST_RESTART_MS = 5000;
 /** A worker that runs for this long did not die early. */
-const LASTING_MS = 5000;
+const STABLE_AFTER_MS = 5000;
 /** Time to exit, in addition to the grace period. */
-const END_MS = 5000;
+const EXIT_MARGIN_MS = 5000;
 /** A worker that does not answer for this long is considered stuck. */
-const MUTE_MS = 30_000;
+const UNRESPONSIVE_MS = 30_000;
 
 /**
  * Signals that a terminal or a supervisor sends to the whole group; a running worker ignores them.
@@ -168,13 +168,13 @@ class Supervisor {
   /** Makes all workers but one reload a file; resolves when each has done so or is gone. */
   async reload(file: SharedFile, except: number): Promise<void> {
     const others = [...this.#workers.values()].filter(({ number }) => number !== except);
-    await this.#tellAll(others, "reload", () => file);
+    await this.#callAll(others, "reload", () => file);
   }
 
   /** Makes all workers reload their files and reopen their logs. */
   async refresh(): Promise<void> {
     // Starting workers too: they may have opened a file before it was moved away.
-    await this.#tellAll([...this.#workers.values()], "refresh", () => undefined);
+    await this.#callAll([...this.#workers.values()], "refresh", () => undefined);
   }
 
   /**
@@ -183,7 +183,7 @@ class Supervisor {
    */
   async configure(configurationOf: (number: number) => Configuration): Promise<void> {
     const workers = [...this.#workers.values()];
-    await this.#tellAll(workers, "configure", ({ number }) => configurationOf(number));
+    await this.#callAll(workers, "configure", ({ number }) => configurationOf(number));
   }
 
   /**
@@ -196,8 +196,8 @@ class Supervisor {
     // A starting worker may already have requests, so it drains after its start.
     const workers = [...this.#workers.values()];
     // A client that one worker turns away must not reach another that is about to stop listening.
-    await this.#tellAll(workers, "stopListening", () => undefined);
-    await this.#tellAll(workers, "drain", () => undefined, grace + END_MS);
+    await this.#callAll(workers, "stopListening", () => undefined);
+    await this.#callAll(workers, "drain", () => undefined, grace + EXIT_MARGIN_MS);
     await Promise.all(workers.map(({ ended }) => ended));
   }
 
@@ -205,13 +205,13 @@ class Supervisor {
    * Sends workers a call without a result. A stuck worker is killed, since it must not answer
    * clients with old state. A worker that is gone is skipped.
    */
-  async #tellAll<Name extends Exclude<keyof MainCalls, "start" | "metrics">>(
+  async #callAll<Name extends Exclude<keyof MainCalls, "start" | "metrics">>(
     workers: readonly Worker[],
     name: Name,
     askOf: (worker: Worker) => MainCalls[Name]["ask"],
-    ms = MUTE_MS,
+    ms = UNRESPONSIVE_MS,
   ): Promise<void> {
-    const told = workers.map(async (worker) => {
+    const calls = workers.map(async (worker) => {
       const onMissed = () => {
         const { number } = worker;
         this.#options.log.error({ worker: number }, "a worker does not respond: it is killed");
@@ -223,7 +223,7 @@ class Supervisor {
         if (!(error instanceof ChannelClosedError)) throw error;
       }
     });
-    await Promise.all(told);
+    await Promise.all(calls);
   }
 
   #open(number: number): Worker {
@@ -258,13 +258,13 @@ class Supervisor {
       const startedAt = performance.now();
       const ending = await this.#serve(current);
       if (this.#closing.signal.aborted) return;
-      if (performance.now() - startedAt > LASTING_MS) pause = 0;
+      if (performance.now() - startedAt > STABLE_AFTER_MS) pause = 0;
       log.error(
         { worker: number, ...ending, restartInMs: pause },
         "a worker exited: a new one is started",
       );
       await delay(pause, undefined, { signal: this.#closing.signal }).catch(() => undefined);
-      pause = Math.min(Math.max(FIRST_PAUSE_MS, 2 * pause), LAST_PAUSE_MS);
+      pause = Math.min(Math.max(FIRST_RESTART_MS, 2 * pause), LAST_RESTART_MS);
       if (this.#closing.signal.aborted) return;
       current = this.#open(number);
     }
@@ -337,8 +337,8 @@ async function listenForMetrics(
     const answers = Array.from(supervisor.serving, async (worker) => {
       gathered.note(worker.number, await worker.ask("metrics", undefined));
     });
-    const patience = delay(METRICS_TIMEOUT_MS, undefined, { ref: false });
-    await Promise.race([Promise.allSettled(answers), patience]);
+    const timeout = delay(METRICS_TIMEOUT_MS, undefined, { ref: false });
+    await Promise.race([Promise.allSettled(answers), timeout]);
     gathered.note(MAIN, await own.values());
     return gathered.text();
   });

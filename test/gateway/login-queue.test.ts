@@ -177,7 +177,7 @@ t.test("a hashing process that dies or hangs is replaced, and no login fails", a
     t.not(hasherOf(setting), hasher);
   }
   const stuck = await setting.gateway.service.logged(
-    ({ reason }) => reason === "it did not answer",
+    ({ reason }) => reason === "it did not respond",
   );
   t.match(stuck, { level: "error", msg: "the password hashing process is replaced" });
 });

@@ -141,13 +141,13 @@ t.test("a program that misses a deadline is killed, and its callers get the reas
 });
 
 t.test("a program without heartbeats is killed while it owes an answer", async (t) => {
-  const program = start(t, { missable: 1, missableAtStart: 60 });
+  const program = start(t, { maxMissed: 1, maxMissedAtStart: 60 });
   await program.ask("echo", "hello");
   await t.rejects(
     program.ask("standStill", undefined),
-    new ChannelClosedError("it did not answer"),
+    new ChannelClosedError("it did not respond"),
   );
-  t.match(await program.ended, { signal: "SIGKILL", reason: "it did not answer" });
+  t.match(await program.ended, { signal: "SIGKILL", reason: "it did not respond" });
 });
 
 t.test("a closed program ends by itself, and a stuck one is killed", async (t) => {

@@ -118,7 +118,7 @@ t.test("a hanging worker is replaced and does not delay changes", nightly, async
     return connection.send("POST", "/api/users", token, JSON.stringify(user));
   });
   t.equal((await Promise.any(changes)).status, 201);
-  const isItsEnd = ({ reason }: Record<string, unknown>) => reason === "it did not answer";
+  const isItsEnd = ({ reason }: Record<string, unknown>) => reason === "it did not respond";
   const { worker } = await gateway.service.logged(isItsEnd);
   t.ok(performance.now() - start < 20_000, "ten seconds, and as many for a busy machine");
   await gateway.service.logged(({ msg, worker: number, pid }) => {

@@ -115,7 +115,7 @@ function askBy(snapshot: Snapshot, address: string) {
 
 function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> {
   return createSchemaSource<Principal>({
-    places: [
+    upstreams: [
       {
         holds: () => true,
         async get(_caller, path) {
@@ -132,7 +132,7 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
 }
 
 const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
-  places: [],
+  upstreams: [],
   whyUnseen: () => undefined,
 });
 

@@ -1,6 +1,6 @@
 import { sql } from "kysely";
 import type { ColumnDefinition, CreateTable } from "../../query/operation-types.ts";
-import { askWhether, suggestion } from "../../suggestion.ts";
+import { formatHint, suggestion } from "../../suggestion.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
@@ -114,7 +114,7 @@ function requireReferenceTarget(
   const found = columns.get(target);
   if (found === undefined) {
     const meant = suggestion(target, columns.keys());
-    const near = askWhether(meant && `${table}.${meant}`);
+    const near = formatHint(meant && `${table}.${meant}`);
     const plain = `${refers}, and ${table} has no such column`;
     throw new EngineRefusal("unknown_column", plain + near, { plain });
   }

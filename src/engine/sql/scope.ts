@@ -1,6 +1,6 @@
 import { sql } from "kysely";
 import type { CellValue, Row } from "../../query/operation-types.ts";
-import { askWhether, didYouMean, suggestion } from "../../suggestion.ts";
+import { didYouMean, formatHint, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import type { PresentValue } from "./values.ts";
@@ -77,7 +77,7 @@ export function resolveColumn<Found extends Column>(
   const [only, ...others] = found;
   if (only === undefined) {
     const places = scope.map((table) => table.name).join(" and ");
-    const near = askWhether(nearest(dot < 0 ? [scope] : [tables, scope], columnName, dot >= 0));
+    const near = formatHint(nearest(dot < 0 ? [scope] : [tables, scope], columnName, dot >= 0));
     const hint = /^\w+\(/.test(name) ? "; use aggregate for counts and sums" : "";
     const plain = `There is no column "${name}" in ${places}${hint}`;
     throw new EngineRefusal("unknown_column", plain + near, { plain });

@@ -154,8 +154,8 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
         },
       },
       heartbeat: {
-        missable: MISSABLE_BEATS,
-        missableAtStart: MISSABLE_AT_START,
+        maxMissed: MISSABLE_BEATS,
+        maxMissedAtStart: MISSABLE_AT_START,
         whileIdle: true,
         overStdio: true,
       },
