@@ -174,10 +174,6 @@ async function checkEach(
   }
 }
 
-const site = await openSite(t, { config: "[server]\nmax_body_bytes = 50000000\n" });
-const { gateway, witness, token } = site;
-const pid = gateway.service.child.pid ?? 0;
-
 const calls = large.map(({ tool, name, args }) => ({ name, body: callOf(tool, args()) }));
 
 t.test("no tool call blocks the event loop", async (t) => {
