@@ -45,7 +45,6 @@ function requireCaller({ authenticated }: Exchange): { caller: Caller; actor: Su
   return { caller, actor: subject };
 }
 
-/** @param answer returns the fields of the success response */
 function administrative(
   answer: (gateway: Gateway, exchange: Exchange, body: Buffer) => object | Promise<object>,
   { hasBody = false, status = 200 } = {},
@@ -132,7 +131,6 @@ function changing<Input extends { readonly username: string }>(
   );
 }
 
-/** `POST /api/users`: adds a user with a first grant. */
 export const createUser = administrative(
   async (gateway, exchange, body) => {
     const { password, role, ...fields } = parseBody(body, bodies.addUser);
@@ -185,7 +183,6 @@ export const patchUser = changing(actions.patchUser, {
   view: (written, input) => ({ user: viewUserOf(written, input) }),
 });
 
-/** `DELETE /api/users/<u>`: removes the user with all grants and revokes the user's tokens. */
 export const deleteUser = changing(accountActions.remove, {
   read: (exchange) => ({ username: usernameParameter(exchange) }),
 });
@@ -227,7 +224,6 @@ export const putAccess = changing(actions.grant, {
   view: (_, { username, grant }) => ({ access: [{ username, ...viewEntry(grant) }] }),
 });
 
-/** `DELETE` of the same paths: removes the grant, whatever its content. */
 export const deleteAccess = changing(actions.revoke, { read: placeOf });
 
 const credentials = z.strictObject({
@@ -294,7 +290,6 @@ export async function revokeTokensOf(
   return { change: "tokens revoked", user: username };
 }
 
-/** `DELETE /api/users/<u>/tokens`: revokes all tokens that the user has now. */
 export const revokeTokens = administrative(async (gateway, exchange) => {
   const username = usernameParameter(exchange);
   const change = await revokeTokensOf(gateway, requireCaller(exchange).actor, username);

@@ -16,7 +16,6 @@ export function commonHeaders(exchange: Exchange): string[] {
   return headers;
 }
 
-/** @param headers additional headers, as alternating names and values */
 function beginJson(exchange: Exchange, status: number, headers: readonly string[] = []): void {
   const { response } = exchange;
   if (leavesBodyUnread(exchange)) response.shouldKeepAlive = false;
@@ -59,12 +58,11 @@ export function sendSuccess(exchange: Exchange, status: number, fields: object):
   sendJson(exchange, status, { status: "success", ...fields });
 }
 
-/** In characters. */
-const PIECE_LENGTH = 1 << 16;
+const PIECE_CHARACTERS = 1 << 16;
 
 function* pieceSteps(items: Iterator<object | undefined>, isFirst: boolean) {
   let text = "";
-  while (text.length < PIECE_LENGTH) {
+  while (text.length < PIECE_CHARACTERS) {
     const { value, done } = items.next();
     if (done === true) return { text, isLast: true };
     if (value !== undefined) {
@@ -116,7 +114,6 @@ const errors: ReadonlyMap<string, string> = new Map<RefusalCode, string>([
   ["insufficient_scope", "insufficient_scope"],
 ]);
 
-/** @param scope the scopes that the refusal requires, instead of all scopes of the resource */
 function challengeOf(
   code: string,
   resource: ResourceChallenge | undefined,
@@ -146,7 +143,6 @@ function scopeToAskFor(
 export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   const { code, status, message, members, retryAfter, allow } = rejection;
   const headers: string[] = [];
-  // Every 401, and the 403 for a missing scope.
   if (status === 401 || code === "insufficient_scope") {
     const scope = scopeToAskFor(exchange, rejection.scope);
     headers.push("WWW-Authenticate", challengeOf(code, exchange.routed.resource, scope));

@@ -61,7 +61,6 @@ export const SMALL_BODY_BYTES = 16 * 1024;
 const jsonType =
   /^application\/json[ \t]*(?:;[ \t]*(?:[\w!#$%&'*+.^`|~-]+=(?:[\w!#$%&'*+.^`|~-]+|"[^"\\]*")[ \t]*)?)*$/i;
 
-/** True for `application/json`, either without a charset or with UTF-8. */
 function isJsonType(header: string | undefined): boolean {
   if (header === undefined) return false;
   if (header === "application/json") return true;
@@ -88,8 +87,7 @@ interface BodyReceiver {
   fail(error: unknown): void;
 }
 
-/** In bytes. */
-const FIRST_CAPACITY = 4096;
+const FIRST_CAPACITY_BYTES = 4096;
 /** The largest ratio of allocated bytes to received bytes. */
 const GROWTH = 8;
 
@@ -114,7 +112,6 @@ export function readBody(
   let buffer = Buffer.alloc(0);
   let length = 0;
 
-  /** @throws Refusal `body_too_large` or `busy` */
   function add(piece: Buffer<ArrayBuffer>): void {
     const needed = length + piece.length;
     if (needed > limit) throw bodyTooLarge(limit);
@@ -131,7 +128,7 @@ export function readBody(
   }
 
   function grow(needed: number): void {
-    const ready = Math.min(Math.max(GROWTH * length, FIRST_CAPACITY), expected);
+    const ready = Math.min(Math.max(GROWTH * length, FIRST_CAPACITY_BYTES), expected);
     const capacity = Math.max(needed, ready);
     budget.take(exchange, capacity - buffer.length);
     const grown = Buffer.allocUnsafeSlow(capacity);
@@ -241,7 +238,6 @@ export function endBeforeBody(exchange: Exchange, answer: string | Buffer | unde
   dropRest(request, () => response.end());
 }
 
-/** Closes the connection if the response was sent before its request had fully arrived. */
 export function closeAfterResponse({ request }: Exchange): void {
   const { complete, headers, socket } = request;
   if (complete || !hasBody(headers)) return;

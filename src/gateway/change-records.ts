@@ -102,7 +102,6 @@ function changeFields(
 
 const noteShape = z.object({
   at: z.iso.datetime(),
-  /** The version of the access file that the change produced. */
   accessVersion: z.string().optional(),
   author: author.optional(),
   changes: z.array(auditedChange).optional(),
@@ -148,7 +147,6 @@ function parseNote(line: string): ChangeNote[] {
   }
 }
 
-/** Removes all notes and returns them, oldest first. */
 async function takeNotes(file: string): Promise<ChangeNote[]> {
   return withLock(file, async () => {
     const text = await readFile(file, "utf8").catch(() => "");
@@ -216,7 +214,6 @@ export function openChangeJournal(options: {
         );
       }
     },
-    /** Writes the audit line of a change. Writes nothing if `changes` is empty. */
     write(author: Author, changes: readonly AuditedChange[], version?: string): void {
       if (changes.length > 0) write(author, changes, version);
     },

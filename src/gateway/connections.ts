@@ -23,7 +23,6 @@ const violations: ReadonlyMap<string | undefined, RefusalCode> = new Map([
 
 interface Service {
   serve(exchange: Exchange): void;
-  /** @param bytes sent, head and body */
   finish(exchange: Exchange, bytes: number): void;
   finishBroken(broken: BrokenRequest): void;
 }
@@ -195,7 +194,6 @@ export class Connections {
     });
   }
 
-  /** Answers a parser error or a timeout and closes the connection. */
   fail({ code }: NodeJS.ErrnoException, socket: Duplex): void {
     const plain = code === "ERR_SSL_HTTP_REQUEST" ? this.#underTls(socket) : undefined;
     const hasSentNothing = socket instanceof Socket && socket.bytesRead === 0;
@@ -245,7 +243,6 @@ export class Connections {
   }
 }
 
-/** Closes a connection after a delay if it is silent by then. */
 function closeLater(socket: Socket, milliseconds: number, isSilent: () => boolean): void {
   const look = () => {
     if (isSilent()) socket.destroy();

@@ -22,7 +22,6 @@ function refused(message: string): Refusal {
   return new Refusal("bad_request", { message: `Bad request: ${message}` });
 }
 
-/** @param name in lower case */
 export function occurrences({ rawHeaders }: IncomingMessage, name: string): number {
   let count = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -58,7 +57,6 @@ export function requirePlainHead(request: IncomingMessage): void {
   }
 }
 
-/** The request's path as sent, without its query string. */
 export function pathOf({ url: target = "" }: IncomingMessage): string {
   const query = target.indexOf("?");
   return query === -1 ? target : target.slice(0, query);

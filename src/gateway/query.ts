@@ -70,23 +70,26 @@ function after<Value, Next>(
  */
 export function withFilters(
   { queries: { grammar }, configuration }: Pick<Gateway, "queries" | "configuration">,
-  asked: ScannedQuery,
+  scanned: ScannedQuery,
   decisions: readonly Decision[],
 ): ScannedQuery | Promise<ScannedQuery> {
-  const additions = filterAdditions(asked.query, decisions);
-  if (additions.length === 0) return asked;
-  const body = splice(asked.body, additions);
+  const additions = filterAdditions(scanned.query, decisions);
+  if (additions.length === 0) return scanned;
+  const body = splice(scanned.body, additions);
   if (body.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");
-  const scanned = body.length >= LONG_BODY ? scanInSlices(body, grammar) : scan(body, grammar);
-  return after(scanned, (query) => {
-    if (query === undefined || !isDeepStrictEqual(placesIn(query), placesIn(asked.query))) {
+  const rescanned = body.length >= LONG_BODY ? scanInSlices(body, grammar) : scan(body, grammar);
+  return after(rescanned, (query) => {
+    if (
+      query === undefined ||
+      !isDeepStrictEqual(accessedTables(query), accessedTables(scanned.query))
+    ) {
       throw new Error("A query accesses other tables once filters are added");
     }
     return { body, query };
   });
 }
 
-function placesIn({ accesses }: Query) {
+function accessedTables({ accesses }: Query) {
   return accesses.map(({ operation, database, tables }) => [operation, database, ...tables]);
 }
 
@@ -163,7 +166,6 @@ const unjudged: Judged = {
   seesSchema: true,
 };
 
-/** @throws Refusal with the rule that denies it and what the caller can do */
 export function requireAllowed({ reason, message }: Decision): void {
   if (reason !== "allowed") throw new Refusal(reason, message === undefined ? {} : { message });
 }
@@ -194,15 +196,15 @@ function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): 
   const decided = decideQuery(access.snapshot, subject, query, context);
   const { allowed, decisions, limits, bytewise, reason } = decided;
   const { approvals: rules, basis = "" } = decided;
-  const isAsked = reason === "approval_required";
+  const needsApproval = reason === "approval_required";
   note(exchange, query, decisions);
-  if (!allowed && !isAsked) throw refusalOf(query, decided);
+  if (!allowed && !needsApproval) throw refusalOf(query, decided);
   const { username } = subject;
   return {
     decisions,
     identity: identityOf(username, query, decisions),
     limits: bytewise === undefined ? limits : [...limits, ...bytewise],
-    approval: isAsked ? { rules, basis } : undefined,
+    approval: needsApproval ? { rules, basis } : undefined,
     seesSchema: query.accesses.every(({ database }) =>
       seesSchema(access.snapshot, username, database),
     ),
@@ -253,10 +255,10 @@ async function requestApproval(
     ...{ body, operations, rules, requestId: exchange.requestId },
     operationCount: query.accesses.length,
   };
-  const asked = await store.ask(request, gateway.configuration.approvals.wait * 1000);
-  if (asked !== undefined) {
-    exchange.verdict.approval = asked.id;
-    return pending(gateway, asked);
+  const approval = await store.ask(request, gateway.configuration.approvals.wait * 1000);
+  if (approval !== undefined) {
+    exchange.verdict.approval = approval.id;
+    return pending(gateway, approval);
   }
   const message = `${MOST_PENDING} of the caller's approvals are pending, which is the maximum`;
   return new Refusal("too_many_approvals", { message });
@@ -376,7 +378,7 @@ const NARROWED_HEADER = "x-gatehouse-narrowed";
 
 type OwnHeaders = Record<string, string | string[]>;
 
-function headed(
+function upstreamFields(
   gateway: Gateway,
   exchange: Exchange,
   method: "GET" | "POST",
@@ -398,7 +400,6 @@ function headed(
 interface PrepareOptions {
   /** Headers besides those that the gateway adds to all upstream requests. */
   readonly own: OwnHeaders;
-  /** The id of the approval that the caller presents. */
   readonly approval: string | undefined;
   /** False once no one is waiting for the response. */
   readonly isWanted: () => boolean;
@@ -433,7 +434,7 @@ function read(
 ): Query | Promise<Query | undefined> {
   const collects = isNarrowed(gateway, exchange) || "shape";
   const { grammar } = gateway.queries;
-  const refuse = (error: unknown) => countUnread(gateway, exchange, error);
+  const refuse = (error: unknown) => countInvalid(gateway, exchange, error);
   if (body.length < LONG_BODY) {
     try {
       return scan(body, grammar, collects);
@@ -447,7 +448,7 @@ function read(
   }, refuse);
 }
 
-async function countUnread(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
+async function countInvalid(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
   requireStillGood(gateway, exchange);
   if (exchange.authenticated.principal === undefined) await countCall(gateway, exchange);
   throw error;
@@ -457,46 +458,46 @@ async function countUnread(gateway: Gateway, exchange: Exchange, error: unknown)
 function admit(
   gateway: Gateway,
   exchange: Exchange,
-  asked: ScannedQuery,
+  scanned: ScannedQuery,
   { own, approval: id }: PrepareOptions,
 ): PreparedQuery | Promise<PreparedQuery> {
   // A query without a target is refused before it is judged.
-  const group = gateway.routing.groupFor(asked.query);
-  const judged = judge(gateway, exchange, asked.query);
+  const group = gateway.routing.groupFor(scanned.query);
+  const judged = judge(gateway, exchange, scanned.query);
   const judgeAgain = () => {
     requireStillGood(gateway, exchange);
-    if (isDeepStrictEqual(judge(gateway, exchange, asked.query), judged)) return;
+    if (isDeepStrictEqual(judge(gateway, exchange, scanned.query), judged)) return;
     const detail = "the caller's rights changed while the query waited for a connection";
     throw new Refusal("busy", { detail, retryAfter: 1 });
   };
   const requestFor = (sent: ScannedQuery, { decisions, identity, limits, seesSchema }: Judged) => {
     exchange.verdict.allow();
-    if (sent !== asked) {
+    if (sent !== scanned) {
       exchange.verdict.filters = decisions.flatMap(({ additions = [] }) => additions);
     }
     if (limits.length > 0) own[LIMITS_HEADER] = limitsText(limits);
     if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
     const isOpForm = gateway.configuration.upstream.query_form === "op";
     return {
-      ...headed(gateway, exchange, "POST", own, identity),
+      ...upstreamFields(gateway, exchange, "POST", own, identity),
       group,
       body: isOpForm ? toOpForm(sent.body, sent.query) : sent.body,
       isRead: isReadOnly(sent.query),
       judgeAgain,
     };
   };
-  return after(withFilters(gateway, asked, judged.decisions), (sent) => {
-    if (sent !== asked) requireStillGood(gateway, exchange);
+  return after(withFilters(gateway, scanned, judged.decisions), (sent) => {
+    if (sent !== scanned) requireStillGood(gateway, exchange);
     const needed = judged.approval;
     if (needed === undefined) return requestFor(sent, judged);
     const approved = gateway.approvals.use(async (store) => {
-      if (id === undefined) throw await requestApproval(gateway, exchange, asked, needed, store);
-      return consumeApproval(gateway, exchange, asked, needed, store, id);
+      if (id === undefined) throw await requestApproval(gateway, exchange, scanned, needed, store);
+      return consumeApproval(gateway, exchange, scanned, needed, store, id);
     });
     return approved.then(({ touched }) => {
       requireStillGood(gateway, exchange);
       // Changes made since the request, including new row filters, were not approved.
-      const now = judge(gateway, exchange, asked.query);
+      const now = judge(gateway, exchange, scanned.query);
       if (now.approval?.basis !== needed.basis) throw new Refusal("approval_void");
       const limits = touched === undefined ? now.limits : [...now.limits, { touched }];
       // It is sent at most once.
@@ -505,7 +506,7 @@ function admit(
   });
 }
 
-interface HoldOptions {
+interface AskOptions {
   readonly signal: AbortSignal;
   /** In bytes, charged to the user's account until the response has been sent. */
   readonly largest: number;
@@ -523,11 +524,11 @@ function noteReport(
   };
 }
 
-async function hold(
+async function askUpstream(
   gateway: Gateway,
   exchange: Exchange,
   { group, trace, ...request }: PreparedQuery,
-  options: HoldOptions,
+  options: AskOptions,
 ): Promise<QueryAnswer> {
   const answer = await group.ask({
     ...request,
@@ -549,7 +550,7 @@ export async function ask(
   gateway: Gateway,
   exchange: Exchange,
   body: Buffer,
-  options: HoldOptions,
+  options: AskOptions,
 ): Promise<QueryAnswer & { readonly filters: readonly string[] }> {
   try {
     const trace = traceHeaders(exchange.request.headers);
@@ -558,7 +559,7 @@ export async function ask(
     const { approval } = options;
     const request = await prepare(gateway, exchange, body, { own, approval, isWanted });
     if (request === undefined) throw abandoned();
-    const answer = await hold(gateway, exchange, request, options);
+    const answer = await askUpstream(gateway, exchange, request, options);
     return { ...answer, filters: exchange.verdict.filters };
   } catch (error) {
     if (error instanceof ClientError) exchange.verdict.deny(error.code, error.status);
@@ -572,7 +573,7 @@ export function requestSchema(
   gateway: Gateway,
   exchange: Exchange,
   group: BackendGroup,
-  options: HoldOptions,
+  options: AskOptions,
 ): Promise<QueryAnswer> {
   const { subject } = exchange.authenticated;
   const identity = subject && { username: subject.username, roles: [], databases: [] };
@@ -581,9 +582,9 @@ export function requestSchema(
     ...traceHeaders(exchange.request.headers),
     ...credentialOf(gateway),
   };
-  const headers = headed(gateway, exchange, "GET", own, identity);
+  const headers = upstreamFields(gateway, exchange, "GET", own, identity);
   const request = { ...headers, group, path, body: Buffer.alloc(0), isRead: true };
-  return hold(gateway, exchange, request, options);
+  return askUpstream(gateway, exchange, request, options);
 }
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
@@ -604,7 +605,6 @@ function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<voi
   });
 }
 
-/** `POST /query`: parses and judges the query, then forwards it byte for byte. */
 export function query(bodyLimit: number): Endpoint {
   return { authentication: "data", bodyLimit, handle };
 }

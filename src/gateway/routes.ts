@@ -67,7 +67,6 @@ function configuredRoutes({ routes }: Configuration): Route[] {
   return Array.from(byPattern, ([pattern, methods]) => ({ pattern, methods }));
 }
 
-/** The protected resource, its metadata at both paths, and the embedded authorization server. */
 function mcpRoutes({ mcp }: Configuration): Route[] {
   const all = { GET: authorizationServer, POST: authorizationServer, OPTIONS: authorizationServer };
   return [

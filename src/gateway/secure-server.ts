@@ -18,7 +18,6 @@ interface ServerCertificate {
   readonly expires: Date;
 }
 
-/** The message names the files and the reason, but never their content. */
 class CertificateError extends Error {
   constructor(key: keyof CertificateFiles, file: string, reason: string) {
     super(`server.tls.${key}: ${file}: ${reason}`);

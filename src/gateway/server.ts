@@ -248,7 +248,6 @@ function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
     const match = router(pathOf(request));
     return match !== undefined && endpointFor(match.route, "GET")?.takesWebSocket === true;
   } catch {
-    // Errors in the path are reported when the request is served.
     return false;
   }
 }
@@ -398,7 +397,6 @@ export async function openListener(gateway: Gateway, port: number) {
     port: typeof address === "object" ? (address?.port ?? 0) : 0,
     secure,
     reloadCertificate: async () => secure?.reload(),
-    /** Applies the current configuration. */
     configure(): void {
       const { configuration } = gateway;
       router = routerOf(configuration);
@@ -406,7 +404,6 @@ export async function openListener(gateway: Gateway, port: number) {
       Object.assign(server, timeouts(configuration.server));
     },
     originOf: (request: IncomingMessage) => loginOrigin(readPeer(request), request),
-    /** The first part of a graceful shutdown. */
     stopListening: () => connections.stopListening(),
     async drain(grace: number): Promise<void> {
       await secure?.close();

@@ -115,7 +115,6 @@ export function createShared(
 export type SharedFile = "access" | "revocations";
 
 export interface Membership {
-  /** Counted from 1. */
   readonly number: number;
   readonly isFirst: boolean;
   readonly shared: Shared;

@@ -26,8 +26,8 @@ export interface GatewayFacts {
   readonly administrators: readonly string[];
 }
 
-/** Administrators that the greeting names. */
-const NAMED = 5;
+/** In the greeting. */
+const MAX_ADMINISTRATORS = 5;
 /** With more users than this, garbage from loading them is collected before requests arrive. */
 const MANY = 5000;
 
@@ -38,12 +38,10 @@ export interface RunningGateway {
   /** Applies a configuration that differs only in keys that need no restart. */
   configure(configuration: Configuration): Promise<void>;
   note(change: Partial<Condition>): void;
-  /** Lets requests in flight finish, then closes everything. */
   close(): Promise<void>;
 }
 
 export interface RunningMember extends RunningGateway {
-  /** Reloads a file that another process has changed. */
   reload(file: SharedFile): Promise<void>;
   metrics(): Promise<MetricValues>;
   /** Stops accepting connections. All processes must do this before any of them closes. */
@@ -145,7 +143,7 @@ export async function startGateway(
       ...{ url, publicUrl, consoleUrl, firstPassword, dataDirectory, isUpstreamUp },
       accessVersion: snapshot.version,
       users: snapshot.users.size,
-      administrators: snapshot.users.keys().filter(isNamed).take(NAMED).toArray(),
+      administrators: snapshot.users.keys().filter(isNamed).take(MAX_ADMINISTRATORS).toArray(),
     },
     async refresh() {
       gateway.audit.reopen();

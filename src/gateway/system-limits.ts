@@ -32,7 +32,6 @@ const MEMORY_PER_BODY_BYTE = 16;
 /** Lower than configured if a cgroup has little memory. */
 export function bodyBytesLimit(server: Configuration["server"]): number {
   const { max_body_bytes: one, max_buffered_bytes: all } = server;
-  // Zero means no limit.
   const memory = process.constrainedMemory() || Number.POSITIVE_INFINITY;
   return Math.max(one, Math.min(all, Math.floor(memory / MEMORY_PER_BODY_BYTE)));
 }
