@@ -162,6 +162,12 @@ const besides = [
   ...['"databa\\u017fe":"side"'],
 ];
 
+/** Checks that calls with these params are refused and not forwarded. */
+async function checkAllRefused(t: Test, site: McpSite, all: readonly string[]): Promise<void> {
+  for (const params of all) t.ok(isRefusal(await post(site, site.alice, call(params))), params);
+  t.strictSame(site.witness.take(), []);
+}
+
 for (const { what, site, tool, args } of places) {
   const good = `{"name":"${tool}","arguments":${args}}`;
 
@@ -191,36 +197,25 @@ for (const { what, site, tool, args } of places) {
   });
 
   t.test(`other spellings of a tool name are refused for ${what}`, async (t) => {
-    const { witness, alice } = site;
-    for (const name of [...names(tool).map((text) => JSON.stringify(text)), ...otherNames]) {
-      const body = call(`{"name":${name},"arguments":${args}}`);
-      t.ok(isRefusal(await post(site, alice, body)), name);
-    }
-    for (const key of ["name", "n\\u0061me", "Name", "NAME", "arguments", "Arguments", "_META"]) {
-      const body = call(good.replace("{", `{"${key}":"change",`));
-      t.ok(isRefusal(await post(site, alice, body)), `${key} beside it`);
-    }
-    t.ok(isRefusal(await post(site, alice, call(`{"arguments":${args}}`))), "none");
-    t.strictSame(witness.take(), []);
+    const spellings = [...names(tool).map((text) => JSON.stringify(text)), ...otherNames];
+    const keys = ["name", "n\\u0061me", "Name", "NAME", "arguments", "Arguments", "_META"];
+    await checkAllRefused(t, site, [
+      ...spellings.map((name) => `{"name":${name},"arguments":${args}}`),
+      ...keys.map((key) => good.replace("{", `{"${key}":"change",`)),
+      `{"arguments":${args}}`,
+    ]);
   });
 
   t.test(`other spellings of a database name are refused for ${what}`, async (t) => {
     const { witness, alice } = site;
-    for (const name of databases) {
-      const body = call(good.replace('"main"', name));
-      t.ok(isRefusal(await post(site, alice, body)), name);
-    }
     const own = '"database":"main"';
-    for (const beside of besides) {
-      for (const both of [`${own},${beside}`, `${beside},${own}`]) {
-        t.ok(isRefusal(await post(site, alice, call(good.replace(own, both)))), both);
-      }
-    }
-    for (const wrapped of [`{"arguments":${args}}`, `[${args}]`, JSON.stringify(args), "null"]) {
-      const body = call(`{"name":"${tool}","arguments":${wrapped}}`);
-      t.ok(isRefusal(await post(site, alice, body)), wrapped);
-    }
-    t.strictSame(witness.take(), []);
+    const both = besides.flatMap((beside) => [`${own},${beside}`, `${beside},${own}`]);
+    const wrapped = [`{"arguments":${args}}`, `[${args}]`, JSON.stringify(args), "null"];
+    await checkAllRefused(t, site, [
+      ...databases.map((name) => good.replace('"main"', name)),
+      ...both.map((members) => good.replace(own, members)),
+      ...wrapped.map((value) => `{"name":"${tool}","arguments":${value}}`),
+    ]);
     const escaped = good.replace('"database":"main"', '"d\\u0061tabase":"m\\u0061in"');
     t.notOk(isRefusal(await post(site, alice, call(escaped))), "escapes are allowed");
     t.equal(witness.take().length, 1);
@@ -482,12 +477,6 @@ t.test("a malformed response of the upstream server cannot become two responses"
     [502],
     "an upgrade was not requested",
   );
-  for (const status of [401, 301, 302, 303, 307, 308]) {
-    answer = `HTTP/1.1 ${status} X\r\nLocation: http://evil.test/\r\nWWW-Authenticate: Bearer resource_metadata="http://evil.test"\r\nContent-Length: 0\r\n\r\n`;
-    const text = await received("POST /mcp", looking.body);
-    t.strictSame(statusesOf(text), [502]);
-    t.notMatch(text, /evil/, `${status}`);
-  }
 });
 
 t.test("the upstream server cannot set headers of the gateway", async (t) => {

@@ -155,27 +155,6 @@ function head(headers: Record<string, string>, length: number, more = {}): strin
 
 const json = { "Content-Type": "application/json" };
 
-function padded(length: number): string {
-  return `${select.slice(0, -1)}${" ".repeat(length - select.length)}}`;
-}
-
-t.test("a body over the limit gets 413 with the limit", async (t) => {
-  const { upstream, gateway, headers, connect } = await bodyScene(t, "max_body_bytes = 1000");
-  const token = headers.Authorization?.slice("Bearer ".length);
-  t.equal(
-    (await gateway.query(padded(1000), token)).status,
-    200,
-    "a body at the limit is accepted",
-  );
-  upstream.take();
-
-  const declared = await connect();
-  declared.send(head(headers, 1001));
-  t.match(await declared.until(/body_too_large.*\}/), /^HTTP\/1\.1 413 .*limit is 1000 bytes/s);
-
-  t.equal(upstream.take().length, 0);
-});
-
 t.test("100 Continue is sent only to a caller whose body is accepted", async (t) => {
   const { upstream, headers, connect } = await bodyScene(t, "max_body_bytes = 1000");
   const expect = { Expect: "100-continue" };
