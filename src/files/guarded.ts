@@ -18,7 +18,6 @@ export function onlyOwnerWrites(stats: Stats): boolean {
   return (stats.mode & WRITABLE_BY_GROUP_OR_OTHERS) === 0;
 }
 
-/** True if the file belongs to the caller or to root. */
 export function isOwn(stats: Stats): boolean {
   return stats.uid === 0 || stats.uid === process.geteuid?.();
 }
@@ -201,7 +200,7 @@ export async function readGuardedBytes(file: string, options: GuardedOptions): P
   return await handle.readFile();
 }
 
-/** Reads such a file as text. @throws UnsafeFileError also if it is not UTF-8 */
+/** @throws UnsafeFileError also if it is not UTF-8 */
 export async function readGuarded(file: string, options: GuardedOptions): Promise<string> {
   return decodeUtf8(file, await readGuardedBytes(file, options));
 }

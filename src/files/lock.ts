@@ -30,7 +30,6 @@ const SQLITE_CANTOPEN = 14;
 const sqliteRefusals = new Set([SQLITE_READONLY, SQLITE_IOERR, SQLITE_FULL, SQLITE_CANTOPEN]);
 const systemRefusals = new Set(["EROFS", "EACCES", "EPERM", "ENOSPC", "EDQUOT", "EIO"]);
 
-/** SQLite's primary result code, without the extension. */
 export function resultCode(error: unknown): number | undefined {
   if (!(error instanceof Error && "errcode" in error)) return undefined;
   return typeof error.errcode === "number" ? error.errcode & 0xff : undefined;
@@ -40,7 +39,6 @@ function isRefusedBySystem(error: unknown): boolean {
   return error instanceof Error && "code" in error && systemRefusals.has(String(error.code));
 }
 
-/** The directory is read-only or full, so no lock can be created in it. */
 export class LockRefusedError extends Error {
   constructor(file: string, cause: unknown) {
     super(`cannot create a lock file next to ${file}`, { cause });

@@ -2,7 +2,6 @@ import { statSync } from "node:fs";
 import path from "node:path";
 import { watch } from "chokidar";
 
-/** Milliseconds between polls, in addition to events. */
 const POLL_MS = 500;
 /** A file counts as written when it has not changed for this long (debounce). */
 const SETTLE_MS = 100;

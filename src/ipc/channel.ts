@@ -119,10 +119,7 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
     else this.#answers.emit(String(id), this.#options.errors.decode(message.failure));
   }
 
-  /**
-   * Aborts the calls being answered and rejects those that wait for an answer. @param reason for
-   * the latter
-   */
+  /** Aborts the calls being answered, and rejects those that wait for an answer with `reason`. */
   close(reason: Error = new ChannelClosedError()): void {
     this.#end = reason;
     for (const id of this.#answers.eventNames()) this.#answers.emit(id, reason);

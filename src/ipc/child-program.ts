@@ -22,7 +22,6 @@ export function siblingModule(address: string, name: string): URL {
 export interface Ending {
   readonly code?: number | null;
   readonly signal?: NodeJS.Signals | null;
-  /** Set if code and signal do not tell. */
   readonly reason?: string;
 }
 
@@ -100,7 +99,6 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
     return this.#child.stdout;
   }
 
-  /** True while calls are accepted. */
   get isUsable(): boolean {
     return !this.#isGone && !this.#child.killed && this.#child.connected;
   }

@@ -5,7 +5,6 @@ const PONG = "pong";
 
 const BEAT_MS = 1000;
 
-/** When a child is considered stuck. */
 export interface HeartbeatLimits {
   readonly maxMissed: number;
   readonly maxMissedAtStart?: number;

@@ -14,7 +14,6 @@ import { asRefusal } from "./target.ts";
 
 /** Transforms a response body piece by piece. An exception ends the response. */
 export interface BodyFilter {
-  /** Returns the output for a piece. */
   pass(piece: Buffer): Buffer | Promise<Buffer>;
   end(): Buffer | Promise<Buffer>;
 }
@@ -48,7 +47,6 @@ export interface AnswerSink {
   end(last: Buffer): void;
   /** Ends a response that is incomplete, so that it does not look complete. */
   cut(): void;
-  /** Called if there is no response and none has begun. */
   fail(error: unknown): void;
 }
 
@@ -186,7 +184,6 @@ export class BufferedAnswer implements AnswerSink {
     throw new Refusal("upstream_broken", { detail: "the response is too large" });
   }
 
-  /** @throws Refusal */
   #take(piece: Buffer): void {
     this.#length += piece.length;
     const kept = piece.subarray(0, this.#options.largest - this.#held);

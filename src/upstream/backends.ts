@@ -44,7 +44,6 @@ interface Candidate {
 
 export class LoadBalancer<C extends Candidate> {
   readonly #candidates: readonly C[];
-  /** Where the search starts, so that equals take turns. */
   #next = 0;
 
   constructor(candidates: readonly C[]) {
@@ -438,7 +437,6 @@ const MAX_NAMED = 8;
 /** Maps each database to its backends. */
 export class DatabaseRouting {
   readonly #home: BackendGroup;
-  /** By the exact name of the database. */
   readonly #elsewhere: ReadonlyMap<string, BackendGroup>;
 
   constructor(home: BackendGroup, elsewhere: ReadonlyMap<string, BackendGroup>) {

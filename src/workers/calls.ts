@@ -18,8 +18,6 @@ import type { MetricValues } from "../observe/metrics.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { UpstreamTarget } from "../upstream/target.ts";
 
-/** Calls between the processes of a gateway. */
-
 type Nothing = undefined;
 
 export interface WorkerSettings {
@@ -92,14 +90,12 @@ export const refusalCodec: ErrorCodec<RefusalFailure> = {
 
 export type MainChannel = Channel<MainCalls, WorkerCalls, RefusalFailure>;
 
-/** The main process's handlers for one worker: the counterpart of `serve.ts`. */
-
 export type CommonCalls = Pick<
   Handlers<WorkerCalls>,
   "engine" | "claimPort" | "countRequests" | "condition" | "broadcastReload"
 >;
 
-/** Objects held for a worker under handles, until released or until the worker is gone. */
+/** Objects of a worker by handle, until they are released or the worker is gone. */
 class HandleTable<Thing> {
   readonly #things = new Map<number, Thing>();
   readonly #drop: (thing: Thing) => void;
@@ -129,7 +125,6 @@ class HandleTable<Thing> {
     return thing;
   }
 
-  /** Drops everything, since the worker is gone. */
   end(): void {
     this.#isOver = true;
     for (const thing of this.#things.values()) this.#drop(thing);
@@ -137,12 +132,10 @@ class HandleTable<Thing> {
   }
 }
 
-export interface WorkerHandlers {
-  readonly handlers: Handlers<WorkerCalls>;
-  close(): void;
-}
+export type WorkerHandlers = ReturnType<typeof openWorkerHandlers>;
 
-export function openWorkerHandlers(shared: LocalShared, common: CommonCalls): WorkerHandlers {
+/** The main process's side of the calls of one worker; the other side is `serve.ts`. */
+export function openWorkerHandlers(shared: LocalShared, common: CommonCalls) {
   const { throttle, hashing, sessions, streams } = shared;
   // Their outcome will never be known. They count as failed, so that killing a worker does not buy
   // extra guesses.
@@ -150,40 +143,41 @@ export function openWorkerHandlers(shared: LocalShared, common: CommonCalls): Wo
   /** Turns in the queue of the hashing process. */
   const turns = new HandleTable<{ derive: Derive; leave: () => void }>(({ leave }) => leave());
   const open = new HandleTable<() => void>((release) => release());
-  return {
-    handlers: {
-      ...common,
-      async beginLogin({ username, address, isShared }, signal) {
-        return attempts.put(await throttle.begin(username, { address, isShared, signal }));
-      },
-      async completeLogin({ attempt, outcome }) {
-        await attempts.take(attempt)?.complete(outcome);
-      },
-      enterHashing({ costs, client }, signal) {
-        const entered = Promise.withResolvers<number>();
-        const left = Promise.withResolvers<void>();
-        const work = (derive: Derive) => {
-          entered.resolve(turns.put({ derive, leave: left.resolve }));
-          return left.promise;
-        };
-        hashing.run(costs, { ...client, signal }, work).catch(entered.reject);
-        return entered.promise;
-      },
-      derive({ turn, order }) {
-        const held = turns.get(turn);
-        if (held === undefined) throw new Error("a hash without its turn");
-        return held.derive(order);
-      },
-      leaveHashing: (turn) => turns.take(turn)?.leave(),
-      openSession: ({ id, username }) => sessions.open(id, username),
-      useSession: ({ id, username }) => sessions.use(id, username),
-      endSession: (id) => sessions.end(id),
-      openStream(username) {
-        const release = streams.take(username);
-        return release && open.put(release);
-      },
-      closeStream: (stream) => open.take(stream)?.(),
+  const handlers: Handlers<WorkerCalls> = {
+    ...common,
+    async beginLogin({ username, address, isShared }, signal) {
+      return attempts.put(await throttle.begin(username, { address, isShared, signal }));
     },
+    async completeLogin({ attempt, outcome }) {
+      await attempts.take(attempt)?.complete(outcome);
+    },
+    enterHashing({ costs, client }, signal) {
+      const entered = Promise.withResolvers<number>();
+      const left = Promise.withResolvers<void>();
+      const work = (derive: Derive) => {
+        entered.resolve(turns.put({ derive, leave: left.resolve }));
+        return left.promise;
+      };
+      hashing.run(costs, { ...client, signal }, work).catch(entered.reject);
+      return entered.promise;
+    },
+    derive({ turn, order }) {
+      const held = turns.get(turn);
+      if (held === undefined) throw new Error("a hash without its turn");
+      return held.derive(order);
+    },
+    leaveHashing: (turn) => turns.take(turn)?.leave(),
+    openSession: ({ id, username }) => sessions.open(id, username),
+    useSession: ({ id, username }) => sessions.use(id, username),
+    endSession: (id) => sessions.end(id),
+    openStream(username) {
+      const release = streams.take(username);
+      return release && open.put(release);
+    },
+    closeStream: (stream) => open.take(stream)?.(),
+  };
+  return {
+    handlers,
     close() {
       attempts.end();
       turns.end();

@@ -27,12 +27,7 @@ import { configurationOf } from "./count.ts";
 /** Flags that make Node load modules before a program, for example an SDK for traces. */
 const preload = /^(?:--import|--require|-r)(?<value>=.*)?$/s;
 
-/**
- * The flags by which Node preloads modules. Other flags, such as a debugger's port, apply to one
- * process only.
- *
- * @param flags as in `process.execArgv`
- */
+/** Without other flags of `process.execArgv`, such as a debugger's port, which fit one process. */
 export function preloadFlags(flags: readonly string[]): string[] {
   const kept: string[] = [];
   for (const [at, flag] of flags.entries()) {
@@ -100,7 +95,7 @@ const LAST_RESTART_MS = 5000;
 const STABLE_AFTER_MS = 5000;
 /** Time to exit, in addition to the grace period. */
 const EXIT_MARGIN_MS = 5000;
-/** A worker that does not answer for this long is considered stuck. */
+/** A worker that does not respond for this long is considered stuck. */
 const UNRESPONSIVE_MS = 30_000;
 
 /**
@@ -116,11 +111,6 @@ interface SupervisorOptions {
   /** Called with the first worker's address, before the others start. */
   readonly onListening: (url: string) => void;
   readonly onEnded: (number: number) => void;
-}
-
-interface Started {
-  readonly worker: Worker;
-  readonly facts: GatewayFacts;
 }
 
 class Supervisor {
@@ -153,7 +143,7 @@ class Supervisor {
   }
 
   /** Starts a worker, again if a signal to the whole group killed it while it was loading. */
-  async #start(number: number, isFirst = false): Promise<Started> {
+  async #start(number: number, isFirst = false) {
     for (;;) {
       const worker = this.#open(number);
       try {
@@ -171,16 +161,12 @@ class Supervisor {
     await this.#callAll(others, "reload", () => file);
   }
 
-  /** Makes all workers reload their files and reopen their logs. */
   async refresh(): Promise<void> {
     // Starting workers too: they may have opened a file before it was moved away.
     await this.#callAll([...this.#workers.values()], "refresh", () => undefined);
   }
 
-  /**
-   * Applies a configuration in all workers. @param configurationOf returns that of a worker by
-   * number
-   */
+  /** @param configurationOf returns the configuration of a worker by number */
   async configure(configurationOf: (number: number) => Configuration): Promise<void> {
     const workers = [...this.#workers.values()];
     await this.#callAll(workers, "configure", ({ number }) => configurationOf(number));
