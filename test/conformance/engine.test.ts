@@ -15,15 +15,12 @@ overEach("the engine passes every conformance case", async (t, fresh) => {
   t.match(stdout, /^\d+ cases at level full, 0 failed$/m);
 });
 
-t.test(
-  "the engine passes every case through the gateway with an administrator's token",
-  async (t) => {
-    const gateway = await startGateway(t);
-    const home = temporaryDirectory(t);
-    const file = path.join(home, "authorization");
-    writeFileSync(file, `Bearer ${await gateway.login()}`, { mode: 0o600 });
-    const flags = ["engine", "test", "--url", gateway.url, "--authorization-file", file];
-    const { code, stdout, stderr } = await runCommand(home, [...flags, "--level", "full"]);
-    t.equal(code, 0, stdout + stderr);
-  },
-);
+t.test("the engine passes every case through the gateway", async (t) => {
+  const gateway = await startGateway(t);
+  const home = temporaryDirectory(t);
+  const file = path.join(home, "authorization");
+  writeFileSync(file, `Bearer ${await gateway.login()}`, { mode: 0o600 });
+  const flags = ["engine", "test", "--url", gateway.url, "--authorization-file", file];
+  const { code, stdout, stderr } = await runCommand(home, [...flags, "--level", "full"]);
+  t.equal(code, 0, stdout + stderr);
+});

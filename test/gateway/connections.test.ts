@@ -44,10 +44,10 @@ t.test("concurrent requests are each judged by their own token", async (t) => {
     { token, expected: { user: { username: names[at] } } },
     { token: `${token.slice(0, -9)}${token.slice(-8)}`, expected: { code: "token_invalid" } },
   ]);
-  const asked = answers.map(async ({ token, expected }) => {
+  const requests = answers.map(async ({ token, expected }) => {
     const headers = { authorization: `Bearer ${token}` };
     const response = await fetch(`${gateway.url}/api/me`, { headers });
     t.match(await response.json(), expected);
   });
-  await Promise.all(asked);
+  await Promise.all(requests);
 });

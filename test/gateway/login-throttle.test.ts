@@ -23,20 +23,17 @@ function count(answers: Answer[], status: number): number {
   return answers.filter((answer) => answer.status === status).length;
 }
 
-t.test(
-  "after ten failures a user has to wait, even with the correct password; others do not",
-  async (t) => {
-    const setting = await openSetting(t);
-    await setting.gateway.addUser("bob", "ReadOnly");
-    for (let at = 0; at < 10; at++) t.equal((await guess(setting, "admin")).status, 401);
-    for (const answer of [await guess(setting, "admin"), await logIn(setting, right)]) {
-      checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
-      const seconds = Number(answer.headers.get("retry-after"));
-      t.ok(seconds > 0 && seconds <= 900);
-    }
-    t.equal((await logIn(setting, { username: "bob", password: "bob password" })).status, 200);
-  },
-);
+t.test("after ten failures only that user has to wait, right password or not", async (t) => {
+  const setting = await openSetting(t);
+  await setting.gateway.addUser("bob", "ReadOnly");
+  for (let at = 0; at < 10; at++) t.equal((await guess(setting, "admin")).status, 401);
+  for (const answer of [await guess(setting, "admin"), await logIn(setting, right)]) {
+    checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
+    const seconds = Number(answer.headers.get("retry-after"));
+    t.ok(seconds > 0 && seconds <= 900);
+  }
+  t.equal((await logIn(setting, { username: "bob", password: "bob password" })).status, 200);
+});
 
 t.test("failures are forgotten when the window has ended", async (t) => {
   const auth = "max_failures_per_user_and_address = 1\nfailure_window = 6";

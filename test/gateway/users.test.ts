@@ -142,8 +142,8 @@ t.test("a hostile email is stored as text", async (t) => {
 
 t.test("of concurrent requests for the same user, one succeeds", async (t) => {
   const token = await gateway.login();
-  const asked = Array.from({ length: 8 }, () => create(setting, token, { username: "bob6" }));
-  const statuses = (await Promise.all(asked)).map(({ status }) => status).sort();
+  const requests = Array.from({ length: 8 }, () => create(setting, token, { username: "bob6" }));
+  const statuses = (await Promise.all(requests)).map(({ status }) => status).sort();
   t.strictSame(statuses, [201, ...Array(7).fill(409)]);
 });
 
@@ -215,8 +215,8 @@ t.test("an administrator sets another user's password without the old one", asyn
     401,
     "an old password that is given must be correct",
   );
-  const gone = await change(setting, admin, "nobody", { new_password: fresh });
-  checkRefusal(t, gone, { status: 404, code: "user_not_found", message: "User not found" });
+  const unknown = await change(setting, admin, "nobody", { new_password: fresh });
+  checkRefusal(t, unknown, { status: 404, code: "user_not_found", message: "User not found" });
 });
 
 t.test("other callers may not set a password, whether or not the user exists", async (t) => {

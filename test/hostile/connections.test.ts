@@ -29,7 +29,7 @@ import { Witness } from "./witness.ts";
 const site = await openSite(t);
 const { gateway, witness, query, route } = site;
 const flooded = await openSite(t, { config: "[server]\nmax_body_bytes = 100000\n" });
-const { gateway: limited, witness: behind } = flooded;
+const { gateway: limited, witness: recorder } = flooded;
 
 const embedded = await openSite(t, { isEmbedded: true });
 const ways = [
@@ -91,38 +91,33 @@ t.test("idle connections do not disturb other clients", async (t) => {
   t.ok(each < 100_000, `${Math.round(each / 1024)} KiB each`);
 });
 
-t.test(
-  "with few file descriptors the gateway closes excess connections and keeps running",
-  async (t) => {
-    const site = await openSite(t, { limits: "-n 64" });
-    const { service, url } = site.gateway;
-    const wires = await Promise.all(Array.from({ length: 100 }, () => Wire.open(url)));
-    t.teardown(() => wires.map((wire) => wire.cut()));
-    // Only a response shows that a connection was accepted.
-    for (const wire of wires) wire.send(keep);
-    const isServed = ({ text }: Wire) => text.includes('"version"');
-    await eventually("each is served or closed", () =>
-      wires.every((wire) => wire.isClosed || isServed(wire)),
-    );
-    const warning = await service.logged(
-      ({ level, turnedAway }) => level === "warn" && !!turnedAway,
-    );
-    t.match(warning, { openFilesLimit: 64, msg: /new ones are closed/ });
+t.test("with few file descriptors the gateway closes excess connections", async (t) => {
+  const site = await openSite(t, { limits: "-n 64" });
+  const { service, url } = site.gateway;
+  const wires = await Promise.all(Array.from({ length: 100 }, () => Wire.open(url)));
+  t.teardown(() => wires.map((wire) => wire.cut()));
+  // Only a response shows that a connection was accepted.
+  for (const wire of wires) wire.send(keep);
+  const isServed = ({ text }: Wire) => text.includes('"version"');
+  await eventually("each is served or closed", () =>
+    wires.every((wire) => wire.isClosed || isServed(wire)),
+  );
+  const warning = await service.logged(({ level, turnedAway }) => level === "warn" && !!turnedAway);
+  t.match(warning, { openFilesLimit: 64, msg: /new ones are closed/ });
 
-    const kept = wires.filter(isServed);
-    t.ok(kept.length >= 5 && kept.length <= 20, `${kept.length} are kept`);
-    for (const wire of kept) wire.send(through(site.route));
-    for (const wire of kept) t.strictSame(statusesOf(await wire.untilClosed()), [200, 200]);
-    await eventually("a new client is served", async () => {
-      const text = await sendBytes(site, through(site.query)).catch(() => "");
-      return statusesOf(text)[0] === 200;
-    });
-    await site.gateway.edit((text) => `${text}\n# still read\n`);
-    const reloaded = await service.logged(({ msg }) => /reload/.test(String(msg)));
-    t.ok(reloaded, "its files are still reloaded");
-    t.equal(service.child.exitCode, null);
-  },
-);
+  const kept = wires.filter(isServed);
+  t.ok(kept.length >= 5 && kept.length <= 20, `${kept.length} are kept`);
+  for (const wire of kept) wire.send(through(site.route));
+  for (const wire of kept) t.strictSame(statusesOf(await wire.untilClosed()), [200, 200]);
+  await eventually("a new client is served", async () => {
+    const text = await sendBytes(site, through(site.query)).catch(() => "");
+    return statusesOf(text)[0] === 200;
+  });
+  await site.gateway.edit((text) => `${text}\n# still read\n`);
+  const reloaded = await service.logged(({ msg }) => /reload/.test(String(msg)));
+  t.ok(reloaded, "its files are still reloaded");
+  t.equal(service.child.exitCode, null);
+});
 
 t.test("a flood of silent connections is closed", async (t) => {
   const site = await openSite(t, { config: "[server]\nrequest_timeout = 1\n", limits: "-n 64" });
@@ -193,35 +188,28 @@ t.test("pipelined requests are served one at a time, in order", async (t) => {
   t.match(await wire.untilClosed(), /answer 0.*answer 1.*answer 2.*"version"/s);
 });
 
-t.test(
-  "each pipelined request is judged separately, after the effects of earlier ones",
-  async (t) => {
-    witness.take();
-    const token = await gateway.login();
-    const bearer = { ...query.headers, Authorization: `Bearer ${token}` };
-    const mine = { ...query, headers: bearer };
-    const stranger = { ...query, headers: { "Content-Type": "application/json" } };
-    const bytes = [
-      through(mine, kept()),
-      through(stranger, kept()),
-      through(mine, kept("{}")),
-      through(mine, { line: "GET /nowhere", head: "", body: "" }),
-      through(mine, kept(insert)),
-      through(mine, { line: "POST /logout", head: "", body: "" }),
-      through(mine, kept()),
-      bye,
-    ];
-    const text = await sendBytes(site, bytes.join(""));
-    t.strictSame(statusesOf(text), [200, 401, 400, 404, 200, 200, 401, 200]);
-    t.match(
-      text,
-      /token_revoked/,
-      "a logout revokes the token for requests that were already sent",
-    );
-    const up = witness.take().map(({ body }) => body.toString());
-    t.strictSame(up, [query.body, insert]);
-  },
-);
+t.test("each pipelined request is judged after the effects of earlier ones", async (t) => {
+  witness.take();
+  const token = await gateway.login();
+  const bearer = { ...query.headers, Authorization: `Bearer ${token}` };
+  const mine = { ...query, headers: bearer };
+  const stranger = { ...query, headers: { "Content-Type": "application/json" } };
+  const bytes = [
+    through(mine, kept()),
+    through(stranger, kept()),
+    through(mine, kept("{}")),
+    through(mine, { line: "GET /nowhere", head: "", body: "" }),
+    through(mine, kept(insert)),
+    through(mine, { line: "POST /logout", head: "", body: "" }),
+    through(mine, kept()),
+    bye,
+  ];
+  const text = await sendBytes(site, bytes.join(""));
+  t.strictSame(statusesOf(text), [200, 401, 400, 404, 200, 200, 401, 200]);
+  t.match(text, /token_revoked/, "a logout revokes the token for requests that were already sent");
+  const up = witness.take().map(({ body }) => body.toString());
+  t.strictSame(up, [query.body, insert]);
+});
 
 t.test("after a refusal that leaves a body unread, no bytes are taken for a request", async (t) => {
   witness.takeBytes();
@@ -288,14 +276,14 @@ t.test("waiting requests are dropped with their connection", async (t) => {
   const config = "[server]\nmax_body_bytes = 65536\nmax_buffered_bytes = 65536\n";
   const small = await openSite(t, { config });
   const { answer } = small.witness;
-  let asked = 0;
-  small.witness.answer = () => asked++;
+  let forwarded = 0;
+  small.witness.answer = () => forwarded++;
   const large = query.body.padEnd(30_000);
   const mine = small.query;
   for (let round = 1; round <= 6; round++) {
     const wire = await Wire.open(small.gateway.url);
     wire.send(through(mine, kept(large)).repeat(2));
-    await eventually("the first is forwarded", () => asked === round);
+    await eventually("the first is forwarded", () => forwarded === round);
     wire.cut();
   }
   small.witness.answer = answer;
@@ -333,7 +321,7 @@ t.test("a head of more than 128 fields or 16 KiB gets 431", async (t) => {
     const lines = (count: number, line = "a: b\r\n") => length + line.repeat(count);
     const full = await sendBytes(flooded, through(door, { head: lines(128 - own) }));
     t.strictSame(statusesOf(full), [200], `${door.name} accepts 128 fields`);
-    behind.takeBytes();
+    recorder.takeBytes();
     for (const head of [
       lines(129 - own),
       lines(2500, "a:\r\n"),
@@ -346,7 +334,7 @@ t.test("a head of more than 128 fields or 16 KiB gets 431", async (t) => {
     }
     const long = await sendBytes(flooded, through(door, { line: `POST /${"a".repeat(17_000)}` }));
     checkRefused(t, long, 431, "headers_too_large", "a long target");
-    t.equal(behind.takeBytes(), "");
+    t.equal(recorder.takeBytes(), "");
   }
 });
 
@@ -383,7 +371,7 @@ t.test("a refused body is not read to its end", async (t) => {
       checkRefused(t, wire.text, status, code, head.slice(0, 20));
     }),
   );
-  t.equal(behind.takeBytes(), "");
+  t.equal(recorder.takeBytes(), "");
 });
 
 t.test("a small refused body does not cost the client its connection", async (t) => {
@@ -396,11 +384,11 @@ t.test("a small refused body does not cost the client its connection", async (t)
   wire.send(query.body.slice(-10) + through(query));
   const text = await wire.untilClosed();
   t.strictSame(statusesOf(text), [401, 200]);
-  t.equal(behind.take().length, 1);
+  t.equal(recorder.take().length, 1);
 });
 
 t.test("an early response of the upstream ends an endless upload", async (t) => {
-  behind.server.prependOnceListener("request", (_request, response) => {
+  recorder.server.prependOnceListener("request", (_request, response) => {
     response.writeHead(413, { "Content-Length": "4" }).write("full");
   });
   const wire = await Wire.open(limited.url);
@@ -451,29 +439,26 @@ function beginnings(door: Door): string[] {
 }
 
 for (const { site, door } of ways) {
-  t.test(
-    `a client that leaves in the middle of a request causes no request at ${door.name}`,
-    async (t) => {
-      const pid = site.gateway.service.child.pid ?? 0;
-      await sendBytes(site, through(door));
-      const sockets = openSockets(pid);
-      site.witness.take();
-      for (const leave of ["end", "resetAndDestroy"] as const) {
-        const wires = await Promise.all(
-          beginnings(door).map(async (bytes) => {
-            const wire = await Wire.open(site.gateway.url);
-            wire.send(bytes);
-            return wire;
-          }),
-        );
-        t.strictSame(statusesOf(await sendBytes(site, through(door))), [200], "others are served");
-        for (const { socket } of wires) socket[leave]();
-        await Promise.all(wires.map((wire) => wire.untilClosed()));
-      }
-      t.equal(site.witness.take().length, 2, "only the two complete requests were forwarded");
-      await eventually("no socket is left", () => openSockets(pid) <= sockets);
-    },
-  );
+  t.test(`an incomplete request is not forwarded by ${door.name}`, async (t) => {
+    const pid = site.gateway.service.child.pid ?? 0;
+    await sendBytes(site, through(door));
+    const sockets = openSockets(pid);
+    site.witness.take();
+    for (const leave of ["end", "resetAndDestroy"] as const) {
+      const wires = await Promise.all(
+        beginnings(door).map(async (bytes) => {
+          const wire = await Wire.open(site.gateway.url);
+          wire.send(bytes);
+          return wire;
+        }),
+      );
+      t.strictSame(statusesOf(await sendBytes(site, through(door))), [200], "others are served");
+      for (const { socket } of wires) socket[leave]();
+      await Promise.all(wires.map((wire) => wire.untilClosed()));
+    }
+    t.equal(site.witness.take().length, 2, "only the two complete requests were forwarded");
+    await eventually("no socket is left", () => openSockets(pid) <= sockets);
+  });
 
   t.test(`the upstream request of a client that leaves is aborted at ${door.name}`, async (t) => {
     const { answer } = site.witness;
@@ -485,16 +470,16 @@ for (const { site, door } of ways) {
       (response: ServerResponse) => void response.writeHead(200).flushHeaders(),
       (response: ServerResponse) => void response.writeHead(200).write('{"status":'),
     ]) {
-      const asked = Promise.withResolvers<void>();
+      const received = Promise.withResolvers<void>();
       const left = Promise.withResolvers<void>();
       site.witness.answer = (_request, response) => {
         response.once("close", left.resolve);
         begin(response);
-        asked.resolve();
+        received.resolve();
       };
       const wire = await Wire.open(site.gateway.url);
       wire.send(through(door));
-      await asked.promise;
+      await received.promise;
       wire.socket.resetAndDestroy();
       await left.promise;
       t.pass("the upstream connection is closed");

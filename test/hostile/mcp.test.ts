@@ -480,13 +480,13 @@ t.test("a malformed response of the upstream server cannot become two responses"
 });
 
 t.test("the upstream server cannot set headers of the gateway", async (t) => {
-  const said = [
+  const fields = [
     ...["X-Gatehouse-Decision: deny", "X_Gatehouse_User: root", "X-Request-Id: evil"],
     ...["Access-Control-Allow-Origin: *", "Access-Control-Allow-Credentials: true"],
     ...["Set-Cookie: gatehouse_session=evil; path=/oauth", "WWW-Authenticate: Basic evil"],
     ...["Mcp-Session-Id: evil", "Connection: x-evil", "X-Evil: evil", "Proxy-Authenticate: evil"],
   ];
-  answer = answerOf(good, `Content-Type: application/json\r\n${said.join("\r\n")}\r\n`);
+  answer = answerOf(good, `Content-Type: application/json\r\n${fields.join("\r\n")}\r\n`);
   const text = await received("POST /mcp", looking.body);
   t.strictSame(statusesOf(text), [200]);
   t.notMatch(text, /evil|root|Access-Control|deny/i);

@@ -58,19 +58,19 @@ async function reachOf(setting: Setting, body: Record<string, unknown>) {
   return { username, database, readOnly, scopes: [...scopes].sort().join(" ") };
 }
 
-const asked = { username: "alice", database: "archive", readOnly: true, scopes: "mcp:resources" };
+const granted = { username: "alice", database: "archive", readOnly: true, scopes: "mcp:resources" };
 
 t.test("a client cannot widen what the user has narrowed at any step", async (t) => {
   const setting = await openSetting(t);
   const parameters = { scope: "mcp:resources" };
   const clientId = await registered(setting);
   const first = await obtainTokens(setting, { clientId, ...narrow, parameters });
-  t.strictSame(await reachOf(setting, first.body), asked);
+  t.strictSame(await reachOf(setting, first.body), granted);
   let { refreshToken } = first;
   for (const [name, value] of Object.entries(wishes)) {
     const options = { clientId, ...narrow, parameters: { ...parameters, [name]: value } };
     const { body } = await exchange(setting, await authorize(setting, options));
-    t.strictSame(await reachOf(setting, body), asked, `${name} in the authorization request`);
+    t.strictSame(await reachOf(setting, body), granted, `${name} in the authorization request`);
     t.notOk("id_token" in body);
     const more = name === "scope" ? parameters : { [name]: value };
     const refreshed = await postForm(`${setting.url}/oauth/token`, {
@@ -79,7 +79,7 @@ t.test("a client cannot widen what the user has narrowed at any step", async (t)
       refresh_token: refreshToken,
       ...more,
     });
-    t.strictSame(await reachOf(setting, refreshed.body), asked, `${name} in a refresh`);
+    t.strictSame(await reachOf(setting, refreshed.body), granted, `${name} in a refresh`);
     refreshToken = String(refreshed.body.refresh_token);
   }
 });
@@ -96,7 +96,7 @@ t.test("a client cannot widen its rights when it exchanges the code", async (t) 
     redirect_uri: REDIRECT,
     ...{ ...wishes, scope: "mcp:tools mcp:resources" },
   });
-  t.strictSame(await reachOf(setting, body), asked);
+  t.strictSame(await reachOf(setting, body), granted);
 });
 
 t.test("a request consists only of unique parameters in its URL", async (t) => {
@@ -314,14 +314,14 @@ t.test("a page is not given to scripts", async (t) => {
   for (const site of ["same-origin", "same-site", "cross-site"]) {
     for (const mode of ["cors", "no-cors", "same-origin", "websocket"]) {
       for (const target of targets) {
-        const asked = { "sec-fetch-site": site, "sec-fetch-mode": mode };
-        const { status, body } = await ask(target, { headers: asked });
+        const headers = { "sec-fetch-site": site, "sec-fetch-mode": mode };
+        const { status, body } = await ask(target, { headers });
         t.equal(status, 403, `${site} ${mode}`);
         t.notMatch(body.toString(), "csrf");
       }
     }
-    const gone = { "sec-fetch-site": site, "sec-fetch-mode": "navigate" };
-    t.not((await ask(url, { headers: gone })).status, 403, "a browser may navigate there");
+    const navigation = { "sec-fetch-site": site, "sec-fetch-mode": "navigate" };
+    t.not((await ask(url, { headers: navigation })).status, 403, "a browser may navigate there");
   }
 });
 
@@ -502,10 +502,10 @@ function drip(response: ServerResponse): void {
 async function refusedBy(
   t: Test,
   behaviour: { readonly metadata?: Behaviour; readonly keys?: Behaviour },
-): Promise<{ code: string; asked: string[] }> {
-  const asked: string[] = [];
+): Promise<{ code: string; requested: string[] }> {
+  const requested: string[] = [];
   const server = createServer(({ url: place = "" }, response) => {
-    asked.push(place);
+    requested.push(place);
     const text = JSON.stringify({ issuer: url, jwks_uri: `${url}/keys` });
     if (place === "/keys") (behaviour.keys ?? json)(response, keys);
     else if (place.startsWith("/elsewhere")) json(response, place.endsWith("keys") ? keys : text);
@@ -517,7 +517,7 @@ async function refusedBy(
   const token = await signFor(url);
   const outcome = issuers.verify(url, token).then(({ user }) => user);
   const code = await outcome.catch((error: { code?: string }) => String(error.code));
-  return { code, asked };
+  return { code, requested };
 }
 
 async function signFor(issuer: string): Promise<string> {
@@ -571,10 +571,10 @@ const behaviours: Readonly<Record<string, Parameters<typeof refusedBy>[1]>> = {
 
 t.test("an issuer that misbehaves counts as unreachable", async (t) => {
   const outcomes = Object.entries(behaviours).map(async ([what, behaviour]) => {
-    const { code, asked } = await refusedBy(t, behaviour);
+    const { code, requested } = await refusedBy(t, behaviour);
     t.equal(code, "issuer_unreachable", what);
     t.notOk(
-      asked.some((place) => place.startsWith("/elsewhere")),
+      requested.some((place) => place.startsWith("/elsewhere")),
       "no redirect is followed",
     );
   });

@@ -439,22 +439,19 @@ const diversions = [
 ];
 
 for (const { site, door } of ways) {
-  t.test(
-    `a client's identity and forwarding headers are not forwarded by ${door.name}`,
-    async (t) => {
-      const usual = await forwarded(site, door, "");
-      t.match(usual, /^x-gatehouse-user: admin$/m);
-      for (const name of [...identities, ...origins, ...diversions]) {
-        t.equal(await forwarded(site, door, `${name}: evil\r\n`), usual, name);
-      }
-      const all = identities.map((name) => `${name}: root\r\n${name}: admin\r\n`);
-      t.equal(
-        await forwarded(site, door, all.slice(0, 24).join("")),
-        usual,
-        "many at once, each twice",
-      );
-    },
-  );
+  t.test(`identity and forwarding headers of clients are dropped by ${door.name}`, async (t) => {
+    const usual = await forwarded(site, door, "");
+    t.match(usual, /^x-gatehouse-user: admin$/m);
+    for (const name of [...identities, ...origins, ...diversions]) {
+      t.equal(await forwarded(site, door, `${name}: evil\r\n`), usual, name);
+    }
+    const all = identities.map((name) => `${name}: root\r\n${name}: admin\r\n`);
+    t.equal(
+      await forwarded(site, door, all.slice(0, 24).join("")),
+      usual,
+      "many at once, each twice",
+    );
+  });
 
   t.test(`Connection removes no header of the gateway at ${door.name}`, async (t) => {
     const usual = await forwarded(site, door, "");
@@ -585,7 +582,7 @@ t.test("a client's values do not appear in the head of the response", async (t) 
   });
   const token = await gateway.login();
   const evil = "evil%0d%0aSet-Cookie:%20a=1";
-  const said = {
+  const hostile = {
     authorization: `Bearer ${token}`,
     origin: `https://app.test ${evil}`,
     "x-request-id": evil,
@@ -597,7 +594,7 @@ t.test("a client's values do not appear in the head of the response", async (t) 
   };
   for (const path of [`/api/users/${evil}`, `/api/access/${evil}/${evil}`, "/mcp", `/${evil}`]) {
     for (const method of ["GET", "DELETE", "OPTIONS", "POST"]) {
-      const answer = await ask(`${gateway.url}${path}`, { method, headers: said });
+      const answer = await ask(`${gateway.url}${path}`, { method, headers: hostile });
       t.ok(answer.status >= 400, `${method} ${path} is ${answer.status}`);
       t.notMatch(answer.rawHeaders.join("\n"), /evil/, `${method} ${path}`);
     }

@@ -30,60 +30,54 @@ function joined(limiter: FairLimiter, user: string): Waiting {
   return place;
 }
 
-t.test(
-  "the next slot goes to the user who holds the fewest, then to the user served least recently",
-  async (t) => {
-    const limiter = limiterOf(3, 10);
-    const all = Array.from({ length: 3 }, () => taken(limiter, "flood"));
-    const order: string[] = [];
-    const places = ["flood", "flood", "flood", "flood", "bob", "bob", "carol"].map((user) => {
-      const place = joined(limiter, user);
-      void place.turn.then(() => order.push(user));
-      return place;
-    });
+t.test("a slot goes to the user who holds the fewest and was served least recently", async (t) => {
+  const limiter = limiterOf(3, 10);
+  const all = Array.from({ length: 3 }, () => taken(limiter, "flood"));
+  const order: string[] = [];
+  const places = ["flood", "flood", "flood", "flood", "bob", "bob", "carol"].map((user) => {
+    const place = joined(limiter, user);
+    void place.turn.then(() => order.push(user));
+    return place;
+  });
 
-    for (const slot of all) limiter.release(slot);
-    await places[0]?.turn;
-    t.strictSame(order, ["bob", "carol", "flood"], "first the users who hold none");
-    limiter.release("bob");
-    await places[5]?.turn;
-    t.equal(order.at(-1), "bob", "bob holds fewer slots than the flood");
-    for (const user of ["carol", "flood", "bob"]) limiter.release(user);
-    await places[3]?.turn;
-    t.strictSame(
-      order.slice(4),
-      ["flood", "flood", "flood"],
-      "with no one else waiting, the flood gets every slot",
-    );
-  },
-);
+  for (const slot of all) limiter.release(slot);
+  await places[0]?.turn;
+  t.strictSame(order, ["bob", "carol", "flood"], "first the users who hold none");
+  limiter.release("bob");
+  await places[5]?.turn;
+  t.equal(order.at(-1), "bob", "bob holds fewer slots than the flood");
+  for (const user of ["carol", "flood", "bob"]) limiter.release(user);
+  await places[3]?.turn;
+  t.strictSame(
+    order.slice(4),
+    ["flood", "flood", "flood"],
+    "with no one else waiting, the flood gets every slot",
+  );
+});
 
-t.test(
-  "when too many wait, a newcomer displaces the last waiter of the longest queue",
-  async (t) => {
-    const limiter = limiterOf(1, 4);
-    const slot = taken(limiter, "flood");
-    const flood = Array.from({ length: 4 }, () => joined(limiter, "flood"));
-    t.equal(join(limiter, "flood"), undefined);
-    const first = joined(limiter, "bob");
-    t.equal(await flood[3]?.turn, undefined, "the last one of the flood is displaced");
-    const second = joined(limiter, "bob");
-    t.equal(await flood[2]?.turn, undefined);
-    t.equal(join(limiter, "bob"), undefined, "both queues have the same length now");
-    t.equal(join(limiter, "flood"), undefined);
-    let holder = slot;
-    for (const [place, user] of [
-      [flood[0], "flood"],
-      [first, "bob"],
-      [flood[1], "flood"],
-      [second, "bob"],
-    ] as const) {
-      limiter.release(holder);
-      t.equal(await place?.turn, user);
-      holder = user;
-    }
-  },
-);
+t.test("a newcomer displaces the last waiter of the longest queue", async (t) => {
+  const limiter = limiterOf(1, 4);
+  const slot = taken(limiter, "flood");
+  const flood = Array.from({ length: 4 }, () => joined(limiter, "flood"));
+  t.equal(join(limiter, "flood"), undefined);
+  const first = joined(limiter, "bob");
+  t.equal(await flood[3]?.turn, undefined, "the last one of the flood is displaced");
+  const second = joined(limiter, "bob");
+  t.equal(await flood[2]?.turn, undefined);
+  t.equal(join(limiter, "bob"), undefined, "both queues have the same length now");
+  t.equal(join(limiter, "flood"), undefined);
+  let holder = slot;
+  for (const [place, user] of [
+    [flood[0], "flood"],
+    [first, "bob"],
+    [flood[1], "flood"],
+    [second, "bob"],
+  ] as const) {
+    limiter.release(holder);
+    t.equal(await place?.turn, user);
+    holder = user;
+  }
+});
 
 t.test("a wait ends after the timeout, and later waits go on", async (t) => {
   let now = 0;

@@ -11,16 +11,13 @@ import { queryHeaders, select } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { type Answer, RecordingUpstream } from "../kit/upstream.ts";
 
-t.test(
-  "no header that the gateway adds can be configured to be forwarded from clients",
-  async (t) => {
-    const identity = { username: "alice", roles: ["Owner"], databases: ["main"] };
-    const provenance = { requestId: "1", forwardedFor: "1.2.3.4", proto: "http", host: "a.test" };
-    const added = Object.keys(gatewayHeaders({ ...provenance, identity }));
-    t.ok(added.length >= 7);
-    for (const name of added) t.notOk(isForwardableHeader(name), name);
-  },
-);
+t.test("no header of the gateway can be configured to come from clients", async (t) => {
+  const identity = { username: "alice", roles: ["Owner"], databases: ["main"] };
+  const provenance = { requestId: "1", forwardedFor: "1.2.3.4", proto: "http", host: "a.test" };
+  const added = Object.keys(gatewayHeaders({ ...provenance, identity }));
+  t.ok(added.length >= 7);
+  for (const name of added) t.notOk(isForwardableHeader(name), name);
+});
 
 async function answers(t: Test): Promise<(answer: Answer) => Promise<PlainAnswer>> {
   const upstream = await new RecordingUpstream().listen(t);
