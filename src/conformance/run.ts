@@ -208,7 +208,7 @@ export async function runSection(
   const administer = (operation: string, name: string) =>
     check({ name, send: { [operation]: { database: "main" } }, status: 200, answer });
   try {
-    const isCreated = await administer("CreateDatabase", "the section's database is made");
+    const isCreated = await administer("CreateDatabase", "the section's database is created");
     if (isCreated) for (const one of cases) await check(one);
   } finally {
     await administer("DropDatabase", "the section's database is dropped");

@@ -56,13 +56,13 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
   let gathering: NodeJS.Timeout | undefined;
   let hasMore = false;
 
-  function settle(): void {
+  function checkSettled(): void {
     if (changing === undefined) return;
     const now = fingerprint(file);
     const still = now === changing.last;
     if (!still && performance.now() - changing.since < PATIENCE_MS) {
       changing.last = now;
-      timer = setTimeout(settle, SETTLE_MS);
+      timer = setTimeout(checkSettled, SETTLE_MS);
       return;
     }
     changing = undefined;
@@ -78,7 +78,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     const now = fingerprint(file);
     if (now === seen) return;
     changing = { since: performance.now(), last: now };
-    timer = setTimeout(settle, SETTLE_MS);
+    timer = setTimeout(checkSettled, SETTLE_MS);
   }
 
   /** Checks at once, since a short-lived file would be gone when the events have been gathered. */

@@ -47,7 +47,7 @@ export class Connections {
   readonly #last = new WeakSet<Exchange>();
   /** Connections on which a violation of HTTP has been answered. */
   readonly #broken = new WeakSet<Duplex>();
-  #taken = 0;
+  #accepted = 0;
   #isDraining = false;
   #closed: Promise<unknown> | undefined;
 
@@ -56,7 +56,7 @@ export class Connections {
     this.#service = service;
     const isSecure = "setSecureContext" in server;
     server.on("connection", (socket: Socket) => {
-      this.#taken++;
+      this.#accepted++;
       if (isSecure) this.#shakeHands(socket);
       else this.#enter(socket);
     });
@@ -171,11 +171,11 @@ export class Connections {
     const deadline = performance.now() + LINGER_MS;
     let before: number;
     do {
-      before = this.#taken;
+      before = this.#accepted;
       // Each turn of the event loop accepts one connection, and the first turn may be half over.
       await nextTurn();
       await nextTurn();
-    } while (this.#taken > before && performance.now() < deadline);
+    } while (this.#accepted > before && performance.now() < deadline);
   }
 
   /** Marks a response as the last on its connection and unmarks the one before it. */

@@ -139,16 +139,16 @@ function reasonOf(error: unknown): string {
 
 async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<LiveKeyRing> {
   const { auth } = loaded.configuration;
-  const held =
+  const keyStore =
     store?.keys ??
     keyFilesIn(keysDirectoryOf(loaded.serviceDirectory), { checkRead: auth.check_permissions });
-  const keys = await openLiveKeyRing(held, {
+  const keys = await openLiveKeyRing(keyStore, {
     algorithm: auth.signing_algorithm,
     // A restarted worker must not create signing keys of its own.
     mayCreate: member?.isFirst ?? true,
     onReplaced: () =>
       log.warn(
-        { place: held.place },
+        { place: keyStore.place },
         "no signing keys found: new ones were created, and earlier tokens are invalid",
       ),
     onReload() {
@@ -260,19 +260,19 @@ async function openSharedStore(
  * Opens the counters that replicas share. The stack closes them. Returns undefined if each replica
  * counts on its own.
  *
- * @param known the store, if it is already open
+ * @param existing the store, if it is already open
  * @throws as `openSharedStore`
  */
 export async function openSharedCounts(
   configuration: Configuration,
-  known: Store | undefined,
+  existing: Store | undefined,
   opened: AsyncDisposableStack,
 ): Promise<OpenCounts | undefined> {
   if (configuration.store.url === undefined) return undefined;
   const { openStore } = await import("../store/open.ts");
   const { openCounts } = await import("../store/shared-counts.ts");
-  const store = known ?? (await openStore(configuration));
-  if (known === undefined) opened.defer(() => store.close());
+  const store = existing ?? (await openStore(configuration));
+  if (existing === undefined) opened.defer(() => store.close());
   return openCounts(store, opened);
 }
 

@@ -175,13 +175,13 @@ function principalOf({ authenticated }: Exchange): Principal {
 }
 
 function lazily<T>(make: () => Promise<T>): () => Promise<T> {
-  let made: Promise<T> | undefined;
+  let value: Promise<T> | undefined;
   return () => {
-    made ??= make().catch((error: unknown) => {
-      made = undefined;
+    value ??= make().catch((error: unknown) => {
+      value = undefined;
       throw error;
     });
-    return made;
+    return value;
   };
 }
 

@@ -177,10 +177,10 @@ function portOf({ port, protocol }: URL): string {
 /** Another port of this machine is a different origin. */
 function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Exchange): boolean {
   const page = URL.parse(origin);
-  const asked = URL.parse(`${peer.proto}://${request.headers.host}`);
-  if (page === null || asked === null) return false;
+  const requested = URL.parse(`${peer.proto}://${request.headers.host}`);
+  if (page === null || requested === null) return false;
   if (page.origin === URL.parse(gateway.publicUrl)?.origin) return true;
-  return isLocalName(hostname(origin)) && portOf(page) === portOf(asked);
+  return isLocalName(hostname(origin)) && portOf(page) === portOf(requested);
 }
 
 /** Values of `Sec-Fetch-Site` for requests caused by a page or link of another origin. */

@@ -354,9 +354,12 @@ function countQuery(
   if (gateway.access.snapshot.boundaries.length === 0) return undefined;
   const databases = accesses.map(({ database }) => database);
   // The tool call was already counted in windows that are not limited to a database.
-  const known = exchange.authenticated.principal === undefined ? 0 : 1;
+  const alreadyCounted = exchange.authenticated.principal === undefined ? 0 : 1;
   const windows = windowsOf(gateway, exchange, databases)
-    .map((window) => ({ ...window, points: window.points - (window.isOfDatabase ? 0 : known) }))
+    .map((window) => ({
+      ...window,
+      points: window.points - (window.isOfDatabase ? 0 : alreadyCounted),
+    }))
     .filter(({ points }) => points > 0);
   return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
 }

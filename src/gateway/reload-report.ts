@@ -19,11 +19,11 @@ const NAMED = 100;
 
 function firstOf(lists: object): Record<string, unknown> {
   const more: Record<string, number> = {};
-  const shown = Object.entries(lists).flatMap(([kind, names]: [string, readonly string[]]) => {
+  const listed = Object.entries(lists).flatMap(([kind, names]: [string, readonly string[]]) => {
     if (names.length > NAMED) more[kind] = names.length - NAMED;
     return names.length === 0 ? [] : [[kind, names.slice(0, NAMED)]];
   });
-  return { ...Object.fromEntries(shown), ...(Object.keys(more).length === 0 ? {} : { more }) };
+  return { ...Object.fromEntries(listed), ...(Object.keys(more).length === 0 ? {} : { more }) };
 }
 
 /** Warns about valid rules that may not mean what was intended. */

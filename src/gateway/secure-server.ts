@@ -115,7 +115,7 @@ export async function createSecureServer(
   let inForce = first;
   let failure: string | undefined;
 
-  function tell(certificate: ServerCertificate): void {
+  function announce(certificate: ServerCertificate): void {
     onLoad?.(certificate);
     if (certificate.expires.getTime() > Date.now()) return;
     log.warn(describe(files, certificate), "the TLS certificate has expired");
@@ -130,7 +130,7 @@ export async function createSecureServer(
         log.info(describe(files, found), "TLS certificate reloaded");
       }
       failure = undefined;
-      tell(found);
+      announce(found);
     } catch (error) {
       failure = error instanceof Error ? error.message : "unknown";
       log.error({ reason: failure }, "TLS certificate refused: the last good one stays in force");
@@ -138,7 +138,7 @@ export async function createSecureServer(
     }
   }
 
-  tell(first);
+  announce(first);
   // Reloads run one at a time, so the last one read is the one in force.
   let turn = Promise.resolve();
   const reloadInTurn = (): Promise<void> => {

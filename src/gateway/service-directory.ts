@@ -89,13 +89,13 @@ export async function prepareServiceDirectory(
   let isKept = false;
   try {
     // The password is saved first. An access file without a known password would lock everyone out.
-    const made = await createAccessFile(accessFile, changes, async () => {
+    const created = await createAccessFile(accessFile, changes, async () => {
       if (chosenPassword !== undefined) return;
       isKept = true;
       await replaceFile(file, `${password}\n`);
     });
     // Another start has created it in the meantime.
-    if (made === undefined) return left();
+    if (created === undefined) return left();
   } catch (error) {
     if (isKept) await rm(file, { force: true });
     throw error;
@@ -121,15 +121,15 @@ export async function claimDatabases(loaded: LoadedConfiguration): Promise<() =>
   const unclaimed = async () => {};
   await makeServiceDirectory(serviceDirectory);
   if (data === undefined || !existsSync(path.dirname(data))) return unclaimed;
-  const taken = Promise.withResolvers<void>();
+  const acquired = Promise.withResolvers<void>();
   const released = Promise.withResolvers<void>();
   const hold = (): Promise<void> => {
-    taken.resolve();
+    acquired.resolve();
     return released.promise;
   };
   const holding = withLock(data, hold, { mayBeFull: true, wait: 0 });
   try {
-    await Promise.race([taken.promise, holding]);
+    await Promise.race([acquired.promise, holding]);
   } catch (error) {
     // The engine has its own lock and reports what it cannot write.
     if (error instanceof LockRefusedError) return unclaimed;

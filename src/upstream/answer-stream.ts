@@ -142,7 +142,7 @@ export interface BufferedAnswerOptions {
 const LARGEST_ANSWER_BYTES = 32 * 1024 * 1024;
 
 export function abandoned(): Refusal {
-  return new Refusal("upstream_broken", { detail: "given up" });
+  return new Refusal("upstream_broken", { detail: "abandoned" });
 }
 
 export class BufferedAnswer implements AnswerSink {

@@ -162,9 +162,9 @@ export function openWorkerHandlers(shared: LocalShared, common: CommonCalls) {
       return entered.promise;
     },
     derive({ turn, order }) {
-      const held = turns.get(turn);
-      if (held === undefined) throw new Error("a hash without its turn");
-      return held.derive(order);
+      const entry = turns.get(turn);
+      if (entry === undefined) throw new Error("a hash without its turn");
+      return entry.derive(order);
     },
     leaveHashing: (turn) => turns.take(turn)?.leave(),
     openSession: ({ id, username }) => sessions.open(id, username),

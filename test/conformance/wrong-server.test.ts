@@ -129,7 +129,7 @@ t.test("a server without queries fails each section at its start", async (t) => 
   });
   const { code, stdout } = await run(t, "--url", url, "--level", "full");
   t.equal(code, 1);
-  t.match(stdout, /the section's database is made: the status is 404, not 200/);
+  t.match(stdout, /the section's database is created: the status is 404, not 200/);
   t.ok(asked < 50, `${asked} requests`);
 });
 
