@@ -68,66 +68,48 @@ t.test("tools take title, description and annotations from their operations", as
     t.match(toolNamed(name).annotations, expected, name);
 });
 
-const ofUsers = { database: "main", table: "users" };
 const compare = (cmp: string, value: unknown) => ({ column: "users.id", cmp, value });
-const accepted: Readonly<Record<string, readonly object[]>> = {
-  list_databases: [{}],
-  describe_table: [ofUsers],
-  select: [
-    { database: "main", from: "users", columns: ["*"] },
-    {
-      database: "main",
-      from: "users",
-      columns: ["id", "orders.total"],
-      where: {
-        and: [
-          { or: [compare("=", null), compare("LIKE", "a%")] },
-          { not: compare("IN", [1, 2]) },
-          compare("BETWEEN", [1, 2]),
-        ],
-      },
-      join: [{ table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" }],
-      order_by: [{ column: "id", direction: "DESC" }],
-      limit: 10,
-      offset: 5,
-    },
-  ],
-  insert: [{ ...ofUsers, values: [{ id: 1, name: "Ann" }] }],
-  update: [{ ...ofUsers, set: { name: "Ann" }, where: null }],
-  delete: [{ ...ofUsers, where: compare(">", 1) }],
-  create_table: [{ ...ofUsers, columns: [{ name: "id", type: "int", primary_key: true }] }],
-  drop_table: [ofUsers],
+const alternatives = [{ or: [compare("=", null), compare("LIKE", "a%")] }];
+const select = {
+  database: "main",
+  from: "users",
+  columns: ["id", "orders.total"],
+  where: { and: [...alternatives, { not: compare("IN", [1, 2]) }, compare("BETWEEN", [1, 2])] },
+  join: [{ table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" }],
+  order_by: [{ column: "id", direction: "DESC" }],
+  limit: 10,
+  offset: 5,
 };
 
-t.test("a schema accepts what the grammar accepts, and no other field", async (t) => {
-  for (const [name, examples] of Object.entries(accepted)) {
-    const holds = new Ajv2020().compile(toolNamed(name).inputSchema);
-    for (const example of examples)
-      t.ok(holds(example), `${name}: ${JSON.stringify(holds.errors)}`);
-    t.notOk(holds({ ...examples[0], more: 1 }), name);
-  }
-  const isSelect = new Ajv2020().compile(toolNamed("select").inputSchema);
-  const [plain] = accepted.select ?? [];
-  t.notOk(isSelect({ ...plain, where: compare("==", 1) }));
-  t.notOk(isSelect({ ...plain, from: undefined }));
-  t.notOk(isSelect({ ...plain, where: { and: [{ nor: [] }] } }));
+t.test("the schema of select accepts what the grammar accepts", async (t) => {
+  const holds = new Ajv2020().compile(toolNamed("select").inputSchema);
+  for (const args of [select, { ...select, where: undefined, columns: ["*"] }])
+    t.ok(holds(JSON.parse(JSON.stringify(args))), JSON.stringify(holds.errors));
+  t.notOk(holds({ ...select, where: compare("==", 1) }));
+  t.notOk(holds({ ...select, where: { and: [{ nor: [] }] } }));
+  const { from: _, ...incomplete } = select;
+  t.notOk(holds(incomplete));
 });
 
 for (const level of ["full", "core"] as const) {
-  t.test(`each tool has an example that its schema and the ${level} grammar accept`, async (t) => {
-    const grammar = createGrammar({ extraFields: [], operations: {}, level });
-    for (const { name, inputSchema } of (await listAt(level)).tools) {
-      const { examples } = z
-        .object({ examples: z.array(z.unknown()).length(1) })
-        .parse(inputSchema);
-      const holds = new Ajv2020({ allowUnionTypes: true }).compile(inputSchema);
-      t.ok(holds(examples[0]), `${name}: ${JSON.stringify(holds.errors)}`);
-      const operation = operationNames.find((operation) => toolNameOf(operation) === name);
-      if (operation === undefined) continue;
-      const body = Buffer.from(JSON.stringify({ [operation]: examples[0] }));
-      t.equal(scan(body, grammar).accesses.length, 1, name);
-    }
-  });
+  t.test(
+    `each tool has an example that its schema and the ${level} grammar accept, without other fields`,
+    async (t) => {
+      const grammar = createGrammar({ extraFields: [], operations: {}, level });
+      for (const { name, inputSchema } of (await listAt(level)).tools) {
+        const { examples } = z
+          .object({ examples: z.array(z.unknown()).length(1) })
+          .parse(inputSchema);
+        const holds = new Ajv2020({ allowUnionTypes: true }).compile(inputSchema);
+        t.ok(holds(examples[0]), `${name}: ${JSON.stringify(holds.errors)}`);
+        t.notOk(holds({ ...Object(examples[0]), more: 1 }), `${name}: another field`);
+        const operation = operationNames.find((operation) => toolNameOf(operation) === name);
+        if (operation === undefined) continue;
+        const body = Buffer.from(JSON.stringify({ [operation]: examples[0] }));
+        t.equal(scan(body, grammar).accesses.length, 1, name);
+      }
+    },
+  );
 }
 
 t.test("tools at level core mention nothing of the full grammar", async (t) => {

@@ -4,7 +4,6 @@ import { UnsecuredJWT } from "jose";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { createExternalIssuers, type ExternalIssuers } from "../../src/oauth/external-issuers.ts";
-import type { Refusal } from "../../src/refusal.ts";
 import { refusedBy } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -12,15 +11,7 @@ import { makeKey, metadataPlaces, TestIssuer, type TokenChanges } from "./issuer
 
 const resource = "https://gate.example.com/mcp";
 
-interface Setting {
-  readonly issuer: TestIssuer;
-  fresh(claim?: string): ExternalIssuers;
-  verify(token: string, issuers?: ExternalIssuers): Promise<string>;
-  refusal(changes: TokenChanges | string, issuers?: ExternalIssuers): Promise<string>;
-  refused(changes: TokenChanges | string, issuers?: ExternalIssuers): Promise<Refusal>;
-}
-
-async function openSetting(t: Test): Promise<Setting> {
+async function openIssuer(t: Test) {
   const issuer = await TestIssuer.start(t);
   const fresh = (username_claim = "sub") => {
     const settings = { issuer: issuer.url, prefix: "staff", username_claim };
@@ -28,14 +19,12 @@ async function openSetting(t: Test): Promise<Setting> {
   };
   const verify = async (token: string, issuers = fresh()) =>
     (await issuers.verify(issuer.url, token)).user;
-  const refused: Setting["refused"] = async (changes, issuers) => {
+  const refused = async (changes: TokenChanges | string, issuers?: ExternalIssuers) => {
     const token = typeof changes === "string" ? changes : await issuer.sign(resource, changes);
     return refusedBy(verify(token, issuers));
   };
-  return {
-    ...{ issuer, fresh, verify, refused },
-    refusal: async (changes, issuers) => (await refused(changes, issuers)).code,
-  };
+  const refusal = async (...args: Parameters<typeof refused>) => (await refused(...args)).code;
+  return { issuer, fresh, verify, refused, refusal };
 }
 
 function stopClock(t: Test): void {
@@ -44,7 +33,7 @@ function stopClock(t: Test): void {
 }
 
 t.test("an issuer's keys are found wherever its metadata may be", async (t) => {
-  const { issuer, verify, refusal } = await openSetting(t);
+  const { issuer, verify, refusal } = await openIssuer(t);
   for (const [name, place] of Object.entries(metadataPlaces)) {
     issuer.place = place;
     t.equal(await verify(await issuer.sign(resource)), "staff:alice", name);
@@ -54,7 +43,7 @@ t.test("an issuer's keys are found wherever its metadata may be", async (t) => {
 });
 
 t.test("unsafe or foreign metadata is refused", async (t) => {
-  const { issuer, refusal } = await openSetting(t);
+  const { issuer, refusal } = await openIssuer(t);
   const keys = `${issuer.origin}/keys`;
   const foreign = [
     ["another issuer's", { issuer: issuer.origin, jwks_uri: keys }],
@@ -71,7 +60,7 @@ t.test("unsafe or foreign metadata is refused", async (t) => {
 });
 
 t.test("a token is read with its user, id, scopes and expiry", async (t) => {
-  const { issuer, fresh, verify } = await openSetting(t);
+  const { issuer, fresh, verify } = await openIssuer(t);
   const claims = { scope: "mcp:tools other", jti: "j", aud: ["https://other.test/", resource] };
   const token = await issuer.sign(resource, { claims });
   const read = await fresh().verify(issuer.url, token);
@@ -87,7 +76,7 @@ t.test("a token is read with its user, id, scopes and expiry", async (t) => {
 });
 
 t.test("an invalid token is refused with the reason", async (t) => {
-  const { issuer, fresh, verify, refused } = await openSetting(t);
+  const { issuer, fresh, verify, refused } = await openIssuer(t);
   const issuers = fresh();
   t.equal(await verify(await issuer.sign(resource), issuers), "staff:alice");
   const key = await makeKey("first");
@@ -128,7 +117,7 @@ t.test("an invalid token is refused with the reason", async (t) => {
 });
 
 t.test("without a valid jti, the token id is a digest of the signed part", async (t) => {
-  const { issuer, fresh } = await openSetting(t);
+  const { issuer, fresh } = await openIssuer(t);
   const idOf = async (token: string) => (await fresh().verify(issuer.url, token)).tokenId;
   for (const jti of [undefined, 7, "", "two words", "x".repeat(129)]) {
     const token = await issuer.sign(resource, { claims: { jti } });
@@ -140,7 +129,7 @@ t.test("without a valid jti, the token id is a digest of the signed part", async
 });
 
 t.test("the issuer's clock may be off by 30 seconds", async (t) => {
-  const { issuer, fresh } = await openSetting(t);
+  const { issuer, fresh } = await openIssuer(t);
   stopClock(t);
   const now = Math.floor(Date.now() / 1000);
   for (const claims of [{ exp: now - 29 }, { nbf: now + 30 }, { nbf: now + 29, exp: now - 29 }]) {
@@ -152,7 +141,7 @@ t.test("the issuer's clock may be off by 30 seconds", async (t) => {
 });
 
 t.test("scopes may be text or a list, in scope or else in scp", async (t) => {
-  const { issuer, fresh } = await openSetting(t);
+  const { issuer, fresh } = await openIssuer(t);
   const both = new Set(["mcp:tools", "mcp:resources"]);
   const ways: [claims: Record<string, unknown>, scopes: Set<string>][] = [
     [{ scope: ["mcp:tools", "mcp:resources"] }, both],
@@ -170,7 +159,7 @@ t.test("scopes may be text or a list, in scope or else in scp", async (t) => {
 });
 
 t.test("the configured audience of an issuer replaces the default", async (t) => {
-  const { issuer } = await openSetting(t);
+  const { issuer } = await openIssuer(t);
   const settings = { issuer: issuer.url, prefix: "staff", username_claim: "sub" };
   const log = pino({ level: "silent" });
   const audience = "api://gatehouse";
@@ -185,7 +174,7 @@ t.test("the configured audience of an issuer replaces the default", async (t) =>
 });
 
 t.test("a token without a signature by the issuer's key is refused", async (t) => {
-  const { issuer, fresh, refusal } = await openSetting(t);
+  const { issuer, fresh, refusal } = await openIssuer(t);
   const issuers = fresh();
   const signed = await issuer.sign(resource);
   const [, payload = "", signature = ""] = signed.split(".");
@@ -207,7 +196,7 @@ t.test("a token without a signature by the issuer's key is refused", async (t) =
 });
 
 t.test("an invalid username is refused, never normalized", async (t) => {
-  const { issuer, verify, refusal } = await openSetting(t);
+  const { issuer, verify, refusal } = await openIssuer(t);
   const sub = (name: string) => ({ claims: { sub: name } });
   for (const name of ["a", "a.b-c_d@example.com", "x".repeat(64)]) {
     t.equal(await verify(await issuer.sign(resource, sub(name))), `staff:${name}`);
@@ -219,7 +208,7 @@ t.test("an invalid username is refused, never normalized", async (t) => {
 });
 
 t.test("the username comes from the configured claim, an email only if verified", async (t) => {
-  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  const { issuer, fresh, verify, refusal } = await openIssuer(t);
   const claims = { preferred_username: "bob", email: "carol@example.com" };
   const token = await issuer.sign(resource, { claims });
   t.equal(await verify(token, fresh("preferred_username")), "staff:bob");
@@ -236,7 +225,7 @@ t.test("the username comes from the configured claim, an email only if verified"
 const COOLDOWN_MS = 5100;
 
 t.test("rotated keys are fetched, and unknown key ids cause few fetches", async (t) => {
-  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  const { issuer, fresh, verify, refusal } = await openIssuer(t);
   stopClock(t);
   const issuers = fresh();
   await verify(await issuer.sign(resource), issuers);
@@ -262,7 +251,7 @@ t.test("rotated keys are fetched, and unknown key ids cause few fetches", async 
 });
 
 t.test("a valid token with a new key has to wait for the end of the cooldown", async (t) => {
-  const { issuer, fresh, verify, refused } = await openSetting(t);
+  const { issuer, fresh, verify, refused } = await openIssuer(t);
   stopClock(t);
   const issuers = fresh();
   await verify(await issuer.sign(resource), issuers);
@@ -277,7 +266,7 @@ t.test("a valid token with a new key has to wait for the end of the cooldown", a
 });
 
 t.test("an unreachable issuer is tried again", async (t) => {
-  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  const { issuer, fresh, verify, refusal } = await openIssuer(t);
   const issuers = fresh();
   const token = await issuer.sign(resource);
   await issuer.stop();
@@ -293,7 +282,7 @@ t.test("an unreachable issuer is tried again", async (t) => {
 });
 
 t.test("known keys stay in use while their issuer is unreachable", async (t) => {
-  const { issuer, fresh, verify, refusal } = await openSetting(t);
+  const { issuer, fresh, verify, refusal } = await openIssuer(t);
   stopClock(t);
   const issuers = fresh();
   await verify(await issuer.sign(resource), issuers);
@@ -306,7 +295,7 @@ t.test("known keys stay in use while their issuer is unreachable", async (t) => 
 });
 
 t.test("an invalid key set is refused", async (t) => {
-  const { issuer, refusal } = await openSetting(t);
+  const { issuer, refusal } = await openIssuer(t);
   for (const answer of [{}, { keys: "none" }, { keys: [1] }, [], "keys"]) {
     issuer.others.set("/keys", answer);
     t.equal(await refusal({}), "issuer_unreachable", JSON.stringify(answer));
@@ -316,7 +305,7 @@ t.test("an invalid key set is refused", async (t) => {
 });
 
 t.test("an unreachable issuer is rechecked without a token", async (t) => {
-  const { issuer, fresh, refusal } = await openSetting(t);
+  const { issuer, fresh, refusal } = await openIssuer(t);
   const issuers = fresh();
   t.strictSame(issuers.states, { staff: "unused" });
   await issuer.stop();

@@ -254,17 +254,14 @@ t.test("behind a TLS proxy, cookies and addresses follow the public URL", async 
   t.equal(answer.headers.getSetCookie().length, 2);
 });
 
-const loginAs = (username: string) => ({ ...right, username });
-
-async function open(setting: Setting, browser: PlainBrowser) {
-  return browser.open(authorizeUrl(setting, { client_id: await registered(setting) }));
-}
-
 t.test("a page of another browser cannot be used", async (t) => {
   const setting = await openSetting(t);
   const [victim, attacker] = [new PlainBrowser(setting.url), new PlainBrowser(setting.url)];
   await authorize(setting, { browser: victim });
-  const consent = await attacker.submit(await open(setting, attacker), loginAs("bob"));
+  const consent = await attacker.submit((await openLogin(setting, attacker)).page, {
+    ...right,
+    username: "bob",
+  });
   for (const page of [
     await victim.open(consent.url),
     await victim.submit(consent, yes),
@@ -279,9 +276,12 @@ t.test("a page of another browser cannot be used", async (t) => {
 t.test("a consent counts only for the user who is logged in", async (t) => {
   const setting = await openSetting(t);
   const browser = new PlainBrowser(setting.url);
-  const [first, second] = [await open(setting, browser), await open(setting, browser)];
-  const ofAlice = await browser.submit(first, loginAs("alice"));
-  const ofBob = await browser.submit(second, loginAs("bob"));
+  const [first, second] = [
+    (await openLogin(setting, browser)).page,
+    (await openLogin(setting, browser)).page,
+  ];
+  const ofAlice = await browser.submit(first, right);
+  const ofBob = await browser.submit(second, { ...right, username: "bob" });
   t.match(ofBob.text, "Logged in as <strong>bob</strong>");
   t.notMatch(ofBob.text, /<script/);
   const late = await browser.submit(ofAlice, yes);
@@ -293,7 +293,10 @@ t.test("a consent counts only for the user who is logged in", async (t) => {
 t.test("two pages of one user do not end each other", async (t) => {
   const setting = await openSetting(t);
   const browser = new PlainBrowser(setting.url);
-  const [first, second] = [await open(setting, browser), await open(setting, browser)];
+  const [first, second] = [
+    (await openLogin(setting, browser)).page,
+    (await openLogin(setting, browser)).page,
+  ];
   const pages = [await browser.submit(first, right), await browser.submit(second, right)];
   for (const page of pages) t.match((await browser.submit(page, yes)).url, /code=/);
 });
@@ -302,9 +305,9 @@ t.test("a login changes the session id", async (t) => {
   const setting = await openSetting(t);
   const browser = new PlainBrowser(setting.url);
   const session = () => browser.cookies.find(({ name }) => name === "gatehouse_session")?.value;
-  const page = await open(setting, browser);
+  const page = (await openLogin(setting, browser)).page;
   const planted = session();
-  await browser.submit(page, loginAs("alice"));
+  await browser.submit(page, right);
   t.ok(session());
   t.not(session(), planted, "an id planted before the login is worthless");
 });

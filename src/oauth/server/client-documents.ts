@@ -214,14 +214,9 @@ export function asLibraryFetch(
     const { body, cacheControl } = await fetchDocument(url, signal);
     const document: unknown = JSON.parse(body);
     const hasId = typeof document === "object" && document !== null && "client_id" in document;
+    const client_id = hasId ? document.client_id : undefined;
+    const headers = cacheControl === undefined ? {} : { "cache-control": cacheControl };
     const metadata = readMetadata(document);
-    return Response.json(
-      {
-        ...metadata,
-        application_type: "native",
-        ...(hasId ? { client_id: document.client_id } : {}),
-      },
-      { headers: cacheControl === undefined ? {} : { "cache-control": cacheControl } },
-    );
+    return Response.json({ ...metadata, application_type: "native", client_id }, { headers });
   };
 }

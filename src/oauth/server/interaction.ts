@@ -77,11 +77,30 @@ export function sendLogin(
   response: ServerResponse,
   csrf: string,
   client?: ClientView,
-  failure?: LoginFailure,
+  { username = "", refusal }: Partial<LoginFailure> = {},
 ): void {
-  const { status, retryAfter } = failure?.refusal ?? {};
+  const error = refusal && explainLogin(refusal);
+  const nextSteps = client
+    ? html`${clientDetails(client)}
+<p class="quiet">The app never sees your password. On the next page you decide what it may do.</p>`
+    : nothing;
+  const page = renderPage({
+    title: error === undefined ? "Log in" : "Error: log in",
+    content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to continue to <bdi>${client.name}</bdi>`}</h1>
+${loginError(error)}
+<form method="post">
+<input type="hidden" name="csrf" value="${csrf}">
+${loginFields(username, error)}
+<div class="actions">
+<button class="primary" name="action" value="login">Log in</button>
+${client === undefined ? nothing : html`<button name="action" value="deny" formnovalidate>Cancel</button>`}
+</div>
+</form>
+${nextSteps}`,
+  });
+  const { status, retryAfter } = refusal ?? {};
   const headers = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
-  sendPage(response, loginPage(csrf, client, failure), client?.redirectUri, status, headers);
+  sendPage(response, page, client?.redirectUri, status, headers);
 }
 
 /** @throws OAuthProblem unless the form has the token of the page that it belongs to */
@@ -167,32 +186,6 @@ async function logIn(
   }
   await provider.interactionFinished(request, response, {
     login: { accountId, amr: ["pwd"], remember: false },
-  });
-}
-
-function loginPage(
-  csrf: string,
-  client: ClientView | undefined,
-  { username = "", refusal }: Partial<LoginFailure> = {},
-): string {
-  const error = refusal && explainLogin(refusal);
-  const nextSteps = client
-    ? html`${clientDetails(client)}
-<p class="quiet">The app never sees your password. On the next page you decide what it may do.</p>`
-    : nothing;
-  return renderPage({
-    title: error === undefined ? "Log in" : "Error: log in",
-    content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to continue to <bdi>${client.name}</bdi>`}</h1>
-${loginError(error)}
-<form method="post">
-<input type="hidden" name="csrf" value="${csrf}">
-${loginFields(username, error)}
-<div class="actions">
-<button class="primary" name="action" value="login">Log in</button>
-${client === undefined ? nothing : html`<button name="action" value="deny" formnovalidate>Cancel</button>`}
-</div>
-</form>
-${nextSteps}`,
   });
 }
 

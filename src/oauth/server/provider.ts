@@ -155,49 +155,15 @@ function holdRedirects(provider: Provider, { issuer, clients }: AuthorizationSer
   });
 }
 
-function features(
-  options: AuthorizationServerOptions,
-  keys: SigningKeys,
-  mayFetch: () => Promise<boolean>,
-): Configuration["features"] {
-  const off = { enabled: false };
-  return {
-    devInteractions: off,
-    dPoP: off,
-    pushedAuthorizationRequests: off,
-    rpInitiatedLogout: off,
-    userinfo: off,
-    clientIdMetadataDocument: {
-      enabled: true,
-      ack: "draft-02",
-      allowFetch: mayFetch,
-      allowClient: () => true,
-      cacheDuration: { min: lifetimes.clientDocument, max: lifetimes.session },
-    },
-    resourceIndicators: {
-      enabled: true,
-      // The resource may be repeated or missing, since there is only one.
-      defaultResource: (_, __, oneOf) => oneOf?.[0] ?? options.resource,
-      useGrantedResource: () => true,
-      getResourceServerInfo: (_, name) => resourceServer(options, keys, name),
-    },
-  };
-}
-
-function documentFetch({
-  appSchemes,
-  privateClientHosts: privateHosts,
-  fetchDocument = createDocumentFetch({ privateHosts }),
-}: AuthorizationServerOptions): Configuration["fetch"] {
-  const isRedirect = (uri: string) => isClientRedirect(uri, appSchemes);
-  return asLibraryFetch(fetchDocument, (document) => readClientMetadata(document, isRedirect));
-}
-
 function configure(
   options: AuthorizationServerOptions,
   keys: SigningKeys,
   mayFetch: () => Promise<boolean>,
 ): Configuration {
+  const { appSchemes, privateClientHosts: privateHosts } = options;
+  const { fetchDocument = createDocumentFetch({ privateHosts }) } = options;
+  const isRedirect = (uri: string) => isClientRedirect(uri, appSchemes);
+  const off = { enabled: false };
   return {
     adapter: (model) => createAdapter(model, options.state.store),
     clients: options.clients.map(({ client_id, ...rest }) =>
@@ -227,8 +193,28 @@ function configure(
     scopes: [OFFLINE_ACCESS],
     pkce: { required: () => true },
     allowOmittingSingleRegisteredRedirectUri: false,
-    features: features(options, keys, mayFetch),
-    fetch: documentFetch(options),
+    features: {
+      devInteractions: off,
+      dPoP: off,
+      pushedAuthorizationRequests: off,
+      rpInitiatedLogout: off,
+      userinfo: off,
+      clientIdMetadataDocument: {
+        enabled: true,
+        ack: "draft-02",
+        allowFetch: mayFetch,
+        allowClient: () => true,
+        cacheDuration: { min: lifetimes.clientDocument, max: lifetimes.session },
+      },
+      resourceIndicators: {
+        enabled: true,
+        // The resource may be repeated or missing, since there is only one.
+        defaultResource: (_, __, oneOf) => oneOf?.[0] ?? options.resource,
+        useGrantedResource: () => true,
+        getResourceServerInfo: (_, name) => resourceServer(options, keys, name),
+      },
+    },
+    fetch: asLibraryFetch(fetchDocument, (document) => readClientMetadata(document, isRedirect)),
     fetchResponseBodyLimits: { "client_id metadata document": DOCUMENT_LIMITS.bytes },
     findAccount: findAccount(options),
     extraTokenClaims: tokenClaims,
