@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/clock.ts";
+import { isTokenOf, tokenIdIn } from "../../src/oauth/server/connections.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { grant, refusedBy } from "../access/kit.ts";
 import { ask } from "../kit/client.ts";
@@ -474,4 +475,13 @@ t.test("the id of an access token identifies its grant", async (t) => {
   t.not(first, third);
   const refused = await refusedBy(setting.server.verify(`${one.accessToken}x`));
   t.equal(refused.code, "token_invalid");
+});
+
+t.test("the id of an access token never begins with a hyphen", async (t) => {
+  const grantId = `-${"g".repeat(42)}`;
+  const id = tokenIdIn(grantId, "r".repeat(43));
+  t.equal(id, `_${"g".repeat(21)}${"r".repeat(21)}`);
+  t.ok(isTokenOf({ grantId }, id));
+  t.ok(isTokenOf({ grantId }, id.replace("_", "-")), "ids of earlier versions");
+  t.notOk(isTokenOf({ grantId }, "_g"));
 });

@@ -105,16 +105,20 @@ export function isConnected(
   return renewedAt !== undefined || allowedAt + lifetimes.accessToken > epochSeconds();
 }
 
-/** An access token id begins with these characters of its grant's id. */
 const GRANT_PREFIX_LENGTH = 22;
+
+/** An access token id begins with this. The command line would read a leading hyphen as an option. */
+function grantPrefix(id: string): string {
+  return id.slice(0, GRANT_PREFIX_LENGTH).replace(/^-/, "_");
+}
 
 /** The id of an access token under a grant. @param random 43 characters */
 export function tokenIdIn(grantId: string, random: string): string {
-  return grantId.slice(0, GRANT_PREFIX_LENGTH) + random.slice(GRANT_PREFIX_LENGTH);
+  return grantPrefix(grantId) + random.slice(GRANT_PREFIX_LENGTH);
 }
 
-export function isTokenOf({ grantId }: Connection, tokenId: string): boolean {
-  return tokenId.startsWith(grantId.slice(0, GRANT_PREFIX_LENGTH));
+export function isTokenOf({ grantId }: Pick<Connection, "grantId">, tokenId: string): boolean {
+  return grantPrefix(tokenId) === grantPrefix(grantId);
 }
 
 /**
