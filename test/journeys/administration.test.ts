@@ -238,29 +238,28 @@ t.test("a caller sees the users and grants of its databases, and never a hash", 
   ];
   for (const [caller, entries, users] of views) {
     const [name = "", database] = caller.split(" for ");
-    const headers = { authorization: `Bearer ${await tokenOf(gateway, name, database)}` };
-    const access = await gateway.request("/api/access", { headers });
+    const token = await tokenOf(gateway, name, database);
+    const access = await gateway.get("/api/access", token);
     const listed = JSON.parse(access.text).access.map(
       (entry: Record<string, string>) => `${entry.username} ${entry.database} ${entry.role}`,
     );
     t.strictSame(listed.sort(), [...entries].sort(), `${caller}: grants`);
-    const known = await gateway.request("/api/users", { headers });
+    const known = await gateway.get("/api/users", token);
     const names = JSON.parse(known.text).users.map((user: { username: string }) => user.username);
     t.strictSame(names.sort(), users, `${caller}: users`);
     t.notMatch(access.text + known.text, /argon2|hash/);
   }
   for (const caller of ["wim", "rita", "vera"]) {
-    const headers = { authorization: `Bearer ${await tokenOf(gateway, caller)}` };
+    const token = await tokenOf(gateway, caller);
     for (const route of ["/api/access", "/api/users"]) {
-      t.equal((await gateway.request(route, { headers })).body.code, "role_insufficient");
+      t.equal((await gateway.get(route, token)).body.code, "role_insufficient");
     }
   }
 });
 
 t.test("every user can read its own account and what its token allows", async (t) => {
   const me = async (name: string, database?: string) => {
-    const headers = { authorization: `Bearer ${await tokenOf(gateway, name, database)}` };
-    return (await gateway.request("/api/me", { headers })).body;
+    return (await gateway.get("/api/me", await tokenOf(gateway, name, database))).body;
   };
   const own = { username: "ulla", email: null, disabled: false };
   const main = { database: "main", role: "ReadOnly" };

@@ -61,8 +61,7 @@ t.test("on a full disk a change of the access file is refused and has no effect"
     t.strictSame(contents(gateway.home), before, "nothing was written, and nothing half");
   }
   t.equal((await gateway.request("/readyz")).status, 200);
-  const headers = { authorization: `Bearer ${token}` };
-  t.equal((await gateway.request("/api/me", { headers })).status, 200);
+  t.equal((await gateway.get("/api/me", token)).status, 200);
 
   fill(gateway, "unlimited");
   t.equal((await gateway.send("POST", "/api/users", bob, root)).status, 201);
@@ -166,8 +165,7 @@ t.test("on a full disk a revocation is refused and the token stays valid", async
     const answer = await gateway.send("DELETE", "/api/users/alice/tokens", {}, root);
     checkRefusal(t, answer, { status: 503, code: "revocation_failed" });
     t.equal(fs.readFileSync(file, "utf8"), before, "half a line is rolled back");
-    const headers = { authorization: `Bearer ${token}` };
-    t.equal((await gateway.request("/api/me", { headers })).status, 200);
+    t.equal((await gateway.get("/api/me", token)).status, 200);
   }
   fill(gateway, "unlimited");
   t.equal((await gateway.send("DELETE", "/api/users/alice/tokens", {}, root)).status, 200);
@@ -198,9 +196,8 @@ t.test("on a full disk audit lines go to the log", nightly, async (t) => {
 
 t.test("a full disk below the audit file delays no request and no shutdown", nightly, async (t) => {
   const { gateway, token } = await scene(t, '[audit]\nfile = "/dev/full"\n');
-  const headers = { authorization: `Bearer ${token}` };
   for (let at = 0; at < 20; at++) {
-    t.equal((await gateway.request("/api/me", { headers })).status, 200);
+    t.equal((await gateway.get("/api/me", token)).status, 200);
   }
   t.equal(await gateway.service.stop(), 0);
 });

@@ -132,8 +132,7 @@ async function live(t: Test, upstream: string, secret: string, config = ""): Pro
   await gateway.query({ CreateDatabase: { database: "main" } }, token);
   const made = await gateway.query(createTable, token);
   t.equal(made.status, 200, made.text);
-  const headers = { authorization: `Bearer ${token}` };
-  const { body } = await gateway.request("/schema/main", { headers });
+  const { body } = await gateway.get("/schema/main", token);
   t.match(body, { data: { tables: ["t"] } });
   const engine = await engineOf(gateway);
   t.notMatch(commandOf(engine), secret, "the password is not in the list of processes");

@@ -19,12 +19,6 @@ const columns = [
 ];
 const schemaTools = ["list_databases", "list_tables", "describe_table"];
 
-function get(gateway: TestGateway, route: string, token?: string) {
-  const headers: Record<string, string> =
-    token === undefined ? {} : { authorization: `Bearer ${token}` };
-  return gateway.request(route, { headers });
-}
-
 async function toolNames(gateway: TestGateway, token: string): Promise<string[]> {
   const { text } = await send(gateway, statelessCall("tools/list"), token);
   return [...text.matchAll(/"name":"(\w+)","title"/g)].map(([, name = ""]) => name);
@@ -46,14 +40,14 @@ t.test("the schema routes show each caller only what it may read", async (t) => 
   }
   const rita = await gateway.addUser("rita", "ReadOnly");
 
-  const list = await get(gateway, "/schema", rita);
+  const list = await gateway.get("/schema", rita);
   t.strictSame(list.body, { status: "success", data: { databases: ["main"] } });
   t.equal(list.headers.get("x-gatehouse-decision"), "allow");
-  t.match((await get(gateway, "/schema", root)).body.data, {
+  t.match((await gateway.get("/schema", root)).body.data, {
     databases: ["hidden", "main", "public"],
   });
-  t.strictSame((await get(gateway, "/schema/main", rita)).body.data, { tables: ["notes"] });
-  t.strictSame((await get(gateway, "/schema/main/notes", rita)).body.data, {
+  t.strictSame((await gateway.get("/schema/main", rita)).body.data, { tables: ["notes"] });
+  t.strictSame((await gateway.get("/schema/main/notes", rita)).body.data, {
     columns: [
       { name: "id", type: "bigint", primary_key: true, nullable: false },
       { name: "note", type: "text", primary_key: false, nullable: true },
@@ -72,7 +66,7 @@ t.test("the schema routes show each caller only what it may read", async (t) => 
     ["/schema/main/notes/id", rita, 404, "not_found"],
   ];
   for (const [route, token, status, code] of refusals) {
-    t.match(await get(gateway, route, token), { status, body: { code } }, route);
+    t.match(await gateway.get(route, token), { status, body: { code } }, route);
   }
   t.match(await gateway.service.logged(({ path }) => path === "/schema/hidden/notes"), {
     decision: "deny",
@@ -89,7 +83,7 @@ t.test("the schema routes show each caller only what it may read", async (t) => 
   t.match(resources.body.result, { resources: [{ uri: "gatehouse:///main/notes" }] });
 
   await server.crash();
-  t.match(await get(gateway, "/schema", rita), { status: 502 });
+  t.match(await gateway.get("/schema", rita), { status: 502 });
   t.ok(await hasSchemaTools(gateway, rita), "while the database is gone, its tools stay");
 });
 
@@ -101,17 +95,17 @@ t.test("the schema includes engines that start later or run elsewhere", async (t
   const elsewhere = `[[upstream.databases]]\ndatabases = ["far"]\nurl = "${there}"\n`;
   const gateway = await startGateway(t, { upstream: String(here), config: elsewhere });
   const root = await gateway.login();
-  t.match(await get(gateway, "/schema", root), { status: 502 });
+  t.match(await gateway.get("/schema", root), { status: 502 });
   for (const directory of directories) await startOver(t, directory);
-  t.strictSame((await get(gateway, "/schema", root)).body.data, { databases: ["main"] });
+  t.strictSame((await gateway.get("/schema", root)).body.data, { databases: ["main"] });
   for (const database of ["far", "near"]) {
     await gateway.query({ CreateDatabase: { database } }, root);
   }
   await gateway.query({ CreateTable: { database: "far", table: "notes", columns } }, root);
-  t.strictSame((await get(gateway, "/schema", root)).body.data, {
+  t.strictSame((await gateway.get("/schema", root)).body.data, {
     databases: ["far", "main", "near"],
   });
-  t.strictSame((await get(gateway, "/schema/far", root)).body.data, { tables: ["notes"] });
+  t.strictSame((await gateway.get("/schema/far", root)).body.data, { tables: ["notes"] });
 });
 
 t.test("schema tools appear once the upstream offers its schema", async (t) => {
@@ -119,7 +113,7 @@ t.test("schema tools appear once the upstream offers its schema", async (t) => {
   upstream.answer = (_request, response) => response.writeHead(404).end("{}");
   const gateway = await startGateway(t, { upstream: upstream.url });
   const token = await gateway.login();
-  t.match(await get(gateway, "/schema", token), {
+  t.match(await gateway.get("/schema", token), {
     status: 404,
     body: { code: "schema_not_offered" },
   });

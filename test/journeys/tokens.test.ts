@@ -452,8 +452,7 @@ t.test("a key-bound token is refused as a bearer token on every route", async (t
     "/query": (token) => gateway.query(select, token),
     "/mcp": (token) => send(gateway, list, token),
     "/app": (token) => gateway.send("POST", "/app", {}, token),
-    "/api/users": (token) =>
-      gateway.request("/api/users", { headers: { authorization: `Bearer ${token}` } }),
+    "/api/users": (token) => gateway.get("/api/users", token),
     "/logout": (token) => gateway.send("POST", "/logout", undefined, token),
   };
   for (const [door, show] of Object.entries(doors)) {

@@ -129,8 +129,7 @@ function checkFile(t: Test, gateway: TestGateway, { expected, comments }: Writer
 async function checkGateway(t: Test, gateway: TestGateway, token: string): Promise<void> {
   await untilInForce(gateway);
   const snapshot = snapshotOn(gateway);
-  const headers = { authorization: `Bearer ${token}` };
-  const { text } = await gateway.request("/api/access", { headers });
+  const { text } = await gateway.get("/api/access", token);
   const written = [...snapshot.grants.values()].flatMap((grants) => [...grants.values()]);
   t.strictSame(JSON.parse(text).access, written, "the gateway lists what is in the file");
   const samples = [...snapshot.users.values()].slice(-4);

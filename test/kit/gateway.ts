@@ -81,6 +81,10 @@ export class TestGateway {
     return this.request(route, { method, headers, body });
   }
 
+  async get(route: string, token?: string): Promise<Answer> {
+    return this.send("GET", route, undefined, token);
+  }
+
   async query(content: unknown, token?: string): Promise<Answer> {
     return this.send("POST", "/query", content, token);
   }
