@@ -52,7 +52,7 @@ async function runAll(): Promise<number> {
       : await PatroniCluster.start({ teardown }, flags.patroni === "sync");
   const rig = await startRig({ teardown }, cluster);
   console.log(
-    `${isInside() ? "network namespaces" : "relays"}; ${rig.front === undefined ? "no HAProxy" : "HAProxy"}; ${rig.pooler === undefined ? "no PgBouncer" : "PgBouncer"}`,
+    `${isInside() ? "network namespaces" : "relays"}; ${rig.balancer === undefined ? "no HAProxy" : "HAProxy"}; ${rig.pooler === undefined ? "no PgBouncer" : "PgBouncer"}`,
   );
   const outcomes: Outcome[] = [];
   for (let at = 0; at < Number(flags.schedules); at++) {

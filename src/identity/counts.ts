@@ -2,7 +2,6 @@ import type { CountRequests } from "../access/rights.ts";
 
 export interface WindowCount {
   readonly count: number;
-  /** Milliseconds until the window ends. */
   readonly msLeft: number;
 }
 
@@ -50,7 +49,6 @@ export class MemoryCounts implements KeyCounts {
   }
 }
 
-/** Whole seconds for a `Retry-After` header. */
 export function secondsLeft({ msLeft }: WindowCount): number {
   return Math.max(1, Math.ceil(msLeft / 1000));
 }

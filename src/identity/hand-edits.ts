@@ -76,7 +76,6 @@ export function revokeOnHandEdits(
     const { username } = user;
     const now = access.snapshot.users.get(username);
     const isUndone = now !== undefined && credentialOf(now) === credentialOf(user);
-    // A later revocation already covers these tokens.
     if (isUndone || (revocations.users.get(username) ?? 0) > earliest) return;
     revoke(username, before);
   }

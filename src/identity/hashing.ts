@@ -9,7 +9,6 @@ import type { Derive, HashOrder } from "./hash.ts";
 
 const ONE_DAY = { max: 10_000, ttl: 86_400_000 };
 
-/** Addresses and users with a recent successful login. */
 export class RecentLogins {
   readonly #addresses = new LRUCache<string, true>(ONE_DAY);
   readonly #users = new LRUCache<string, true>(ONE_DAY);
@@ -46,7 +45,6 @@ export interface HashClient {
 }
 
 interface Waiter {
-  /** In KiB. */
   readonly memory: number;
   readonly turn: PromiseWithResolvers<void>;
 }
@@ -72,7 +70,6 @@ export class HashQueue implements HashMetrics {
   readonly times: Durations = { add() {} };
   readonly #bounds: HashBounds;
   readonly #recent: RecentLogins;
-  /** The line served last is at the end. */
   readonly #lines = new Map<string, Line>();
   #lastRank = 0;
   #running = 0;
@@ -170,7 +167,6 @@ export type HashCalls = { readonly derive: Call<HashOrder, Uint8Array> };
 
 type HashProgram = ChildProgram<NoCalls, HashCalls, string>;
 
-/** Consecutive heartbeats that may go unanswered. */
 const HEARTBEAT = { maxMissed: 5, maxMissedAtStart: 20 };
 const ATTEMPTS = 2;
 

@@ -69,7 +69,6 @@ function parseCompactJws(token: string) {
   return {
     header: readJson(decode(header)).content,
     payload: decode(payload),
-    /** Header and payload as they were sent. */
     signed: Buffer.from(`${header}.${payload}`, "latin1"),
     signature: decode(signature),
   };

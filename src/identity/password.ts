@@ -66,7 +66,6 @@ export function isWeaker(passwordHash: string, costs: HashCosts): boolean {
   return isLower && stored.memory <= costs.memory && stored.time <= costs.time;
 }
 
-/** Rehashes with the same salt at the configured costs. */
 export async function strengthenHash(
   password: string,
   passwordHash: string,
@@ -77,7 +76,6 @@ export async function strengthenHash(
   return hashPassword(password, costs, { derive, ...(salt && { salt }) });
 }
 
-/** @throws Refusal with the reason */
 export type PasswordRule = (password: string) => void;
 
 export async function openPasswordRule({ auth }: Configuration): Promise<PasswordRule> {

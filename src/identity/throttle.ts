@@ -21,7 +21,6 @@ export interface LoginOrigin {
 /** An unjudged attempt counts neither way. */
 export type Outcome = "succeeded" | "failed" | "unjudged";
 
-/** Counts as a failure until it completes. */
 export interface Attempt {
   complete(outcome: Outcome): Promise<void>;
 }
@@ -106,7 +105,6 @@ export class FailureLimit {
     await this.#inTurn(() => this.#counts.forget(key));
   }
 
-  /** @returns the event to wait for, or undefined with a place */
   async #take(key: string): Promise<PromiseWithResolvers<void> | undefined> {
     const failed = await this.#counts.add(key, 0, this.#windowMs);
     const pending = this.#pending.get(key);
@@ -140,7 +138,6 @@ export function createLoginThrottle(
   const { perUserAndAddress, perAddress, window } = bounds;
   const pairs = new FailureLimit(perUserAndAddress, window, openCounts("user and address"));
   const addresses = new FailureLimit(perAddress, window, openCounts("address"));
-  /** Addresses of waiting logins. */
   const waiting: string[] = [];
 
   return {
@@ -150,7 +147,6 @@ export function createLoginThrottle(
     },
     async begin(username, { address: from, isShared, signal }) {
       const address = addressKey(from);
-      // Impossible names share one count.
       const pair = `${address} ${isUsername(username) ? username : "?"}`;
       const own = waiting.filter((one) => one === address);
       if (waiting.length >= MAX_WAITING || own.length >= MAX_WAITING_OF_ADDRESS) throw busy();

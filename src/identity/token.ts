@@ -41,7 +41,6 @@ export class VerifiedTokens<T extends object> {
   readonly #recent: LRUCache<string, CachedToken<T>>;
   readonly metrics = { remembered: 0, verified: 0, refused: 0 };
 
-  /** @param read parses the claims, or throws a Refusal */
   constructor(pin: Pin, read: (claims: JsonObject) => T, max = MAX_CACHED_TOKENS) {
     this.#pin = pin;
     this.#read = read;
@@ -78,7 +77,6 @@ export class VerifiedTokens<T extends object> {
   }
 }
 
-/** The audience of login tokens: this gateway, at any URL. */
 const LOGIN_AUDIENCE = "gatehouse";
 const TYPE = "JWT";
 /** Login tokens are well under 1 KiB. */

@@ -9,7 +9,6 @@ import type { Log } from "./log.ts";
 
 const FIRST_WRITE_MS = 5000;
 const WRITE_EVERY_MS = 60_000;
-/** Of entries without use. */
 export const RETENTION_SECONDS = 400 * 86_400;
 
 /** Epoch seconds; 0 for never. */
@@ -115,7 +114,6 @@ export function activityOf(entries: Iterable<readonly [key: string, activity: La
   };
 }
 
-/** Reads the files of all workers. */
 export function activityIn(serviceDirectory: string): KnownActivity {
   let names: string[] = [];
   try {

@@ -1,6 +1,5 @@
 import { z } from "zod";
 
-/** Operations that an audit line lists. */
 export const NAMED_OPERATIONS = 16;
 
 export const auditOutcomes = ["allowed", "denied", "failed"] as const;
@@ -25,7 +24,6 @@ export function operationsInWords(
   return [operation, objects.join(","), rest].filter((word) => word !== "").join(" ");
 }
 
-/** All criteria that are set must match. */
 export interface AuditFilter {
   /** The caller, the author of a change, or the user whom a change is about. */
   readonly user?: string | undefined;

@@ -10,7 +10,6 @@ import {
   type ReadLine,
 } from "./audit-filter.ts";
 
-/** Longer than any line of the gateway. */
 const MAX_LINE_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
@@ -45,7 +44,6 @@ export function* linesIn(
   { start, lines }: Piece,
   needles: readonly string[],
 ): Generator<{ readonly bytes: Buffer; readonly offset: number }> {
-  // The longest needle is usually the rarest.
   const [first, ...others] = needles.toSorted((a, b) => b.length - a.length);
   const needle = first === undefined ? undefined : Buffer.from(first);
   for (let at = 0; at < lines.length; ) {
@@ -161,7 +159,6 @@ export interface AuditQuestion {
   readonly timeoutMs: number;
 }
 
-/** Reads whole lines backwards from an offset, one piece at a time. */
 async function* piecesBackwards(handle: FileHandle, end: number): AsyncGenerator<Piece> {
   let rest: Buffer = Buffer.alloc(0);
   for (let position = end; position > 0; ) {
@@ -286,7 +283,6 @@ export async function searchAudit(question: AuditQuestion) {
   }
   return {
     lines,
-    /** Undefined if there is nothing older. */
     next,
     /** True if the file of `from` is gone or has been compressed since. */
     isLost,

@@ -16,7 +16,6 @@ const HOUR_MS = 3_600_000;
 /** Of a larger file, only `SAMPLE_BYTES` of each hour are read. */
 const WHOLE_FILE_BYTES = 48 * 1024 * 1024;
 const SAMPLE_BYTES = 2 * 1024 * 1024;
-/** Users, and tables, that are counted by name. */
 const MAX_NAMES = 10_000;
 
 export interface SummaryQuestion {
@@ -38,7 +37,6 @@ export interface HourCount {
 export interface DeniedName {
   readonly name: string;
   readonly count: number;
-  /** The newest denied line. */
   readonly last: ReadLine;
 }
 
@@ -144,7 +142,6 @@ export async function summarizeAudit(question: SummaryQuestion) {
       denials: Math.round(denials),
     })),
     users: mostDenied(users),
-    /** Named `database.table`. */
     tables: mostDenied(tables),
     /** True if the numbers are estimated from a sample. */
     isSampled,

@@ -5,7 +5,6 @@ import type { AuditRecord } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
 const MODE = 0o600;
-/** Lines that are kept in memory while the file cannot be written. */
 const MAX_BUFFER_BYTES = 16 * 1024 * 1024;
 const SERVER_ERROR = 500;
 
@@ -17,7 +16,6 @@ export interface Audit {
   request(record: AuditRecord): void;
   /** For changes by commands, edits of the access file and similar events. */
   event(name: string, fields: object, level?: AuditLevel): void;
-  /** Opens the file again after rotation. */
   reopen(): void;
   close(): void;
 }

@@ -92,7 +92,6 @@ export function createLog(stream: DestinationStream, name?: string): Log {
   );
 }
 
-/** Lines that are kept in memory while they cannot be written. */
 const MAX_WAITING_BYTES = 1024 * 1024;
 
 export async function openLogStream(isTerminal: boolean): Promise<DestinationStream> {

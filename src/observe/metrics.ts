@@ -14,7 +14,6 @@ export interface TargetMetrics {
   readonly name: string;
   /** Connections with a query in flight. */
   readonly busy: number;
-  /** True if it receives queries. */
   isUp(): Promise<boolean>;
 }
 
@@ -52,12 +51,10 @@ export interface StoreMetrics {
   readonly appliedVersion: number;
   /** Versions by which this replica was behind the store at the last poll. */
   readonly lag: number;
-  /** True if the last poll succeeded. */
   readonly isReachable: boolean;
 }
 
 export interface CountedRequest {
-  /** The route's pattern. */
   readonly route: string;
   readonly status: number;
   /** `allowed`, or the code of the refusal or failure. */
@@ -131,7 +128,6 @@ type Name = keyof typeof help;
 
 export type MetricValues = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>;
 
-/** Combines the values of several processes. */
 type Aggregator = "sum" | "min" | "max";
 
 /** Upper bounds in seconds, from a quick refusal to a slow query. */
@@ -172,7 +168,6 @@ export class HashingMetrics {
     this.exportDurations("gatehouse_hash_seconds", metrics.times);
   }
 
-  /** The current values, for `MetricsAggregation`. */
   values(): Promise<MetricValues> {
     return this.registry.getMetricsAsJSON();
   }
@@ -228,7 +223,6 @@ export class Metrics extends HashingMetrics {
     });
   }
 
-  /** Call `end` when the request completes. */
   begin(): void {
     this.#inFlight.inc();
   }
@@ -302,7 +296,6 @@ export class Metrics extends HashingMetrics {
     this.gauge("gatehouse_upstream_up", "min", async () => Number(await isUp()));
   }
 
-  /** Metrics per target, if there are several. */
   exportTargets(targets: readonly TargetMetrics[]): void {
     if (targets.length < 2) return;
     this.#readByLabel(Gauge, "gatehouse_upstream_target_up", "target", "min", async () => {
@@ -406,7 +399,6 @@ export class MetricsAggregation {
     return this.#retiring;
   }
 
-  /** All metrics in the Prometheus text format. */
   async text(): Promise<string> {
     await this.#retiring;
     return add([...this.#latest.values(), this.#past]).metrics();

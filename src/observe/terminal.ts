@@ -44,7 +44,6 @@ function visible(text: string): string {
   );
 }
 
-/** `grantsRaised` becomes `grants raised`. */
 function inWords(key: string): string {
   return key.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 }
@@ -93,7 +92,6 @@ export function terminalStream(
   const output = pretty({
     colorize: hasColors,
     sync: true,
-    // `messageFormat` formats the whole line.
     hideObject: true,
     customColors: { message: "reset" },
     ignore: "name,pid,hostname",

@@ -64,7 +64,6 @@ async function writeRecords(
   await query("update gatehouse.boundaries set version = $1, records = $2", [version, written]);
 }
 
-/** The records that a replacement overwrites. */
 function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Replacement {
   const records = users.keys().map((name) => [name, recordsOf(snapshot, name)] as const);
   return {
@@ -119,7 +118,6 @@ export interface StoreAccess {
   readonly writer: StoreWriter;
   /** Undefined for a command, which uses the state that it has just read. */
   readonly replica: Replica | undefined;
-  /** The author of changes that name no other. */
   readonly author: Author;
 }
 
@@ -345,7 +343,6 @@ export function planApply(records: AccessRecords, version: string): ReplacementP
   };
 }
 
-/** Users whom a rollback does not restore. */
 export function usersGone(current: Snapshot, earlier: Snapshot): string[] {
   return [...earlier.users.keys().filter((name) => !current.users.has(name))].sort();
 }

@@ -46,7 +46,6 @@ const rowShape = z
   .object({ key: z.string(), login: z.int(), use: z.int() })
   .transform(({ key, ...activity }) => [key, activity] as const);
 
-/** @throws Refusal `store_unreachable` */
 export async function readActivity({ query }: Database) {
   const rows = await query("select key, login, use from gatehouse.activity");
   return activityOf(rows.map((row) => rowShape.parse(row)));

@@ -17,7 +17,6 @@ export const sealedRecords: SealedTable = {
   ...{ table: "gatehouse.oauth", keys: ["model", "id"], column: "sealed", contextOf },
 };
 
-/** @throws StoreKeyError */
 function decryptRecord(row: Row, secrets: Secrets): string {
   return secrets.decrypt(String(row.sealed), contextOf(row));
 }
@@ -85,7 +84,6 @@ function revokedGrantId(grantId: string): string {
   return `grant:${grantId}`;
 }
 
-/** Removes expired records in small batches. */
 export async function sweep(query: Query): Promise<void> {
   const some = `order by expires limit ${SWEEP_BATCH} for update skip locked`;
   const sql = `${deleteWhere("expires <= clock_timestamp()", some)} returning id`;

@@ -67,7 +67,6 @@ function connectionSettings(address: ServerAddress) {
 
 const RECONNECT_MS = 1000;
 
-/** Listens on a dedicated connection and reconnects when it fails. */
 function listen(address: ServerAddress, onNotice: () => void): { close(): Promise<void> } {
   const closing = new AbortController();
   const { signal } = closing;

@@ -45,7 +45,6 @@ function readList<Item>(
   return value.map((one, index) => read(one, index, fail) ?? malformed("a record"));
 }
 
-/** @throws StoreContentError */
 export function parseRecords(value: unknown): UserRecords {
   if (!isTable(value)) malformed("the record of a name");
   const { user, grants } = value;
@@ -55,7 +54,6 @@ export function parseRecords(value: unknown): UserRecords {
   };
 }
 
-/** @throws StoreContentError */
 export function parseBoundaries(value: unknown): Boundary[] {
   return readList(value, readBoundary);
 }
@@ -73,7 +71,6 @@ export type StoredChange =
  */
 const forms = { access: 1, revocation: 1, keys: 1 };
 
-/** The newest log form that this release reads. */
 export const FORM: number = Math.max(...Object.values(forms));
 
 export function formOf({ kind }: StoredChange): number {
@@ -110,14 +107,12 @@ export function writtenReplacement({ users, boundaries }: Replacement): object {
   };
 }
 
-/** @throws StoreContentError or ZodError */
 function parseChange(kind: string, data: unknown): StoredChange {
   if (kind === "revocation") return { kind, revocation: lineShape.parse(data) };
   if (kind === "keys") return { kind, ring: ringShape.parse(data).ring };
   return { kind: "access", replacement: parseReplacement(data) };
 }
 
-/** @throws StoreContentError or ZodError */
 export function parseReplacement(data: unknown): Replacement {
   const { users, boundaries } = replacementShape.parse(data);
   if (!isTable(users)) malformed("a change");
@@ -137,7 +132,6 @@ const entryShape = z.object({
   data: z.unknown(),
 });
 
-/** @throws StoreContentError or ZodError */
 export function parseEntry(row: unknown): LogEntry {
   const { kind, data, ...entry } = entryShape.parse(row);
   return { ...entry, change: parseChange(kind, data) };
@@ -156,7 +150,6 @@ const headShape = z
     id: z.string(),
     /** The version of the last change of users, grants or boundaries. */
     access_version: z.int(),
-    /** The lowest form that reads the whole log. */
     form: z.int(),
   })
   .transform(({ access_version: accessVersion, ...head }) => ({ ...head, accessVersion }));

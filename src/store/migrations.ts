@@ -109,7 +109,6 @@ export async function readMigrations(query: Query): Promise<number> {
   return Number(row?.number);
 }
 
-/** @returns how many migrations were applied */
 export function migrate(database: Database): Promise<number> {
   return database.transaction(async (query) => {
     await query("select pg_advisory_xact_lock($1)", [LOCK]);

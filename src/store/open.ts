@@ -135,7 +135,6 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
   };
 }
 
-/** Names of key rings in the store. */
 const LOGIN_RING = "login";
 const AUTHORIZATION_RING = "oauth";
 
@@ -285,7 +284,6 @@ const leasesSql = `select name, since, applied, form,
     extract(epoch from expires - clock_timestamp())::float8 as rest
   from gatehouse.leases where expires > clock_timestamp() - interval '1 hour' order by name`;
 
-/** @throws Refusal `store_unreachable` */
 export async function readStatus(database: Database) {
   const { version, accessVersion, form } = await readHead(database.query);
   const leases = await database.query(leasesSql);

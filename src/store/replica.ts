@@ -53,7 +53,6 @@ interface ReplicaOptions {
   readonly maxStaleness: number;
   /** Called when the store becomes unreachable, and when the reason changes. */
   readonly onUnreachable: (reason: string) => void;
-  /** Called when the store is reachable again. */
   readonly onReachable: () => void;
 }
 

@@ -3,7 +3,6 @@ import { readGuarded } from "../files/guarded.ts";
 import { KEY_BYTES, seal, unseal } from "../sealed-bytes.ts";
 import type { Database, Row } from "./database.ts";
 
-/** Length of the key digest with which a ciphertext begins. */
 const KEY_ID_BYTES = 4;
 
 /** The key file cannot be used, or does not decrypt the content of the store. */
@@ -69,10 +68,8 @@ export async function readSecrets(file: string, options: { checkRead: boolean })
   throw new StoreKeyError(`${file}: each line must be 32 random bytes in base64url`);
 }
 
-/** A table with one encrypted column. */
 export interface SealedTable {
   readonly table: string;
-  /** The columns of its primary key. */
   readonly keys: readonly string[];
   readonly column: string;
   /** Bound to the ciphertext, so that a value moved to another row does not decrypt. */

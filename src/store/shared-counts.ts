@@ -47,7 +47,6 @@ const rowShape = z.object({ name: z.string(), key: z.string(), count: z.int(), r
 
 const TIMEOUT_MS = 2000;
 const SWEEP_MS = 30_000;
-/** Between attempts while the store is unreachable. */
 const RETRY_MS = 500;
 const CACHED_KEYS = 100_000;
 
@@ -68,7 +67,6 @@ interface Pending {
   added: number;
   /** True to discard the count in the store. */
   isReset: boolean;
-  /** Set once the store has counted the points. */
   total?: Count;
 }
 
@@ -212,7 +210,6 @@ export class SharedCounters {
   }
 }
 
-/** Counts failed logins and requests across all replicas. Counting ends with the stack. */
 export function openCounts({ database }: Store, opened: AsyncDisposableStack): OpenCounts {
   const counters = new SharedCounters(database);
   opened.defer(() => counters.close());

@@ -35,7 +35,6 @@ export class SharedState {
   snapshot: Snapshot;
   readonly revocations: RevocationIndex;
   readonly listeners: StateListener[] = [];
-  /** Entries that this process has written but not applied yet. */
   readonly own: Set<string> = new Set();
   #revokedUsers: ReadonlyMap<string, number> | undefined;
   #applying: Promise<void> = Promise.resolve();

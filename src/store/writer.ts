@@ -35,9 +35,7 @@ export interface Turn {
 /** Judges and writes while no other writer can. If it throws, everything is rolled back. */
 type Judge = (turn: Turn) => Promise<void>;
 
-/** How long a writer waits for other writers. */
 const LOCK_TIMEOUT_MS = 5000;
-/** Between two reads of the leases. */
 const FIRST_PAUSE_MS = 5;
 const MAX_PAUSE_MS = 250;
 const REPORT_AFTER_MS = 1000;
@@ -159,7 +157,6 @@ async function readLeases(query: Query) {
   return { form: Number(row?.form), longestLease: Number(row?.length) * 1000 };
 }
 
-/** Expired revocations are deleted once in this many versions. */
 const PRUNE_EVERY = 64;
 /** Deletes revocations that expired long enough ago and that no replica still has to read. */
 const pruneSql = `delete from gatehouse.log where kind = 'revocation'

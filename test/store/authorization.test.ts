@@ -26,16 +26,16 @@ import { testState } from "../oauth/state-contract.ts";
 import { Wire } from "./faults/wire.ts";
 import { makeStore, storeConfig } from "./kit.ts";
 import { openOwn } from "./own-replica.ts";
-import { addUser, openReplicated } from "./round-robin.ts";
+import { openReplicated } from "./round-robin.ts";
 
 const list = statelessCall("tools/list");
 const alice = { username: "alice", password: "alice password" };
 
 const made = await makeStore(t, {}, await sharedServer());
-const { store, replicas, front } = await openReplicated(t, {
+const { store, replicas, balancer } = await openReplicated(t, {
   ...{ mcp: "enabled = true", server: await sharedServer() },
 });
-await addUser(front, "alice", "ReadWrite");
+await balancer.addUser("alice", "ReadWrite");
 
 /** @param refused the code of the refusal; undefined if the token is good */
 async function checkEverywhere(t: Test, token: string, refused?: string): Promise<void> {
@@ -43,16 +43,16 @@ async function checkEverywhere(t: Test, token: string, refused?: string): Promis
 }
 
 function replica(at: number): TestGateway {
-  return replicas[at % replicas.length] ?? front;
+  return replicas[at % replicas.length] ?? balancer;
 }
 
 t.test("each step of an OAuth login can use another replica", async (t) => {
   for (let round = 0; round < 3; round++) {
-    const { clientId, accessToken, refreshToken } = await obtainTokens(front, alice);
+    const { clientId, accessToken, refreshToken } = await obtainTokens(balancer, alice);
     await checkEverywhere(t, accessToken);
     let current = refreshToken;
     for (let step = 0; step < 4; step++) {
-      const { status, body } = await refresh({ url: front.url }, clientId, current);
+      const { status, body } = await refresh({ url: balancer.url }, clientId, current);
       t.equal(status, 200);
       await checkEverywhere(t, String(body.access_token));
       current = String(body.refresh_token);
@@ -60,15 +60,15 @@ t.test("each step of an OAuth login can use another replica", async (t) => {
     const fields = { client_id: clientId, token: current };
     t.equal((await postForm(`${replica(round).url}/oauth/revoke`, fields)).status, 200);
     await checkEverywhere(t, accessToken, "token_revoked");
-    t.equal((await refresh(front, clientId, current)).body.error, "invalid_grant");
+    t.equal((await refresh(balancer, clientId, current)).body.error, "invalid_grant");
   }
   for (const { home } of replicas) t.notOk(existsSync(path.join(home, "oauth")));
 });
 
 t.test("MCP clients can use any replica", async (t) => {
-  const { accessToken } = await obtainTokens(front, alice);
+  const { accessToken } = await obtainTokens(balancer, alice);
   for (const connect of [connectEarlier, connectStateless]) {
-    const client = await connect(t, `${front.url}/mcp`, accessToken);
+    const client = await connect(t, `${balancer.url}/mcp`, accessToken);
     for (let call = 0; call < 6; call++) {
       t.match(await client.call("whoami", {}), { text: /alice/ });
     }
@@ -76,16 +76,16 @@ t.test("MCP clients can use any replica", async (t) => {
 });
 
 t.test("an access token that is revoked at one replica is refused at all", async (t) => {
-  const { clientId, accessToken, refreshToken } = await obtainTokens(front, alice);
+  const { clientId, accessToken, refreshToken } = await obtainTokens(balancer, alice);
   const fields = { client_id: clientId, token: accessToken };
   t.equal((await postForm(`${replica(1).url}/oauth/revoke`, fields)).status, 200);
   await checkEverywhere(t, accessToken, "token_revoked");
-  t.equal((await refresh(front, clientId, refreshToken)).status, 200);
+  t.equal((await refresh(balancer, clientId, refreshToken)).status, 200);
 });
 
 t.test("a reused refresh token ends its family at every replica", async (t) => {
-  const { clientId, accessToken, refreshToken } = await obtainTokens(front, alice);
-  const next = await refresh(front, clientId, refreshToken);
+  const { clientId, accessToken, refreshToken } = await obtainTokens(balancer, alice);
+  const next = await refresh(balancer, clientId, refreshToken);
   t.equal(next.status, 200);
   await store.sql(
     "update gatehouse.oauth set consumed = consumed - interval '11 seconds' where consumed is not null",
@@ -98,7 +98,7 @@ t.test("a reused refresh token ends its family at every replica", async (t) => {
     await checkEverywhere(t, token, "token_revoked");
   }
   t.equal(
-    (await refresh(front, clientId, String(next.body.refresh_token))).body.error,
+    (await refresh(balancer, clientId, String(next.body.refresh_token))).body.error,
     "invalid_grant",
   );
 });
@@ -106,15 +106,15 @@ t.test("a reused refresh token ends its family at every replica", async (t) => {
 function tokenForm(clientId: string, refreshToken: string) {
   return {
     ...{ grant_type: "refresh_token", client_id: clientId, refresh_token: refreshToken },
-    resource: `${front.url}/mcp`,
+    resource: `${balancer.url}/mcp`,
   };
 }
 
 t.test("an app that is disconnected at one replica has no access at any", async (t) => {
-  const browser = new PlainBrowser(front.url);
-  const one = await obtainTokens(front, { ...alice, browser });
-  const other = await obtainTokens(front, { ...alice, browser });
-  const page = await browser.open(`${front.url}/oauth/applications`);
+  const browser = new PlainBrowser(balancer.url);
+  const one = await obtainTokens(balancer, { ...alice, browser });
+  const other = await obtainTokens(balancer, { ...alice, browser });
+  const page = await browser.open(`${balancer.url}/oauth/applications`);
   t.equal(page.status, 200);
   t.match(page.text, one.clientId);
   t.match(page.text, other.clientId);
@@ -136,8 +136,8 @@ t.test("an app that is disconnected at one replica has no access at any", async 
 });
 
 t.test("a browser that logs out at one replica is logged out at all", async (t) => {
-  const browser = new PlainBrowser(front.url);
-  const url = `${front.url}/oauth/applications`;
+  const browser = new PlainBrowser(balancer.url);
+  const url = `${balancer.url}/oauth/applications`;
   let page = await browser.submit(await browser.open(url), { ...alice, action: "login" });
   for (const _ of replicas) t.match((await browser.open(url)).text, "alice");
   page = await browser.submit(await browser.open(url), { action: "logout" });
@@ -148,49 +148,49 @@ t.test("a browser that logs out at one replica is logged out at all", async (t) 
 });
 
 t.test("a password change ends the user's tokens at every replica", async (t) => {
-  const { clientId, accessToken, refreshToken } = await obtainTokens(front, alice);
+  const { clientId, accessToken, refreshToken } = await obtainTokens(balancer, alice);
   const { status } = await replica(2).send(
     ...(["PUT", "/api/users/alice/password", { new_password: "alice password" }] as const),
-    await front.login(),
+    await balancer.login(),
   );
   t.equal(status, 200);
   for (const one of replicas) t.equal((await send(one, list, accessToken)).status, 401);
-  t.equal((await refresh(front, clientId, refreshToken)).body.error, "invalid_grant");
+  t.equal((await refresh(balancer, clientId, refreshToken)).body.error, "invalid_grant");
 });
 
 t.test("without the store, the authorization server answers 503 at once", async (t) => {
   const wires: Wire[] = [];
   const settings = { mcp: "enabled = true", maxStaleness: 60, server: await sharedServer() };
-  const { front, replicas } = await openReplicated(t, settings, async (store) => {
+  const { balancer, replicas } = await openReplicated(t, settings, async (store) => {
     const wire = await Wire.to(t, store.server.port);
     wires.push(wire);
     return [store.urlBy(wire)];
   });
-  await addUser(front, "alice", "ReadWrite");
-  const { accessToken, refreshToken, clientId } = await obtainTokens(front, alice);
-  const authorized = await authorize(front, alice);
-  const browser = new PlainBrowser(front.url);
-  const page = await browser.open(authorizeUrl(front, { client_id: clientId }));
-  const login = await browser.open(`${front.url}/oauth/applications`);
+  await balancer.addUser("alice", "ReadWrite");
+  const { accessToken, refreshToken, clientId } = await obtainTokens(balancer, alice);
+  const authorized = await authorize(balancer, alice);
+  const browser = new PlainBrowser(balancer.url);
+  const page = await browser.open(authorizeUrl(balancer, { client_id: clientId }));
+  const login = await browser.open(`${balancer.url}/oauth/applications`);
 
   for (const wire of wires) wire.cut();
   await eventually("the replica has noticed", async () => {
-    const { body } = await front.request("/readyz");
+    const { body } = await balancer.request("/readyz");
     return body.store === "unreachable";
   });
   const away = { status: 503, body: { error: "temporarily_unavailable" } };
   const answers = [
-    await register(front),
-    await exchange(front, authorized),
-    await refresh(front, clientId, refreshToken),
+    await register(balancer),
+    await exchange(balancer, authorized),
+    await refresh(balancer, clientId, refreshToken),
   ];
   for (const token of [accessToken, refreshToken]) {
     const fields = { client_id: clientId, token };
-    answers.push(await postForm(`${front.url}/oauth/revoke`, fields));
+    answers.push(await postForm(`${balancer.url}/oauth/revoke`, fields));
   }
   for (const answer of answers) t.match(answer, away);
   const pages = [
-    await browser.open(authorizeUrl(front, { client_id: clientId })),
+    await browser.open(authorizeUrl(balancer, { client_id: clientId })),
     await browser.submit(page, { ...alice, action: "login" }),
     await browser.open(page.url),
     await browser.submit(login, { ...alice, action: "login" }),
@@ -198,17 +198,17 @@ t.test("without the store, the authorization server answers 503 at once", async 
   for (const { status, text } of pages) t.match({ status, text }, { status: 503, text: /<html/ });
   for (const { headers } of [...answers, ...pages]) t.equal(headers.get("retry-after"), "1");
   for (const path of ["/oauth/jwks", "/.well-known/oauth-authorization-server"]) {
-    t.equal((await front.request(path)).status, 200, path);
+    t.equal((await balancer.request(path)).status, 200, path);
   }
   const list = statelessCall("tools/list");
-  t.equal((await send(front, list, accessToken)).status, 200, "tokens still work");
+  t.equal((await send(balancer, list, accessToken)).status, 200, "tokens still work");
 
   for (const wire of wires) wire.restore();
   await eventually("the store is reached", async () => {
-    const { body } = await front.request("/readyz");
+    const { body } = await balancer.request("/readyz");
     return body.store === "reached";
   });
-  t.equal((await exchange(front, authorized)).status, 200, "nothing was used up");
+  t.equal((await exchange(balancer, authorized)).status, 200, "nothing was used up");
   for (const replica of replicas) t.equal((await send(replica, list, accessToken)).status, 200);
 });
 
@@ -218,7 +218,7 @@ t.test("connected apps survive the move from files to the store", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   const options = { home, port, upstream: upstream.url };
   const before = await startGateway(t, options);
-  await addUser(before, "alice", "ReadWrite");
+  await before.addUser("alice", "ReadWrite");
   const [app, revoked] = [await obtainTokens(before, alice), await obtainTokens(before, alice)];
   const next = await refresh(before, app.clientId, app.refreshToken);
   t.equal((await callTool(before, "whoami", {}, app.accessToken)).status, 200);

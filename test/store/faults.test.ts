@@ -21,7 +21,6 @@ import { FaultyReplica, MAX_STALENESS } from "./faults/replica.ts";
 import { Wire } from "./faults/wire.ts";
 import { insert, makeStore, queryStatus, untilDeciding } from "./kit.ts";
 
-const alice = { username: "alice", password: "alice password", role: "ReadWrite" };
 const grant = "/api/access/alice/main";
 const maxStaleness = 2;
 
@@ -35,7 +34,7 @@ async function openPair(t: Test) {
   const wire = await Wire.to(t, store.server.port);
   const [near, far] = [await store.replica(), await store.replica(store.urlBy(wire))];
   const admin = await near.login();
-  await near.send("POST", "/api/users", alice, admin);
+  await near.addUser("alice", "ReadWrite");
   const token = await far.login("alice", "alice password");
   t.equal(await insertStatus(far, token), 200);
   return { store, wire, near, far, admin, token };
@@ -85,8 +84,7 @@ t.test("without the store, only queries and logins continue for a while", nightl
   const store = await makeStore(t, { maxStaleness: 4 }, server);
   const one = await store.replica();
   const admin = await one.login();
-  await one.send("POST", "/api/users", alice, admin);
-  const token = await one.login("alice", "alice password");
+  const token = await one.addUser("alice", "ReadWrite");
 
   // On a busy machine, the replica may stop deciding too early; then try again.
   await eventually("queries and logins continue when changes are refused", async () => {
@@ -121,9 +119,7 @@ t.test("without the store, only queries and logins continue for a while", nightl
 t.test("a replica does not decide by a store that has lost applied changes", nightly, async (t) => {
   const store = await makeStore(t, { maxStaleness }, await sharedServer());
   const one = await store.replica();
-  const admin = await one.login();
-  await one.send("POST", "/api/users", alice, admin);
-  const token = await one.login("alice", "alice password");
+  const token = await one.addUser("alice", "ReadWrite");
   const isRefused = async () => (await insertStatus(one, token)) === 503;
 
   const [row] = await store.sql(
@@ -168,7 +164,7 @@ t.test("a change is answered although the store fails while it waits", async (t)
   const store = await makeStore(t, { maxStaleness }, server);
   const [near, far] = [await store.replica(), await store.replica()];
   const admin = await near.login();
-  t.equal((await near.send("POST", "/api/users", alice, admin)).status, 201);
+  await near.addUser("alice", "ReadWrite");
   const token = await far.login("alice", "alice password");
   t.equal(await insertStatus(far, token), 200);
   const versions = async () => {
@@ -287,7 +283,7 @@ t.test("a revocation covers tokens of a clock that was set ahead", nightly, asyn
   await set.start();
   const other = await store.replica();
   const admin = await other.login();
-  t.equal((await other.send("POST", "/api/users", alice, admin)).status, 201);
+  await other.addUser("alice", "ReadWrite");
 
   // The store does not notice, and the jump is below the staleness limit.
   host.store.cut();

@@ -14,7 +14,7 @@ import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize } from "../mcp/messages.ts";
 import { openOwn } from "./own-replica.ts";
-import { addUser, openReplicated } from "./round-robin.ts";
+import { openReplicated } from "./round-robin.ts";
 
 /** The events that the MCP server has sent, in order. */
 const sent: { stream: string; message: JSONRPCMessage }[] = [];
@@ -38,13 +38,11 @@ t.teardown(() => fixture.close());
 const policy = tables("mcp.tools", [
   { name: "test_simple_text", permission: "SELECT", database: "main" },
 ]);
-const { store, replicas, front } = await openReplicated(t, {
+const { store, replicas, balancer } = await openReplicated(t, {
   ...{ mcp: `upstream = "${upstream}"\n${policy}`, server: await sharedServer() },
 });
-await addUser(front, "alice", "ReadOnly");
-await addUser(front, "bob", "ReadOnly");
-const alice = await front.login("alice", "alice password");
-const bob = await front.login("bob", "bob password");
+const alice = await balancer.addUser("alice", "ReadOnly");
+const bob = await balancer.addUser("bob", "ReadOnly");
 const [one, two, three] = replicas as [TestGateway, TestGateway, TestGateway];
 
 async function begin(gateway: TestGateway, token: string): Promise<string> {
@@ -62,7 +60,7 @@ async function checkEverywhere(t: Test, session: string, token: string, status: 
 
 t.test("MCP clients of every revision can use another replica for each request", async (t) => {
   for (const connect of [connectEarlier, connectStateless]) {
-    const client = await connect(t, `${front.url}/mcp`, alice);
+    const client = await connect(t, `${balancer.url}/mcp`, alice);
     for (let call = 0; call < 6; call++) {
       t.match(await client.call("test_simple_text", {}), { text: /simple text/ });
     }
@@ -94,7 +92,7 @@ t.test("an ended session is ended at every replica", async (t) => {
 t.test("a session outlives the replica where it began", async (t) => {
   const session = await begin(one, alice);
   const started = await store.replica(
-    ...([store.url, one.home, `[server]\npublic_url = "${front.url}"\n`] as const),
+    ...([store.url, one.home, `[server]\npublic_url = "${balancer.url}"\n`] as const),
   );
   t.equal((await send(started, listIn(session), alice)).status, 200);
   t.equal((await send(started, listIn(session), bob)).status, 404);
@@ -117,7 +115,7 @@ async function openStream(gateway: TestGateway, session: string, last = {}) {
 }
 
 t.test("a stream that broke off with its replica resumes at another", async (t) => {
-  const more = `[server]\npublic_url = "${front.url}"\n`;
+  const more = `[server]\npublic_url = "${balancer.url}"\n`;
   const fourth = await store.replica(store.url, store.makeHome(), more);
   const session = await begin(fourth, alice);
   const server = servers.at(-1);

@@ -10,9 +10,7 @@ t.test("a change is in force at all replicas once it is answered", async (t) => 
   const [one, two, three] = [await store.replica(), await store.replica(), await store.replica()];
   const others = [two, three];
   const admin = await one.login();
-  const user = { username: "alice", password: "alice password", role: "ReadOnly" };
-
-  t.equal((await one.send("POST", "/api/users", user, admin)).status, 201);
+  await one.addUser("alice", "ReadOnly");
   const alice = await two.login("alice", "alice password");
   for (const replica of others) t.equal(await queryStatus(replica, alice), 200);
   for (const replica of others) t.equal((await replica.query(insert, alice)).status, 403);
@@ -108,11 +106,10 @@ t.test("a change is in force in each worker of a replica", async (t) => {
   const one = await store.replica(store.url, store.makeHome(), "[server]\nworkers = 2\n");
   const two = await store.replica();
   const admin = await two.login();
-  const user = { username: "alice", password: "alice password", role: "ReadOnly" };
-  await two.send("POST", "/api/users", user, admin);
+  await two.addUser("alice", "ReadOnly");
   const token = await one.login("alice", "alice password");
   const authorization = `Bearer ${token}`;
-  // Each on a connection of its own, which the system gives to one process or the other.
+  // Each on its own connection, which either worker may get.
   const headers = { authorization, connection: "close", "content-type": "application/json" };
   const ask = () =>
     one.request("/query", { method: "POST", headers, body: JSON.stringify(insert) });

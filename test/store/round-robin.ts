@@ -8,7 +8,7 @@ export interface Replicated {
   readonly store: TestStore;
   readonly replicas: readonly TestGateway[];
   /** Their public URL, which passes each request to the next replica. */
-  readonly front: TestGateway;
+  readonly balancer: TestGateway;
 }
 
 function passOn(target: string, incoming: IncomingMessage, response: ServerResponse): void {
@@ -46,12 +46,5 @@ export async function openReplicated(
   }
   const [first] = replicas;
   if (first === undefined) throw new Error("no replicas");
-  return { store, replicas, front: new TestGateway(first.home, first.service, url) };
-}
-
-/** Adds a user with the password `<username> password` over HTTP. */
-export async function addUser(gateway: TestGateway, username: string, role: string): Promise<void> {
-  const user = { username, password: `${username} password`, role, database: "main" };
-  const { status, text } = await gateway.send("POST", "/api/users", user, await gateway.login());
-  if (status !== 201) throw new Error(text);
+  return { store, replicas, balancer: new TestGateway(first.home, first.service, url) };
 }

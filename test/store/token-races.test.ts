@@ -17,7 +17,7 @@ import { statelessCall } from "../mcp/messages.ts";
 import { authorize, obtainTokens } from "../oauth/flow.ts";
 import { postForm } from "../oauth/kit.ts";
 import { openOperator } from "./own-replica.ts";
-import { addUser, openReplicated } from "./round-robin.ts";
+import { openReplicated } from "./round-robin.ts";
 
 const { values } = parseArgs({
   options: { times: { type: "string", default: String(caseCount(24, 200)) } },
@@ -26,10 +26,10 @@ const times = Number(values.times);
 const LANES = 16;
 
 t.setTimeout(3_600_000);
-const { store, replicas, front } = await openReplicated(t, {
+const { store, replicas, balancer } = await openReplicated(t, {
   ...{ mcp: "enabled = true", server: await sharedServer() },
 });
-await addUser(front, "alice", "ReadWrite");
+await balancer.addUser("alice", "ReadWrite");
 const alice = { username: "alice", password: "alice password" };
 const list = statelessCall("tools/list");
 
@@ -48,7 +48,7 @@ async function run(once: (round: number, lane: number) => Promise<void>): Promis
 
 /** Lets a user consent once. The result makes token requests with copies of that code. */
 async function openCodes(): Promise<() => Promise<Record<string, string>>> {
-  const { callback, clientId, verifier, redirectUri } = await authorize(front, alice);
+  const { callback, clientId, verifier, redirectUri } = await authorize(balancer, alice);
   const { store: state } = (await openOperator(t, store)).authorization;
   const code = callback.searchParams.get("code") ?? "";
   const issued = JSON.parse((await state.find("AuthorizationCode", keyOf(code)))?.payload ?? "");
@@ -69,56 +69,57 @@ async function openCodes(): Promise<() => Promise<Record<string, string>>> {
     await put("AuthorizationCode", keyOf(next), { ...issued, grantId }, grantId);
     return {
       ...{ grant_type: "authorization_code", client_id: clientId, code: next },
-      ...{ code_verifier: verifier, redirect_uri: redirectUri, resource: `${front.url}/mcp` },
+      ...{ code_verifier: verifier, redirect_uri: redirectUri, resource: `${balancer.url}/mcp` },
     };
   };
 }
 
 type Answered = Awaited<ReturnType<typeof postForm>>;
 
-const away: Answered = { status: 503, body: {}, headers: new Headers() };
+const unreachable: Answered = { status: 503, body: {}, headers: new Headers() };
 
 /**
  * Sends a token request to two replicas at once. On a busy machine, a replica may lose its store or
  * close an idle connection that the request uses.
  */
 function race(round: number, form: Record<string, string>): Promise<Answered[]> {
-  const send = ({ url }: TestGateway) => postForm(`${url}/oauth/token`, form).catch(() => away);
+  const send = ({ url }: TestGateway) =>
+    postForm(`${url}/oauth/token`, form).catch(() => unreachable);
   return Promise.all(two(round).map(send));
 }
 
-function isAway({ status }: Answered): boolean {
-  return status === away.status;
+function isUnreachable({ status }: Answered): boolean {
+  return status === unreachable.status;
 }
 
 t.test("of two replicas that receive a code at once, one issues tokens", async (t) => {
   const makeCode = await openCodes();
-  const found = { won: 0, ended: 0, disagreed: 0, away: 0 };
+  const found = { won: 0, ended: 0, disagreed: 0, unreachable: 0 };
   await run(async (round) => {
     const answers = await race(round, await makeCode());
     const won = answers.filter(({ status }) => status === 200);
     const lost = answers.filter(({ body }) => body.error === "invalid_grant");
     if (won.length === 1 && lost.length === 1) found.won++;
-    else if (won.length < 2 && answers.some(isAway)) found.away++;
+    else if (won.length < 2 && answers.some(isUnreachable)) found.unreachable++;
     if (round % 8 > 0) return;
     // A reused code ends its tokens, at all replicas or at none.
     const token = String(won[0]?.body.access_token);
-    const judge = (replica: TestGateway) => send(replica, list, token).catch(() => away);
+    const judge = (replica: TestGateway) => send(replica, list, token).catch(() => unreachable);
     const judged = await Promise.all(two(round).map(judge));
     const statuses = new Set(judged.map(({ status }) => status));
     if (statuses.has(200) && statuses.has(401)) found.disagreed++;
     else if (statuses.has(401)) found.ended++;
   });
   t.comment(JSON.stringify({ times, ...found }));
-  t.match(found, { won: times - found.away, disagreed: 0 });
-  t.ok(found.away < times / 2);
+  t.match(found, { won: times - found.unreachable, disagreed: 0 });
+  t.ok(found.unreachable < times / 2);
 });
 
 t.test("a refresh token works at two replicas at once", async (t) => {
-  const found = { answered: 0, distinct: 0, away: 0 };
+  const found = { answered: 0, distinct: 0, unreachable: 0 };
   const families: Awaited<ReturnType<typeof obtainTokens>>[] = [];
   await eventually("each has a family of its own", async () => {
-    const family = await obtainTokens(front, alice).catch(() => undefined);
+    const family = await obtainTokens(balancer, alice).catch(() => undefined);
     if (family !== undefined) families.push(family);
     return families.length === LANES;
   });
@@ -126,11 +127,11 @@ t.test("a refresh token works at two replicas at once", async (t) => {
     const { clientId, refreshToken } = families[lane] ?? { clientId: "", refreshToken: "" };
     const answers = await race(round, {
       ...{ grant_type: "refresh_token", client_id: clientId, refresh_token: refreshToken },
-      resource: `${front.url}/mcp`,
+      resource: `${balancer.url}/mcp`,
     });
     const tokens = answers.flatMap(({ body }) => body.refresh_token ?? []).map(String);
     if (tokens.length === 2) found.answered++;
-    else if (answers.some(isAway)) found.away++;
+    else if (answers.some(isUnreachable)) found.unreachable++;
     if (new Set([...tokens, refreshToken]).size === 3) found.distinct++;
     const [next] = tokens;
     const family = families[lane];
@@ -138,9 +139,9 @@ t.test("a refresh token works at two replicas at once", async (t) => {
       families[lane] = { ...family, refreshToken: next };
   });
   t.comment(JSON.stringify({ times, ...found }));
-  const answered = times - found.away;
+  const answered = times - found.unreachable;
   t.match(found, { answered, distinct: answered });
-  t.ok(found.away < times / 2);
+  t.ok(found.unreachable < times / 2);
   const listed: { client: string }[] = JSON.parse(await store.good(["token", "list", "--json"]));
   for (const { clientId } of families) {
     t.equal(listed.filter(({ client }) => client === clientId).length, 1, "one family");

@@ -50,9 +50,9 @@ export class Clients {
   /** Number of answers by status and code. */
   readonly answers: Map<string, number> = new Map();
 
-  constructor({ replicas, front }: Rig, random: Random) {
+  constructor({ replicas, balancer }: Rig, random: Random) {
     const direct = replicas.map(({ gateway, name }) => ({ url: gateway.url, replica: name }));
-    const balanced = front === undefined ? [] : [{ url: front, replica: undefined }];
+    const balanced = balancer === undefined ? [] : [{ url: balancer, replica: undefined }];
     this.#targets = [...direct, ...balanced];
     this.#random = random;
   }
@@ -80,7 +80,7 @@ export class Clients {
     try {
       const response = await fetch(`${target.url}${route}`, { ...init, ...body });
       const text = await response.text();
-      const replica = target.replica ?? response.headers.get("x-replica") ?? "front";
+      const replica = target.replica ?? response.headers.get("x-replica") ?? "balancer";
       const reply = { status: response.status, replica, ...parsed(text) };
       this.#count(`${reply.status} ${reply.code}`);
       return reply;

@@ -29,7 +29,7 @@ export interface Rig {
   readonly postgres: PostgresServer | undefined;
   readonly pooler: Pooler | undefined;
   /** The URL of HAProxy. */
-  readonly front: string | undefined;
+  readonly balancer: string | undefined;
 }
 
 function makeDirectory(t: Teardown): string {
@@ -88,7 +88,7 @@ server_login_retry = 0.5
 }
 
 /** HAProxy as in docs/operations.md, with the name of the replica in each answer. */
-async function startFront(
+async function startBalancer(
   t: Teardown,
   directory: string,
   { address, hosts }: Network,
@@ -143,8 +143,8 @@ export async function startRig(t: Teardown, server?: StoreServer): Promise<Rig> 
   );
   await Promise.all(replicas.map((replica) => replica.start()));
   const pooler = await startPooler(t, directory, target.port);
-  const front = await startFront(t, directory, network);
-  const rig: Rig = { store, network, replicas, postgres, pooler, front };
+  const balancer = await startBalancer(t, directory, network);
+  const rig: Rig = { store, network, replicas, postgres, pooler, balancer };
   await untilWhole(rig);
   return rig;
 }
