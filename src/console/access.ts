@@ -253,12 +253,14 @@ ${outcome && checkResult(outcome)}`,
   });
 }
 
+function requireManagingVisitor(c: ConsoleRequest): void {
+  const { snapshot, actor } = visitorOf(c);
+  requireManager(snapshot, actor);
+}
+
 const check: ConsoleForm = {
   start: ({ req }) => new Map([["user", req.query("user") ?? ""]]),
-  require(c) {
-    const { snapshot, actor } = visitorOf(c);
-    requireManager(snapshot, actor);
-  },
+  require: requireManagingVisitor,
   send: sendCheck,
   async submit(c, fields) {
     const { queries, configuration } = c.var.gateway;
@@ -321,17 +323,9 @@ const act: ConsoleForm = {
   },
   async submit(c, fields) {
     const username = fields.get("user") ?? "";
-    const { plan, needsPassword } = actionOf(fields);
-    // Users change their own password elsewhere, with the old one.
-    const planAsAdministrator: typeof plan = (current, actor, ...given) => {
-      requireAdministrator(current, actor);
-      return plan(current, actor, ...given);
-    };
-    const { snapshot, actor } = visitorOf(c);
-    const { configuration } = c.var.gateway;
-    if (needsPassword) planAsAdministrator(snapshot, actor, { username }, configuration);
-    const input = { username, ...(needsPassword ? { passwordHash: await readNewHash(c) } : {}) };
-    await makeChange(c, { plan: planAsAdministrator }, input);
+    const action = actionOf(fields);
+    const passwordHash = action.needsPassword && (await readNewHash(c));
+    await makeChange(c, action, { username, ...(passwordHash && { passwordHash }) });
     const isRemoved = fields.get("action") === "remove";
     return isRemoved ? "/access" : pathOf("/access/user", { user: username });
   },
@@ -363,9 +357,7 @@ function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
 
 const addUser: ConsoleForm = {
   start: () => new Map([["role", "ReadOnly"]]),
-  require(c) {
-    if (!visitorOf(c).isManager) throw new Refusal("role_insufficient");
-  },
+  require: requireManagingVisitor,
   send: (c, state) =>
     sendForm(c, state, {
       ...{ title: "Add a user", action: "/access/new" },

@@ -113,7 +113,7 @@ export type Column = string | readonly [name: string, kind: "number" | "moment"]
 /** Longer words may be broken in a narrow column; shorter ones only on a narrow screen. */
 const LONG_WORD = /[^\s-]{24}/;
 
-/** @param none the text that stands in for a table without rows */
+/** @param none the text to show instead of a table without rows */
 export function table(
   label: string,
   columns: readonly Column[],

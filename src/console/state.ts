@@ -237,7 +237,7 @@ function replicaTable({ own, lag, status }: NonNullable<State["store"]>): Html {
 <p class="quiet">The store is at version ${version}, format ${form}. This release reads formats up to ${readableForm}.${lag > 0 && ` This replica is ${counted(lag, "version")} behind.`}</p>`;
 }
 
-/** The gateway's problems in sentences, or that there are none. */
+/** Lists the gateway's problems in sentences. */
 export function summary({ gateway, listener }: Console, state: State): Html {
   const { access, revocations, keys } = gateway;
   const { store, upstreams } = state;

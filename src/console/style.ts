@@ -2,7 +2,6 @@ import { style } from "../pages/html.ts";
 
 export const consoleStyle = `${style}
 .brand { display: inline-flex; align-items: center; gap: .5rem; font-weight: 700; color: var(--ink); }
-.brand img { display: block; }
 .console { font-size: .9375rem; }
 .console header { max-width: none; padding: 0; background: var(--sheet); border-bottom: 1px solid var(--hairline); }
 .bar {
@@ -34,8 +33,7 @@ main:focus { outline: none; }
   margin: .75rem 0; padding: 1.25rem 1.5rem; background: var(--sheet);
   border: 1px solid var(--hairline); border-radius: .625rem; box-shadow: 0 1px 2px rgb(0 0 0 / .04);
 }
-.sheet > :first-child { margin-top: 0; }
-.console .sheet > h2:first-child { margin-top: 0; }
+.sheet > :first-child, .console .sheet > h2:first-child { margin-top: 0; }
 .sheet > :last-child { margin-bottom: 0; }
 .narrow { max-width: 40rem; }
 .empty { padding: 2.5rem 1.5rem; text-align: center; color: var(--quiet); text-wrap: balance; }
@@ -54,8 +52,7 @@ th, td { padding: .625rem 1rem; text-align: left; vertical-align: top; overflow-
 th { padding-block: .5rem; font-size: .8125rem; font-weight: 600; color: var(--quiet); background: color-mix(in srgb, var(--ground) 60%, var(--sheet)); white-space: nowrap; }
 th.number, td.number { text-align: right; }
 td.moment, td button { white-space: nowrap; }
-tr + tr td { border-top: 1px solid var(--hairline); }
-thead + tbody td { border-top: 1px solid var(--hairline); }
+tr + tr td, thead + tbody td { border-top: 1px solid var(--hairline); }
 td .actions { margin: 0; }
 td a + a, td form + form { margin-left: .75rem; }
 table + p { margin-top: .75rem; }
@@ -65,14 +62,13 @@ tr:has(.again) td:first-child { border-top-color: transparent; }
 .role.Owner, .role.DbAdmin { border-color: currentColor; color: var(--accent); font-weight: 600; }
 .role.None { color: var(--quiet); }
 .dim { color: var(--quiet); }
-.gain, .loss { font-weight: 600; }
+.gain, .loss, .state { font-weight: 600; }
 .gain { color: var(--good); }
-.loss { color: var(--error-line); }
-.state { font-weight: 600; white-space: nowrap; }
+.loss, .state.bad { color: var(--error-line); }
+.state { white-space: nowrap; }
 .state.good { font-weight: 400; }
 .state.good::before { content: "\\25CF\\00A0"; color: var(--good); }
-.state.bad { color: var(--error-line); }
-.state.bad::before { content: "\\25B2\\00A0"; }
+.state.bad::before, .wrong::before { content: "\\25B2\\00A0"; }
 .tools { display: flex; flex-wrap: wrap; align-items: end; gap: .75rem; margin: 1rem 0; }
 .tools .field { flex: 1 1 10rem; max-width: 26rem; margin: 0; }
 .tools button { flex: 0 0 auto; }
@@ -83,7 +79,6 @@ textarea {
   border: 1px solid var(--line); border-radius: .375rem; resize: vertical;
 }
 .wrong { display: block; font-size: .875rem; font-weight: 500; color: var(--error-line); }
-.wrong::before { content: "\\25B2\\00A0"; }
 [aria-invalid] { border-color: var(--error-line) !important; }
 .boxes { display: grid; grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); gap: 0 1rem; }
 .boxes .choice { display: flex; gap: .5rem; align-items: center; margin: 0; padding: .25rem 0; font-weight: 400; }
@@ -118,7 +113,6 @@ ul.plain { list-style: none; padding: 0; }
 .choices { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(18rem, 100%), 1fr)); gap: 1rem; }
 .choices .sheet { margin: 0; }
 .choices h3 { margin-top: 0; }
-.figures { display: grid; gap: 1rem; margin: 1rem 0; }
 .console .figures { grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 1rem; }
 .figures .sheet { display: flex; flex-direction: column-reverse; justify-content: flex-end; margin: 0; padding: .875rem 1.25rem; }
 .console .figures dd { margin: 0; font-size: 1.75rem; font-weight: 600; line-height: 1.2; }

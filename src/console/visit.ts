@@ -26,7 +26,7 @@ export interface Console {
   readonly listener: Pick<Listener, "secure" | "originOf">;
   /** Undefined if all state is in files. */
   readonly store: StoreReplica | undefined;
-  /** State of the embedded authorization server; undefined if there is none. */
+  /** State of the embedded authorization server; undefined without one. */
   readonly applications: StateStore | undefined;
   readonly suggestNames: ReturnType<typeof nameSuggestions>;
   readonly sessions: Sessions;

@@ -1,4 +1,4 @@
-/** Approvals become void when the rights behind them change. */
+/** Approvals become void when the rights that they depend on change. */
 import t from "tap";
 import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
 import { eventually } from "../kit/eventually.ts";

@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
-import { request } from "node:http";
 import { createRequire } from "node:module";
 import path from "node:path";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import root, { type Test } from "tap";
 import { openStaffed, passwordOf } from "../journeys/staff.ts";
+import { type Ask, ask as askServer } from "../kit/client.ts";
 import { freePort } from "../kit/free-port.ts";
 import { ADMIN_PASSWORD, type RunOptions, startGateway, type TestGateway } from "../kit/gateway.ts";
 
@@ -41,33 +41,12 @@ export async function staffedConsole(
 
 export const auditFile = '[audit]\nfile = "audit.log"\n';
 
-export interface ConsoleAnswer {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  readonly text: string;
+export async function ask(url: string, options: Ask = {}) {
+  const { status, headers, body } = await askServer(url, options);
+  return { status, headers, text: body.toString() };
 }
 
-export async function ask(
-  url: string,
-  { method = "GET", headers = {}, body = "" } = {},
-): Promise<ConsoleAnswer> {
-  const { promise, resolve, reject } = Promise.withResolvers<ConsoleAnswer>();
-  const asking = request(url, { method, headers, agent: false }, (answer) => {
-    const chunks: Buffer[] = [];
-    answer.on("data", (chunk: Buffer) => chunks.push(chunk));
-    answer.on("end", () =>
-      resolve({
-        status: answer.statusCode ?? 0,
-        headers: answer.headers,
-        text: Buffer.concat(chunks).toString(),
-      }),
-    );
-    answer.on("error", reject);
-  });
-  asking.on("error", reject);
-  asking.end(body);
-  return promise;
-}
+type ConsoleAnswer = Awaited<ReturnType<typeof ask>>;
 
 /** A client that keeps cookies and sends forms as the console's own pages do. */
 export class ConsoleClient {

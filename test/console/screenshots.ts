@@ -1,15 +1,14 @@
-/** Makes the pictures of the documents: `npm run screenshots`. */
+/** Takes the pictures for the docs: `npm run screenshots`. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import type { BrowserContext, BrowserContextOptions } from "playwright-core";
+import type { BrowserContextOptions } from "playwright-core";
 import t from "tap";
-import { passwordOf, staffFile, tokenOf } from "../journeys/staff.ts";
-import { freePort } from "../kit/free-port.ts";
-import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { passwordOf, staffedHome, tokenOf } from "../journeys/staff.ts";
+import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { launch } from "../oauth/chromium.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { registered } from "../oauth/kit.ts";
-import { ConsoleClient, signInBrowser } from "./kit.ts";
+import { auditFile, ConsoleClient, consoleConfig, signInBrowser } from "./kit.ts";
 
 const images = path.join(import.meta.dirname, "../../docs/images");
 
@@ -24,7 +23,7 @@ function soon(): string {
   return new Date(hour * 3_600_000).toISOString().replace(".000", "");
 }
 
-const narrowed = `
+const limited = `
 [[users]]
 username = "support-bot"
 
@@ -104,7 +103,7 @@ async function good(answer: Promise<{ status: number; text: string }>): Promise<
   if (status >= 300) throw new Error(text);
 }
 
-/** Puts tickets into the database, and has people work on them. */
+/** Creates tickets, and sends queries of several users. */
 async function work(gateway: TestGateway, root: string): Promise<void> {
   const ask = (query: object, token: string) => gateway.query(query, token);
   for (const database of ["support", "shop", "analytics"]) {
@@ -133,7 +132,7 @@ async function work(gateway: TestGateway, root: string): Promise<void> {
   await ask({ Select: list }, noah);
 }
 
-/** Users and grants change: in the file, and through the interface. */
+/** Changes users and grants. */
 async function change(gateway: TestGateway, root: string): Promise<void> {
   const put = (place: string, entry: object) =>
     good(gateway.send("PUT", `/api/access/${place}`, entry, root));
@@ -143,7 +142,7 @@ async function change(gateway: TestGateway, root: string): Promise<void> {
   await good(gateway.send("PATCH", "/api/users/olga", { disabled: true }, root));
 }
 
-/** Asks for what has to be approved. @returns where it is decided */
+/** Sends a query that requires approval. @returns the path of its page */
 async function askForApproval(gateway: TestGateway, token: string): Promise<string> {
   const where = { column: "status", cmp: "=", value: "spam" };
   const { body } = await gateway.query({ Delete: { ...tickets, where } }, token);
@@ -156,7 +155,7 @@ const agents = {
   noah: "Mozilla/5.0 (Linux; Android 16; Pixel 9) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Mobile Safari/537.36",
 };
 
-/** People sign in, each from a place of their own, and let an app in. */
+/** Signs users in from several addresses and browsers, and connects an app. */
 async function signIn(gateway: TestGateway, url: string): Promise<void> {
   let last = 20;
   for (const [name, agent] of Object.entries(agents)) {
@@ -171,60 +170,39 @@ async function signIn(gateway: TestGateway, url: string): Promise<void> {
   await obtainTokens(gateway, { clientId, ...user, database: "analytics", reach: "read" });
 }
 
-type BrowserState = Awaited<ReturnType<BrowserContext["storageState"]>>;
-
-interface Shot extends BrowserContextOptions {
-  readonly as?: string;
-  readonly to?: string;
-}
-
 const wide = { viewport: { width: 1200, height: 700 } };
 const phone = { viewport: { width: 390, height: 760 }, colorScheme: "dark" } as const;
 
 t.test("pictures of the console", async (t) => {
-  const home = temporaryHome(t);
-  const users = await staffFile(grants);
-  writeFileSync(path.join(home, "access_control.toml"), `${users}${narrowed}`, { mode: 0o600 });
+  const home = await staffedHome(t, grants, limited);
   writeFileSync(path.join(home, "audit.log"), pastLines(), { mode: 0o600 });
-  const port = await freePort();
-  const url = `http://127.0.0.1:${port}`;
-  const config = `[console]\nlisten = "127.0.0.1:${port}"\n[server]\ntrusted_proxies = ["127.0.0.1/32"]\n[audit]\nfile = "audit.log"\n`;
+  const proxies = '[server]\ntrusted_proxies = ["127.0.0.1/32"]\n';
+  const { config, url } = await consoleConfig(`${proxies}${auditFile}`);
   const gateway = await startGateway(t, { home, config });
   const root = await tokenOf(gateway, "mara");
   await work(gateway, root);
   await change(gateway, root);
   await signIn(gateway, url);
-  await good(
-    gateway.send(
-      "PUT",
-      "/api/users/support-bot/password",
-      { new_password: passwordOf("support-bot") },
-      root,
-    ),
-  );
+  const password = { new_password: passwordOf("support-bot") };
+  await good(gateway.send("PUT", "/api/users/support-bot/password", password, root));
   const approval = await askForApproval(gateway, await tokenOf(gateway, "support-bot"));
 
   mkdirSync(images, { recursive: true });
   const browser = await launch(t);
-  const states = new Map<string, BrowserState>();
-  for (const name of ["mara", "dave"]) {
+  const signedInState = async (name: string) => {
     const context = await browser.newContext();
     await signInBrowser(await context.newPage(), url, name);
-    states.set(name, await context.storageState());
-    await context.close();
-  }
+    return context.storageState();
+  };
+  const mara = await signedInState("mara");
   const take = async (
     name: string,
     route: string,
-    { as = "mara", to = "", ...screen }: Shot = {},
+    options: BrowserContextOptions = {},
+    to = "",
   ) => {
-    const storageState = route === "/sign-in" ? undefined : states.get(as);
-    const still = { ...wide, reducedMotion: "reduce" } as const;
-    const context = await browser.newContext({
-      ...still,
-      ...screen,
-      ...(storageState && { storageState }),
-    });
+    const still = { ...wide, reducedMotion: "reduce", storageState: mara } as const;
+    const context = await browser.newContext({ ...still, ...options });
     const page = await context.newPage();
     await page.goto(`${url}${route}`);
     if (to !== "") {
@@ -235,14 +213,14 @@ t.test("pictures of the console", async (t) => {
     t.ok(picture.length < 100_000, `${name}.png: ${picture.length} bytes`);
     await context.close();
   };
-  await take("console-sign-in", "/sign-in");
+  await take("console-sign-in", "/sign-in", { storageState: { cookies: [], origins: [] } });
   await take("console-overview", "/overview", { viewport: { width: 1200, height: 1000 } });
   await take("console-access", "/access");
   await take("console-grant", "/access/entry?user=rita&database=support&table=customer_*");
-  await take("console-approval", approval, { as: "dave" });
+  await take("console-approval", approval, { storageState: await signedInState("dave") });
   await take("console-audit", "/audit?table=tickets");
   await take("console-state", "/state");
-  await take("console-versions", "/state", { to: "Versions of users", colorScheme: "dark" });
+  await take("console-versions", "/state", { colorScheme: "dark" }, "Versions of users");
   await take("console-sessions", "/sessions");
   await take("console-phone", "/access/user?user=rita", phone);
 });
