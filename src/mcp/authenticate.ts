@@ -18,12 +18,7 @@ export interface Principal {
   readonly clientId?: string | undefined;
   /** Epoch seconds. */
   readonly expiresAt: number;
-  /**
-   * Checks the token again, for streams that stay open.
-   *
-   * @throws Refusal `token_expired`, `token_revoked`, `user_gone` or, for an external user,
-   * `no_grant`
-   */
+  /** Checks the token again, for streams that stay open. @throws Refusal */
   requireStillGood(): void;
   readonly noteCall?: ((tool: string) => void) | undefined;
 }
@@ -75,11 +70,7 @@ function ownPrincipal(sources: PrincipalSources, token: OwnToken): Principal {
   };
 }
 
-/**
- * External users need at least one grant, but no user record.
- *
- * @throws Refusal `token_revoked` or `no_grant`, with the token
- */
+/** External users need a grant, but no record. @throws Refusal `token_revoked` or `no_grant` */
 function requireExternalUser(sources: PrincipalSources, token: ExternalToken): void {
   const { user: username, tokenId, issuer, client, issuedAt } = token;
   const snapshot = sources.snapshot();

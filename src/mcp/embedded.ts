@@ -135,7 +135,6 @@ function reportFailures(server: McpServer, onFailure: (reason: string) => void):
 
 interface EmbeddedMcpOptions<Caller> extends ToolContext<Caller> {
   readonly serverVersion: string;
-  /** @throws Refusal `rate_limited` */
   countCall?(caller: Caller): Promise<void> | undefined;
 }
 
@@ -168,10 +167,8 @@ function isToolCall({ kind, method }: McpMessage): boolean {
 }
 
 /**
- * The message for the MCP library, without a tool's arguments. Only the scanner judges those, and
- * the library would process them without a pause.
- *
- * @throws McpRefused if the rest exceeds `MAX_ENVELOPE_BYTES`
+ * The message for the MCP library, without a tool's arguments. The library would process those
+ * without a pause, and only the scanner judges them. @throws McpRefused if the rest is too large
  */
 function envelopeOf(body: Buffer, message: McpMessage): unknown {
   const args = isToolCall(message) ? message.arguments : undefined;
@@ -186,10 +183,7 @@ function envelopeOf(body: Buffer, message: McpMessage): unknown {
   throw new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id: message.id });
 }
 
-/**
- * The gateway's own MCP server, which offers database operations as tools. It keeps no sessions:
- * each request is judged on its own, by the caller's current rights.
- */
+/** The gateway's own MCP server: database operations as tools, without sessions. */
 export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
   const currentTools = toolsOf(options);
 

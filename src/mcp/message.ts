@@ -247,8 +247,8 @@ function* messageIn(body: Buffer): Steps<McpMessage> {
 /**
  * Reads one JSON-RPC 2.0 message. The bytes must not change until it resolves.
  *
- * @throws McpRefused `parseError` if the body is not JSON in UTF-8, `invalidRequest` if it is not a
- * single message or two parsers could read it differently, `invalidParams`
+ * @throws McpRefused `parseError`, `invalidParams`, or `invalidRequest`, also for a body that two
+ * parsers could read differently
  */
 export function readMessage(body: Buffer): Promise<McpMessage> {
   return runCooperatively(messageIn(body));
@@ -259,10 +259,7 @@ const tasks = ["tasks/get", "tasks/list", "tasks/result", "tasks/update", "tasks
 const prompts = ["prompts/list", "prompts/get", "completion/complete"];
 const resources = ["list", "templates/list", "read", "subscribe", "unsubscribe"];
 
-/**
- * Methods of all protocol revisions with the scope that each needs. Other methods are
- * server-specific with unknown effects, so they are refused.
- */
+/** The scope of each protocol method. Others are refused, because their effects are unknown. */
 const scopes: ReadonlyMap<string, McpScope | undefined> = new Map([
   ...each(["initialize", "ping", "server/discover", "logging/setLevel"], undefined),
   ...each(["subscriptions/listen"], undefined),

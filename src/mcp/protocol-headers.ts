@@ -28,10 +28,8 @@ const plainValue = /^[\t\x20-\x7e]*$/;
 const encodedValue = /^=\?base64\?(?<base64>.*)\?=$/;
 
 /**
- * Decodes a header value: plain text, or UTF-8 in base64 between `=?base64?` and `?=` (MCP
- * 2026-07-28, Streamable HTTP, Value Encoding).
- *
- * @returns undefined if it is malformed
+ * Decodes plain text, or UTF-8 in base64 between `=?base64?` and `?=` (MCP 2026-07-28, Streamable
+ * HTTP, Value Encoding). Undefined if it is malformed.
  */
 export function decodeHeaderValue(value: string): string | undefined {
   if (!plainValue.test(value)) return undefined;
@@ -82,12 +80,7 @@ function readVersion(headers: IncomingHttpHeaders, message: McpMessage): string 
   throw new McpRefused("unsupportedVersion", "Unsupported protocol version", options);
 }
 
-/**
- * Compares headers that mirror an argument with its value, in every spelling that a server may fold
- * to `Mcp-Param-<argument>`.
- *
- * @throws McpRefused `headerMismatch`
- */
+/** Compares headers with the argument that they mirror, in every spelling that servers may fold. */
 export function judgeParameter(
   headers: IncomingHttpHeaders,
   message: McpMessage,
@@ -103,11 +96,8 @@ export function judgeParameter(
 
 /**
  * Compares `MCP-Protocol-Version`, `Mcp-Method` and `Mcp-Name` with the body. Clients before
- * 2026-07-28 may omit the last two. Headers that they do send must agree, since a server or proxy
- * after the gateway may trust them.
- *
- * @throws McpRefused `headerMismatch`, `unsupportedVersion`, `invalidRequest` for a response in
- * 2026-07-28, or `invalidParams` for a request of 2026-07-28 without a version in the body
+ * 2026-07-28 may omit the last two. Any that they send must match, since a server or proxy after
+ * the gateway may trust them.
  */
 export function judgeHeaders(headers: IncomingHttpHeaders, message: McpMessage): Era {
   const version = readVersion(headers, message);

@@ -53,10 +53,8 @@ function declarationOf(schema: Members, path: readonly string[] | undefined): He
 }
 
 /**
- * The arguments that a tool's input schema declares as headers (MCP 2026-07-28, Streamable HTTP,
- * Custom Headers from Tool Parameters).
- *
- * @throws Error naming the rule that the schema breaks. Such a tool must not be called.
+ * The arguments that a tool declares as headers (MCP 2026-07-28, Streamable HTTP, Custom Headers
+ * from Tool Parameters). @throws Error for an invalid declaration: such a tool must not be called
  */
 export function readHeaderDeclarations(inputSchema: unknown): readonly HeaderDeclaration[] {
   const declarations: HeaderDeclaration[] = [];
@@ -98,11 +96,7 @@ function headerTextAt(args: unknown, path: readonly string[]): string | undefine
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? undefined : String(value);
 }
 
-/**
- * Tool arguments that are also sent as `Mcp-Param-*` headers, learned from tool lists.
- *
- * @param onError called once for each tool with invalid declarations
- */
+/** Learns from tool lists which arguments are also sent as `Mcp-Param-*` headers. */
 function trackToolHeaders(onError: (error: unknown) => void) {
   const declarations = new Map<string, readonly HeaderDeclaration[]>();
   const reported = new Set<string>();
@@ -216,11 +210,7 @@ export function removeResponseTimeouts(): void {
   setGlobalDispatcher(new Agent({ connect, headersTimeout: 0, bodyTimeout: 0 }));
 }
 
-/**
- * Keeps the text of an error, which the library's transport would hide.
- *
- * @throws GatewayRefused for an HTTP error, or TypeError if no response came
- */
+/** Keeps the text of an error, which the library's transport would hide. @throws GatewayRefused */
 async function fetchFromGateway(url: string | URL, init?: RequestInit): Promise<Response> {
   const response = await fetch(url, init);
   // GET and DELETE are optional for servers.
@@ -242,10 +232,7 @@ interface BridgeOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/**
- * Connects a stdio client to a gateway that speaks Streamable HTTP, in every protocol revision.
- * Every request gets a response, if only an error.
- */
+/** Connects a stdio client to a gateway. Every request gets a response, if only an error. */
 export class StdioBridge {
   readonly #options: BridgeOptions;
   readonly #transport: StreamableHTTPClientTransport;
@@ -346,9 +333,6 @@ export class StdioBridge {
   /**
    * Sends a request. Retries once if the session was lost, or if headers were missing that the tool
    * list declares. In both cases the gateway has not executed the request.
-   *
-   * @param signal aborts the request, which cancels it from 2026-07-28 on
-   * @throws GatewayRefused for an HTTP error, or Error for a missing or incomplete response
    */
   async #request(
     request: JSONRPCRequest,

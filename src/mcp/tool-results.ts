@@ -143,7 +143,7 @@ const orders = z.union([order.transform((only) => [only]), z.array(order)]);
 const columnNames = z.array(z.string());
 const literals = z.array(z.union([z.string(), z.number(), z.boolean(), z.null()]));
 
-/** Keeps a number as raw JSON if a double would change it, because a cursor needs its exact value. */
+/** Keeps a number as raw JSON if a double would change it. A cursor needs its exact value. */
 function cursorValue(value: unknown): unknown {
   if (typeof value !== "object" || !JSON.isRawJSON(value)) return value;
   const source = JSON.stringify(value);
@@ -192,11 +192,8 @@ export function countIn(value: Buffer | undefined): number | undefined {
 }
 
 /**
- * Continues after the shown rows: by the `order_by` values of the last one, and by an offset unless
- * the call itself used `after`.
- *
- * @param args the arguments of a select that has run
- * @param isUnique whether no two rows are equal in these columns. Called once, for the first page.
+ * How to continue a select: by the `order_by` values of the last row, if those are unique, and by
+ * an offset unless the call used `after`.
  */
 export function nextPageOf(
   args: ReadonlyMap<string, Buffer>,
@@ -252,11 +249,8 @@ interface PageLimits {
 }
 
 /**
- * A page with as many elements as fit, and how to continue. The text holds the first of them in the
- * same form, so that a model that sees only the text can continue from there.
- *
- * @param isCut true if there are more elements than these
- * @throws ToolFailure if not even one element fits
+ * A page with as many elements as fit. Its text has the first of them and its own way to continue,
+ * for models that see only the text. @param isCut true if there are more elements than these
  */
 export async function listResult(
   key: string,

@@ -85,12 +85,7 @@ interface Tool<Caller> {
 /** More than any operation has. */
 const MAX_FIELDS = 256;
 
-/**
- * The members of a call's arguments. Values stay bytes, so that no digit is lost and a long list
- * does not block the event loop. The query parser checks the grammar.
- *
- * @throws QueryRefused `unknown_field` if there are more than any operation has
- */
+/** Values stay bytes, so that no digit is lost and long lists do not block the event loop. */
 async function readArguments(args: Buffer): Promise<Map<string, Buffer>> {
   const members = new Map<string, Buffer>();
   const visit = (key: string, value: Buffer): void => {
@@ -119,9 +114,7 @@ function readTables(args: ReadonlyMap<string, Buffer>): string[] {
 
 /**
  * Makes a select request one row more than the result shows, to detect whether rows were cut off.
- *
- * @param allowed rows that may be requested. If it leaves no room for an extra row, the limit is
- * capped: it is unknown whether there are more rows.
+ * If `allowed` leaves no room for it, the limit is capped and there may be more rows.
  */
 function limitRows(
   args: Map<string, Buffer>,

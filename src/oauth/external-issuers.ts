@@ -34,12 +34,7 @@ function requireConfidential(url: URL): void {
   if (!isConfidential(url)) throw new Error(`${url.origin} does not use https`);
 }
 
-/**
- * Fetches the metadata of an authorization server (RFC 8414, section 3.1, and OpenID Connect
- * Discovery).
- *
- * @throws Error if it is missing or belongs to another issuer
- */
+/** Fetches an issuer's metadata (RFC 8414, section 3.1, and OpenID Connect Discovery). */
 async function discover(issuer: string, signal: AbortSignal) {
   const { origin, pathname } = new URL(issuer);
   const path = pathname.replace(/\/$/, "");
@@ -160,10 +155,7 @@ const CLOCK_AHEAD_SECONDS = 60;
 /** Clock skew allowed for `nbf` and `exp` (RFC 7519, section 4.1). */
 const CLOCK_SKEW_SECONDS = 30;
 const MAX_TOKEN_LENGTH = 16_384;
-/**
- * The compact form (RFC 7515, section 7.1). Decoders ignore white space in it, so one token would
- * have several spellings.
- */
+/** The compact form (RFC 7515, section 7.1). Decoders would ignore white space in it. */
 const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
 /** Why the token names no valid user. */

@@ -157,7 +157,7 @@ async function judgeRequest(
   return { message, era, sessionId, identity };
 }
 
-/** True if the response may contain a list. Servers redeliver missed ones on the stream of a GET. */
+/** True if the response may contain a list. Servers resend missed ones on a GET stream. */
 function mayList({ method }: IncomingMessage, { message }: Judged): boolean {
   if (message === undefined) return method === "GET";
   return message.method === "tools/list" || message.method === "tasks/list";
@@ -210,17 +210,14 @@ const nothing = Buffer.alloc(0);
 /** Members of a result that are filtered, with the member that identifies an element. */
 const filteredLists = Object.entries({ tools: "name", tasks: "taskId" });
 
-type IsVisible = (list: string, name: string) => boolean | Promise<boolean>;
+type IsVisible = (list: string, name: string) => Promise<boolean>;
 
 /** Members of a 2026-07-28 result, which must state its cache lifetime. */
 const cacheMembers = ["resultType", "ttlMs", "cacheScope"];
 
 /**
- * Filters a JSON-RPC message if it is a list of tools or tasks. Such a list belongs to one caller,
- * whose grants may change at any time, so caches must not keep it (MCP 2026-07-28, Caching).
- *
- * @returns undefined if there is nothing to filter
- * @throws Error for a message that two parsers could read differently
+ * Filters a list of tools or tasks, and forbids caching it, because grants may change at any time
+ * (MCP 2026-07-28, Caching). Undefined if there is nothing to filter.
  */
 async function filterMessage(bytes: Buffer, isVisible: IsVisible): Promise<string | undefined> {
   requireOneReading(bytes);
@@ -357,10 +354,7 @@ function filterFor(answer: AnswerHead, isVisible: IsVisible): BodyFilter | undef
   throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
 }
 
-/**
- * @throws Refusal `upstream_broken` for a redirect, which would bypass the gateway, or a 401, which
- * concerns the gateway's credential
- */
+/** Refuses redirects, which bypass the gateway, and 401, which is about its own credential. */
 function receive(
   answer: AnswerHead,
   isVisible: IsVisible | undefined,
@@ -435,11 +429,7 @@ export function createMcpProxy(options: McpProxyOptions) {
   }
 
   return {
-    /**
-     * @param body undefined for GET and DELETE
-     * @throws Refusal `insufficient_scope`, `upstream_unreachable`, `upstream_broken` or
-     * `upstream_timeout`, as long as no part of a response was sent
-     */
+    /** @param body undefined for GET and DELETE. @throws Refusal before any part of a response */
     async handle(
       request: IncomingMessage,
       response: ServerResponse,
@@ -460,7 +450,7 @@ export function createMcpProxy(options: McpProxyOptions) {
         sendMcpRefusal(response, error, exchange);
         return;
       }
-      const isVisible: IsVisible = (list, name) => {
+      const isVisible: IsVisible = async (list, name) => {
         if (list === "tasks") return sessions.use(taskKey(name), username);
         const rule = options.policy().find((one) => one.name === name);
         return rule !== undefined && rights.mayUse(rule.permission, rule.database);

@@ -9,11 +9,8 @@ const BUSY_TIMEOUT_MS = 1000;
 type SessionFile = ReturnType<typeof openSessionFile>;
 
 /**
- * Owners of sessions, in an SQLite file. Records survive a killed process. A power cut may lose the
- * latest ones; their clients start new sessions.
- *
- * @param onFailure called when a session cannot be written. It stays known until the gateway ends.
- * @throws Error if the file cannot be used
+ * Owners of sessions, in an SQLite file. A power cut may lose the latest ones, whose clients then
+ * start new sessions. A session that cannot be written stays known until the gateway ends.
  */
 export function openSessionFile(file: string, onFailure: (error: unknown) => void) {
   const database = openWalDatabase(file, BUSY_TIMEOUT_MS);
@@ -72,10 +69,7 @@ export class Sessions implements SessionRegister {
   /** By key, least recently used first. */
   readonly #sessions = new Map<string, { readonly username: string; readonly usedAt: number }>();
 
-  /**
-   * @param now milliseconds on a monotonic clock
-   * @param records keeps sessions across restarts. Loaded sessions count as used just now.
-   */
+  /** Sessions that are loaded from `records` count as just used. */
   constructor(
     limits = sessionLimits,
     now: () => number = () => performance.now(),

@@ -98,10 +98,7 @@ export function readClientMetadata(
   return parsed.data;
 }
 
-/**
- * Only with the application type `native` does the library ignore the port of loopback redirects
- * (RFC 8252, section 7.3). Web redirects work with it too.
- */
+/** Only for `native` does the library ignore the port of loopback redirects (RFC 8252, 7.3). */
 export function clientRecord(clientId: string, metadata: ClientMetadata) {
   const { client_name, ...rest } = metadata;
   return {

@@ -107,7 +107,7 @@ export function isConnected(
 
 const GRANT_PREFIX_LENGTH = 22;
 
-/** An access token id begins with this. The command line would read a leading hyphen as an option. */
+/** The start of an access token id. Commands would take a leading hyphen for an option. */
 function grantPrefix(id: string): string {
   return id.slice(0, GRANT_PREFIX_LENGTH).replace(/^-/, "_");
 }
@@ -121,10 +121,7 @@ export function isTokenOf({ grantId }: Pick<Connection, "grantId">, tokenId: str
   return grantPrefix(tokenId) === grantPrefix(grantId);
 }
 
-/**
- * Sessions, codes, grants and refresh tokens refer to the user together with the credential used at
- * login. A password change therefore invalidates them. Neither part contains a colon.
- */
+/** The user with the credential of the login, so that a password change ends what refers to it. */
 export function accountIdOf(user: User): string {
   return `${user.username}:${credentialOf(user)}`;
 }
@@ -139,10 +136,7 @@ export interface AccountContext {
   readonly revocations: Revocations;
 }
 
-/**
- * The current user of an account. Undefined if the user is missing, disabled or has another
- * password, or if tokens issued at that time were revoked.
- */
+/** Undefined if the user is missing, disabled, revoked since `issued`, or has a new password. */
 export function findUser(
   { snapshot, revocations }: AccountContext,
   accountId: string,

@@ -82,10 +82,7 @@ export function isAbandoned({ destroyed, complete, socket }: IncomingMessage): b
   return !complete && (destroyed || socket.destroyed);
 }
 
-/**
- * Allows requests from any origin, which is safe because nothing here uses cookies. Returns true if
- * it has answered a preflight.
- */
+/** Allows any origin, for endpoints without cookies. Returns true if it answered a preflight. */
 export function allowAnyOrigin(request: IncomingMessage, response: ServerResponse): boolean {
   response.setHeader("Access-Control-Allow-Origin", "*");
   if (request.method !== "OPTIONS") return false;

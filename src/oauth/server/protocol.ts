@@ -18,10 +18,7 @@ export const lifetimes = {
   accessToken: HOUR,
   /** An unused refresh token. Each use issues a new one. */
   refreshToken: 30 * DAY,
-  /**
-   * A refresh token is accepted again for this long after its first use, because parallel calls
-   * each refresh.
-   */
+  /** A used refresh token is accepted again for this long, because parallel calls each refresh. */
   refreshReuse: 10,
   /** After this the user must consent again, regardless of refreshes. */
   grant: 180 * DAY,

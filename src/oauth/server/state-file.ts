@@ -68,12 +68,7 @@ const SWEEP_MS = 10 * 60 * 1000;
 /** Records that end with their grant. */
 const MODELS_OF_GRANT = ["RefreshToken", "AuthorizationCode", "Call"];
 
-/**
- * The state in an SQLite file (mode 0600), which several processes may share. Expired records are
- * removed periodically.
- *
- * @throws the error of SQLite or the file system if the file cannot be used
- */
+/** The state in an SQLite file (mode 0600), which several processes may share. */
 export function openStateFile(file: string): StateStore & { sweep(runningMs?: number): void } {
   const database = openWalDatabase(file, BUSY_TIMEOUT_MS);
   database.exec(schema);
@@ -183,18 +178,14 @@ export function stateDirectoryOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "oauth");
 }
 
-/**
- * Opens the state in a directory. Creates it with mode 0700 if it is missing.
- *
- * @throws the error of SQLite or the file system if it cannot be used
- */
+/** Opens the state in a directory, which it creates with mode 0700 if it is missing. */
 export async function openStateIn(directory: string): Promise<AuthorizationState> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const keys = keyFilesIn(path.join(directory, "keys"), { checkRead: true });
   return { store: openStateFile(path.join(directory, STATE_FILE)), keys };
 }
 
-/** Undefined if the file does not exist. @throws the error of SQLite */
+/** Undefined if the file does not exist. */
 export function findStateIn(directory: string): StateStore | undefined {
   const file = path.join(directory, STATE_FILE);
   return existsSync(file) ? openStateFile(file) : undefined;
@@ -207,12 +198,7 @@ export interface StateCopy {
   readonly keys: readonly StoredKey[];
 }
 
-/**
- * Reads the state in a directory for migration to another store.
- *
- * @returns undefined if the file does not exist
- * @throws KeyFileError, UnsafeFileError or the error of SQLite
- */
+/** Reads the state for migration to a store. Undefined if the file does not exist. */
 export async function copyStateIn(directory: string): Promise<StateCopy | undefined> {
   const file = path.join(directory, STATE_FILE);
   if (!existsSync(file)) return undefined;

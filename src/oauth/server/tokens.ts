@@ -92,12 +92,7 @@ export function createAccessTokens(
   return new VerifiedTokens({ algorithm: SIGNING_ALGORITHM, verifier, ...expected }, readClaims);
 }
 
-/**
- * Verifies access tokens: issued by this server for its resource, and neither they nor their grants
- * revoked. The caller checks the user.
- *
- * @returns a function that throws Refusal `token_invalid`, `token_expired` or `token_revoked`
- */
+/** Verifies access tokens of this server. The caller checks the user. @throws Refusal */
 export function createTokenVerifier(
   accessTokens: AccessTokens,
   store: StateStore,
