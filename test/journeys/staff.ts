@@ -79,14 +79,14 @@ export async function putInForce(gateway: TestGateway, text: string): Promise<vo
 }
 
 /**
- * Opens a connection with a token of bob's that expires in six seconds, or later on a busy machine.
- * @returns the connection and `exp` of the token
+ * Opens a connection with a token of bob's that expires in three seconds. On a busy machine it tries
+ * again with longer ones. @returns the connection and `exp` of the token
  */
 export async function openBriefly<Opened>(
   gateway: TestGateway,
   open: (token: string) => Promise<Opened>,
 ): Promise<{ opened: Opened; exp: number }> {
-  for (let seconds = 6; ; seconds *= 2) {
+  for (let seconds = 3; ; seconds *= 2) {
     const flags = ["token", "issue", "bob", "--expires", `${seconds}s`];
     const token = (await runWarm(gateway.home, flags)).stdout.trim();
     const { exp } = JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString());
