@@ -15,7 +15,7 @@ import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
 import { startPostgres } from "../test/engine/postgres/server.ts";
 import { childrenOf } from "../test/kit/process-info.ts";
-import { startAdapter, startFront } from "./rig/engine.ts";
+import { startAdapter, startGateway } from "./rig/engine.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { cpuSecondsOf } from "./rig/program.ts";
 import { type Summary, summarize } from "./rig/statistics.ts";
@@ -48,8 +48,8 @@ await server.sql("vacuum analyze main.orders");
 
 const engine = await startAdapter(server.socketUrl("postgres"), directory);
 opened.defer(() => engine.program.end());
-const front = await startFront(engine.address, directory);
-opened.defer(() => front.program.end());
+const gateway = await startGateway(engine.address, directory);
+opened.defer(() => gateway.program.end());
 
 interface Cost {
   readonly bytes: number;
@@ -124,7 +124,11 @@ async function fetchRows(
 const csv = "text/csv";
 const ndjson = "application/x-ndjson";
 const alone = { url: engine.address, programs: [engine.program] };
-const both = { url: front.url, token: front.token, programs: [engine.program, front.program] };
+const both = {
+  url: gateway.url,
+  token: gateway.token,
+  programs: [engine.program, gateway.program],
+};
 const psql = findPsql();
 if (psql === undefined) throw new Error("psql is missing; install the package postgresql-client");
 const copy = "copy main.orders to stdout with (format csv, header)";

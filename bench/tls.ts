@@ -13,7 +13,7 @@ import { costTable } from "./peers/report.ts";
 import { type Scenario, scenarios } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
 import type { System } from "./peers/system.ts";
-import { startTlsFront } from "./peers/tls-front.ts";
+import { startTlsProxy } from "./peers/tls-proxy.ts";
 import { describeMachine } from "./rig/machine.ts";
 
 const { values: flags } = parseArgs({
@@ -44,8 +44,8 @@ async function add(starting: Promise<System>): Promise<System> {
 }
 await add(startGatehouse(world, port, { certificate, name: "Gatehouse with TLS" }));
 const plain = await add(startGatehouse(world, port, { name: "Gatehouse without TLS" }));
-await add(startTlsFront("nginx", plain, world, certificate));
-await add(startTlsFront("HAProxy", plain, world, certificate));
+await add(startTlsProxy("nginx", plain, world, certificate));
+await add(startTlsProxy("HAProxy", plain, world, certificate));
 await prove(plain, world);
 
 const outcomes: Record<string, unknown> = {};

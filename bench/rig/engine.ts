@@ -22,7 +22,7 @@ export async function startAdapter(
 }
 
 /** Starts a gateway for it and logs in. */
-export async function startFront(
+export async function startGateway(
   engine: string,
   directory: string,
 ): Promise<{ readonly program: Program; readonly url: string; readonly token: string }> {

@@ -68,6 +68,7 @@ const refused: Refused[] = [
     2,
     /^gatehouse: unknown operation "Explode"; allowed: Select/,
   ],
+  ["access check alice batch main", 2, /a Batch needs the rights of its elements; check each/],
   ["access check alice Select ma/in", 1, /^gatehouse: Invalid database/],
   ["access check alice Select", 2, /missing required argument 'place'/],
 ];
@@ -256,6 +257,8 @@ t.test("--row-filter accepts every kind of value that the access file does", asy
     written.map(([, value]) => value),
   );
   t.equal(filter?.at(-1)?.column, "some column");
+  const listed = await gatehouse.run("access list --user alice --json");
+  t.match(listed.stdout, /"value": 9007199254740993\n/, "every digit is kept");
   const shown = written
     .map(([text]) => text.replace(" in ", " IN "))
     .join(" and ")
@@ -274,14 +277,6 @@ t.test("--row-filter refuses two conditions, and half of one", async (t) => {
     t.equal(code, 2, text);
   }
   t.equal(gatehouse.text, people);
-});
-
-t.test("access list --json keeps every digit of a number", async (t) => {
-  const gatehouse = install(t);
-  const filter = ["--row-filter", "id = 9007199254740993"];
-  await gatehouse.run("access grant alice main.t ReadOnly", filter);
-  const { stdout } = await gatehouse.run("access list --user alice --json");
-  t.match(stdout, /"value": 9007199254740993\n/);
 });
 
 t.test(
@@ -348,29 +343,18 @@ t.test("access check prints allowed or denied, with the reason", async (t) => {
   t.match(right, { code: 0, stdout: /^allowed: root DROP DATABASE on main/ });
 });
 
-t.test("access check of a Batch says to check its elements", async (t) => {
-  const { code, stderr } = await install(t).run("access check alice batch main");
-  t.equal(code, 2);
-  t.match(stderr, /a Batch needs the rights of its elements; check each of them/);
-});
-
 t.test("access check --json prints the decision as data", async (t) => {
   const gatehouse = install(t);
-  const { code, stdout } = await gatehouse.run("access check alice Insert other --json");
-  t.equal(code, 1);
-  t.match(JSON.parse(stdout), {
-    username: "alice",
-    permission: "INSERT",
-    database: "other",
-    allowed: false,
-    reason: "role_insufficient",
-    role: "ReadOnly",
-    entry: "*",
+  const insert = await gatehouse.run("access check alice Insert other --json");
+  t.match(JSON.parse(insert.stdout), {
+    ...{ username: "alice", permission: "INSERT", database: "other", allowed: false },
+    ...{ reason: "role_insufficient", role: "ReadOnly", entry: "*" },
   });
   const disabled = await gatehouse.run("access check bob Select main --json");
-  t.equal(disabled.code, 1);
-  t.match(JSON.parse(disabled.stdout), { allowed: false, explanation: "the user is disabled" });
-  t.equal(JSON.parse(disabled.stdout).reason, "user_disabled");
+  t.match(JSON.parse(disabled.stdout), {
+    ...{ allowed: false, reason: "user_disabled", explanation: "the user is disabled" },
+  });
+  t.strictSame([insert.code, disabled.code], [1, 1]);
 });
 
 t.test("access check accepts operations from the configuration", async (t) => {

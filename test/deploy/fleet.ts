@@ -10,29 +10,29 @@ import { freePort } from "../kit/free-port.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { projectRoot } from "../kit/process.ts";
 import { makeStore, select, type TestStore } from "../store/kit.ts";
-import { PUBLIC_HOST, type RunningFront, replicasFront, startFront } from "./fronts.ts";
+import { PUBLIC_HOST, type RunningProxy, replicasProxy, startProxy } from "./proxies.ts";
 
 const CONNECTIONS = 8;
 const PAUSE_MS = 10;
 /** HAProxy notices within two seconds. */
 const SETTINGS = "[server]\nshutdown_delay = 4\n";
 
-export interface FrontAnswer {
+export interface ProxyAnswer {
   readonly status: number;
   readonly body: string;
 }
 
-export class FrontClient {
+export class ProxyClient {
   readonly #agent: Agent;
   readonly #port: number;
   token = "";
 
-  constructor({ ca, tlsPort }: RunningFront) {
+  constructor({ ca, tlsPort }: RunningProxy) {
     this.#agent = new Agent({ keepAlive: true, ca, servername: PUBLIC_HOST });
     this.#port = tlsPort;
   }
 
-  async send(method: string, path: string, content: unknown): Promise<FrontAnswer> {
+  async send(method: string, path: string, content: unknown): Promise<ProxyAnswer> {
     const sent = request({
       ...{ host: "127.0.0.1", port: this.#port, agent: this.#agent, path, method },
       headers: {
@@ -41,7 +41,7 @@ export class FrontClient {
       },
       signal: AbortSignal.timeout(PATIENCE_MS),
     });
-    const { promise, resolve } = Promise.withResolvers<FrontAnswer>();
+    const { promise, resolve } = Promise.withResolvers<ProxyAnswer>();
     const fail = (error: Error) => resolve({ status: 0, body: error.message });
     sent.once("error", fail).once("response", (response) => {
       const status = response.statusCode ?? 0;
@@ -57,13 +57,13 @@ export class FrontClient {
 }
 
 export class SteadyLoad {
-  readonly #client: FrontClient;
+  readonly #client: ProxyClient;
   readonly #loops: Promise<void>[];
   #isStopped = false;
   count = 0;
-  readonly failed: FrontAnswer[] = [];
+  readonly failed: ProxyAnswer[] = [];
 
-  constructor(client: FrontClient) {
+  constructor(client: ProxyClient) {
     this.#client = client;
     this.#loops = Array.from({ length: CONNECTIONS }, () => this.#run());
   }
@@ -90,19 +90,19 @@ export class SteadyLoad {
 
 export class Fleet {
   readonly store: TestStore;
-  readonly client: FrontClient;
+  readonly client: ProxyClient;
   readonly replicas: TestGateway[];
   readonly #ports: readonly number[];
-  readonly #front: RunningFront;
+  readonly #proxy: RunningProxy;
 
   private constructor(
     store: TestStore,
     replicas: TestGateway[],
     ports: readonly number[],
-    front: RunningFront,
-    client: FrontClient,
+    proxy: RunningProxy,
+    client: ProxyClient,
   ) {
-    this.#front = front;
+    this.#proxy = proxy;
     this.store = store;
     this.replicas = replicas;
     this.#ports = ports;
@@ -116,18 +116,18 @@ export class Fleet {
       ports.map((port) => store.replica(undefined, undefined, SETTINGS, { port })),
     );
     const hosts = ports.map((port) => `127.0.0.1:${port}`);
-    const front = await startFront(t, replicasFront(hosts), program, replicas[0]?.url ?? "");
-    const client = new FrontClient(front);
+    const proxy = await startProxy(t, replicasProxy(hosts), program, replicas[0]?.url ?? "");
+    const client = new ProxyClient(proxy);
     t.teardown(() => client.close());
     client.token = (await replicas[0]?.login()) ?? "";
     await eventually("the reverse proxy has found a replica", async () => {
       return (await client.send("GET", "/readyz", undefined)).status === 200;
     });
-    return new Fleet(store, replicas, ports, front, client);
+    return new Fleet(store, replicas, ports, proxy, client);
   }
 
   async #command(line: string): Promise<string> {
-    const socket = connect(path.join(this.#front.directory, "admin.sock"));
+    const socket = connect(path.join(this.#proxy.directory, "admin.sock"));
     socket.end(`${line}\n`);
     return text(socket);
   }

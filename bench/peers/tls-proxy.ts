@@ -7,7 +7,7 @@ import { Program } from "../rig/program.ts";
 import { GATEWAY_CORE, type System } from "./system.ts";
 import type { World } from "./world.ts";
 
-export type Front = "nginx" | "HAProxy";
+export type Proxy = "nginx" | "HAProxy";
 
 interface Places {
   readonly directory: string;
@@ -51,30 +51,30 @@ backend gateway
 `;
 }
 
-const fronts: Record<Front, { write: (places: Places) => string; command: readonly string[] }> = {
+const proxies: Record<Proxy, { write: (places: Places) => string; command: readonly string[] }> = {
   nginx: { write: nginxConfiguration, command: ["nginx", "-e", "stderr", "-c"] },
   HAProxy: { write: haproxyConfiguration, command: ["haproxy", "-db", "-f"] },
 };
 
 /** Starts a proxy on the core of the gateway; both count towards the cost of a request. */
-export async function startTlsFront(
-  front: Front,
+export async function startTlsProxy(
+  proxy: Proxy,
   gateway: System,
   { directory }: World,
   certificate: Certificate,
 ): Promise<System> {
   const port = await freePort();
-  const pem = path.join(directory, "front.pem");
+  const pem = path.join(directory, "proxy.pem");
   writeFileSync(pem, certificate.cert + certificate.key, { mode: 0o600 });
-  const file = path.join(directory, `${front}-tls.conf`);
-  const { write, command } = fronts[front];
+  const file = path.join(directory, `${proxy}-tls.conf`);
+  const { write, command } = proxies[proxy];
   writeFileSync(file, write({ directory, port, behind: gateway.port, pem }));
   const [program = "", ...flags] = command;
   const own = new Program(program, [...flags, file], GATEWAY_CORE);
   await own.listening(port);
   return {
     ...gateway,
-    name: `${front} for TLS, Gatehouse behind`,
+    name: `${proxy} for TLS, Gatehouse behind`,
     port,
     scheme: "https",
     program: {

@@ -10,8 +10,8 @@ import { PATIENCE_MS } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
 import { queryHeaders } from "../kit/queries.ts";
 import { acceptSockets, SocketClient } from "../kit/web-socket.ts";
-import { fronts, PUBLIC_HOST, type RunningFront, replicasFront, startFront } from "./fronts.ts";
 import { deployed, fill, findProgram } from "./programs.ts";
+import { PUBLIC_HOST, proxies, type RunningProxy, replicasProxy, startProxy } from "./proxies.ts";
 
 /** Differs from the proxy's own address. */
 const CLIENT = "127.0.0.2";
@@ -23,17 +23,17 @@ interface Ask {
 }
 
 class Client {
-  readonly #front: RunningFront;
+  readonly #proxy: RunningProxy;
   #token = "";
 
-  constructor(front: RunningFront) {
-    this.#front = front;
+  constructor(proxy: RunningProxy) {
+    this.#proxy = proxy;
   }
 
   async open(path: string, { method = "POST", headers, body }: Ask): Promise<IncomingMessage> {
     const sent = request({
-      ...{ host: "127.0.0.1", port: this.#front.tlsPort, localAddress: CLIENT, agent: false },
-      ...{ servername: PUBLIC_HOST, ca: this.#front.ca, path, method },
+      ...{ host: "127.0.0.1", port: this.#proxy.tlsPort, localAddress: CLIENT, agent: false },
+      ...{ servername: PUBLIC_HOST, ca: this.#proxy.ca, path, method },
       headers: { Host: PUBLIC_HOST, ...headers },
       signal: AbortSignal.timeout(PATIENCE_MS),
     });
@@ -62,7 +62,7 @@ class Client {
   }
 
   openSocket(path: string): Promise<SocketClient> {
-    const { tlsPort, ca } = this.#front;
+    const { tlsPort, ca } = this.#proxy;
     const headers = { Host: PUBLIC_HOST, ...this.headers };
     const options = { servername: PUBLIC_HOST, ca, localAddress: CLIENT };
     return SocketClient.open(`https://127.0.0.1:${tlsPort}${path}`, headers, [], options);
@@ -138,7 +138,7 @@ async function checkTooLarge(t: Test, client: Client): Promise<void> {
 async function checkWebSocket(t: Test, client: Client, { upstream }: Setting): Promise<void> {
   const accepted = acceptSockets(t, upstream);
   const socket = await client.openSocket("/live");
-  await socket.echo("through the front");
+  await socket.echo("through the proxy");
   t.match(accepted[0]?.request.headers, {
     "x-forwarded-for": `${CLIENT}, 127.0.0.1`,
     "x-gatehouse-user": "admin",
@@ -157,7 +157,7 @@ access = "authenticated"
 upgrade = true
 `.replace("[server]\n", "[server]\nmax_body_bytes = 2000000\n");
 
-for (const kind of [...fronts, replicasFront([])]) {
+for (const kind of [...proxies, replicasProxy([])]) {
   t.test(
     `${kind.file} sets the headers that the gateway trusts, and does not buffer`,
     async (t) => {
@@ -167,19 +167,19 @@ for (const kind of [...fronts, replicasFront([])]) {
   );
 }
 
-for (const kind of fronts) {
+for (const kind of proxies) {
   const program = findProgram(kind.program);
   if (program === undefined) continue;
   t.test(`${kind.program} passes on requests, streams and the client's address`, async (t) => {
     const setting = await openSetting(t, { config });
-    const front = await startFront(t, kind, program, setting.gateway.url);
-    const client = new Client(front);
+    const proxy = await startProxy(t, kind, program, setting.gateway.url);
+    const client = new Client(proxy);
     await client.logIn();
     await checkProvenance(t, client, setting);
     await checkStreaming(t, client, setting);
     await checkTooLarge(t, client);
     await checkWebSocket(t, client, setting);
-    const plain = await ask(`http://127.0.0.1:${front.plainPort}/x`, {
+    const plain = await ask(`http://127.0.0.1:${proxy.plainPort}/x`, {
       headers: { Host: PUBLIC_HOST },
     });
     t.equal(plain.status, 308, "plain HTTP redirects to HTTPS");

@@ -24,7 +24,7 @@ interface Placement {
   readonly gateway: string;
 }
 
-export interface FrontKind {
+export interface ProxyKind {
   readonly program: string;
   readonly file: string;
   readonly needs: readonly string[];
@@ -54,7 +54,7 @@ function bindHaproxy(text: string, { pair, tlsPort, plainPort }: Placement): str
   });
 }
 
-const haproxy: FrontKind = {
+const haproxy: ProxyKind = {
   program: "haproxy",
   file: "haproxy.cfg",
   needs: [
@@ -68,7 +68,7 @@ const haproxy: FrontKind = {
   run: (file) => ["-db", "-f", file],
 };
 
-export const fronts: readonly FrontKind[] = [
+export const proxies: readonly ProxyKind[] = [
   {
     program: "nginx",
     file: "nginx.conf",
@@ -117,7 +117,7 @@ export const fronts: readonly FrontKind[] = [
 ];
 
 /** @param hosts `host:port` of each replica */
-export function replicasFront([one = "", two = "", three = ""]: readonly string[]): FrontKind {
+export function replicasProxy([one = "", two = "", three = ""]: readonly string[]): ProxyKind {
   return {
     ...haproxy,
     file: "replicas/haproxy.cfg",
@@ -129,7 +129,7 @@ export function replicasFront([one = "", two = "", three = ""]: readonly string[
   };
 }
 
-export interface RunningFront {
+export interface RunningProxy {
   readonly tlsPort: number;
   readonly plainPort: number;
   readonly directory: string;
@@ -155,7 +155,7 @@ async function makePlaces(directory: string, gatewayUrl: string): Promise<[Place
   return [places, cert];
 }
 
-function spawnFront(t: Test, program: string, flags: string[], home: string): ChildProcess {
+function spawnProxy(t: Test, program: string, flags: string[], home: string): ChildProcess {
   const env = { PATH: process.env.PATH, HOME: home };
   const child = spawn(program, flags, { cwd: home, env, stdio: ["ignore", "pipe", "pipe"] });
   t.teardown(async () => {
@@ -169,12 +169,12 @@ function spawnFront(t: Test, program: string, flags: string[], home: string): Ch
 }
 
 /** Starts a reverse proxy until the end of the test. */
-export async function startFront(t: Test, kind: FrontKind, program: string, gatewayUrl: string) {
+export async function startProxy(t: Test, kind: ProxyKind, program: string, gatewayUrl: string) {
   const directory = temporaryHome(t);
   const [places, ca] = await makePlaces(directory, gatewayUrl);
   const file = path.join(directory, path.basename(kind.file));
   writeFileSync(file, kind.adapt(deployed(kind.file), places));
-  const child = spawnFront(t, program, kind.run(file, places), directory);
+  const child = spawnProxy(t, program, kind.run(file, places), directory);
   let output = "";
   for (const stream of [child.stdout, child.stderr]) {
     stream?.setEncoding("utf8").on("data", (text: string) => (output += text));
