@@ -29,7 +29,7 @@ import { findEngine } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
-import { momentOf, plainly, print, printJson, printList } from "./output.ts";
+import { explain, momentOf, plainly, print, printJson, printList } from "./output.ts";
 
 const TIMEOUT_MS = 60_000;
 
@@ -40,8 +40,8 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, body
   const preview = previewQuery(snapshot, createGrammar(options), approval, body);
   if ("reason" in preview) return preview;
   const socketPath = await findEngine(loaded);
-  if (socketPath === undefined)
-    return { reason: "the upstream is not a gatehouse engine, or does not respond" };
+  const noEngine = "the upstream is not a gatehouse engine, or does not respond";
+  if (socketPath === undefined) return { reason: noEngine };
   const { authorization } = upstream;
   const headers = {
     "content-type": "application/json",
@@ -55,9 +55,7 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, body
     });
     return readPreviewRows(status, text);
   } catch (error) {
-    return {
-      reason: `the engine does not respond: ${error instanceof Error ? error.message : ""}`,
-    };
+    return { reason: `the engine does not respond: ${explain(error)}` };
   }
 }
 

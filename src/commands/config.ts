@@ -55,7 +55,7 @@ async function* checkDatabase(loaded: LoadedConfiguration): Findings {
     const { host, port, user } = parseAddress(url);
     yield ok("database", `${user} on ${host}:${port} (the URL is valid)`);
   } catch (error) {
-    throw new Error(`upstream.url: ${error instanceof Error ? error.message : ""}`);
+    throw new Error(`upstream.url: ${explain(error)}`);
   }
 }
 

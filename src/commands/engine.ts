@@ -8,7 +8,7 @@ import { answerHeartbeat } from "../ipc/heartbeat.ts";
 import { createLog, exitOnUncaughtErrors, openLogStream } from "../observe/log.ts";
 import type { Level } from "../query/kind.ts";
 import { type CommonOptions, defineCommand } from "./options.ts";
-import { Cancelled, FAILURE, print, printJson, UsageError } from "./output.ts";
+import { Cancelled, explain, FAILURE, print, printJson, UsageError } from "./output.ts";
 
 interface TestOptions extends CommonOptions {
   readonly url: string;
@@ -54,8 +54,7 @@ async function runConformance({
   const connected = connectTo(url, authorization);
   const send: Send = (body) =>
     connected(body).catch((error: unknown) => {
-      const reason = error instanceof Error ? error.message : "unknown error";
-      throw new Error(`no response from ${url}: ${reason}`, { cause: error });
+      throw new Error(`no response from ${url}: ${explain(error)}`, { cause: error });
     });
   const prefix = `conformance_${randomBytes(4).toString("hex")}`;
   let isStopped = false;

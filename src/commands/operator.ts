@@ -18,7 +18,7 @@ import { invocation } from "../product.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import type { StoreOperator } from "../store/open.ts";
 import { didYouMean } from "../suggestion.ts";
-import { warn } from "./output.ts";
+import { explain, warn } from "./output.ts";
 
 interface About {
   readonly username: string;
@@ -59,7 +59,7 @@ export function refusalOf(code: RefusalCode, about: About): Refusal {
 }
 
 /** Adds the user and the grant to a refusal, since a script may run many commands. */
-export async function naming<T>(about: About, work: () => T | Promise<T>): Promise<T> {
+export async function naming<T>(about: About, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -140,8 +140,7 @@ export async function noteChanges(
     const files = { audit: configuration.audit.file, notes: changeNotesOf(serviceDirectory) };
     await recordCommand(files, author, changes, accessVersion);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : "unknown error";
-    warn(`the change was made, but could not be written to the audit: ${reason}`);
+    warn(`the change was made, but could not be written to the audit: ${explain(error)}`);
   }
 }
 

@@ -6,14 +6,14 @@ import { configuredCosts } from "../identity/hash.ts";
 import { hashPassword, openPasswordRule, type PasswordRule } from "../identity/password.ts";
 import { loadFor } from "./load.ts";
 import { type CommonOptions, defineCommand } from "./options.ts";
-import { Cancelled, print, UsageError } from "./output.ts";
+import { Cancelled, explain, print, UsageError } from "./output.ts";
 
 function check(rule: PasswordRule, candidate: string): true | string {
   try {
     rule(candidate);
     return true;
   } catch (error) {
-    return error instanceof Error ? error.message : "This password cannot be used.";
+    return explain(error);
   }
 }
 

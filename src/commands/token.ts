@@ -143,7 +143,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   if (user === undefined) throw refusalOf("user_not_found", { username, snapshot });
   if (user.disabled)
     throw new Error(`${username} is disabled; run \`${invocation} user enable ${username}\` first`);
-  const role = await naming({ username, database, snapshot }, () =>
+  const role = await naming({ username, database, snapshot }, async () =>
     tokenRole(snapshot, username, database),
   );
   const keys = await keysOf(loaded);

@@ -148,7 +148,7 @@ async function act(
   let input = {};
   if (needsPassword) {
     const snapshot = await readAccess(loaded);
-    await naming({ username, snapshot }, () => planWith(input)(snapshot));
+    await naming({ username, snapshot }, async () => planWith(input)(snapshot));
     const question = `Password for ${username}:`;
     input = { passwordHash: await readNewHash(question, options, configuration) };
   }
