@@ -1,4 +1,12 @@
-import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { grantOn } from "../../src/access/snapshot.ts";
@@ -100,6 +108,8 @@ t.test("user password sets a password and changes nothing else", async (t) => {
   t.strictSame(result, done("Set a new password for alice. All earlier tokens are revoked."));
   const hash = gatehouse.snapshot.users.get("alice")?.passwordHash ?? "";
   t.not(hash, old);
+  const revocations = readFileSync(path.join(gatehouse.home, "revocations"), "utf8");
+  t.match(revocations, '"user":"alice"', "earlier tokens are revoked");
   const [root = "", alice = "", ...rest] = before.split(
     /(?=\[\[users]]\nusername = "(?:alice|bob)")/,
   );
@@ -195,7 +205,9 @@ t.test("user add and user set write attributes, and user set keeps all others", 
     await gatehouse.run("user set okta:rita --no-email --attribute tenant=acme"),
     done('okta:rita has no email and attributes { tenant = "acme" }. Nothing was changed.'),
   );
-  await gatehouse.run("user enable okta:rita");
+  t.equal((await gatehouse.run("user enable okta:rita")).code, 0);
+  const revocations = path.join(gatehouse.home, "revocations");
+  t.notOk(existsSync(revocations), "enabling an active user revokes nothing");
   t.equal(readFileSync(path.join(gatehouse.home, "audit_pending"), "utf8"), notes);
   t.match((await gatehouse.run("user list")).stdout, / {2}\{ tenant = "acme" \} {2}/);
   await gatehouse.run("user set okta:rita --attribute big=99999999999999999999");
