@@ -33,6 +33,7 @@ import {
   noteChanges,
   readAccess,
   refusalOf,
+  revocationsOf,
 } from "./operator.ts";
 import {
   type CommonOptions,
@@ -152,7 +153,9 @@ async function act(
     const question = `Password for ${username}:`;
     input = { passwordHash: await readNewHash(question, options, configuration) };
   }
-  await changeAccess(loaded, { username }, planWith(input), options);
+  const { users } = await changeAccess(loaded, { username }, planWith(input), options);
+  // A user disabled by a manual edit may still have tokens, which would work again after another.
+  if (users.get(username)?.disabled) await (await revocationsOf(loaded)).revokeUser(username);
   print(command.done(username));
 }
 

@@ -100,7 +100,7 @@ t.test("user add --no-password adds machines and external users", async (t) => {
   }
 });
 
-t.test("user password sets a password and changes nothing else", async (t) => {
+t.test("user password and user disable revoke tokens and change nothing else", async (t) => {
   const gatehouse = install(t);
   const before = gatehouse.text;
   const old = gatehouse.snapshot.users.get("alice")?.passwordHash ?? "";
@@ -110,6 +110,9 @@ t.test("user password sets a password and changes nothing else", async (t) => {
   t.not(hash, old);
   const revocations = readFileSync(path.join(gatehouse.home, "revocations"), "utf8");
   t.match(revocations, '"user":"alice"', "earlier tokens are revoked");
+  t.equal((await gatehouse.run("user disable bob")).code, 0);
+  const more = readFileSync(path.join(gatehouse.home, "revocations"), "utf8");
+  t.match(more, '"user":"bob"', "also of a user who is already disabled");
   const [root = "", alice = "", ...rest] = before.split(
     /(?=\[\[users]]\nusername = "(?:alice|bob)")/,
   );
