@@ -137,7 +137,7 @@ t.test("config check reports errors in every file with their lines", async (t) =
   const { code, stderr } = await gatehouse.run("config check");
   t.equal(code, 1);
   t.match(stderr, /access_control\.toml:\d+: `role` must be one of Owner, /);
-  t.match(stderr, /\n.*revocations:1: is neither/);
+  t.match(stderr, /\n.*revocations:1: must be JSON/);
 });
 
 t.test("config check says how to fix permissions that are too wide", async (t) => {
@@ -248,7 +248,7 @@ t.test("config check --json prints all findings, even for broken files", async (
     ],
   });
   writeFileSync(path.join(home, "revocations"), "nonsense\n", { mode: 0o600 });
-  t.match(await check(), { ...{ code: 1, stderr: "", ok: false }, errors: [/revocations:1: is/] });
+  t.match(await check(), { ...{ code: 1, stderr: "", ok: false }, errors: [/revocations:1: must be/] });
   writeFileSync(path.join(home, "gateway.toml"), "[server]\nport = 70000\nhots = 1\n");
   t.match(await check(), { code: 1, errors: [/toml:2: server\.port/, /toml:3: /], parts: [] });
 });
