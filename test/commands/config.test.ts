@@ -248,7 +248,10 @@ t.test("config check --json prints all findings, even for broken files", async (
     ],
   });
   writeFileSync(path.join(home, "revocations"), "nonsense\n", { mode: 0o600 });
-  t.match(await check(), { ...{ code: 1, stderr: "", ok: false }, errors: [/revocations:1: must be/] });
+  t.match(await check(), {
+    ...{ code: 1, stderr: "", ok: false },
+    errors: [/revocations:1: must be/],
+  });
   writeFileSync(path.join(home, "gateway.toml"), "[server]\nport = 70000\nhots = 1\n");
   t.match(await check(), { code: 1, errors: [/toml:2: server\.port/, /toml:3: /], parts: [] });
 });
