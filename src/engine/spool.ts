@@ -72,7 +72,7 @@ export class Spool implements RowOutput {
 
   /**
    * @param openFile opens an empty file for a long answer
-   * @param stream sends an answer to the file after one chunk, and is told the file's length
+   * @param stream sends an answer to the file after one chunk, and receives the file's length
    */
   constructor(openFile: () => number = openUnnamedFile, stream?: SpoolStream) {
     this.#openFile = openFile;

@@ -6,8 +6,7 @@ import { overEach } from "../engine/over-each.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 
-overEach("the engine passes every conformance case", async (t, fresh) => {
-  const { engine } = await fresh(t);
+overEach("the engine passes every conformance case", async (t, { engine }) => {
   const home = temporaryDirectory(t);
   const flags = ["engine", "test", "--url", engine.address, "--level", "full"];
   const { code, stdout, stderr } = await runCommand(home, flags);

@@ -1,10 +1,19 @@
-/** Queries that a client or the time limit ends, and batches in each other's way. */
+/** Canceled queries, and conflicting batches. */
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { type Answer, createTable, insert, query, selectAll } from "./kit.ts";
+import {
+  type Answer,
+  createTable,
+  equal,
+  insert,
+  query,
+  refusal,
+  selectAll,
+  sendOnly,
+  update,
+} from "./kit.ts";
 import { freshMysql, sharedServer as sharedMysql } from "./mysql/kit.ts";
 import { freshPostgres, sharedServer as sharedPostgres, startOn } from "./postgres/kit.ts";
-import { send } from "./stalled.ts";
 
 /** `stuck` takes a minute for each row that is read, `slow` for each that is written. */
 const scenes = {
@@ -47,44 +56,45 @@ const scenes = {
 };
 
 for (const [name, scene] of Object.entries(scenes)) {
-  t.test(`a client that leaves takes its query along, by every way to ${name}`, async (t) => {
-    const { ask, urls, active } = await scene(t);
-    for (const url of urls) {
-      const { address } = await startOn(t, url);
-      const reading = await send(address, selectAll("stuck"));
-      const writing = await send(address, insert("slow", [{ id: 1 }]));
-      await eventually("both are under way", async () => (await active()) === 2);
-      reading.destroy();
-      writing.destroy();
-      await eventually("both are ended", async () => (await active()) === 0);
-      t.match(await query(address, selectAll("slow")), { status: 200 });
-    }
-    t.same((await ask(selectAll("slow"))).body.data, []);
-  });
+  t.test(
+    `the query of a client that leaves ends, by each kind of connection to ${name}`,
+    async (t) => {
+      const { ask, urls, active } = await scene(t);
+      for (const url of urls) {
+        const { address } = await startOn(t, url);
+        const reading = await sendOnly(address, selectAll("stuck"));
+        const writing = await sendOnly(address, insert("slow", [{ id: 1 }]));
+        await eventually("both are under way", async () => (await active()) === 2);
+        reading.destroy();
+        writing.destroy();
+        await eventually("both are ended", async () => (await active()) === 0);
+        t.match(await query(address, selectAll("slow")), { status: 200 });
+      }
+      t.same((await ask(selectAll("slow"))).body.data, []);
+    },
+  );
 
-  t.test(`a query past the time limit is a 503, and nothing of it stays (${name})`, async (t) => {
+  t.test(`a query past the time limit is a 503 and leaves nothing (${name})`, async (t) => {
     const { ask, urls, active } = await scene(t);
     await ask(createTable("rows", { id: "int" }));
     const { address } = await startOn(t, urls[0], { queryTimeLimit: 500 });
-    t.match(await query(address, selectAll("stuck")), {
-      status: 503,
-      body: { code: "query_timeout", message: /longer than 0.5 seconds/ },
-    });
+    const timedOut = refusal(503, "query_timeout", /longer than 0.5 seconds/);
+    t.match(await query(address, selectAll("stuck")), timedOut);
     const Batch = [insert("rows", [{ id: 1 }]), insert("slow", [{ id: 1 }])];
-    t.match(await query(address, { Batch }), { status: 503, body: { code: "query_timeout" } });
-    await eventually("nothing is left of them", async () => (await active()) === 0);
+    t.match(await query(address, { Batch }), refusal(503, "query_timeout"));
+    await eventually("neither is running", async () => (await active()) === 0);
     t.same((await ask(selectAll("rows"))).body.data, []);
   });
 }
 
-t.test("who waits for a connection is served in turn, and forgotten when it leaves", async (t) => {
+t.test("a waiting query runs in turn, unless its client leaves", async (t) => {
   const { engine, ask, active } = await scenes.PostgreSQL(t);
   await ask(createTable("rows", { id: "int" }));
   const stuck = await Promise.all(
-    Array.from({ length: 16 }, () => send(engine.address, selectAll("stuck"))),
+    Array.from({ length: 16 }, () => sendOnly(engine.address, selectAll("stuck"))),
   );
   await eventually("all connections are taken", async () => (await active()) === 16);
-  const left = await send(engine.address, insert("rows", [{ id: 1 }]));
+  const left = await sendOnly(engine.address, insert("rows", [{ id: 1 }]));
   const waiting = ask(insert("rows", [{ id: 2 }]));
   left.destroy();
   stuck.pop()?.destroy();
@@ -93,10 +103,7 @@ t.test("who waits for a connection is served in turn, and forgotten when it leav
   for (const request of stuck) request.destroy();
 });
 
-function setCount(id: number, count: number) {
-  const where = { column: "id", cmp: "=", value: id };
-  return { Update: { database: "main", table: "counts", set: { count }, where } };
-}
+const setCount = (id: number, count: number) => update("counts", { count }, equal("id", id));
 
 async function fillCounts(ask: (body: object) => Promise<Answer>, ids: readonly number[]) {
   await ask(createTable("counts", { id: "int", count: "int" }));
@@ -105,7 +112,7 @@ async function fillCounts(ask: (body: object) => Promise<Answer>, ids: readonly 
 }
 
 for (const [name, fresh] of Object.entries({ PostgreSQL: freshPostgres, MySQL: freshMysql })) {
-  t.test(`batches that lock each other out are tried again (${name})`, async (t) => {
+  t.test(`conflicting batches are retried (${name})`, async (t) => {
     const { ask } = await fresh(t);
     const ids = [1, 2, 3, 4];
     await fillCounts(ask, ids);
@@ -127,14 +134,13 @@ for (const [name, fresh] of Object.entries({ PostgreSQL: freshPostgres, MySQL: f
   });
 }
 
-t.test("a deadlock is broken and both batches are carried out", async (t) => {
-  const { ask, database } = await freshPostgres(t);
+t.test("after a deadlock, both batches run", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
   await fillCounts(ask, [1, 2]);
-  await (await sharedPostgres()).sql(
+  await sql(
     `create function main.slowly() returns trigger language plpgsql as
       $$ begin perform pg_sleep(0.2); return new; end $$;
     create trigger slowly after update on main.counts for each row execute function main.slowly()`,
-    database,
   );
   const [first, second] = await Promise.all([
     ask({ Batch: [setCount(1, 10), setCount(2, 10)] }),

@@ -10,7 +10,7 @@ import { refusals } from "../../src/refusal.ts";
 
 const text = readFileSync(path.join(import.meta.dirname, "../../docs/query.md"), "utf8");
 
-/** The cells of every table row under a heading of the second level, heads and rules included. */
+/** The cells of table rows under a second-level heading. */
 function rows(heading: string): string[][] {
   const section = text.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? "";
   return section
@@ -19,18 +19,18 @@ function rows(heading: string): string[][] {
     .map((line) => line.slice(2, -2).split(" | "));
 }
 
-t.test("a code that the gateway has too has one status in both", async (t) => {
+t.test("a code has the same status in the gateway and the engine", async (t) => {
   const ofGateway = new Map<string, number>();
   for (const code of Object.keys(queryRefusals)) ofGateway.set(code, 400);
   for (const [code, [status]] of Object.entries(refusals)) ofGateway.set(code, status);
   for (const [code, status] of Object.entries(refusalStatuses)) {
-    // What the gateway can count is denied by it; what it cannot, the engine finds to be in conflict.
+    // 403 if the gateway counts the rows, 409 if the engine does.
     if (code === "too_many_changes") continue;
     t.equal(ofGateway.get(code) ?? status, status, code);
   }
 });
 
-t.test("the document lists every word that names a type, and no other", async (t) => {
+t.test("query.md lists every type of CreateTable, and no others", async (t) => {
   const documented = rows("Types").flatMap(([words = ""]) =>
     Array.from(words.matchAll(/`(\w+)`/g), ([, word = ""]) => word),
   );

@@ -9,8 +9,18 @@ import { startEngine } from "../../src/engine/engine.ts";
 import { eventually } from "../kit/eventually.ts";
 import { nodeCommand } from "../kit/node.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
-import { createTable, insert, query, selectAll, startOver, temporaryDirectory } from "./kit.ts";
-import { endlessSelect, fillForJoin, send } from "./stalled.ts";
+import {
+  createDatabase,
+  createTable,
+  endlessSelect,
+  fillForJoin,
+  insert,
+  query,
+  selectAll,
+  sendOnly,
+  startOver,
+  temporaryDirectory,
+} from "./kit.ts";
 
 const program = `
   import { pino } from "pino";
@@ -30,7 +40,7 @@ async function spawnEngine(directory: string): Promise<{ engine: ChildProcess; a
   return { engine, address };
 }
 
-t.test("what was acknowledged survives a kill, and the stale socket is replaced", async (t) => {
+t.test("acknowledged changes survive a kill, and the stale socket is replaced", async (t) => {
   const directory = temporaryDirectory(t);
   const { engine, address } = await spawnEngine(directory);
   t.teardown(() => engine.kill("SIGKILL"));
@@ -43,11 +53,11 @@ t.test("what was acknowledged survives a kill, and the stale socket is replaced"
   t.same((await query(restarted.address, selectAll("users"))).body.data, [{ id: 1 }]);
 });
 
-t.test("a kill in the middle of batches over two databases leaves both or neither", async (t) => {
+t.test("after a kill, a Batch is in both databases or in neither", async (t) => {
   const directory = temporaryDirectory(t);
   const { engine, address } = await spawnEngine(directory);
   t.teardown(() => engine.kill("SIGKILL"));
-  await query(address, { CreateDatabase: { database: "copy" } });
+  await query(address, createDatabase("copy"));
   await query(address, createTable("rows", { id: "int" }));
   await query(address, createTable("rows", { id: "int" }, "copy"));
   let acknowledged = 0;
@@ -67,22 +77,22 @@ t.test("a kill in the middle of batches over two databases leaves both or neithe
   t.ok((main?.length ?? 0) >= acknowledged);
 });
 
-t.test("a worker that is deep in a statement ends with an engine that is killed", async (t) => {
+t.test("a busy worker ends with a killed engine", async (t) => {
   const directory = temporaryDirectory(t);
   const { engine, address } = await spawnEngine(directory);
   t.teardown(() => engine.kill("SIGKILL"));
   await fillForJoin((body) => query(address, body));
-  await send(address, endlessSelect);
+  await sendOnly(address, endlessSelect);
   await query(address, selectAll("a", { limit: 1 }));
   const workers = childrenOf(engine.pid ?? 0);
-  t.ok(workers.length > 1, "one is stuck, another has answered meanwhile");
+  t.ok(workers.length > 1, "one is busy, another has answered");
   engine.kill("SIGKILL");
-  await eventually("all are gone", () => !workers.some(isAlive));
+  await eventually("all have ended", () => !workers.some(isAlive));
 });
 
 const log = pino({ level: "silent" });
 
-t.test("a directory that another engine has open is refused, and left as it is", async (t) => {
+t.test("a directory that another engine uses is refused and not changed", async (t) => {
   const directory = temporaryDirectory(t);
   const first = await startOver(t, directory);
   await query(first.address, createTable("rows", { id: "int" }));
@@ -93,15 +103,12 @@ t.test("a directory that another engine has open is refused, and left as it is",
   t.match(await query(first.address, insert("rows", [{ id: 1 }])), { status: 200 });
 });
 
-t.test("an engine that is about to end is waited for", async (t) => {
+t.test("a start waits for an engine that is shutting down", async (t) => {
   const directory = temporaryDirectory(t);
   const first = await startOver(t, directory);
   await query(first.address, createTable("rows", { id: "int" }));
-  const second = startEngine({
-    url: `sqlite:${join(directory, "data")}`,
-    listen: "127.0.0.1:0",
-    log,
-  });
+  const url = `sqlite:${join(directory, "data")}`;
+  const second = startEngine({ url, listen: "127.0.0.1:0", log });
   t.match(await query(first.address, insert("rows", [{ id: 1 }])), { status: 200 });
   await first.close();
   const engine = await second;
@@ -109,7 +116,7 @@ t.test("an engine that is about to end is waited for", async (t) => {
   t.same((await query(engine.address, selectAll("rows"))).body.data, [{ id: 1 }]);
 });
 
-t.test("a start that fails gives the directory back", async (t) => {
+t.test("a failed start unlocks the directory", async (t) => {
   const directory = temporaryDirectory(t);
   const url = `sqlite:${join(directory, "data")}`;
   await t.rejects(startEngine({ url, listen: `unix:${directory}`, log }), /is not a socket/);
@@ -117,7 +124,7 @@ t.test("a start that fails gives the directory back", async (t) => {
   await engine.close();
 });
 
-t.test("what the directory is in, which may have been moved away, is not made anew", async (t) => {
+t.test("a missing parent directory is not created: it may have been moved", async (t) => {
   const parent = join(temporaryDirectory(t), "moved");
   const url = `sqlite:${join(parent, "data")}`;
   await t.rejects(startEngine({ url, listen: "127.0.0.1:0", log }), { code: "ENOENT" });

@@ -1,50 +1,50 @@
-/** What a server refuses, and what nobody is told of it. */
+/** Refusals of the servers, which reveal no row and no SQL. */
 import t, { type Test } from "tap";
-import { type Answer, createTable, insert, query, selectAll } from "./kit.ts";
-import { freshMysql, sharedServer as sharedMysql } from "./mysql/kit.ts";
-import { freshPostgres, sharedServer as sharedPostgres, startOn } from "./postgres/kit.ts";
+import {
+  type Answer,
+  createDatabase,
+  createTable,
+  dropDatabase,
+  dropTable,
+  insert,
+  query,
+  refusal,
+  remove,
+  selectAll,
+} from "./kit.ts";
+import { freshMysql, type MysqlEngine } from "./mysql/kit.ts";
+import { freshPostgres, type PostgresEngine, startOn } from "./postgres/kit.ts";
 import { startService } from "./postgres/service.ts";
 
-async function onPostgres(t: Test, ...statements: string[]) {
-  const fresh = await freshPostgres(t);
-  const server = await sharedPostgres();
-  const sql = (...texts: string[]) => server.sql(texts.join(";"), fresh.database);
-  await sql(...statements);
-  const url = (user: string) => server.url(fresh.database).replace("gatehouse@", `${user}@`);
-  return { ...fresh, sql, url };
-}
+const scenes = { PostgreSQL: freshPostgres, MySQL: freshMysql };
 
-async function onMysql(t: Test, ...statements: string[]) {
-  const fresh = await freshMysql(t);
-  const server = await sharedMysql();
-  const sql = (...texts: string[]) => server.sql(...texts);
-  await sql(...statements, "select 1");
-  return { ...fresh, sql, url: (user: string) => server.url.replace("root@", `${user}@`) };
-}
+type ServerScene = PostgresEngine | MysqlEngine;
 
-const scenes = { PostgreSQL: onPostgres, MySQL: onMysql };
-
+/** Runs a test over both servers, with their own cases. */
 function overServers<T>(
   name: string,
   cases: Record<keyof typeof scenes, T>,
-  body: (t: Test, scene: typeof onPostgres | typeof onMysql, own: T) => Promise<void>,
+  body: (t: Test, scene: ServerScene, own: T) => Promise<void>,
 ): void {
-  t.test(`${name} (PostgreSQL)`, (t) => body(t, onPostgres, cases.PostgreSQL));
-  t.test(`${name} (MySQL)`, (t) => body(t, onMysql, cases.MySQL));
+  for (const server of ["PostgreSQL", "MySQL"] as const) {
+    t.test(`${name} (${server})`, async (t) => body(t, await scenes[server](t), cases[server]));
+  }
+}
+
+/** The URL of a scene for another user of the server. */
+function urlFor({ url }: ServerScene, user: string): string {
+  return url.replace(/\/\/\w+@/, `//${user}@`);
 }
 
 function refused(t: Test, answer: Answer, status: number, code: string): void {
-  t.match(answer, { status, body: { status: "error", code } });
-  t.notMatch(answer.text, /hunter2|insert into|select |\$1|\?/i, "no row and no SQL is told");
+  t.match(answer, refusal(status, code));
+  t.notMatch(answer.text, /hunter2|insert into|select |\$1|\?/i, "no row and no SQL is shown");
 }
 
 const name = "hunter2";
-const dropDatabase = (database: string) => ({ DropDatabase: { database } });
-const dropTable = (table: string) => ({ DropTable: { database: "main", table } });
-const remove = (table: string) => ({ Delete: { database: "main", table, where: null } });
 
 overServers<{ make: string[]; broken: [object, RegExp][] }>(
-  "constraints of every kind are a 409 that names them and no value",
+  "a 409 names the violated constraint, and no value",
   {
     PostgreSQL: {
       make: [
@@ -88,12 +88,12 @@ overServers<{ make: string[]; broken: [object, RegExp][] }>(
       ],
     },
   },
-  async (t, scene, { make, broken }) => {
+  async (t, { ask, sql }, { make, broken }) => {
     const rows = [
       "insert into main.owners values ('hunter2', 1)",
       "insert into main.cats (name, toy) values ('hunter2', 'ball')",
     ];
-    const { ask } = await scene(t, ...make, ...rows);
+    await sql(...make, ...rows);
     for (const [body, message] of [
       ...broken,
       [insert("cats", [{ name, toy: null }]), /column "toy"/],
@@ -107,7 +107,7 @@ overServers<{ make: string[]; broken: [object, RegExp][] }>(
 );
 
 overServers<{ make: string[]; unmake: string; hidden: [number, string] }>(
-  "what the engine's own user may not do is a 403 of the engine",
+  "a missing privilege of the engine's database user is a 403",
   {
     PostgreSQL: {
       make: [
@@ -124,20 +124,20 @@ overServers<{ make: string[]; unmake: string; hidden: [number, string] }>(
         "grant select on main.* to reader@'127.0.0.1'",
       ],
       unmake: "drop user reader@'127.0.0.1'",
-      // What the user may not see is not there.
+      // MySQL hides databases without privileges.
       hidden: [404, "database_not_found"],
     },
   },
   async (t, scene, { make, unmake, hidden }) => {
     const table = "create table main.secrets (id bigint primary key)";
-    const { sql, url } = await scene(t, table, ...make, "create table hidden.rows (id bigint)");
-    t.teardown(() => sql(unmake));
-    const { address } = await startOn(t, url("reader"));
+    await scene.sql(table, ...make, "create table hidden.rows (id bigint)");
+    t.teardown(() => scene.sql(unmake));
+    const { address } = await startOn(t, urlFor(scene, "reader"));
     t.match(await query(address, selectAll("secrets")), { status: 200 });
     for (const body of [
       insert("secrets", [{ id: 1 }]),
       createTable("mine", { id: "int" }),
-      { CreateDatabase: { database: "mine" } },
+      createDatabase("mine"),
       dropTable("secrets"),
       dropDatabase("main"),
     ]) {
@@ -148,11 +148,10 @@ overServers<{ make: string[]; unmake: string; hidden: [number, string] }>(
 );
 
 overServers(
-  "a drop takes nothing along that queries could not make again",
+  "a drop removes nothing that queries cannot create again",
   { PostgreSQL: "create schema other", MySQL: "create database other" },
-  async (t, scene, make) => {
-    const { ask, sql } = await scene(
-      t,
+  async (t, { ask, sql }, make) => {
+    await sql(
       make,
       "create table other.base (id bigint primary key)",
       "create table main.child (id bigint, foreign key (id) references other.base (id))",
@@ -170,23 +169,22 @@ overServers(
 );
 
 overServers(
-  "what is the server's own is no database",
+  "the server's own databases are out of reach",
   {
     PostgreSQL: ["pg_catalog", "information_schema", "PG_catalog"],
     MySQL: ["mysql", "information_schema", "performance_schema", "SYS"],
   },
-  async (t, scene, databases) => {
-    const { ask } = await scene(t);
+  async (t, { ask }, databases) => {
     for (const database of databases) {
       refused(t, await ask(selectAll("pg_authid", {}, database)), 404, "database_not_found");
       refused(t, await ask(dropDatabase(database)), 404, "database_not_found");
-      refused(t, await ask({ CreateDatabase: { database } }), 400, "invalid_name");
+      refused(t, await ask(createDatabase(database)), 400, "invalid_name");
     }
   },
 );
 
 overServers<{ make: string[]; user: string; code: RegExp }>(
-  "neither a password nor a row gets into the log, whatever goes wrong",
+  "no failure writes a password or a row to the log",
   {
     PostgreSQL: {
       make: [
@@ -209,8 +207,8 @@ overServers<{ make: string[]; user: string; code: RegExp }>(
     },
   },
   async (t, scene, { make, user, code }) => {
-    const { url } = await scene(t, "create table main.rows (id bigint primary key)", ...make);
-    const { service, address } = await startService(t, url(`${user}:hunter2`));
+    await scene.sql("create table main.rows (id bigint primary key)", ...make);
+    const { service, address } = await startService(t, urlFor(scene, `${user}:hunter2`));
     refused(t, await query(address, insert("rows", [{ id: 4711 }])), 500, "internal_error");
     await service.logged(({ msg }) => msg === "a query failed");
     t.match(service.output, code);
@@ -218,71 +216,66 @@ overServers<{ make: string[]; user: string; code: RegExp }>(
   },
 );
 
-t.test("a wrong label of an enum names the column and the labels", async (t) => {
-  const { ask, sql } = await onPostgres(
-    t,
+t.test("a wrong label of an enum is refused with the labels", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  await sql(
     "create type main.mood as enum ('sad', 'ok, or so')",
     "create table main.people (id int primary key, mood main.mood)",
   );
   const message = "does not take this string; allowed: sad, ok, or so";
   const wrong = insert("people", [{ id: 1, mood: "glad" }]);
-  t.match((await ask(wrong)).body, {
-    code: "invalid_value",
-    message: `"mood" (main.mood) ${message}`,
-  });
+  t.match(await ask(wrong), refusal(400, "invalid_value", `"mood" (main.mood) ${message}`));
   const condition = { where: { column: "mood", cmp: "=", value: "glad" } };
-  t.match((await ask(selectAll("people", condition))).body, {
-    code: "invalid_value",
-    message: /"mood" .*; allowed: sad, ok, or so/,
-  });
+  const labels = /"mood" .*; allowed: sad, ok, or so/;
+  t.match(await ask(selectAll("people", condition)), refusal(400, "invalid_value", labels));
   await sql("alter type main.mood add value 'glad'");
   t.match(await ask(wrong), { status: 200 }, "a new label is known at once");
   t.match((await ask(selectAll("people", condition))).body.data, [{ id: 1, mood: "glad" }]);
 });
 
-t.test("names that PostgreSQL would cut off are refused", async (t) => {
+t.test("names that PostgreSQL would truncate are refused", async (t) => {
   const { ask } = await freshPostgres(t);
   const columns = { id: "int", [`${"ä".repeat(31)}b`]: "int", [`${"ä".repeat(31)}bc`]: "int" };
   refused(t, await ask(createTable("long", columns)), 400, "invalid_name");
 });
 
-t.test("what MySQL could not keep of a name, a type or a row is refused", async (t) => {
+t.test("names, types and rows that MySQL cannot store are refused", async (t) => {
   const { ask } = await freshMysql(t);
   for (const name of ["x".repeat(65), "end ", "\u{1f600}"]) {
     refused(t, await ask(createTable("odd", { id: "int", [name]: "int" })), 400, "invalid_name");
   }
   const wide = { id: "int", a: "varchar(15000)", b: "varchar(15000)" };
   refused(t, await ask(createTable("wide", wide)), 400, "query_too_complex");
-  refused(t, await ask(createTable("fine", { id: "numeric(70,2)" })), 400, "invalid_type");
-  refused(t, await ask(createTable("keyed", { id: "varchar(1000)" })), 400, "invalid_type");
-  refused(t, await ask(createTable("keyed", { id: "json" })), 400, "invalid_type");
+  for (const id of ["numeric(70,2)", "varchar(1000)", "json"]) {
+    refused(t, await ask(createTable("keyed", { id })), 400, "invalid_type");
+  }
   await ask(createTable("items", { id: "int", text: "text" }));
-  t.match(await ask(insert("items", [{ id: 1, text: "y".repeat(17 * 2 ** 20) }])), {
-    status: 400,
-    body: { code: "query_too_complex", message: /max_allowed_packet/ },
-  });
+  const long = insert("items", [{ id: 1, text: "y".repeat(17 * 2 ** 20) }]);
+  t.match(await ask(long), refusal(400, "query_too_complex", /max_allowed_packet/));
 });
 
-t.test("a Batch that makes or drops a table is refused before anything is done", async (t) => {
+t.test("with MySQL, a Batch that creates or drops a table is refused at once", async (t) => {
   const { ask } = await freshMysql(t);
   await ask(createTable("rows", { id: "int" }));
   await ask(insert("rows", [{ id: 1 }]));
-  const batches = [
-    [insert("rows", [{ id: 2 }]), createTable("more", { id: "int" })],
+  const more = createTable("more", { id: "int" });
+  for (const Batch of [
+    [insert("rows", [{ id: 2 }]), more],
     [dropTable("rows"), selectAll("rows")],
-    [createTable("one", { id: "int" }), createTable("two", { id: "int" })],
-  ];
-  for (const Batch of batches) refused(t, await ask({ Batch }), 400, "batch_not_atomic");
+    [more, createTable("two", { id: "int" })],
+  ]) {
+    refused(t, await ask({ Batch }), 400, "batch_not_atomic");
+  }
   t.same((await ask(selectAll("rows"))).body.data, [{ id: 1 }]);
-  for (const table of ["more", "one", "two"]) {
+  for (const table of ["more", "two"]) {
     t.match(await ask(selectAll(table)), { status: 404 }, table);
   }
   t.same((await ask({ Batch: [dropTable("rows")] })).body.data, ["Table rows dropped"]);
 });
 
-t.test("a table that could not take half of a query back is only read", async (t) => {
-  const { ask } = await onMysql(
-    t,
+t.test("a MySQL table without transactions is read-only", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await sql(
     "create table main.old (id bigint primary key) engine = MyISAM",
     "insert into main.old values (1)",
   );

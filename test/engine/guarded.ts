@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { eventually } from "../kit/eventually.ts";
 
 export async function untilAnswering(ask: () => Promise<unknown>): Promise<void> {
-  await eventually("the server takes connections", () =>
+  await eventually("the server accepts connections", () =>
     ask().then(
       () => true,
       () => false,

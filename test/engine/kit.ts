@@ -1,5 +1,6 @@
+import { once } from "node:events";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { type IncomingMessage, type RequestOptions, request } from "node:http";
+import { type ClientRequest, type IncomingMessage, type RequestOptions, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -10,7 +11,7 @@ export interface Answer {
   readonly status: number;
   readonly headers: IncomingMessage["headers"];
   readonly text: string;
-  /** The parsed body; integers beyond 2^53 are better looked for in `text`. */
+  /** Parsed, so integers beyond 2^53 are only exact in `text`. */
   readonly body: { status?: string; message?: string; code?: string; data?: unknown[] };
 }
 
@@ -48,6 +49,66 @@ export function query(address: string, body: object | string): Promise<Answer> {
   return send(address, { method: "POST", path: "/query", headers }, text);
 }
 
+/** Sends a query and returns once it is sent, without waiting for the answer. */
+export async function sendOnly(
+  address: string,
+  body: object,
+  accept = "application/json",
+): Promise<ClientRequest> {
+  const headers = { "content-type": "application/json", accept };
+  const options = { ...target(address), method: "POST", path: "/query", headers, agent: false };
+  const outgoing = request(options).on("error", () => {});
+  outgoing.end(JSON.stringify(body));
+  await once(outgoing, "finish");
+  return outgoing;
+}
+
+/** Requests rows in a form. Resolves with the headers, before any of the body is read. */
+export async function openRows(
+  address: string,
+  body: object,
+  accept: string,
+): Promise<IncomingMessage> {
+  const outgoing = await sendOnly(address, body, accept);
+  const [response]: IncomingMessage[] = await once(outgoing, "response");
+  if (response === undefined) throw new Error("no response");
+  return response;
+}
+
+export async function rowsAs(address: string, body: object, accept: string) {
+  const response = await openRows(address, body, accept);
+  const type = response.headers["content-type"] ?? "";
+  return { status: response.statusCode ?? 0, type, text: await text(response) };
+}
+
+/** Reads a body to its end: whether the connection was cut, and the number of lines. */
+export async function endOf(response: IncomingMessage): Promise<{ isCut: boolean; lines: number }> {
+  let lines = 0;
+  try {
+    for await (const chunk of response) lines += String(chunk).split("\n").length - 1;
+    return { isCut: false, lines };
+  } catch {
+    return { isCut: true, lines };
+  }
+}
+
+/** Creates two tables whose join has 1.6 billion rows and no useful index. */
+export async function fillForJoin(ask: (body: object) => Promise<Answer>): Promise<void> {
+  const rows = Array.from({ length: 40_000 }, (_, id) => ({ key: id, id, k: 1 }));
+  for (const table of ["a", "b"]) {
+    await ask(createTable(table, { key: "int", id: "int", k: "int" }));
+    await ask(insert(table, rows));
+  }
+}
+
+/** A Select that runs for minutes before its first row. */
+export const endlessSelect = {
+  Select: {
+    ...{ database: "main", from: "a", columns: ["a.id"], order_by: { column: "b.id" }, limit: 1 },
+    join: { table: "b", on: "a.k = b.k", join_type: "INNER" },
+  },
+};
+
 /** A new directory, removed at the end of the test; short, since socket paths have a limit. */
 export function temporaryDirectory(test: { teardown(work: () => void): void }): string {
   const directory = mkdtempSync(join(tmpdir(), "engine-"));
@@ -84,25 +145,62 @@ export async function freshEngine(
   return { engine, directory, ask: (body) => query(engine.address, body) };
 }
 
-/** The files of an engine's databases, sorted; what it hides beside them is left out. */
+/** The files of an engine's databases, sorted, without hidden ones. */
 export function databaseFiles(directory: string): string[] {
   return readdirSync(join(directory, "data"))
     .filter((name) => !name.startsWith("."))
     .sort();
 }
 
-/** A CreateTable for `main` from pairs of name and type; the first column is the primary key. */
-export function createTable(table: string, columns: Record<string, string>, database = "main") {
-  const definitions = Object.entries(columns).map(([name, type], index) =>
-    index === 0 ? { name, type, primary_key: true } : { name, type },
-  );
-  return { CreateTable: { database, table, columns: definitions } };
+type Columns = Readonly<Record<string, string | object>> | readonly object[];
+
+/**
+ * A CreateTable. A record has a type, or the whole definition, for each name; its first column is the
+ * primary key.
+ */
+export function createTable(table: string, columns: Columns, database = "main") {
+  const definitions = Object.entries(columns).map(([name, type], index) => ({
+    ...{ name, ...(typeof type === "string" ? { type } : type) },
+    ...(index === 0 ? { primary_key: true } : {}),
+  }));
+  const all = Array.isArray(columns) ? columns : definitions;
+  return { CreateTable: { database, table, columns: all } };
 }
 
-export function insert(table: string, values: object[], database = "main") {
+export function dropTable(table: string) {
+  return { DropTable: { database: "main", table } };
+}
+
+export function createDatabase(database: string) {
+  return { CreateDatabase: { database } };
+}
+
+export function dropDatabase(database: string) {
+  return { DropDatabase: { database } };
+}
+
+export function insert(table: string, values: readonly object[], database = "main") {
   return { Insert: { database, table, values } };
+}
+
+export function update(table: string, set: object, where: object | null = null) {
+  return { Update: { database: "main", table, set, where } };
+}
+
+export function remove(table: string, where: object | null = null) {
+  return { Delete: { database: "main", table, where } };
 }
 
 export function selectAll(table: string, more: object = {}, database = "main") {
   return { Select: { database, from: table, columns: ["*"], ...more } };
+}
+
+/** The condition that a column equals a value. */
+export function equal(column: string, value: unknown) {
+  return { column, cmp: "=", value };
+}
+
+/** Matches an answer that refuses a query. */
+export function refusal(status: number, code: string, message: RegExp | string = /./) {
+  return { status, body: { status: "error", code, message } };
 }

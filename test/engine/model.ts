@@ -1,4 +1,4 @@
-/** Selects as relational algebra over rows in memory: what every database has to come to. */
+/** Selects as relational algebra over rows in memory, the expected result of every database. */
 
 export type Cell = string | number | bigint | null;
 export type ModelRow = Readonly<Record<string, Cell>>;
@@ -24,7 +24,7 @@ export interface ModelSelect {
   readonly offset?: number | undefined;
 }
 
-/** Null is the smallest value; text goes by its bytes. */
+/** Null is the smallest value; text is ordered by bytes. */
 function compare(one: Cell, other: Cell): number {
   if (one === null || other === null) return Number(one !== null) - Number(other !== null);
   if (typeof one === "string" && typeof other === "string") {
@@ -164,7 +164,7 @@ export function evaluate(table: readonly ModelRow[], query: ModelSelect): ModelR
   return rows.slice(offset, limit === undefined ? undefined : offset + limit);
 }
 
-/** A row as JSON, its whole numbers digit for digit. */
+/** JSON with exact integers. */
 export function rowText(row: ModelRow): string {
   const members = Object.entries(row).map(([name, cell]) => {
     const text = typeof cell === "bigint" ? String(cell) : JSON.stringify(cell);

@@ -4,21 +4,23 @@ import { type Answer, freshEngine } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
-export type FreshEngine = (test: Test) => Promise<{
+export interface Scene {
   readonly engine: Engine;
   ask(body: object | string): Promise<Answer>;
-}>;
-
-type Body = (t: Test, freshEngine: FreshEngine) => Promise<void>;
-
-/** Runs a test over each database that the engine speaks. */
-export function overEach(name: string, body: Body): void {
-  overEachTransactional(name, body);
-  t.test(`${name} (MySQL)`, (t) => body(t, freshMysql));
 }
 
-/** The same over those alone that can take back a table which was made or dropped. */
+export type FreshEngine = (test: Test) => Promise<Scene>;
+
+type Body = (t: Test, scene: Scene) => Promise<void>;
+
+/** Runs a test over each database that the engine supports, with a new engine each. */
+export function overEach(name: string, body: Body): void {
+  overEachTransactional(name, body);
+  t.test(`${name} (MySQL)`, async (t) => body(t, await freshMysql(t)));
+}
+
+/** Only over databases that roll back a CreateTable or DropTable. */
 export function overEachTransactional(name: string, body: Body): void {
-  t.test(`${name} (SQLite)`, (t) => body(t, freshEngine));
-  t.test(`${name} (PostgreSQL)`, (t) => body(t, freshPostgres));
+  t.test(`${name} (SQLite)`, async (t) => body(t, await freshEngine(t)));
+  t.test(`${name} (PostgreSQL)`, async (t) => body(t, await freshPostgres(t)));
 }

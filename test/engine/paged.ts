@@ -1,4 +1,4 @@
-/** A table of many rows with indexes for pages, in each database, and what its plans for pages are. */
+/** Large tables with indexes for pages, and the plans of Selects on them. */
 import { sql } from "kysely";
 import type { LimitCounter } from "../../src/engine/limits.ts";
 import { parseAddress as parseMysql } from "../../src/engine/mysql/address.ts";
@@ -15,14 +15,14 @@ import type { Select } from "../../src/query/operation-types.ts";
 
 interface StatementPlan {
   readonly words: string;
-  /** True if it reads one range of an index in its order, and nothing else. */
+  /** True if it only reads one range of an index, in order. */
   readonly isRange: boolean;
 }
 
-/** Asks for the plans of a Select on `main`, under limits if there are any. */
+/** Explains the statements of a Select on `main`, optionally with limits. */
 export type Plans = (query: Select, counter?: LimitCounter) => Promise<StatementPlan[]>;
 
-/** The orders that the indexes serve; `rank` may be null, and 8 regions repeat over and over. */
+/** The orders that the indexes serve. `rank` may be null, and 8 regions repeat. */
 export const orders = {
   "one column": [{ column: "id" }],
   "one column, downward": [{ column: "id", direction: "DESC" }],
@@ -39,7 +39,7 @@ export const orders = {
   ],
 } as const;
 
-/** A tenth of the rows has no rank, the others have one of 4. */
+/** One row in ten has no rank, the others have one of 4. */
 const columns = (id: string, modulo: (a: string, b: number) => string) =>
   `${id}, case when ${modulo(id, 10)} = 0 then null else ${modulo(id, 4)} end,
     case ${modulo(id, 8)} ${[..."hgfedcba"].map((letter, at) => `when ${at} then 'region ${letter}'`).join(" ")} end,
@@ -63,8 +63,8 @@ export function fillSqlite(directory: string, count: number): Plans {
     ${indexes("rank").join(";")}; analyze`,
   );
   return async (query, counter) => {
-    const place = { session, database: "main", schema: "main", counter };
-    const { statements } = await planSqlite(place, query);
+    const context = { session, database: "main", schema: "main", counter };
+    const { statements } = await planSqlite(context, query);
     return Array.from(
       statements(() => 0),
       (statement) => {
@@ -79,7 +79,7 @@ export function fillSqlite(directory: string, count: number): Plans {
   };
 }
 
-/** What `explain (format json)` has of a step. */
+/** A step in `explain (format json)`. */
 interface PostgresStep {
   readonly "Node Type": string;
   readonly "Index Cond"?: string;
@@ -118,8 +118,8 @@ export async function fillPostgres(
   test.teardown(() => connection.end());
   const { session } = connection;
   return async (query, counter) => {
-    const place = { session, database: "main", schema: "main", counter };
-    const { statements } = await planPostgres(place, query);
+    const context = { session, database: "main", schema: "main", counter };
+    const { statements } = await planPostgres(context, query);
     const plans: StatementPlan[] = [];
     for (const statement of statements(() => 0)) {
       const [[json = ""] = []] = await session.rows(
@@ -163,8 +163,8 @@ export async function fillMysql(
   test.teardown(() => connection.end());
   const { session } = connection;
   return async (query, counter) => {
-    const place = { session, database: "main", schema: "main", counter };
-    const { statements } = await planMysql(place, query);
+    const context = { session, database: "main", schema: "main", counter };
+    const { statements } = await planMysql(context, query);
     const plans: StatementPlan[] = [];
     for (const statement of statements(() => 0)) {
       const found = await session.rows(sql`explain ${statement}`);

@@ -8,18 +8,18 @@ import { freshPostgres, sharedServer as sharedPostgres } from "./postgres/kit.ts
 
 const rowCount = 50_000;
 
-/** Where pages begin: in each order behind some rows of a group of equal ones, and before many. */
+/** Pages begin within groups of equal rows. */
 const offsets = [0, 6_400, 31_400, 46_000];
 const pageLength = 20;
 
 const nullsLast = "with nulls, downward";
 
-/** MariaDB finds the last nulls by the index, and sorts them: there it does not see their order. */
+/** MariaDB finds the last nulls by the index, and then sorts them. */
 function sortsNulls(words: string): boolean {
   return /^(ref|range) by_rank .*filesort$/.test(words);
 }
 
-/** Reads pages in every order, from somewhere in the middle to the end of it. */
+/** Reads pages in every order. */
 async function readPages(t: Test, address: string, plans: Plans): Promise<void> {
   for (const [name, order] of Object.entries(orders)) {
     const order_by = order.map((one) => ({ ...one }));
@@ -35,19 +35,19 @@ async function readPages(t: Test, address: string, plans: Plans): Promise<void> 
     for (const offset of offsets) {
       const rows = await ask({ offset, limit: 1 + 2 * pageLength });
       const page = { after: keyOf(rows[0]), limit: 2 * pageLength };
-      t.same(await ask(page), rows.slice(1), `${name}, behind ${offset}: the same rows`);
+      t.same(await ask(page), rows.slice(1), `${name}, after ${offset}: the same rows`);
       const found = await plans({ ...select, ...page });
       t.ok(found.length > 0);
       for (const { words, isRange } of found) {
         const isGood =
           isRange || (name === nullsLast && offset === offsets.at(-1) && sortsNulls(words));
-        t.ok(isGood, `${name}, behind ${offset}: ${words}`);
+        t.ok(isGood, `${name}, after ${offset}: ${words}`);
       }
     }
   }
 }
 
-/** Reads rows by a column that is compared by bytes too. */
+/** Reads rows by a column that is also compared by bytes. */
 async function readFiltered(t: Test, plans: Plans): Promise<void> {
   const order_by = [...orders["two columns"]];
   const select = { database: "main", from: "items", columns: ["amount"], order_by, limit: 20 };

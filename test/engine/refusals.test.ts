@@ -1,300 +1,204 @@
 import { DatabaseSync } from "node:sqlite";
 import t from "tap";
-import { createTable, databaseFiles, freshEngine, insert, selectAll } from "./kit.ts";
+import {
+  createDatabase,
+  createTable,
+  databaseFiles,
+  dropTable,
+  equal,
+  freshEngine,
+  insert,
+  refusal,
+  remove,
+  selectAll,
+  update,
+} from "./kit.ts";
 import { overEach } from "./over-each.ts";
 
 const users = createTable("users", { id: "int", name: "text" });
 
-overEach("a body outside the grammar is a 400 with the grammar's code", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
-  t.match(await ask("[]"), { status: 400, body: { status: "error", code: "not_an_object" } });
+overEach("a body outside the grammar is a 400 with the grammar's code", async (t, { ask }) => {
+  t.match(await ask("[]"), refusal(400, "not_an_object"));
   t.match(await ask(`{"Select":{},"Select":{}}`), { status: 400 });
 });
 
-overEach("an unknown column is refused wherever it stands", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
+overEach("an unknown column is refused in every position", async (t, { ask }) => {
   await ask(users);
   await ask(insert("users", [{ id: 1, name: "Alice" }]));
-  const where = { column: "nope", cmp: "=", value: "nope" };
-  const bodies = [
+  for (const body of [
     selectAll("users", { columns: ["nope"] }),
     selectAll("users", { columns: ["rowid"] }),
     selectAll("users", { columns: ["users.nope"] }),
-    selectAll("users", { where }),
-    selectAll("users", { where: { column: "_rowid_", cmp: "=", value: 1 } }),
+    selectAll("users", { where: equal("nope", "nope") }),
+    selectAll("users", { where: equal("_rowid_", 1) }),
     selectAll("users", { order_by: { column: "nope" } }),
     insert("users", [{ nope: 1 }]),
-    { Update: { database: "main", table: "users", set: { nope: 1 }, where: null } },
-    { Delete: { database: "main", table: "users", where } },
-  ];
-  for (const body of bodies) {
-    t.match(
-      await ask(body),
-      { status: 400, body: { code: "unknown_column" } },
-      JSON.stringify(body),
-    );
+    update("users", { nope: 1 }),
+    remove("users", equal("nope", "nope")),
+  ]) {
+    t.match(await ask(body), refusal(400, "unknown_column"), JSON.stringify(body));
   }
   t.equal((await ask(selectAll("users"))).body.data?.length, 1);
 });
 
-overEach("an unknown table is a 404 in every operation", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
+overEach("an unknown table is a 404 in every operation", async (t, { ask }) => {
   await ask(users);
   const join = { table: "nope", on: "users.id = nope.id", join_type: "INNER" };
-  const bodies = [
+  for (const body of [
     selectAll("nope"),
     selectAll("USERS"),
     selectAll("users", { join }),
     insert("nope", [{ id: 1 }]),
-    { Update: { database: "main", table: "nope", set: { id: 1 }, where: null } },
-    { Delete: { database: "main", table: "nope", where: null } },
-    { DropTable: { database: "main", table: "nope" } },
-  ];
-  for (const body of bodies) {
-    t.match(await ask(body), { status: 404, body: { code: "table_not_found" } });
+    update("nope", { id: 1 }),
+    remove("nope"),
+    dropTable("nope"),
+  ]) {
+    t.match(await ask(body), refusal(404, "table_not_found"), JSON.stringify(body));
   }
 });
 
-overEach("a table that exists, in any case, is not created again", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
-  await ask(users);
-  for (const table of ["users", "Users"]) {
-    t.match(await ask(createTable(table, { id: "int" })), {
-      status: 409,
-      body: { code: "table_exists" },
-    });
-  }
-});
-
-t.test("reserved tables are out of reach", async (t) => {
+t.test("queries cannot reach reserved tables", async (t) => {
   const { ask } = await freshEngine(t);
   for (const table of ["sqlite_schema", "SQLITE_master", "_gatehouse_columns", "_Gatehouse_x"]) {
-    const bodies = [
+    for (const body of [
       selectAll(table),
       createTable(table, { id: "int" }),
       insert(table, [{ table: "x", column: "y", type: "int" }]),
-      { Delete: { database: "main", table, where: null } },
-      { DropTable: { database: "main", table } },
-    ];
-    for (const body of bodies) {
-      t.match(await ask(body), { status: 400, body: { code: "invalid_name" } });
+      remove(table),
+      dropTable(table),
+    ]) {
+      t.match(await ask(body), refusal(400, "invalid_name"), JSON.stringify(body));
     }
   }
 });
 
-overEach("an unknown type is refused with the known ones", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
-  const answer = await ask(createTable("shapes", { id: "geometry" }));
-  t.match(answer, { status: 400, body: { code: "invalid_type", message: /varchar/ } });
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "n", type: "serial" },
-  ];
-  t.match(await ask({ CreateTable: { database: "main", table: "counts", columns } }), {
-    status: 400,
-    body: { code: "invalid_type" },
-  });
-});
-
-overEach("columns that differ only by case are refused", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
-  t.match(await ask(createTable("twins", { id: "int", ID: "int" })), {
-    status: 400,
-    body: { code: "duplicate_column" },
-  });
-});
-
-overEach("constraints hold", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
-  const columns = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "email", type: "text", unique: true },
-    { name: "name", type: "text", nullable: false },
-  ];
-  await ask({ CreateTable: { database: "main", table: "people", columns } });
-  t.equal((await ask(insert("people", [{ id: 1, email: "a", name: "A" }]))).status, 200);
-  const broken = [
-    { id: 1, email: "b", name: "B" },
-    { id: 2, email: "a", name: "B" },
-    { id: 2, email: "b" },
-    { id: 2, email: "b", name: null },
-    { email: "b", name: "B" },
-  ];
-  for (const row of broken) {
-    t.match(await ask(insert("people", [{ id: 9, name: "fine" }, row])), {
-      status: 409,
-      body: { code: "constraint_violation" },
-    });
-  }
-  t.equal(
-    (await ask(selectAll("people"))).body.data?.length,
-    1,
-    "nothing of a refused Insert stays",
-  );
-});
-
-overEach("values that look like SQL are values", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
+overEach("a table that cannot be created is refused with the reason", async (t, { ask }) => {
   await ask(users);
-  const hostile = [
-    `'; drop table users; --`,
-    `" or 1=1 --`,
-    `\\'; delete from users`,
-    "%",
-    "?1",
-    "$1",
-  ];
-  await ask(
-    insert(
-      "users",
-      hostile.map((name, id) => ({ id, name })),
-    ),
-  );
-  for (const [id, value] of hostile.entries()) {
-    const where = { column: "name", cmp: "=", value };
-    t.same((await ask(selectAll("users", { where }))).body.data, [{ id, name: value }]);
+  for (const [table, columns, status, code, message] of [
+    ["users", { id: "int" }, 409, "table_exists", /users/],
+    ["Users", { id: "int" }, 409, "table_exists", /users/],
+    ["shapes", { id: "geometry" }, 400, "invalid_type", /varchar/],
+    ["counts", { id: "int", n: "serial" }, 400, "invalid_type", /primary key/],
+    ["twins", { id: "int", ID: "int" }, 400, "duplicate_column", /ignoring case/],
+  ] as const) {
+    t.match(await ask(createTable(table, columns)), refusal(status, code, message));
   }
 });
 
-overEach("names that look like SQL are names", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
+overEach("values that look like SQL are values", async (t, { ask }) => {
+  await ask(users);
+  const hostile = [`'; drop table users; --`, `" or 1=1 --`, `\\'; delete from users`, "%", "?1"];
+  const rows = [...hostile, "$1"].map((name, id) => ({ id, name }));
+  await ask(insert("users", rows));
+  for (const row of rows) {
+    t.same((await ask(selectAll("users", { where: equal("name", row.name) }))).body.data, [row]);
+  }
+});
+
+overEach("names that look like SQL are names", async (t, { ask }) => {
   const odd = [
     ...["a b", "grüße-$1", "x as y", "select", "id) values (1); --", "a, b", "名前", "[x]"],
     ...["__proto__", "?"],
   ];
-  const types = Object.fromEntries(odd.map((name) => [name, "text"]));
-  // A computed key defines the property that a plain assignment would not.
+  // `fromEntries` also defines `__proto__`, which an assignment would not.
   const row = Object.fromEntries(odd.map((name) => [name, `in ${name}`]));
-  t.equal((await ask(createTable("odd-table", types))).status, 200);
+  const columns = odd.map((name, at) => ({ name, type: "text", primary_key: at === 0 }));
+  t.equal((await ask(createTable("odd-table", columns))).status, 200);
   t.match(await ask(insert("odd-table", [row])), { status: 200 });
   for (const name of odd) {
-    const where = { column: name, cmp: "=", value: `in ${name}` };
-    const { body } = await ask(
-      selectAll("odd-table", { columns: [name], where, order_by: { column: name } }),
-    );
-    t.equal(
-      JSON.stringify(body.data),
-      JSON.stringify([Object.fromEntries([[name, `in ${name}`]])]),
-    );
+    const [value, order_by] = [`in ${name}`, { column: name }];
+    const select = selectAll("odd-table", { columns: [name], where: equal(name, value), order_by });
+    const expected = JSON.stringify([Object.fromEntries([[name, value]])]);
+    t.equal(JSON.stringify((await ask(select)).body.data), expected);
   }
 });
 
 t.test("a name cannot reach a file outside the directory", async (t) => {
   const { ask, directory } = await freshEngine(t);
   for (const database of ["../escape", "a/b", "main.sqlite", ".", "file:main?mode=memory"]) {
-    t.equal((await ask({ CreateDatabase: { database } })).status, 400);
+    t.equal((await ask(createDatabase(database))).status, 400);
   }
   t.same(databaseFiles(directory), ["main.sqlite"]);
 });
 
-overEach("what passes the database's limits is a 400", async (t, freshEngine) => {
-  const { ask } = await freshEngine(t);
+overEach("a query that exceeds the database's limits is a 400", async (t, { ask }) => {
   await ask(users);
   const value = Array.from({ length: 70_000 }, (_, id) => id);
-  t.match(await ask(selectAll("users", { where: { column: "id", cmp: "IN", value } })), {
-    status: 400,
-    body: { code: "query_too_complex" },
-  });
+  const where = { column: "id", cmp: "IN", value };
+  t.match(await ask(selectAll("users", { where })), refusal(400, "query_too_complex"));
 });
 
-t.test("a database that another process has is a 503", async (t) => {
+t.test("a database that another process has locked is a 503", async (t) => {
   const { ask, directory } = await freshEngine(t);
   await ask(users);
   const other = new DatabaseSync(`${directory}/data/main.sqlite`);
   t.teardown(() => other.close());
   other.exec("begin immediate");
-  t.match(await ask(insert("users", [{ id: 1 }])), { status: 503, body: { code: "busy" } });
+  t.match(await ask(insert("users", [{ id: 1 }])), refusal(503, "busy"));
   other.exec("rollback");
   t.equal((await ask(insert("users", [{ id: 1 }]))).status, 200);
 });
 
-const main = { database: "main" };
-
-overEach("a row that breaks a rule is told in the same words", async (t, fresh) => {
-  const { ask } = await fresh(t);
-  const people = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "name", type: "text", nullable: false },
-  ];
-  const pets = [
-    { name: "id", type: "int", primary_key: true },
-    { name: "owner", type: "int", nullable: true, references: "people.id" },
-  ];
-  await ask({ CreateTable: { ...main, table: "people", columns: people } });
-  await ask({ CreateTable: { ...main, table: "pets", columns: pets } });
+overEach("every database has the same messages about constraints", async (t, { ask }) => {
+  await ask(createTable("people", { id: "int", name: { type: "text", nullable: false } }));
+  await ask(createTable("pets", { id: "int", owner: { type: "int", references: "people.id" } }));
   t.match(await ask(insert("people", [{ id: 1, name: "Alice" }])), { status: 200 });
+  const required = /^(A table|Table people) requires a value in column "name"$/;
   const broken: [table: string, row: object, message: RegExp][] = [
     [
       "people",
       { id: 1, name: "Bob" },
       /^(A table|Table people) already has a row with this value, which must be unique \(.+\)$/,
     ],
-    ["people", { id: 2, name: null }, /^(A table|Table people) requires a value in column "name"$/],
+    ["people", { id: 2, name: null }, required],
+    ["people", { id: 2 }, required],
+    ["people", { name: "Bob" }, /requires a value in column "id"$/],
     ["pets", { id: 1, owner: 9 }, /^Table people has no row for owner (9 )?of pets/],
   ];
   for (const [table, row, message] of broken) {
-    const { status, body } = await ask(insert(table, [row]));
-    t.match({ status, body }, { status: 409, body: { code: "constraint_violation", message } });
+    t.match(await ask(insert(table, [row])), refusal(409, "constraint_violation", message));
   }
 });
 
-overEach(
-  "a foreign key that is broken is named, and no value that the query does not hold",
-  async (t, fresh) => {
-    const { ask } = await fresh(t);
-    const table = (name: string, columns: object[]) =>
-      ask({ CreateTable: { ...main, table: name, columns } });
-    const id = { name: "customer_id", type: "int", primary_key: true };
-    await table("customer", [id, { name: "name", type: "text" }]);
-    const references = "customer.customer_id";
-    const payer = { name: "customer_id", type: "int", nullable: false, references };
-    await table("payment", [{ name: "id", type: "int", primary_key: true }, payer]);
-    await ask(
-      insert("customer", [
-        { customer_id: 1, name: "Ann" },
-        { customer_id: 217, name: "Bob" },
-      ]),
-    );
-    await ask(
-      insert("payment", [
-        { id: 5, customer_id: 1 },
-        { id: 6, customer_id: 217 },
-      ]),
-    );
-    const remove = (column: string, value: unknown) => ({
-      Delete: { ...main, table: "customer", where: { column, cmp: "=", value } },
-    });
-    // Only PostgreSQL tells the value, and only one that the query holds.
-    const isExact = t.fullname.includes("PostgreSQL");
-    const [nine, one] = isExact ? ["9 ", " 1"] : ["(9 )?", "( 1)?"];
-    const broken: [body: object, message: RegExp][] = [
-      [
-        insert("payment", [{ id: 7, customer_id: 9 }]),
-        new RegExp(`^Table customer has no row for customer_id ${nine}of payment`),
-      ],
-      [
-        { Update: { ...main, table: "payment", set: { customer_id: 9 }, where: null } },
-        /^Table customer has no row for customer_id (9 )?of payment/,
-      ],
-      [
-        remove("customer_id", 1),
-        new RegExp(`^Rows of payment still refer to customer_id${one}( \\(|$)`),
-      ],
-      [
-        { Batch: [remove("customer_id", 1)] },
-        /^Batch\[0\]: Rows of payment still refer to customer_id/,
-      ],
-      [remove("name", "Bob"), /^Rows of payment still refer to customer_id( \(|$)/],
-    ];
-    for (const [body, message] of broken) {
-      const answer = await ask(body);
-      t.match(answer, { status: 409, body: { code: "constraint_violation", message } });
-      t.notMatch(answer.text, "217");
-    }
-  },
-);
+overEach("a broken foreign key is named, without values of other rows", async (t, { ask }) => {
+  const references = "customer.customer_id";
+  await ask(createTable("customer", { customer_id: "int", name: "text" }));
+  const customer = { type: "int", nullable: false, references };
+  await ask(createTable("payment", { id: "int", customer_id: customer }));
+  const names = [
+    { customer_id: 1, name: "Ann" },
+    { customer_id: 217, name: "Bob" },
+  ];
+  await ask(insert("customer", names));
+  const payments = names.map(({ customer_id }, at) => ({ id: 5 + at, customer_id }));
+  await ask(insert("payment", payments));
+  const first = remove("customer", equal("customer_id", 1));
+  // Only PostgreSQL reports the value, which is shown if the query contains it.
+  const [nine, one] = t.fullname.includes("PostgreSQL") ? ["9 ", " 1"] : ["(9 )?", "( 1)?"];
+  const broken: [body: object, message: RegExp][] = [
+    [
+      insert("payment", [{ id: 7, customer_id: 9 }]),
+      new RegExp(`^Table customer has no row for customer_id ${nine}of payment`),
+    ],
+    [
+      update("payment", { customer_id: 9 }),
+      /^Table customer has no row for customer_id (9 )?of payment/,
+    ],
+    [first, new RegExp(`^Rows of payment still refer to customer_id${one}( \\(|$)`)],
+    [{ Batch: [first] }, /^Batch\[0\]: Rows of payment still refer to customer_id/],
+    [
+      remove("customer", equal("name", "Bob")),
+      /^Rows of payment still refer to customer_id( \(|$)/,
+    ],
+  ];
+  for (const [body, message] of broken) {
+    const answer = await ask(body);
+    t.match(answer, refusal(409, "constraint_violation", message));
+    t.notMatch(answer.text, "217");
+  }
+});
 
-t.test("over SQLite the columns are named whose values stand there already", async (t) => {
+t.test("SQLite's messages about constraints name columns or the constraint", async (t) => {
   const { ask, directory } = await freshEngine(t);
   const file = new DatabaseSync(`${directory}/data/main.sqlite`);
   file.exec(`create table t (id integer primary key, a text, b text not null,
@@ -302,83 +206,65 @@ t.test("over SQLite the columns are named whose values stand there already", asy
     create unique index folded on t (abs(c));
     insert into t values (1, 'x', 'y', 1)`);
   file.close();
-  const once = "already has a row with this value, which must be unique";
+  const unique = "already has a row with this value, which must be unique";
   const broken: [row: object, message: string][] = [
-    [{ id: 1, a: "q", b: "z" }, `Table t ${once} (id)`],
-    [{ a: "x", b: "y" }, `Table t ${once} (a, b)`],
-    [{ a: "w", b: "z", c: 1 }, `A table ${once} (index 'folded')`],
+    [{ id: 1, a: "q", b: "z" }, `Table t ${unique} (id)`],
+    [{ a: "x", b: "y" }, `Table t ${unique} (a, b)`],
+    [{ a: "w", b: "z", c: 1 }, `A table ${unique} (index 'folded')`],
     [{ a: "z" }, 'Table t requires a value in column "b"'],
     [{ a: "z", b: "z", c: 0 }, 'A table does not allow this row (constraint "positive")'],
   ];
   for (const [row, message] of broken) {
-    t.match((await ask(insert("t", [row]))).body, { code: "constraint_violation", message });
+    t.match(await ask(insert("t", [row])), refusal(409, "constraint_violation", message));
   }
 });
 
-const columns = [
-  { name: "id", type: "int", primary_key: true },
-  { name: "name", type: "text", nullable: true },
-  { name: "age", type: "bigint", nullable: true },
-  { name: "score", type: "double", nullable: true },
-  { name: "active", type: "boolean", nullable: true },
-  { name: "data", type: "blob", nullable: true },
-];
-const people = { database: "main", table: "users" };
-const all = { database: "main", from: "users", columns: ["*"] };
-
-overEach("a refusal names element, row, column and the form that is allowed", async (t, fresh) => {
-  const { ask } = await fresh(t);
-  t.match(await ask({ CreateTable: { ...people, columns } }), { status: 200 });
+overEach("a refusal names element, row, column and the allowed form", async (t, { ask }) => {
+  const more = { age: "bigint", score: "double", active: "boolean", data: "blob" };
+  await ask(createTable("users", { id: "int", name: "text", ...more }));
+  await ask(createTable("pets", { id: "int" }));
   const messageOf = async (body: object, code = "invalid_value") => {
     const answer = await ask(body);
-    t.match(answer, { body: { status: "error", code } });
+    t.match(answer.body, { status: "error", code });
     return String(answer.body.message);
   };
-  const rows = (bad: object) => ({ Insert: { ...people, values: [{ id: 1 }, { id: 2, ...bad }] } });
-
-  const forms: [bad: object, message: RegExp][] = [
+  const rows = (bad: object) => insert("users", [{ id: 1 }, { id: 2, ...bad }]);
+  const age = (cmp: string, value: unknown) =>
+    selectAll("users", { where: { column: "age", cmp, value } });
+  for (const [body, message] of [
     [
-      { age: "old" },
+      rows({ age: "old" }),
       /^values\[1\]: Column "age" \(.+\) .* this string; allowed: a whole number of 64 bits$/,
     ],
-    [{ score: "x" }, /^values\[1\]: Column "score" \(.+\) .*; allowed: a number$/],
-    [{ active: "x" }, /^values\[1\]: Column "active" \(.+\) .*; allowed: true or false$/],
-    [{ data: "?" }, /^values\[1\]: Column "data" \(.+\) .*; allowed: bytes as base64 text$/],
-    [{ name: 1 }, /^values\[1\]: Column "name" \(.+\) .*; allowed: text$/],
-  ];
-  for (const [bad, message] of forms) t.match(await messageOf(rows(bad)), message);
-  t.match(
-    await messageOf({ Batch: [rows({ age: true })] }),
-    /^Batch\[0\]: values\[1\]: Column "age" /,
-  );
-  const set = { Update: { ...people, set: { age: "old" }, where: null } };
-  t.match(await messageOf(set), /^Column "age" .*; allowed: a whole number of 64 bits$/);
-  const where = (cmp: string, value: unknown) => ({
-    Select: { ...all, where: { column: "age", cmp, value } },
-  });
-  t.match(await messageOf(where("=", "old")), /^Column "age" .*; allowed: a number$/);
-
-  const near = { Select: { ...all, columns: ["nmae"] } };
-  t.match(await messageOf(near, "unknown_column"), /"nmae" in users \(did you mean name\?\)$/);
-  const wrong = { Select: { ...all, columns: ["users.nmae"] } };
-  t.match(await messageOf(wrong, "unknown_column"), /in users \(did you mean users\.name\?\)$/);
+    [rows({ score: "x" }), /^values\[1\]: Column "score" \(.+\) .*; allowed: a number$/],
+    [rows({ active: "x" }), /^values\[1\]: Column "active" \(.+\) .*; allowed: true or false$/],
+    [rows({ data: "?" }), /^values\[1\]: Column "data" \(.+\) .*; allowed: bytes as base64 text$/],
+    [rows({ name: 1 }), /^values\[1\]: Column "name" \(.+\) .*; allowed: text$/],
+    [{ Batch: [rows({ age: true })] }, /^Batch\[0\]: values\[1\]: Column "age" /],
+    [update("users", { age: "old" }), /^Column "age" .*; allowed: a whole number of 64 bits$/],
+    [age("=", "old"), /^Column "age" .*; allowed: a number$/],
+  ] as const) {
+    t.match(await messageOf(body), message);
+  }
+  const columns = (name: string, more: object = {}) =>
+    selectAll("users", { columns: [name], ...more });
   const join = { table: "pets", on: "users.id = pets.id", join_type: "INNER" };
-  t.match(await ask({ CreateTable: { ...people, table: "pets", columns: columns.slice(0, 1) } }), {
-    status: 200,
-  });
-  const other = { Select: { ...all, columns: ["pets.name"], join } };
-  t.match(await messageOf(other, "unknown_column"), /and pets \(did you mean users\.name\?\)$/);
-  const count = { Select: { ...all, columns: ["count(*)"] } };
-  t.match(await messageOf(count, "unknown_column"), /in users; use aggregate for counts and sums/);
-  const far = { Select: { ...all, columns: ["nothing"] } };
-  t.match(await messageOf(far, "unknown_column"), /"nothing" in users$/);
-  const unknown = rows({ agee: 1 });
-  t.match(await messageOf(unknown, "unknown_column"), /^values\[1\]: .* \(did you mean age\?\)$/);
-  const noTable = "table_not_found";
-  const select = (from: string) => ({ Select: { ...all, from } });
-  t.match(await messageOf(select("usres"), noTable), /usres in main \(did you mean users\?\)$/);
-  t.match(await messageOf(select("elsewhere"), noTable), /elsewhere in main$/);
-  const drop = { DropTable: { database: "main", table: "user" } };
-  t.match(await messageOf(drop, noTable), /user in main \(did you mean users\?\)$/);
-  t.match(await messageOf(select("gatehouse_columns"), noTable), /_columns in main$/);
+  for (const [body, message] of [
+    [columns("nmae"), /"nmae" in users \(did you mean name\?\)$/],
+    [columns("users.nmae"), /in users \(did you mean users\.name\?\)$/],
+    [columns("pets.name", { join }), /and pets \(did you mean users\.name\?\)$/],
+    [columns("count(*)"), /in users; use aggregate for counts and sums/],
+    [columns("nothing"), /"nothing" in users$/],
+    [rows({ agee: 1 }), /^values\[1\]: .* \(did you mean age\?\)$/],
+  ] as const) {
+    t.match(await messageOf(body, "unknown_column"), message);
+  }
+  for (const [body, message] of [
+    [selectAll("usres"), /usres in main \(did you mean users\?\)$/],
+    [selectAll("elsewhere"), /elsewhere in main$/],
+    [dropTable("user"), /user in main \(did you mean users\?\)$/],
+    [selectAll("gatehouse_columns"), /_columns in main$/],
+  ] as const) {
+    t.match(await messageOf(body, "table_not_found"), message);
+  }
 });

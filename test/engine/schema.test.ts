@@ -1,86 +1,72 @@
-/** What `/schema` tells of databases, tables and columns. */
-import t, { type Test } from "tap";
+/** The databases, tables and columns that `/schema` describes. */
+import t from "tap";
 import { eventually } from "../kit/eventually.ts";
-import { createTable, freshEngine, insert, send } from "./kit.ts";
-import { freshMysql, sharedServer as sharedMysql } from "./mysql/kit.ts";
-import { overEach } from "./over-each.ts";
-import { freshPostgres, sharedServer as sharedPostgres } from "./postgres/kit.ts";
+import { createDatabase, createTable, freshEngine, insert, refusal, send } from "./kit.ts";
+import { freshMysql } from "./mysql/kit.ts";
+import { overEach, type Scene } from "./over-each.ts";
+import { freshPostgres } from "./postgres/kit.ts";
 
-t.test("SQLite's databases, tables and columns are told in the words of the query", async (t) => {
-  const { engine, ask } = await freshEngine(t);
-  const get = (path: string) => send(engine.address, { path });
-  await ask({ CreateDatabase: { database: "Other" } });
+const schemaOf = ({ engine }: Pick<Scene, "engine">) => {
+  return (path: string) => send(engine.address, { path: `/schema${path}` });
+};
+
+/** A column without anything but its name, its type and whether it is the primary key. */
+const column = (name: string, type: unknown, primary_key = false, nullable = !primary_key) => {
+  return { name, type, primary_key, nullable };
+};
+
+t.test("SQLite's tables are described with the types of CreateTable", async (t) => {
+  const scene = await freshEngine(t);
+  const [{ ask, engine }, get] = [scene, schemaOf(scene)];
+  await ask(createDatabase("Other"));
   await ask(createTable("users", { id: "int", name: "varchar(20)", ok: "bool" }));
-  const columns = [{ name: "a", type: "text", nullable: false }];
-  await ask({ CreateTable: { database: "Other", table: "t", columns } });
-  t.same((await get("/schema")).body, {
-    status: "success",
-    data: { databases: ["Other", "main"] },
-  });
-  t.same((await get("/schema/main")).body.data, { tables: ["users"] });
-  t.same((await get("/schema/main/users")).body.data, {
-    columns: [
-      { name: "id", type: "int", primary_key: true, nullable: false },
-      { name: "name", type: "varchar(20)", primary_key: false, nullable: true },
-      { name: "ok", type: "bool", primary_key: false, nullable: true },
-    ],
+  await ask(createTable("t", [{ name: "a", type: "text", nullable: false }], "Other"));
+  const databases = { databases: ["Other", "main"] };
+  t.same((await get("")).body, { status: "success", data: databases });
+  t.same((await get("/main")).body.data, { tables: ["users"] });
+  t.same((await get("/main/users")).body.data, {
+    columns: [column("id", "int", true), column("name", "varchar(20)"), column("ok", "bool")],
     keys: [["id"]],
     rows: 0,
   });
-  t.same((await get("/schema/Other/t")).body.data, {
-    columns: [{ name: "a", type: "text", primary_key: false, nullable: false }],
-    keys: [],
-    rows: 0,
-  });
-  t.match(await get("/schema/main/_gatehouse_columns"), {
-    status: 400,
-    body: { code: "invalid_name" },
-  });
-  t.match(await send(engine.address, { path: "/schema", method: "POST" }), {
-    status: 405,
-    headers: { allow: "GET" },
-  });
+  const columns = [column("a", "text", false, false)];
+  t.same((await get("/Other/t")).body.data, { columns, keys: [], rows: 0 });
+  t.match(await get("/main/_gatehouse_columns"), refusal(400, "invalid_name"));
+  const post = await send(engine.address, { path: "/schema", method: "POST" });
+  t.match(post, { status: 405, headers: { allow: "GET" } });
 });
 
 const servers = {
   PostgreSQL: {
-    fresh: async (t: Test) => {
-      const [made, server] = [await freshPostgres(t), await sharedPostgres()];
-      return { ...made, sql: (words: string) => server.sql(words, made.database) };
-    },
+    fresh: freshPostgres,
     databases: ["main", "public"],
     types: ["bigint", "character varying(20)", "numeric(10,2)"],
   },
   MySQL: {
-    fresh: async (t: Test) => {
-      const [made, server] = [await freshMysql(t), await sharedMysql()];
-      return { ...made, sql: (words: string) => server.sql(words) };
-    },
+    fresh: freshMysql,
     databases: ["main"],
     types: [/^bigint/, "varchar(20)", "decimal(10,2)"],
   },
 };
+
 for (const [name, { fresh, databases, types }] of Object.entries(servers)) {
-  t.test(`databases, tables and views, and columns are told in ${name}'s words`, async (t) => {
-    const { engine, ask, sql } = await fresh(t);
-    const view = "create view main.names as select name from main.users";
-    const get = (path: string) => send(engine.address, { path });
-    await ask(createTable("users", { id: "int", name: "varchar(20)", price: "numeric(10,2)" }));
-    await sql(view);
-    t.same((await get("/schema")).body.data, { databases });
-    t.same((await get("/schema/main")).body.data, { tables: ["names", "users"] });
-    t.match((await get("/schema/main/users")).body.data, {
-      columns: ["id", "name", "price"].map((name, at) => {
-        return { name, type: types[at], primary_key: at === 0, nullable: at > 0 };
-      }),
+  t.test(`tables and views are described with ${name}'s own types`, async (t) => {
+    const scene = await fresh(t);
+    const get = schemaOf(scene);
+    const others = { name: "varchar(20)", price: "numeric(10,2)" };
+    await scene.ask(createTable("users", { id: "int", ...others }));
+    await scene.sql("create view main.names as select name from main.users");
+    t.same((await get("")).body.data, { databases });
+    t.same((await get("/main")).body.data, { tables: ["names", "users"] });
+    t.match((await get("/main/users")).body.data, {
+      columns: ["id", "name", "price"].map((name, at) => column(name, types[at], at === 0)),
       keys: [["id"]],
     });
   });
 }
 
-overEach("what is not there, in this very spelling, is a 404", async (t, fresh) => {
-  const { engine, ask } = await fresh(t);
-  await ask(createTable("users", { id: "int" }));
+overEach("a name that does not exist in this spelling is a 404", async (t, scene) => {
+  await scene.ask(createTable("users", { id: "int" }));
   const missing = {
     "/schema/MAIN": "database_not_found",
     "/schema/pg_catalog": "database_not_found",
@@ -92,44 +78,32 @@ overEach("what is not there, in this very spelling, is a 404", async (t, fresh) 
     "/schemas": "not_found",
   };
   for (const [path, code] of Object.entries(missing)) {
-    t.match(await send(engine.address, { path }), { status: 404, body: { code } }, path);
+    t.match(await send(scene.engine.address, { path }), refusal(404, code), path);
   }
 });
 
-const customers = createTable("customers", { id: "int", name: "text" });
-const orders = {
-  CreateTable: {
-    database: "main",
-    table: "orders",
-    columns: [
-      { name: "id", type: "serial", primary_key: true },
-      { name: "customer", type: "int", references: "customers.id" },
-      { name: "number", type: "varchar(20)", unique: true },
-      { name: "status", type: "varchar(10)", nullable: false, default: "open" },
-    ],
-  },
-};
-const lines = {
-  CreateTable: {
-    database: "main",
-    table: "lines",
-    columns: [
-      { name: "place", type: "int", primary_key: true },
-      { name: "in_order", type: "bigint", primary_key: true, references: "orders.id" },
-    ],
-  },
-};
-
-function rowsOf(described: object | undefined): number {
-  const isTold = described !== undefined && "rows" in described;
-  return isTold ? Number(described.rows) : Number.NaN;
+function rowsOf(description: object | undefined): number {
+  const isKnown = description !== undefined && "rows" in description;
+  return isKnown ? Number(description.rows) : Number.NaN;
 }
 
-overEach("a table is described with its keys, defaults and references", async (t, fresh) => {
-  const { engine, ask } = await fresh(t);
-  for (const query of [customers, orders, lines]) t.match(await ask(query), { status: 200 });
-  const describe = async (table: string) =>
-    (await send(engine.address, { path: `/schema/main/${table}` })).body.data;
+overEach("a table is described with its keys, defaults and references", async (t, scene) => {
+  const { ask } = scene;
+  const describe = async (table: string) => (await schemaOf(scene)(`/main/${table}`)).body.data;
+  const orders = {
+    id: "serial",
+    customer: { type: "int", references: "customers.id" },
+    number: { type: "varchar(20)", unique: true },
+    status: { type: "varchar(10)", nullable: false, default: "open" },
+  };
+  const order = { type: "bigint", primary_key: true, references: "orders.id" };
+  for (const query of [
+    createTable("customers", { id: "int", name: "text" }),
+    createTable("orders", orders),
+    createTable("lines", { place: "int", in_order: order }),
+  ]) {
+    t.match(await ask(query), { status: 200 });
+  }
   t.match(await describe("orders"), {
     columns: [
       { name: "id", primary_key: true, nullable: false, serial: true, default: undefined },
@@ -146,81 +120,59 @@ overEach("a table is described with its keys, defaults and references", async (t
     ],
     keys: [["place", "in_order"]],
   });
-  await ask(
-    insert(
-      "customers",
-      [1, 2, 3].map((id) => ({ id, name: "n" })),
-    ),
-  );
+  const rows = [1, 2, 3].map((id) => ({ id, name: "n" }));
+  await ask(insert("customers", rows));
   await eventually("the rows are estimated", async () => {
     return rowsOf(await describe("customers")) === 3;
   });
 });
 
-t.test("SQLite's rows are counted where they are few, and else guessed", async (t) => {
-  const { engine, ask } = await freshEngine(t);
-  await ask(createTable("many", { id: "int", rowid: "text" }));
-  await ask(createTable("sparse", { id: "int" }));
-  const ids = Array.from({ length: 30_000 }, (_, id) => id);
-  await ask(
-    insert(
-      "many",
-      ids.map((id) => ({ id })),
-    ),
-  );
-  await ask(
-    insert(
-      "sparse",
-      ids.map((id) => ({ id: 1000 + id * 7 })),
-    ),
-  );
-  for (const table of ["many", "sparse"]) {
-    const { body } = await send(engine.address, { path: `/schema/main/${table}` });
-    const rows = rowsOf(body.data);
-    t.ok(Math.abs(rows - 30_000) < 30, `${table}: ${rows}`);
+t.test("SQLite counts the rows of small tables and estimates large ones", async (t) => {
+  const scene = await freshEngine(t);
+  await scene.ask(createTable("many", { id: "int", rowid: "text" }));
+  await scene.ask(createTable("sparse", { id: "int" }));
+  const idsOf = { many: (at: number) => at, sparse: (at: number) => 1000 + at * 7 };
+  for (const [table, idOf] of Object.entries(idsOf)) {
+    const rows = Array.from({ length: 30_000 }, (_, at) => ({ id: idOf(at) }));
+    await scene.ask(insert(table, rows));
+    const estimate = rowsOf((await schemaOf(scene)(`/main/${table}`)).body.data);
+    t.ok(Math.abs(estimate - 30_000) < 30, `${table}: ${estimate}`);
   }
 });
 
-t.test("PostgreSQL's comments and own defaults are told in its words", async (t) => {
-  const { engine, database } = await freshPostgres(t);
-  const server = await sharedPostgres();
-  await server.sql(
+t.test("PostgreSQL's comments and defaults are shown as written", async (t) => {
+  const scene = await freshPostgres(t);
+  await scene.sql(
     `create table main.notes (id int primary key, at timestamptz default now(),
       twice int generated always as (id * 2) stored);
-    comment on table main.notes is 'What was said';
+    comment on table main.notes is 'Notes of calls';
     comment on column main.notes.at is 'When'`,
-    database,
   );
-  const { body } = await send(engine.address, { path: "/schema/main/notes" });
-  t.match(body.data, {
+  t.match((await schemaOf(scene)("/main/notes")).body.data, {
     columns: [
       { name: "id", comment: undefined },
       { name: "at", default: "now()", comment: "When" },
       { name: "twice", default: undefined },
     ],
-    comment: "What was said",
+    comment: "Notes of calls",
   });
 });
 
-t.test("MySQL's comments are told, but for those that are the engine's own", async (t) => {
-  const { engine, ask } = await freshMysql(t);
-  const server = await sharedMysql();
-  await server.sql(
+t.test("MySQL's comments are shown, except the engine's own", async (t) => {
+  const scene = await freshMysql(t);
+  await scene.sql(
     `create table main.notes (id int primary key comment 'Its number', word text)
-      comment 'What was said'`,
+      comment 'Notes of calls'`,
   );
-  await ask(createTable("marked", { id: "int", data: "json" }));
-  const described = async (table: string) =>
-    (await send(engine.address, { path: `/schema/main/${table}` })).body.data;
-  t.match(await described("notes"), {
+  await scene.ask(createTable("marked", { id: "int", data: "json" }));
+  const describe = async (table: string) => (await schemaOf(scene)(`/main/${table}`)).body.data;
+  t.match(await describe("notes"), {
     columns: [
       { name: "id", comment: "Its number" },
       { name: "word", comment: undefined, default: undefined },
     ],
-    comment: "What was said",
+    comment: "Notes of calls",
   });
-  t.match(await described("marked"), {
-    columns: [{ name: "id" }, { name: "data", comment: undefined }],
-    comment: undefined,
-  });
+  const columns = [{ name: "id" }, { name: "data", comment: undefined }];
+  t.match(await describe("marked"), { columns, comment: undefined });
 });

@@ -5,6 +5,7 @@ import { ByShape } from "../../src/engine/sql/fragment.ts";
 import type { Column, ColumnKind } from "../../src/engine/sql/scope.ts";
 import { planSelect, type SelectDialect } from "../../src/engine/sql/select.ts";
 import type { Select } from "../../src/query/operation-types.ts";
+import { createTable, dropTable, equal, insert, refusal, update } from "./kit.ts";
 import {
   type Cell,
   evaluate,
@@ -13,19 +14,8 @@ import {
   rowText,
   type Where,
 } from "./model.ts";
-import { overEach } from "./over-each.ts";
+import { overEach, type Scene } from "./over-each.ts";
 
-const orders = { database: "main", table: "orders" };
-const columns = [
-  { name: "id", type: "int", primary_key: true },
-  { name: "region", type: "text" },
-  { name: "qty", type: "bigint" },
-  { name: "price", type: "decimal(12,2)" },
-  { name: "ratio", type: "double" },
-  { name: "paid", type: "boolean" },
-  { name: "code", type: "text", unique: true, nullable: false },
-  { name: "tag", type: "text", unique: true },
-];
 const largest = "9223372036854775807";
 const rows = [
   `{"id": 1, "region": "eu", "qty": ${largest}, "price": 0.10, "ratio": 0.5, "paid": true, "code": "a"}`,
@@ -36,10 +26,14 @@ const rows = [
   `{"id": 6, "code": "f"}`,
 ];
 
-type Ask = (body: object | string) => Promise<{ status: number; text: string; body: object }>;
+type Ask = Scene["ask"];
 
 async function fill(ask: Ask): Promise<void> {
-  await ask({ CreateTable: { ...orders, columns } });
+  const numbers = { qty: "bigint", price: "decimal(12,2)", ratio: "double" };
+  const code = { type: "text", unique: true, nullable: false };
+  const tag = { type: "text", unique: true };
+  const columns = { id: "int", region: "text", ...numbers, paid: "boolean", code, tag };
+  await ask(createTable("orders", columns));
   await ask(`{"Insert": {"database": "main", "table": "orders", "values": [${rows.join(",")}]}}`);
 }
 
@@ -47,160 +41,99 @@ function select(fields: object) {
   return { Select: { database: "main", from: "orders", ...fields } };
 }
 
-overEach("sums of 64-bit integers are exact, and one past 64 bits is refused", async (t, fresh) => {
-  const { ask } = await fresh(t);
+/** An aggregate of a column under the name `x`. */
+const x = (fn: string, column: string) => ({ aggregate: [{ fn, column, as: "x" }] });
+
+overEach("sums of 64-bit integers are exact, and larger ones are refused", async (t, { ask }) => {
   await fill(ask);
-  const sum = { fn: "sum", column: "qty", as: "total" };
-  const of = (where: object, more: object = {}) => select({ aggregate: [sum], where, ...more });
-  const region = (value: string) => ({ column: "region", cmp: "=", value });
-  // The largest number and one more, before two less, pass 64 bits on the way alone.
-  t.match((await ask(of(region("eu")))).text, '"data":[{"total":9223372036854775806}]');
-  t.match(await ask(of(region("us"))), { status: 400, body: { code: "number_out_of_range" } });
-  t.match((await ask(of(region("nowhere")))).text, '"data":[{"total":null}]');
-  const above = { having: { column: "total", cmp: "<", value: 0 } };
-  t.match((await ask(of(region("us"), above))).text, '"data":[]');
-  const grouped = select({
-    group_by: ["region"],
-    aggregate: [{ fn: "avg", column: "qty", as: "mean" }],
-    order_by: [{ column: "mean", direction: "DESC" }],
-    limit: 1,
-  });
-  t.match((await ask(grouped)).text, '"region":"us","mean":4611686018427388000');
+  const sumOf = (region: string, more: object = {}) =>
+    ask(select({ ...x("sum", "qty"), where: equal("region", region), ...more }));
+  // Only an intermediate sum exceeds 64 bits.
+  t.match((await sumOf("eu")).text, '"data":[{"x":9223372036854775806}]');
+  t.match(await sumOf("us"), refusal(400, "number_out_of_range"));
+  t.match((await sumOf("nowhere")).text, '"data":[{"x":null}]');
+  const having = { column: "x", cmp: "<", value: 0 };
+  t.match((await sumOf("us", { having })).text, '"data":[]');
+  const order_by = [{ column: "x", direction: "DESC" }];
+  const grouped = select({ group_by: ["region"], ...x("avg", "qty"), order_by, limit: 1 });
+  t.match((await ask(grouped)).text, '"region":"us","x":4611686018427388000');
 });
 
-overEach("sums of decimals are those of the column", async (t, fresh) => {
-  const { ask } = await fresh(t);
+overEach("sums of decimals are decimals, and doubles do not overflow", async (t, { ask }) => {
   await fill(ask);
-  const { text } = await ask(
-    select({ aggregate: [{ fn: "sum", column: "price", as: "total" }], where: null }),
-  );
-  // SQLite has decimals as doubles.
-  t.match(text, /"data":\[\{"total":0.60*1?\}\]/);
-});
-
-overEach("sums and averages past a double are refused", async (t, fresh) => {
-  const { ask } = await fresh(t);
-  await fill(ask);
-  await ask({ Update: { ...orders, set: { ratio: 1e308 }, where: null } });
+  // SQLite stores decimals as doubles.
+  t.match((await ask(select(x("sum", "price")))).text, /"data":\[\{"x":0.60*1?\}\]/);
+  await ask(update("orders", { ratio: 1e308 }));
   for (const fn of ["sum", "avg"]) {
-    const answer = await ask(select({ aggregate: [{ fn, column: "ratio", as: "x" }] }));
-    t.match(answer, { status: 400, body: { code: "number_out_of_range" } }, fn);
+    t.match(await ask(select(x(fn, "ratio"))), refusal(400, "number_out_of_range"), fn);
   }
 });
 
-overEach("what cannot be summed up or named so is refused with what can", async (t, fresh) => {
-  const { ask } = await fresh(t);
+overEach("an aggregate that is not allowed is refused with what is", async (t, { ask }) => {
   await fill(ask);
-  const refusals: [code: string, message: RegExp, fields: object][] = [
+  const invalid = "invalid_value";
+  for (const [fields, code, message] of [
+    [x("sum", "region"), invalid, /"region".*sum requires numbers/],
+    [x("avg", "paid"), invalid, /"paid".*avg requires numbers/],
+    [x("min", "paid"), invalid, /"paid".*min requires numbers, text/],
+    [{ aggregate: [{ fn: "count", as: "REGION" }] }, "duplicate_column", /"REGION" is taken/],
+    [x("count", "regon"), "unknown_column", /"regon"/],
     [
-      "invalid_value",
-      /"region".*sum requires numbers/,
-      { aggregate: [{ fn: "sum", column: "region", as: "x" }] },
-    ],
-    [
-      "invalid_value",
-      /"paid".*avg requires numbers/,
-      { aggregate: [{ fn: "avg", column: "paid", as: "x" }] },
-    ],
-    [
-      "invalid_value",
-      /"paid".*min requires numbers, text/,
-      { aggregate: [{ fn: "min", column: "paid", as: "x" }] },
-    ],
-    [
-      "duplicate_column",
-      /"REGION" is taken.*"region"/,
-      { aggregate: [{ fn: "count", as: "REGION" }] },
-    ],
-    ["unknown_column", /"regon"/, { aggregate: [{ fn: "count", column: "regon", as: "x" }] }],
-    [
-      "invalid_value",
-      /order_by allows only selected columns/,
       { columns: ["region"], distinct: true, order_by: { column: "id" } },
+      ...[invalid, /order_by allows only selected columns/],
     ],
-  ];
-  for (const [code, message, fields] of refusals) {
-    t.match(await ask(select(fields)), { status: 400, body: { code, message } });
+  ] as const) {
+    t.match(await ask(select(fields)), refusal(400, code, message));
   }
 });
 
-overEach("a page needs an order in which no two rows are equal", async (t, fresh) => {
-  const { ask } = await fresh(t);
+overEach("a page requires an order in which no two rows are equal", async (t, { ask }) => {
   await fill(ask);
-  const page = (columns: string[], after: unknown[]) =>
-    select({ columns: ["id"], order_by: columns.map((column) => ({ column })), after });
-  t.match(
-    (await ask(page(["region", "id"], ["eu", 2]))).text,
-    '"data":[{"id":3},{"id":4},{"id":5}]',
-  );
-  t.match((await ask(page(["code"], ["d"]))).text, '"data":[{"id":5},{"id":6}]');
-  t.match((await ask(page(["region", "code"], ["us", "d"]))).text, '"data":[{"id":5}]');
-  const refused = {
-    status: 400,
-    body: { code: "order_not_unique", message: /add id to order_by/ },
-  };
-  t.match(await ask(page(["region"], ["eu"])), refused);
-  // Two rows without a tag are equal.
-  t.match(await ask(page(["tag"], ["x"])), refused);
+  const page = (names: string[], after: unknown[]) =>
+    ask(select({ columns: ["id"], order_by: names.map((column) => ({ column })), after }));
+  const ids = async (names: string[], after: unknown[]) =>
+    (await page(names, after)).body.data?.flatMap((row) => Object.values(Object(row)));
+  t.same(await ids(["region", "id"], ["eu", 2]), [3, 4, 5]);
+  t.same(await ids(["code"], ["d"]), [5, 6]);
+  t.same(await ids(["region", "code"], ["us", "d"]), [5]);
+  const refused = refusal(400, "order_not_unique", /add id to order_by/);
+  t.match(await page(["region"], ["eu"]), refused);
+  t.match(await page(["tag"], ["x"]), refused, "two rows without a tag are equal");
 });
 
-overEach("several joins link each table to one before it", async (t, fresh) => {
-  const { ask } = await fresh(t);
-  const make = (table: string, names: string[], values: object[]) =>
-    Promise.all([
-      ask({
-        CreateTable: {
-          database: "main",
-          table,
-          columns: names.map((name) => ({ name, type: "int", primary_key: name === "id" })),
-        },
-      }).then(() => ask({ Insert: { database: "main", table, values } })),
-    ]);
-  await make("users", ["id"], [{ id: 1 }, { id: 2 }]);
-  await make(
-    "orders",
-    ["id", "user_id"],
-    [
-      { id: 10, user_id: 1 },
-      { id: 11, user_id: 1 },
-    ],
-  );
-  await make("lines", ["id", "order_id"], [{ id: 100, order_id: 10 }]);
+overEach("several joins link each table to one before it", async (t, { ask }) => {
+  const make = async (table: string, columns: Record<string, string>, values: object[]) => {
+    await ask(createTable(table, columns));
+    await ask(insert(table, values));
+  };
+  await make("users", { id: "int" }, [{ id: 1 }, { id: 2 }]);
+  const orders = [10, 11].map((id) => ({ id, user_id: 1 }));
+  await make("orders", { id: "int", user_id: "int" }, orders);
+  await make("lines", { id: "int", order_id: "int" }, [{ id: 100, order_id: 10 }]);
+  const ids = ["users.id", "orders.id", "lines.id"];
   const query = {
-    Select: {
-      database: "main",
-      from: "users",
-      columns: ["users.id", "orders.id", "lines.id"],
-      join: [
-        { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" },
-        { table: "lines", on: "lines.order_id = orders.id", join_type: "LEFT" },
-      ],
-      order_by: [{ column: "users.id" }, { column: "orders.id" }, { column: "lines.id" }],
-    },
+    from: "users",
+    columns: ids,
+    join: [
+      { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" },
+      { table: "lines", on: "lines.order_id = orders.id", join_type: "LEFT" },
+    ],
+    order_by: ids.map((column) => ({ column })),
   };
   const found = [
     '{"users.id":1,"orders.id":10,"lines.id":100}',
     '{"users.id":1,"orders.id":11,"lines.id":null}',
     '{"users.id":2,"orders.id":null,"lines.id":null}',
   ];
-  t.equal((await ask(query)).text, `{"status":"success","data":[${found.join(",")}]}`);
-  const next = { ...query.Select, after: [1, 10, 100] };
-  t.equal(
-    (await ask({ Select: next })).text,
-    `{"status":"success","data":[${found.slice(1).join(",")}]}`,
-  );
+  t.match((await ask(select(query))).text, `"data":[${found.join(",")}]`);
+  const next = { ...query, after: [1, 10, 100] };
+  t.match((await ask(select(next))).text, `"data":[${found.slice(1).join(",")}]`);
   const short = { ...next, order_by: [{ column: "users.id" }], after: [1] };
-  t.match(await ask({ Select: short }), { status: 400, body: { code: "order_not_unique" } });
+  t.match(await ask(select(short)), refusal(400, "order_not_unique"));
 });
 
-const modelColumns = [
-  { name: "id", type: "int", primary_key: true },
-  { name: "region", type: "text" },
-  { name: "qty", type: "bigint" },
-  { name: "ratio", type: "double" },
-  { name: "day", type: "date" },
-];
-const names = modelColumns.map(({ name }) => name);
+const modelTypes = { id: "int", region: "text", qty: "bigint", ratio: "double", day: "date" };
+const names = Object.keys(modelTypes);
 
 const regions = ["eu", "EU", "us", "é", "a%b", "", "straße", "Z"];
 const large = [0n, 1n, -1n, 7n, 2n ** 62n, -(2n ** 62n), 2n ** 53n + 1n];
@@ -225,35 +158,18 @@ const table: fc.Arbitrary<ModelRow[]> = fc
 const comparison: fc.Arbitrary<Where> = fc.constantFrom(...nullable).chain((column) => {
   const cell: fc.Arbitrary<Cell> = cells[column];
   const present = cell.filter((one) => one !== null);
-  const orders = fc.constantFrom("=", "!=", ">", "<", ">=", "<=");
-  const plain = fc.record({ column: fc.constant(column), cmp: orders, value: present });
-  const nulls = fc.record({
-    column: fc.constant(column),
-    cmp: fc.constantFrom("=", "!="),
-    value: fc.constant(null),
-  });
+  const condition = <Value>(name: string, cmps: string[], value: fc.Arbitrary<Value>) =>
+    fc.record({ column: fc.constant(name), cmp: fc.constantFrom(...cmps), value });
+  const plain = condition(column, ["=", "!=", ">", "<", ">=", "<="], present);
+  const nulls = condition(column, ["=", "!="], fc.constant(null));
+  const pair = fc.tuple(present, present).map(([one, other]) => [one, other]);
   const lists = fc.oneof(
-    fc.record({
-      column: fc.constant(column),
-      cmp: fc.constant("IN"),
-      value: fc.array(cell, { maxLength: 3 }),
-    }),
-    fc.record({
-      column: fc.constant(column),
-      cmp: fc.constant("NOT IN"),
-      value: fc.array(present, { maxLength: 3 }),
-    }),
-    fc.record({
-      column: fc.constant(column),
-      cmp: fc.constant("BETWEEN"),
-      value: fc.tuple(present, present).map(([one, other]) => [one, other]),
-    }),
+    condition(column, ["IN"], fc.array(cell, { maxLength: 3 })),
+    condition(column, ["NOT IN"], fc.array(present, { maxLength: 3 })),
+    condition(column, ["BETWEEN"], pair),
   );
-  const patterns = fc.record({
-    column: fc.constant("region"),
-    cmp: fc.constantFrom("LIKE", "ILIKE"),
-    value: fc.constantFrom("e%", "E_", "%ß%", "É", "é", "a\\%b", "%"),
-  });
+  const pattern = fc.constantFrom("e%", "E_", "%ß%", "É", "é", "a\\%b", "%");
+  const patterns = condition("region", ["LIKE", "ILIKE"], pattern);
   return fc.oneof(plain, nulls, lists, patterns);
 });
 
@@ -273,7 +189,6 @@ const cut = {
   offset: fc.option(fc.nat(5), { nil: undefined }),
 };
 
-/** Rows in an order in which no two are equal. */
 const listing: fc.Arbitrary<ModelSelect> = fc
   .record({
     where: fc.option(where, { nil: undefined }),
@@ -336,7 +251,7 @@ const summary: fc.Arbitrary<ModelSelect> = fc
     };
   });
 
-/** A query as JSON, its whole numbers digit for digit. */
+/** JSON with exact integers. */
 function json(value: unknown): string {
   const marked = JSON.stringify(value, (_key, cell: unknown) =>
     typeof cell === "bigint" ? `\u0000${cell}` : cell,
@@ -348,24 +263,19 @@ function answerOf(rows: readonly ModelRow[]): string {
   return `{"status":"success","data":[${rows.map(rowText).join(",")}]}`;
 }
 
-overEach("generated Selects get the rows of relational algebra, to the byte", async (t, fresh) => {
-  const { ask } = await fresh(t);
+overEach("generated Selects return the rows of relational algebra", async (t, { ask }) => {
   let tables = 0;
   const fill = async (rows: readonly ModelRow[]): Promise<string> => {
     const name = `t${tables++}`;
-    const place = { database: "main", table: name };
-    t.match(await ask({ CreateTable: { ...place, columns: modelColumns } }), { status: 200 });
-    t.match(await ask(json({ Insert: { ...place, values: rows } })), { status: 200 });
+    t.match(await ask(createTable(name, modelTypes)), { status: 200 });
+    t.match(await ask(json(insert(name, rows))), { status: 200 });
     return name;
   };
   const seed = Math.floor(Math.random() * 2 ** 31);
   for (const rows of fc.sample(table, { seed, numRuns: 10 })) {
     const from = await fill(rows);
-    const queries = fc.sample(fc.oneof(listing, different, summary), {
-      seed: seed + tables,
-      numRuns: 40,
-    });
-    for (const query of queries) {
+    const options = { seed: seed + tables, numRuns: 40 };
+    for (const query of fc.sample(fc.oneof(listing, different, summary), options)) {
       const { text } = await ask(json({ Select: { database: "main", from, ...query } }));
       const expected = answerOf(evaluate(rows, query));
       if (text === expected) continue;
@@ -373,27 +283,25 @@ overEach("generated Selects get the rows of relational algebra, to the byte", as
       t.comment(json(rows));
       return;
     }
-    t.match(await ask({ DropTable: { database: "main", table: from } }), { status: 200 });
+    t.match(await ask(dropTable(from)), { status: 200 });
   }
 });
 
-overEach("pages read one after the other give every row once", async (t, fresh) => {
-  const { ask } = await fresh(t);
-  const place = { database: "main", table: "pages" };
-  t.match(await ask({ CreateTable: { ...place, columns: modelColumns } }), { status: 200 });
+overEach("pages in order return every row once", async (t, { ask }) => {
+  t.match(await ask(createTable("pages", modelTypes)), { status: 200 });
   const rows = fc.sample(table, { numRuns: 8, seed: 7 }).flat();
   const numbered = rows.map((row, index) => ({ ...row, id: BigInt(index + 1) }));
-  t.match(await ask(json({ Insert: { ...place, values: numbered } })), { status: 200 });
+  t.match(await ask(json(insert("pages", numbered))), { status: 200 });
   const orders = fc.sample(listing, { numRuns: 12, seed: 7 }).map(({ order_by = [] }) => order_by);
   for (const order_by of orders) {
     const query = { columns: names, order_by, limit: 7 };
     const seen: ModelRow[] = [];
     let after: Cell[] | undefined;
-    for (let page = 0; page <= numbered.length / 7 + 1; page++) {
-      const asked = { ...query, ...(after === undefined ? {} : { after }) };
-      const expected = evaluate(numbered, asked);
-      const { text } = await ask(json({ Select: { database: "main", from: "pages", ...asked } }));
-      t.equal(text, answerOf(expected), json(asked));
+    for (let count = 0; count <= numbered.length / 7 + 1; count++) {
+      const page = { ...query, ...(after === undefined ? {} : { after }) };
+      const expected = evaluate(numbered, page);
+      const { text } = await ask(json({ Select: { database: "main", from: "pages", ...page } }));
+      t.equal(text, answerOf(expected), json(page));
       seen.push(...expected);
       const last = expected.at(-1);
       if (last === undefined) break;
@@ -403,7 +311,7 @@ overEach("pages read one after the other give every row once", async (t, fresh) 
   }
 });
 
-t.test("a shape is worked out once for a table, and apart for another one", (t) => {
+t.test("a result is cached by shape and table", (t) => {
   const shapes = new ByShape<{ readonly made: number }>();
   let made = 0;
   const find = (table: object, shape: string) => {
@@ -417,14 +325,14 @@ t.test("a shape is worked out once for a table, and apart for another one", (t) 
   t.same([find(users, "a"), find(users, "b"), find(users, "a"), find(others, "a")], [1, 2, 1, 3]);
 
   const long = "a".repeat(5000);
-  t.same([find(users, long), find(users, long)], [4, 5], "a long one is not remembered");
+  t.same([find(users, long), find(users, long)], [4, 5], "long shapes are not cached");
   for (let shape = 0; shape < 100; shape += 1) find(users, String(shape));
-  t.equal(find(users, "a"), 106, "no more than a hundred are");
+  t.equal(find(users, "a"), 106, "at most a hundred shapes are cached");
   t.equal(find(others, "a"), 3);
   t.end();
 });
 
-t.test("a shape that is refused is refused each time", (t) => {
+t.test("a refused shape is refused each time", (t) => {
   const shapes = new ByShape<object>();
   const users = {};
   const refuse = () => {
@@ -450,7 +358,7 @@ const dialect: SelectDialect<ColumnKind> = {
   limit: () => sql``,
 };
 
-t.test("a Select makes no class of its own, which would outlive it", async (t) => {
+t.test("a Select creates no class, which would outlive it", async (t) => {
   const plan = () => planSelect("main", [{ name: "users", columns: planColumns }], query, dialect);
   const [one, other] = [plan(), plan()].map(({ statements }) => statements(() => 0));
   t.equal(Object.getPrototypeOf(one), Object.getPrototypeOf(other));

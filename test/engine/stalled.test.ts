@@ -10,16 +10,22 @@ import { eventually } from "../kit/eventually.ts";
 import { nightly } from "../kit/nightly.ts";
 import { childrenOf } from "../kit/process-info.ts";
 import {
+  createDatabase,
   createTable,
+  dropDatabase,
+  endlessSelect,
+  fillForJoin,
   freshEngine,
   insert,
   query,
-  send as request,
+  refusal,
+  remove,
   selectAll,
+  send,
+  sendOnly,
   startOver,
   temporaryDirectory,
 } from "./kit.ts";
-import { endlessSelect, fillForJoin, send } from "./stalled.ts";
 
 /** An engine with a limit in milliseconds, over tables that were filled without one. */
 async function limitedEngine(t: Test, queryTimeLimit: number) {
@@ -32,60 +38,61 @@ async function limitedEngine(t: Test, queryTimeLimit: number) {
 
 const firstRow = selectAll("a", { limit: 1 });
 
-t.test("a query that takes minutes holds up no other", async (t) => {
+t.test("a query that takes minutes blocks no other", async (t) => {
   const { ask, engine } = await freshEngine(t);
   await fillForJoin(ask);
-  const stalled = await send(engine.address, endlessSelect);
+  const stalled = await sendOnly(engine.address, endlessSelect);
   t.teardown(() => stalled.destroy());
   let isAnswered = false;
   stalled.once("response", () => {
     isAnswered = true;
   });
-  t.match(await ask({ CreateDatabase: { database: "other" } }), { status: 200 });
-  t.match(await ask(createTable("rows", { id: "int" }, "other")), { status: 200 });
-  t.match(await ask(insert("rows", [{ id: 1 }], "other")), { status: 200 });
+  for (const body of [
+    createDatabase("other"),
+    createTable("rows", { id: "int" }, "other"),
+    insert("rows", [{ id: 1 }], "other"),
+  ]) {
+    t.match(await ask(body), { status: 200 });
+  }
   t.match(await ask(firstRow), { status: 200, body: { data: [{ key: 0, id: 0, k: 1 }] } });
   t.notOk(isAnswered);
 });
 
-t.test("as many such queries as one database may have leave room for others", async (t) => {
+t.test("queries on one database leave room for others", async (t) => {
   const { ask, engine } = await freshEngine(t);
   await fillForJoin(ask);
-  await ask({ CreateDatabase: { database: "other" } });
+  await ask(createDatabase("other"));
   await ask(createTable("rows", { id: "int" }, "other"));
   for (let count = 0; count < 10; count += 1) {
-    const stalled = await send(engine.address, endlessSelect);
+    const stalled = await sendOnly(engine.address, endlessSelect);
     t.teardown(() => stalled.destroy());
   }
   t.match(await ask(insert("rows", [{ id: 1 }], "other")), { status: 200 });
 });
 
-t.test("a client that leaves takes its query along", async (t) => {
+t.test("the query of a client that leaves ends", async (t) => {
   const { ask, engine } = await freshEngine(t);
   await fillForJoin(ask);
   const [worker] = childrenOf(process.pid);
-  const stalled = await send(engine.address, endlessSelect);
+  const stalled = await sendOnly(engine.address, endlessSelect);
   await ask(firstRow);
   stalled.destroy();
   // A write waits for every reader of its database, so the query must be over.
-  t.match(await ask({ Delete: { database: "main", table: "a", where: null } }), { status: 200 });
-  await eventually("its worker is gone", () => !childrenOf(process.pid).includes(worker ?? 0));
+  t.match(await ask(remove("a")), { status: 200 });
+  await eventually("its worker has ended", () => !childrenOf(process.pid).includes(worker ?? 0));
   t.same((await ask(selectAll("a"))).body.data, []);
 });
 
 t.test("a query past the time limit is a 503, and the next one is answered", async (t) => {
   const { ask } = await limitedEngine(t, 3000);
-  t.match(await ask(endlessSelect), {
-    status: 503,
-    body: { code: "query_timeout", message: /longer than 3 seconds/ },
-  });
+  t.match(await ask(endlessSelect), refusal(503, "query_timeout", /longer than 3 seconds/));
   t.match(await ask(insert("a", [{ key: -1 }])), { status: 200 });
 });
 
-/** Ends a Batch by its time; true if both databases had been written to by then. */
+/** Ends a Batch by its time limit. Returns whether both databases had been written by then. */
 async function endHalfway(t: Test, limit: number): Promise<boolean> {
   const { ask, directory } = await limitedEngine(t, limit);
-  await ask({ CreateDatabase: { database: "copy" } });
+  await ask(createDatabase("copy"));
   for (const database of ["main", "copy"]) {
     await ask(createTable("rows", { id: "int", text: "text" }, database));
     await ask(insert("rows", [{ id: -1, text: "kept" }], database));
@@ -93,7 +100,7 @@ async function endHalfway(t: Test, limit: number): Promise<boolean> {
   // More than the page cache holds, so that changed pages reach the files before the commit.
   const rows = Array.from({ length: 8000 }, (_, id) => ({ id, text: "x".repeat(1000) }));
   const Batch = [insert("rows", rows), insert("rows", rows, "copy"), endlessSelect];
-  t.match(await ask({ Batch }), { status: 503, body: { code: "query_timeout" } });
+  t.match(await ask({ Batch }), refusal(503, "query_timeout"));
   let isWritten = true;
   for (const database of ["main", "copy"]) {
     const file = join(directory, "data", `${database}.sqlite`);
@@ -104,60 +111,52 @@ async function endHalfway(t: Test, limit: number): Promise<boolean> {
   return isWritten;
 }
 
-t.test(
-  "a Batch that is ended when half of it is on the disk leaves nothing of it",
-  nightly,
-  async (t) => {
-    let isWritten = false;
-    // On a slow machine the rows alone may take longer than the first of these.
-    for (const limit of [4000, 16_000, 48_000]) isWritten ||= await endHalfway(t, limit);
-    t.ok(isWritten, "both databases have a journal to play back");
-  },
-);
+t.test("a Batch that ends half-written leaves nothing", nightly, async (t) => {
+  let isWritten = false;
+  // On a slow machine the rows alone may take longer than the first of these.
+  for (const limit of [4000, 16_000, 48_000]) isWritten ||= await endHalfway(t, limit);
+  t.ok(isWritten, "both databases have a journal to play back");
+});
 
-t.test("a database that was dropped and made again is new to every worker", async (t) => {
+t.test("a database that was dropped and created again is empty for every worker", async (t) => {
   const { ask } = await freshEngine(t);
   const rows = Array.from({ length: 2000 }, (_, id) => ({ id }));
   const readTogether = () =>
     Promise.all(Array.from({ length: 12 }, () => ask(selectAll("rows", {}, "passing"))));
-  await ask({ CreateDatabase: { database: "passing" } });
+  await ask(createDatabase("passing"));
   await ask(createTable("rows", { id: "int" }, "passing"));
   await ask(insert("rows", rows, "passing"));
   for (const answer of await readTogether()) t.equal(answer.body.data?.length, 2000);
   t.ok(childrenOf(process.pid).length > 1, "several workers had it open");
-  t.match(await ask({ DropDatabase: { database: "passing" } }), { status: 200 });
+  t.match(await ask(dropDatabase("passing")), { status: 200 });
   for (const answer of await readTogether()) t.equal(answer.body.code, "database_not_found");
-  t.match(await ask({ CreateDatabase: { database: "passing" } }), { status: 200 });
+  t.match(await ask(createDatabase("passing")), { status: 200 });
   for (const answer of await readTogether()) t.equal(answer.body.code, "table_not_found");
 });
 
-t.test(
-  "a SQLite process that hangs fails the health check and is replaced in time",
-  nightly,
-  async (t) => {
-    const { ask, engine } = await freshEngine(t);
-    await ask(createTable("rows", { id: "int" }));
-    const health = () => request(engine.address, { path: "/healthz" });
-    const [worker = 0] = childrenOf(process.pid);
-    const stoppedAt = performance.now();
-    process.kill(worker, "SIGSTOP");
-    const reading = ask(selectAll("rows"));
-    await eventually("it is told", async () => {
-      const { status, body } = await health();
-      return status === 503 && body.code === "database_unavailable";
-    });
-    t.match(await reading, { status: 502, body: { code: "upstream_broken" } });
-    t.ok(performance.now() - stoppedAt < 10_000, "within ten seconds");
-    t.match(await ask(selectAll("rows")), { status: 200 });
-    t.match(await health(), { status: 200 });
-    t.notOk(childrenOf(process.pid).includes(worker));
-  },
-);
+t.test("a hanging SQLite process fails the health check and is replaced", nightly, async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  await ask(createTable("rows", { id: "int" }));
+  const health = () => send(engine.address, { path: "/healthz" });
+  const [worker = 0] = childrenOf(process.pid);
+  const stoppedAt = performance.now();
+  process.kill(worker, "SIGSTOP");
+  const reading = ask(selectAll("rows"));
+  await eventually("the health check fails", async () => {
+    const { status, body } = await health();
+    return status === 503 && body.code === "database_unavailable";
+  });
+  t.match(await reading, refusal(502, "upstream_broken"));
+  t.ok(performance.now() - stoppedAt < 10_000, "within ten seconds");
+  t.match(await ask(selectAll("rows")), { status: 200 });
+  t.match(await health(), { status: 200 });
+  t.notOk(childrenOf(process.pid).includes(worker));
+});
 
 /** SQLite's "pending" byte, which a commit locks while it waits for readers. */
 const PENDING = 0x4000_0000;
 
-/** An engine of which each commit waits for a reader; `hang` resolves once one does. */
+/** An engine whose commits wait for a reader. */
 async function heldCommits(t: Test, queryTimeLimit: number) {
   const { ask, directory } = await limitedEngine(t, queryTimeLimit);
   const reader = new DatabaseSync(join(directory, "data", "main.sqlite"));
@@ -174,36 +173,31 @@ async function heldCommits(t: Test, queryTimeLimit: number) {
   return { ask, signalInCommit };
 }
 
-t.test("the end of a SQLite process makes the outcome of a commit unknown", async (t) => {
+t.test("a SQLite process killed in a commit makes the outcome unknown", async (t) => {
   const { ask, signalInCommit } = await heldCommits(t, 30_000);
   const row = insert("b", [{ key: -1 }]);
   for (const change of [row, { Batch: [row] }]) {
     const changing = ask(change);
     await signalInCommit("SIGKILL");
-    t.match(await changing, {
-      status: 503,
-      body: { code: "outcome_unknown", message: /^The SQLite process ended/ },
-    });
+    t.match(await changing, refusal(503, "outcome_unknown", /^The SQLite process ended/));
   }
   for (const Batch of [[endlessSelect], [row, endlessSelect]]) {
     const asked = ask({ Batch });
     await eventually("it is under way", () => childrenOf(process.pid).length > 0);
     for (const worker of childrenOf(process.pid)) process.kill(worker, "SIGKILL");
-    t.match(await asked, { status: 502, body: { code: "upstream_broken" } });
+    t.match(await asked, refusal(502, "upstream_broken"));
   }
 });
 
-t.test("a time limit that is reached in a commit of SQLite is told as such", nightly, async (t) => {
+t.test("a time limit reached in a commit of SQLite is reported", nightly, async (t) => {
   const { ask, signalInCommit } = await heldCommits(t, 3000);
   const changing = ask(insert("b", [{ key: -1 }]));
   await signalInCommit("SIGSTOP");
-  t.match(await changing, {
-    status: 503,
-    body: { code: "outcome_unknown", message: /^The time limit of 3 seconds was reached/ },
-  });
+  const message = /^The time limit of 3 seconds was reached/;
+  t.match(await changing, refusal(503, "outcome_unknown", message));
 });
 
-t.test("SQLite processes that are idle for a minute end, and an unused one waits", async (t) => {
+t.test("idle SQLite processes end after a minute, except one", async (t) => {
   mock.timers.enable({ apis: ["setTimeout"] });
   t.teardown(() => mock.timers.reset());
   const before = childrenOf(process.pid);
@@ -222,7 +216,7 @@ t.test("SQLite processes that are idle for a minute end, and an unused one waits
   await look();
 });
 
-t.test("readers share, a writer is alone, and each is served in its turn", async (t) => {
+t.test("locks are shared by readers, exclusive for writers, and granted in order", async (t) => {
   const locks = new DatabaseLocks();
   const events: string[] = [];
   const hold = (name: string) => {
@@ -234,12 +228,8 @@ t.test("readers share, a writer is alone, and each is served in its turn", async
     };
     return { work, release: resolve };
   };
-  const [first, second, writer, late] = [
-    hold("first"),
-    hold("second"),
-    hold("writer"),
-    hold("late"),
-  ] as const;
+  const [first, second] = [hold("first"), hold("second")];
+  const [writer, late] = [hold("writer"), hold("late")];
   const done = [
     locks.shared("a", first.work),
     locks.shared("a", second.work),
@@ -256,7 +246,7 @@ t.test("readers share, a writer is alone, and each is served in its turn", async
   t.same(events.slice(3), ["first out", "writer in", "writer out", "late in", "late out"]);
 });
 
-t.test("two who want the same databases in another order do not wait for each other", async (t) => {
+t.test("locks on the same databases in another order do not deadlock", async (t) => {
   const locks = new DatabaseLocks();
   const done: string[] = [];
   const work = (name: string) => async (): Promise<void> => {

@@ -1,18 +1,19 @@
 import fc from "fast-check";
 import t, { type Test } from "tap";
-import { type Answer, createTable, insert, selectAll } from "./kit.ts";
-import { freshMysql, sharedServer as sharedMysql } from "./mysql/kit.ts";
-import { freshPostgres, sharedServer as sharedPostgres } from "./postgres/kit.ts";
+import { createTable, equal, insert, refusal, selectAll, update } from "./kit.ts";
+import { freshMysql } from "./mysql/kit.ts";
+import type { Scene } from "./over-each.ts";
+import { freshPostgres } from "./postgres/kit.ts";
 
-type Ask = (body: object | string) => Promise<Answer>;
+type Ask = Scene["ask"];
 
-/** Any moment of the years 1 to 9999, in the words of ISO 8601. */
+/** Years 1 to 9999 (ISO 8601). */
 function instants(): fc.Arbitrary<string> {
   const range = { min: new Date("0001-01-01"), max: new Date("9999-12-31"), noInvalidDate: true };
   return fc.date(range).map((date) => date.toISOString());
 }
 
-/** JSON texts that columns of every server give back as they are, by their types. */
+/** JSON texts by type that columns of every server return unchanged. */
 const commonTexts: Record<string, fc.Arbitrary<string>> = {
   bigint: fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }).map(String),
   boolean: fc.boolean().map(String),
@@ -22,8 +23,8 @@ const commonTexts: Record<string, fc.Arbitrary<string>> = {
   timestamp: instants().map((time) => JSON.stringify(time.replace(/\.?0*Z$/, "Z"))),
 };
 
-/** Fills a new column of the type with JSON texts, and asks for them and by some of them. */
-async function comeBack(t: Test, ask: Ask, type: string, drawn: readonly string[]): Promise<void> {
+/** Stores JSON texts in a column, reads them, and finds rows by some of them. */
+async function roundTrip(t: Test, ask: Ask, type: string, drawn: readonly string[]): Promise<void> {
   await ask(createTable(type, { id: "int", cell: type }));
   const rows = drawn.map((cell, id) => `{"id":${id},"cell":${cell}}`).join(",");
   const body = `{"Insert":{"database":"main","table":"${type}","values":[${rows}]}}`;
@@ -40,20 +41,20 @@ async function comeBack(t: Test, ask: Ask, type: string, drawn: readonly string[
   }
 }
 
-async function doublesComeBack(t: Test, ask: Ask): Promise<void> {
+async function roundTripDoubles(t: Test, ask: Ask): Promise<void> {
   await ask(createTable("doubles", { id: "int", cell: "double" }));
   const drawn = fc.sample(fc.double({ noNaN: true, noDefaultInfinity: true }), 500);
-  const sure = [...drawn, Number.MAX_VALUE, Number.MIN_VALUE, 5e-324, 0.1, 1e21, 2 ** 53];
-  const rows = sure.map((cell, id) => ({ id, cell: Object.is(cell, -0) ? 0 : cell }));
+  const cells = [...drawn, Number.MAX_VALUE, Number.MIN_VALUE, 5e-324, 0.1, 1e21, 2 ** 53];
+  const rows = cells.map((cell, id) => ({ id, cell: Object.is(cell, -0) ? 0 : cell }));
   t.match(await ask(insert("doubles", rows)), { status: 200 });
   t.strictSame((await ask(selectAll("doubles", { order_by: { column: "id" } }))).body.data, rows);
-  const tooMuch = `{"Insert":{"database":"main","table":"doubles","values":[{"id":-1,"cell":1e400}]}}`;
-  t.match(await ask(tooMuch), { status: 400, body: { code: "number_out_of_range" } });
-  const rounded = tooMuch.replace("1e400", "9007199254740993");
-  t.match(await ask(rounded), { status: 400, body: { code: "invalid_value" } });
+  const put = (cell: string) =>
+    ask(`{"Insert":{"database":"main","table":"doubles","values":[{"id":-1,"cell":${cell}}]}}`);
+  t.match(await put("1e400"), refusal(400, "number_out_of_range"));
+  t.match(await put("9007199254740993"), refusal(400, "invalid_value"));
 }
 
-/** True for JSON that its binary form keeps letter for letter: no object of two keys, plain numbers. */
+/** True for JSON that `jsonb` keeps unchanged: no object with two keys, plain numbers. */
 function isOrdered(text: string): boolean {
   let isPlain = !text.includes("\\u0000");
   JSON.parse(text, (_key, value) => {
@@ -66,54 +67,47 @@ function isOrdered(text: string): boolean {
   return isPlain;
 }
 
-/** JSON texts of values that a column of the type gives back as they are, and how to start. */
+/** Decimals with so many digits before the point, and these after it. */
+function decimals(digits: bigint, places: RegExp): fc.Arbitrary<string> {
+  const most = 10n ** digits - 1n;
+  return fc
+    .tuple(fc.bigInt({ min: -most, max: most }), fc.stringMatching(places))
+    .map(([whole, fraction]) => (fraction === "" ? `${whole}` : `${whole}.${fraction}`));
+}
+
+const anyText = fc.string({ unit: "binary" }).map((text) => text.toWellFormed());
+const anyJson = fc.jsonValue({ noUnicodeString: false }).map((value) => JSON.stringify(value));
+
+/** How to start each server, and JSON texts by type that its columns return unchanged. */
 const servers = {
   PostgreSQL: {
     fresh: freshPostgres,
     texts: {
       ...commonTexts,
-      numeric: fc
-        .tuple(
-          fc.bigInt({ min: -(10n ** 40n), max: 10n ** 40n }),
-          fc.stringMatching(/^[0-9]{0,30}$/),
-        )
-        .map(([whole, places]) => (places === "" ? `${whole}` : `${whole}.${places}`)),
-      text: fc
-        .string({ unit: "binary" })
-        .map((text) => JSON.stringify(text.replaceAll("\0", "").toWellFormed())),
-      jsonb: fc
-        .jsonValue({ noUnicodeString: false })
-        .map((value) => JSON.stringify(value))
-        .filter(isOrdered),
+      numeric: decimals(40n, /^[0-9]{0,30}$/),
+      text: anyText.map((text) => JSON.stringify(text.replaceAll("\0", ""))),
+      jsonb: anyJson.filter(isOrdered),
     },
   },
   MySQL: {
     fresh: freshMysql,
     texts: {
       ...commonTexts,
-      numeric: fc
-        .tuple(
-          fc.bigInt({ min: -(10n ** 35n) + 1n, max: 10n ** 35n - 1n }),
-          fc.stringMatching(/^([0-9]{0,29}[1-9])?$/),
-        )
-        .map(([whole, places]) => (places === "" ? `${whole}` : `${whole}.${places}`)),
-      text: fc.string({ unit: "binary" }).map((text) => JSON.stringify(text.toWellFormed())),
-      json: fc.jsonValue({ noUnicodeString: false }).map((value) => JSON.stringify(value)),
+      numeric: decimals(35n, /^([0-9]{0,29}[1-9])?$/),
+      text: anyText.map((text) => JSON.stringify(text)),
+      json: anyJson,
     },
   },
 };
 
 for (const [name, { fresh, texts }] of Object.entries(servers)) {
-  t.test(
-    `what a column takes comes back digit for digit, and is found by it (${name})`,
-    async (t) => {
-      const { ask } = await fresh(t);
-      for (const [type, values] of Object.entries<fc.Arbitrary<string>>(texts)) {
-        await comeBack(t, ask, type, fc.sample(values, 100));
-      }
-      await doublesComeBack(t, ask);
-    },
-  );
+  t.test(`values are returned exactly, and rows found by them (${name})`, async (t) => {
+    const { ask } = await fresh(t);
+    for (const [type, values] of Object.entries<fc.Arbitrary<string>>(texts)) {
+      await roundTrip(t, ask, type, fc.sample(values, 100));
+    }
+    await roundTripDoubles(t, ask);
+  });
 
   t.test(`patterns match backslashes and the digits of numbers (${name})`, async (t) => {
     const { ask } = await fresh(t);
@@ -126,7 +120,7 @@ for (const [name, { fresh, texts }] of Object.entries(servers)) {
     t.match(await like("id", "2%"), [{ id: 2 }]);
   });
 
-  t.test(`a serial column numbers what gives no number (${name})`, async (t) => {
+  t.test(`a serial column numbers rows without a number (${name})`, async (t) => {
     const { ask } = await fresh(t);
     await ask(createTable("notes", { id: "serial", title: "text" }));
     const rows = `[{"id":1},{},{"id":9007199254740993},{"id":null},{"id":0}]`;
@@ -138,18 +132,17 @@ for (const [name, { fresh, texts }] of Object.entries(servers)) {
   });
 }
 
-/** Inserts each row, all of which a server would cut, round or read otherwise. */
+/** Inserts each row, which a server would truncate, round or reinterpret. */
 async function refuseAll(t: Test, ask: Ask, table: string, rows: readonly object[]): Promise<void> {
   for (const row of rows) {
     const answer = await ask(insert(table, [{ id: 1, ...row }]));
     const body = { code: /^(invalid_value|number_out_of_range)$/ };
     t.match(answer, { status: 400, body }, JSON.stringify(row));
-    const set = { Update: { database: "main", table, set: row, where: null } };
-    t.match(await ask(set), { status: 400 }, JSON.stringify(row));
+    t.match(await ask(update(table, row)), { status: 400 }, JSON.stringify(row));
   }
 }
 
-/** What no server takes into columns of these types. */
+/** No server accepts `unfit` in columns of these types. */
 const strict = {
   ...{ id: "int", price: "numeric(6,2)", label: "varchar(3)", at: "timestamp" },
   ...{ day: "date", code: "uuid" },
@@ -165,24 +158,23 @@ const unfit = [
   { id: 1.5 },
 ];
 
-t.test("a value that PostgreSQL would cut, round or read otherwise is refused", async (t) => {
+t.test("a value that PostgreSQL would truncate, round or reinterpret is refused", async (t) => {
   const { ask } = await freshPostgres(t);
   await ask(createTable("strict", strict));
   await ask(insert("strict", [{ id: 0 }]));
   await refuseAll(t, ask, "strict", [...unfit, { label: "a\0b" }, { day: "now" }]);
   const fit = { id: 1, price: 9999.9, label: "abc", at: "2026-01-02 03:04+02", day: "2026-02-28" };
   t.match(await ask(insert("strict", [fit])), { status: 200 });
-  const where = { column: "id", cmp: "=", value: 1 };
+  const where = equal("id", 1);
   t.match((await ask(selectAll("strict", { where }))).body.data, [
     { price: 9999.9, label: "abc", at: "2026-01-02T01:04:00Z", day: "2026-02-28", code: null },
   ]);
 });
 
-t.test("a value that MySQL would cut, round or read otherwise is refused", async (t) => {
-  const { ask } = await freshMysql(t);
-  const server = await sharedMysql();
+t.test("a value that MySQL would truncate, round or reinterpret is refused", async (t) => {
+  const { ask, sql } = await freshMysql(t);
   await ask(createTable("strict", { ...strict, clock: "time" }));
-  await server.sql(
+  await sql(
     `alter table main.strict add mood enum('glad', 'sad'), add flags set('a', 'b'), add born year,
       add fixed char(5), add raw binary(4), add coarse datetime, add tiny tinyint unsigned,
       add short tinytext`,
@@ -212,16 +204,15 @@ t.test("a value that MySQL would cut, round or read otherwise is refused", async
     ...{ coarse: "2026-01-02T03:04:05", tiny: 255 },
   };
   t.match(await ask(insert("strict", [fit])), { status: 200 });
-  const where = { column: "id", cmp: "=", value: 1 };
+  const where = equal("id", 1);
   const { body, text } = await ask(selectAll("strict", { where }));
   t.match(body.data, [{ ...fit, at: "2026-01-02T01:04:00Z", code: null }]);
   t.match(text, `"price":9999.90,`);
 });
 
-t.test("a table that was made in PostgreSQL by other means is readable and writable", async (t) => {
-  const { ask, database } = await freshPostgres(t);
-  const server = await sharedPostgres();
-  await server.sql(
+t.test("a table that another program created in PostgreSQL is readable and writable", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  await sql(
     `create type main.mood as enum ('glad', 'sad');
     create domain main.percent as int check (value between 0 and 100);
     create table main.legacy (
@@ -231,19 +222,10 @@ t.test("a table that was made in PostgreSQL by other means is readable and writa
     );
     insert into main.legacy values (1, 'sad', 50, array['a,b', null, '"x\\y"', ''], '{{1,2},{3,9007199254740993}}',
       '2026-01-02 03:04:05.5', '1 day 2 hours', 'ab', 0.1, 'NaN', default, array['\\x6869'::bytea], '10.0.0.1')`,
-    database,
   );
   const row = {
-    id: 1,
-    mood: "sad",
-    share: 50,
-    tags: ["a,b", null, '"x\\y"', ""],
-    local: "2026-01-02T03:04:05.5",
-    fixed: "ab   ",
-    ratio: 0.1,
-    much: "NaN",
-    doubled: 2,
-    blobs: ["aGk="],
+    ...{ id: 1, mood: "sad", share: 50, tags: ["a,b", null, '"x\\y"', ""], fixed: "ab   " },
+    ...{ local: "2026-01-02T03:04:05.5", ratio: 0.1, much: "NaN", doubled: 2, blobs: ["aGk="] },
     select: "10.0.0.1",
   };
   const { body, text } = await ask(selectAll("legacy"));
@@ -251,10 +233,9 @@ t.test("a table that was made in PostgreSQL by other means is readable and writa
   t.match(text, `"grid":[[1,2],[3,9007199254740993]]`);
   const { doubled: _, ...rest } = row;
   t.match(await ask(insert("legacy", [{ ...rest, id: 2 }])), { status: 200 });
-  const same = (column: keyof typeof row) => ({ column, cmp: "=", value: row[column] });
   const columns = ["mood", "share", "tags", "local", "ratio", "much", "blobs", "select"] as const;
   for (const column of columns) {
-    const where = { and: [same(column), { column: "id", cmp: "=", value: 2 }] };
+    const where = { and: [equal(column, row[column]), equal("id", 2)] };
     t.match((await ask(selectAll("legacy", { where }))).body.data, [{ id: 2 }], column);
   }
   const broken: [object, number, string][] = [
@@ -269,38 +250,32 @@ t.test("a table that was made in PostgreSQL by other means is readable and writa
   ];
   for (const [set, status, code] of broken) {
     const answer = await ask(insert("legacy", [{ id: 3, ...set }]));
-    t.match(answer, { status, body: { code } }, JSON.stringify(set));
+    t.match(answer, refusal(status, code), JSON.stringify(set));
     t.notMatch(answer.text, /hunter2|insert into/i);
   }
 });
 
-t.test("text is compared and ordered by its bytes, spaces at the end included", async (t) => {
+t.test("MySQL compares and orders text by bytes, including trailing spaces", async (t) => {
   const { ask } = await freshMysql(t);
-  const columns = [{ name: "word", type: "text", primary_key: true }];
-  await ask({ CreateTable: { database: "main", table: "words", columns } });
+  await ask(createTable("words", { word: "text" }));
   const words = ["a", "a ", "A", "ä", "a\u0001", "Z", "ab", "\u{1f600}", "\uff5e"];
-  const rows = words.map((word) => ({ word }));
-  t.match(await ask(insert("words", rows)), { body: { message: "Inserted 9 rows" } });
+  const rowsOf = (texts: string[]) => texts.map((word) => ({ word }));
+  t.match(await ask(insert("words", rowsOf(words))), { body: { affected: 9 } });
   const { body } = await ask(selectAll("words", { order_by: { column: "word" } }));
   const byBytes = words.toSorted((one, other) =>
     Buffer.compare(Buffer.from(one), Buffer.from(other)),
   );
-  t.same(
-    body.data,
-    byBytes.map((word) => ({ word })),
-  );
+  t.same(body.data, rowsOf(byBytes));
   for (const value of ["a", "a ", "A", "0"]) {
-    const where = { column: "word", cmp: "=", value };
-    const expected = words.includes(value) ? [{ word: value }] : [];
-    t.same((await ask(selectAll("words", { where }))).body.data, expected);
-    t.same(
-      (await ask(selectAll("words", { where: { ...where, cmp: "LIKE" } }))).body.data,
-      expected,
-    );
+    const expected = rowsOf(words.includes(value) ? [value] : []);
+    for (const cmp of ["=", "LIKE"]) {
+      const where = { column: "word", cmp, value };
+      t.same((await ask(selectAll("words", { where }))).body.data, expected, `${cmp} ${value}`);
+    }
   }
 });
 
-t.test("a comparison never takes a string for a number, nor one number for another", async (t) => {
+t.test("MySQL compares neither strings with numbers nor rounded numbers", async (t) => {
   const { ask } = await freshMysql(t);
   await ask(
     createTable("codes", { id: "bigint", code: "text", price: "numeric", at: "timestamp" }),
@@ -335,14 +310,13 @@ t.test("a comparison never takes a string for a number, nor one number for anoth
     ["at", `"2026-02-30"`],
     ["price", `"0.3"`],
   ] as const) {
-    t.match(await found(column, value), { status: 400, body: { code: "invalid_value" } });
+    t.match(await found(column, value), refusal(400, "invalid_value"));
   }
 });
 
-t.test("a table that was made in MySQL by other means is readable and writable", async (t) => {
-  const { ask } = await freshMysql(t);
-  const server = await sharedMysql();
-  await server.sql(
+t.test("a table that another program created in MySQL is readable and writable", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await sql(
     `create table main.legacy (
       id smallint unsigned primary key auto_increment, big bigint unsigned, flag tinyint(1),
       bits bit(9), ratio float, doc json, own uuid, local datetime(3), instant timestamp(6) null,
@@ -365,20 +339,14 @@ t.test("a table that was made in MySQL by other means is readable and writable",
   const { id: _, big: __, flag: ___, place: ____, doubled: _____, ...rest } = Object(row);
   t.match(await ask(insert("legacy", [{ ...rest, flag: true }])), { status: 200 });
   for (const [column, value] of Object.entries({ ...rest, ratio: 0.1 })) {
-    const where = {
-      and: [
-        { column, cmp: "=", value },
-        { column: "id", cmp: "=", value: 2 },
-      ],
-    };
-    const columns = ["id", "flag"];
-    const found = await ask(selectAll("legacy", { where, columns }));
+    const where = { and: [equal(column, value), equal("id", 2)] };
+    const found = await ask(selectAll("legacy", { where, columns: ["id", "flag"] }));
     t.same(found.body.data, [{ id: 2, flag: true }], column);
   }
   for (const set of [{ doubled: 3 }, { id: 70000 }, { old: "名前" }, { place: { x: 1, y: 2 } }]) {
     t.match(await ask(insert("legacy", [set])), { status: 400 }, JSON.stringify(set));
-    const answered = { database: "main", table: "legacy", values: [set], returning: ["id"] };
-    t.match(await ask({ Insert: answered }), { status: 400 }, "also where its rows are answered");
+    const returned = { database: "main", table: "legacy", values: [set], returning: ["id"] };
+    t.match(await ask({ Insert: returned }), { status: 400 }, "also with returned rows");
   }
   t.match(await ask(selectAll("legacy", { columns: ["hidden"] })), { status: 400 });
 });

@@ -90,7 +90,8 @@ t.test("a cursor with an integer beyond 2^53 keeps every digit", async (t) => {
   t.same(second.structured, { rows: [{ id: "9007199254740995" }], truncated: false });
 });
 
-overEach("a cursor works with every column type", async (t, fresh) => {
+overEach("a cursor works with every column type", async (t, scene) => {
+  const fresh = async () => scene;
   const { endpoint, ask } = await openEmbedded(t, { grants, rowLimit: 2, fresh });
   const types = ["numeric(10,2)", "double", "timestamp", "date", "bool", "bigint", "varchar(9)"];
   const columns = [

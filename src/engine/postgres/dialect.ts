@@ -520,7 +520,7 @@ function requireOneDatabase(operations: readonly TableOperation[]): void {
   );
 }
 
-/** What a query's `database` is: a schema of the URL's database, or a database of the server. */
+/** A query's `database` is a schema of the URL's database, or a database of the server. */
 export type PostgresDatabases = "schemas" | "databases";
 
 export interface PostgresOptions extends RemoteOptions {

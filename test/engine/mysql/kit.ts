@@ -6,7 +6,7 @@ import { type MysqlServer, startMysql } from "./server.ts";
 
 let server: Promise<MysqlServer> | undefined;
 
-/** The server of this file's tests, started when it is first asked for. */
+/** One server for all tests of a file. */
 export function sharedServer(): Promise<MysqlServer> {
   server ??= startMysql(t);
   return server;
@@ -14,10 +14,12 @@ export function sharedServer(): Promise<MysqlServer> {
 
 export interface MysqlEngine {
   readonly engine: Engine;
+  readonly url: string;
   ask(body: object | string): Promise<Answer>;
+  sql(...statements: string[]): Promise<Record<string, unknown>[]>;
 }
 
-/** An engine that ends with the test, over the shared server with nothing but `main` in it. */
+/** An engine over the shared server with only the database `main`. */
 export async function freshMysql(test: {
   teardown(work: () => unknown): void;
 }): Promise<MysqlEngine> {
@@ -30,5 +32,6 @@ export async function freshMysql(test: {
   const engine = await startOn(test, shared.url);
   const ask = (body: object | string): Promise<Answer> => query(engine.address, body);
   await ask({ CreateDatabase: { database: "main" } });
-  return { engine, ask };
+  const sql = (...statements: string[]) => shared.sql(...statements);
+  return { engine, url: shared.url, ask, sql };
 }

@@ -1,37 +1,22 @@
-import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { promisify } from "node:util";
+import { text } from "node:stream/consumers";
 import { createConnection } from "mysql2/promise";
 import { makeCertificate } from "../../kit/certificate.ts";
 import { freePort } from "../../kit/free-port.ts";
-import { preparedDirectory } from "../../kit/prepared.ts";
 import { endGuard, untilAnswering } from "../guarded.ts";
 
-const files = ["--innodb-log-file-size=8M", "--innodb-flush-method=nosync"];
-
-/** A commit outlives the server but not the machine, so that nothing waits for the disk. */
+/** Commits survive a crash of the server but not of the machine, so they do not wait for the disk. */
 const settings = [
-  ...[
-    "--bind-address=127.0.0.1",
-    "--innodb-buffer-pool-size=32M",
-    "--key-buffer-size=1M",
-    ...files,
-  ],
-  ...["--innodb-flush-log-at-trx-commit=2", "--skip-log-bin", "--skip-name-resolve"],
+  ...["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"],
+  ...["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--key-buffer-size=1M"],
+  ...["--skip-log-bin", "--skip-name-resolve"],
 ];
 
-/** Ends the server when its standard input closes, which it does however this process ends. */
+/** Ends the server when standard input closes, however this process ends. */
 const guard = `"$0" "$@" & server=$!; echo $server; cat > /dev/null; kill -KILL $server; wait $server`;
 
 interface Teardown {
@@ -63,26 +48,30 @@ export class MysqlServer {
     return `mysql://root@localhost:${this.port}/?ssl-mode=VERIFY_IDENTITY&ssl-ca=${ca}`;
   }
 
-  /** Where the server puts temporary tables. */
+  /** For temporary tables. */
   get temporary(): string {
     return path.join(this.#directory, "tmp");
   }
 
-  /** What the server itself logs. */
   get log(): string {
     return path.join(this.#directory, "server.log");
   }
 
   async initialize(): Promise<void> {
-    const { size } = statSync(findProgram("mariadbd"));
-    const prepared = await preparedDirectory(`mysql-${size}`, (own) =>
-      // Two that start at one time would meet in the system's directory for temporary files.
-      promisify(execFile)(findProgram("mariadb-install-db"), [
-        ...["--no-defaults", `--datadir=${path.join(own, "data")}`, `--tmpdir=${own}`],
-        ...["--skip-test-db", "--auth-root-authentication-method=normal", ...files],
-      ]),
+    // Two concurrent installations would conflict in the system's temporary directory.
+    const places = [`--datadir=${this.#data}`, `--tmpdir=${this.#directory}`];
+    const flags = ["--no-defaults", ...places, "--skip-test-db"];
+    const child = spawn(
+      findProgram("mariadb-install-db"),
+      [...flags, "--auth-root-authentication-method=normal", "--innodb-flush-method=nosync"],
+      { stdio: ["ignore", "pipe", "pipe"] },
     );
-    await promisify(execFile)("cp", ["-a", path.join(prepared, "data"), this.#data]);
+    const [output, errors, [code]] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      once(child, "exit"),
+    ]);
+    if (code !== 0) throw new Error(`mariadb-install-db: ${output}${errors}`);
     mkdirSync(this.temporary);
     const { cert, key } = makeCertificate("localhost");
     for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {
@@ -95,10 +84,9 @@ export class MysqlServer {
     const flags = [
       ...["--no-defaults", `--datadir=${this.#data}`, `--port=${this.port}`],
       ...[`--socket=${this.#socket}`, `--pid-file=${file("pid")}`, `--log-error=${this.log}`],
-      // A server that starts removes temporary tables, which must not be those of another one.
+      // A starting server removes all temporary tables in its directory.
       `--tmpdir=${this.temporary}`,
       ...[`--ssl-cert=${file("server.crt")}`, `--ssl-key=${file("server.key")}`],
-      // Only what was started by root says so, and may then run as root.
       ...(process.getuid?.() === 0 ? ["--user=root"] : []),
       ...settings,
     ];
@@ -157,10 +145,9 @@ export async function startMysql(test: Teardown): Promise<MysqlServer> {
   return server;
 }
 
-/** Where a program of the server is. Throws an `Error` that names the package which has it. */
 function findProgram(name: string): string {
   const directories = [...(process.env.PATH ?? "").split(":"), "/usr/sbin", "/usr/bin"];
   const found = directories.map((at) => path.join(at, name)).find(existsSync);
   if (found !== undefined) return found;
-  throw new Error(`There is no ${name}: install the package mariadb-server`);
+  throw new Error(`${name} not found: install the package mariadb-server`);
 }

@@ -1,11 +1,7 @@
-import { execFile } from "node:child_process";
-import { chownSync, constants, cpSync, statSync } from "node:fs";
+import { chownSync, constants, cpSync, mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
-import { preparedDirectory } from "../../kit/prepared.ts";
 
-/** The programs of the server that the package carries for this machine. */
 const native = fileURLToPath(
   new URL(
     "../native",
@@ -13,10 +9,10 @@ const native = fileURLToPath(
   ),
 );
 
-/** `nobody`, whom every Linux knows by this number: PostgreSQL does not run as root. */
+/** The user `nobody`: PostgreSQL does not run as root. */
 const nobody = 65_534;
 
-/** Whom the server runs as: this user, or nobody in particular if this one is root. */
+/** The server's user, if not this process's. */
 export const owner: { uid?: number; gid?: number } =
   process.getuid?.() === 0 ? { uid: nobody, gid: nobody } : {};
 
@@ -24,29 +20,14 @@ export function giveToOwner(file: string): void {
   if (owner.uid !== undefined && owner.gid !== undefined) chownSync(file, owner.uid, owner.gid);
 }
 
-/**
- * The directory of the server's programs and the files of a new server, which are to be copied.
- * The owner could not reach programs in a clone that lies in root's home, so they are copied too.
- */
-export async function preparePostgres(): Promise<{ programs: string; data: string }> {
-  const isReachable = owner.uid === undefined || isOpenToAll(native);
-  const { size } = statSync(path.join(native, "bin/postgres"));
-  const name = `postgres-${size}${isReachable ? "" : "-programs"}`;
-  const programsIn = (directory: string) =>
-    path.join(isReachable ? native : path.join(directory, "native"), "bin");
-  const directory = await preparedDirectory(name, async (own) => {
-    giveToOwner(own);
-    if (!isReachable) {
-      cpSync(native, path.join(own, "native"), { recursive: true, verbatimSymlinks: true });
-    }
-    const flags = ["--username=gatehouse", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"];
-    await promisify(execFile)(
-      path.join(programsIn(own), "initdb"),
-      ["-D", path.join(own, "data"), "--no-sync", ...flags],
-      { ...owner, cwd: own },
-    );
-  });
-  return { programs: programsIn(directory), data: path.join(directory, "data") };
+/** The server's programs, copied to `directory` if its user cannot reach them, as in root's home. */
+export function findPrograms(directory: string): string {
+  if (owner.uid === undefined || isOpenToAll(native)) return path.join(native, "bin");
+  const copy = path.join(directory, "native");
+  mkdirSync(copy);
+  giveToOwner(copy);
+  cpSync(native, copy, { recursive: true, verbatimSymlinks: true });
+  return path.join(copy, "bin");
 }
 
 function isOpenToAll(file: string): boolean {

@@ -5,7 +5,7 @@ import { type Answer, createTable, insert, query, selectAll, send } from "../kit
 import { sharedServer, startOn } from "./kit.ts";
 import { startService } from "./service.ts";
 
-/** An engine whose databases are the server's; it asks for them in a database of its own. */
+/** An engine whose databases are the server's. `home` is the database of its URL. */
 async function scene(t: Test, { user = "gatehouse", queryTimeLimit = 30_000 } = {}) {
   const server = await sharedServer();
   const home = await server.createDatabase();
@@ -18,7 +18,7 @@ async function scene(t: Test, { user = "gatehouse", queryTimeLimit = 30_000 } = 
       t.match(await ask(createTable("rows", { id: "int" }, database)), { status: 200 });
     }
   };
-  /** How many connections of engines fulfil a condition. */
+  /** Counts connections of engines. */
   const connections = async (condition: string): Promise<number> => {
     const rows = await server.sql(
       `select 1 from pg_stat_activity where application_name = 'gatehouse' and ${condition}`,
@@ -36,7 +36,7 @@ function refused(t: Test, answer: Answer, status: number, code: string, message?
 const drop = (database: string) => ({ DropDatabase: { database } });
 const create = (database: string) => ({ CreateDatabase: { database } });
 
-t.test("a server that is killed and comes back has all of its databases again", async (t) => {
+t.test("a restarted server has all of its databases", async (t) => {
   const { server, ask, make } = await scene(t);
   await make("left", "right");
   await ask(insert("rows", [{ id: 1 }], "left"));
@@ -57,10 +57,10 @@ t.test("a server that is killed and comes back has all of its databases again", 
   t.same((await ask(selectAll("rows", {}, "right"))).body.data, []);
 });
 
-// PostgreSQL waits five seconds for others to leave a database: meanwhile the rest is run.
+// PostgreSQL waits five seconds for others to leave a database; other tests run in the meantime.
 t.jobs = 6;
 
-t.test("a database in use by others is not dropped, and stays in use", async (t) => {
+t.test("a database in use by others is not dropped", async (t) => {
   const { server, ask, make } = await scene(t);
   await make("busy");
   const other = new Client({ connectionString: server.url("busy") });
@@ -71,7 +71,7 @@ t.test("a database in use by others is not dropped, and stays in use", async (t)
   t.match(await ask(drop("busy")), { status: 200 });
 });
 
-t.test("databases of the server are made, listed, filled and dropped", async (t) => {
+t.test("databases of the server are created, listed, filled and dropped", async (t) => {
   const { server, home, address, ask, make } = await scene(t);
   await make("shop", "Blog-1");
   t.match(await ask(insert("rows", [{ id: 1 }], "shop")), { status: 200 });
@@ -97,7 +97,7 @@ t.test("databases of the server are made, listed, filled and dropped", async (t)
   refused(t, await send(address, { path: "/schema/shop" }), 404, "database_not_found");
 });
 
-t.test("databases that are used at a time share as many connections as one has", async (t) => {
+t.test("all databases share one limit of connections", async (t) => {
   const server = await sharedServer();
   await server.sql("create role sharer superuser login");
   const { ask, make, connections } = await scene(t, { user: "sharer" });
@@ -106,13 +106,13 @@ t.test("databases that are used at a time share as many connections as one has",
   const read = (name = "") => ask(selectAll("rows", {}, name));
 
   let rounds = 0;
-  let isOver = false;
+  let hasEnded = false;
   let most = 0;
   const watch = async (): Promise<void> => {
-    while (!isOver) most = Math.max(most, await connections("usename = 'sharer'"));
+    while (!hasEnded) most = Math.max(most, await connections("usename = 'sharer'"));
   };
   const watching = watch();
-  // On a busy machine so many may never be used at a time: then once more.
+  // On a busy machine, more rounds may be needed until so many are used at a time.
   for (; rounds === 0 || (rounds < 50 && most <= 8); rounds++) {
     await Promise.all(Array.from({ length: 40 }, () => read("a")));
     const first = rounds * 100;
@@ -123,19 +123,19 @@ t.test("databases that are used at a time share as many connections as one has",
     );
     t.ok(answers.every(({ status }) => status === 200));
   }
-  isOver = true;
+  hasEnded = true;
   await watching;
-  // One more is for the health checks.
-  t.ok(most > 8 && most <= 17, `${most} connections at the most`);
+  // One is for the health check.
+  t.ok(most > 8 && most <= 17, `at most ${most} connections`);
   for (const name of names) t.equal((await read(name)).body.data?.length, 20 * rounds, name);
 });
 
-t.test("a database is dropped once the engine's own queries on it have ended", async (t) => {
+t.test("a drop waits for the engine's own queries", async (t) => {
   const { server, ask, make, connections } = await scene(t);
   await make("ours");
   await server.sql("alter table rows add pause text default pg_sleep(0.5)::text", "ours");
   const writing = ask(insert("rows", [{ id: 1 }], "ours"));
-  await eventually("it is under way", async () => {
+  await eventually("it is running", async () => {
     const rows = await server.sql(
       "select 1 from pg_stat_activity where wait_event = 'PgSleep' and datname = 'ours'",
     );
@@ -146,7 +146,7 @@ t.test("a database is dropped once the engine's own queries on it have ended", a
   t.equal(await connections("datname = 'ours'"), 0);
 });
 
-t.test("a database that holds more than tables for queries is not dropped", async (t) => {
+t.test("a database with objects that queries cannot create is not dropped", async (t) => {
   const { server, ask, make } = await scene(t);
   await make("rich");
   for (const [made, removed] of [
@@ -162,26 +162,23 @@ t.test("a database that holds more than tables for queries is not dropped", asyn
   t.match(await ask(drop("rich")), { status: 200 });
 });
 
-t.test(
-  "a database that is dropped from elsewhere is not found, and comes back empty",
-  async (t) => {
-    const { server, ask, make } = await scene(t);
-    await make("gone");
-    await server.sql("drop database gone with (force)");
-    refused(t, await ask(insert("rows", [{ id: 1 }], "gone")), 404, "database_not_found");
-    await make("gone");
-    t.same((await ask(selectAll("rows", {}, "gone"))).body.data, []);
-  },
-);
+t.test("a database that another program drops is not found", async (t) => {
+  const { server, ask, make } = await scene(t);
+  await make("gone");
+  await server.sql("drop database gone with (force)");
+  refused(t, await ask(insert("rows", [{ id: 1 }], "gone")), 404, "database_not_found");
+  await make("gone");
+  t.same((await ask(selectAll("rows", {}, "gone"))).body.data, []);
+});
 
-t.test("a query on any database is cancelled when its time is over", async (t) => {
+t.test("a query on any database is canceled after its time limit", async (t) => {
   const { server, home, ask } = await scene(t, { queryTimeLimit: 1000 });
   await server.sql("create view stuck as select pg_sleep(60)::text as pause", home);
   refused(t, await ask(selectAll("stuck", {}, home)), 503, "query_timeout");
   refused(t, await ask(selectAll("rows", {}, home)), 404, "table_not_found");
 });
 
-t.test("what the engine's own user may not do is a 403 of the engine", async (t) => {
+t.test("a missing privilege of the engine's database user is a 403", async (t) => {
   const { server, home, ask, make } = await scene(t);
   await make("closed");
   await server.sql("create role guest login; revoke connect on database closed from public");
@@ -195,7 +192,7 @@ t.test("what the engine's own user may not do is a 403 of the engine", async (t)
   t.match(await ask(selectAll("rows", {}, "closed")), { status: 200 });
 });
 
-t.test("a flag of the command says which databases are meant", async (t) => {
+t.test("--databases selects schemas or databases", async (t) => {
   const server = await sharedServer();
   const url = server.url(await server.createDatabase());
   for (const [kind, isOfServer] of Object.entries({ schemas: false, databases: true })) {
@@ -206,7 +203,7 @@ t.test("a flag of the command says which databases are meant", async (t) => {
   }
 });
 
-t.test("what is the server's own is no database, whoever asks", async (t) => {
+t.test("the server's own databases are out of reach", async (t) => {
   const { server, home, ask } = await scene(t);
   await server.sql("create database locked allow_connections false");
   await server.sql("create database pattern is_template true");
@@ -223,7 +220,7 @@ t.test("what is the server's own is no database, whoever asks", async (t) => {
   refused(t, await ask(create("x".repeat(64))), 400, "invalid_name");
 });
 
-t.test("a Batch is one transaction in one database, and refused over two", async (t) => {
+t.test("a Batch over two databases is refused", async (t) => {
   const { ask, make } = await scene(t);
   await make("one", "two");
   const twice = [insert("rows", [{ id: 1 }], "one"), insert("rows", [{ id: 1 }], "one")];
@@ -233,7 +230,7 @@ t.test("a Batch is one transaction in one database, and refused over two", async
   const reads = [selectAll("rows", {}, "one"), selectAll("rows", {}, "two")];
   refused(t, await ask({ Batch: reads }), 400, "batch_not_atomic");
   for (const name of ["one", "two"]) {
-    t.same((await ask(selectAll("rows", {}, name))).body.data, [], "nothing was done");
+    t.same((await ask(selectAll("rows", {}, name))).body.data, [], "nothing was changed");
   }
   const Batch = [insert("rows", [{ id: 1 }], "two"), selectAll("rows", {}, "two")];
   t.match(await ask({ Batch }), { status: 200, body: { data: [String, [{ id: 1 }]] } });

@@ -8,28 +8,34 @@ import { type PostgresServer, startPostgres } from "./server.ts";
 
 let server: Promise<PostgresServer> | undefined;
 
-/** The server of this file's tests, started when it is first asked for. */
+/** One server for all tests of a file. */
 export function sharedServer(): Promise<PostgresServer> {
   server ??= startPostgres(t);
   return server;
 }
 
+type Rows = Promise<Record<string, unknown>[]>;
+
 export interface PostgresEngine {
   readonly engine: Engine;
   readonly database: string;
+  readonly url: string;
   ask(body: object | string): Promise<Answer>;
+  sql(...statements: string[]): Rows;
 }
 
-/** An engine that ends with the test, over a new database of the shared server with `main` in it. */
+/** An engine over a new database with the schema `main`. */
 export async function freshPostgres(test: {
   teardown(work: () => unknown): void;
 }): Promise<PostgresEngine> {
   const shared = await sharedServer();
   const database = await shared.createDatabase();
-  const engine = await startOn(test, shared.url(database));
+  const url = shared.url(database);
+  const engine = await startOn(test, url);
   const ask = (body: object | string): Promise<Answer> => query(engine.address, body);
+  const sql = (...statements: string[]): Rows => shared.sql(statements.join(";"), database);
   await ask({ CreateDatabase: { database: "main" } });
-  return { engine, database, ask };
+  return { engine, database, url, ask, sql };
 }
 
 export async function startOn(
@@ -44,43 +50,43 @@ export async function startOn(
 }
 
 /** A port whose connections `pass` joins with those to the shared server. */
-export async function wayTo(
+export async function proxyTo(
   test: { teardown(work: () => unknown): void },
   pass: (client: Socket, server: Socket) => void,
 ): Promise<number> {
   const { port } = await sharedServer();
-  const way = createServer((client) => {
+  const proxy = createServer((client) => {
     const server = connect(port, "127.0.0.1");
     client.on("error", () => server.destroy());
     server.on("error", () => client.destroy());
     pass(client, server);
   });
-  way.listen(0, "127.0.0.1");
-  await once(way, "listening");
-  test.teardown(() => way.close());
-  return (way.address() as AddressInfo).port;
+  proxy.listen(0, "127.0.0.1");
+  await once(proxy, "listening");
+  test.teardown(() => proxy.close());
+  return (proxy.address() as AddressInfo).port;
 }
 
-/** A way to the shared server that counts its round trips: how often the client speaks after the server. */
-export async function countedWay(test: {
+/** A proxy that counts round trips: how often the client sends after the server has sent. */
+export async function countingProxy(test: {
   teardown(work: () => unknown): void;
 }): Promise<{ port: number; count: () => number }> {
   let count = 0;
-  const port = await wayTo(test, (client, server) => {
-    let isServersTurn = false;
+  const port = await proxyTo(test, (client, server) => {
+    let isClientsTurn = true;
     client.pipe(server).pipe(client);
     client.on("data", () => {
-      if (!isServersTurn) count += 1;
-      isServersTurn = true;
+      if (isClientsTurn) count += 1;
+      isClientsTurn = false;
     });
     server.on("data", () => {
-      isServersTurn = false;
+      isClientsTurn = true;
     });
   });
   return { port, count: () => count };
 }
 
-/** A server that takes connections and says nothing; `whenLeft` resolves when one has been given up. */
+/** A server that sends nothing. `whenLeft` resolves when a client disconnects. */
 export async function silentServer(test: {
   teardown(work: () => unknown): void;
 }): Promise<{ port: number; whenLeft: Promise<void> }> {

@@ -1,27 +1,28 @@
-import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { promisify } from "node:util";
+import { text } from "node:stream/consumers";
 import { Client } from "pg";
 import { makeCertificate } from "../../kit/certificate.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
 import { childrenOf, isAlive } from "../../kit/process-info.ts";
 import { endGuard, untilAnswering } from "../guarded.ts";
-import { giveToOwner, owner, preparePostgres } from "./binaries.ts";
+import { findPrograms, giveToOwner, owner } from "./binaries.ts";
 
-/** Nothing of a test outlives a crash of the machine, so nothing waits for the disk. */
+/** Tests survive no crash of the machine, so nothing waits for the disk. */
 const settings = ["fsync=off", "deadlock_timeout=50ms", "listen_addresses=127.0.0.1", "ssl=on"];
 
-/** Ends the server when its standard input closes, which it does however this process ends. */
+/** Ends the server when standard input closes, however this process ends. */
 const guard = `"$0" "$@" & server=$!; cat > /dev/null; kill -QUIT $server; wait $server`;
 
 interface Teardown {
   teardown(work: () => unknown): void;
 }
 
-/** Something at an address that answers as PostgreSQL does, and its databases. */
+/** A server with PostgreSQL's protocol. */
 export abstract class SqlServer {
   #databases = 0;
 
@@ -53,13 +54,14 @@ export abstract class SqlServer {
 export class PostgresServer extends SqlServer {
   readonly port: number;
   readonly #directory: string;
-  #program = "";
+  readonly #programs: string;
   #guard: ChildProcess | undefined;
 
   constructor(directory: string, port: number) {
     super();
     this.#directory = directory;
     this.port = port;
+    this.#programs = findPrograms(directory);
   }
 
   override url(database = "postgres", user = "gatehouse"): string {
@@ -76,9 +78,14 @@ export class PostgresServer extends SqlServer {
   }
 
   async initialize(): Promise<void> {
-    const { programs, data } = await preparePostgres();
-    this.#program = path.join(programs, "postgres");
-    await promisify(execFile)("cp", ["-a", data, this.#data]);
+    const flags = ["--username=gatehouse", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"];
+    const child = spawn(
+      path.join(this.#programs, "initdb"),
+      ["-D", this.#data, "--no-sync", ...flags],
+      { ...owner, cwd: this.#directory, stdio: ["ignore", "ignore", "pipe"] },
+    );
+    const [errors, [code]] = await Promise.all([text(child.stderr), once(child, "exit")]);
+    if (code !== 0) throw new Error(`initdb: ${errors}`);
     const { cert, key } = makeCertificate("localhost");
     for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {
       writeFileSync(path.join(this.#data, name), content, { mode: 0o600 });
@@ -89,9 +96,10 @@ export class PostgresServer extends SqlServer {
   async start(): Promise<void> {
     const socket = `unix_socket_directories=${this.#directory}`;
     const flags = [...settings, socket].flatMap((setting) => ["-c", setting]);
+    const program = path.join(this.#programs, "postgres");
     this.#guard = spawn(
       "sh",
-      ["-c", guard, this.#program, "-D", this.#data, "-p", String(this.port), ...flags],
+      ["-c", guard, program, "-D", this.#data, "-p", String(this.port), ...flags],
       { ...owner, cwd: this.#directory, stdio: ["pipe", "ignore", "ignore"] },
     );
     await untilAnswering(() => this.sql("select 1"));
@@ -103,7 +111,6 @@ export class PostgresServer extends SqlServer {
     await this.stop();
   }
 
-  /** The id of the process that has started all others. */
   mainProcess(): number {
     return Number(readFileSync(path.join(this.#data, "postmaster.pid"), "utf8").split("\n")[0]);
   }
@@ -122,7 +129,7 @@ export class PostgresServer extends SqlServer {
     await endGuard(guard);
   }
 
-  /** Makes a user whom the server asks for a password; the others it trusts. */
+  /** Creates a user with a password; the others need none. */
   async requirePassword(user: string, password: string): Promise<void> {
     await this.sql(`create role ${user} login password '${password}'`);
     const rules = `host all ${user} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n`;

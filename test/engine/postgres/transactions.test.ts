@@ -6,10 +6,20 @@ import t from "tap";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
 import { SystemProgram } from "../../store/faults/program.ts";
-import { createTable, insert, query, selectAll } from "../kit.ts";
-import { rowsAs } from "../streaming.ts";
+import {
+  createTable,
+  dropTable,
+  equal,
+  insert,
+  query,
+  refusal,
+  remove,
+  rowsAs,
+  selectAll,
+  update,
+} from "../kit.ts";
 import { giveToOwner } from "./binaries.ts";
-import { countedWay, freshPostgres, sharedServer, startOn, wayTo } from "./kit.ts";
+import { countingProxy, freshPostgres, proxyTo, sharedServer, startOn } from "./kit.ts";
 
 /** A table whose defaults show the settings that a change runs with. */
 const table = `
@@ -19,13 +29,12 @@ const table = `
     time_limit text default current_setting('statement_timeout'))`;
 
 for (const own of ["read committed", "serializable"]) {
-  t.test(`a single change finds the same settings on a server that is ${own}`, async (t) => {
-    const { ask, database } = await freshPostgres(t);
-    const server = await sharedServer();
-    await server.sql(table, database);
-    await server.sql(`alter database ${database} set default_transaction_isolation = '${own}'`);
-    await server.sql(`alter database ${database} set timezone = 'Asia/Tokyo'`);
-    const { address } = await startOn(t, server.url(database), { queryTimeLimit: 7000 });
+  t.test(`a single change has the same settings on a server that is ${own}`, async (t) => {
+    const { ask, database, url, sql } = await freshPostgres(t);
+    await sql(table);
+    await sql(`alter database ${database} set default_transaction_isolation = '${own}'`);
+    await sql(`alter database ${database} set timezone = 'Asia/Tokyo'`);
+    const { address } = await startOn(t, url, { queryTimeLimit: 7000 });
     const ids = [1, 2];
     for (const id of ids) {
       t.match(await query(address, insert("found", [{ id }])), { status: 200 });
@@ -36,22 +45,17 @@ for (const own of ["read committed", "serializable"]) {
   });
 }
 
-t.test("a single change that fails, at once or at its end, leaves nothing", async (t) => {
-  const { ask, database } = await freshPostgres(t);
-  const server = await sharedServer();
+t.test("a single change that fails leaves nothing, also at its commit", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
   const words = "id int primary key, code int unique deferrable initially deferred";
-  await server.sql(`create table main.items (${words})`, database);
+  await sql(`create table main.items (${words})`);
   t.match(await ask(insert("items", [{ id: 1, code: 1 }])), { status: 200 });
-  for (const values of [
-    { id: 1, code: 2 },
-    { id: 2, code: 1 },
-  ]) {
-    t.match(await ask(insert("items", [values])), { status: 409 });
+  for (const id of [1, 2]) {
+    t.match(await ask(insert("items", [{ id, code: 3 - id }])), { status: 409 });
     t.same((await ask(selectAll("items"))).body.data, [{ id: 1, code: 1 }]);
   }
-  const where = { column: "id", cmp: "=", value: 1 };
-  const update = { Update: { database: "main", table: "items", set: { code: 3 }, where } };
-  t.match(await ask(update), { status: 200, body: { affected: 1 } });
+  const change = update("items", { code: 3 }, equal("id", 1));
+  t.match(await ask(change), { status: 200, body: { affected: 1 } });
   t.same((await ask(selectAll("items"))).body.data, [{ id: 1, code: 3 }]);
 });
 
@@ -86,16 +90,15 @@ default_pool_size = 2
   return program === undefined ? undefined : port;
 }
 
-t.test("behind a pooler of transactions, each has its settings and leaves none", async (t) => {
+t.test("with a transaction pooler, each transaction has its own settings", async (t) => {
   const port = await startPooler(t);
   if (port === undefined) {
     t.pass("this machine has no pgbouncer");
     return;
   }
-  const { ask, database } = await freshPostgres(t);
-  const server = await sharedServer();
-  await server.sql(table, database);
-  await server.sql(`alter database ${database} set timezone = 'Asia/Tokyo'`);
+  const { ask, database, sql } = await freshPostgres(t);
+  await sql(table);
+  await sql(`alter database ${database} set timezone = 'Asia/Tokyo'`);
   const url = `postgres://gatehouse@127.0.0.1:${port}/${database}`;
   const { address } = await startOn(t, url, { queryTimeLimit: 7000 });
   await eventually("it answers", async () => {
@@ -122,22 +125,21 @@ t.test("behind a pooler of transactions, each has its settings and leaves none",
   );
   const { text } = await rowsAs(address, selectAll("found", order), "application/x-ndjson");
   t.equal(text.split("\n").length, ids.length + 1);
-  await server.sql(
+  await sql(
     `create view main.seen as select current_setting('timezone') as zone,
       current_setting('default_transaction_read_only') as read_only`,
-    database,
   );
   const seen = await query(address, selectAll("seen"));
   t.same(seen.body.data, [{ zone: "UTC", read_only: "off" }]);
   const timeouts = `select datname from pg_stat_activity where datname = '${database}'
     and state like 'idle in transaction%'`;
-  t.same(await server.sql(timeouts, database), []);
+  t.same(await sql(timeouts), []);
 });
 
-t.test("a change is not carried out if its transaction could not begin", async (t) => {
-  const { ask, database } = await freshPostgres(t);
-  await (await sharedServer()).sql(table, database);
-  const port = await wayTo(t, (client, server) => {
+t.test("a change does not run if its transaction could not begin", async (t) => {
+  const { ask, database, sql } = await freshPostgres(t);
+  await sql(table);
+  const port = await proxyTo(t, (client, server) => {
     server.pipe(client);
     client.on("data", (bytes: Buffer) => {
       const at = bytes.indexOf("begin isolation");
@@ -152,36 +154,31 @@ t.test("a change is not carried out if its transaction could not begin", async (
   t.same((await ask(selectAll("found"))).body.data, []);
 });
 
-t.test(
-  "reads cannot write, and nothing can where the database is read-only by default",
-  async (t) => {
-    const { ask, database } = await freshPostgres(t);
-    const server = await sharedServer();
-    await server.sql(
-      `${table};
-    create function main.sly() returns int language sql as
-      $$ insert into main.found (id) values (1) returning id $$;
-    create view main.writing as select main.sly() as id`,
-      database,
-    );
-    t.match(await ask(selectAll("writing")), { body: { code: "storage_failed" } });
-    t.match(await ask(insert("found", [{ id: 2 }])), { status: 200 });
-    await server.sql(`alter database ${database} set default_transaction_read_only = on`);
-    const { address } = await startOn(t, server.url(database));
-    t.match(await query(address, insert("found", [{ id: 3 }])), {
-      body: { code: "storage_failed" },
-    });
-    t.match((await query(address, selectAll("found", { columns: ["id"] }))).body.data, [{ id: 2 }]);
-  },
-);
+t.test("reads cannot write, nor changes if the database is read-only", async (t) => {
+  const { ask, database, url, sql } = await freshPostgres(t);
+  await sql(
+    `${table};
+  create function main.sly() returns int language sql as
+    $$ insert into main.found (id) values (1) returning id $$;
+  create view main.writing as select main.sly() as id`,
+  );
+  t.match(await ask(selectAll("writing")), { body: { code: "storage_failed" } });
+  t.match(await ask(insert("found", [{ id: 2 }])), { status: 200 });
+  await sql(`alter database ${database} set default_transaction_read_only = on`);
+  const { address } = await startOn(t, url);
+  t.match(await query(address, insert("found", [{ id: 3 }])), {
+    body: { code: "storage_failed" },
+  });
+  t.match((await query(address, selectAll("found", { columns: ["id"] }))).body.data, [{ id: 2 }]);
+});
 
 t.test("a Select and an Insert take one round trip each once the table is known", async (t) => {
-  const { ask, database } = await freshPostgres(t);
+  const { ask, database, sql } = await freshPostgres(t);
   await ask(createTable("users", { id: "int", name: "text" }));
   const numbered =
     "create table main.numbered (id int generated by default as identity, name text)";
-  await (await sharedServer()).sql(numbered, database);
-  const { port, count } = await countedWay(t);
+  await sql(numbered);
+  const { port, count } = await countingProxy(t);
   const engine = await startOn(t, `postgres://gatehouse@127.0.0.1:${port}/${database}`);
   const tripsOf = async (body: object) => {
     const before = count();
@@ -190,7 +187,7 @@ t.test("a Select and an Insert take one round trip each once the table is known"
   };
   // The first opens the connection and reads the catalog.
   await tripsOf(selectAll("users"));
-  // A second goes by where the machine is busy, and the catalog is read again.
+  // After a second, the catalog is read again.
   const least = async (body: (attempt: number) => object) => {
     let fewest = Number.POSITIVE_INFINITY;
     for (let attempt = 1; attempt <= 5; attempt += 1) {
@@ -203,18 +200,13 @@ t.test("a Select and an Insert take one round trip each once the table is known"
   t.equal(await least(() => insert("numbered", [{ name: "Alice" }])), 1);
 });
 
-t.test("a table that is made anew in a Batch is not taken for the one before", async (t) => {
+t.test("a table that a Batch creates again is not confused with the old one", async (t) => {
   const { ask } = await freshPostgres(t);
   await ask(createTable("items", { id: "int", code: "text" }));
   await ask(insert("items", [{ id: 1, code: "a" }]));
-  const id = { name: "id", type: "serial", primary_key: true };
-  const again = { name: "code", type: "text" };
-  const batch = [
-    { DropTable: { database: "main", table: "items" } },
-    { CreateTable: { database: "main", table: "items", columns: [id, again] } },
-    insert("items", [{ id: 1, code: "b" }]),
-  ];
-  t.match(await ask({ Batch: batch }), { status: 200 });
+  const again = createTable("items", { id: "serial", code: "text" });
+  const Batch = [dropTable("items"), again, insert("items", [{ id: 1, code: "b" }])];
+  t.match(await ask({ Batch }), { status: 200 });
   t.match(await ask(insert("items", [{ code: "c" }])), { status: 200 }, "gets the next number");
   t.same((await ask(selectAll("items"))).body.data, [
     { id: 1, code: "b" },
@@ -222,35 +214,31 @@ t.test("a table that is made anew in a Batch is not taken for the one before", a
   ]);
 });
 
-t.test("a table that has changed a moment ago is not taken for what it was", async (t) => {
-  const { ask, database } = await freshPostgres(t);
-  const server = await sharedServer();
+t.test("a table that has just changed is read as it is now", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
   await ask(createTable("items", { id: "int", code: "int" }));
   await ask(insert("items", [{ id: 1, code: 7 }]));
   const codes = selectAll("items", { columns: ["code"] });
   t.same((await ask(codes)).body.data, [{ code: 7 }]);
 
-  await server.sql(
-    `alter table main.items alter column code type text using code || ' "x", }'`,
-    database,
-  );
+  await sql(`alter table main.items alter column code type text using code || ' "x", }'`);
   t.equal((await ask(codes)).text, String.raw`{"status":"success","data":[{"code":"7 \"x\", }"}]}`);
   const filtered = { columns: ["id"], where: { column: "code", cmp: "LIKE", value: "7%" } };
   t.same((await ask(selectAll("items", filtered))).body.data, [{ id: 1 }]);
 
-  await server.sql("alter table main.items add column note text default 'new'", database);
+  await sql("alter table main.items add column note text default 'new'");
   const notes = selectAll("items", { columns: ["note"] });
   t.same((await ask(notes)).body.data, [{ note: "new" }]);
-  const added = { Insert: { database: "main", table: "items", values: [{ id: 2, note: "two" }] } };
-  await server.sql("alter table main.items rename column note to remark", database);
-  t.match(await ask(added), { status: 400, body: { code: "unknown_column" } });
-  t.match(await ask(notes), { status: 400, body: { code: "unknown_column" } });
+  const added = insert("items", [{ id: 2, note: "two" }]);
+  await sql("alter table main.items rename column note to remark");
+  t.match(await ask(added), refusal(400, "unknown_column"));
+  t.match(await ask(notes), refusal(400, "unknown_column"));
 
-  await server.sql("drop table main.items", database);
-  t.match(await ask(codes), { status: 404, body: { code: "table_not_found" } });
+  await sql("drop table main.items");
+  t.match(await ask(codes), refusal(404, "table_not_found"));
 });
 
-t.test("what the engine itself makes and drops is known at once", async (t) => {
+t.test("tables that the engine itself creates and drops are known at once", async (t) => {
   const { ask } = await freshPostgres(t);
   for (const type of ["int", "text", "bool"]) {
     await ask(createTable("items", { id: "int", value: type }));
@@ -258,25 +246,24 @@ t.test("what the engine itself makes and drops is known at once", async (t) => {
     const value = { int: 1, text: "one", bool: true }[type];
     t.match(await ask(insert("items", [{ id: 1, value }])), { status: 200 });
     t.same((await ask(selectAll("items"))).body.data, [{ id: 1, value }]);
-    t.match(await ask({ DropTable: { database: "main", table: "items" } }), { status: 200 });
+    t.match(await ask(dropTable("items")), { status: 200 });
   }
 });
 
-t.test("changes at once to tables that are made anew all the time lose nothing", async (t) => {
-  const { ask, database } = await freshPostgres(t);
-  const server = await sharedServer();
+t.test("changes to tables that are altered at the same time lose nothing", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
   await ask(createTable("items", { id: "int", value: "int" }));
-  let isOver = false;
+  let hasEnded = false;
   const altering = (async () => {
     for (let turn = 0; turn < 10; turn += 1) {
       const type = turn % 2 === 0 ? "text" : "int using value::int";
-      await server.sql(`alter table main.items alter column value type ${type}`, database);
+      await sql(`alter table main.items alter column value type ${type}`);
     }
-    isOver = true;
+    hasEnded = true;
   })();
   let inserted = 0;
-  while (!isOver) {
-    // Either form of the value may be wrong by now; nothing else may be said.
+  while (!hasEnded) {
+    // Either form of the value may be wrong by now, but no other error is allowed.
     for (const value of [inserted, String(inserted)]) {
       const answer = await ask(insert("items", [{ id: inserted + 1, value }]));
       t.match(answer.status, /^(200|400|409|503)$/, answer.text);
@@ -289,14 +276,10 @@ t.test("changes at once to tables that are made anew all the time lose nothing",
   await altering;
 });
 
-t.test("a connection prepares statements, and is replaced once they are many", async (t) => {
-  const { ask, database } = await freshPostgres(t);
+t.test("a connection with many prepared statements is replaced", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
   await ask(createTable("items", { id: "int" }));
-  const server = await sharedServer();
-  await server.sql(
-    "create view main.prepared as select count(*) from pg_catalog.pg_prepared_statements",
-    database,
-  );
+  await sql("create view main.prepared as select count(*) from pg_catalog.pg_prepared_statements");
   const counts: number[] = [];
   for (let length = 1; length <= 110; length += 1) {
     const or = Array.from({ length }, (_, value) => ({ column: "id", cmp: "=", value }));
@@ -309,19 +292,16 @@ t.test("a connection prepares statements, and is replaced once they are many", a
   t.ok((counts.at(-1) ?? 0) < 50);
 });
 
-const remove = (value: number) => ({
-  Delete: { database: "main", table: "users", where: { column: "id", cmp: "=", value } },
-});
-
+const removeUser = (id: number) => remove("users", equal("id", id));
 const inserts = (ids: readonly number[]) => ids.map((id) => insert("users", [{ id }]));
 const range = (first: number, count: number) =>
   Array.from({ length: count }, (_, at) => first + at);
 
-/** An engine over a table, by way of what counts the round trips of a Batch. */
+/** An engine over a table, through a proxy that counts the round trips of a Batch. */
 async function countedEngine(test: { teardown(work: () => unknown): void }) {
-  const { ask, database } = await freshPostgres(test);
+  const { ask, database, sql } = await freshPostgres(test);
   await ask(createTable("users", { id: "int" }));
-  const { port, count } = await countedWay(test);
+  const { port, count } = await countingProxy(test);
   const engine = await startOn(test, `postgres://gatehouse@127.0.0.1:${port}/${database}`);
   const trips = async (Batch: readonly object[]) => {
     // The first opens a connection, and may read the catalog.
@@ -330,25 +310,29 @@ async function countedEngine(test: { teardown(work: () => unknown): void }) {
     const { status, body } = await query(engine.address, { Batch });
     return { status, body, trips: count() - before };
   };
-  return { ask, database, trips };
+  return { ask, sql, trips };
 }
 
-t.test("the changes of a Batch go up together, with its commit", async (t) => {
+t.test("the changes of a Batch are sent together, with its commit", async (t) => {
   const { trips } = await countedEngine(t);
   const cases = [
     { fewest: 1, data: 10, batchOf: (id: number) => inserts(range(id, 10)) },
-    { fewest: 1, data: 3, batchOf: (id: number) => [remove(id), ...inserts([id]), remove(id)] },
+    {
+      fewest: 1,
+      data: 3,
+      batchOf: (id: number) => [removeUser(id), ...inserts([id]), removeUser(id)],
+    },
     { fewest: 3, data: 250, batchOf: (id: number) => inserts(range(id, 250)) },
-    // Rows may need room on the disk, which is taken before the commit.
+    // Rows may need disk space, which is reserved before the commit.
     {
       fewest: 4,
       data: 4,
-      batchOf: (id: number) => [...inserts([id, id + 1]), selectAll("users"), remove(id)],
+      batchOf: (id: number) => [...inserts([id, id + 1]), selectAll("users"), removeUser(id)],
     },
   ];
   for (const [index, { fewest, data, batchOf }] of cases.entries()) {
     const all = [];
-    // A second goes by where the machine is busy, and the catalog is read again.
+    // After a second, the catalog is read again.
     for (const attempt of range(1, 5)) {
       const answer = await trips(batchOf(10_000 * index + 1000 * attempt));
       t.match(answer, { status: 200, body: { data: { length: data } } });
@@ -358,7 +342,7 @@ t.test("the changes of a Batch go up together, with its commit", async (t) => {
   }
 });
 
-t.test("the first element that fails is named, and nothing stays", async (t) => {
+t.test("a Batch names its first failing element and leaves nothing", async (t) => {
   const { ask, trips } = await countedEngine(t);
   await ask(insert("users", [{ id: 5 }]));
   const unknown = insert("users", [{ nobody: 1 }]);
@@ -375,31 +359,21 @@ t.test("the first element that fails is named, and nothing stays", async (t) => 
   }
 });
 
-t.test("what fails at the commit is about no element, and nothing stays", async (t) => {
-  const { ask, database, trips } = await countedEngine(t);
-  const server = await sharedServer();
-  await server.sql(
-    "alter table main.users add constraint one unique (id) deferrable initially deferred",
-    database,
-  );
-  await server.sql("alter table main.users drop constraint users_pkey", database);
-  const { status, body } = await trips(inserts([1, 2, 1]));
-  t.match(
-    { status, body },
-    { status: 409, body: { message: /^Table users already has a row with this value/ } },
-  );
+t.test("a Batch that fails at its commit leaves nothing and names no element", async (t) => {
+  const { ask, sql, trips } = await countedEngine(t);
+  const deferred = "add constraint one unique (id) deferrable initially deferred";
+  await sql(`alter table main.users drop constraint users_pkey, ${deferred}`);
+  const message = /^Table users already has a row with this value/;
+  t.match(await trips(inserts([1, 2, 1])), refusal(409, "constraint_violation", message));
   t.same((await ask(selectAll("users"))).body.data, []);
 });
 
-t.test("a table that a Batch makes is known, and known as it was once that fails", async (t) => {
+t.test("a table that a Batch creates or drops is known to its other elements", async (t) => {
   const { ask, trips } = await countedEngine(t);
   const items = createTable("items", { id: "int" });
   const rows = [1, 2].map((id) => insert("items", [{ id }]));
   t.match((await trips([items, ...rows])).status, 200);
-  t.match(
-    (await trips([{ DropTable: { database: "main", table: "items" } }, ...rows])).status,
-    404,
-  );
+  t.match((await trips([dropTable("items"), ...rows])).status, 404);
   t.match((await trips(rows)).status, 409);
   t.same((await ask(selectAll("items"))).body.data, [{ id: 1 }, { id: 2 }]);
 });
