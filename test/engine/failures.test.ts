@@ -222,7 +222,7 @@ t.test("a wrong label of an enum is refused with the labels", async (t) => {
     "create type main.mood as enum ('sad', 'ok, or so')",
     "create table main.people (id int primary key, mood main.mood)",
   );
-  const message = "does not take this string; allowed: sad, ok, or so";
+  const message = "does not accept this string; allowed: sad, ok, or so";
   const wrong = insert("people", [{ id: 1, mood: "glad" }]);
   t.match(await ask(wrong), refusal(400, "invalid_value", `"mood" (main.mood) ${message}`));
   const condition = { where: { column: "mood", cmp: "=", value: "glad" } };

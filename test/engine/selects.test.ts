@@ -332,16 +332,6 @@ t.test("a result is cached by shape and table", (t) => {
   t.end();
 });
 
-t.test("a refused shape is refused each time", (t) => {
-  const shapes = new ByShape<object>();
-  const users = {};
-  const refuse = () => {
-    throw new Error("There is no such column");
-  };
-  for (const _ of [1, 2]) t.throws(() => shapes.find(users, "a", refuse), /no such column/);
-  t.end();
-});
-
 const kind: ColumnKind = { store: (value) => value, compare: (value) => value };
 const planColumns = new Map<string, Column>([["id", { name: "id", type: "int", kind }]]);
 const query: Select = { database: "main", from: "users", columns: ["id"] };

@@ -38,15 +38,18 @@ async function limitedEngine(t: Test, queryTimeLimit: number) {
 
 const firstRow = selectAll("a", { limit: 1 });
 
-t.test("a query that takes minutes blocks no other", async (t) => {
+t.test("queries that take minutes block neither readers nor other databases", async (t) => {
   const { ask, engine } = await freshEngine(t);
   await fillForJoin(ask);
-  const stalled = await sendOnly(engine.address, endlessSelect);
-  t.teardown(() => stalled.destroy());
-  let isAnswered = false;
-  stalled.once("response", () => {
-    isAnswered = true;
-  });
+  let answers = 0;
+  const stall = async () => {
+    const stalled = await sendOnly(engine.address, endlessSelect);
+    stalled.once("response", () => (answers += 1));
+    t.teardown(() => stalled.destroy());
+  };
+  await stall();
+  t.match(await ask(firstRow), { status: 200, body: { data: [{ key: 0, id: 0, k: 1 }] } });
+  for (let count = 0; count < 10; count += 1) await stall();
   for (const body of [
     createDatabase("other"),
     createTable("rows", { id: "int" }, "other"),
@@ -54,20 +57,7 @@ t.test("a query that takes minutes blocks no other", async (t) => {
   ]) {
     t.match(await ask(body), { status: 200 });
   }
-  t.match(await ask(firstRow), { status: 200, body: { data: [{ key: 0, id: 0, k: 1 }] } });
-  t.notOk(isAnswered);
-});
-
-t.test("queries on one database leave room for others", async (t) => {
-  const { ask, engine } = await freshEngine(t);
-  await fillForJoin(ask);
-  await ask(createDatabase("other"));
-  await ask(createTable("rows", { id: "int" }, "other"));
-  for (let count = 0; count < 10; count += 1) {
-    const stalled = await sendOnly(engine.address, endlessSelect);
-    t.teardown(() => stalled.destroy());
-  }
-  t.match(await ask(insert("rows", [{ id: 1 }], "other")), { status: 200 });
+  t.equal(answers, 0);
 });
 
 t.test("the query of a client that leaves ends", async (t) => {
@@ -77,7 +67,7 @@ t.test("the query of a client that leaves ends", async (t) => {
   const stalled = await sendOnly(engine.address, endlessSelect);
   await ask(firstRow);
   stalled.destroy();
-  // A write waits for every reader of its database, so the query must be over.
+  // A write waits for every reader of its database.
   t.match(await ask(remove("a")), { status: 200 });
   await eventually("its worker has ended", () => !childrenOf(process.pid).includes(worker ?? 0));
   t.same((await ask(selectAll("a"))).body.data, []);

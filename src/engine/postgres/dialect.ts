@@ -328,9 +328,9 @@ async function createTable(context: PostgresContext, query: CreateTable): Promis
     typeWords,
     requireName: requireShortName,
     async findExisting() {
-      const { taken, hasBytewiseOrder } = await readNamespace(context, query.table);
+      const { existing, hasBytewiseOrder } = await readNamespace(context, query.table);
       if (hasBytewiseOrder) collation = sql` collate "C"`;
-      return taken;
+      return existing;
     },
     declare: (column) => declare(context, column, collation),
     async readReferenced(name) {
@@ -379,7 +379,7 @@ async function dropTable(context: PostgresContext, { table }: DropTable): Promis
 async function readNamespace(
   { session, database, schema }: PostgresContext,
   table: string,
-): Promise<{ taken: string | null; hasBytewiseOrder: boolean }> {
+): Promise<{ existing: string | null; hasBytewiseOrder: boolean }> {
   const [row] = await session.rows(sql`
     select (select class.relname from pg_catalog.pg_class as class
         where class.relnamespace = namespace.oid
@@ -387,8 +387,8 @@ async function readNamespace(
       exists (select 1 from pg_catalog.pg_collation where collname = 'C')
     from pg_catalog.pg_namespace as namespace where namespace.nspname = ${schema}`);
   if (row === undefined) throw databaseNotFound(database);
-  const [taken = null, hasBytewiseOrder] = row;
-  return { taken, hasBytewiseOrder: hasBytewiseOrder === "t" || hasBytewiseOrder === "true" };
+  const [existing = null, hasBytewiseOrder] = row;
+  return { existing, hasBytewiseOrder: hasBytewiseOrder === "t" || hasBytewiseOrder === "true" };
 }
 
 function requireShortName(name: string): void {

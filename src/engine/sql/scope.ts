@@ -94,12 +94,12 @@ export function resolveColumn<Found extends Column>(
 
 function nearest(scopes: readonly Scope[], name: string, isQualified: boolean): string | undefined {
   for (const scope of scopes) {
-    const meant = suggestion(
+    const similar = suggestion(
       name,
       scope.flatMap(({ columns }) => [...columns.keys()]),
     );
-    const table = scope.find(({ columns }) => columns.has(meant ?? ""));
-    if (table !== undefined) return isQualified ? `${table.name}.${meant}` : meant;
+    const table = scope.find(({ columns }) => columns.has(similar ?? ""));
+    if (table !== undefined) return isQualified ? `${table.name}.${similar}` : similar;
   }
   return undefined;
 }

@@ -109,8 +109,8 @@ export function encodeRows<Raw>(
 ): string[] {
   const check = columns.findIndex(({ expression }) => expression !== undefined);
   if (check >= 0 && found.some((row) => String(row[check]) !== "1")) throw rowDenied(table);
-  const shown = check < 0 ? columns : columns.slice(0, check);
-  return found.map(createRowEncoder(shown.map((column) => ({ table, column }))));
+  const returned = check < 0 ? columns : columns.slice(0, check);
+  return found.map(createRowEncoder(returned.map((column) => ({ table, column }))));
 }
 
 /** For a row outside the row filter, or one that cannot be found again to check it. */

@@ -282,7 +282,7 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
   const isTooLarge = formOf(column.type) === WHOLE_NUMBER && exceeds64Bits(value);
   throw new EngineRefusal(
     isTooLarge ? "number_out_of_range" : "invalid_value",
-    `Column "${column.name}" (${column.type}) does not take ${describe(value)}${labelsOf(column) ?? allowedForm(column.type)}`,
+    `Column "${column.name}" (${column.type}) does not accept ${describe(value)}${labelsOf(column) ?? allowedForm(column.type)}`,
   );
 }
 
@@ -293,7 +293,7 @@ export function comparedValue(column: Column, value: CellValue): unknown {
   if (compared !== undefined) return compared;
   throw new EngineRefusal(
     "invalid_value",
-    `Column "${column.name}" (${column.type}) cannot be compared in this way with ${describe(value)}${labelsOf(column) ?? comparableForm(column.type)}`,
+    `Column "${column.name}" (${column.type}) cannot be compared with ${describe(value)} in this way${labelsOf(column) ?? comparableForm(column.type)}`,
   );
 }
 

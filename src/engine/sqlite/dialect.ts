@@ -253,8 +253,8 @@ function estimateRows(
   name: string,
   columns: readonly string[],
 ): number | undefined {
-  const taken = new Set(columns.map(foldCase));
-  const number = rowNumbers.find((word) => !taken.has(word));
+  const names = new Set(columns.map(foldCase));
+  const number = rowNumbers.find((word) => !names.has(word));
   const { connection } = session;
   const [kind] = rows(
     connection,

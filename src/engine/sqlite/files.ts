@@ -55,9 +55,9 @@ export class DatabaseFiles {
   }
 
   create(name: string): void {
-    const taken = this.#found().find((other) => foldCase(other) === foldCase(name));
-    if (taken !== undefined) {
-      throw new EngineRefusal("database_exists", `Database ${taken} already exists`);
+    const existing = this.#found().find((other) => foldCase(other) === foldCase(name));
+    if (existing !== undefined) {
+      throw new EngineRefusal("database_exists", `Database ${existing} already exists`);
     }
     this.#createFile(name);
   }
@@ -112,15 +112,15 @@ class DirectoryInUseError extends Error {
  * @throws DirectoryInUseError after ten seconds, or an Error if the directory cannot be locked
  */
 export async function lockDirectory(directory: string): Promise<() => Promise<void>> {
-  const taken = Promise.withResolvers<void>();
+  const locked = Promise.withResolvers<void>();
   const released = Promise.withResolvers<void>();
   const hold = (): Promise<void> => {
-    taken.resolve();
+    locked.resolve();
     return released.promise;
   };
   const holding = withLock(join(directory, "engine"), hold, { mayBeFull: true });
   try {
-    await Promise.race([taken.promise, holding]);
+    await Promise.race([locked.promise, holding]);
   } catch (error) {
     if (error instanceof LockTimeoutError) throw new DirectoryInUseError(directory, error);
     if (error instanceof LockRefusedError) {

@@ -213,7 +213,7 @@ interface LockRequest {
  * SQLite's own locks, and wait without occupying a worker.
  */
 export class DatabaseLocks {
-  readonly #taken = new Map<string, number>();
+  readonly #usedSlots = new Map<string, number>();
   readonly #waiting = new Set<LockRequest>();
 
   shared<T>(name: string, work: () => Promise<T>): Promise<T> {
@@ -244,7 +244,7 @@ export class DatabaseLocks {
     for (const request of this.#waiting) {
       const { names, slots, grant } = request;
       const isFree = (name: string): boolean =>
-        !claimed.has(name) && (this.#taken.get(name) ?? 0) + slots <= READERS_PER_DATABASE;
+        !claimed.has(name) && (this.#usedSlots.get(name) ?? 0) + slots <= READERS_PER_DATABASE;
       if (names.every(isFree)) {
         this.#waiting.delete(request);
         this.#take(names, slots);
@@ -257,9 +257,9 @@ export class DatabaseLocks {
 
   #take(names: readonly string[], slots: number): void {
     for (const name of names) {
-      const taken = (this.#taken.get(name) ?? 0) + slots;
-      if (taken === 0) this.#taken.delete(name);
-      else this.#taken.set(name, taken);
+      const used = (this.#usedSlots.get(name) ?? 0) + slots;
+      if (used === 0) this.#usedSlots.delete(name);
+      else this.#usedSlots.set(name, used);
     }
   }
 }

@@ -9,7 +9,7 @@ const native = fileURLToPath(
   ),
 );
 
-/** The user `nobody`: PostgreSQL does not run as root. */
+/** An unprivileged user: PostgreSQL does not run as root. */
 const nobody = 65_534;
 
 /** The server's user, if not this process's. */
