@@ -2,6 +2,11 @@ import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { eventually } from "../kit/eventually.ts";
 
+/** The part of a test that helpers need. */
+export interface Teardown {
+  teardown(work: () => unknown): void;
+}
+
 export async function untilAnswering(ask: () => Promise<unknown>): Promise<void> {
   await eventually("the server accepts connections", () =>
     ask().then(

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { pino } from "pino";
 import { type Engine, startEngine } from "../../src/engine/engine.ts";
+import type { Teardown } from "./guarded.ts";
 
 export interface Answer {
   readonly status: number;
@@ -110,14 +111,14 @@ export const endlessSelect = {
 };
 
 /** A new directory, removed at the end of the test; short, since socket paths have a limit. */
-export function temporaryDirectory(test: { teardown(work: () => void): void }): string {
+export function temporaryDirectory(test: Teardown): string {
   const directory = mkdtempSync(join(tmpdir(), "engine-"));
   test.teardown(() => rmSync(directory, { recursive: true, force: true }));
   return directory;
 }
 
 export async function startOver(
-  test: { teardown(work: () => unknown): void },
+  test: Teardown,
   directory: string,
   options: { queryTimeLimit?: number } = {},
 ): Promise<Engine> {
@@ -137,7 +138,7 @@ export async function startOver(
 }
 
 export async function freshEngine(
-  test: { teardown(work: () => unknown): void },
+  test: Teardown,
   options: { queryTimeLimit?: number } = {},
 ): Promise<{ engine: Engine; directory: string; ask(body: object | string): Promise<Answer> }> {
   const directory = temporaryDirectory(test);

@@ -12,6 +12,7 @@ import { Databases } from "../../src/engine/sqlite/databases.ts";
 import { planOf as planSqlite } from "../../src/engine/sqlite/dialect.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
 import type { Select } from "../../src/query/operation-types.ts";
+import type { Teardown } from "./guarded.ts";
 
 interface StatementPlan {
   readonly words: string;
@@ -91,10 +92,6 @@ interface PostgresStep {
 interface Server {
   sql(statements: string, database: string): Promise<unknown>;
   url(database: string): string;
-}
-
-interface Teardown {
-  teardown(work: () => unknown): void;
 }
 
 export async function fillPostgres(

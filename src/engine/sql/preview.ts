@@ -129,7 +129,7 @@ function* conflicting<Raw>(
 /** Each takes 32 bytes of memory plus its text. */
 const MAX_DIGEST_ROWS = 100_000;
 
-/** Locks the rows. */
+/** Reads and locks the existing rows that a change affects, with all columns. */
 function* affectedRows<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,

@@ -1,5 +1,6 @@
 import t from "tap";
 import type { Engine } from "../../../src/engine/engine.ts";
+import type { Teardown } from "../guarded.ts";
 import { type Answer, query } from "../kit.ts";
 import { startOn } from "../postgres/kit.ts";
 import { type MysqlServer, startMysql } from "./server.ts";
@@ -20,9 +21,7 @@ export interface MysqlEngine {
 }
 
 /** An engine over the shared server with only the database `main`. */
-export async function freshMysql(test: {
-  teardown(work: () => unknown): void;
-}): Promise<MysqlEngine> {
+export async function freshMysql(test: Teardown): Promise<MysqlEngine> {
   const shared = await sharedServer();
   const databases = await shared.sql(
     `select schema_name as name from information_schema.schemata where schema_name not in

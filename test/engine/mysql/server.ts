@@ -7,7 +7,7 @@ import { text } from "node:stream/consumers";
 import { createConnection } from "mysql2/promise";
 import { makeCertificate } from "../../kit/certificate.ts";
 import { freePort } from "../../kit/free-port.ts";
-import { endGuard, untilAnswering } from "../guarded.ts";
+import { endGuard, type Teardown, untilAnswering } from "../guarded.ts";
 
 /** Commits survive a crash of the server but not of the machine, so they do not wait for the disk. */
 const settings = [
@@ -18,11 +18,6 @@ const settings = [
 
 /** Ends the server when standard input closes, however this process ends. */
 const guard = `"$0" "$@" & server=$!; echo $server; cat > /dev/null; kill -KILL $server; wait $server`;
-
-interface Teardown {
-  teardown(work: () => unknown): void;
-  passing?(): boolean;
-}
 
 export class MysqlServer {
   readonly port: number;
@@ -130,7 +125,7 @@ export class MysqlServer {
   }
 }
 
-export async function startMysql(test: Teardown): Promise<MysqlServer> {
+export async function startMysql(test: Teardown & { passing?(): boolean }): Promise<MysqlServer> {
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-mysql-"));
   const server = new MysqlServer(directory, await freePort());
   test.teardown(() => {

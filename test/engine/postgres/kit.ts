@@ -3,6 +3,7 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { pino } from "pino";
 import t from "tap";
 import { type Engine, type EngineOptions, startEngine } from "../../../src/engine/engine.ts";
+import type { Teardown } from "../guarded.ts";
 import { type Answer, query } from "../kit.ts";
 import { type PostgresServer, startPostgres } from "./server.ts";
 
@@ -25,9 +26,7 @@ export interface PostgresEngine {
 }
 
 /** An engine over a new database with the schema `main`. */
-export async function freshPostgres(test: {
-  teardown(work: () => unknown): void;
-}): Promise<PostgresEngine> {
+export async function freshPostgres(test: Teardown): Promise<PostgresEngine> {
   const shared = await sharedServer();
   const database = await shared.createDatabase();
   const url = shared.url(database);
@@ -39,7 +38,7 @@ export async function freshPostgres(test: {
 }
 
 export async function startOn(
-  test: { teardown(work: () => unknown): void },
+  test: Teardown,
   url: string,
   options: Pick<EngineOptions, "queryTimeLimit" | "databases"> = {},
 ): Promise<Engine> {
@@ -51,7 +50,7 @@ export async function startOn(
 
 /** A port whose connections `pass` joins with those to the shared server. */
 export async function proxyTo(
-  test: { teardown(work: () => unknown): void },
+  test: Teardown,
   pass: (client: Socket, server: Socket) => void,
 ): Promise<number> {
   const { port } = await sharedServer();
@@ -68,9 +67,9 @@ export async function proxyTo(
 }
 
 /** A proxy that counts round trips: how often the client sends after the server has sent. */
-export async function countingProxy(test: {
-  teardown(work: () => unknown): void;
-}): Promise<{ port: number; count: () => number }> {
+export async function countingProxy(
+  test: Teardown,
+): Promise<{ port: number; count: () => number }> {
   let count = 0;
   const port = await proxyTo(test, (client, server) => {
     let isClientsTurn = true;
@@ -87,9 +86,9 @@ export async function countingProxy(test: {
 }
 
 /** A server that sends nothing. `whenLeft` resolves when a client disconnects. */
-export async function silentServer(test: {
-  teardown(work: () => unknown): void;
-}): Promise<{ port: number; whenLeft: Promise<void> }> {
+export async function silentServer(
+  test: Teardown,
+): Promise<{ port: number; whenLeft: Promise<void> }> {
   const { promise: whenLeft, resolve } = Promise.withResolvers<void>();
   const server = createServer((client) => {
     client

@@ -9,7 +9,7 @@ import { makeCertificate } from "../../kit/certificate.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
 import { childrenOf, isAlive } from "../../kit/process-info.ts";
-import { endGuard, untilAnswering } from "../guarded.ts";
+import { endGuard, type Teardown, untilAnswering } from "../guarded.ts";
 import { findPrograms, giveToOwner, owner } from "./binaries.ts";
 
 /** Tests survive no crash of the machine, so nothing waits for the disk. */
@@ -17,10 +17,6 @@ const settings = ["fsync=off", "deadlock_timeout=50ms", "listen_addresses=127.0.
 
 /** Ends the server when standard input closes, however this process ends. */
 const guard = `"$0" "$@" & server=$!; cat > /dev/null; kill -QUIT $server; wait $server`;
-
-interface Teardown {
-  teardown(work: () => unknown): void;
-}
 
 /** A server with PostgreSQL's protocol. */
 export abstract class SqlServer {

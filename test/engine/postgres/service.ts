@@ -1,8 +1,9 @@
 import { Service } from "../../kit/process.ts";
+import type { Teardown } from "../guarded.ts";
 import { temporaryDirectory } from "../kit.ts";
 
 export async function startService(
-  test: { teardown(work: () => unknown): void },
+  test: Teardown,
   url: string,
   env: NodeJS.ProcessEnv = {},
   flags: readonly string[] = [],

@@ -6,6 +6,7 @@ import t from "tap";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
 import { SystemProgram } from "../../store/faults/program.ts";
+import type { Teardown } from "../guarded.ts";
 import {
   createTable,
   dropTable,
@@ -298,7 +299,7 @@ const range = (first: number, count: number) =>
   Array.from({ length: count }, (_, at) => first + at);
 
 /** An engine over a table, through a proxy that counts the round trips of a Batch. */
-async function countedEngine(test: { teardown(work: () => unknown): void }) {
+async function countedEngine(test: Teardown) {
   const { ask, database, sql } = await freshPostgres(test);
   await ask(createTable("users", { id: "int" }));
   const { port, count } = await countingProxy(test);
