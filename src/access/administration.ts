@@ -5,10 +5,10 @@ import {
   collectGrants,
   entriesAt,
   entriesIn,
+  hasLimits,
   isSamePlace,
   reachingEntries,
-  saysMore,
-  standingGrant,
+  unrestrictedGrant,
 } from "./entries.ts";
 import { type Grant, type User, updatedUser } from "./grant.ts";
 import { decide, mayUseAnywhere } from "./policy.ts";
@@ -123,16 +123,18 @@ function isRestricted(snapshot: Snapshot, username: string, database: string): b
 }
 
 /** The user's widest role on the database after these entries are removed. */
-function roleBehind(
+function remainingRole(
   snapshot: Snapshot,
   { username, database }: Pick<Grant, "username" | "database">,
-  held: readonly Grant[],
+  replaced: readonly Grant[],
 ): Role | undefined {
-  const others = entriesIn(grantsOf(snapshot, username)).filter((grant) => !held.includes(grant));
+  const others = entriesIn(grantsOf(snapshot, username)).filter(
+    (grant) => !replaced.includes(grant),
+  );
   return widestRole(reachingEntries(collectGrants(others), database));
 }
 
-function requireGiveable(
+function requireGrantableRoles(
   snapshot: Snapshot,
   actor: Subject,
   database: string,
@@ -154,23 +156,26 @@ export function requireMayGrant(
   snapshot: Snapshot,
   actor: Actor,
   grant: Grant,
-  held: readonly Grant[],
+  replaced: readonly Grant[],
 ): void {
   if (actor === "operator") return;
   const { username, database, role } = grant;
   requireTokenFor(actor, database);
   if (isRestricted(snapshot, actor.username, database)) throw new Refusal("role_insufficient");
-  const isMore = [grant, ...held].some((one) => one.tables !== undefined || saysMore(one));
+  const isLimited = [grant, ...replaced].some((one) => one.tables !== undefined || hasLimits(one));
   // Users may lower only an entry of their own. Lowering one inherited from `*` would add a new
   // database name to the file.
-  const [own] = held;
-  const givesUp =
-    !isMore && username === actor.username && own !== undefined && outranks(own.role, role);
-  if (!givesUp) requireGrantable(snapshot, actor, grant);
+  const [own] = replaced;
+  const isLowering =
+    !isLimited && username === actor.username && own !== undefined && outranks(own.role, role);
+  if (!isLowering) requireGrantable(snapshot, actor, grant);
   requireOutranked(snapshot, actor, username, database);
-  if (!isMore) return;
-  const heldRoles = held.map((one) => one.role);
-  requireGiveable(snapshot, actor, database, [...heldRoles, roleBehind(snapshot, grant, held)]);
+  if (!isLimited) return;
+  const replacedRoles = replaced.map((one) => one.role);
+  requireGrantableRoles(snapshot, actor, database, [
+    ...replacedRoles,
+    remainingRole(snapshot, grant, replaced),
+  ]);
 }
 
 /**
@@ -181,20 +186,22 @@ export function requireMayRevoke(
   snapshot: Snapshot,
   actor: Actor,
   place: Pick<Grant, "username" | "database">,
-  held: readonly Grant[],
+  replaced: readonly Grant[],
 ): void {
   if (actor === "operator") return;
   const { username, database } = place;
   requireTokenFor(actor, database);
   if (isRestricted(snapshot, actor.username, database)) throw new Refusal("role_insufficient");
-  const behind = roleBehind(snapshot, place, held);
+  const remaining = remainingRole(snapshot, place, replaced);
   if (username === actor.username) {
-    const before = held.some(saysMore) ? undefined : effectiveRole(snapshot, username, database);
-    const raises = behind !== undefined && (before === undefined || outranks(behind, before));
+    const before = replaced.some(hasLimits)
+      ? undefined
+      : effectiveRole(snapshot, username, database);
+    const raises = remaining !== undefined && (before === undefined || outranks(remaining, before));
     if (raises) throw new Refusal("role_insufficient");
     return;
   }
-  requireGiveable(snapshot, actor, database, [behind]);
+  requireGrantableRoles(snapshot, actor, database, [remaining]);
   requireOutranked(snapshot, actor, username, database);
 }
 
@@ -235,32 +242,33 @@ export function manageableBy(snapshot: Snapshot, actor: Subject) {
 }
 
 /** The entries that a new one would replace. */
-function heldAt(
+function entriesToReplace(
   snapshot: Snapshot,
   { username, database }: Pick<Grant, "username" | "database">,
   table: string | undefined,
 ): readonly Grant[] {
-  const held = entriesAt(grantsOf(snapshot, username), database, table);
-  if (held.some(({ tables = [] }) => tables.length > 1)) throw new Refusal("entry_lists_tables");
-  return held;
+  const replaced = entriesAt(grantsOf(snapshot, username), database, table);
+  if (replaced.some(({ tables = [] }) => tables.length > 1))
+    throw new Refusal("entry_lists_tables");
+  return replaced;
 }
 
 function grantChanges(
   snapshot: Snapshot,
   grant: Grant,
-  held: readonly Grant[],
-  isWhole: boolean,
+  replaced: readonly Grant[],
+  replacesLimits: boolean,
 ): Change[] {
   const known = snapshot.databases.get(grant.database.toLowerCase());
   if (known !== undefined && known !== grant.database) throw new Refusal("database_case_conflict");
-  const isRoleAlone = !isWhole && !saysMore(grant);
-  if (isRoleAlone && held.some(saysMore)) throw new Refusal("entry_narrowed");
-  requireNoConflict(grantsOf(snapshot, grant.username), grant, held);
-  const replaced = held.find((known) => isSamePlace(known, grant));
-  const others = held.filter((known) => known !== replaced);
+  const isRoleAlone = !replacesLimits && !hasLimits(grant);
+  if (isRoleAlone && replaced.some(hasLimits)) throw new Refusal("entry_narrowed");
+  requireNoConflict(grantsOf(snapshot, grant.username), grant, replaced);
+  const updated = replaced.find((known) => isSamePlace(known, grant));
+  const others = replaced.filter((known) => known !== updated);
   const removals = others.map((known): Change => ({ kind: "remove-grant", grant: known }));
-  if (replaced === undefined) return [...removals, { kind: "add-grant", grant }];
-  if (isDeepStrictEqual(replaced, grant)) return removals;
+  if (updated === undefined) return [...removals, { kind: "add-grant", grant }];
+  if (isDeepStrictEqual(updated, grant)) return removals;
   return [...removals, { kind: "set-grant", grant }];
 }
 
@@ -277,12 +285,15 @@ export function planAddUser(
   if (given !== undefined) requireMayGrant(snapshot, actor, given, []);
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
-  for (const held of entriesIn(grantsOf(snapshot, username))) {
-    requireGrantable(snapshot, actor, held);
+  for (const known of entriesIn(grantsOf(snapshot, username))) {
+    requireGrantable(snapshot, actor, known);
   }
   const add: Change = { kind: "add-user", user };
   if (given === undefined) return [add];
-  return [add, ...grantChanges(snapshot, given, heldAt(snapshot, given, undefined), false)];
+  return [
+    add,
+    ...grantChanges(snapshot, given, entriesToReplace(snapshot, given, undefined), false),
+  ];
 }
 
 function requireUser(snapshot: Snapshot, username: string): User {
@@ -346,9 +357,9 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
 
 export interface GrantOptions {
   /** Keeps a temporary entry when a permanent one is given, and the other way round. */
-  readonly isBeside?: boolean;
-  /** The caller has seen all that is held, so a bare role may replace entries with limits. */
-  readonly isWhole?: boolean;
+  readonly keepsOther?: boolean;
+  /** A bare role may replace entries with limits, since the caller has seen them. */
+  readonly replacesLimits?: boolean;
 }
 
 /**
@@ -359,14 +370,14 @@ export function planGrant(
   snapshot: Snapshot,
   actor: Actor,
   grant: Grant,
-  { isBeside = false, isWhole = false }: GrantOptions = {},
+  { keepsOther = false, replacesLimits = false }: GrantOptions = {},
 ): Change[] {
-  const held = heldAt(snapshot, grant, grant.tables?.[0]).filter(
-    (known) => !isBeside || isSamePlace(known, grant),
+  const replaced = entriesToReplace(snapshot, grant, grant.tables?.[0]).filter(
+    (known) => !keepsOther || isSamePlace(known, grant),
   );
-  requireMayGrant(snapshot, actor, grant, held);
+  requireMayGrant(snapshot, actor, grant, replaced);
   if (!isExternalUsername(grant.username)) requireUser(snapshot, grant.username);
-  return grantChanges(snapshot, grant, held, isWhole);
+  return grantChanges(snapshot, grant, replaced, replacesLimits);
 }
 
 /** Revokes what the user holds on a database, or on one of its tables or patterns. */
@@ -377,12 +388,12 @@ export function planRevoke(
   database: string,
   table?: string,
 ): Change[] {
-  const held = heldAt(snapshot, { username, database }, table);
-  requireMayRevoke(snapshot, actor, { username, database }, held);
+  const replaced = entriesToReplace(snapshot, { username, database }, table);
+  requireMayRevoke(snapshot, actor, { username, database }, replaced);
   const grants = grantsOf(snapshot, username);
   if (grants.size === 0 && !isExternalUsername(username)) requireUser(snapshot, username);
-  if (held.length === 0) throw new Refusal("grant_not_found");
-  return held.map((grant) => ({ kind: "remove-grant", grant }));
+  if (replaced.length === 0) throw new Refusal("grant_not_found");
+  return replaced.map((grant) => ({ kind: "remove-grant", grant }));
 }
 
 export const administratorGrant: { database: string; role: Role } = {
@@ -399,7 +410,7 @@ function* ownedDatabases(snapshot: Snapshot, among: Iterable<string>): Steps<Set
     const grants = grantsOf(snapshot, username);
     for (const database of grants.keys()) {
       const counts = hasPassword || database !== EVERY_DATABASE;
-      if (counts && standingGrant(grants, database)?.role === "Owner") owned.add(database);
+      if (counts && unrestrictedGrant(grants, database)?.role === "Owner") owned.add(database);
     }
   });
   return owned;

@@ -9,7 +9,7 @@ import { type EntryRole, EVERY_DATABASE, obstacleOf, outranks, roleAllows } from
 import { differingKeys, differingNames, grantsOf, type Snapshot } from "./snapshot.ts";
 
 /** The deciding entry for a place in one state. Nothing applies if `entry` is undefined. */
-interface Standing {
+interface Effect {
   readonly role: EntryRole;
   readonly entry: string | undefined;
   /** The entry's other keys, as named in the file. */
@@ -24,28 +24,28 @@ export interface EffectChange {
   readonly loses: readonly PermissionClass[];
   /** The file's keys of limits that changed, for rights held both before and after. */
   readonly limits: readonly string[];
-  readonly before: Standing;
-  readonly after: Standing;
+  readonly before: Effect;
+  readonly after: Effect;
 }
 
-const nothing: Standing = { role: "None", entry: undefined, limits: {} };
+const noEffect: Effect = { role: "None", entry: undefined, limits: {} };
 
 function limitsOf(grant: Grant): Record<string, unknown> {
   const { database: _, role: __, tables: ___, ...limits } = viewEntry(grant);
   return limits;
 }
 
-function standingAt(
+function effectAt(
   snapshot: Snapshot,
   username: string,
   database: string,
   table: string | undefined,
   now: number,
-): Standing {
-  if (obstacleOf(snapshot, username) !== undefined) return nothing;
+): Effect {
+  if (obstacleOf(snapshot, username) !== undefined) return noEffect;
   // No table name contains a star, so a pattern decides like any name that matches it.
   const found = decidingEntry(snapshot, username, database, table, now);
-  if (found === undefined || found.isLapsed) return nothing;
+  if (found === undefined || found.isExpired) return noEffect;
   return { role: found.grant.role, entry: found.name, limits: limitsOf(found.grant) };
 }
 
@@ -68,8 +68,8 @@ function changeAt(
   table: string | undefined,
   now: number,
 ): EffectChange | undefined {
-  const before = standingAt(old, username, database, table, now);
-  const after = standingAt(current, username, database, table, now);
+  const before = effectAt(old, username, database, table, now);
+  const after = effectAt(current, username, database, table, now);
   const rights = table === undefined ? permissionClasses : tableRights;
   const had = rights.filter((right) => roleAllows(before.role, right));
   const has = rights.filter((right) => roleAllows(after.role, right));

@@ -43,14 +43,14 @@ export class FoldedNames {
 }
 
 /** The entries for one place: a permanent one, and a temporary one that wins until it expires. */
-export interface Place {
-  lasting?: Grant;
+export interface EntrySlot {
+  permanent?: Grant;
   temporary?: Grant;
 }
 
 /** False if the place already has an entry of this kind. */
-function settle(place: Place, grant: Grant): boolean {
-  const kind = grant.expires === undefined ? "lasting" : "temporary";
+function settle(place: EntrySlot, grant: Grant): boolean {
+  const kind = grant.expires === undefined ? "permanent" : "temporary";
   if (place[kind] !== undefined) return false;
   place[kind] = grant;
   return true;
@@ -63,14 +63,14 @@ export function prefixOf(table: string): string | undefined {
 export type GrantConflict = "database_taken" | "table_taken" | "patterns_overlap";
 
 /** A place and its table or pattern, which is undefined for the whole database. */
-export type NamedPlace = readonly [string | undefined, Place];
+export type NamedSlot = readonly [string | undefined, EntrySlot];
 
 /** A user's entries on one database (or `*`), unless there is only one, for the whole database. */
 export class DatabaseGrants {
   readonly all: Grant[] = [];
-  readonly #whole: Place = {};
+  readonly #whole: EntrySlot = {};
   /** By table or pattern. No two patterns match the same name. */
-  readonly #tables = new Map<string, Place>();
+  readonly #tables = new Map<string, EntrySlot>();
   readonly #folded = new FoldedNames();
   #hasPatterns = false;
 
@@ -108,12 +108,12 @@ export class DatabaseGrants {
     return undefined;
   }
 
-  placeOf(written: string): Place | undefined {
+  placeOf(written: string): EntrySlot | undefined {
     return this.#tables.get(written);
   }
 
   /** The tables, then the patterns, then the whole database. */
-  places(): NamedPlace[] {
+  places(): NamedSlot[] {
     const { named = [], patterns = [] } = Object.groupBy(this.#tables, ([table]) =>
       prefixOf(table) === undefined ? "named" : "patterns",
     );
@@ -121,9 +121,9 @@ export class DatabaseGrants {
   }
 
   /** The places that match, the deciding one first. Without a table, only the whole database. */
-  placesOf(table: string | undefined): NamedPlace[] {
+  placesOf(table: string | undefined): NamedSlot[] {
     const names = table === undefined ? [] : [table, this.#patternFor(table)];
-    const places = names.flatMap((name): NamedPlace[] => {
+    const places = names.flatMap((name): NamedSlot[] => {
       const place = name === undefined ? undefined : this.#tables.get(name);
       return place === undefined ? [] : [[name, place]];
     });
@@ -137,15 +137,15 @@ export class DatabaseGrants {
   }
 }
 
-type Held = Grant | DatabaseGrants;
+type UserEntries = Grant | DatabaseGrants;
 
 /** The entries of one user by database (or `*`). */
-export interface UserGrants extends ReadonlyMap<string, Held> {
+export interface UserGrants extends ReadonlyMap<string, UserEntries> {
   /** True if any entry narrows. Then queries are judged by more than roles. */
   readonly isNarrowed: boolean;
 }
 
-export class GrantCollection extends Map<string, Held> implements UserGrants {
+export class GrantCollection extends Map<string, UserEntries> implements UserGrants {
   isNarrowed = false;
 
   add(grant: Grant): GrantConflict | undefined {
@@ -171,7 +171,7 @@ export function collectGrants(grants: Iterable<Grant>): UserGrants {
   return collection;
 }
 
-function entriesOf(held: Held | undefined): readonly Grant[] {
+function entriesOf(held: UserEntries | undefined): readonly Grant[] {
   if (held === undefined) return [];
   return held instanceof DatabaseGrants ? held.all : [held];
 }
@@ -204,12 +204,12 @@ export function entriesAt(
 }
 
 /** True for an entry with limits or an expiry beyond its role. */
-export function saysMore({ tables: _, ...grant }: Grant): boolean {
+export function hasLimits({ tables: _, ...grant }: Grant): boolean {
   return grant.expires !== undefined || (grant.role !== "None" && isNarrowing(grant));
 }
 
 /** The permanent entry for a whole database (or `*`). */
-export function lastingGrant(grants: UserGrants, database: string): Grant | undefined {
+export function permanentGrant(grants: UserGrants, database: string): Grant | undefined {
   return entriesAt(grants, database, undefined).find(({ expires }) => expires === undefined);
 }
 
@@ -217,12 +217,12 @@ export function lastingGrant(grants: UserGrants, database: string): Grant | unde
  * The permanent entry for a whole database (or `*`), if it narrows nothing and no other entry there
  * is in force.
  */
-export function standingGrant(
+export function unrestrictedGrant(
   grants: UserGrants,
   database: string,
   now: number = Date.now(),
 ): Grant | undefined {
-  const standing = lastingGrant(grants, database);
+  const standing = permanentGrant(grants, database);
   if (standing === undefined || isNarrowing(standing)) return undefined;
   const isAlone = entriesOf(grants.get(database)).every(
     (grant) =>

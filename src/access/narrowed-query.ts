@@ -414,7 +414,9 @@ export function narrowingOn(
 ): Pick<Objection, "entry" | "boundary"> | undefined {
   const grants = grantsOf(snapshot, username);
   const [entry] = entriesInForce(grants, database, now)
-    .filter(({ grant: { requireApproval, ...grant }, isLapsed }) => isLapsed || isNarrowing(grant))
+    .filter(
+      ({ grant: { requireApproval, ...grant }, isExpired }) => isExpired || isNarrowing(grant),
+    )
     .toArray()
     .sort((one, other) => (one.name < other.name ? -1 : 1));
   if (entry !== undefined) return { entry };

@@ -1,5 +1,5 @@
 import type { PermissionClass, Query } from "../query/query.ts";
-import { DatabaseGrants, standingGrant, type UserGrants } from "./entries.ts";
+import { DatabaseGrants, type UserGrants, unrestrictedGrant } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
 import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
 import {
@@ -73,7 +73,7 @@ export function decide(
 /** True if every entry through which a user reaches a database is permanent and without limits. */
 function grantsUnrestricted(grants: UserGrants, database: string, now: number): boolean {
   const place = grants.has(database) ? database : EVERY_DATABASE;
-  return standingGrant(grants, place, now) !== undefined;
+  return unrestrictedGrant(grants, place, now) !== undefined;
 }
 
 /**
@@ -89,9 +89,9 @@ function decideAmong(
 ): Decision {
   const deciding = decidingEntry(snapshot, username, database, undefined, now);
   if (deciding === undefined) return deny("no_grant");
-  const { name, isLapsed } = deciding;
+  const { name, isExpired } = deciding;
   const { role } = deciding.grant;
-  if (isLapsed) return deny("grant_expired", "None", name);
+  if (isExpired) return deny("grant_expired", "None", name);
   const mayGrantThere =
     permission !== "GRANT" || grantsUnrestricted(grantsOf(snapshot, username), database, now);
   if (!mayGrantThere || !roleAllows(role, permission)) return deny("role_insufficient", role, name);
@@ -111,7 +111,7 @@ function mayUseOn(
   }
   if (judgeName(snapshot, subject, permission, database) !== undefined) return false;
   return entriesInForce(grants, database, Date.now()).some(
-    ({ grant, isLapsed }) => !isLapsed && roleAllows(grant.role, permission),
+    ({ grant, isExpired }) => !isExpired && roleAllows(grant.role, permission),
   );
 }
 
@@ -202,7 +202,7 @@ export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>)
  * Decides whether `subject` may use `permission` on a whole database. For routes and tools of other
  * servers, whose access cannot be limited to rows and columns.
  */
-export function decideWhole(
+export function decideWholeDatabase(
   snapshot: Snapshot,
   subject: Subject,
   permission: PermissionClass,
@@ -237,7 +237,7 @@ function unnarrowable(
 }
 
 /** Refuses narrowed callers what needs no right on a database but may reach all of it. */
-export function whyNotWhole(
+export function wholeDatabaseDenial(
   snapshot: Snapshot,
   { username }: Subject,
   database: string,
@@ -250,7 +250,7 @@ export function whyNotWhole(
 }
 
 /** Why a subject may see nothing of a database. */
-export function whyUnseen(
+export function visibilityDenial(
   snapshot: Snapshot,
   subject: Subject,
   database: string,
@@ -287,15 +287,15 @@ export function seeTable(
   };
 }
 
-interface PlaceQuestion {
+interface AccessQuestion {
   readonly permissions: readonly PermissionClass[];
   readonly database: string;
   readonly table?: string | undefined;
 }
 
-type PlaceContext = QueryOrigin & { readonly now: number };
+type QuestionContext = QueryOrigin & { readonly now: number };
 
-export interface PlaceDecision extends Decision {
+export interface AccessExplanation extends Decision {
   /** The deciding entry, combined with the limits of boundaries. */
   readonly grant?: Grant;
   readonly approvals?: readonly ApprovalRule[];
@@ -317,12 +317,12 @@ function within(grant: Grant, boundaries: readonly Boundary[]): Grant {
   };
 }
 
-export function decidePlace(
+export function explainAccess(
   snapshot: Snapshot,
   username: string,
-  { permissions, database, table }: PlaceQuestion,
-  context: PlaceContext,
-): PlaceDecision {
+  { permissions, database, table }: AccessQuestion,
+  context: QuestionContext,
+): AccessExplanation {
   const subject = { username, tokenDatabase: EVERY_DATABASE };
   // GRANT is not a query's right, so only whole databases count.
   if (permissions.includes("GRANT")) {
@@ -341,12 +341,12 @@ export function decidePlace(
 }
 
 /** The entries that give a user access. Without a table, all that decide on some table. */
-export function* waysTo(
+export function* grantingEntries(
   snapshot: Snapshot,
   username: string,
-  question: PlaceQuestion,
-  context: PlaceContext,
-): Generator<PlaceDecision, undefined> {
+  question: AccessQuestion,
+  context: QuestionContext,
+): Generator<AccessExplanation, undefined> {
   const { permissions, database, table } = question;
   const isOfTables = !permissions.some((one) => one === "GRANT" || one.endsWith(" DATABASE"));
   const places = new Set([table]);
@@ -358,7 +358,7 @@ export function* waysTo(
   }
   const seen = new Set<string | undefined>();
   for (const place of places) {
-    const decision = decidePlace(snapshot, username, { ...question, table: place }, context);
+    const decision = explainAccess(snapshot, username, { ...question, table: place }, context);
     if (decision.allowed && !seen.has(decision.entry)) yield decision;
     seen.add(decision.entry);
   }

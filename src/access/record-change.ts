@@ -85,7 +85,7 @@ export function recordsOf(snapshot: Snapshot, username: string): UserRecords {
   return { user: snapshot.users.get(username), grants };
 }
 
-export function isGone({ user, grants }: UserRecords): boolean {
+export function isEmpty({ user, grants }: UserRecords): boolean {
   return user === undefined && grants.length === 0;
 }
 

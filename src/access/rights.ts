@@ -1,9 +1,9 @@
 import type { PermissionClass } from "../query/query.ts";
 import {
   DatabaseGrants,
+  type EntrySlot,
   entriesIn,
-  type NamedPlace,
-  type Place,
+  type NamedSlot,
   type UserGrants,
 } from "./entries.ts";
 import type { Boundary, EntryPoint, Grant, Limits, RateLimit, RowCondition } from "./grant.ts";
@@ -23,33 +23,33 @@ export interface DecidingEntry {
   /** Its display name: `main`, `*`, `main.tickets`, `*.customer_*`. */
   readonly name: string;
   /** True if it has expired and no other entry holds its place. It then decides as `None`. */
-  readonly isLapsed: boolean;
+  readonly isExpired: boolean;
 }
 
 /** An expired entry without a permanent one still decides, as `None`. */
 function entryAt(
-  { lasting, temporary }: Place,
+  { permanent, temporary }: EntrySlot,
   name: string,
   now: number,
 ): DecidingEntry | undefined {
   const isOver = temporary?.expires === undefined || temporary.expires <= now;
-  const grant = isOver ? (lasting ?? temporary) : temporary;
-  return grant && { grant, name, isLapsed: isOver && lasting === undefined };
+  const grant = isOver ? (permanent ?? temporary) : temporary;
+  return grant && { grant, name, isExpired: isOver && permanent === undefined };
 }
 
 /** The places of a user's entries that `choose` takes, first for the database, then for `*`. */
 function* placesFor(
   grants: UserGrants,
   database: string,
-  choose: (held: DatabaseGrants) => Iterable<NamedPlace>,
-): Generator<{ readonly place: Place; readonly name: string }, undefined> {
+  choose: (entries: DatabaseGrants) => Iterable<NamedSlot>,
+): Generator<{ readonly place: EntrySlot; readonly name: string }, undefined> {
   for (const at of new Set([database, EVERY_DATABASE])) {
-    const held = grants.get(at);
-    if (held instanceof DatabaseGrants) {
-      for (const [table, place] of choose(held)) {
+    const entries = grants.get(at);
+    if (entries instanceof DatabaseGrants) {
+      for (const [table, place] of choose(entries)) {
         yield { place, name: table === undefined ? at : `${at}.${table}` };
       }
-    } else if (held !== undefined) yield { place: { lasting: held }, name: at };
+    } else if (entries !== undefined) yield { place: { permanent: entries }, name: at };
   }
 }
 
@@ -65,12 +65,12 @@ function fittingEntries(
   now: number,
 ): DecidingEntry[] {
   const entries: DecidingEntry[] = [];
-  for (const { place, name } of placesFor(grants, database, (held) => held.placesOf(table))) {
+  for (const { place, name } of placesFor(grants, database, (entries) => entries.placesOf(table))) {
     const entry = entryAt(place, name, now);
     if (entry !== undefined) entries.push(entry);
-    const { lasting } = place;
-    if (lasting !== undefined && lasting !== entry?.grant) {
-      entries.push({ grant: lasting, name, isLapsed: false });
+    const { permanent } = place;
+    if (permanent !== undefined && permanent !== entry?.grant) {
+      entries.push({ grant: permanent, name, isExpired: false });
     }
   }
   return entries;
@@ -94,10 +94,10 @@ export function otherSpellingOf(
   now: number,
 ): { readonly spelling: string; readonly entry: DecidingEntry } | undefined {
   for (const at of [database, EVERY_DATABASE]) {
-    const held = grants.get(at);
-    if (!(held instanceof DatabaseGrants)) continue;
-    const spelling = held.otherSpelling(table);
-    const place = spelling === undefined ? undefined : held.placeOf(spelling);
+    const entries = grants.get(at);
+    if (!(entries instanceof DatabaseGrants)) continue;
+    const spelling = entries.otherSpelling(table);
+    const place = spelling === undefined ? undefined : entries.placeOf(spelling);
     const entry = place && entryAt(place, `${at}.${spelling}`, now);
     if (spelling !== undefined && entry !== undefined) return { spelling, entry };
   }
@@ -114,7 +114,7 @@ export function* entriesInForce(
   database: string,
   now: number,
 ): Generator<DecidingEntry, undefined> {
-  for (const { place, name } of placesFor(grants, database, (held) => held.places())) {
+  for (const { place, name } of placesFor(grants, database, (entries) => entries.places())) {
     const entry = entryAt(place, name, now);
     if (entry === undefined) continue;
     yield entry;
@@ -126,8 +126,8 @@ export function* entriesInForce(
 /** True if no table or column of a database is hidden from a user who may read it. */
 export function seesSchema(snapshot: Snapshot, username: string, database: string): boolean {
   const grants = grantsOf(snapshot, username);
-  const held = grants.get(database) ?? grants.get(EVERY_DATABASE);
-  return !(held instanceof DatabaseGrants) && held?.columns === undefined;
+  const entries = grants.get(database) ?? grants.get(EVERY_DATABASE);
+  return !(entries instanceof DatabaseGrants) && entries?.columns === undefined;
 }
 
 /** Reasons for a decision. The codes are stable, and audit, command line and HTTP show the same. */
@@ -271,7 +271,7 @@ export function boundariesFor(
 }
 
 /** All entries and boundaries that limit a user who comes this way, for any database. */
-export function rulesFor(
+export function limitsFor(
   snapshot: Snapshot,
   username: string,
   context: QueryOrigin,
@@ -334,7 +334,7 @@ function requireEntry(
     const where = table === undefined ? database : `${database}.${table}`;
     return { reason: "no_grant", message: `There is no grant for ${where}` };
   }
-  if (!entry.isLapsed) return entry;
+  if (!entry.isExpired) return entry;
   const message = `The grant for ${entry.name} has expired: ask for a new one`;
   return { reason: "grant_expired", message, entry };
 }
@@ -359,7 +359,7 @@ export function denied({ reason, message, entry, boundary }: Objection): DeniedD
   return {
     allowed: false,
     reason,
-    role: entry?.isLapsed ? "None" : entry?.grant.role,
+    role: entry?.isExpired ? "None" : entry?.grant.role,
     entry: entry?.name,
     message,
     ...(boundary === undefined ? {} : { boundary }),

@@ -4,9 +4,9 @@ import {
   entriesIn,
   GrantCollection,
   type GrantConflict,
-  lastingGrant,
-  standingGrant,
+  permanentGrant,
   type UserGrants,
+  unrestrictedGrant,
 } from "./entries.ts";
 import { type EntryView, viewEntry } from "./entry-view.ts";
 import type { Boundary, Grant, User } from "./grant.ts";
@@ -42,12 +42,12 @@ export function grantsOf(snapshot: Snapshot, username: string): UserGrants {
 }
 
 export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
-  return lastingGrant(grantsOf(snapshot, username), database);
+  return permanentGrant(grantsOf(snapshot, username), database);
 }
 
 /** A permanent Owner on `*`, without limits. */
 export function isAdministrator(snapshot: Snapshot, username: string): boolean {
-  return standingGrant(grantsOf(snapshot, username), EVERY_DATABASE)?.role === "Owner";
+  return unrestrictedGrant(grantsOf(snapshot, username), EVERY_DATABASE)?.role === "Owner";
 }
 
 /** The user's grants as the API lists them, in the order of the file. */
@@ -66,7 +66,7 @@ export function blankUser(username: string): User {
 }
 
 /** External users with entries but no record. */
-export function* unrecordedUsers({ users, grants }: Snapshot): Generator<string, void> {
+export function* usersWithoutRecord({ users, grants }: Snapshot): Generator<string, void> {
   for (const name of grants.keys()) if (isExternalUsername(name) && !users.has(name)) yield name;
 }
 

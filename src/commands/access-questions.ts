@@ -9,7 +9,7 @@ import { entriesIn } from "../access/entries.ts";
 import { limitsInWords, viewEntry } from "../access/entry-view.ts";
 import type { EntryPoint } from "../access/grant.ts";
 import { parseAccess } from "../access/parse.ts";
-import { decidePlace, type PlaceDecision, waysTo } from "../access/policy.ts";
+import { type AccessExplanation, explainAccess, grantingEntries } from "../access/policy.ts";
 import type { Decision } from "../access/rights.ts";
 import { obstacleOf } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
@@ -59,7 +59,7 @@ const explanations: Partial<Record<Answer, string>> = {
   user_disabled: "the user is disabled",
 };
 
-function explain(answer: Answer, decided: PlaceDecision): string {
+function explain(answer: Answer, decided: AccessExplanation): string {
   const { role, entry, boundary, message = answer, grant } = decided;
   const deciding = `${role} by the entry for ${entry}`;
   if (answer === "allowed") {
@@ -81,7 +81,7 @@ function tableHint(snapshot: Snapshot, username: string, { database, table }: Pl
   return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
 }
 
-function viewLimits({ grant, approvals }: Pick<PlaceDecision, "grant" | "approvals">): object {
+function viewLimits({ grant, approvals }: Pick<AccessExplanation, "grant" | "approvals">): object {
   if (grant === undefined) return {};
   const { database: _, role: __, ...limits } = viewEntry(grant);
   return { ...limits, approvals };
@@ -107,7 +107,7 @@ async function checkAccess(
   const { question, snapshot, context } = await readQuestion(operation, where, options);
   const { permissions, database, table } = question;
   const permission = permissions.join(" and ");
-  const decided = decidePlace(snapshot, username, question, context);
+  const decided = explainAccess(snapshot, username, question, context);
   const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
   const allowed = reason === "allowed";
   const hint = reason === "no_grant" ? tableHint(snapshot, username, question) : "";
@@ -129,7 +129,10 @@ async function whoMay(operation: string, where: string, options: QuestionOptions
   const found = [...snapshot.grants.keys()]
     .filter((username) => obstacleOf(snapshot, username) === undefined)
     .flatMap((username) =>
-      [...waysTo(snapshot, username, question, context)].map((way) => ({ username, ...way })),
+      [...grantingEntries(snapshot, username, question, context)].map((way) => ({
+        username,
+        ...way,
+      })),
     );
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
   const cellsOf = ({ username, role, entry, grant }: (typeof found)[number]) => [

@@ -3,7 +3,7 @@ import type { Plan } from "../access/access-rules.ts";
 import { entriesIn, prefixOf } from "../access/entries.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
 import type { Grant } from "../access/grant.ts";
-import { entryOddities } from "../access/oddities.ts";
+import { lintEntry } from "../access/lint.ts";
 import { entryKeys, entryRoles } from "../access/records.ts";
 import type { EntryRole } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
@@ -53,8 +53,8 @@ async function grantAccess(
 ): Promise<void> {
   const loaded = loadFor(options);
   const target = readPlace(where);
-  const isBeside = options.beside === true;
-  if (isBeside && options.expires === undefined) {
+  const keepsOther = options.beside === true;
+  if (keepsOther && options.expires === undefined) {
     throw new UsageError(
       "--beside adds a temporary entry to the permanent one, so it needs --expires",
     );
@@ -64,10 +64,10 @@ async function grantAccess(
     .filter(([, value]) => value !== undefined);
   const grant = readEntry({ username, ...target }, { role, ...Object.fromEntries(keys) });
   const plan: Plan = (current) =>
-    actions.grant.plan(current, "operator", { username, grant, isBeside }, loaded.configuration);
+    actions.grant.plan(current, "operator", { username, grant, keepsOther }, loaded.configuration);
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
   const limits = limitsInWords(grant);
-  for (const problem of entryOddities(snapshot, grant, Date.now())) warn(problem);
+  for (const problem of lintEntry(snapshot, grant, Date.now())) warn(problem);
   print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
   const about = `the entry of ${username} for ${where}`;
   for (const missing of await missingNames(loaded, [[about, grant]])) warn(missing);

@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { hasAdministrator } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { placeOf } from "../access/grant.ts";
-import { findOddities } from "../access/oddities.ts";
+import { lintAccess } from "../access/lint.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
 import { boundaryName } from "../access/rights.ts";
@@ -92,7 +92,7 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
       "no administrator can log in: no user with a password is permanently Owner of *";
     yield { warning };
   }
-  yield* firstOf(runAtOnce(findOddities(snapshot, Date.now())));
+  yield* firstOf(runAtOnce(lintAccess(snapshot, Date.now())));
   const named = [
     ...entries.map(
       (grant) => [`the entry of ${grant.username} for ${placeOf(grant)}`, grant] as const,

@@ -3,7 +3,7 @@ import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import path from "node:path";
 import type { Command } from "commander";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
-import { standingGrant } from "../access/entries.ts";
+import { unrestrictedGrant } from "../access/entries.ts";
 import { readAccessFile } from "../access/parse.ts";
 import { EVERY_DATABASE, isUsername } from "../access/roles.ts";
 import { blankUser, grantsOf, type Snapshot } from "../access/snapshot.ts";
@@ -150,7 +150,7 @@ async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snap
   const password = (await readFile(file, "utf8")).trim();
   const costs = await costsInUse(snapshot, configuredCosts(loaded.configuration));
   for (const { username, passwordHash } of snapshot.users.values()) {
-    const { role } = standingGrant(grantsOf(snapshot, username), EVERY_DATABASE) ?? {};
+    const { role } = unrestrictedGrant(grantsOf(snapshot, username), EVERY_DATABASE) ?? {};
     if (role === "Owner" && (await verifyPassword(password, passwordHash, costs))) return;
   }
   await rm(file);

@@ -10,7 +10,7 @@ import {
   blankUser,
   emptySnapshot,
   type Snapshot,
-  unrecordedUsers,
+  usersWithoutRecord,
   viewUser,
 } from "../access/snapshot.ts";
 import { createAccessFile } from "../access/write.ts";
@@ -118,7 +118,7 @@ async function list(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
   const activity = await activityOf(loaded);
-  const unrecorded = unrecordedUsers(snapshot).map(blankUser);
+  const unrecorded = usersWithoutRecord(snapshot).map(blankUser);
   const users = [...snapshot.users.values(), ...unrecorded].map((user) => {
     const { login, use } = activity.of(user.username);
     const last = { last_login: momentOrNull(login), last_use: momentOrNull(use) };

@@ -142,7 +142,7 @@ export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[]
 export function problemOf(path: ValuePath, allowed: string, checked: Checked): Problem {
   const node = nodeAt(path) ?? {};
   const value = valueAt(checked.values, path) ?? node.default;
-  const reason = `${found(shown(value, node), allowed)}${headerMeant(path, value, node)}`;
+  const reason = `${found(displayed(value, node), allowed)}${headerMeant(path, value, node)}`;
   return problemAt(path, reason, checked);
 }
 
@@ -198,11 +198,11 @@ function headerMeant(path: ValuePath, value: unknown, node: SchemaNode): string 
  * Formats a value for a message. Secrets are never shown. Tables and arrays are named by kind only,
  * since they may contain a secret, or be written where one belongs.
  */
-function shown(value: unknown, node: SchemaNode): string {
+function displayed(value: unknown, node: SchemaNode): string {
   if (value === undefined) return "nothing";
   if (Array.isArray(value)) return "an array";
   if (typeof value === "object" && value !== null && !(value instanceof Date)) return "a table";
-  if (node.writeOnly === true) return "a value that is not shown, as it is a secret";
+  if (node.writeOnly === true) return "a value that is not displayed, as it is a secret";
   if (node.properties !== undefined) return value instanceof Date ? "a date" : `a ${typeof value}`;
   if (typeof value === "string") return renderValue(withoutCredentials(value));
   return renderValue(value);

@@ -51,7 +51,7 @@ export function serviceDirectoryOf({ env, cwd }: SearchOptions): string {
 }
 
 /** Files tried if none is named, in order of precedence. Absolute. */
-export function unnamedPlaces(options: SearchOptions): readonly [string, string] {
+export function defaultFiles(options: SearchOptions): readonly [string, string] {
   return [resolve(options.cwd, fileName), join(serviceDirectoryOf(options), fileName)];
 }
 
@@ -67,7 +67,7 @@ export function findConfiguration(options: SearchOptions): SearchResult {
   if (env.GATEHOUSE_CONFIG) {
     return readNamed(resolve(cwd, env.GATEHOUSE_CONFIG), "$GATEHOUSE_CONFIG");
   }
-  const [besideCaller, file] = unnamedPlaces(options);
+  const [besideCaller, file] = defaultFiles(options);
   const local = readLocal(besideCaller);
   if (local?.file !== undefined) return local;
   const warnings = local?.warnings ?? [];
@@ -120,12 +120,12 @@ function readLocal(file: string): SearchResult | undefined {
     link = lstatSync(file, { throwIfNoEntry: false });
   } catch {
     // The caller may lack search permission for the working directory.
-    return passedOver(file, "it cannot be looked at");
+    return skippedFile(file, "it cannot be looked at");
   }
   if (link === undefined) return undefined;
   const isForeign = () => {
     const remedy = `chown -h ${process.geteuid?.() ?? "USER"} ${shellQuoted(file)}`;
-    return passedOver(file, "it belongs to somebody else", remedy);
+    return skippedFile(file, "it belongs to somebody else", remedy);
   };
   if (!isOwn(link)) return isForeign();
   const descriptor = unlessMissing(() => openSync(file, readWithoutWaiting), file);
@@ -133,11 +133,11 @@ function readLocal(file: string): SearchResult | undefined {
   try {
     // Check the open file, since the name may lead to another one now.
     const stats = fstatSync(descriptor);
-    if (!stats.isFile()) return passedOver(file, "it is no regular file");
+    if (!stats.isFile()) return skippedFile(file, "it is no regular file");
     if (!isOwn(stats)) return isForeign();
     if (!onlyOwnerWrites(stats)) {
       const remedy = `chmod go-w ${shellQuoted(file)}`;
-      return passedOver(file, "its group or others may write it", remedy);
+      return skippedFile(file, "its group or others may write it", remedy);
     }
     return { file, bytes: readBounded(descriptor, file), warnings: [] };
   } finally {
@@ -145,7 +145,7 @@ function readLocal(file: string): SearchResult | undefined {
   }
 }
 
-function passedOver(
+function skippedFile(
   file: string,
   why: string,
   remedy = `--config ${shellQuoted(file)}`,

@@ -4,10 +4,10 @@ import { renderValue, type ValuePath, valueAt } from "../toml/toml.ts";
 import { isLive, type SchemaNode, type SchemaTable, schemaTables } from "./issues.ts";
 import {
   deepFrozen,
+  defaultFiles,
   type LoadedConfiguration,
   type LoadOptions,
   loadConfiguration,
-  unnamedPlaces,
 } from "./load.ts";
 import { ConfigurationError, type Problem } from "./problem.ts";
 import type { Configuration } from "./schema.ts";
@@ -144,7 +144,7 @@ export function openLiveConfiguration(
     return reloading;
   }
 
-  const watched = loaded.file === undefined ? new Set(unnamedPlaces(options)) : [loaded.file];
+  const watched = loaded.file === undefined ? new Set(defaultFiles(options)) : [loaded.file];
   const watches = Array.from(watched, (file) => watchFile(file, () => void reload()));
   return {
     reload,

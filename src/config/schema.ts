@@ -518,7 +518,7 @@ function refuseTwoPlaces({ url, urls }: Where, context: z.core.$RefinementCtx): 
   }
 }
 
-const elsewhere = strictObject({
+const otherUpstream = strictObject({
   databases: key(
     z.array(plainName).min(1),
     ["analytics", "archive"],
@@ -591,7 +591,7 @@ const keys = strictObject({
     "databases",
     "Whether a database in queries means a schema of the PostgreSQL database in url, or a database of that server. If absent: a schema.",
   ),
-  databases: z.array(elsewhere).default([]).describe("Databases on other upstreams."),
+  databases: z.array(otherUpstream).default([]).describe("Databases on other upstreams."),
 });
 
 type Upstream = z.output<typeof keys>;
@@ -772,14 +772,14 @@ export const configurationSchema = z
           "or accept the risk with auth.insecure_allow_remote = true",
       );
     },
-    ifGood("server", "auth"),
+    ifValid("server", "auth"),
   )
   .superRefine(
     ({ server, console }, context) => {
       if (console.public_url === "" || console.public_url !== server.public_url) return;
       refuse(context, ["console", "public_url"], "another origin than server.public_url");
     },
-    ifGood("server", "console"),
+    ifValid("server", "console"),
   )
   .superRefine(
     ({ server, console, metrics }, context) => {
@@ -793,7 +793,7 @@ export const configurationSchema = z
         taken.push({ key: `${section}.listen`, ...address });
       }
     },
-    ifGood("server", "console", "metrics"),
+    ifValid("server", "console", "metrics"),
   )
   .superRefine(
     ({ server, upstream }, context) => {
@@ -801,7 +801,7 @@ export const configurationSchema = z
       const allowed = `at least one for each of server.workers, which is ${server.workers}`;
       refuse(context, ["upstream", "connections"], allowed);
     },
-    ifGood("server", "upstream"),
+    ifValid("server", "upstream"),
   );
 
 /** True if two listeners cannot coexist. */
@@ -811,7 +811,7 @@ function isSamePlace(one: ListenAddress, other: ListenAddress): boolean {
 }
 
 /** Checks a rule between sections only if each section is valid by itself. */
-function ifGood(...sections: readonly PropertyKey[]) {
+function ifValid(...sections: readonly PropertyKey[]) {
   return {
     when: ({ issues }: z.core.ParsePayload) =>
       !issues.some(({ path: [section = ""] = [] }) => sections.includes(section)),

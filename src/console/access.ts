@@ -7,7 +7,7 @@ import {
 import { entriesAt, entriesIn } from "../access/entries.ts";
 import { readCondition, viewEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
 import { type Grant, placeOf } from "../access/grant.ts";
-import { seeTable, whyUnseen } from "../access/policy.ts";
+import { seeTable, visibilityDenial } from "../access/policy.ts";
 import { entryRoles, type Report, readGrant } from "../access/records.ts";
 import { decidingEntry } from "../access/rights.ts";
 import {
@@ -522,9 +522,9 @@ const entry: ConsoleForm = {
     // The button that looks up names changes nothing.
     if (fields.get("look") === "yes") return sendEntry(c, { fields });
     const username = fields.get("user") ?? "";
-    const isBeside = fields.get("beside") === "yes";
+    const keepsOther = fields.get("beside") === "yes";
     const grant = entryOf(gatherBoxes(fields));
-    await makeChange(c, actions.grant, { username, grant, isWhole: true, isBeside });
+    await makeChange(c, actions.grant, { username, grant, replacesLimits: true, keepsOther });
     return pathOf("/access/user", { user: username });
   },
 };
@@ -581,9 +581,9 @@ export function nameSuggestions({ access, routing, headers }: Gateway) {
           hold: () => {},
         }),
     })),
-    whyUnseen: (actor, database) =>
+    visibilityDenial: (actor, database) =>
       maySeeGrants(access.snapshot, actor, database)
-        ? whyUnseen(access.snapshot, actor, database, origin)
+        ? visibilityDenial(access.snapshot, actor, database, origin)
         : "no_grant",
   });
   const none = (error: unknown) => {

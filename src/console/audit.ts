@@ -1,6 +1,6 @@
 import { Worker } from "node:worker_threads";
 import { requireManager } from "../access/administration.ts";
-import { decidePlace } from "../access/policy.ts";
+import { explainAccess } from "../access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../access/roles.ts";
 import { moments, readMoment } from "../clock.ts";
 import { siblingModule } from "../ipc/child-program.ts";
@@ -36,7 +36,7 @@ export function draftGrant(visitor: Visitor, line: ReadLine) {
     const isOfTables = role === "ReadOnly" || role === "ReadWrite";
     for (const table of isOfTables && tables.length > 0 ? tables : [undefined]) {
       const place = { permissions, database, table };
-      const now = decidePlace(visitor.snapshot, user, place, context);
+      const now = explainAccess(visitor.snapshot, user, place, context);
       const isLiftable = now.boundary === undefined && liftable.has(now.reason);
       if (!now.allowed && isLiftable) return { user, database, table, role };
     }

@@ -14,7 +14,7 @@ import {
   blankUser,
   firstNames,
   type Snapshot,
-  unrecordedUsers,
+  usersWithoutRecord,
   viewUser,
 } from "../access/snapshot.ts";
 import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
@@ -163,7 +163,7 @@ export const listUsers: Endpoint = {
       firstNames(snapshot.users, limit + 1, after, isManageable),
     );
     const unrecorded = new Map(
-      unrecordedUsers(snapshot).map((name) => [name, { username: name }] as const),
+      usersWithoutRecord(snapshot).map((name) => [name, { username: name }] as const),
     );
     const external = await runCooperatively(firstNames(unrecorded, limit + 1, after, isManageable));
     const names = [...recorded, ...external].sort();

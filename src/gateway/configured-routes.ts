@@ -1,5 +1,5 @@
 import { requireAdministrator } from "../access/administration.ts";
-import { decideWhole, whyNotWhole } from "../access/policy.ts";
+import { decideWholeDatabase, wholeDatabaseDenial } from "../access/policy.ts";
 import { EVERY_DATABASE, judgeName, type Subject } from "../access/roles.ts";
 import { foldHeader } from "../config/kinds.ts";
 import type { Configuration } from "../config/schema.ts";
@@ -41,7 +41,7 @@ function requireOnDatabase(
   const { subject } = exchange.authenticated;
   if (subject === undefined) return undefined;
   const { snapshot } = gateway.access;
-  const decision = decideWhole(snapshot, subject, permission, database, originOf(exchange));
+  const decision = decideWholeDatabase(snapshot, subject, permission, database, originOf(exchange));
   const { role, entry, boundary } = decision;
   exchange.verdict.record([{ operation: permission, database, tables: [], role, entry, boundary }]);
   requireAllowed(decision);
@@ -67,7 +67,7 @@ function requireWhole(
   const database = readDatabase(exchange, settings);
   const objection = judgeName(access.snapshot, subject, "SELECT", database);
   if (objection !== undefined) throw new Refusal(objection);
-  const denial = whyNotWhole(access.snapshot, subject, database, originOf(exchange));
+  const denial = wholeDatabaseDenial(access.snapshot, subject, database, originOf(exchange));
   if (denial !== undefined) requireAllowed(denial);
 }
 

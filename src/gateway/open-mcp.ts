@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { entriesIn, reachingEntries } from "../access/entries.ts";
 import type { Boundary, Grant } from "../access/grant.ts";
-import { decideWhole, mayUseAnywhere } from "../access/policy.ts";
+import { decideWholeDatabase, mayUseAnywhere } from "../access/policy.ts";
 import { writtenBoundary, writtenEntry } from "../access/records.ts";
 import {
   boundariesFor,
@@ -39,7 +39,7 @@ function rightsOf(gateway: Gateway, exchange: Exchange): Rights {
   const { auth } = gateway.configuration;
   const { verdict } = exchange;
   const decideNow = (permission: PermissionClass, database: string) =>
-    decideWhole(gateway.access.snapshot, subject, permission, database, originOf(exchange));
+    decideWholeDatabase(gateway.access.snapshot, subject, permission, database, originOf(exchange));
   return {
     decide(rule, database) {
       const { permission } = rule;

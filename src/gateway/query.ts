@@ -7,13 +7,13 @@ import {
   type ApprovalRule,
   type BytewiseColumns,
   type Decision,
+  limitsFor,
   mayBeNarrowed,
   type QueryDecision,
   type QueryLimit,
   type QueryOrigin,
   type RateWindow,
   rateWindowsOf,
-  rulesFor,
   seesSchema,
 } from "../access/rights.ts";
 import { filterAdditions } from "../access/row-filter.ts";
@@ -143,7 +143,7 @@ interface NeededApproval {
 export function mayNeedApproval({ access }: Gateway, exchange: Exchange): boolean {
   const { subject } = exchange.authenticated;
   if (subject === undefined) return false;
-  return rulesFor(access.snapshot, subject.username, originOf(exchange)).some(
+  return limitsFor(access.snapshot, subject.username, originOf(exchange)).some(
     ({ requireApproval }) => requireApproval !== undefined,
   );
 }

@@ -1,4 +1,4 @@
-import { seeTable, whyUnseen } from "../access/policy.ts";
+import { seeTable, visibilityDenial } from "../access/policy.ts";
 import { Refusal } from "../refusal.ts";
 import {
   createSchemaSource,
@@ -37,7 +37,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
 
   function whyHidden(exchange: Exchange, database: string) {
     const { subject } = exchange.authenticated;
-    return subject && whyUnseen(access.snapshot, subject, database, originOf(exchange));
+    return subject && visibilityDenial(access.snapshot, subject, database, originOf(exchange));
   }
 
   /** The visible part of a table, the reason for a denial, or undefined if all of it is visible. */
@@ -53,7 +53,7 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
       get: (exchange, path, signal) =>
         requestSchema(path, gateway, exchange, group, { signal, largest: LARGEST_ANSWER_BYTES }),
     })),
-    whyUnseen: whyHidden,
+    visibilityDenial: whyHidden,
   });
 
   async function listTables(exchange: Exchange, database: string, signal: AbortSignal) {

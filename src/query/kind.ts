@@ -97,7 +97,7 @@ export function objectSchema<Draft>(fields: Fields<Draft>): MakeSchema {
 export type Level = "core" | "full";
 
 /** Ends the refusal of a full-grammar word at the level `core`. */
-export const fullAlone = '; it is of the full grammar ([query] level = "full")';
+export const fullOnly = '; it is of the full grammar ([query] level = "full")';
 
 /** JSON Schema, draft 2020-12. */
 export interface Schema {

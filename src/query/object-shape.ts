@@ -3,14 +3,7 @@ import { quoteName } from "../json/fault.ts";
 import { ByteText, type Rest, tokenOf } from "../json/reader.ts";
 import { formatHint } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
-import {
-  type Fields,
-  fieldsAt,
-  fullAlone,
-  type Kind,
-  type ObjectOf,
-  objectSchema,
-} from "./kind.ts";
+import { type Fields, fieldsAt, fullOnly, type Kind, type ObjectOf, objectSchema } from "./kind.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import { meantField } from "./synonyms.ts";
 
@@ -129,7 +122,7 @@ export class ObjectShape<Draft> {
     const meant = meantField(name, [...this.#fields.map((known) => known.name), ...this.#instead]);
     const alone = `; ${name} stands alone: put the others into it, or both into and`;
     const others = this.#instead.includes(name) ? alone : formatHint(meant);
-    const hint = this.#ofFull.includes(name) ? fullAlone : others;
+    const hint = this.#ofFull.includes(name) ? fullOnly : others;
     const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${hint}`;
     throw reader.refusal("unknown_field", problem, start);
   }

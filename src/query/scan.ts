@@ -11,7 +11,7 @@ import {
   LARGEST_BATCH,
   type Operation,
 } from "./grammar.ts";
-import { fullAlone } from "./kind.ts";
+import { fullOnly } from "./kind.ts";
 import { detailOf } from "./operation-detail.ts";
 import { type Collects, OperationDraft } from "./operation-draft.ts";
 import { isOperationName, permissionsOf } from "./operations.ts";
@@ -117,7 +117,7 @@ class QueryReader {
     const operation = this.#grammar.operations.get(key);
     if (operation !== undefined) return operation;
     // A known operation that is missing here can only belong to the full grammar.
-    const hint = isOperationName(key) ? fullAlone : formatHint(meantOperation(key, allowed));
+    const hint = isOperationName(key) ? fullOnly : formatHint(meantOperation(key, allowed));
     const problem = `the operation ${quoteName(key)} is unknown; allowed: ${allowed.join(", ")}${hint}`;
     throw this.#reader.refusal("unknown_operation", problem, start);
   }

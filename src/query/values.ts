@@ -6,7 +6,7 @@ import { formatHint } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
   extra,
-  fullAlone,
+  fullOnly,
   type Kind,
   type MakeSchema,
   named,
@@ -94,7 +94,7 @@ class WordList<Word extends string> {
       found,
       this.#words.map(({ word }) => word),
     );
-    const hint = this.#ofFull.includes(found) ? fullAlone : formatHint(meant);
+    const hint = this.#ofFull.includes(found) ? fullOnly : formatHint(meant);
     const problem = `the value ${quoteName(found)} is not one of those allowed: ${this.#allowed}${hint}`;
     throw reader.refusal("invalid_value", problem, start);
   }
@@ -187,7 +187,7 @@ export function oneOrMany<Value, Draft>(
       const isArray = found === "an array";
       if (isArray && reader.isFull) return many.read(reader, draft);
       const wanted = reader.isFull ? "an object or an array" : "an object";
-      const problem = `${wanted} is expected, ${found} was found${isArray ? fullAlone : ""}`;
+      const problem = `${wanted} is expected, ${found} was found${isArray ? fullOnly : ""}`;
       throw reader.refusal("wrong_type", problem);
     },
     schema: (reference) =>

@@ -4,7 +4,7 @@ import { requireRemainingOwners } from "../access/administration.ts";
 import { updatedUser, writtenAttributes, writtenUser } from "../access/grant.ts";
 import {
   indexOf,
-  isGone,
+  isEmpty,
   namesIn,
   type Replacement,
   recordsOf,
@@ -45,7 +45,7 @@ async function writeRecords(
   version: number,
 ): Promise<void> {
   const { gone = [], kept = [] } = Object.groupBy(users, ([, records]) =>
-    isGone(records) ? "gone" : "kept",
+    isEmpty(records) ? "gone" : "kept",
   );
   const deleteSql = "delete from gatehouse.users where username = any($1)";
   await query(deleteSql, [gone.map(([name]) => name)]);

@@ -97,17 +97,17 @@ export type SchemaSource<Caller> = ReturnType<typeof createSchemaSource<Caller>>
  * read, whether or not it exists; `schema_not_found` for what does not exist; and the refusals of
  * queries.
  *
- * @param options.whyUnseen why the caller may see nothing of a database; undefined if the caller may
+ * @param options.visibilityDenial why the caller may see nothing of a database; undefined if the caller may
  */
 export function createSchemaSource<Caller>(options: {
   readonly upstreams: readonly SchemaUpstream<Caller>[];
-  readonly whyUnseen: (caller: Caller, database: string) => RefusalCode | undefined;
+  readonly visibilityDenial: (caller: Caller, database: string) => RefusalCode | undefined;
 }) {
-  const { whyUnseen } = options;
+  const { visibilityDenial } = options;
   const upstreams = options.upstreams.map((one) => ({ ...one, isOffered: offerAt(one) }));
 
   async function ask(caller: Caller, signal: AbortSignal, database: string, ...table: string[]) {
-    const reason = whyUnseen(caller, database);
+    const reason = visibilityDenial(caller, database);
     if (reason !== undefined) throw new Refusal(reason);
     const upstream = upstreams.find(({ holds }) => holds(database));
     const isOffered = await upstream?.isOffered(caller, signal);
@@ -138,7 +138,8 @@ export function createSchemaSource<Caller>(options: {
       for (const { isOffered, holds, get } of upstreams) {
         if ((await isOffered(caller, signal)) === false) continue;
         const { data } = read(databaseList, await get(caller, "/schema", signal));
-        const isSeen = (name: string) => holds(name) && whyUnseen(caller, name) === undefined;
+        const isSeen = (name: string) =>
+          holds(name) && visibilityDenial(caller, name) === undefined;
         found.push(...data.databases.filter(isSeen));
       }
       return found.sort();

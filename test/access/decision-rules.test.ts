@@ -1,6 +1,6 @@
 import t from "tap";
 import type { AttributeValue, Boundary, Grant } from "../../src/access/grant.ts";
-import { decideQuery, decideWhole, seeTable } from "../../src/access/policy.ts";
+import { decideQuery, decideWholeDatabase, seeTable } from "../../src/access/policy.ts";
 import type { DecisionContext } from "../../src/access/rights.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
@@ -358,7 +358,7 @@ t.test("an approval is asked for by entry and boundary, of the whole query", asy
 t.test("what reaches a whole database is for callers who may use all of it", async (t) => {
   const origin = { via: "mcp", client: "agent" } as const;
   const ask = (rules: Rules) =>
-    decideWhole(snapshotBy(rules), subject, "SELECT", "main", origin).reason;
+    decideWholeDatabase(snapshotBy(rules), subject, "SELECT", "main", origin).reason;
   t.equal(ask({}), "allowed");
   t.equal(ask({ grants: [{}, { tables: ["a"] }] }), "not_narrowable");
   t.equal(ask({ grants: [{ database: "*" }, { tables: ["a"] }] }), "not_narrowable");

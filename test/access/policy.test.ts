@@ -2,7 +2,7 @@ import t from "tap";
 import { collectGrants, GrantCollection } from "../../src/access/entries.ts";
 import type { Grant } from "../../src/access/grant.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import { decide, decidePlace, decideQuery } from "../../src/access/policy.ts";
+import { decide, decideQuery, explainAccess } from "../../src/access/policy.ts";
 import { type Decision, decidingEntry, otherSpellingOf } from "../../src/access/rights.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
 import {
@@ -194,7 +194,7 @@ t.test("a temporary entry wins while it lasts, and leaves the place to another",
   );
   const at = (table: string | undefined, later: number) => {
     const entry = decidingEntry(snapshot, "rita", "main", table, now + later);
-    return [entry?.grant.role, entry?.isLapsed];
+    return [entry?.grant.role, entry?.isExpired];
   };
   t.strictSame(at(undefined, 999), ["Owner", false]);
   t.strictSame(at(undefined, 1000), ["ReadOnly", false]);
@@ -309,7 +309,7 @@ const text = Array.from({ length: MANY }, (_, index) => {
 
 function decided(snapshot: Snapshot, username: string, table: string) {
   const question = { permissions: ["UPDATE" as const], database: "main", table };
-  return decidePlace(snapshot, username, question, { via: "query", now: 0 });
+  return explainAccess(snapshot, username, question, { via: "query", now: 0 });
 }
 
 t.test("each user is decided on by its own entries, wherever they stand", (t) => {

@@ -124,7 +124,7 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
         },
       },
     ],
-    whyUnseen({ subject }, database) {
+    visibilityDenial({ subject }, database) {
       const { reason } = decide(snapshot, subject, "SELECT", database);
       return reason === "allowed" ? undefined : reason;
     },
@@ -133,7 +133,7 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
 
 const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
   upstreams: [],
-  whyUnseen: () => undefined,
+  visibilityDenial: () => undefined,
 });
 
 function deniedBy(decision: Decision | undefined): Refusal {

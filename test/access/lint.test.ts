@@ -1,5 +1,5 @@
 import t from "tap";
-import { findOddities } from "../../src/access/oddities.ts";
+import { lintAccess } from "../../src/access/lint.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { user } from "./kit.ts";
@@ -7,8 +7,8 @@ import { user } from "./kit.ts";
 const now = Date.UTC(2026, 5, 1);
 const people = `${user("root")}${user("rita", 'attributes = { tenant = "acme", regions = ["eu"] }')}`;
 
-function oddities(tables: string): string[] {
-  return runAtOnce(findOddities(parseAccessFile(people + tables, "access.toml"), now));
+function lint(tables: string): string[] {
+  return runAtOnce(lintAccess(parseAccessFile(people + tables, "access.toml"), now));
 }
 
 const entry = (more: string, place = 'database = "main"') =>
@@ -61,7 +61,7 @@ const cases: [tables: string, expected: RegExp][] = [
 
 t.test("each oddity of an entry or a boundary is told in a sentence", (t) => {
   for (const [tables, expected] of cases) {
-    const found = oddities(tables);
+    const found = lint(tables);
     t.equal(found.length, 1, found.join("; "));
     t.match(found[0], expected);
   }
@@ -83,8 +83,8 @@ t.test("nothing is odd about entries that do what they say", (t) => {
     ),
     '[[boundaries]]\nvia = "mcp"\nclient = "x"\nusername = "rita"\nrole = "ReadOnly"\n',
   ];
-  t.strictSame(oddities(good.join("")), []);
-  t.strictSame(oddities(filter('cmp = "IN", value = "@regions"')), []);
-  t.strictSame(oddities(filter('cmp = "=", value = "@username"')), []);
+  t.strictSame(lint(good.join("")), []);
+  t.strictSame(lint(filter('cmp = "IN", value = "@regions"')), []);
+  t.strictSame(lint(filter('cmp = "=", value = "@username"')), []);
   t.end();
 });

@@ -25,7 +25,7 @@ function missingAttribute({ cmp, value }: RowCondition, user: User | undefined) 
   return `\`row_filter\` refers to ${value}, which ${cmp} takes as ${kind}: every query is denied`;
 }
 
-function* approvalOddities({ users }: Snapshot, limits: Limits, asker: string | undefined) {
+function* lintApproval({ users }: Snapshot, limits: Limits, asker: string | undefined) {
   const { requireApproval, approvers } = limits;
   if (approvers === undefined) return;
   if (requireApproval === undefined) yield "`approvers` says nothing without `require_approval`";
@@ -36,7 +36,7 @@ function* approvalOddities({ users }: Snapshot, limits: Limits, asker: string | 
   }
 }
 
-function* idleKeys(grant: Grant): Generator<string, undefined> {
+function* lintKeys(grant: Grant): Generator<string, undefined> {
   const { role, requireApproval } = grant;
   const idle = [
     grant.writableColumns && "writable_columns",
@@ -52,7 +52,7 @@ function* idleKeys(grant: Grant): Generator<string, undefined> {
   }
 }
 
-function* expiryOddities(grants: UserGrants, grant: Grant, now: number) {
+function* lintExpiry(grants: UserGrants, grant: Grant, now: number) {
   const { database, tables, expires } = grant;
   if (expires === undefined || expires > now) return;
   const places = tables ?? [undefined];
@@ -64,12 +64,12 @@ function* expiryOddities(grants: UserGrants, grant: Grant, now: number) {
     : "has expired, and denies what it gave until it is removed";
 }
 
-function* grantOddities(snapshot: Snapshot, grant: Grant, now: number) {
+function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
   const grants = grantsOf(snapshot, grant.username);
   const { username, database, tables = [], columns, rowFilter = [] } = grant;
-  yield* expiryOddities(grants, grant, now);
-  yield* idleKeys(grant);
-  yield* approvalOddities(snapshot, grant, username);
+  yield* lintExpiry(grants, grant, now);
+  yield* lintKeys(grant);
+  yield* lintApproval(snapshot, grant, username);
   const unwritable = beyond(grant.writableColumns, columns);
   if (unwritable !== "") yield `${unwritable} can never be written: not among \`columns\``;
   const unpinned = beyond(grant.requireWhere, columns);
@@ -87,7 +87,7 @@ function* grantOddities(snapshot: Snapshot, grant: Grant, now: number) {
   }
 }
 
-function* boundaryOddities(snapshot: Snapshot, boundary: Boundary) {
+function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
   const { via, client, username } = boundary;
   if (username !== undefined && !snapshot.users.has(username) && !isExternalUsername(username)) {
     yield `is for ${username}, who has no record`;
@@ -95,24 +95,24 @@ function* boundaryOddities(snapshot: Snapshot, boundary: Boundary) {
   if (via === "query" && client !== undefined) {
     yield "never binds: OAuth clients come by mcp alone";
   }
-  yield* approvalOddities(snapshot, boundary, username);
+  yield* lintApproval(snapshot, boundary, username);
 }
 
 /** Lint of one entry, in sentences that name it. */
-export function* entryOddities(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
-  for (const what of grantOddities(snapshot, grant, now)) {
+export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
+  for (const what of lintGrant(snapshot, grant, now)) {
     yield `the entry of ${grant.username} for ${placeOf(grant)}: ${what}`;
   }
 }
 
 /** Lint of the whole file. Each sentence names its entry or boundary. */
-export function* findOddities(snapshot: Snapshot, now: number): Steps<string[]> {
+export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
   const odd: string[] = [];
   yield* visitEach(snapshot.grants, ([, grants]) => {
-    for (const grant of entriesIn(grants)) odd.push(...entryOddities(snapshot, grant, now));
+    for (const grant of entriesIn(grants)) odd.push(...lintEntry(snapshot, grant, now));
   });
   for (const boundary of snapshot.boundaries) {
-    for (const what of boundaryOddities(snapshot, boundary)) {
+    for (const what of lintBoundary(snapshot, boundary)) {
       odd.push(`the boundary ${boundaryName(boundary)}: ${what}`);
     }
   }
