@@ -23,7 +23,7 @@ export interface AccessFileOptions extends ReadOptions {
 }
 
 const LARGE_BYTES = 4 * 1024 * 1024;
-const LARGE = "the access file is larger than 4 MiB: [store] is for installations of this size";
+const LARGE = "the access file is larger than 4 MiB: use [store] for installations of this size";
 
 function problemsOf(error: unknown): readonly AccessProblem[] {
   if (error instanceof AccessFileError) return error.problems;
@@ -46,14 +46,14 @@ export async function openAccessFile(
   let isLarge = false;
   let snapshot = emptySnapshot;
   let stale = false;
-  let waiting: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
+  let nextReload: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
   const listeners: ((event: ReloadEvent) => void)[] = [];
 
-  function tell(event: ReloadEvent): void {
+  function notify(event: ReloadEvent): void {
     for (const listener of listeners) listener(event);
   }
 
-  function take(next: ParsedAccess): void {
+  function accept(next: ParsedAccess): void {
     const wasLarge = isLarge;
     isLarge = next.bytes.length > LARGE_BYTES;
     if (isLarge && !wasLarge) options.warn?.(LARGE);
@@ -67,26 +67,29 @@ export async function openAccessFile(
       if (next.snapshot.version === snapshot.version && !stale) return;
       const diff = await runCooperatively(diffSteps(snapshot, next.snapshot));
       const previous = snapshot;
-      take(next);
+      accept(next);
       stale = false;
-      tell({ kind: "loaded", previous, snapshot, diff });
+      notify({ kind: "loaded", previous, snapshot, diff });
     } catch (error) {
       stale = true;
-      tell({ kind: "failed", file, problems: problemsOf(error) });
+      notify({ kind: "failed", file, problems: problemsOf(error) });
     }
   }
 
   // Reloads run one at a time, so that an older read can never replace a newer one. Calls made
   // before the next reload starts share it.
   function reload(expected?: ParsedAccess): Promise<void> {
-    waiting = { reload: waiting?.reload ?? begin(), expected: expected ?? waiting?.expected };
-    return waiting.reload;
+    nextReload = {
+      reload: nextReload?.reload ?? begin(),
+      expected: expected ?? nextReload?.expected,
+    };
+    return nextReload.reload;
   }
 
   function begin(): Promise<void> {
     reloading = reloading.then(() => {
-      const expected = waiting?.expected;
-      waiting = undefined;
+      const expected = nextReload?.expected;
+      nextReload = undefined;
       return reloadNow(expected);
     });
     return reloading;
@@ -94,7 +97,7 @@ export async function openAccessFile(
 
   // Watch before the first read, so that no change between the two is missed.
   const watch = watchFile(file, () => void reload());
-  const opening = readAccessFile(file, options).then(take);
+  const opening = readAccessFile(file, options).then(accept);
   let reloading = opening.catch(() => undefined);
   try {
     await opening;

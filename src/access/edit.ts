@@ -88,7 +88,7 @@ class TextEditor {
     const statement = keys.find(({ path }) => path.length === 2 && path[1] === key);
     if (statement === undefined) {
       if (statements.some(({ path }) => path[1] === key)) {
-        throw new UneditableError(`${key} is a table of its own there; change it by hand`);
+        throw new UneditableError(`${key} is a separate table in the file; change it by hand`);
       }
       if (value !== undefined) {
         this.#insert(keys.at(-1) ?? header, `${key} = ${renderValue(value)}`);
@@ -143,7 +143,7 @@ class TextEditor {
     let result = "";
     let done = 0;
     for (const { start, end, text } of ordered) {
-      if (start < done) throw new UneditableError("two changes meet in one place");
+      if (start < done) throw new UneditableError("two changes overlap");
       result += this.#text.slice(done, start) + text;
       done = end;
     }
@@ -216,5 +216,5 @@ export function editAccess(
   const after = readRecordsOf(edited, file);
   if (isDeepStrictEqual(after, applyChanges(records, changes)))
     return { bytes: edited, records: after };
-  throw new UneditableError("the edit would change more than it means to");
+  throw new UneditableError("the edit would change more than intended");
 }

@@ -1,4 +1,4 @@
-/** Lint of valid access files: entries that may not mean what was intended. */
+/** Lint of valid access files: entries that may not mean finding was intended. */
 
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
@@ -18,33 +18,33 @@ function missingAttribute({ cmp, value }: RowCondition, user: User | undefined) 
   if (typeof value !== "string" || !attributeReference.test(value)) return undefined;
   const attribute = value === "@username" ? "" : user?.attributes?.get(value.slice(1));
   if (attribute === undefined) {
-    return `\`row_filter\` refers to ${value}, which the record has not: every query is denied`;
+    return `\`row_filter\` refers to ${value}, which the user's record lacks: every query is denied`;
   }
   if ((typeof attribute === "object") === (cmp === "IN")) return undefined;
   const kind = cmp === "IN" ? "a list" : "a single value";
-  return `\`row_filter\` refers to ${value}, which ${cmp} takes as ${kind}: every query is denied`;
+  return `\`row_filter\` refers to ${value}, but ${cmp} needs ${kind}: every query is denied`;
 }
 
-function* lintApproval({ users }: Snapshot, limits: Limits, asker: string | undefined) {
+function* lintApproval({ users }: Snapshot, limits: Limits, requester: string | undefined) {
   const { requireApproval, approvers } = limits;
   if (approvers === undefined) return;
-  if (requireApproval === undefined) yield "`approvers` says nothing without `require_approval`";
+  if (requireApproval === undefined) yield "`approvers` has no effect without `require_approval`";
   const unknown = approvers.filter((name) => !users.has(name) && !isExternalUsername(name));
-  if (unknown.length > 0) yield `\`approvers\` names ${unknown.join(", ")}, without a record`;
-  if (approvers.every((name) => name === asker)) {
-    yield "`approvers` names the user alone, and nobody approves for itself";
+  if (unknown.length > 0) yield `\`approvers\` names ${unknown.join(", ")}, who has no record`;
+  if (approvers.every((name) => name === requester)) {
+    yield "`approvers` names only the user, and users cannot approve their own queries";
   }
 }
 
 function* lintKeys(grant: Grant): Generator<string, undefined> {
   const { role, requireApproval } = grant;
-  const idle = [
+  const unused = [
     grant.writableColumns && "writable_columns",
     grant.requireWhere && "require_where",
     grant.maxChanges && "max_changes",
   ].filter((key) => typeof key === "string");
-  if (role === "ReadOnly" && idle.length > 0) {
-    yield `\`${idle.join("`, `")}\` says nothing with ReadOnly, which changes nothing`;
+  if (role === "ReadOnly" && unused.length > 0) {
+    yield `\`${unused.join("`, `")}\` has no effect with ReadOnly, which changes nothing`;
   }
   const lacking = requireApproval?.filter((right) => !roleAllows(role, right)) ?? [];
   if (lacking.length > 0) {
@@ -60,8 +60,8 @@ function* lintExpiry(grants: UserGrants, grant: Grant, now: number) {
     entriesAt(grants, database, table).some((other) => other.expires === undefined),
   );
   yield isHeld
-    ? "has expired and never decides again, since another entry holds its place"
-    : "has expired, and denies what it gave until it is removed";
+    ? "has expired and has no effect, since another entry is in force in its place"
+    : "has expired, and denies access until it is removed";
 }
 
 function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
@@ -71,10 +71,11 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
   yield* lintKeys(grant);
   yield* lintApproval(snapshot, grant, username);
   const unwritable = beyond(grant.writableColumns, columns);
-  if (unwritable !== "") yield `${unwritable} can never be written: not among \`columns\``;
+  if (unwritable !== "")
+    yield `${unwritable} can never be written, since it is not among \`columns\``;
   const unpinned = beyond(grant.requireWhere, columns);
   if (unpinned !== "") {
-    yield `\`require_where\` demands ${unpinned}, which is not among \`columns\`: no Update or Delete passes`;
+    yield `\`require_where\` requires ${unpinned}, which is not among \`columns\`: every Update and Delete is denied`;
   }
   const user = snapshot.users.get(username);
   for (const condition of rowFilter) {
@@ -83,7 +84,7 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
   }
   for (const table of tables) {
     const other = otherSpellingOf(grants, database, table, now);
-    if (other !== undefined) yield `${table} and ${other.spelling} differ by case alone: denied`;
+    if (other !== undefined) yield `${table} and ${other.spelling} differ only by case: denied`;
   }
 }
 
@@ -93,28 +94,28 @@ function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
     yield `is for ${username}, who has no record`;
   }
   if (via === "query" && client !== undefined) {
-    yield "never binds: OAuth clients come by mcp alone";
+    yield "never applies: OAuth clients use only mcp";
   }
   yield* lintApproval(snapshot, boundary, username);
 }
 
 /** Lint of one entry, in sentences that name it. */
 export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
-  for (const what of lintGrant(snapshot, grant, now)) {
-    yield `the entry of ${grant.username} for ${placeOf(grant)}: ${what}`;
+  for (const finding of lintGrant(snapshot, grant, now)) {
+    yield `the entry of ${grant.username} for ${placeOf(grant)}: ${finding}`;
   }
 }
 
 /** Lint of the whole file. Each sentence names its entry or boundary. */
 export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
-  const odd: string[] = [];
+  const findings: string[] = [];
   yield* visitEach(snapshot.grants, ([, grants]) => {
-    for (const grant of entriesIn(grants)) odd.push(...lintEntry(snapshot, grant, now));
+    for (const grant of entriesIn(grants)) findings.push(...lintEntry(snapshot, grant, now));
   });
   for (const boundary of snapshot.boundaries) {
-    for (const what of lintBoundary(snapshot, boundary)) {
-      odd.push(`the boundary ${boundaryName(boundary)}: ${what}`);
+    for (const finding of lintBoundary(snapshot, boundary)) {
+      findings.push(`the boundary ${boundaryName(boundary)}: ${finding}`);
     }
   }
-  return odd;
+  return findings;
 }

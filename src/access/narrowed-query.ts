@@ -1,3 +1,4 @@
+import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
 import type { OperationDetail } from "../query/operation-detail.ts";
 import type { Position } from "../query/operation-draft.ts";
@@ -41,7 +42,7 @@ type DecidedTable = GivenRight & { readonly table: string };
 
 const folded = new WeakMap<Grant, FoldedNames>();
 
-/** All columns that an entry names. Folding them takes longer than judging a query. */
+/** All columns that an entry names, remembered because folding takes longer than judging. */
 function columnsNamedBy(grant: Grant): FoldedNames {
   let names = folded.get(grant);
   if (names === undefined) {
@@ -60,8 +61,7 @@ const writing: ReadonlySet<Position> = new Set(["values", "set", "add", "update"
 
 /** In a join, columns of such a table must be qualified. */
 function isPartial({ entry: { grant } }: DecidedTable): boolean {
-  const { columns, writableColumns, rowFilter } = grant;
-  return columns !== undefined || writableColumns !== undefined || rowFilter !== undefined;
+  return (grant.columns ?? grant.writableColumns ?? grant.rowFilter) !== undefined;
 }
 
 function list(columns: readonly string[] = []): string {
@@ -86,12 +86,12 @@ function judgeColumn(
   for (const other of fitting) {
     const spelling = columnsNamedBy(other.grant).otherSpelling(column);
     if (spelling === undefined) continue;
-    const message = `${written()} differs by case or form alone from ${quoteName(spelling)}: write it so`;
+    const message = `${written()} differs only by case or form from ${quoteName(spelling)}: use that spelling`;
     return { reason: "name_case_mismatch", message, entry: other };
   }
   const { columns, writableColumns } = entry.grant;
   if (columns?.includes(column) === false) {
-    const message = `${written()} may not be named; allowed: ${list(columns)}`;
+    const message = `${written()} may not be used; allowed: ${list(columns)}`;
     return { reason: "column_denied", message, entry };
   }
   if (!writing.has(position) || writableColumns?.includes(column) !== false) return undefined;
@@ -116,7 +116,7 @@ function judgeUse(
   const dot = written.indexOf(".");
   const partial = dot === -1 && own.length > 1 ? own.find(isPartial) : undefined;
   if (partial !== undefined) {
-    const message = `Write the column ${quoteName(written)} with its table, as in ${waysToWrite(written, own)}, since not all of ${quoteName(partial.table)} may be read`;
+    const message = `Write the column ${quoteName(written)} with its table, as in ${waysToWrite(written, own)}, since only a part of ${quoteName(partial.table)} may be read`;
     return { reason: "column_unqualified", message, entry: partial.entry };
   }
   const column = written.slice(dot + 1);
@@ -150,7 +150,7 @@ interface Limiter {
 }
 
 function isLimiting({ maxRows, maxChanges }: Limits): boolean {
-  return maxRows !== undefined || maxChanges !== undefined;
+  return (maxRows ?? maxChanges) !== undefined;
 }
 
 function limitersOf({ rights, boundaries }: GivenRights): Limiter[] {
@@ -192,7 +192,7 @@ function pinnedRows(
   return rows;
 }
 
-/** `gatehouse engine` counts unknown numbers itself and rolls back. */
+/** @param isEngine true if the upstream counts unknown numbers itself and rolls back */
 function extentOf(
   operation: Operation,
   isPreview: boolean,
@@ -219,7 +219,7 @@ function extentOf(
       const answers = isPreview || operation.fields.returning !== undefined;
       return { ...noRows, changed, returned: answers ? changed : 0 };
     }
-    // No default: the compiler asks for each new operation.
+    // Without a default, the compiler asks for each new operation.
     case "Preview":
     case "CreateTable":
     case "DropTable":
@@ -242,7 +242,7 @@ interface Tally {
 class LimitTally {
   readonly #tallies = new Map<Limits, Tally>();
   readonly #isEngine: boolean;
-  readonly #shown: QueryLimit[] = [];
+  readonly #previews: QueryLimit[] = [];
   readonly #bytewise = new Map<string, BytewiseColumns>();
 
   constructor(isEngine: boolean) {
@@ -269,17 +269,17 @@ class LimitTally {
     const { maxRows } = limiter.limits;
     if (maxRows === undefined) return undefined;
     if (isUnlimited) {
-      const message = `Say a limit of at most ${counted(maxRows, "row")}; go on with after or offset`;
+      const message = `Add a limit of at most ${counted(maxRows, "row")}; continue with after or offset`;
       return { reason: "limit_required", message, ...limiter.by };
     }
     if (returned === undefined) tally.returning.push(element);
     if (returned === undefined && !this.#isEngine) {
-      const message = `Leave out returning: at most ${counted(maxRows, "row")} may be answered, and this database cannot be told so`;
+      const message = `Omit returning: at most ${counted(maxRows, "row")} may be returned, and this database cannot enforce that`;
       return { reason: "not_narrowable", message, ...limiter.by };
     }
     tally.selected += selected + (returned ?? 0);
     if (tally.selected <= maxRows) return undefined;
-    const message = `At most ${counted(maxRows, "row")} may be answered, by all elements of a Batch together: lower the limit, and go on with after or offset`;
+    const message = `At most ${counted(maxRows, "row")} may be returned, by all elements of a Batch together: lower the limit, and continue with after or offset`;
     return { reason: "limit_too_high", message, ...limiter.by };
   }
 
@@ -295,13 +295,13 @@ class LimitTally {
     if (changed === undefined) tally.isChangeKnown = false;
     tally.changed += changed ?? 0;
     if (tally.changed <= maxChanges) return undefined;
-    const message = `At most ${counted(maxChanges, "row")} may be changed, by all elements of a Batch together: send fewer`;
+    const message = `At most ${counted(maxChanges, "row")} may be changed, by all elements of a Batch together: change fewer`;
     return { reason: "too_many_changes", message, ...limiter.by };
   }
 
   /** Records the columns that a Preview may show. Undefined for all. */
-  show(element: number, columns: readonly string[] | undefined): void {
-    if (columns !== undefined) this.#shown.push({ elements: [element], columns });
+  limitPreview(element: number, columns: readonly string[] | undefined): void {
+    if (columns !== undefined) this.#previews.push({ elements: [element], columns });
   }
 
   compareBytes({ database, table, bytewise, ...rest }: BytewiseColumns): void {
@@ -324,13 +324,13 @@ class LimitTally {
         ? []
         : [{ elements: tally.returning, rows: maxRows - tally.selected }]),
     ]).flat();
-    return [...totals, ...this.#shown];
+    return [...totals, ...this.#previews];
   }
 }
 
 /**
- * Checks the `where` of an Update or Delete. It must pin the columns that the entry requires. If
- * the database enforces no limits, it must also pin few enough rows.
+ * Checks that the `where` of an Update or Delete pins the columns that the entry requires, and few
+ * enough rows if the database enforces no limits.
  */
 function judgePins(
   operation: Operation<"Update" | "Delete">,
@@ -345,7 +345,7 @@ function judgePins(
   );
   const [first] = free;
   if (first !== undefined) {
-    const message = `Say in where which rows are meant, by = or IN of text or whole numbers, at the top or in its top-level "and", for: ${free.join(", ")}`;
+    const message = `The where must select rows by = or IN with text or whole numbers, at the top or in its top-level "and", for: ${free.join(", ")}`;
     return { reason: "where_required", message, entry };
   }
   if (isEngine) return undefined;
@@ -358,8 +358,8 @@ function judgePins(
   const most = limiter.limits.maxChanges;
   const remedy =
     rows === undefined
-      ? "this database counts none, so the entry needs require_where on a unique key"
-      : `pin at most ${most}, by ${requireWhere.join(", ")}`;
+      ? "this database does not count rows, so the entry needs require_where on a unique key"
+      : `select at most ${most}, by ${requireWhere.join(", ")}`;
   return {
     reason: "where_required",
     message: `At most ${most} rows may be changed: ${remedy}`,
@@ -369,10 +369,7 @@ function judgePins(
 
 /** Limits as a header value: ASCII JSON with every digit of whole numbers. */
 export function limitsText(limits: readonly object[]): string {
-  const text = JSON.stringify(limits, (_key, value: unknown) =>
-    typeof value === "bigint" ? JSON.rawJSON(String(value)) : value,
-  );
-  return text.replace(
+  return JSON.stringify(limits, writeDigits).replace(
     /[\u007f-\uffff]/g,
     (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
@@ -400,7 +397,7 @@ function isObjection(value: object): value is Objection {
 }
 
 function unnarrowable(what: string, entry: DecidingEntry | undefined): Objection {
-  const message = `${what}: it cannot be kept within what may be read and changed here`;
+  const message = `${what}: it cannot be limited to what the caller may read and change`;
   return { reason: "not_narrowable", message, entry };
 }
 
@@ -420,9 +417,7 @@ export function narrowingOn(
     .toArray()
     .sort((one, other) => (one.name < other.name ? -1 : 1));
   if (entry !== undefined) return { entry };
-  const boundary = boundaries.find(
-    ({ maxRows, maxChanges }) => maxRows !== undefined || maxChanges !== undefined,
-  );
+  const boundary = boundaries.find(isLimiting);
   return boundary && { boundary: boundaryName(boundary) };
 }
 
@@ -433,9 +428,9 @@ function remedyFor(
   if (!isOperationName(operation)) {
     return `Use Select, Insert, Update or Delete instead of ${operation}`;
   }
-  if (operation === "Preview" && !isEngine) return "Leave out Preview before this database";
-  if (!detail?.isWhole) return "Send a query of the grammar";
-  return detail.hasExtraFields ? "Leave out the fields that the configuration adds" : undefined;
+  if (operation === "Preview" && !isEngine) return "Do not use Preview with this database";
+  if (!detail?.isWhole) return "Use only the query grammar";
+  return detail.hasExtraFields ? "Omit the fields that the configuration adds" : undefined;
 }
 
 function judgeKind(judged: JudgedAccess): Objection | undefined {
@@ -452,19 +447,19 @@ function judgeAliases(
 ): Objection | undefined {
   if (access.detail?.isAggregate !== true || context.isEngine) return undefined;
   const narrowed = tables.find(({ entry }) => entry.grant.columns !== undefined);
-  return narrowed && unnarrowable("Leave out aggregate before this database", narrowed.entry);
+  return narrowed && unnarrowable("Do not use aggregate with this database", narrowed.entry);
 }
 
 /** Refuses references to filtered tables, since a new table could point at hidden rows. */
-function judgeShown(
+function judgeTables(
   { access, element, tally }: JudgedAccess,
   own: readonly DecidedTable[],
   referenced: readonly DecidedTable[],
 ): Objection | undefined {
   const hidden = own.find(({ entry }) => entry.grant.columns !== undefined);
-  if (access.operation === "Preview") tally.show(element, hidden?.entry.grant.columns);
+  if (access.operation === "Preview") tally.limitPreview(element, hidden?.entry.grant.columns);
   const filtered = referenced.find(({ entry }) => entry.grant.rowFilter !== undefined);
-  return filtered && unnarrowable(`Leave out references to ${filtered.table}`, filtered.entry);
+  return filtered && unnarrowable(`Omit references to ${filtered.table}`, filtered.entry);
 }
 
 /** The tables of a Select that an outer join may fill with nulls. */
@@ -492,7 +487,7 @@ function judgeContents(
       return judgeUpdate(operation.fields, filter);
     case "Select": {
       if (!optionalTables(operation).has(table)) return undefined;
-      const message = `Join ${table} by INNER, or from its other side: only some of its rows may be read, and an outer join would show the others as absent`;
+      const message = `Join ${table} by INNER, or from the other side: only some of its rows may be read, and an outer join would show the others as missing`;
       return { reason: "join_denied", message };
     }
     default:
@@ -598,7 +593,7 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
   const own = decided.slice(0, tables.length);
   const filtered =
     judgeColumns(detail, decided, own) ??
-    judgeShown(judged, own, decided.slice(own.length)) ??
+    judgeTables(judged, own, decided.slice(own.length)) ??
     judgeAliases(judged, own) ??
     judgeRowFilters(judged, detail, own);
   if (isObjection(filtered)) return filtered;
@@ -620,11 +615,6 @@ function wantedRights({ permissions, tables, detail }: Access): readonly WantedR
     ...tables.map((table) => ({ table, permissions: own })),
     ...referenced.map((table) => ({ table, permissions: read })),
   ];
-}
-
-/** Writes whole numbers beyond a double's range as digits, for which JSON has no other form. */
-function digitsOfLarge(_key: string, value: unknown): unknown {
-  return typeof value === "bigint" ? `${value}n` : value;
 }
 
 export function approvalsOf(
@@ -650,13 +640,13 @@ export function approvalsOf(
   return rules;
 }
 
-/** The entries, boundaries and row filters that decided, as text. */
+/** An approval is void if this text differs when it is used. */
 function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]): string {
   const grounds = given.map(({ rights, boundaries }, at) => [
     { rights: rights.map(({ fitting: _, ...right }) => right), boundaries },
     decisions[at]?.filters ?? [],
   ]);
-  return JSON.stringify(grounds, digitsOfLarge);
+  return JSON.stringify(grounds, writeDigits);
 }
 
 /** As `decideQuery`, for callers who may be narrowed. */

@@ -42,13 +42,13 @@ const MAX_PROBLEMS = 50;
 
 function locate(text: string, problems: readonly RecordProblem[]): readonly AccessProblem[] {
   const lineOf = lineLocator(text);
-  const told = problems.slice(0, MAX_PROBLEMS).map(({ table, index, key, reason }) => {
+  const located = problems.slice(0, MAX_PROBLEMS).map(({ table, index, key, reason }) => {
     const path = index === -1 ? [] : [table, index];
     return { line: lineOf(key === undefined ? path : [...path, key]), reason };
   });
-  told.sort((one, other) => (one.line ?? 0) - (other.line ?? 0));
-  const more = problems.length - told.length;
-  return more === 0 ? told : [...told, { reason: `and ${more} more problems` }];
+  located.sort((one, other) => (one.line ?? 0) - (other.line ?? 0));
+  const more = problems.length - located.length;
+  return more === 0 ? located : [...located, { reason: `and ${more} more problems` }];
 }
 
 /** Reads and checks the records of an access file. @throws AccessFileError with the lines */
@@ -61,7 +61,7 @@ export function readRecordsOf(bytes: Uint8Array, file: string): AccessRecords {
     const read = readRecords(parseToml(text, file), report);
     const { users, grants, boundaries } = read;
     if (problems.length === 0 && users.length === 0 && grants.length === 0) {
-      const reason = "holds no user and no grant: taken as truncated";
+      const reason = "contains no user and no grant, so it may be truncated";
       throw new AccessFileError(file, [{ reason }]);
     }
     runAtOnce(indexRecords(read, "", report));
@@ -84,14 +84,13 @@ export function readRecordsOf(bytes: Uint8Array, file: string): AccessRecords {
   }
 }
 
-/** To read an access file or, with `changes`, to edit it. */
+/** Reads an access file or, with `changes`, edits it. */
 export interface FileWork {
   readonly bytes: Uint8Array;
   readonly file: string;
   readonly changes?: readonly Change[];
 }
 
-/** The content of the file, after the changes if there were any, or why it could not be used. */
 export type FileOutcome =
   | { readonly bytes: Uint8Array; readonly records: AccessRecords }
   | { readonly problems: readonly AccessProblem[] }
@@ -114,7 +113,7 @@ function openThread(): Worker {
   return worker.on("error", onEnd).on("exit", onEnd);
 }
 
-async function askThread(work: FileWork): Promise<FileOutcome> {
+async function sendToThread(work: FileWork): Promise<FileOutcome> {
   clearTimeout(idle);
   thread ??= openThread();
   const worker = thread;
@@ -135,10 +134,10 @@ async function askThread(work: FileWork): Promise<FileOutcome> {
 
 /** @throws AccessFileError or UneditableError */
 export async function workInThread(work: FileWork) {
-  const asked = lastWork.then(() => askThread(work));
-  lastWork = asked.catch(() => undefined);
-  const outcome = await asked;
-  // Receiving the records has taken a while: requests are served before the next step.
+  const outcomeOfThread = lastWork.then(() => sendToThread(work));
+  lastWork = outcomeOfThread.catch(() => undefined);
+  const outcome = await outcomeOfThread;
+  // Receiving the records takes a while, so serve requests before the next step.
   await setImmediate();
   if ("problems" in outcome) throw new AccessFileError(work.file, outcome.problems);
   if ("uneditable" in outcome) throw new UneditableError(outcome.uneditable);

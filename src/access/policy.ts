@@ -1,5 +1,5 @@
 import type { PermissionClass, Query } from "../query/query.ts";
-import { DatabaseGrants, type UserGrants, unrestrictedGrant } from "./entries.ts";
+import { DatabaseGrants, unrestrictedGrant } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
 import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
 import {
@@ -70,15 +70,9 @@ export function decide(
   return { allowed: true, reason: "allowed", role, entry };
 }
 
-/** True if every entry through which a user reaches a database is permanent and without limits. */
-function grantsUnrestricted(grants: UserGrants, database: string, now: number): boolean {
-  const place = grants.has(database) ? database : EVERY_DATABASE;
-  return unrestrictedGrant(grants, place, now) !== undefined;
-}
-
 /**
- * Decides where the subject has more than a single plain entry. GRANT is denied if an entry lists
- * tables, has the role None, requires approval or is temporary.
+ * Decides if the subject has more than a single plain entry. GRANT is denied unless every entry
+ * through which the subject reaches the database is permanent and without limits.
  */
 function decideAmong(
   snapshot: Snapshot,
@@ -92,9 +86,12 @@ function decideAmong(
   const { name, isExpired } = deciding;
   const { role } = deciding.grant;
   if (isExpired) return deny("grant_expired", "None", name);
-  const mayGrantThere =
-    permission !== "GRANT" || grantsUnrestricted(grantsOf(snapshot, username), database, now);
-  if (!mayGrantThere || !roleAllows(role, permission)) return deny("role_insufficient", role, name);
+  const grants = grantsOf(snapshot, username);
+  const place = grants.has(database) ? database : EVERY_DATABASE;
+  const isUnrestricted = unrestrictedGrant(grants, place, now) !== undefined;
+  if ((permission === "GRANT" && !isUnrestricted) || !roleAllows(role, permission)) {
+    return deny("role_insufficient", role, name);
+  }
   return { allowed: true, reason: "allowed", role, entry: name };
 }
 
@@ -135,8 +132,8 @@ export function mayUseAnywhere(
 }
 
 /**
- * Decides on every access of `query`, in order, and stops at the first denial. If the caller may be
- * narrowed (`mayBeNarrowed`), the query must have been scanned in detail, or it is denied.
+ * Decides on every access of `query`, in order, and stops at the first denial. For a caller who may
+ * be narrowed (`mayBeNarrowed`), a query is denied if it was not scanned in detail.
  */
 export function decideQuery(
   snapshot: Snapshot,
@@ -198,10 +195,7 @@ export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>)
   });
 }
 
-/**
- * Decides whether `subject` may use `permission` on a whole database. For routes and tools of other
- * servers, whose access cannot be limited to rows and columns.
- */
+/** For routes and tools of other servers, whose access cannot be limited to rows and columns. */
 export function decideWholeDatabase(
   snapshot: Snapshot,
   subject: Subject,
@@ -217,12 +211,12 @@ export function decideWholeDatabase(
   const wanted = [{ table: undefined, permissions: [permission] }];
   const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now });
   if ("reason" in given) return given;
-  const asks = ({ requireApproval = [] }: Limits) => requireApproval.includes(permission);
+  const needsApproval = ({ requireApproval = [] }: Limits) => requireApproval.includes(permission);
   const entry = given.rights[0]?.entry;
-  const boundary = given.boundaries.find(asks);
+  const boundary = given.boundaries.find(needsApproval);
   const narrowing =
     narrowingOn(snapshot, username, database, given.boundaries, now) ??
-    (entry && asks(entry.grant) ? { entry } : undefined) ??
+    (entry && needsApproval(entry.grant) ? { entry } : undefined) ??
     (boundary && { boundary: boundaryName(boundary) });
   return narrowing === undefined ? granted(given) : unnarrowable(database, narrowing, entry);
 }
@@ -232,11 +226,11 @@ function unnarrowable(
   narrowing: Pick<Objection, "entry" | "boundary">,
   entry?: DecidingEntry,
 ): DeniedDecision {
-  const message = `Use queries instead: this reaches all of ${database}, of which the caller may use a part`;
+  const message = `Use queries instead: this reaches all of ${database}, but the caller may use only a part of it`;
   return denied({ entry, reason: "not_narrowable", message, ...narrowing });
 }
 
-/** Refuses narrowed callers what needs no right on a database but may reach all of it. */
+/** Denies narrowed callers what needs no right on a database but may reach all of it. */
 export function wholeDatabaseDenial(
   snapshot: Snapshot,
   { username }: Subject,

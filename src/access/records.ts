@@ -43,7 +43,6 @@ const asIf =
   (value: unknown): unknown =>
     test(value) ? value : undefined;
 
-/** Reads a list of valid values without duplicates. */
 const listOf =
   (test: (value: unknown) => boolean, least = 1) =>
   (value: unknown): unknown =>
@@ -91,7 +90,7 @@ function isRowCondition(record: unknown): record is RowCondition {
   );
 }
 
-/** Copies the conditions, so that a file and a JSON body give equal results. */
+/** A copy, so that a file and a JSON body give equal results. */
 function readRowFilter(value: unknown): RowCondition[] | undefined {
   const isFilter = Array.isArray(value) && value.length > 0 && value.every(isRowCondition);
   return isFilter ? value.map((condition) => ({ ...condition })) : undefined;
@@ -162,7 +161,7 @@ export const entryKeys = {
   row_filter: {
     field: "rowFilter",
     read: readRowFilter,
-    form: `a list of { column, cmp, value }: cmp is one of ${rowComparisons.join(" ")}; value is text, a whole number, true, false or "@attribute", of IN a list or "@attribute", and of < and its like a whole number or "@attribute"; "@@x" is the text "@x"`,
+    form: `a list of { column, cmp, value }: cmp is one of ${rowComparisons.join(" ")}; value is text, a whole number, true, false or "@attribute"; for IN, a list or "@attribute"; for <, <=, > and >=, a whole number or "@attribute"; "@@x" is the text "@x"`,
     fits: narrowable,
   },
   require_where: {
@@ -270,7 +269,6 @@ export class RecordsError extends Error {
   }
 }
 
-/** Called for each problem. Reading continues. */
 export type Report = (problem: RecordProblem) => void;
 
 export type TomlTable = Record<string, unknown>;
@@ -303,17 +301,14 @@ function readTable(
   return record;
 }
 
-/**
- * Reports problems with a record's keys, except for a missing key that was already reported as
- * misspelled.
- */
+/** Does not report a missing key that was already reported as misspelled. */
 function failing(table: TableName, record: TomlTable, index: number, report: Report) {
   const allowed: readonly string[] = tables[table];
   return (key: string, reason: string): void => {
     const isThere = Object.hasOwn(record, key);
     const others = Object.keys(record).filter((other) => !allowed.includes(other));
     if (!isThere && others.some((other) => suggestion(other, allowed) === key)) return;
-    report({ table, index, key, reason: isThere ? reason : `${reason}; it is left out` });
+    report({ table, index, key, reason: isThere ? reason : `${reason}; it is missing` });
   };
 }
 
@@ -356,7 +351,7 @@ export function readUser(value: unknown, index: number, report: Report): User | 
   return undefined;
 }
 
-/** Fills those of `keys` that the table has `into` a record. Returns false if one was reported. */
+/** Reads those of `keys` that the table has `into` a record. False if a problem was reported. */
 function readKeys(
   record: TomlTable,
   keys: Readonly<Record<string, KeyReader>>,
@@ -371,7 +366,7 @@ function readKeys(
     const found = read(value);
     const isFit = fits === undefined || into.role === undefined || fits.includes(into.role);
     if (found === undefined) fail(key, `\`${key}\` must be ${form}`);
-    else if (!isFit) fail(key, `\`${key}\` goes with the role ${fits.join(" or ")} alone`);
+    else if (!isFit) fail(key, `\`${key}\` is allowed only with the role ${fits.join(" or ")}`);
     else Object.assign(into, { [field]: found });
     isGood &&= found !== undefined && isFit;
   }
@@ -389,7 +384,7 @@ export function readBoundary(value: unknown, index: number, report: Report): Bou
   }
   const bounds = Object.keys(record).some((key) => boundingKeys.includes(key));
   if (!bounds) {
-    const reason = `nothing is bounded; one of ${boundingKeys.join(", ")} is needed`;
+    const reason = `the boundary limits nothing; one of ${boundingKeys.join(", ")} is required`;
     report({ table: "boundaries", index, key: undefined, reason });
   }
   const boundary: Boundary = { via };
@@ -428,7 +423,7 @@ export interface ReadRecords {
 export function readRecords(document: TomlTable, report: Report): ReadRecords {
   for (const key of Object.keys(document)) {
     if (isTableName(key)) continue;
-    const reason = `only [[users]], [[acl]] and [[boundaries]] may stand here${didYouMean(key, Object.keys(tables))}`;
+    const reason = `only [[users]], [[acl]] and [[boundaries]] are allowed here${didYouMean(key, Object.keys(tables))}`;
     report({ table: "users", index: -1, key, reason });
   }
   function readAll<Read>(

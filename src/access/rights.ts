@@ -37,7 +37,7 @@ function entryAt(
   return grant && { grant, name, isExpired: isOver && permanent === undefined };
 }
 
-/** The places of a user's entries that `choose` takes, first for the database, then for `*`. */
+/** The chosen slots, first for the database, then for `*`. */
 function* placesFor(
   grants: UserGrants,
   database: string,
@@ -313,7 +313,7 @@ export interface GivenRights {
 function lacking(permissions: readonly PermissionClass[], role: EntryRole, where: string) {
   const permission = permissions.find((wanted) => !roleAllows(role, wanted));
   if (permission === undefined) return undefined;
-  const message = `${permission} is not among the rights of ${role} on ${where}`;
+  const message = `${permission} is not among the rights of ${role} ${where}`;
   return { reason: "role_insufficient" as const, message };
 }
 
@@ -327,7 +327,7 @@ function requireEntry(
 ): DecidingEntry | Objection {
   const other = table === undefined ? undefined : otherSpellingOf(grants, database, table, now);
   if (other !== undefined) {
-    const message = `The table ${table} differs by case alone from ${other.spelling}: write it so`;
+    const message = `The table ${table} differs only by case from ${other.spelling}: use that spelling`;
     return { reason: "name_case_mismatch", message, entry: other.entry };
   }
   if (entry === undefined) {
@@ -335,7 +335,7 @@ function requireEntry(
     return { reason: "no_grant", message: `There is no grant for ${where}` };
   }
   if (!entry.isExpired) return entry;
-  const message = `The grant for ${entry.name} has expired: ask for a new one`;
+  const message = `The grant for ${entry.name} has expired: request a new one`;
   return { reason: "grant_expired", message, entry };
 }
 
@@ -344,12 +344,12 @@ function judgeRoles(
   entry: DecidingEntry,
   boundaries: readonly Boundary[],
 ): Objection | undefined {
-  const objection = lacking(permissions, entry.grant.role, entry.name);
+  const objection = lacking(permissions, entry.grant.role, `on ${entry.name}`);
   if (objection !== undefined) return { ...objection, entry };
   for (const boundary of boundaries) {
     if (boundary.role === undefined) continue;
     const name = boundaryName(boundary);
-    const beyond = lacking(permissions, boundary.role, `what comes by ${name}`);
+    const beyond = lacking(permissions, boundary.role, `under the boundary ${name}`);
     if (beyond !== undefined) return { ...beyond, entry, boundary: name };
   }
   return undefined;
@@ -366,7 +366,6 @@ export function denied({ reason, message, entry, boundary }: Objection): DeniedD
   };
 }
 
-/** Returns the rights on a database if all are given, or the denial. */
 export function judgeRights(
   snapshot: Snapshot,
   subject: Subject,
@@ -430,8 +429,6 @@ export interface RequestCount {
 export type CountRequests = (window: CountedWindow) => Promise<RequestCount>;
 
 /**
- * The windows in which a request counts.
- *
  * @param databases one per element of a query, counted by the boundaries for that database.
  * Undefined for a request that is not a query, which counts once in boundaries without a database.
  */

@@ -6,11 +6,10 @@ import type { CellValue, Row } from "../query/values.ts";
 import type { AttributeValue, Grant, Literal, RowComparison, RowCondition, User } from "./grant.ts";
 import type { Decision, Objection } from "./rights.ts";
 
-/** An attribute name, as an unanchored regular expression. */
 export const attributeName = "[A-Za-z_][A-Za-z0-9_-]{0,63}";
 export const attributeReference = new RegExp(`^@${attributeName}$`);
 const wholeName = new RegExp(`^(?!username$)${attributeName}$`);
-/** Maximum characters of a text in a filter or attribute. */
+/** In characters, for filters and attributes. */
 const LONGEST_TEXT = 1024;
 
 /** True for a whole number that lost no digits. */
@@ -124,7 +123,7 @@ export function filterOf(
       (!isList(value) || !isList(resolved) || resolved.length === value.length);
     if (resolved === undefined || !isFit) {
       const name = isList(value) ? value.find(isReference) : value;
-      const message = `Rows are limited by ${quoteName(column)} ${cmp} ${String(name)}, and ${username} has no such attribute that is ${kind}: an administrator sets it`;
+      const message = `Rows are limited by ${quoteName(column)} ${cmp} ${String(name)}, but ${username} has no such attribute that is ${kind}: an administrator must set it`;
       return { reason: "attribute_missing", message };
     }
     filter.push({ column, cmp, value: resolved });
@@ -187,7 +186,7 @@ export function isDemanded(
 
 function denied({ column, cmp, value }: RowCondition, problem: string, remedy = ""): Objection {
   const wanted = `${quoteName(column)} ${cmp} ${valueText(value)}${remedy}`;
-  return { reason: "row_denied", message: `${problem}: what is written must fulfil ${wanted}` };
+  return { reason: "row_denied", message: `${problem}: written rows must meet ${wanted}` };
 }
 
 export function judgeRows(
@@ -203,14 +202,11 @@ export function judgeRows(
           (some) => some?.includes(column) === false,
         );
         const why = `, and ${quoteName(column)} may not be written, so this grant allows no Insert; an administrator can change it`;
-        const problem = `The row values[${index}] leaves out ${quoteName(column)}`;
+        const problem = `The row values[${index}] lacks ${quoteName(column)}`;
         return denied(condition, problem, isClosed ? why : "");
       }
       if (isSatisfied(condition, row[column] ?? null)) continue;
-      return denied(
-        condition,
-        `The row values[${index}] is not within the rows that may be written`,
-      );
+      return denied(condition, `The row values[${index}] is not among the writable rows`);
     }
   }
   return undefined;
@@ -223,7 +219,7 @@ export function judgeUpdate(
   for (const condition of conditions) {
     const { column } = condition;
     if (Object.hasOwn(add, column)) {
-      return denied(condition, `The column ${quoteName(column)} cannot be added to`);
+      return denied(condition, `The column ${quoteName(column)} may not be changed by add`);
     }
     if (Object.hasOwn(set, column) && !isSatisfied(condition, set[column] ?? null)) {
       return denied(condition, `Set ${quoteName(column)} to another value`);

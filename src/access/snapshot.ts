@@ -113,7 +113,6 @@ export function* firstNames<T>(
   return gathered.sort().slice(0, count);
 }
 
-/** The keys under which two maps do not hold the same object. */
 export function* differingKeys<V>(
   before: ReadonlyMap<string, V>,
   after: ReadonlyMap<string, V>,
@@ -148,9 +147,9 @@ export const caseConflict =
   "another entry names a database that differs from this one only by case";
 
 export const conflicts: Record<GrantConflict, string> = {
-  database_taken: "this user has an entry for this database already",
-  table_taken: "this user has an entry for one of these tables already",
-  patterns_overlap: "two patterns of this user fit the same tables of this database",
+  database_taken: "this user already has an entry for this database",
+  table_taken: "this user already has an entry for one of these tables",
+  patterns_overlap: "two patterns of this user match the same tables of this database",
 };
 
 /**
@@ -169,7 +168,7 @@ export function* indexRecords(read: ReadRecords, version: string, report: Report
   const users = new Map<string, User>();
   yield* visitEach(read.users, (user, index) => {
     if (user === undefined) return;
-    const reason = "this user has a record already";
+    const reason = "this user already has a record";
     if (users.has(user.username)) report({ table: "users", index, key: "username", reason });
     users.set(user.username, user);
   });

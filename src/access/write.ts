@@ -96,7 +96,7 @@ async function tryToWrite(
   if (isEmptied(current.records, changes)) {
     await requireOwnersIn(emptySnapshot);
     // Such a file would be treated as truncated.
-    throw new UneditableError("it would hold no user and no grant");
+    throw new UneditableError("it would contain no user and no grant");
   }
   const { bytes, records } = current;
   const edited =
@@ -122,7 +122,7 @@ async function write(
       const written = await tryToWrite(real, file, writer, earlier);
       if (written !== undefined) return written;
     }
-    throw new Refusal("busy", { detail: `${file} does not stand still`, retryAfter: 1 });
+    throw new Refusal("busy", { detail: `${file} keeps changing`, retryAfter: 1 });
   });
 }
 
@@ -175,14 +175,14 @@ const header = `# Who may do what. Edit this file while the gateway runs: a chan
 # [[users]]  username, email, password_hash (made by: gatehouse hash-password), disabled = true,
 #            tokens_valid_after = epoch seconds, attributes = { name = "value" }
 # [[acl]]    username, database ("*" for every database), role: Owner, DbAdmin, ReadWrite, ReadOnly, None
-#            The entry for a named database wins over the entry for "*". One may narrow itself by: tables,
+#            The entry for a named database wins over the entry for "*". Limits of an entry: tables,
 #            columns, writable_columns, row_filter, require_where, max_rows, max_changes, require_approval,
 #            approvers, expires
-# [[boundaries]]  what passes at most. via: "mcp" or "query"; for: client, username, database;
-#            at most: role, max_rows, max_changes, require_approval (approvers), rate_limit
+# [[boundaries]]  upper limits. via: "mcp" or "query"; for: client, username, database;
+#            limits: role, max_rows, max_changes, require_approval (approvers), rate_limit
 #
 # Each key is in docs/operations.md, "The access file"; examples are in docs/grants.md.
-# What is wrong with this file stands in the log, and "gatehouse config check" tells it.
+# The log reports errors in this file, and so does "gatehouse config check".
 `;
 
 /**

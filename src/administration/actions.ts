@@ -20,10 +20,10 @@ import { blankUser, type Snapshot } from "../access/snapshot.ts";
 import { type Configuration, issuerPrefixes } from "../config/schema.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 
-/** A text that must fit; any other is refused with `code`. */
-function text<Text extends string>(fits: (text: unknown) => text is Text, code: RefusalCode) {
+/** A text that `isValid`. Any other is refused with `code`. */
+function text<Text extends string>(isValid: (text: unknown) => text is Text, code: RefusalCode) {
   return z.string().transform((given, { issues }): Text => {
-    if (fits(given)) return given;
+    if (isValid(given)) return given;
     const { message } = new Refusal(code);
     issues.push({ code: "custom", params: { code }, message, input: given });
     return z.NEVER;
@@ -164,7 +164,7 @@ export const accountActions = {
 type NewUser = Partial<User> & Named & { readonly grant?: UserGrant | undefined };
 type UserGrant = Pick<Grant, "database"> & { readonly role: Role };
 
-/** The other actions on users and grants. HTTP, command line and console pass them their input. */
+/** The other actions. HTTP, command line and console pass them their input. */
 export const actions = {
   addUser: action<NewUser>({
     plan: (current, actor, { grant, ...fields }) =>

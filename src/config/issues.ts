@@ -202,7 +202,7 @@ function displayed(value: unknown, node: SchemaNode): string {
   if (value === undefined) return "nothing";
   if (Array.isArray(value)) return "an array";
   if (typeof value === "object" && value !== null && !(value instanceof Date)) return "a table";
-  if (node.writeOnly === true) return "a value that is not displayed, as it is a secret";
+  if (node.writeOnly === true) return "a secret (not shown)";
   if (node.properties !== undefined) return value instanceof Date ? "a date" : `a ${typeof value}`;
   if (typeof value === "string") return renderValue(withoutCredentials(value));
   return renderValue(value);

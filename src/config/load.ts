@@ -80,7 +80,7 @@ export function findConfiguration(options: SearchOptions): SearchResult {
 function readNamed(file: string, namedBy: string): SearchResult {
   const bytes = unlessMissing(() => readRegular(file), file);
   if (bytes !== undefined) return { file, bytes, warnings: [] };
-  const reason = `does not exist, and ${namedBy} names it`;
+  const reason = `does not exist, but ${namedBy} names it`;
   throw new ConfigurationError([{ source: file, reason }]);
 }
 
@@ -91,7 +91,7 @@ function readRegular(file: string): Uint8Array {
     const stats = fstatSync(descriptor);
     // For a directory, reading it gives the right error.
     if (!stats.isFile() && !stats.isDirectory()) {
-      throw new ConfigurationError([{ source: file, reason: "is no regular file" }]);
+      throw new ConfigurationError([{ source: file, reason: "is not a regular file" }]);
     }
     return readBounded(descriptor, file);
   } finally {
@@ -120,12 +120,12 @@ function readLocal(file: string): SearchResult | undefined {
     link = lstatSync(file, { throwIfNoEntry: false });
   } catch {
     // The caller may lack search permission for the working directory.
-    return skippedFile(file, "it cannot be looked at");
+    return skippedFile(file, "it cannot be inspected");
   }
   if (link === undefined) return undefined;
   const isForeign = () => {
     const remedy = `chown -h ${process.geteuid?.() ?? "USER"} ${shellQuoted(file)}`;
-    return skippedFile(file, "it belongs to somebody else", remedy);
+    return skippedFile(file, "it belongs to another user", remedy);
   };
   if (!isOwn(link)) return isForeign();
   const descriptor = unlessMissing(() => openSync(file, readWithoutWaiting), file);
@@ -133,7 +133,7 @@ function readLocal(file: string): SearchResult | undefined {
   try {
     // Check the open file, since the name may lead to another one now.
     const stats = fstatSync(descriptor);
-    if (!stats.isFile()) return skippedFile(file, "it is no regular file");
+    if (!stats.isFile()) return skippedFile(file, "it is not a regular file");
     if (!isOwn(stats)) return isForeign();
     if (!onlyOwnerWrites(stats)) {
       const remedy = `chmod go-w ${shellQuoted(file)}`;
@@ -150,7 +150,7 @@ function skippedFile(
   why: string,
   remedy = `--config ${shellQuoted(file)}`,
 ): SearchResult {
-  const warning = `${file} is passed over, since ${why}; to use it: ${remedy}`;
+  const warning = `${file} is ignored, since ${why}; to use it: ${remedy}`;
   return { file: undefined, bytes: new Uint8Array(), warnings: [warning] };
 }
 

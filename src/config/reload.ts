@@ -47,7 +47,7 @@ function textOf({ path, node, isLive }: Key, before: unknown, after: unknown): s
   if (!Array.isArray(after)) return `${key}: ${renderValue(before)} -> ${renderValue(after)}`;
   const added = missingFrom(before, after).map((element) => `+ ${element}`);
   const removed = missingFrom(after, before).map((element) => `- ${element}`);
-  return `${key}: ${[...removed, ...added].join(", ") || "another order"}`;
+  return `${key}: ${[...removed, ...added].join(", ") || "different order"}`;
 }
 
 function changesBetween(running: Configuration, read: Configuration): ConfigurationChange[] {
@@ -82,12 +82,6 @@ export type ConfigurationReload =
   | { readonly kind: "found"; readonly file: string }
   | { readonly kind: "refused"; readonly problems: readonly Problem[] };
 
-interface LiveConfigurationOptions {
-  readonly apply: (configuration: Configuration) => Promise<void>;
-  /** Called after each reload that found a change or was refused. */
-  readonly onReload: (reload: ConfigurationReload) => void;
-}
-
 export interface LiveConfiguration {
   /** Reads the file now; resolves when the changes are applied or the file was refused. */
   reload(): Promise<void>;
@@ -99,18 +93,26 @@ function readAgain({ file }: LoadedConfiguration, options: LoadOptions): LoadedC
   const read = loadConfiguration(options);
   if (read.file === file || file === undefined) return read;
   const found = read.file ?? "no file";
-  const reason = [`not taken any more: a start would take ${found}`, ...read.warnings].join("; ");
+  const reason = [
+    `no longer used: after a restart, the gateway would use ${found}`,
+    ...read.warnings,
+  ].join("; ");
   throw new ConfigurationError([{ source: file, reason }]);
 }
 
 /**
- * Reloads the configuration whenever its file has changed. A change applies as a whole or not at
- * all: if anything in the file is wrong, the last good state stays.
+ * Reloads the configuration whenever its file has changed. If anything in the file is wrong, the
+ * last good state stays.
+ *
+ * @param hooks.onReload called after each reload that found a change or was refused
  */
 export function openLiveConfiguration(
   loaded: LoadedConfiguration,
   options: LoadOptions,
-  { apply, onReload }: LiveConfigurationOptions,
+  hooks: {
+    apply(configuration: Configuration): Promise<void>;
+    onReload(reload: ConfigurationReload): void;
+  },
 ): LiveConfiguration {
   let running = loaded.configuration;
   let isRefused = false;
@@ -119,21 +121,21 @@ export function openLiveConfiguration(
     try {
       const read = readAgain(loaded, options);
       if (read.file !== undefined && loaded.file === undefined) {
-        onReload({ kind: "found", file: read.file });
+        hooks.onReload({ kind: "found", file: read.file });
         return;
       }
       const changes = changesBetween(running, read.configuration);
       if (changes.length === 0 && !isRefused) return;
       if (changes.some(({ isLive }) => isLive)) {
         running = withLiveChanges(running, read.configuration, changes);
-        await apply(running);
+        await hooks.apply(running);
       }
       isRefused = false;
-      onReload({ kind: "loaded", changes });
+      hooks.onReload({ kind: "loaded", changes });
     } catch (error) {
       if (!(error instanceof ConfigurationError)) throw error;
       isRefused = true;
-      onReload({ kind: "refused", problems: error.problems });
+      hooks.onReload({ kind: "refused", problems: error.problems });
     }
   }
 

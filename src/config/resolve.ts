@@ -24,14 +24,12 @@ export function resolvePaths(
 ): void {
   const { server, auth, upstream, audit, mcp, store } = configuration;
   const base = file === undefined ? serviceDirectory : dirname(file);
+  const resolveService = (path: string, byDefault: string) =>
+    resolve(path === byDefault ? serviceDirectory : base, path);
   for (const key of ["access_control_file", "revocations_file"] as const) {
-    const home = auth[key] === serviceFiles[key] ? serviceDirectory : base;
-    auth[key] = resolve(home, auth[key]);
+    auth[key] = resolveService(auth[key], serviceFiles[key]);
   }
-  store.key_file = resolve(
-    store.key_file === storeKeyFile ? serviceDirectory : base,
-    store.key_file,
-  );
+  store.key_file = resolveService(store.key_file, storeKeyFile);
   for (const section of [upstream, mcp]) {
     const { authorization_file: credential } = section;
     if (credential !== undefined) section.authorization_file = resolve(base, credential);
@@ -54,7 +52,7 @@ function resolveUrl(base: string, url: string): string {
   return directory === undefined ? url : `sqlite:${resolve(base, directory)}`;
 }
 
-/** @param refusal makes the error, from what the file would have to be */
+/** @param refusal makes the error, given what is allowed */
 export function readCredential(
   path: string,
   checkReaders: boolean,
@@ -74,7 +72,7 @@ export function readCredential(
     const problem = permissionProblem(path, stats, checkReaders);
     if (problem !== undefined) {
       const { reason, remedy } = problem;
-      throw refusal(`a file that is kept from others; ${reason}, so run: ${remedy}`);
+      throw refusal(`a file with safe permissions, but ${reason}; run: ${remedy}`);
     }
     const value = readFileSync(descriptor, "utf8").trim();
     if (isHeaderValue(value)) return value;

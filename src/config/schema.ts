@@ -43,7 +43,7 @@ export const LONGEST_TOKEN_SECONDS = 31_622_400;
 const KIB_PER_LANE = 8;
 
 const databaseName = text(plainNameRule, wholePlainName);
-const issuer = text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/);
+const tokenClaim = text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/);
 
 export const serviceFiles = {
   access_control_file: "access_control.toml",
@@ -84,7 +84,7 @@ const auth = section("Tokens, passwords, and the files that control access.", {
   default_database: databaseName
     .default("main")
     .describe("Database on which a new user gets a role if no database is named."),
-  issuer: issuer.default("gatehouse").describe("The iss claim of login tokens."),
+  issuer: tokenClaim.default("gatehouse").describe("The iss claim of login tokens."),
   max_failures_per_user_and_address: wholeNumber(1, 1_000_000)
     .default(10)
     .meta(
@@ -106,14 +106,13 @@ const toolName = text("1 to 128 visible ASCII characters", /^[!-~]{1,128}$/);
 const plainName = text("1 to 63 letters, digits, - and _", wholePlainName);
 
 const authorizationServer = strictObject({
-  issuer: text("an https:// URL without query and fragment, or http:// on loopback", isIssuer).meta(
-    {
-      description: "Issuer of accepted tokens, spelled exactly as in its tokens and metadata.",
-      examples: ["https://login.example.com/realms/staff"],
-    },
+  issuer: key(
+    text("an https:// URL without query and fragment, or http:// on loopback", isIssuer),
+    "https://login.example.com/realms/staff",
+    "Issuer of accepted tokens, spelled exactly as in its tokens and metadata.",
   ),
   prefix: key(
-    text("1 to 63 letters, digits, - and _", /^[A-Za-z0-9_-]{1,63}$/),
+    plainName,
     "staff",
     "Prefix of its users in the access file: `prefix:username`. Different for every issuer.",
   ),
@@ -121,7 +120,7 @@ const authorizationServer = strictObject({
     .default("sub")
     .describe("Claim that contains the username. `email` counts only if `email_verified` is true."),
   audience: key(
-    text("1 to 255 visible ASCII characters", (name) => /^[!-~]{1,255}$/.test(name)).optional(),
+    tokenClaim.optional(),
     "api://gatehouse",
     "Value of `aud` in its tokens, if it cannot be the resource. If absent: the public URL of /mcp.",
   ),
@@ -149,11 +148,8 @@ const tool = strictObject({
   refuse(context, ["database"], "either database or database_argument");
 });
 
-const appScheme = text("a scheme in lower case that no browser has a use for", isAppScheme);
-const documentHost = text(
-  "a host of https URLs, or host:port, in lower case and without *",
-  isHttpsHost,
-);
+const appScheme = text("a scheme in lower case that browsers do not use", isAppScheme);
+const documentHost = text("a host or host:port of https URLs, in lower case, not *", isHttpsHost);
 
 const client = strictObject({
   client_id: key(toolName, "desktop", "Identifier of the client."),
@@ -176,24 +172,39 @@ const client = strictObject({
   ),
 });
 
-/** A table that may be left out, since each of its keys may. */
+/** A table without required keys, which may be absent. */
 function section<Shape extends z.core.$ZodShape>(description: string, shape: Shape) {
   const table = strictObject(shape);
   return table.prefault({} as z.input<typeof table>).describe(description);
 }
 
+type ValueAtPath = readonly [value: string, path: PropertyKey[]];
+
+/** Refuses values that repeat an earlier one. `ruleFor` gets the earlier one. */
+function refuseRepeats(
+  context: z.core.$RefinementCtx,
+  values: readonly ValueAtPath[],
+  ruleFor: (earlier: string) => string,
+  foldValue: (value: string) => string = (value) => value,
+): void {
+  const seen = new Map<string, string>();
+  for (const [value, path] of values) {
+    const earlier = seen.get(foldValue(value));
+    if (earlier === undefined) seen.set(foldValue(value), value);
+    else refuse(context, path, ruleFor(earlier));
+  }
+}
+
 /** Requires distinct values of a key among the elements. */
 function distinct<Key extends string>(key: Key) {
   return (elements: Record<Key, string>[], context: z.core.$RefinementCtx): void => {
-    const seen = new Set<string>();
-    for (const [index, { [key]: value }] of elements.entries()) {
-      if (seen.has(value)) refuse(context, [index, key], "a value that no other one has");
-      seen.add(value);
-    }
+    const values = elements.map((element, at): ValueAtPath => [element[key], [at, key]]);
+    refuseRepeats(context, values, () => "a value that no other one has");
   };
 }
 
 const MEBIBYTE = 1024 * 1024;
+const GIBIBYTE = 1024 * MEBIBYTE;
 
 const mcp = section("The Model Context Protocol endpoint.", {
   enabled: flag(true, "Serve /mcp."),
@@ -203,7 +214,7 @@ const mcp = section("The Model Context Protocol endpoint.", {
     "MCP server that /mcp forwards to. If absent: the embedded one, over the database.",
   ),
   ...credentialKeys("the MCP server", "/run/secrets/mcp"),
-  max_body_bytes: wholeNumber(1024, 1024 * MEBIBYTE)
+  max_body_bytes: wholeNumber(1024, GIBIBYTE)
     .default(MEBIBYTE)
     .meta(live("Largest message to /mcp, in bytes. A larger one gets 413.")),
   row_limit: wholeNumber(1, 100_000)
@@ -268,25 +279,12 @@ function fold(name: string): string {
   return name.toLowerCase().replaceAll("_", "");
 }
 
-/**
- * Refuses names that every JavaScript object has, since a lookup would find them without an entry.
- */
+/** Also refuses names of `Object.prototype`, since a lookup would find them without an entry. */
 function isFree(name: string, taken: ReadonlySet<string>): boolean {
   return !taken.has(fold(name)) && !(name in Object.prototype);
 }
 
-function refuseRepeats(
-  context: z.core.$RefinementCtx,
-  names: readonly string[],
-  pathOf: (name: string, index: number) => PropertyKey[],
-): void {
-  const seen = new Map<string, string>();
-  for (const [index, name] of names.entries()) {
-    const other = seen.get(fold(name));
-    if (other === undefined) seen.set(fold(name), name);
-    else refuse(context, pathOf(name, index), `each name once, and ${other} is already there`);
-  }
-}
+const eachNameOnce = (earlier: string) => `each name once, and ${earlier} is already there`;
 
 const query = section("Level of the query grammar, and operations and fields beyond it.", {
   level: key(
@@ -298,7 +296,10 @@ const query = section("Level of the query grammar, and operations and fields bey
   extra_fields: key(
     z
       .array(fieldName)
-      .superRefine((names, context) => refuseRepeats(context, names, (_name, index) => [index]))
+      .superRefine((names, context) => {
+        const values = names.map((name, at): ValueAtPath => [name, [at]]);
+        refuseRepeats(context, values, eachNameOnce, fold);
+      })
       .default([]),
     ["hint"],
     "Additional fields that every operation may contain, with any value.",
@@ -306,9 +307,10 @@ const query = section("Level of the query grammar, and operations and fields bey
   operations: key(
     z
       .record(operationName, permission)
-      .superRefine((operations, context) =>
-        refuseRepeats(context, Object.keys(operations), (name) => [name]),
-      )
+      .superRefine((operations, context) => {
+        const values = Object.keys(operations).map((name): ValueAtPath => [name, [name]]);
+        refuseRepeats(context, values, eachNameOnce, fold);
+      })
       .default({}),
     { Truncate: "DELETE" },
     "Additional operations, each with the right that it requires.",
@@ -379,35 +381,28 @@ const route = strictObject({
   refuse(context, ["access"], sources === 0 ? rule : `${rule}, and not both`);
 });
 
-/** Two paths are equal if they differ only in parameter names. */
+/** Paths that differ only in parameter names are equal. */
 const shapeOf = (path: string) => path.replace(/(?<=\/:)[^/]*/g, "");
 
 const routes = z
   .array(route)
   .superRefine((routes, context) => {
-    const seen = new Set<string>();
-    for (const [index, route] of routes.entries()) {
-      for (const method of new Set(route.methods)) {
-        const identity = `${method} ${shapeOf(route.path)}`;
-        const rule = `each path and method once, and ${identity} is already there`;
-        if (seen.has(identity)) refuse(context, [index, "path"], rule);
-        seen.add(identity);
-      }
-    }
+    const values = routes.flatMap(({ path, methods }, at) =>
+      [...new Set(methods)].map(
+        (method): ValueAtPath => [`${method} ${shapeOf(path)}`, [at, "path"]],
+      ),
+    );
+    const rule = (earlier: string) => `each path and method once, and ${earlier} is already there`;
+    refuseRepeats(context, values, rule);
   })
   .default([])
   .meta(
     live("Additional paths of the upstream that clients can reach, each with its allowed callers."),
   );
 
-const GIBIBYTE = 1_073_741_824;
-
 const host = text("a host name or an IP address", isHost);
 const proxy = text("an IP address or a network such as 10.0.0.0/8", isAddressOrNetwork);
-const origin = text(
-  "an exact origin such as https://app.example.com, in lower case, without path and *",
-  isOrigin,
-);
+const origin = text("an exact origin such as https://app.example.com, in lower case", isOrigin);
 
 const tls = section(
   "TLS on server.port (1.2 or later). Both files are reloaded when they change.",
@@ -429,7 +424,7 @@ const tls = section(
   refuse(context, [missing], "a path, since certificate and key go together");
 });
 
-const server = section("Where the gateway listens, its limits, and whom it trusts.", {
+const server = section("Target the gateway listens, its limits, and whom it trusts.", {
   host: host
     .default("127.0.0.1")
     .describe(
@@ -471,16 +466,14 @@ const server = section("Where the gateway listens, its limits, and whom it trust
     .array(proxy)
     .default([])
     .meta({
-      description: "Proxies whose X-Forwarded-* and X-Request-Id headers are trusted.",
-      live: true,
+      ...live("Proxies whose X-Forwarded-* and X-Request-Id headers are trusted."),
       examples: [["10.0.0.0/8"]],
     }),
   allowed_origins: z
     .array(origin)
     .default([])
     .meta({
-      description: "Browser origins that may call the gateway (CORS).",
-      live: true,
+      ...live("Browser origins that may call the gateway (CORS)."),
       examples: [["https://app.example.com"]],
     }),
   tls,
@@ -510,9 +503,9 @@ function isUnixSocketUrl(url: string): boolean {
   return path !== undefined && path !== "" && !path.includes("\0");
 }
 
-type Where = { readonly url?: string | undefined; readonly urls?: readonly string[] | undefined };
+type Target = { readonly url?: string | undefined; readonly urls?: readonly string[] | undefined };
 
-function refuseTwoPlaces({ url, urls }: Where, context: z.core.$RefinementCtx): void {
+function refuseUrlAndUrls({ url, urls }: Target, context: z.core.$RefinementCtx): void {
   if (url !== undefined && urls !== undefined) {
     refuse(context, ["urls"], "either url or urls, not both");
   }
@@ -531,7 +524,7 @@ const otherUpstream = strictObject({
     "URLs of this upstream, if several servers each serve all of these databases.",
   ),
 })
-  .superRefine(refuseTwoPlaces)
+  .superRefine(refuseUrlAndUrls)
   .superRefine(({ url, urls }, context) => {
     if (url === undefined && urls === undefined) refuse(context, ["url"], "either url or urls");
   });
@@ -598,42 +591,30 @@ type Upstream = z.output<typeof keys>;
 
 /** A repeated target would be counted, checked and loaded twice. */
 function refuseTargetsTwice(upstream: Upstream, context: z.core.$RefinementCtx): void {
-  const seen = new Set(upstream.url === undefined ? [] : [upstream.url]);
-  const visit = ({ url, urls = [] }: Where, path: PropertyKey[]) => {
-    const named = urls.map((url, index) => ({ url, at: [...path, "urls", index] }));
-    if (path.length > 0 && url !== undefined) named.push({ url, at: [...path, "url"] });
-    for (const { url, at } of named) {
-      if (seen.has(url)) refuse(context, at, "a URL that stands nowhere else in [upstream]");
-      seen.add(url);
-    }
-  };
-  visit(upstream, []);
-  for (const [index, group] of upstream.databases.entries()) visit(group, ["databases", index]);
+  const targetsOf = ({ url, urls = [] }: Target, path: PropertyKey[]): ValueAtPath[] => [
+    ...(url === undefined ? [] : [[url, [...path, "url"]] satisfies ValueAtPath]),
+    ...urls.map((url, at): ValueAtPath => [url, [...path, "urls", at]]),
+  ];
+  const groups = upstream.databases.flatMap((group, at) => targetsOf(group, ["databases", at]));
+  const rule = () => "a URL that appears nowhere else in [upstream]";
+  refuseRepeats(context, [...targetsOf(upstream, []), ...groups], rule);
 }
 
-/** An upstream that folds case treats names that differ only by case as one. */
 function refuseDatabasesTwice({ databases: groups }: Upstream, context: z.core.$RefinementCtx) {
-  const seen = new Set<string>();
-  for (const [group, { databases }] of groups.entries()) {
-    for (const [index, name] of databases.entries()) {
-      const path = ["databases", group, "databases", index];
-      if (seen.has(name.toLowerCase())) {
-        refuse(context, path, "each database once, whatever its case");
-      }
-      seen.add(name.toLowerCase());
-    }
-  }
+  const values = groups.flatMap(({ databases }, group) =>
+    databases.map((name, at): ValueAtPath => [name, ["databases", group, "databases", at]]),
+  );
+  // An upstream that folds case treats names that differ only by case as one.
+  const rule = () => "each database once, whatever its case";
+  refuseRepeats(context, values, rule, (name) => name.toLowerCase());
 }
 
-/**
- * Refuses keys without effect, since an operator would rely on them. The gateway's own engine takes
- * queries in one form only.
- */
+/** Refuses keys without effect, since an operator would rely on them. */
 function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): void {
   const { url, urls } = upstream;
   const hasEngine = url === undefined ? urls === undefined : isEngineUrl(url);
   if (upstream.query_form === "op" && hasEngine) {
-    refuse(context, ["query_form"], '"keyed", as the engine that the gateway starts wants it');
+    refuse(context, ["query_form"], '"keyed", which the engine that the gateway starts requires');
   }
   if (upstream.statement_timeout !== undefined && !hasEngine) {
     refuse(context, ["statement_timeout"], "nothing, unless the gateway starts the engine itself");
@@ -648,7 +629,7 @@ function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): vo
 
 const upstream = keys
   .superRefine(refuseTwoCredentials)
-  .superRefine(refuseTwoPlaces)
+  .superRefine(refuseUrlAndUrls)
   .superRefine(refuseTargetsTwice)
   .superRefine(refuseDatabasesTwice)
   .superRefine(refuseForEngine)
@@ -676,9 +657,9 @@ const consolePages = section(
   }
   const address = listen === undefined ? undefined : parseListenAddress(listen);
   if (address === undefined || isLoopback(address.host) || url.startsWith("https:")) return;
-  const allowed =
+  const rule =
     "a loopback address, or console.public_url with https://, since passwords go over it";
-  refuse(context, ["listen"], allowed);
+  refuse(context, ["listen"], rule);
 });
 
 export const storeKeyFile = "store.key";
@@ -704,7 +685,7 @@ const store = section("State that several replicas share, in PostgreSQL.", {
     .enum(["store", "file"])
     .default("store")
     .describe(
-      'Where users and grants are: in the store, or in access_control_file. With "file", each replica has its own file, which is never written. Everything else is shared in both cases.',
+      'Target users and grants are: in the store, or in access_control_file. With "file", each replica has its own file, which is never written. Everything else is shared in both cases.',
     ),
   max_staleness: wholeNumber(2, 3600)
     .default(10)
@@ -743,10 +724,7 @@ const approvals = section("Approvals that `require_approval` in the access file 
   }),
 });
 
-/**
- * The schema of gateway.toml with types, defaults, limits and descriptions of every key. The docs
- * print descriptions, limits and examples.
- */
+/** The schema of gateway.toml, from which the reference in the docs is generated. */
 export const configurationSchema = z
   .strictObject({
     server,
@@ -764,13 +742,8 @@ export const configurationSchema = z
   .superRefine(
     ({ server, auth }, context) => {
       if (auth.enabled || auth.insecure_allow_remote || isLoopback(server.host)) return;
-      refuse(
-        context,
-        ["auth", "enabled"],
-        `true, since other machines can reach server.host ${JSON.stringify(server.host)}; ` +
-          'to go without authentication set server.host = "127.0.0.1", ' +
-          "or accept the risk with auth.insecure_allow_remote = true",
-      );
+      const rule = `true, since other machines can reach server.host ${JSON.stringify(server.host)}; to go without authentication set server.host = "127.0.0.1", or accept the risk with auth.insecure_allow_remote = true`;
+      refuse(context, ["auth", "enabled"], rule);
     },
     ifValid("server", "auth"),
   )

@@ -33,14 +33,14 @@ export function requireOneReading(bytes: Buffer): void {
   requireEnd(reader);
 }
 
-/** Keys compared with each other without a set. Most objects have no more. */
+/** Most objects have no more keys, for which comparing is faster than a set. */
 const FEW = 16;
 
-/** The keys of one object, to find one that is given twice. */
 export class ObjectKeys {
   readonly #few: ByteText[] = [];
   #all: Set<string> | undefined = undefined;
 
+  /** False if the object has the key already. */
   add(key: ByteText): boolean {
     if (this.#all === undefined) {
       for (const other of this.#few) if (key.equals(other)) return false;
@@ -52,11 +52,7 @@ export class ObjectKeys {
   }
 }
 
-/**
- * Skips a value and checks that the keys of all its objects are unique after unescaping.
- *
- * @throws JsonFault
- */
+/** Skips a value and checks that the unescaped keys of each object are unique. @throws JsonFault */
 export function skipUniqueKeys(reader: JsonReader): Rest {
   const kind = reader.kind();
   if (kind === "an array") {
@@ -79,7 +75,7 @@ function skipMember(reader: JsonReader, keys: ObjectKeys): Rest {
   const start = reader.position;
   const key = reader.readKey();
   if (!keys.add(key)) {
-    const problem = `the key ${quoteName(key.toString())} is given twice; each may stand once`;
+    const problem = `the key ${quoteName(key.toString())} is given twice; each key is allowed once`;
     throw new JsonFault("duplicate_key", problem, start);
   }
   return skipUniqueKeys(reader) ?? reader.pause();
@@ -87,15 +83,13 @@ function skipMember(reader: JsonReader, keys: ObjectKeys): Rest {
 
 declare global {
   interface JSON {
-    /**
-     * A value that `JSON.stringify` writes as this exact text (ECMAScript's source text access).
-     */
+    /** A value that `JSON.stringify` writes as this exact text. */
     rawJSON(text: string): object;
     isRawJSON(value: unknown): boolean;
   }
 }
 
-/** A `JSON.parse` reviver that reads whole numbers beyond a double's range as bigint. */
+/** A `JSON.parse` reviver that reads whole numbers beyond 2^53 as bigint. */
 export function keepDigits(
   _key: string,
   value: unknown,
@@ -106,10 +100,12 @@ export function keepDigits(
   return isLarge && /^-?\d+$/.test(source) ? BigInt(source) : value;
 }
 
-/**
- * A `JSON.parse` reviver that keeps the spelling of every number. Those that a double cannot hold,
- * such as 64-bit integers, keep their digits.
- */
+/** A `JSON.stringify` replacer that writes every digit of a bigint. */
+export function writeDigits(_key: string, value: unknown): unknown {
+  return typeof value === "bigint" ? JSON.rawJSON(value.toString()) : value;
+}
+
+/** A `JSON.parse` reviver that keeps the spelling of every number, such as 64-bit integers. */
 export function keepSpelling(
   _key: string,
   value: unknown,

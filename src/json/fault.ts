@@ -1,13 +1,13 @@
 export const jsonFaults = {
   invalid_utf8: "The body is not valid UTF-8.",
   byte_order_mark: "The body begins with a byte-order mark.",
-  invalid_json: "The body is not JSON as RFC 8259 has it.",
+  invalid_json: "The body is not valid JSON (RFC 8259).",
   lone_surrogate: "A string escapes one half of a surrogate pair without the other.",
   nesting_too_deep: "Arrays and objects are nested more than 64 deep.",
   trailing_data: "Something follows the end of the query object.",
   duplicate_key: "A key is given twice in one object.",
-  invalid_value: "A value is of the right type, but not one of those allowed in this place.",
-  wrong_type: "A value is of a type that the grammar does not have in this place.",
+  invalid_value: "A value has the right type but is not allowed here.",
+  wrong_type: "A value has a type that the grammar does not allow here.",
 } as const satisfies Record<string, string>;
 export type JsonFaultCode = keyof typeof jsonFaults;
 
@@ -52,8 +52,8 @@ export function quoteName(name: string): string {
   return cut ? `${quoted}...` : quoted;
 }
 
-// JSON leaves line separators, C1 controls and direction marks unescaped, but a terminal or log may
-// interpret them.
+// A terminal or log may interpret line separators, C1 controls and direction marks, which JSON
+// leaves unescaped.
 function escapeCharacter(character: string): string {
   return character
     .split("")

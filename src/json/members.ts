@@ -10,9 +10,9 @@ const BYTES_PER_STEP = 32 * 1024;
 
 export type VisitMember = (key: string, value: Buffer) => void;
 
-/** @param areJudged true if keys and values were checked already */
-function* visitAll(reader: JsonReader, visit: VisitMember, areJudged: boolean): Steps<void> {
-  const keys = areJudged ? undefined : new ObjectKeys();
+/** @param areChecked true if keys and values were checked before */
+function* visitAll(reader: JsonReader, visit: VisitMember, areChecked: boolean): Steps<void> {
+  const keys = areChecked ? undefined : new ObjectKeys();
   for (let more = reader.openObject(); more; more = reader.nextMember()) {
     const keyStart = reader.position;
     const key = reader.readKey();
@@ -20,7 +20,7 @@ function* visitAll(reader: JsonReader, visit: VisitMember, areJudged: boolean): 
       throw new JsonFault("duplicate_key", "a key is given twice", keyStart);
     }
     const start = reader.position;
-    const rest = (areJudged ? reader.skipValue() : skipUniqueKeys(reader)) ?? reader.pause();
+    const rest = (areChecked ? reader.skipValue() : skipUniqueKeys(reader)) ?? reader.pause();
     if (rest !== undefined) yield* rest;
     visit(key.toString(), reader.bytes.subarray(start, reader.position));
   }
@@ -49,7 +49,7 @@ export function* visitMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
 /**
  * As `visitMembers` but faster, for an object inside one that `visitMembers` has already checked.
  */
-export function* visitJudgedMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
+export function* visitCheckedMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
   yield* visitAll(readerOf(bytes), visit, true);
 }
 

@@ -1,12 +1,8 @@
 import type { Steps } from "../cooperative-scheduling.ts";
 import { JsonFault } from "./fault.ts";
 
-/**
- * Byte classes as tables, and ranges of text in a body.
- *
- * Constants for single bytes are repeated in each module. An imported constant is loaded at every
- * comparison, which costs the scanner a tenth of its speed.
- */
+// Each module repeats the constants for single bytes. An imported constant is loaded at every
+// comparison, which costs the scanner a tenth of its speed.
 
 /** A table with 1 for each accepted byte, else 0. */
 export function byteTable(accepts: (byte: number) => boolean): Uint8Array {
@@ -52,20 +48,15 @@ export class ByteText {
   }
 }
 
-/** The bytes of a JSON string with its quotes, spelled without escapes. */
+/** The usual spelling of a string, with its quotes. */
 export function tokenOf(text: string): Buffer {
   return Buffer.from(JSON.stringify(text));
 }
 
 /**
- * Reading that may pause, so that a long body does not block the event loop.
- *
- * Readers normally finish at once and return undefined. A reader that reaches a pause
- * (`JsonReader.pause`) returns the remaining work, and every caller adds its own. A body that is
- * read in one go therefore has no extra cost, and both ways share one grammar.
+ * The remaining work of a reader that paused, so that a long body does not block the event loop.
+ * Each caller adds its own. Undefined if everything is read, as it usually is.
  */
-
-/** The remaining work, interrupted at each yield. Undefined if everything is read. */
 export type Rest = Steps<void> | undefined;
 
 export function* andThen(rest: Steps<void>, work: () => void): Steps<void> {
@@ -118,7 +109,6 @@ const hexadecimal = Int8Array.from({ length: 256 }, (_, byte) =>
   "0123456789abcdef".indexOf(String.fromCharCode(byte).toLowerCase()),
 );
 
-/** The offset of the first byte that needs special treatment in a string. */
 function plainEnd(bytes: Buffer, start: number): number {
   let position = start;
   while (plainInString[bytes[position] ?? 0] === 1) position++;
@@ -130,12 +120,11 @@ function escapeEnd(bytes: Buffer, position: number): number {
   return simpleEscape[bytes[position + 1] ?? 0] === 1 ? position + 2 : codeUnitEnd(bytes, position);
 }
 
-/** The fault of a byte that is not allowed in a string. */
 function stringFault(bytes: Buffer, position: number): JsonFault {
   const problem =
     position >= bytes.length
       ? "the body ends within a string"
-      : "a control character stands in a string; it has to be escaped";
+      : "a string contains a control character, which must be escaped";
   return new JsonFault("invalid_json", problem, position);
 }
 
@@ -143,7 +132,7 @@ function stringFault(bytes: Buffer, position: number): JsonFault {
 function codeUnitEnd(bytes: Buffer, position: number): number {
   if (bytes[position + 1] !== LETTER_U) {
     const allowed = 'one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\u and four hexadecimal digits';
-    const problem = `a backslash begins no escape; allowed: ${allowed}`;
+    const problem = `a backslash does not begin an escape; allowed: ${allowed}`;
     throw new JsonFault("invalid_json", problem, position);
   }
   const unit = codeUnit(bytes, position);
@@ -155,11 +144,11 @@ function codeUnitEnd(bytes: Buffer, position: number): number {
     bytes[next + 1] === LETTER_U &&
     isLowSurrogate(codeUnit(bytes, next));
   if (paired) return next + 6;
-  const problem = "half of a surrogate pair is escaped; a high half and its low half go together";
+  const problem =
+    "half of a surrogate pair is escaped; a high half must be followed by its low half";
   throw new JsonFault("lone_surrogate", problem, position);
 }
 
-/** The UTF-16 code unit of a `\uXXXX`. */
 function codeUnit(bytes: Buffer, position: number): number {
   const unit =
     (hexadecimalAt(bytes, position + 2) << 12) |
@@ -219,7 +208,7 @@ export function literalEnd(bytes: Buffer, start: number): number {
     fourth === LETTER_S &&
     bytes[start + 4] === LETTER_E;
   if (isFalse) return start + 5;
-  throw new JsonFault("invalid_json", "a word is neither true, false nor null", start);
+  throw new JsonFault("invalid_json", "a word is not true, false or null", start);
 }
 
 function isLowSurrogate(unit: number): boolean {
@@ -299,16 +288,13 @@ export class JsonReader {
     return ByteText.from(text);
   }
 
-  /** Returns true if the string has escapes. */
+  /** True if the string has escapes. */
   skipString(): boolean {
     this.position++;
     return this.#finishString(Number.POSITIVE_INFINITY) === "escaped";
   }
 
-  /**
-   * Reads to the end of the current string. A string with many escapes takes long, so it is left
-   * unfinished once `until` is passed.
-   */
+  /** Reads to the end of the current string, or past `until`, since escapes take long. */
   #finishString(until: number): "plain" | "escaped" | "unfinished" {
     const { bytes } = this;
     let position = this.position;
@@ -375,10 +361,7 @@ export class JsonReader {
     this.position = position;
   }
 
-  /**
-   * Reads again what was read before at an offset, without a pause. The position is unchanged
-   * afterwards.
-   */
+  /** Reads again at an offset, without a pause, and returns to the current position. */
   reread<Result>(offset: number, read: () => Result): Result {
     const { position, depth, pauseAt } = this;
     this.position = offset;
@@ -454,14 +437,13 @@ export class JsonReader {
     return false;
   }
 
-  /** Reads a key and moves to its value. */
   readKey(): ByteText {
     const key = this.readBareKey();
     this.skipColon();
     return key;
   }
 
-  /** Reads a key and stops before the colon. */
+  /** Stops before the colon. */
   readBareKey(): ByteText {
     if (this.bytes[this.position] !== QUOTE) throw this.#unexpected("a key");
     return this.readString();
@@ -527,9 +509,7 @@ export class JsonReader {
     while (!this.#skipWithin(outside));
   }
 
-  /**
-   * Reads values until the containers opened since `outside` are closed. False if it paused before.
-   */
+  /** Reads until the containers opened since depth `outside` are closed. False if it paused. */
   #skipWithin(outside: number): boolean {
     if (this.#isInString) {
       if (this.#stayInString()) return false;
@@ -568,10 +548,7 @@ export class JsonReader {
     return false;
   }
 
-  /**
-   * Skips a value that is neither array nor object, given its first byte. May leave a long string
-   * of escapes unfinished (`#isInString`).
-   */
+  /** Skips a value that is neither array nor object. May pause in a string (`#isInString`). */
   #skipScalar(byte: number): void {
     if (byte === QUOTE) {
       this.position++;
@@ -595,7 +572,7 @@ export class JsonReader {
   }
 
   #unexpected(wanted: string): JsonFault {
-    const found = this.position >= this.bytes.length ? "the body ends" : "something else stands";
+    const found = this.position >= this.bytes.length ? "the body ends" : "something else is";
     return new JsonFault("invalid_json", `${found} where ${wanted} is expected`, this.position);
   }
 }

@@ -2,7 +2,7 @@ import type { ServerResponse } from "node:http";
 import { ClientError } from "../client-error.ts";
 import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { JsonFault } from "../json/fault.ts";
-import { beginsWith, readText, visitJudgedMembers, visitMembers } from "../json/members.ts";
+import { beginsWith, readText, visitCheckedMembers, visitMembers } from "../json/members.ts";
 import { memoize } from "../memoize.ts";
 import type { McpScope } from "../oauth/server/protocol.ts";
 import { isPlainName } from "../query/names.ts";
@@ -148,7 +148,7 @@ export function* readKnownMembers(
   id?: MessageId,
 ): Steps<Map<string, Buffer>> {
   const members = new Map<string, Buffer>();
-  yield* visitJudgedMembers(value, (key, member) => {
+  yield* visitCheckedMembers(value, (key, member) => {
     if (known.includes(key)) members.set(key, member);
     else if (key.length <= MAX_KEY_BYTES && known.some((one) => fold(one) === fold(key))) {
       throw invalid("a member differs from a protocol member only by case", id);

@@ -6,7 +6,7 @@ import type {
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { runCooperatively } from "../cooperative-scheduling.ts";
-import { readText, visitJudgedMembers, writeMembers } from "../json/members.ts";
+import { readText, visitCheckedMembers, writeMembers } from "../json/members.ts";
 import { memoizeLast } from "../memoize.ts";
 import { BodyReader } from "../query/body-reader.ts";
 import { batchKey, type Grammar } from "../query/grammar.ts";
@@ -94,7 +94,7 @@ async function readArguments(args: Buffer): Promise<Map<string, Buffer>> {
     const problem = `there are more than ${MAX_FIELDS} fields`;
     throw new QueryRefused("unknown_field", problem, { path: "", offset: 0 });
   };
-  await runCooperatively(visitJudgedMembers(args, visit));
+  await runCooperatively(visitCheckedMembers(args, visit));
   return members;
 }
 

@@ -4,10 +4,7 @@ import { type BodyLocation, type QueryRefusalCode, QueryRefused } from "./refusa
 
 /** A reader of query bodies that tracks its place in the grammar for error messages. */
 export class BodyReader extends JsonReader {
-  /**
-   * The fields and indices that lead to the current value. Maintained by the callers, who know the
-   * grammar.
-   */
+  /** The fields and indices that lead to the current value. Maintained by the callers. */
   readonly path: (string | number)[] = [];
   /** False if only the core grammar is accepted. */
   readonly isFull: boolean;

@@ -14,8 +14,8 @@ import type { OperationDraft } from "./operation-draft.ts";
 import { meantComparison } from "./synonyms.ts";
 import { type CellValue, column, list, oneOf } from "./values.ts";
 
-/** What each operator requires of its value, in words and as a schema. */
-const demands = {
+/** The rule that each operator has for its value. */
+const valueRules = {
   "=": undefined,
   "!=": undefined,
   ">": undefined,
@@ -50,9 +50,9 @@ const demands = {
     isMet: ({ valueKind, elements }) => valueKind === "an array" && elements === 2,
     schema: { type: "array", minItems: 2, maxItems: 2 },
   },
-} as const satisfies Record<string, Demand | undefined>;
+} as const satisfies Record<string, ValueRule | undefined>;
 
-interface Demand {
+interface ValueRule {
   readonly words: string;
   readonly isMet: (draft: ComparisonDraft, reader: BodyReader) => boolean;
   readonly schema: Schema;
@@ -60,17 +60,17 @@ interface Demand {
   readonly isFull?: true;
 }
 
-type Comparison = keyof typeof demands;
+type Comparison = keyof typeof valueRules;
 
 function isComparison(text: string): text is Comparison {
-  return Object.hasOwn(demands, text);
+  return Object.hasOwn(valueRules, text);
 }
 
-const comparisons = Object.keys(demands).filter(isComparison);
-const coreComparisons = comparisons.filter((cmp) => demandOf(cmp)?.isFull !== true);
+const comparisons = Object.keys(valueRules).filter(isComparison);
+const coreComparisons = comparisons.filter((cmp) => ruleOf(cmp)?.isFull !== true);
 
-function demandOf(comparison: Comparison): Demand | undefined {
-  return demands[comparison];
+function ruleOf(comparison: Comparison): ValueRule | undefined {
+  return valueRules[comparison];
 }
 
 const columnToken = tokenOf("column");
@@ -120,7 +120,7 @@ export type Condition =
 
 const comparisonShape = new ObjectShape<ComparisonDraft>(
   comparisonFields,
-  "; or one of and, or, not alone",
+  "; or only one of and, or, not",
   ["and", "or", "not"],
 );
 
@@ -167,12 +167,12 @@ function combine(name: string, kind: Kind<unknown>) {
 /** One schema for all operators that take any value, and one for each other operator. */
 function comparisonSchemas(level: Level) {
   const there = level === "full" ? comparisons : coreComparisons;
-  const takesAll = there.filter((cmp) => demands[cmp] === undefined);
-  const others = there.filter((cmp) => demands[cmp] !== undefined);
+  const takesAll = there.filter((cmp) => valueRules[cmp] === undefined);
+  const others = there.filter((cmp) => valueRules[cmp] !== undefined);
   return [takesAll, ...others.map((cmp) => [cmp])].map((words) => ({
     ...comparisonFields,
     cmp: required(oneOf(words)),
-    value: required({ ...value, schema: () => demands[words[0] ?? "="]?.schema ?? {} }),
+    value: required({ ...value, schema: () => valueRules[words[0] ?? "="]?.schema ?? {} }),
   }));
 }
 
@@ -217,8 +217,8 @@ function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
 function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
   const { comparison, operation } = draft;
   if (comparison !== undefined) operation.compare(comparison);
-  const demand = comparison && demandOf(comparison);
-  if (demand === undefined || demand.isMet(draft, reader)) return;
-  const problem = `the value does not fit ${comparison}, which compares with ${demand.words}`;
+  const rule = comparison && ruleOf(comparison);
+  if (rule === undefined || rule.isMet(draft, reader)) return;
+  const problem = `the value does not fit ${comparison}, which needs ${rule.words}`;
   throw reader.refusal("invalid_value", problem, start);
 }

@@ -1,8 +1,6 @@
 import { skipUniqueKeys } from "../json/document.ts";
-import { quoteName } from "../json/fault.ts";
 import { tokenOf } from "../json/reader.ts";
 import { type Fields, type Kind, type Level, optional } from "./kind.ts";
-import { isPlainName, plainNameRule } from "./names.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import {
@@ -43,10 +41,7 @@ export interface Grammar {
 
 export const batchKey = "Batch";
 export const LARGEST_BATCH = 1000;
-/**
- * The key that other engines use for the operation. Beside an operation key it would allow a second
- * reading.
- */
+/** Other engines name the operation by this key, so beside an operation it allows two readings. */
 export const foreignOperationKey = "op";
 
 const anyValue: Kind<unknown> = {
@@ -57,34 +52,25 @@ const anyValue: Kind<unknown> = {
   schema: () => ({}),
 };
 
-/**
- * Creates the grammar of a configuration.
- *
- * @throws Error if an extra field or operation is not a plain name, is a name of the grammar, or is
- * given twice. Names are compared without case, `_` and `-`, since an upstream may read `Database`
- * as `database`.
- */
-export function createGrammar(options: GrammarOptions): Grammar {
-  const { extraFields, operations, level = "full" } = options;
-  requireNewNames("extra field", extraFields, [...operationKeys, ...fieldNames]);
-  requireNewNames("operation", Object.keys(operations), operationKeys);
+/** Creates the grammar of a configuration, whose schema has checked the names. */
+export function createGrammar({
+  extraFields,
+  operations,
+  level = "full",
+}: GrammarOptions): Grammar {
   const extra = Object.fromEntries(extraFields.map((name) => [name, optional(anyValue)]));
   const shapeOf = (fields: Fields<OperationDraft>) => new ObjectShape({ ...fields, ...extra });
   const known = operationNames
     .map((name) => ({ name, ...definitions[name] }))
     .filter((definition) => level === "full" || definition.level !== "full")
-    .map(({ name, permissions, effect, inBatch, fields, judge }): Operation => {
-      const reads = effect === "reads";
-      return {
-        name,
+    .map(
+      ({ name, permissions, effect, inBatch, fields, judge }): Operation => ({
+        ...{ name, permissions, inBatch, judge },
         token: tokenOf(name),
-        permissions,
-        reads,
-        inBatch,
+        reads: effect === "reads",
         shape: shapeOf(fields),
-        judge,
-      };
-    });
+      }),
+    );
   const configured = Object.entries(operations).map(
     ([name, permission]): Operation => ({
       name,
@@ -105,27 +91,9 @@ export function createGrammar(options: GrammarOptions): Grammar {
   };
 }
 
-/** Keys that a configured operation must not use. */
+/** Names that a configured operation must not have. */
 export const operationKeys: readonly string[] = [batchKey, foreignOperationKey, ...operationNames];
-/** Names that a configured field must not use. */
+/** Names that a configured field must not have. */
 export const fieldNames: readonly string[] = Object.values(definitions).flatMap(({ fields }) =>
   Object.keys(fields),
 );
-
-function requireNewNames(kind: string, names: readonly string[], own: readonly string[]): void {
-  const taken = new Map(own.map((name) => [fold(name), name]));
-  for (const name of names) {
-    if (!isPlainName(name)) {
-      throw new Error(`the ${kind} ${quoteName(name)} is no plain name; allowed: ${plainNameRule}`);
-    }
-    const other = taken.get(fold(name));
-    if (other !== undefined) {
-      throw new Error(`the ${kind} ${quoteName(name)} collides with ${quoteName(other)}`);
-    }
-    taken.set(fold(name), name);
-  }
-}
-
-function fold(name: string): string {
-  return name.toLowerCase().replace(/[_-]/g, "");
-}

@@ -24,7 +24,7 @@ export interface Field<Value, Draft, Required extends boolean = boolean>
 /** The fields of a closed object, in their usual order. */
 export type Fields<Draft> = Readonly<Record<string, Field<unknown, Draft>>>;
 
-type ValueOf<Held> = Held extends { readonly value?: infer Value } ? Value : never;
+type ValueOf<Of> = Of extends { readonly value?: infer Value } ? Value : never;
 type RequiredNames<Of> = {
   [Name in keyof Of]: Of[Name] extends { readonly required: true } ? Name : never;
 }[keyof Of];
@@ -60,15 +60,12 @@ export function fieldsAt<Draft>(fields: Fields<Draft>, level: Level): Fields<Dra
   return Object.fromEntries(Object.entries(fields).filter(([, field]) => field.level === level));
 }
 
-/**
- * Alternatives in a schema. The double `not` is for type generators, which turn an `anyOf` without
- * types into `unknown`.
- */
+/** Type generators turn an `anyOf` without types into `unknown`, hence the double `not`. */
 export function eitherOf(alternatives: readonly Schema[]): Schema {
   return { not: { not: { anyOf: alternatives } } };
 }
 
-/** The schema of an object that must have at least one of these fields. */
+/** Requires at least one of these fields. */
 export function oneNeeded<Draft>(fields: Fields<Draft>, names: readonly string[]): MakeSchema {
   return ({ level }) => {
     const there = fieldsAt(fields, level);
@@ -97,14 +94,13 @@ export function objectSchema<Draft>(fields: Fields<Draft>): MakeSchema {
 export type Level = "core" | "full";
 
 /** Ends the refusal of a full-grammar word at the level `core`. */
-export const fullOnly = '; it is of the full grammar ([query] level = "full")';
+export const fullOnly = '; it is in the full grammar ([query] level = "full")';
 
 /** JSON Schema, draft 2020-12. */
 export interface Schema {
   readonly [keyword: string]: unknown;
 }
 
-/** Makes a schema. Named schemas are written through `reference`. */
 export type MakeSchema = (reference: Reference) => Schema;
 
 /** Returns the stand-in for a named schema, such as a `$ref` to its single definition. */
@@ -118,10 +114,7 @@ export function named(name: string, make: MakeSchema): MakeSchema {
   return (reference) => reference(name, make);
 }
 
-/**
- * A `Reference` that collects each named schema once in `definitions`. `prefix` is their place in
- * the document.
- */
+/** Collects each named schema once in `definitions`, whose place in the document is `prefix`. */
 export function collectInto(
   definitions: Map<string, Schema>,
   prefix: string,

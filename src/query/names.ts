@@ -20,9 +20,7 @@ export function isPlainText({ bytes, start, end }: ByteText): boolean {
 export const columnNameRule =
   "1 to 128 characters, not *, without control characters, quotes, backslash, backtick or dot";
 
-/**
- * Whether a database or table may have this name. Such a name cannot reach into another database.
- */
+/** True for a valid name of a database or table, which cannot reach into another database. */
 export function isPlainName(text: string): boolean {
   return wholePlainName.test(text);
 }
@@ -41,7 +39,7 @@ const LONGEST_COLUMN_NAME = 128;
 export const LONGEST_COLUMN_BYTES = 4 * LONGEST_COLUMN_NAME;
 const columnByte = byteTable((byte) => byte >= 0x20 && byte !== 0x7f && forbidden[byte] !== 1);
 
-/** Whether a column may have this name. Takes bytes, since it checks the keys of rows. */
+/** Takes bytes, since it checks the keys of rows. */
 export function isColumnName(text: ByteText): boolean {
   const { bytes, start, end } = text;
   if (end - start > LONGEST_COLUMN_BYTES) return false;
@@ -50,17 +48,10 @@ export function isColumnName(text: ByteText): boolean {
   for (let position = start; position < end; position++) {
     const byte = bytes[position] ?? 0;
     if (columnByte[byte] !== 1) return false;
-    if (byte === 0xc2 && isC1Control(bytes[position + 1] ?? 0)) return false;
-    if (!isContinuation(byte)) characters++;
+    // C1 controls: U+0080 to U+009F.
+    if (byte === 0xc2 && (bytes[position + 1] ?? 0) <= 0x9f) return false;
+    // Not a continuation byte (RFC 3629, section 3).
+    if ((byte & 0xc0) !== 0x80) characters++;
   }
   return characters >= 1 && characters <= LONGEST_COLUMN_NAME;
-}
-
-function isC1Control(second: number): boolean {
-  return second <= 0x9f;
-}
-
-/** A UTF-8 byte after the first one of its character (RFC 3629, section 3). */
-function isContinuation(byte: number): boolean {
-  return (byte & 0xc0) === 0x80;
 }

@@ -7,15 +7,13 @@ import { type Fields, fieldsAt, fullOnly, type Kind, type ObjectOf, objectSchema
 import type { OperationDraft } from "./operation-draft.ts";
 import { meantField } from "./synonyms.ts";
 
-const FIELDS_IN_BITS = 31;
-
 interface KnownField<Draft> {
   readonly name: string;
   readonly required: boolean;
   readonly read: Kind<unknown, Draft>["read"];
   readonly index: number;
   readonly text: ByteText;
-  /** As it nearly always appears in a body, and compared without reading the key first. */
+  /** The key as it nearly always appears, compared before the key is parsed. */
   readonly token: Uint8Array;
 }
 
@@ -26,13 +24,11 @@ export class ObjectShape<Draft> {
   readonly #needed: string;
   /** The same object in the core grammar. */
   readonly #core: ObjectShape<Draft>;
-
-  /** Names of fields that are valid here as an alternative. */
   readonly #instead: readonly string[];
   readonly #ofFull: readonly string[];
 
   /**
-   * @param alternative what may replace these fields, in words for messages
+   * @param alternative for messages: what may replace these fields
    * @param instead the names of those alternatives
    * @param ofFull names of fields that only the full grammar has here
    */
@@ -62,7 +58,7 @@ export class ObjectShape<Draft> {
 
   #read(reader: BodyReader, draft: Draft): Rest {
     const start = reader.position;
-    const seen = new FieldsSeen();
+    const seen: KnownField<Draft>[] = [];
     for (let more = reader.openObject(); more; more = reader.nextMember()) {
       const rest = this.#readField(reader, draft, seen);
       if (rest !== undefined) return this.#readOn(rest, reader, draft, seen, start);
@@ -76,7 +72,7 @@ export class ObjectShape<Draft> {
     begun: Steps<void>,
     reader: BodyReader,
     draft: Draft,
-    seen: FieldsSeen,
+    seen: KnownField<Draft>[],
     start: number,
   ): Steps<void> {
     yield* begun;
@@ -90,14 +86,14 @@ export class ObjectShape<Draft> {
   }
 
   /** Reads a key and its value. Leaves the field on the path. */
-  #readField(reader: BodyReader, draft: Draft, seen: FieldsSeen): Rest {
+  #readField(reader: BodyReader, draft: Draft, seen: KnownField<Draft>[]): Rest {
     const start = reader.position;
-    const field = this.#readKey(reader, seen.last + 1);
-    if (seen.has(field.index)) {
-      const problem = `the field ${quoteName(field.name)} is given twice; each may stand once`;
+    const field = this.#readKey(reader, (seen.at(-1)?.index ?? -1) + 1);
+    if (seen.includes(field)) {
+      const problem = `the field ${quoteName(field.name)} is given twice; each field is allowed once`;
       throw reader.refusal("duplicate_key", problem, start);
     }
-    seen.add(field.index);
+    seen.push(field);
     reader.path.push(field.name);
     return field.read(reader, draft);
   }
@@ -120,37 +116,18 @@ export class ObjectShape<Draft> {
     if (field !== undefined) return field;
     const name = key.toString();
     const meant = meantField(name, [...this.#fields.map((known) => known.name), ...this.#instead]);
-    const alone = `; ${name} stands alone: put the others into it, or both into and`;
+    const alone = `; ${name} must be the only field: put the others into it, or both into and`;
     const others = this.#instead.includes(name) ? alone : formatHint(meant);
     const hint = this.#ofFull.includes(name) ? fullOnly : others;
     const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${hint}`;
     throw reader.refusal("unknown_field", problem, start);
   }
 
-  #requireAll(reader: BodyReader, seen: FieldsSeen, start: number): void {
-    for (const { name, required, index } of this.#fields) {
-      if (!required || seen.has(index)) continue;
-      const problem = `the field ${quoteName(name)} is left out; required: ${this.#needed}`;
-      throw reader.refusal("missing_field", problem, start);
-    }
-  }
-}
-
-class FieldsSeen {
-  last = -1;
-  /** One bit per field for the first fields, which are all fields of most shapes. */
-  #bits = 0;
-  #others: Set<number> | undefined = undefined;
-
-  has(index: number): boolean {
-    if (index < FIELDS_IN_BITS) return (this.#bits & (1 << index)) !== 0;
-    return this.#others?.has(index) ?? false;
-  }
-
-  add(index: number): void {
-    this.last = index;
-    if (index < FIELDS_IN_BITS) this.#bits |= 1 << index;
-    else this.#others = (this.#others ?? new Set()).add(index);
+  #requireAll(reader: BodyReader, seen: KnownField<Draft>[], start: number): void {
+    const missing = this.#fields.find((field) => field.required && !seen.includes(field));
+    if (missing === undefined) return;
+    const problem = `the field ${quoteName(missing.name)} is missing; required: ${this.#needed}`;
+    throw reader.refusal("missing_field", problem, start);
   }
 }
 

@@ -1,14 +1,19 @@
 import type { BodyReader } from "./body-reader.ts";
 import type { Condition } from "./conditions.ts";
-import type { ColumnUses, NamedColumn, OperationDraft, Position } from "./operation-draft.ts";
+import {
+  addUse,
+  type ColumnUses,
+  type NamedColumn,
+  type OperationDraft,
+  type Position,
+} from "./operation-draft.ts";
 import type { Operation } from "./operation-types.ts";
 import { isOperationName } from "./operations.ts";
 import type { CellValue } from "./values.ts";
 
-/** Ends a shape that was cut. */
 const CUT = "...";
 /** Maximum UTF-8 bytes of a UTF-16 code unit. */
-const WIDEST = 3;
+const MOST_BYTES_PER_UNIT = 3;
 
 class ShapeWriter {
   text = "";
@@ -43,7 +48,7 @@ class ShapeWriter {
 }
 
 function cut(text: string, most: number): string {
-  if (text.length * WIDEST <= most || Buffer.byteLength(text) <= most) return text;
+  if (text.length * MOST_BYTES_PER_UNIT <= most || Buffer.byteLength(text) <= most) return text;
   const kept = Buffer.from(text).toString("utf8", 0, most - CUT.length);
   return kept.replace(/\ufffd+$/, "") + CUT;
 }
@@ -69,10 +74,7 @@ interface ByteRange {
   readonly end: number;
 }
 
-/**
- * The details of an operation by which grants on columns and rows are judged. For a Preview, those
- * of the change it contains.
- */
+/** An operation as narrowed grants judge it. For a Preview, the change that it contains. */
 export interface OperationDetail extends ByteRange {
   readonly operation: string;
   /** Columns named, by position, without aliases of aggregates. */
@@ -95,17 +97,15 @@ export interface OperationDetail extends ByteRange {
   /** The parsed `where`. Undefined if it is absent. */
   condition(): Condition | null | undefined;
   /**
-   * The parsed fields. Undefined for a configured operation. Whole numbers beyond a double's range
-   * become bigint. Numbers with a fraction or exponent become an object with their text, which
-   * equals nothing.
+   * The parsed fields. Undefined for a configured operation. Whole numbers beyond 2^53 become
+   * bigint. Numbers with a fraction or exponent become an object, which equals nothing.
    */
   fields(): Operation | undefined;
 }
 
 const none: readonly never[] = [];
 
-/** A finished operation. Expensive details are computed on demand. */
-class ReadOperation implements OperationDetail {
+export class ReadOperation implements OperationDetail {
   readonly operation: string;
   readonly start: number;
   readonly end: number;
@@ -154,13 +154,13 @@ class ReadOperation implements OperationDetail {
 
   condition(): Condition | null | undefined {
     const { where } = this;
-    return where && parseExactly(this.#textOf(where));
+    return where && parseFields(this.#textOf(where));
   }
 
   fields(): Operation | undefined {
     const { operation } = this;
     return isOperationName(operation)
-      ? { name: operation, fields: parseExactly(this.#textOf(this)) }
+      ? { name: operation, fields: parseFields(this.#textOf(this)) }
       : undefined;
   }
 
@@ -169,22 +169,9 @@ class ReadOperation implements OperationDetail {
   }
 }
 
-export function detailOf(
-  name: string,
-  draft: OperationDraft,
-  reader: BodyReader,
-  start: number,
-): OperationDetail {
-  return new ReadOperation(name, draft, reader, start);
-}
-
 function usesOf({ named = [], others, summary }: OperationDraft): ColumnUses {
   const uses = new Map<Position, Set<string>>(others);
-  for (const { position, column } of named) {
-    const known = uses.get(position);
-    if (known === undefined) uses.set(position, new Set([column.toString()]));
-    else known.add(column.toString());
-  }
+  for (const { position, column } of named) addUse(uses, position, column);
   if (summary !== undefined) {
     for (const position of ["having", "order_by"] as const) {
       for (const alias of summary.aliases) uses.get(position)?.delete(alias);
@@ -193,18 +180,14 @@ function usesOf({ named = [], others, summary }: OperationDraft): ColumnUses {
   return uses;
 }
 
-function parseExactly(text: string) {
-  return oddNumber.test(text) ? JSON.parse(text, keepExactly) : JSON.parse(text);
+function parseFields(text: string) {
+  return fractionOrLong.test(text) ? JSON.parse(text, keepNumber) : JSON.parse(text);
 }
 
-/**
- * Matches text that may contain a number which is not whole, or which a double would write
- * differently.
- */
-const oddNumber = /\d{16}|\d[.eE]/;
+/** Matches text with a number that may not be whole, or that a double would write differently. */
+const fractionOrLong = /\d{16}|\d[.eE]/;
 
-/** `context` has the number's source text (ECMAScript, JSON.parse source text access). */
-function keepExactly(_key: string, value: CellValue, context?: { source: string }): CellValue {
+function keepNumber(_key: string, value: CellValue, context?: { source: string }): CellValue {
   if (typeof value !== "number") return value;
   const source = context?.source ?? "";
   if (!/^-?\d+$/.test(source)) return { number: source };

@@ -6,14 +6,11 @@ import type { RowReader } from "./row-reader.ts";
 
 export const MOST_JOINS = 4;
 export const MOST_GROUPS = 64;
-/** Maximum comparisons collected per operation. */
+/** Collected per operation. A shape needs no more. */
 const MOST_COMPARISONS = 128;
-
-// An operation has few tables, so among one name more than that, one is foreign.
-const NAMES_THAT_DECIDE = MOST_JOINS + 2;
-
-/** Columns collected in order. A shape needs no more. */
 const MOST_NAMED = 4096;
+/** One more than an operation has tables, so that one of them is another table. */
+const MOST_REFERENCES = MOST_JOINS + 2;
 
 /** Collect no columns, as many as a query's shape needs, or all. */
 export type Collects = false | "shape" | true;
@@ -36,6 +33,16 @@ export type Position =
 
 /** Columns by position, each as `*`, `column` or `table.column`. */
 export type ColumnUses = ReadonlyMap<Position, ReadonlySet<string>>;
+
+export function addUse(
+  uses: Map<Position, Set<string>>,
+  position: Position,
+  column: { toString(): string },
+): void {
+  const known = uses.get(position);
+  if (known === undefined) uses.set(position, new Set([column.toString()]));
+  else known.add(column.toString());
+}
 
 /** A column and its position. `comparison` is set if it is compared there. */
 export interface NamedColumn {
@@ -67,18 +74,14 @@ export class OperationDraft {
   /** Empty until it is read, which names no database. Every operation requires it. */
   database = "";
   table: string | undefined;
-  /** In the order of the joins. */
   joined: string[] | undefined;
   /** The two tables in each join's `on`, in the order of the joins. */
   ons: (readonly [string, string])[] | undefined;
   /** Tables of the same database that a new table refers to. */
   referenced: string[] | undefined;
   position: Position = "columns";
-  /** The columns so far. Undefined if nothing is collected. */
   readonly named: NamedColumn[] | undefined;
-  /**
-   * Columns beyond the limit of `named`, without duplicates. Undefined if not all are collected.
-   */
+  /** Columns beyond the limit of `named`. Undefined if not all are collected. */
   readonly others: Map<Position, Set<string>> | undefined;
   /** True if columns beyond the limit were dropped. */
   isCut = false;
@@ -90,10 +93,8 @@ export class OperationDraft {
   orderStart = 0;
   afterStart = 0;
   aggregateStart = 0;
-  /** Number of values in `after` and of columns in `order_by`. */
   afterCount = 0;
   orderCount = 0;
-  /** Fields that other fields depend on. */
   hasOffset = false;
   isDistinct = false;
   changesColumns = false;
@@ -125,7 +126,6 @@ export class OperationDraft {
     return this.joined === undefined ? [this.table] : [this.table, ...this.joined];
   }
 
-  /** Records the use of a column, if columns are collected. */
   use(column: { toString(): string }): void {
     if (this.named === undefined) return;
     if (this.named.length === MOST_NAMED) this.#useFurther(column);
@@ -135,13 +135,8 @@ export class OperationDraft {
   }
 
   #useFurther(column: { toString(): string }): void {
-    if (this.others === undefined) {
-      this.isCut = true;
-      return;
-    }
-    const known = this.others.get(this.position);
-    if (known === undefined) this.others.set(this.position, new Set([column.toString()]));
-    else known.add(column.toString());
+    if (this.others === undefined) this.isCut = true;
+    else addUse(this.others, this.position, column);
   }
 
   /** Records how the last column is compared, if columns are collected. */
@@ -155,7 +150,6 @@ export class OperationDraft {
     compared.push({ position: this.position, column, comparison });
   }
 
-  /** Records the tables of a join's `on`. */
   joinedBy(left: string, right: string): void {
     this.ons ??= [];
     this.ons.push([left, right]);
@@ -169,10 +163,8 @@ export class OperationDraft {
   /** Records a table named by a column, for `judgeReferences`. */
   refer(table: ByteText, reader: BodyReader, offset: number): void {
     this.#references ??= [];
-    if (this.#references.length === NAMES_THAT_DECIDE) return;
-    for (const reference of this.#references) {
-      if (reference.table.equals(table)) return;
-    }
+    if (this.#references.length === MOST_REFERENCES) return;
+    if (this.#references.some((known) => known.table.equals(table))) return;
     this.#references.push({ table, location: reader.location(offset) });
   }
 

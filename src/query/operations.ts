@@ -58,11 +58,7 @@ const selectRules: MakeSchema = ({ level }) =>
         },
       };
 
-/**
- * Checks a Select after all fields are read.
- *
- * @throws QueryRefused `missing_field`, `invalid_value`, `invalid_column` or `duplicate_column`
- */
+/** @throws QueryRefused `missing_field`, `invalid_value`, `invalid_column` or `duplicate_column` */
 function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): void {
   const refuse = (problem: string, offset = start): QueryRefused =>
     reader.refusal("invalid_value", problem, offset);
@@ -74,12 +70,12 @@ function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): 
   }
   if (draft.summary !== undefined) {
     const problem =
-      'group_by and having go with aggregate, which is left out; "distinct": true gives each row once';
+      'group_by and having need aggregate, which is missing; "distinct": true returns each row once';
     throw reader.refusal("missing_field", problem, start);
   }
   if (draft.columnsStart > 0) return;
-  const unless = reader.isFull ? "; columns is left out only beside aggregate" : "";
-  const problem = `the field "columns" is left out; required: database, from, columns${unless}`;
+  const unless = reader.isFull ? "; columns may be omitted only with aggregate" : "";
+  const problem = `the field "columns" is missing; required: database, from, columns${unless}`;
   throw reader.refusal("missing_field", problem, start);
 }
 
@@ -95,7 +91,9 @@ function judgeJoins(
     const fits = sides.includes(own) && sides.some((side) => before.includes(side));
     if (fits) continue;
     const allowed = before.map(quoteName).join(" or ");
-    throw refuse(`join[${index}].on takes a column of ${quoteName(own)} and one of ${allowed}`);
+    throw refuse(
+      `join[${index}].on must compare a column of ${quoteName(own)} with one of ${allowed}`,
+    );
   }
 }
 
@@ -104,18 +102,15 @@ function judgeAfter(
   refuse: (problem: string, offset: number) => QueryRefused,
 ): void {
   if (orderCount === 0) {
-    throw refuse("after needs order_by: it has a value for each of its columns", afterStart);
+    throw refuse("after needs order_by, and one value for each of its columns", afterStart);
   }
   if (orderCount !== afterCount) {
-    const problem = `after has ${counted(afterCount, "value")} and order_by ${counted(orderCount, "column")}; each column needs its value`;
+    const problem = `after has ${counted(afterCount, "value")} and order_by ${counted(orderCount, "column")}; each column needs one value`;
     throw refuse(problem, afterStart);
   }
-  const other = [
-    hasOffset ? "offset" : "",
-    isDistinct ? "distinct" : "",
-    aggregateStart > 0 ? "aggregate" : "",
-  ].find((name) => name !== "");
-  if (other !== undefined) throw refuse(`after cannot be together with ${other}`, afterStart);
+  const others = { offset: hasOffset, distinct: isDistinct, aggregate: aggregateStart > 0 };
+  const [other] = Object.entries(others).find(([, isGiven]) => isGiven) ?? [];
+  if (other !== undefined) throw refuse(`after cannot be combined with ${other}`, afterStart);
 }
 
 function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
@@ -126,7 +121,7 @@ function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
     const equal =
       columns.length === groups.length && columns.every((name, at) => name === groups[at]);
     if (!equal) {
-      const problem = `beside aggregate, columns equals group_by or is left out; group_by is ${quoted(groups)}`;
+      const problem = `with aggregate, columns must equal group_by or be omitted; group_by is ${quoted(groups)}`;
       throw reader.refusal("invalid_value", problem, draft.columnsStart);
     }
   }
@@ -139,14 +134,14 @@ function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
   }
 }
 
-/** An alias must be unique and must not be the name of a grouped column, compared without case. */
+/** Aliases are compared without case, with each other and with grouped columns. */
 function requireDistinctAliases(draft: OperationDraft, reader: BodyReader): void {
   const { groups, aliases } = draft.summarize();
   const taken = new Set(groups.map((name) => name.slice(name.indexOf(".") + 1).toLowerCase()));
   for (const alias of aliases) {
     const folded = alias.toLowerCase();
     if (taken.has(folded)) {
-      const problem = `the name ${quoteName(alias)} is taken; each "as" is unique, and no column`;
+      const problem = `the name ${quoteName(alias)} is taken; each "as" must be unique and no column of group_by`;
       throw reader.refusal("duplicate_column", problem, draft.aggregateStart);
     }
     taken.add(folded);
@@ -195,7 +190,6 @@ function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
   };
 }
 
-/** Records the offsets of the value, with an exclusive end. */
 function spanning<Value>(
   kind: Kind<Value>,
   note: (draft: OperationDraft, start: number, end: number) => void,
@@ -212,7 +206,6 @@ function spanning<Value>(
   };
 }
 
-/** Calls back after the value is read. */
 function noting<Value>(
   kind: Kind<Value>,
   note: (draft: OperationDraft, start: number) => void,
@@ -237,7 +230,7 @@ const joinedTable = plainName((draft: OperationDraft, name) => {
 
 const joinFields = {
   table: required(joinedTable),
-  on: required(at("on", joinColumns), "table.column = table.column, each of a table named before."),
+  on: required(at("on", joinColumns), "table.column = table.column, of tables named before."),
   join_type: required(oneOf(["INNER", "LEFT", "RIGHT"])),
 };
 
@@ -307,7 +300,7 @@ const aggregateFields = {
       },
       schema: flag.schema,
     },
-    "count alone: counts different values.",
+    "Only for count: counts distinct values.",
   ),
   as: required<string, AggregateDraft>(
     {
@@ -318,7 +311,7 @@ const aggregateFields = {
       },
       schema: newColumnSchema,
     },
-    "What the result is called.",
+    "Name of the result.",
   ),
 };
 const aggregateShape = new ObjectShape<AggregateDraft>(aggregateFields);
@@ -346,10 +339,14 @@ const oneAggregate: Kind<Aggregate> = {
 function requireFit(reader: BodyReader, draft: AggregateDraft, start: number): undefined {
   const { fn, hasColumn, isDistinct } = draft;
   if (fn !== "count" && !hasColumn) {
-    throw reader.refusal("missing_field", `${fn} needs a column; count alone does without`, start);
+    throw reader.refusal(
+      "missing_field",
+      `${fn} needs a column; only count works without one`,
+      start,
+    );
   }
   if (!isDistinct || (fn === "count" && hasColumn)) return;
-  throw reader.refusal("invalid_value", "distinct goes with count of a column alone", start);
+  throw reader.refusal("invalid_value", "distinct is allowed only with count of a column", start);
 }
 
 const aggregates: Kind<Aggregate[]> = noting(
@@ -359,12 +356,10 @@ const aggregates: Kind<Aggregate[]> = noting(
   },
 );
 
-/** The `having` of a Select: a condition on aliases and grouped columns. */
 const having = noting(at("having", where), (draft) => {
   draft.summarize();
 });
 
-/** The `after` of a Select: a row's values for the columns of `order_by`. */
 const after = noting(
   list(
     noting(literal, (draft) => {
@@ -397,16 +392,18 @@ const databaseName = plainName((draft: OperationDraft, name) => {
 const tableName = plainName((draft: OperationDraft, name) => {
   draft.table = name;
 });
-/** The database that access control checks. */
 const database = required(databaseName, "Name of the database.");
 const table = required(tableName, "Name of the table.");
 const whereField = spanning(at("where", where), (draft, start, end) => {
   draft.whereStart = start;
   draft.whereEnd = end;
 });
-const changedRows = required(whereField, "Which rows; null means every row, and has to be said.");
-const values = required(rows, "Rows, each as its values by column.");
-const returning = extra(at("returning", list(selectedColumn)), "Columns to answer of these rows.");
+const changedRows = required(
+  whereField,
+  "Condition for the rows; null, which must be explicit, means every row.",
+);
+const values = required(rows, "Rows, each an object of values by column.");
+const returning = extra(at("returning", list(selectedColumn)), "Columns of these rows to return.");
 
 const insertFields = { database, table, values, returning };
 const updateFields = {
@@ -415,7 +412,7 @@ const updateFields = {
   set: optional(changes, "New values by column."),
   add: extra(
     additions,
-    "Numbers by column that are added to what is there. Null stays null, and counts as affected.",
+    "Numbers by column to add to the current values. Null stays null and counts as affected.",
   ),
   where: changedRows,
   returning,
@@ -429,16 +426,15 @@ const upsertFields = {
   values,
   on_conflict: required(
     at("on_conflict", list(ownColumn)),
-    "Columns whose values, together, each row has alone.",
+    "Columns whose values together are unique.",
   ),
   update: required(
     at("update", list(ownColumn, { least: 0 })),
-    "Columns that are set where such a row is there; [] leaves it as it is.",
+    "Columns to set if such a row exists; [] leaves it unchanged.",
   ),
   returning,
 };
 
-/** An operation under a Preview, with the schema rules beside its fields. */
 function previewed<Of extends Fields<OperationDraft>>(
   name: string,
   fields: Of,
@@ -451,7 +447,7 @@ function previewed<Of extends Fields<OperationDraft>>(
   return extra<ObjectOf<Of>, OperationDraft>({
     read(reader, draft) {
       if (draft.previewed !== undefined) {
-        const problem = "a Preview is of one operation";
+        const problem = "a Preview contains one operation";
         throw reader.refusal("several_operations", problem);
       }
       draft.previewed = name;
@@ -465,7 +461,7 @@ function previewed<Of extends Fields<OperationDraft>>(
 function judgeUpdate({ changesColumns }: OperationDraft, reader: BodyReader, start: number): void {
   if (changesColumns) return;
   const either = reader.isFull ? "set or add" : "set";
-  const problem = `the field "set" is left out; required: database, table, ${either}, where`;
+  const problem = `the field "set" is missing; required: database, table, ${either}, where`;
   throw reader.refusal("missing_field", problem, start);
 }
 
@@ -478,11 +474,6 @@ function judgePreview(draft: OperationDraft, reader: BodyReader, start: number):
   }
   if (name === "Update") judgeUpdate(draft, reader, start);
 }
-
-/**
- * The query grammar as one table: the name, rights, effect and fields of each operation. The
- * scanner, the engine's types, and the schemas for OpenAPI and MCP tools are derived from it.
- */
 
 export interface OperationDefinition {
   readonly permissions: readonly PermissionClass[];
@@ -502,27 +493,31 @@ export interface OperationDefinition {
 
 export const configuredFields = { database, table };
 
+/**
+ * The query grammar. The scanner, the engine's types, and the schemas for OpenAPI and MCP tools are
+ * derived from this table.
+ */
 export const operations = {
   Select: {
     permissions: ["SELECT"],
     effect: "reads",
     inBatch: true,
     title: "Read rows",
-    description: "Reads rows of tables, or groups of them with what they amount to.",
+    description: "Reads rows of tables, or aggregates over groups of rows.",
     fields: {
       database,
-      from: required(tableName, "The table that is read."),
-      columns: optional(columns, 'Columns that are read; ["*"] for all.'),
-      where: optional(whereField, "Which rows; all if left out."),
+      from: required(tableName, "Table to read."),
+      columns: optional(columns, 'Columns to read; ["*"] for all.'),
+      where: optional(whereField, "Condition for the rows; all rows if absent."),
       join: optional(join),
-      group_by: extra(groupBy, "Columns of which each combination of values is one row."),
-      aggregate: extra(aggregates, "What the rows of a group amount to."),
-      having: extra(having, "Which groups, by aliases and columns of group_by."),
-      distinct: extra(distinct, "Each row once."),
+      group_by: extra(groupBy, "Columns to group by; each combination of values is one row."),
+      aggregate: extra(aggregates, "Aggregates over the rows of each group."),
+      having: extra(having, "Condition for the groups, on aliases and columns of group_by."),
+      distinct: extra(distinct, "Return each row once."),
       order_by: optional(orderBy),
-      after: extra(after, "The last row's values of order_by: the page goes on behind it."),
-      limit: optional(count, "Rows at most."),
-      offset: optional(offset, "Rows that are skipped first."),
+      after: extra(after, "The last row's values of order_by; the page starts after that row."),
+      limit: optional(count, "Maximum number of rows."),
+      offset: optional(offset, "Number of rows to skip."),
     },
     judge: judgeSelect,
     rules: selectRules,
@@ -540,7 +535,7 @@ export const operations = {
     effect: "replaces",
     inBatch: true,
     title: "Change rows",
-    description: "Changes the rows of a table that fulfil a condition.",
+    description: "Changes the rows of a table that meet a condition.",
     fields: updateFields,
     judge: judgeUpdate,
     rules: updateRules,
@@ -550,7 +545,7 @@ export const operations = {
     effect: "removes",
     inBatch: true,
     title: "Delete rows",
-    description: "Deletes the rows of a table that fulfil a condition. They cannot be got back.",
+    description: "Deletes the rows of a table that meet a condition. They cannot be recovered.",
     fields: deleteFields,
   },
   Upsert: {
@@ -559,7 +554,7 @@ export const operations = {
     inBatch: true,
     level: "full",
     title: "Add or change rows",
-    description: "Adds rows to a table, and changes those that are there already.",
+    description: "Adds rows to a table, and updates those that exist already.",
     fields: upsertFields,
   },
   Preview: {
@@ -569,7 +564,8 @@ export const operations = {
     inBatch: false,
     level: "full",
     title: "Preview a change",
-    description: "Shows which rows a change would touch, before and after, and keeps nothing.",
+    description:
+      "Shows the rows that a change would affect, before and after, without changing them.",
     fields: {
       Insert: previewed("Insert", insertFields),
       Update: previewed("Update", updateFields, updateRules),
@@ -592,7 +588,7 @@ export const operations = {
     effect: "removes",
     inBatch: true,
     title: "Drop a table",
-    description: "Drops a table with all its rows. They cannot be got back.",
+    description: "Drops a table with all its rows. They cannot be recovered.",
     fields: { database, table },
   },
   CreateDatabase: {
@@ -608,7 +604,7 @@ export const operations = {
     effect: "removes",
     inBatch: false,
     title: "Drop a database",
-    description: "Drops a database with all its tables. They cannot be got back.",
+    description: "Drops a database with all its tables. They cannot be recovered.",
     fields: { database },
   },
 } as const satisfies Record<string, OperationDefinition>;

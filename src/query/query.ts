@@ -22,12 +22,11 @@ export interface Access {
   /** The operation key in the body, such as `Select` or a configured one. */
   readonly operation: string;
   readonly permissions: readonly PermissionClass[];
-  /** True for an operation of the grammar that changes nothing. */
   readonly reads: boolean;
   readonly database: string;
   /** None for a database operation, two for a join. */
   readonly tables: readonly string[];
-  /** Byte offset of the operation's inner object (`{...}` after its key). */
+  /** Byte offsets of the object after the operation's key. `end` is exclusive. */
   readonly start: number;
   readonly end: number;
   /** Present if the scan collected details. */
@@ -40,7 +39,7 @@ export interface Query {
   readonly accesses: readonly Access[];
 }
 
-/** True for a query that changes nothing, which may be sent again. */
+/** True for a query that may be sent again. */
 export function isReadOnly({ accesses }: Query): boolean {
   return accesses.every(({ reads }) => reads);
 }

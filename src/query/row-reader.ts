@@ -166,7 +166,7 @@ export class RowReader {
     }
     const text = reader.readBareKey();
     if (!isColumnName(text)) {
-      const problem = `${quoteName(text.toString())} is no column name; allowed: ${columnNameRule}`;
+      const problem = `${quoteName(text.toString())} is not a column name; allowed: ${columnNameRule}`;
       throw reader.refusal("invalid_column", problem, start);
     }
     const name = text.toString();
@@ -201,7 +201,7 @@ export class RowReader {
   }
 
   #givenTwice(column: ByteText, start: number): QueryRefused {
-    const problem = `the column ${quoteName(column.toString())} is given twice; each may stand once`;
+    const problem = `the column ${quoteName(column.toString())} is given twice; each column is allowed once`;
     return this.#reader.refusal("duplicate_key", problem, start);
   }
 }

@@ -1,4 +1,4 @@
-import { runCooperatively, type Steps, whileWanted } from "../cooperative-scheduling.ts";
+import { runAtOnce, runCooperatively, type Steps, whileWanted } from "../cooperative-scheduling.ts";
 import { requireEnd, requireUtf8 } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
 import { andThen, type Rest } from "../json/reader.ts";
@@ -12,7 +12,7 @@ import {
   type Operation,
 } from "./grammar.ts";
 import { fullOnly } from "./kind.ts";
-import { detailOf } from "./operation-detail.ts";
+import { ReadOperation } from "./operation-detail.ts";
 import { type Collects, OperationDraft } from "./operation-draft.ts";
 import { isOperationName, permissionsOf } from "./operations.ts";
 import type { Access, Query } from "./query.ts";
@@ -29,7 +29,6 @@ class QueryReader {
   #isBatch = false;
   #rows: RowReader | undefined = undefined;
 
-  /** @param collects what to collect as details of each access */
   constructor(reader: BodyReader, grammar: Grammar, collects: Collects) {
     this.#reader = reader;
     this.#grammar = grammar;
@@ -40,6 +39,7 @@ class QueryReader {
     this.#rows ??= new RowReader(this.#reader);
     return this.#rows;
   }
+
   get query(): Query {
     return { batch: this.#isBatch, accesses: this.#accesses };
   }
@@ -49,8 +49,7 @@ class QueryReader {
     reader.skipSpace();
     const kind = reader.kind();
     if (kind !== "an object") {
-      // Read first, so that text which only begins like `null` or `true` is refused as a syntax
-      // error.
+      // Text that only begins like `null` or `true` is a syntax error.
       if (kind === "null" || kind === "a boolean") reader.skipValue();
       const problem = `an object with one operation key is expected, ${kind} was found`;
       throw reader.refusal("not_an_object", problem);
@@ -106,7 +105,7 @@ class QueryReader {
     if (!reader.nextMember()) return;
     const start = reader.position;
     const key = reader.readKey().toString();
-    const problem = `the key ${quoteName(key)} stands beside ${quoteName(first)}; one key is allowed`;
+    const problem = `the key ${quoteName(key)} follows ${quoteName(first)}; only one key is allowed`;
     if (key === first) throw reader.refusal("duplicate_key", problem, start);
     const isOperation =
       key === batchKey || key === foreignOperationKey || this.#grammar.operations.has(key);
@@ -157,7 +156,7 @@ class QueryReader {
       tables,
       start,
       end,
-      ...(named === undefined ? {} : { detail: detailOf(name, draft, reader, start) }),
+      ...(named === undefined ? {} : { detail: new ReadOperation(name, draft, reader, start) }),
     });
   }
 
@@ -172,12 +171,12 @@ function wrongBatchSize(place: BodyLocation): QueryRefused {
 
 /** Bodies from this size take a few milliseconds and should be scanned in slices. */
 export const LONG_BODY = 512 * 1024;
-
+/** A step takes well under a millisecond. */
 const STEP_BYTES = 16 * 1024;
 
 /**
  * Reads a query body in one pass, without building its rows, and returns the databases and tables
- * it touches.
+ * that it names.
  *
  * @param collects what to collect as details of each access (`Access.detail`)
  *
@@ -185,23 +184,14 @@ const STEP_BYTES = 16 * 1024;
  * could read differently
  */
 export function scan(body: Buffer, grammar: Grammar, collects: Collects = false): Query {
-  const reader = new BodyReader(body, grammar.level === "full");
-  try {
-    requireUtf8(body);
-    const queryReader = new QueryReader(reader, grammar, collects);
-    queryReader.read();
-    requireEnd(reader);
-    return queryReader.query;
-  } catch (error) {
-    throw reader.asRefusal(error);
-  }
+  return runAtOnce(scanInSteps(body, grammar, Number.POSITIVE_INFINITY, collects));
 }
 
-/** As `scan`, in steps that take well under a millisecond by default. */
+/** As `scan`, in steps. */
 export function* scanInSteps(
   body: Buffer,
   grammar: Grammar,
-  bytesPerStep = STEP_BYTES,
+  bytesPerStep: number,
   collects: Collects = false,
 ): Steps<Query> {
   const reader = new BodyReader(body, grammar.level === "full");
@@ -220,11 +210,10 @@ export function* scanInSteps(
 }
 
 /**
- * As `scan`, in slices of a few milliseconds, so that the event loop stays responsive. Bodies
- * shorter than `LONG_BODY` should be scanned at once. The bytes must not change during the scan.
+ * As `scan`, in slices of a few milliseconds. The bytes must not change during the scan.
  *
- * @param isWanted polled to give up a scan whose result is no longer needed
- * @returns undefined if the scan was given up
+ * @param isWanted polled to cancel a scan whose result is no longer needed
+ * @returns undefined if the scan was canceled
  */
 export function scanInSlices(
   body: Buffer,

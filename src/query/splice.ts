@@ -15,8 +15,7 @@ function all(conditions: readonly string[]): string {
 
 /**
  * Adds conditions to operations, given in the order of the body. The client's `where` becomes one
- * of the terms, or is replaced if it is null. No other byte changes. An operation without `where`
- * in the grammar must not be listed.
+ * of the terms, or is replaced if it is null. No other byte changes.
  */
 export function splice(body: Buffer, additions: readonly AddedConditions[]): Buffer {
   const pieces: Buffer[] = [];

@@ -1,8 +1,6 @@
 import { suggestion } from "../suggestion.ts";
 
-/**
- * Words of other query languages with what they mean: words of the grammar, possibly with usage.
- */
+/** For each word of the grammar, words of other languages that mean it. */
 type Synonyms = Readonly<Record<string, readonly string[]>>;
 
 const operations: Synonyms = {
@@ -98,10 +96,7 @@ function meant(synonyms: Synonyms, found: string, allowed: readonly string[]): s
   )?.[0];
 }
 
-/**
- * The intended operator. Similar spelling does not count, since a similar short operator may mean
- * the opposite.
- */
+/** A short operator that is spelled similarly may mean the opposite, so it is not suggested. */
 export function meantComparison(found: string, allowed: readonly string[]): string | undefined {
   const same = meant(comparisons, found, allowed);
   return same ?? suggestion(found, /^(?!n)[a-z]{4,}$/i.test(found) ? allowed : []);

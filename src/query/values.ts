@@ -35,7 +35,7 @@ import { meantWord } from "./synonyms.ts";
 const NINE = 0x39;
 const ZERO = 0x30;
 
-/** The name of a database or table. `note` receives it. */
+/** The name of a database or table, passed to `note`. */
 export function plainName<Draft>(note: (draft: Draft, name: string) => void): Kind<string, Draft> {
   return {
     read: (reader, draft) => {
@@ -51,54 +51,13 @@ function readPlainName(reader: BodyReader): string {
   reader.expect("a string");
   const text = reader.readString();
   if (!isPlainText(text)) {
-    const problem = `${quoteName(text.toString())} is no plain name; allowed: ${plainNameRule}`;
+    const problem = `${quoteName(text.toString())} is not a plain name; allowed: ${plainNameRule}`;
     throw reader.refusal("invalid_name", problem, start);
   }
   return text.toString();
 }
 
 type MeantWord = (found: string, words: readonly string[]) => string | undefined;
-
-class WordList<Word extends string> {
-  readonly #words: readonly {
-    readonly word: Word;
-    readonly text: ByteText;
-    readonly token: Uint8Array;
-  }[];
-  readonly #allowed: string;
-  readonly #meant: MeantWord;
-  readonly #ofFull: readonly string[];
-
-  constructor(words: readonly Word[], meant: MeantWord, ofFull: readonly string[]) {
-    this.#meant = meant;
-    this.#ofFull = ofFull;
-    this.#words = words.map((word) => ({
-      word,
-      text: ByteText.from(word),
-      token: tokenOf(word),
-    }));
-    this.#allowed = words.join(", ");
-  }
-
-  read(reader: BodyReader): Word {
-    for (const { word, token } of this.#words) {
-      if (reader.skipToken(token)) return word;
-    }
-    const start = reader.position;
-    reader.expect("a string");
-    const text = reader.readString();
-    const known = this.#words.find((candidate) => candidate.text.equals(text));
-    if (known !== undefined) return known.word;
-    const found = text.toString();
-    const meant = this.#meant(
-      found,
-      this.#words.map(({ word }) => word),
-    );
-    const hint = this.#ofFull.includes(found) ? fullOnly : formatHint(meant);
-    const problem = `the value ${quoteName(found)} is not one of those allowed: ${this.#allowed}${hint}`;
-    throw reader.refusal("invalid_value", problem, start);
-  }
-}
 
 /**
  * One of a few words, spelled exactly.
@@ -109,15 +68,25 @@ class WordList<Word extends string> {
  */
 export function oneOf<const Word extends string, Draft = unknown>(
   words: readonly Word[],
-  note?: (draft: Draft, word: Word) => void,
+  note: (draft: Draft, word: Word) => void = () => {},
   meant: MeantWord = meantWord,
   ofFull: readonly string[] = [],
 ): Kind<Word, Draft> {
-  const known = new WordList(words, meant, ofFull);
+  const tokens = words.map((word) => ({ word, token: tokenOf(word) }));
+  const readWord = (reader: BodyReader): Word => {
+    for (const { word, token } of tokens) if (reader.skipToken(token)) return word;
+    const start = reader.position;
+    reader.expect("a string");
+    const found = reader.readString().toString();
+    const known = words.find((word) => word === found);
+    if (known !== undefined) return known;
+    const hint = ofFull.includes(found) ? fullOnly : askWhether(meant(found, words));
+    const problem = `the value ${quoteName(found)} is not one of those allowed: ${words.join(", ")}${hint}`;
+    throw reader.refusal("invalid_value", problem, start);
+  };
   return {
     read(reader, draft) {
-      const word = known.read(reader);
-      note?.(draft, word);
+      note(draft, readWord(reader));
       return undefined;
     },
     schema: () => ({ enum: words }),
@@ -201,7 +170,7 @@ export const literal: Kind<Literal, unknown> = {
   read(reader) {
     const kind = reader.kind();
     if (kind !== "an array" && kind !== "an object") return reader.skipValue();
-    const problem = `a text, a number, true, false or null is expected, ${kind} was found`;
+    const problem = `a string, a number, true, false or null is expected, ${kind} was found`;
     throw reader.refusal("wrong_type", problem);
   },
   schema: () => ({ type: ["string", "number", "boolean", "null"] }),
@@ -209,7 +178,6 @@ export const literal: Kind<Literal, unknown> = {
 
 type Literal = null | boolean | number | bigint | string;
 
-/** Reads an array within bounds and maintains the path. */
 function readList(
   reader: BodyReader,
   readElement: () => Rest,
@@ -231,8 +199,8 @@ function readList(
 }
 
 /**
- * Reads the elements of a non-empty array that was already entered, and maintains the path. A
- * `readElement` that reads several elements must advance the index itself.
+ * Reads the elements of a non-empty array after `openArray`. A `readElement` that reads several
+ * elements must advance the index itself.
  */
 export function readElements(reader: BodyReader, readElement: () => Rest): Rest {
   const { path } = reader;
@@ -264,13 +232,12 @@ const DOT = 0x2e;
 const ASTERISK = 0x2a;
 const asteriskToken = tokenOf("*");
 
-/** Reads the name of a new column, without a table. */
 export function readColumnName(reader: BodyReader): ByteText {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
   if (!isColumnName(text)) {
-    const problem = `${quoteName(text.toString())} is no column name; allowed: ${columnNameRule}`;
+    const problem = `${quoteName(text.toString())} is not a column name; allowed: ${columnNameRule}`;
     throw reader.refusal("invalid_column", problem, start);
   }
   return text;
@@ -286,18 +253,14 @@ export const newColumnSchema: MakeSchema = named("NewColumn", () => ({
   pattern: `^${columnNamePattern}$`,
 }));
 
-/**
- * A column in a condition or an order: `column`, or `table.column` with a table of the operation.
- */
+/** `column`, or `table.column` with a table of the operation. */
 export const column: Kind<string> = { read: readColumn, schema: columnSchema };
 
-/** An element of a Select's `columns`: `*` or a column. */
 export const selectedColumn: Kind<string> = {
   read: readSelectedColumn,
   schema: (reference) => ({ oneOf: [{ const: "*" }, columnSchema(reference)] }),
 };
 
-/** A column of the operation's own table, unqualified. */
 export const ownColumn: Kind<string> = {
   read(reader, draft) {
     draft.use(readColumnName(reader));
@@ -343,7 +306,7 @@ function noteColumn(
     const allowed = `a column (${columnNameRule}), or table.column with a table of the operation`;
     const isCount = text.toString() === "*" && draft.position === "aggregate";
     const hint = isCount ? "; to count rows, leave column out" : "";
-    const problem = `${quoteName(text.toString())} is no column; allowed: ${allowed}${hint}`;
+    const problem = `${quoteName(text.toString())} is not a column; allowed: ${allowed}${hint}`;
     throw reader.refusal("invalid_column", problem, start);
   }
   draft.refer(table, reader, start);
@@ -364,7 +327,7 @@ function readForeignColumn(reader: BodyReader, draft: OperationDraft): undefined
   const text = reader.readString();
   const table = tableOf(text);
   if (table === undefined || !isPlainText(table)) {
-    const problem = `${quoteName(text.toString())} is no column of a table; allowed: table.column`;
+    const problem = `${quoteName(text.toString())} is not a column of a table; allowed: table.column`;
     throw reader.refusal("invalid_column", problem, start);
   }
   draft.use(text);
@@ -398,7 +361,7 @@ function readJoinColumns(reader: BodyReader, draft: OperationDraft): undefined {
   if (left === undefined || right === undefined || more.length > 0) {
     const allowed =
       "table.column = table.column, with one space on either side of the =, and no other space or =";
-    const problem = `${quoteName(text.toString())} joins no two columns; allowed: ${allowed}`;
+    const problem = `${quoteName(text.toString())} does not join two columns; allowed: ${allowed}`;
     throw reader.refusal("invalid_column", problem, start);
   }
   for (const side of sides) draft.use(side);
@@ -475,7 +438,7 @@ function readAddition(reader: BodyReader, draft: OperationDraft, columns: Object
   const start = reader.position;
   const column = readColumnName(reader);
   if (!columns.add(column)) {
-    const problem = `the column ${quoteName(column.toString())} is given twice; each may stand once`;
+    const problem = `the column ${quoteName(column.toString())} is given twice; each column is allowed once`;
     throw reader.refusal("duplicate_key", problem, start);
   }
   draft.use(column);
@@ -504,8 +467,8 @@ const definitionFields = {
   type: required(type, "A word such as int, text, boolean, varchar(20), decimal(10,2)."),
   primary_key: optional(flag),
   unique: optional(flag),
-  nullable: optional(flag, "True unless it says otherwise or the column is the primary key."),
-  default: extra(literal, "What a row holds that leaves the column out."),
+  nullable: optional(flag, "True by default, except for the primary key."),
+  default: extra(literal, "Value for rows without this column."),
   references: extra<string, TableColumns>(
     {
       read(reader, { operation }) {
@@ -514,7 +477,7 @@ const definitionFields = {
       },
       schema: () => ({ type: "string", pattern: `^${qualifiedColumnPattern}$` }),
     },
-    "table.column whose values it may hold.",
+    "table.column whose values are allowed.",
   ),
 };
 
@@ -536,7 +499,7 @@ function readNewColumnName(reader: BodyReader, { names }: TableColumns): undefin
   const start = reader.position;
   const name = readColumnName(reader);
   if (!names.add(name)) {
-    const problem = `the table has a column ${quoteName(name.toString())} already; each name may stand once`;
+    const problem = `the table already has a column ${quoteName(name.toString())}; each name must be unique`;
     throw reader.refusal("invalid_column", problem, start);
   }
 }
@@ -549,8 +512,9 @@ function readColumnType(reader: BodyReader): undefined {
   const text = reader.readString();
   const isShort = text.end - text.start <= LONGEST_TYPE;
   if (!isShort || !columnType.test(text.toString())) {
-    const allowed = "a word of at most 63 ASCII letters, digits and _, with (n) or (n,m) if wanted";
-    const problem = `${quoteName(text.toString())} is no column type; allowed: ${allowed}`;
+    const allowed =
+      "a word of at most 63 ASCII letters, digits and _, optionally with (n) or (n,m)";
+    const problem = `${quoteName(text.toString())} is not a column type; allowed: ${allowed}`;
     throw reader.refusal("invalid_type", problem, start);
   }
 }

@@ -213,7 +213,7 @@ t.test("a file cut short with a pause before the rest changes nothing meanwhile"
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   await truncate(file);
-  t.match(await access.untilRefused(), /holds no user and no grant/);
+  t.match(await access.untilRefused(), /contains no user and no grant/);
   t.equal(access.role, "ReadOnly");
   const text = holding("Owner");
   await appendFile(file, text.slice(0, -20));
@@ -227,8 +227,8 @@ t.test("a file cut short with a pause before the rest changes nothing meanwhile"
 const invalid: Record<string, [text: string, reason: RegExp]> = {
   "with an unknown role": [holding("Writer"), /^`role` must be one of/],
   "with a syntax error": [`${holding("Owner")}[[acl`, /./],
-  "with comments alone": ["# nothing\n", /^holds no user and no grant/],
-  "with a user twice": [holding("Owner") + user("alice"), /^this user has a record already$/],
+  "with comments alone": ["# nothing\n", /^contains no user and no grant/],
+  "with a user twice": [holding("Owner") + user("alice"), /^this user already has a record$/],
 };
 for (const [how, [text, reason]] of Object.entries(invalid)) {
   t.test(`a file ${how} changes nothing until it is mended`, async (t) => {

@@ -99,7 +99,7 @@ t.test("a pattern that fits tables of another one of the user is refused, and sa
   const give = (table: string) => planGrant(held, "operator", pattern(table));
   t.throws(() => give("custom*"), {
     code: "invalid_entry",
-    message: "Invalid entry: two patterns of this user fit the same tables of this database",
+    message: "Invalid entry: two patterns of this user match the same tables of this database",
   });
   t.strictSame(give("cust*"), [], "its own place is no other one");
   t.equal(give("custom").length, 1, "a table wins over a pattern");

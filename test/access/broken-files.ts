@@ -39,17 +39,17 @@ ${record}; email.of = "x" => 3: ^\`email\` must be a string of 1 to 254 printabl
 ${record}; disabled = "yes" => 3: ^\`disabled\` must be true or false$
 ${record}; disabled = 1 => 3: ^\`disabled\` must be true
 ${record}; tokens_valid_after = % => 3: ^\`tokens_valid_after\` must be a whole number of epoch seconds$ <= -1 | 1.5 | inf | nan | "1763700000" | 1979-05-27T07:32:00Z | true
-[[users]]; username = "a"; password_hash = "${hashWith()}"; ; [[users]]; username = "b"; password_hash = "${hashWith()}"; ; [[users]]; username = 'a' => 10: ^this user has a record already$
+[[users]]; username = "a"; password_hash = "${hashWith()}"; ; [[users]]; username = "b"; password_hash = "${hashWith()}"; ; [[users]]; username = 'a' => 10: ^this user already has a record$
 [[acl]]; database = "a"; role = "Owner" => 1: ^\`username\` must be 1 to 64 of letters
 [[acl]]; username = "*"; database = "main"; role = "Owner" => 2: ^\`username\` must be 1 to 64 of letters
 ${entry}; role = "Owner" => 1: ^\`database\` must be "\*" or 1 to 63
 ${entry}; database = "%"; role = "Owner" => 3: ^\`database\` must be "\*" or 1 to 63 <=  | ** | a b | a.b | a/b | ${SECRET}% | é | ${"a".repeat(64)} | main\u0000
 ${entry}; database = ["main"]; role = "Owner" => 3: ^\`database\` must be "\*" or 1 to 63
-${entry}; database = "main" => 1: ^\`role\` must be one of .*; it is left out$
+${entry}; database = "main" => 1: ^\`role\` must be one of .*; it is missing$
 ${entry}; database = "main"; role = "%" => 4: ^\`role\` must be one of Owner, DbAdmin, ReadWrite, ReadOnly, None(?: \(did you mean \w+\?\))?$ <=  | ${SECRET} | owner | OWNER |  Owner | ReadWrite  | Admin
 ${entry}; database = "main"; role = ["Owner"] => 4: ^\`role\` must be one of Owner, DbAdmin, ReadWrite, ReadOnly, None(?: \(did you mean \w+\?\))?$
-${entry}; database = "main"; role = "Owner"; ; ${entry}; database = "main"; role = "ReadOnly" => 6: ^this user has an entry for this database already$
-${entry}; database = "*"; role = "ReadOnly"; ; ${entry}; database = "*"; role = "ReadOnly" => 6: ^this user has an entry for this database already$
+${entry}; database = "main"; role = "Owner"; ; ${entry}; database = "main"; role = "ReadOnly" => 6: ^this user already has an entry for this database$
+${entry}; database = "*"; role = "ReadOnly"; ; ${entry}; database = "*"; role = "ReadOnly" => 6: ^this user already has an entry for this database$
 ${entry}; database = "main"; role = "ReadWritee" => 4: None \(did you mean ReadWrite\?\)$
 ${entry}; database = "main"; role = "owner" => 4:  \(did you mean Owner\?\)$
 ${entry}; databse = "main" => 3: expires \(did you mean database\?\)$
@@ -66,16 +66,16 @@ ${readWrite}; max_changes = % => 5: ^\`max_changes\` must be a whole number <= 0
 ${readWrite}; require_approval = % => 5: ^\`require_approval\` must be a list of SELECT <= [] | ["GRANT"]
 ${readWrite}; approvers = % => 5: ^\`approvers\` must be a list of usernames$ <= [] | ["a b"]
 ${readWrite}; expires = % => 5: ^\`expires\` must be a time with its offset, such as <= 1 | 2026-12-24 | 2026-12-24T18:00:00 | "tomorrow"
-${entry}; database = "main"; role = "Owner"; tables = ["a"] => 5: ^\`tables\` goes with the role ReadWrite or ReadOnly or None alone$
-${entry}; database = "main"; role = "None"; columns = ["a"] => 5: ^\`columns\` goes with the role
-${entry}; database = "main"; role = "DbAdmin"; max_rows = 1 => 5: ^\`max_rows\` goes with
-${readWrite}; tables = ["a", "b"]; ${readWrite}; tables = ["b"] => 6: ^this user has an entry for one of these tables already$
-${readWrite}; tables = ["ab*"]; ${readWrite}; tables = ["a*"] => 6: ^two patterns of this user fit the same tables of this database$
+${entry}; database = "main"; role = "Owner"; tables = ["a"] => 5: ^\`tables\` is allowed only with the role ReadWrite or ReadOnly or None$
+${entry}; database = "main"; role = "None"; columns = ["a"] => 5: ^\`columns\` is allowed only with the role
+${entry}; database = "main"; role = "DbAdmin"; max_rows = 1 => 5: ^\`max_rows\` is allowed only with
+${readWrite}; tables = ["a", "b"]; ${readWrite}; tables = ["b"] => 6: ^this user already has an entry for one of these tables$
+${readWrite}; tables = ["ab*"]; ${readWrite}; tables = ["a*"] => 6: ^two patterns of this user match the same tables of this database$
 ${record}; attributes = % => 3: ^\`attributes\` must be names \(letters <= 1 | { username = 'a' } | { a = 1.5 } | { a = [1, 'b'] } | { 'a b' = 1 }
 ${record}; [users.attributes]; a = 1979-05-27 => 3: ^\`attributes\` must be names \(letters
 ${record}; [[boundaries]]; role = "ReadOnly" => 3: ^\`via\` must be
 ${record}; [[boundaries]]; via = "ftp" => 4: ^\`via\` must be "mcp" or "query"$
-${record}; [[boundaries]]; via = "mcp" => 3: ^nothing is bounded; one of role, max_rows
+${record}; [[boundaries]]; via = "mcp" => 3: ^the boundary limits nothing; one of role, max_rows
 ${record}; [[boundaries]]; via = "mcp"; rate_limit = "%" => 5: ^\`rate_limit\` must be <= 60 | 0/s | 1/week | 1.5/s
 ${record}; [[boundaries]]; via = "mcp"; database = "*" => 5: ^\`database\` must be a database$
 [[acl]]; username = "a"; database = "${SECRET}"; role = "Owner"; ; [[boundaries]]; via = "mcp"; role = "ReadOnly"; database = "${SECRET.toUpperCase()}" => 9: differs from this one only by case$
@@ -93,7 +93,7 @@ const hashes = [
   ...["m=64.5,t=1,p=1", "m=1e3,t=1,p=1", "m=99999999,t=1,p=1", "m= 64,t=1,p=1"].map(hashWith),
 ];
 
-const nothing = /holds no user and no grant/;
+const nothing = /contains no user and no grant/;
 
 export const brokenFiles: readonly BrokenFile[] = [
   ...["", " \n\r\n\t\n", `# ${SECRET}\n# [[users]]\n`, "users = []\nacl = []\n"].map((text) => ({

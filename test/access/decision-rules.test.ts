@@ -242,8 +242,7 @@ t.test("what cannot be mended by writing it otherwise is said to be so", async (
   const rowFilter = [{ column: "tenant", cmp: "=", value: "acme" } as const];
   const said = (grants: readonly Partial<Grant>[], body: object) =>
     decideOn({ grants }, body).decisions[0]?.message;
-  const plain =
-    'The row values[0] leaves out "tenant": what is written must fulfil "tenant" = "acme"';
+  const plain = 'The row values[0] lacks "tenant": written rows must meet "tenant" = "acme"';
   t.equal(said([{ rowFilter }], insert({ id: 1 })), plain);
   for (const columns of [{ columns: ["id"] }, { writableColumns: ["id"] }]) {
     t.equal(

@@ -60,7 +60,7 @@ t.test("mistakes in a large file are found with their lines", async (t) => {
   await t.rejects(reading, { name: "AccessFileError", problems: [{ line: at + 1 }] });
   const twice = parseAccess(Buffer.from(`${text}${user("user5")}`), "access.toml");
   const line = text.split("\n").length + 1;
-  const reason = "this user has a record already";
+  const reason = "this user already has a record";
   await t.rejects(twice, { name: "AccessFileError", problems: [{ line, reason }] });
 });
 

@@ -21,11 +21,11 @@ const cases: [tables: string, expected: RegExp][] = [
   [entry(`${write}expires = 2026-05-31T00:00:00Z`), /for main: has expired, and denies/],
   [
     entry(`${write}expires = 2026-05-31T00:00:00Z`) + entry('role = "ReadOnly"'),
-    /has expired and never decides again/,
+    /has expired and has no effect/,
   ],
   [
     entry('role = "ReadOnly"\nmax_changes = 1\nwritable_columns = ["a"]'),
-    /`writable_columns`, `max_changes` says nothing/,
+    /`writable_columns`, `max_changes` has no effect/,
   ],
   [
     entry('role = "ReadOnly"\nrequire_approval = ["DELETE"]'),
@@ -34,29 +34,29 @@ const cases: [tables: string, expected: RegExp][] = [
   [entry(`${write}columns = ["a"]\nwritable_columns = ["a", "b"]`), /"b" can never be written/],
   [
     entry(`${write}columns = ["a"]\nrequire_where = ["id"]`),
-    /demands "id".*no Update or Delete passes/,
+    /requires "id".*every Update and Delete is denied/,
   ],
-  [entry(`${write}approvers = ["root"]`), /`approvers` says nothing without/],
+  [entry(`${write}approvers = ["root"]`), /`approvers` has no effect without/],
   [
     entry(`${write}require_approval = ["DELETE"]\napprovers = ["ghost", "root"]`),
-    /names ghost, without a record/,
+    /names ghost, who has no record/,
   ],
   [
     entry(`${write}require_approval = ["DELETE"]\napprovers = ["rita"]`),
-    /nobody approves for itself/,
+    /users cannot approve their own queries/,
   ],
-  [filter('cmp = "=", value = "@team"'), /refers to @team, which the record has not/],
-  [filter('cmp = "=", value = "@regions"'), /@regions, which = takes as a single value/],
-  [filter('cmp = "IN", value = "@tenant"'), /@tenant, which IN takes as a list/],
+  [filter('cmp = "=", value = "@team"'), /refers to @team, which the user's record lacks/],
+  [filter('cmp = "=", value = "@regions"'), /@regions, but = needs a single value/],
+  [filter('cmp = "IN", value = "@tenant"'), /@tenant, but IN needs a list/],
   [
     entry(`${write}tables = ["Tickets"]`) + entry(`${write}tables = ["ticket*"]`),
-    /for main\.Tickets: Tickets and ticket\* differ by case alone/,
+    /for main\.Tickets: Tickets and ticket\* differ only by case/,
   ],
   [
     '[[boundaries]]\nvia = "mcp"\nusername = "gone"\nrole = "ReadOnly"\n',
     /boundary mcp username=gone: is for gone, who has no record/,
   ],
-  ['[[boundaries]]\nvia = "query"\nclient = "x"\nrole = "ReadOnly"\n', /never binds/],
+  ['[[boundaries]]\nvia = "query"\nclient = "x"\nrole = "ReadOnly"\n', /never applies/],
 ];
 
 t.test("each oddity of an entry or a boundary is told in a sentence", (t) => {

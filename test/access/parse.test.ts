@@ -180,13 +180,13 @@ t.test("all mistakes of a file are told at once, in its order", (t) => {
   );
   t.strictSame(found, [
     ...["2 `username`", "3 `email`", "4 unknown key;", "5 unknown key;", "14 `role`"],
-    ...["17 this user has a record already", "25 `role`"],
+    ...["17 this user already has a record", "25 `role`"],
     '27 unknown key "databse"; (did you mean database?)',
-    "28 this user has an entry for this database already",
+    "28 this user already has an entry for this database",
     "35 another entry names a database that differs from this one",
   ]);
   const nobody = errorOf('[[acl]]\ndatabase = "main"\nrole = "Owner"\n')?.problems;
-  t.match(nobody, [{ line: 1, reason: /^`username` must be .*; it is left out$/ }]);
+  t.match(nobody, [{ line: 1, reason: /^`username` must be .*; it is missing$/ }]);
   t.equal(nobody?.length, 1);
   t.end();
 });

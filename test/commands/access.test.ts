@@ -136,7 +136,7 @@ t.test("access grant writes all limits of an entry", async (t) => {
   t.strictSame(await gatehouse.run("access grant alice main.tickets ReadWrite", flags), {
     ...done(`alice is ReadWrite on main.tickets: ${words}.`),
     stderr:
-      "warning: the entry of alice for main.tickets: `row_filter` refers to @tenant, which the record has not: every query is denied\n",
+      "warning: the entry of alice for main.tickets: `row_filter` refers to @tenant, which the user's record lacks: every query is denied\n",
   });
   t.strictSame(entriesOf(gatehouse, "alice")[1], {
     ...{ username: "alice", database: "main", role: "ReadWrite", tables: ["tickets"] },
@@ -190,7 +190,11 @@ const refusedEntries: Refused[] = [
   ["access grant bob main.a ReadOnly", 1, /^gatehouse: The entry lists several tables/],
   ["access revoke bob main.b_*", 1, /^gatehouse: The entry lists several tables/],
   ["access revoke alice main.c", 1, /^gatehouse: Grant not found: alice on main\.c \(alice has /],
-  ["access grant alice main.t Owner", 1, /Invalid entry: `tables` goes with the role ReadWrite/],
+  [
+    "access grant alice main.t Owner",
+    1,
+    /Invalid entry: `tables` is allowed only with the role ReadWrite/,
+  ],
   ["access grant alice main Owner --columns a", 1, /Invalid entry: `columns` goes with/],
   ["access grant alice main.a*b ReadOnly", 1, /^gatehouse: Invalid table/],
   ["access grant alice main.t ReadOnly --expires soon", 2, /Allowed: 2h, 90d, tomorrow/],
@@ -384,7 +388,7 @@ const narrowedAnswers: [question: string, code: number, answer: string][] = [
   [
     "alice Insert main --via mcp",
     1,
-    "INSERT is not among the rights of ReadOnly on what comes by mcp (a boundary)",
+    "INSERT is not among the rights of ReadOnly under the boundary mcp (a boundary)",
   ],
   ["rita Select side.t", 1, "the entry has expired"],
   [
@@ -396,7 +400,7 @@ const narrowedAnswers: [question: string, code: number, answer: string][] = [
   [
     "rita Select main.Tickets",
     1,
-    "The table Tickets differs by case alone from tickets: write it so",
+    "The table Tickets differs only by case from tickets: use that spelling",
   ],
   ["rita Grant main", 1, "the role does not include this: ReadOnly by the entry for main"],
 ];

@@ -43,8 +43,8 @@ t.test("config check refuses pipes, devices and huge files", async (t) => {
       [pipe, "/dev/zero", huge].map((file) => `config check --config ${file}`),
     ),
     [
-      failed(1, `${pipe}: is no regular file`),
-      failed(1, "/dev/zero: is no regular file"),
+      failed(1, `${pipe}: is not a regular file`),
+      failed(1, "/dev/zero: is not a regular file"),
       failed(1, `${huge}: is larger than 1 MiB`),
     ],
   );
@@ -168,7 +168,7 @@ t.test("config check warns about entries and boundaries without effect", async (
   t.match(stdout, /3 users, 5 grants/);
   t.equal(
     stderr,
-    "warning: the entry of bob for side: has expired, and denies what it gave until it is removed\n" +
+    "warning: the entry of bob for side: has expired, and denies access until it is removed\n" +
       "warning: the boundary mcp username=gone: is for gone, who has no record\n",
   );
 });

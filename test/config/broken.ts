@@ -57,15 +57,15 @@ auth.failure_window = 0 => a whole number from 1 to 86400
 export const mcp = files(String.raw`
 mcp.enabled = "true" => true or false
 mcp.upstream = "127.0.0.1:9200" | "unix:/run/mcp.sock" | "http://a/mcp?x=1" => http://host[:port]/path
-[mcp]; authorization = "Bearer hunter2\n" => 2: mcp.authorization: found a value that is not shown, as it is a secret; allowed: a header value of visible ASCII characters
+[mcp]; authorization = "Bearer hunter2\n" => 2: mcp.authorization: found a secret (not shown); allowed: a header value of visible ASCII characters
 [mcp]; authorization = "Bearer hunter2"; authorization_file = "secret" => 3: mcp.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both
 mcp.authorization_file = "missing" => a file that can be read (ENOENT)
 mcp.max_body_bytes = 1023 | 1073741825 => a whole number from 1024 to 1073741824
 mcp.result_bytes = 16383 | 16777217 => a whole number from 16384 to 16777216
 mcp.row_limit = 0 | 100001 | "10" => a whole number from 1 to 100000
-mcp.app_schemes = ["cursor", "javascript" | "data" | "Cursor" | "vscode:" | ""] => a scheme in lower case that no browser has a use for
+mcp.app_schemes = ["cursor", "javascript" | "data" | "Cursor" | "vscode:" | ""] => a scheme in lower case that browsers do not use
 mcp.registrations_per_hour = 0 | 1.5 => a whole number from 1 to 1000000
-mcp.private_client_hosts = ["localhost:8443", "https://apps.corp.example" | "apps.corp.example/" | "*.corp.example" | "apps.corp.example:443" | "user@apps.corp.example"] => a host of https URLs, or host:port, in lower case and without *
+mcp.private_client_hosts = ["localhost:8443", "https://apps.corp.example" | "apps.corp.example/" | "*.corp.example" | "apps.corp.example:443" | "user@apps.corp.example"] => a host or host:port of https URLs, in lower case, not *
 mcp.tools = 1 => an array of tables
 mcp.authorization_servers = 1 => an array of tables
 mcp.clients = 1 => an array of tables
@@ -156,11 +156,11 @@ server.trusted_proxies = "10.0.0.0/8" => an array of (an IP address or a network
 server.tls.certificate = 5 => a path
 server.tls.key = true => a path
 [server.tls]; certificate = "fullchain.pem" => 1: server.tls.key: found nothing; allowed: a path, since certificate and key go together
-server.allowed_origins = ["http://localhost:3000", "*" | "https://*.example.com" | "https://app.example.com/" | "https://App.example.com" | "https://app.example.com:443" | "app.example.com" | "null" | "file://"] => an exact origin such as https://app.example.com, in lower case, without path and *
+server.allowed_origins = ["http://localhost:3000", "*" | "https://*.example.com" | "https://app.example.com/" | "https://App.example.com" | "https://app.example.com:443" | "app.example.com" | "null" | "file://"] => an exact origin such as https://app.example.com, in lower case
 `);
 
 export const store = files(`
-[store]; url = % => 2: store.url: found a value that is not shown, as it is a secret; allowed: postgres://user@host:port/database <= "" | 1 | "mysql://gatehouse@db/gatehouse" | "postgres:" | "http://db:5432"
+[store]; url = % => 2: store.url: found a secret (not shown); allowed: postgres://user@host:port/database <= "" | 1 | "mysql://gatehouse@db/gatehouse" | "postgres:" | "http://db:5432"
 store.key_file = "" | 1 => a path
 store.access = "both" | true => "store", "file"
 store.max_staleness = 1 | 3601 | 2.5 | "10" => a whole number from 2 to 3600
@@ -169,7 +169,7 @@ store.max_staleness = 1 | 3601 | 2.5 | "10" => a whole number from 2 to 3600
 export const upstream = files(String.raw`
 upstream.url = "127.0.0.1:9090" | "http://127.0.0.1:9090/query" | "http://127.0.0.1:9090?a=b" | "http://127.0.0.1:99999" | "unix:" | "tcp://127.0.0.1" | "postgres://" | "sqlite:" => http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY
 [upstream]; url = "http://user:pa@ss@127.0.0.1:9090" => 2: upstream.url: found "http://***@127.0.0.1:9090"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY
-[upstream]; authorization = "Bearer hunter2\n" => 2: upstream.authorization: found a value that is not shown, as it is a secret; allowed: a header value of visible ASCII characters
+[upstream]; authorization = "Bearer hunter2\n" => 2: upstream.authorization: found a secret (not shown); allowed: a header value of visible ASCII characters
 [upstream]; authorization = "Bearer hunter2"; authorization_file = "secret" => 3: upstream.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both
 upstream.authorization_file = "missing" => a file that can be read (ENOENT)
 upstream.authorization_file = "." => a regular file
@@ -181,7 +181,7 @@ upstream.response_timeout = 86401 => a whole number from 1 to 86400
 upstream.query_form = "Op" => "keyed", "op"
 upstream.health_path = "healthz" | "/a b" | "/a#b" | "/é" => nothing, or / and visible ASCII characters but #
 upstream.health_interval = 0 => a whole number from 1 to 86400
-upstream.query_form = "op" => "keyed", as the engine that the gateway starts wants it
+upstream.query_form = "op" => "keyed", which the engine that the gateway starts requires
 [upstream]; urls = ["postgres://app:hunter2@db/shop"] => 2: upstream.urls[0]: found "postgres://***@db/shop"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials
 [upstream]; url = "http://a:1"; statement_timeout = 5 => 3: upstream.statement_timeout: found 5; allowed: nothing, unless the gateway starts the engine itself
 [upstream]; url = "sqlite:shop"; pool_size = 5 => 3: upstream.pool_size: found 5; allowed: nothing, unless url is that of a database server
@@ -189,8 +189,8 @@ upstream.query_form = "op" => "keyed", as the engine that the gateway starts wan
 [upstream]; url = "mysql://app@db/"; pool_size = 1001 => 3: upstream.pool_size: found 1001; allowed: a whole number from 1 to 1000
 [upstream]; urls = ["127.0.0.1:9090"] => 2: upstream.urls[0]: found "127.0.0.1:9090"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials
 [upstream]; url = "http://a:1"; urls = ["http://b:1"] => 3: upstream.urls: found an array; allowed: either url or urls, not both
-[upstream]; urls = ["http://a:1", "http://A:1/"] => 2: upstream.urls[1]: found "http://A:1/"; allowed: a URL that stands nowhere else in [upstream]
-[upstream]; url = "http://a:1"; [[upstream.databases]]; databases = ["x"]; url = "http://a:1" => 5: upstream.databases[0].url: found "http://a:1"; allowed: a URL that stands nowhere else in [upstream]
+[upstream]; urls = ["http://a:1", "http://A:1/"] => 2: upstream.urls[1]: found "http://A:1/"; allowed: a URL that appears nowhere else in [upstream]
+[upstream]; url = "http://a:1"; [[upstream.databases]]; databases = ["x"]; url = "http://a:1" => 5: upstream.databases[0].url: found "http://a:1"; allowed: a URL that appears nowhere else in [upstream]
 [[upstream.databases]]; databases = ["x"] => 1: upstream.databases[0].url: found nothing; allowed: either url or urls
 [[upstream.databases]]; databases = ["x"]; url = "http://a:1"; urls = ["http://b:1"] => 4: upstream.databases[0].urls: found an array; allowed: either url or urls, not both
 [[upstream.databases]]; databases = ["x", "X"]; url = "http://a:1" => 2: upstream.databases[0].databases[1]: found "X"; allowed: each database once, whatever its case

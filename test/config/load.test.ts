@@ -199,11 +199,11 @@ t.test("a file that was named and is not there is an error", (t) => {
   const { cwd, env } = everywhere(t);
   t.strictSame(
     linesOf(() => findConfiguration({ config: "gone.toml", cwd, env })),
-    [`${cwd}/gone.toml: does not exist, and --config names it`],
+    [`${cwd}/gone.toml: does not exist, but --config names it`],
   );
   t.strictSame(
     linesOf(() => findConfiguration({ cwd, env: { ...env, GATEHOUSE_CONFIG: "gone.toml" } })),
-    [`${cwd}/gone.toml: does not exist, and $GATEHOUSE_CONFIG names it`],
+    [`${cwd}/gone.toml: does not exist, but $GATEHOUSE_CONFIG names it`],
   );
   t.strictSame(
     linesOf(() => findConfiguration({ config: "home", cwd, env })),
@@ -220,7 +220,7 @@ t.test("an empty variable counts as unset", (t) => {
   t.end();
 });
 
-t.test("a local file that group or others may write is passed over with a warning", (t) => {
+t.test("a local file that group or others may write is ignored with a warning", (t) => {
   const { cwd } = everywhere(t);
   const file = join(cwd, "gateway.toml");
   for (const mode of [0o664, 0o646, 0o666]) {
@@ -228,25 +228,25 @@ t.test("a local file that group or others may write is passed over with a warnin
     const found = findConfiguration({ cwd, env: { GATEHOUSE_HOME: "home" } });
     t.equal(contentOf(found), "service");
     t.strictSame(found.warnings, [
-      `${file} is passed over, since its group or others may write it; to use it: chmod go-w ${file}`,
+      `${file} is ignored, since its group or others may write it; to use it: chmod go-w ${file}`,
     ]);
   }
   t.end();
 });
 
-t.test("a local file of somebody else is passed over with a warning", { skip: !isRoot }, (t) => {
+t.test("a local file of somebody else is ignored with a warning", { skip: !isRoot }, (t) => {
   const { cwd } = everywhere(t);
   const file = join(cwd, "gateway.toml");
   lchownSync(file, somebodyElse, somebodyElse);
   const found = findConfiguration({ cwd, env: { GATEHOUSE_HOME: "home" } });
   t.equal(contentOf(found), "service");
   t.strictSame(found.warnings, [
-    `${file} is passed over, since it belongs to somebody else; to use it: chown -h 0 ${file}`,
+    `${file} is ignored, since it belongs to another user; to use it: chown -h 0 ${file}`,
   ]);
   t.end();
 });
 
-t.test("somebody else's link to an own file is passed over too", { skip: !isRoot }, (t) => {
+t.test("somebody else's link to an own file is ignored too", { skip: !isRoot }, (t) => {
   const cwd = t.testdir({ "own.toml": "own" });
   chmodSync(join(cwd, "own.toml"), 0o600);
   symlinkSync("own.toml", join(cwd, "gateway.toml"));
@@ -255,11 +255,11 @@ t.test("somebody else's link to an own file is passed over too", { skip: !isRoot
   lchownSync(join(cwd, "gateway.toml"), somebodyElse, somebodyElse);
   const found = findConfiguration({ cwd, env });
   t.equal(found.file, undefined);
-  t.match(found.warnings, [/since it belongs to somebody else/]);
+  t.match(found.warnings, [/since it belongs to another user/]);
   t.end();
 });
 
-t.test("a directory or a pipe of that name is passed over without waiting", (t) => {
+t.test("a directory or a pipe of that name is ignored without waiting", (t) => {
   const cwd = t.testdir();
   mkdirSync(join(cwd, "directory", "gateway.toml"), { recursive: true });
   mkdirSync(join(cwd, "pipe"));
@@ -267,7 +267,7 @@ t.test("a directory or a pipe of that name is passed over without waiting", (t) 
   for (const name of ["directory", "pipe"]) {
     const found = findConfiguration({ cwd: join(cwd, name), env: { GATEHOUSE_HOME: "home" } });
     t.equal(found.file, undefined);
-    t.match(found.warnings, [/since it is no regular file/]);
+    t.match(found.warnings, [/since it is not a regular file/]);
   }
   t.end();
 });
@@ -509,10 +509,7 @@ t.test("the MCP server's credential is read in the same way, and is another one"
 t.test("a credential that others may read stops the start, unless that is accepted", (t) => {
   const file = secret(t, "Bearer hunter2", 0o604);
   const [problem = ""] = problemsOf(t, configured(file));
-  t.match(
-    problem,
-    `a file that is kept from others; others may read it, so run: chmod 600 ${file}`,
-  );
+  t.match(problem, `a file with safe permissions, but others may read it, run: chmod 600 ${file}`);
   t.notMatch(problem, "hunter2");
   const accepted = configured(file, "[auth]\ncheck_permissions = false\n");
   t.equal(load(t, accepted).configuration.upstream.authorization, "Bearer hunter2");
@@ -522,7 +519,7 @@ t.test("a credential that others may read stops the start, unless that is accept
 t.test("a credential that its group or others may write stops the start in any case", (t) => {
   const file = secret(t, "Bearer hunter2", 0o620);
   const [problem] = problemsOf(t, configured(file, "[auth]\ncheck_permissions = false\n"));
-  t.match(problem, `its group or others may write it, so run: chmod 600 ${file}`);
+  t.match(problem, `its group or others may write it, run: chmod 600 ${file}`);
   t.end();
 });
 

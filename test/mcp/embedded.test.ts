@@ -146,7 +146,7 @@ t.test("a batch runs whole or not at all, and names the operation that failed", 
   });
   t.same((await mcp.call("count", fromOrders)).structured, { count: 4 });
   const wrong: [args: Record<string, unknown>, text: RegExp][] = [
-    [{}, /"operations" is left out; required: operations; write operations as \[/],
+    [{}, /"operations" is missing; required: operations; write operations as \[/],
     [{ operations: [] }, /^Failed: operations: .* \(batch_size\)$/],
     [
       { operations: [insert(9), { Insert: ofOrders }] },

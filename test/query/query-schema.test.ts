@@ -82,9 +82,9 @@ function changed(value: unknown, choose: Choose): unknown {
 const beyond: readonly RegExp[] = [
   /a column of the table .* is named; allowed:/,
   /neither an alias of aggregate nor a column of group_by/,
-  ...[/the table has a column .* already/, /the name .* is taken/],
-  ...[/beside aggregate, columns equals group_by/, /each column needs its value/],
-  /join\[\d\]\.on takes a column of/,
+  ...[/the table already has a column/, /the name .* is taken/],
+  ...[/with aggregate, columns must equal group_by/, /each column needs one value/],
+  /join\[\d\]\.on must compare a column of/,
 ];
 
 const bodies = fc

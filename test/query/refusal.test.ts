@@ -112,7 +112,7 @@ t.test("a word of the full grammar is told as such where the core alone is read"
   for (const body of bodies) {
     t.match(
       refusalOf(body, core).message,
-      /it is of the full grammar \(\[query\] level = "full"\)$/,
+      /it is in the full grammar \(\[query\] level = "full"\)$/,
     );
   }
 });
@@ -124,26 +124,26 @@ t.test("a field left out is told with those that are required, and no others", a
   const target = { database: "main", table: "users" };
   t.equal(
     messageOf({ Delete: target }),
-    'the field "where" is left out; required: database, table, where',
+    'the field "where" is missing; required: database, table, where',
   );
   t.equal(
     messageOf({ Select: { database: "main", from: "users" } }),
-    'the field "columns" is left out; required: database, from, columns; columns is left out only beside aggregate',
+    'the field "columns" is missing; required: database, from, columns; columns may be omitted only with aggregate',
   );
   t.equal(
     messageOf({ Select: { database: "main", from: "users" } }, core),
-    'the field "columns" is left out; required: database, from, columns',
+    'the field "columns" is missing; required: database, from, columns',
   );
   t.equal(
     messageOf({ Update: { ...target, set: { a: 1 }, where: { column: "a", value: 1 } } }),
-    'the field "cmp" is left out; required: column, cmp, value; or one of and, or, not alone',
+    'the field "cmp" is missing; required: column, cmp, value; or only one of and, or, not',
   );
 });
 
 t.test("a Select whose fields do not agree is told what would", async (t) => {
   const messageOf = (fields: object) => refusalOf(select(fields)).message;
   const order_by = { column: "id" };
-  t.match(messageOf({ after: [1] }), /after needs order_by: it has a value for each/);
+  t.match(messageOf({ after: [1] }), /after needs order_by, and one value for each/);
   t.match(messageOf({ order_by, after: [1, 2] }), "after has 2 values and order_by 1 column;");
   const aggregate = [{ fn: "sum", column: "total", as: "revenue" }];
   const summary = { columns: ["region"], group_by: ["region"], aggregate };
@@ -152,7 +152,10 @@ t.test("a Select whose fields do not agree is told what would", async (t) => {
   t.match(messageOf(counts), /; to count rows, leave column out$/);
   const term = { column: "id", cmp: "=", value: 1 };
   for (const where of [{ ...term, or: [term] }, { and: [{ ...term, or: [] }] }]) {
-    t.match(messageOf({ where }), /; or stands alone: put the others into it, or both into and$/);
+    t.match(
+      messageOf({ where }),
+      /; or must be the only field: put the others into it, or both into and$/,
+    );
   }
   t.match(messageOf({ ...summary, having }), /"region", "revenue" \(did you mean revenue\?\)$/);
   t.match(messageOf({ ...summary, order_by: { column: "regoin" } }), /\(did you mean region\?\)$/);

@@ -1,5 +1,4 @@
 import t from "tap";
-import { createGrammar } from "../../src/query/grammar.ts";
 import { gist, insertOf, plain, refusalOf, scanBody, select, verdict, widened } from "./kit.ts";
 
 const dropTable = { DropTable: { database: "main", table: "users" } };
@@ -619,22 +618,4 @@ t.test(
 t.test("a configured field is not allowed within the objects of an operation", async (t) => {
   t.equal(verdict(select({ order_by: { column: "a", trace: 1 } }), widened), "unknown_field");
   t.equal(verdict({ ...select(), trace: 1 }, widened), "unknown_field");
-});
-
-t.test("a configured name may not be one of the grammar's, however it is written", async (t) => {
-  for (const name of ["database", "Database", "order-by", "ORDERBY", "op", "Select", "batch"]) {
-    t.throws(() => createGrammar({ extraFields: [name], operations: {} }), /collides/, name);
-  }
-  for (const name of ["Select", "select", "create_table", "Batch", "op", "OP"]) {
-    const operations = { [name]: "SELECT" } as const;
-    t.throws(() => createGrammar({ extraFields: [], operations }), /collides/, name);
-  }
-});
-
-t.test("a configured name is a plain name and stands once", async (t) => {
-  t.throws(() => createGrammar({ extraFields: [""], operations: {} }), /no plain name/);
-  t.throws(() => createGrammar({ extraFields: ["größe"], operations: {} }), /no plain name/);
-  t.throws(() => createGrammar({ extraFields: ["a", "A"], operations: {} }), /collides/);
-  const operations = { Count: "SELECT", count: "DELETE" } as const;
-  t.throws(() => createGrammar({ extraFields: [], operations }), /collides/);
 });
