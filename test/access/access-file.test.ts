@@ -47,7 +47,7 @@ async function renameOver(file: string, text: string): Promise<void> {
   await rename(`${file}.next`, file);
 }
 
-t.test("a save in place is in force, with what changed", async (t) => {
+t.test("a save in place takes effect and reports what changed", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   await writeFile(file, holding("ReadWrite"));
@@ -57,7 +57,7 @@ t.test("a save in place is in force, with what changed", async (t) => {
   t.equal(event?.kind === "loaded" && event.snapshot, access.live.snapshot);
 });
 
-t.test("saves one after another are each in force, by whichever way", async (t) => {
+t.test("each of several saves takes effect, in place or by rename", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   await renameOver(file, holding("DbAdmin"));
@@ -71,7 +71,7 @@ t.test("saves one after another are each in force, by whichever way", async (t) 
   await access.untilRole("Owner");
 });
 
-t.test("a save of the same size whose time is set back is seen", async (t) => {
+t.test("a save of the same size and an earlier time is noticed", async (t) => {
   const file = accessFile(t, holding("DbAdmin"));
   await utimes(file, 1000, 1000);
   const access = await watched(t, file);
@@ -83,7 +83,7 @@ t.test("a save of the same size whose time is set back is seen", async (t) => {
   await access.untilRole("Owner");
 });
 
-t.test("a slow save is read once it has stood still", async (t) => {
+t.test("a slow save is read only when it is complete", async (t) => {
   for (let longestPause = Number.POSITIVE_INFINITY; longestPause >= STILL_MS; ) {
     const file = accessFile(t, holding("ReadOnly"));
     const access = await watched(t, file);
@@ -96,7 +96,7 @@ t.test("a slow save is read once it has stood still", async (t) => {
   }
 });
 
-t.test("the swap of a symlink as Kubernetes does it is in force", async (t) => {
+t.test("a symlink swap as in Kubernetes takes effect", async (t) => {
   const directory = temporaryDirectory(t);
   const publish = async (version: string, role: string) => {
     await mkdir(path.join(directory, version));
@@ -121,7 +121,7 @@ t.test("the swap of a symlink as Kubernetes does it is in force", async (t) => {
   t.equal(access.role, "DbAdmin");
 });
 
-t.test("of a hundred replaces in a second the last one wins", async (t) => {
+t.test("the last of a hundred replacements in a second wins", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   for (let turn = 0; turn < 100; turn += 1) {
@@ -133,7 +133,7 @@ t.test("of a hundred replaces in a second the last one wins", async (t) => {
   t.ok(access.events.every(({ kind }) => kind === "loaded"));
 });
 
-t.test("a file that never stands still is read all the same", async (t) => {
+t.test("a file that keeps changing is still read", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   let isWriting = true;
@@ -148,7 +148,7 @@ t.test("a file that never stands still is read all the same", async (t) => {
   await writing;
 });
 
-t.test("a change right at the start is not missed", async (t) => {
+t.test("a change during the start is not missed", async (t) => {
   for (let round = 0; round < 10; round += 1) {
     const file = accessFile(t, holding("ReadOnly"));
     const opening = watched(t, file);
@@ -158,7 +158,7 @@ t.test("a change right at the start is not missed", async (t) => {
   }
 });
 
-t.test("a reload that is asked for is in force when it is done", async (t) => {
+t.test("an explicit reload is in force when it resolves", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   await writeFile(file, holding("Owner"));
@@ -169,27 +169,24 @@ t.test("a reload that is asked for is in force when it is done", async (t) => {
   t.equal(access.events.length, 1, "and is told once");
 });
 
-t.test(
-  "a change made through the rules is in force, here and elsewhere, when it is done",
-  async (t) => {
-    const file = accessFile(t, holding("ReadOnly"));
-    const elsewhere = await openAccessFile(file, { checkRead: true });
-    t.teardown(() => elsewhere.close());
-    const rules = await openAccessFile(file, {
-      checkRead: true,
-      broadcastReload: () => elsewhere.reload(),
-    });
-    t.teardown(() => rules.close());
-    const owner = { username: "alice", database: "main", role: "Owner" } as const;
-    const written = await rules.change(() => [{ kind: "set-grant", grant: owner }]);
-    for (const { snapshot } of [rules, elsewhere]) {
-      t.equal(grantOn(snapshot, "alice", "main")?.role, "Owner");
-      t.equal(snapshot.version, written.version);
-    }
-  },
-);
+t.test("a change through the rules is in force in all workers when it resolves", async (t) => {
+  const file = accessFile(t, holding("ReadOnly"));
+  const elsewhere = await openAccessFile(file, { checkRead: true });
+  t.teardown(() => elsewhere.close());
+  const rules = await openAccessFile(file, {
+    checkRead: true,
+    broadcastReload: () => elsewhere.reload(),
+  });
+  t.teardown(() => rules.close());
+  const owner = { username: "alice", database: "main", role: "Owner" } as const;
+  const written = await rules.change(() => [{ kind: "set-grant", grant: owner }]);
+  for (const { snapshot } of [rules, elsewhere]) {
+    t.equal(grantOn(snapshot, "alice", "main")?.role, "Owner");
+    t.equal(snapshot.version, written.version);
+  }
+});
 
-t.test("a file that is deleted changes nothing until it is there again", async (t) => {
+t.test("a deleted file changes nothing until it exists again", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   await unlink(file);
@@ -199,7 +196,7 @@ t.test("a file that is deleted changes nothing until it is there again", async (
   await access.untilRole("Owner");
 });
 
-t.test("a file that comes back as it was is fresh again", async (t) => {
+t.test("a file that returns unchanged is no longer stale", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   await rename(file, `${file}.away`);
@@ -209,7 +206,7 @@ t.test("a file that comes back as it was is fresh again", async (t) => {
   t.match(access.events.at(-1), { kind: "loaded", diff: { usersAdded: [], usersChanged: [] } });
 });
 
-t.test("a file cut short with a pause before the rest changes nothing meanwhile", async (t) => {
+t.test("a half-written file changes nothing", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   await truncate(file);
@@ -231,7 +228,7 @@ const invalid: Record<string, [text: string, reason: RegExp]> = {
   "with a user twice": [holding("Owner") + user("alice"), /^this user already has a record$/],
 };
 for (const [how, [text, reason]] of Object.entries(invalid)) {
-  t.test(`a file ${how} changes nothing until it is mended`, async (t) => {
+  t.test(`a file ${how} changes nothing until it is fixed`, async (t) => {
     const file = accessFile(t, holding("ReadOnly"));
     const access = await watched(t, file);
     const before = access.live.snapshot;
@@ -243,24 +240,21 @@ for (const [how, [text, reason]] of Object.entries(invalid)) {
   });
 }
 
-t.test(
-  "a file that became unsafe by its permissions changes nothing until that is mended",
-  async (t) => {
-    const file = accessFile(t, holding("ReadOnly"));
-    const access = await watched(t, file);
-    for (const [mode, reason] of [
-      [0o644, /^others may read it/],
-      [0o620, /^its group or others may write/],
-    ] as const) {
-      await chmod(file, mode);
-      t.match(await access.untilRefused(), reason);
-      await chmod(file, 0o600);
-      await access.untilRole("ReadOnly");
-    }
-  },
-);
+t.test("a file with unsafe permissions changes nothing until they are fixed", async (t) => {
+  const file = accessFile(t, holding("ReadOnly"));
+  const access = await watched(t, file);
+  for (const [mode, reason] of [
+    [0o644, /^others may read it/],
+    [0o620, /^its group or others may write/],
+  ] as const) {
+    await chmod(file, mode);
+    t.match(await access.untilRefused(), reason);
+    await chmod(file, 0o600);
+    await access.untilRole("ReadOnly");
+  }
+});
 
-t.test("a file that others may read is accepted where that is not checked", async (t) => {
+t.test("a file that others may read is accepted if that is not checked", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   await chmod(file, 0o644);
   const access = await watched(t, file, false);
@@ -271,7 +265,7 @@ t.test("a file that others may read is accepted where that is not checked", asyn
   });
 });
 
-t.test("a pipe or a directory in the file's place changes nothing and stops nothing", async (t) => {
+t.test("a pipe or a directory in place of the file changes nothing", async (t) => {
   const file = accessFile(t, holding("ReadOnly"));
   const access = await watched(t, file);
   for (const put of [() => execFileSync("mkfifo", ["-m", "600", file]), () => mkdir(file)]) {
@@ -292,7 +286,7 @@ function isRefusal(event: ReloadEvent, reason: string): boolean {
   return event.kind === "failed" && event.problems[0]?.reason === reason;
 }
 
-t.test("a first file that cannot be used is an error", async (t) => {
+t.test("an invalid file at the start is an error", async (t) => {
   const file = accessFile(t, holding("Writer"));
   const opening = openAccessFile(file, { checkRead: true });
   await t.rejects(opening, { name: "AccessFileError", problems: [{ line: 8 }] });
@@ -310,7 +304,7 @@ function isInstalled(editor: string): boolean {
   return spawnSync("sh", ["-c", `command -v ${editor}`]).status === 0;
 }
 
-t.test("what an editor saves is in force", async (t) => {
+t.test("a save by an editor takes effect", async (t) => {
   const installed = Object.entries(editors).filter(([editor]) => isInstalled(editor));
   t.not(installed.length, 0, "some editor is here to try");
   for (const [editor, flags] of installed) {

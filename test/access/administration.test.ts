@@ -35,7 +35,7 @@ function newUser(username: string) {
   return { username, email: undefined, passwordHash, disabled: false, tokensValidAfter: 0 };
 }
 
-t.test("a user is added with its grant", (t) => {
+t.test("a user is added with its grant", async (t) => {
   const changes = planAddUser(snapshot, dora, newUser("new"), {
     database: "main",
     role: "ReadOnly",
@@ -47,51 +47,39 @@ t.test("a user is added with its grant", (t) => {
   t.strictSame(planAddUser(snapshot, "operator", newUser("new"), undefined), [
     { kind: "add-user", user: newUser("new") },
   ]);
-  t.end();
 });
 
-t.test("a user that exists is not added again, and who may not grant learns nothing of it", (t) => {
+t.test("adding an existing user is refused, without telling unauthorized callers", async (t) => {
   const add = (actor: typeof root, name: string, database: string) =>
     refusalOf(() => planAddUser(snapshot, actor, newUser(name), { database, role: "ReadOnly" }));
   t.equal(add(root, "bob", "main"), "user_exists");
   t.equal(add(dora, "bob", "other"), "no_grant");
   t.equal(add({ ...dora, tokenDatabase: "main" }, "new", "main"), "token_database");
-  t.end();
 });
 
-t.test("a name that has grants already takes the right to give each of them", (t) => {
-  const given = [
-    user("root"),
-    user("dora"),
-    grant("root", "*", "Owner"),
-    grant("dora", "main", "DbAdmin"),
-  ];
+t.test("adding a name that has grants needs the right to give each of them", async (t) => {
+  const given = [user("root"), user("dora"), grant("root", "*", "Owner")];
+  given.push(grant("dora", "main", "DbAdmin"));
   const withGhost = (...grants: string[]) => parseAccessFile([...given, ...grants].join(""), "a");
+  const main = { database: "main", role: "ReadOnly" } as const;
   const add = (...grants: string[]) =>
-    refusalOf(() =>
-      planAddUser(withGhost(...grants), dora, newUser("ghost"), {
-        database: "main",
-        role: "ReadOnly",
-      }),
-    );
+    refusalOf(() => planAddUser(withGhost(...grants), dora, newUser("ghost"), main));
   t.equal(add(), undefined);
   t.equal(add(grant("ghost", "main", "ReadWrite")), undefined);
   t.equal(add(grant("ghost", "main", "Owner")), "role_insufficient");
   t.equal(add(grant("ghost", "other", "ReadOnly")), "no_grant");
   t.equal(add(grant("ghost", "*", "ReadOnly")), "no_grant");
-  t.end();
 });
 
-t.test("a grant takes the place of the one held, and one held already changes nothing", (t) => {
+t.test("a grant replaces the existing one, and an equal one changes nothing", async (t) => {
   const give = (role: "ReadOnly" | "ReadWrite") =>
     planGrant(snapshot, dora, { username: "bob", database: "main", role });
   const bob = { username: "bob", database: "main" };
   t.strictSame(give("ReadWrite"), [{ kind: "set-grant", grant: { ...bob, role: "ReadWrite" } }]);
   t.strictSame(give("ReadOnly"), []);
-  t.end();
 });
 
-t.test("a pattern that fits tables of another one of the user is refused, and says so", (t) => {
+t.test("a pattern that overlaps another one of the user is refused", async (t) => {
   const pattern = (table: string) =>
     ({ username: "bob", database: "main", role: "ReadOnly", tables: [table] }) as const;
   const entry = `${grant("bob", "main", "ReadOnly")}tables = ["cust*"]\n`;
@@ -103,19 +91,17 @@ t.test("a pattern that fits tables of another one of the user is refused, and sa
   });
   t.strictSame(give("cust*"), [], "its own place is no other one");
   t.equal(give("custom").length, 1, "a table wins over a pattern");
-  t.end();
 });
 
-t.test("a name without a record is granted nothing, but for an external one", (t) => {
+t.test("only external users can get a grant without a record", async (t) => {
   const give = (username: string) =>
     refusalOf(() => planGrant(snapshot, root, { username, database: "main", role: "ReadOnly" }));
   t.equal(give("ghost"), "user_not_found");
   t.equal(give("github:ghost"), undefined);
   t.equal(give("constructor"), "user_not_found");
-  t.end();
 });
 
-t.test("what is not there cannot be changed or taken away", (t) => {
+t.test("missing users and grants cannot be changed or revoked", async (t) => {
   const cases: [code: string, plan: () => unknown][] = [
     ["user_not_found", () => planRemoveUser(snapshot, root, "ghost")],
     ["user_not_found", () => planSetPassword(snapshot, "ghost", hashWith())],
@@ -126,10 +112,9 @@ t.test("what is not there cannot be changed or taken away", (t) => {
     ["user_not_found", () => planPatchUser(snapshot, root, "ghost", {})],
   ];
   for (const [code, plan] of cases) t.equal(refusalOf(plan), code, String(plan));
-  t.end();
 });
 
-t.test("an email is changed by its owner or an administrator, a state by the latter alone", (t) => {
+t.test("users change their own email, and only administrators disable users", async (t) => {
   const patch = (
     actor: typeof root,
     username: string,
@@ -146,7 +131,6 @@ t.test("an email is changed by its owner or an administrator, a state by the lat
   t.strictSame(planPatchUser(mailed, "operator", "bob", { email: null, disabled: false }), [
     { kind: "update-user", username: "bob", update: { email: undefined } },
   ]);
-  t.end();
 });
 
 const own = ["root * Owner", "olga main Owner", "dora main DbAdmin", "wim main ReadWrite"];
@@ -227,14 +211,13 @@ function grants(
     .join("");
 }
 
-t.test("who may give which roles", (t) => {
+t.test("each role may give the expected roles", async (t) => {
   for (const { act, expected, title, grants: given } of cases) {
     t.equal(grants(given, act), expected, title);
   }
-  t.end();
 });
 
-t.test("a token for one database changes that one alone, also what is one's own", (t) => {
+t.test("a token for one database grants only on that database", async (t) => {
   const given = [...staff, "olga other Owner", "olga * DbAdmin"];
   t.equal(grants(given, ["olga", "new", "main"], "main"), "++++");
   t.equal(grants(given, ["olga", "new", "other"], "main"), "----");
@@ -242,10 +225,9 @@ t.test("a token for one database changes that one alone, also what is one's own"
   t.equal(grants(given, ["olga", "olga", "main"], "main"), "++++");
   t.equal(grants(given, ["olga", "olga", "other"], "main"), "----");
   t.equal(grants(given, ["olga", "olga", "*"], "main"), "----");
-  t.end();
 });
 
-t.test("a refusal says whether the token or the standing is too small", (t) => {
+t.test("a refusal tells a limited token from an insufficient role", async (t) => {
   const snapshot = snapshotOf(...staff, "mia Mixed Owner");
   const code = (actor: Actor, database: string, role: Role = "ReadOnly") =>
     refusalOf(() => mayGrant(snapshot, actor, { username: "new", database, role }));
@@ -254,24 +236,19 @@ t.test("a refusal says whether the token or the standing is too small", (t) => {
   t.equal(code({ username: "olga", tokenDatabase: "*" }, "other"), "no_grant");
   t.equal(code({ username: "wim", tokenDatabase: "*" }, "main"), "role_insufficient");
   t.equal(code({ username: "dora", tokenDatabase: "*" }, "main", "DbAdmin"), "role_insufficient");
-  t.end();
 });
 
-t.test("the operator at the command line may grant everything", (t) => {
+t.test("the operator may grant everything", async (t) => {
   const snapshot = snapshotOf(...staff);
   for (const role of roles) {
     for (const database of ["main", "*", "new"]) {
       const grant = { username: "olga", database, role };
-      t.equal(
-        refusalOf(() => mayGrant(snapshot, "operator", grant)),
-        undefined,
-      );
+      t.doesNotThrow(() => mayGrant(snapshot, "operator", grant));
     }
   }
-  t.end();
 });
 
-t.test("only administrators with an unlimited token, and the operator, pass as such", (t) => {
+t.test("only the operator and administrators with an unlimited token may administer", async (t) => {
   const snapshot = snapshotOf(...staff, "dirk * DbAdmin");
   const code = (actor: Actor) => refusalOf(() => requireAdministrator(snapshot, actor));
   t.equal(code({ username: "root", tokenDatabase: "*" }), undefined);
@@ -280,24 +257,17 @@ t.test("only administrators with an unlimited token, and the operator, pass as s
   for (const username of ["olga", "dirk", "nobody"]) {
     t.equal(code({ username, tokenDatabase: "*" }), "role_insufficient", username);
   }
-  t.equal(
-    refusalOf(() => requireUnlimitedToken("operator")),
-    undefined,
-  );
-  t.end();
+  t.doesNotThrow(() => requireUnlimitedToken("operator"));
 });
 
-t.test("a grant for a database in another case than the file's is a conflict", (t) => {
+t.test("a grant for a database that the file spells in another case is refused", async (t) => {
   const snapshot = snapshotOf(...staff);
   const root = { username: "root", tokenDatabase: "*" };
   for (const actor of [root, "operator"] as const) {
     const grant = { username: "wim", database: "MAIN", role: "ReadOnly" } as const;
-    t.equal(
-      refusalOf(() => planGrant(snapshot, actor, grant)),
-      "database_case_conflict",
-    );
+    const code = refusalOf(() => planGrant(snapshot, actor, grant));
+    t.equal(code, "database_case_conflict");
   }
-  t.end();
 });
 
 function mayRevoke(snapshot: Snapshot, actor: Actor, username: string, database: string): void {
@@ -332,17 +302,16 @@ dora nora * | - | a DbAdmin of one database takes nothing on * | staff, nora * R
 `,
 );
 
-t.test("who may take which grants away", (t) => {
+t.test("each role may revoke the expected grants", async (t) => {
   for (const { act, expected, title, grants: given } of revocations) {
     const [username = "", target = "", database = ""] = act;
     const actor = { username, tokenDatabase: "*" };
     const refusal = refusalOf(() => mayRevoke(snapshotOf(...given), actor, target, database));
     t.equal(refusal === undefined ? "+" : "-", expected, `${title}: ${refusal}`);
   }
-  t.end();
 });
 
-t.test("a token for one database takes grants on that one alone", (t) => {
+t.test("a token for one database revokes only on that database", async (t) => {
   const snapshot = snapshotOf(...team, "olga other Owner", "wim other ReadOnly", "olga * ReadOnly");
   const actor = { username: "olga", tokenDatabase: "main" };
   const code = (target: string, database: string) =>
@@ -351,10 +320,9 @@ t.test("a token for one database takes grants on that one alone", (t) => {
   t.equal(code("wim", "other"), "token_database");
   t.equal(code("olga", "other"), "token_database");
   t.equal(code("olga", "*"), "token_database");
-  t.end();
 });
 
-t.test("a user's record is removed by administrators and the operator alone", (t) => {
+t.test("only administrators and the operator remove a user", async (t) => {
   const snapshot = snapshotOf(...team, "dirk * DbAdmin", "new * ReadOnly");
   const code = (actor: Actor, target: string) =>
     refusalOf(() => planRemoveUser(snapshot, actor, target));
@@ -366,7 +334,6 @@ t.test("a user's record is removed by administrators and the operator alone", (t
       t.equal(code({ username, tokenDatabase: "*" }, target), "role_insufficient", username);
     }
   }
-  t.end();
 });
 
 const disabled = `password_hash = "${hashWith()}"\ndisabled = true`;
@@ -382,7 +349,7 @@ const rooted = user("root") + grant("root", "*", "Owner");
 const second = user("second") + grant("second", "*", "Owner");
 const olga = user("olga") + grant("olga", "sales", "Owner");
 
-t.test("the last administrator stays", (t) => {
+t.test("the last administrator cannot be removed", async (t) => {
   t.equal(succession(rooted, ""), "last_administrator", "not removed");
   t.equal(succession(rooted, user("root")), "last_administrator", "grant not revoked");
   t.equal(succession(rooted, user("root") + grant("root", "*", "DbAdmin")), "last_administrator");
@@ -390,16 +357,14 @@ t.test("the last administrator stays", (t) => {
   t.equal(succession(rooted, off), "last_administrator", "not disabled");
   const mute = user("root", "") + grant("root", "*", "Owner");
   t.equal(succession(rooted, mute), "last_administrator", "password not taken away");
-  t.end();
 });
 
-t.test("one of two administrators may go", (t) => {
+t.test("one of two administrators can be removed", async (t) => {
   t.equal(succession(rooted + second, second), undefined);
   t.equal(succession(rooted + second, user("second") + rooted), undefined);
-  t.end();
 });
 
-t.test("who cannot log in as an administrator does not count as one", (t) => {
+t.test("an administrator who cannot log in does not count", async (t) => {
   const idle = [
     user("idle", disabled) + grant("idle", "*", "Owner"),
     user("idle", "") + grant("idle", "*", "Owner"),
@@ -409,38 +374,32 @@ t.test("who cannot log in as an administrator does not count as one", (t) => {
     user("idle") + grant("idle", "main", "Owner"),
   ];
   for (const left of idle) t.equal(succession(rooted + left, left), "last_administrator", left);
-  t.end();
 });
 
-t.test("where there was no administrator, none is asked for", (t) => {
+t.test("a file without an administrator needs none", async (t) => {
   const idle = user("idle", "") + grant("idle", "*", "Owner");
   t.equal(succession(idle, ""), undefined);
-  t.end();
 });
 
-t.test("the last Owner of a database stays, whatever the entries for * are", (t) => {
-  t.equal(succession(rooted + olga, rooted), "last_owner");
-  t.equal(succession(rooted + olga, rooted + user("olga")), "last_owner");
-  t.equal(
-    succession(rooted + olga, rooted + user("olga") + grant("olga", "sales", "DbAdmin")),
-    "last_owner",
-  );
-  t.equal(
-    succession(rooted + olga, rooted + user("olga", disabled) + grant("olga", "sales", "Owner")),
-    "last_owner",
-  );
-  t.end();
+t.test("the last Owner of a database stays, regardless of entries for *", async (t) => {
+  const remaining = [
+    "",
+    user("olga"),
+    user("olga") + grant("olga", "sales", "DbAdmin"),
+    user("olga", disabled) + grant("olga", "sales", "Owner"),
+  ];
+  for (const left of remaining)
+    t.equal(succession(rooted + olga, rooted + left), "last_owner", left);
 });
 
-t.test("one of two Owners may go, and an Owner on another database does not replace it", (t) => {
+t.test("one of two Owners can be removed, if the other is on the same database", async (t) => {
   const otto = user("otto") + grant("otto", "sales", "Owner");
   t.equal(succession(rooted + olga + otto, rooted + otto), undefined);
   const elsewhere = user("otto") + grant("otto", "other-sales", "Owner");
   t.equal(succession(rooted + olga + elsewhere, rooted + elsewhere), "last_owner");
-  t.end();
 });
 
-t.test("an Owner needs no password, but must not be disabled or a stranger", (t) => {
+t.test("an Owner needs no password, but must not be disabled or unknown", async (t) => {
   const remaining: [string, string | undefined][] = [
     [user("otto", "") + grant("otto", "sales", "Owner"), undefined],
     [grant("github:otto", "sales", "Owner"), undefined],
@@ -450,13 +409,11 @@ t.test("an Owner needs no password, but must not be disabled or a stranger", (t)
   for (const [otto, refusal] of remaining) {
     t.equal(succession(rooted + olga + otto, rooted + otto), refusal, otto);
   }
-  t.end();
 });
 
-t.test("changes that take nobody away are nobody's loss", (t) => {
+t.test("changes that remove no Owner are allowed", async (t) => {
   t.equal(succession(rooted + olga, rooted + olga + second), undefined);
   t.equal(succession(rooted, rooted + olga), undefined);
   const renewed = user("root", `password_hash = "${hashWith("m=128,t=1,p=1")}"`);
   t.equal(succession(rooted, renewed + grant("root", "*", "Owner")), undefined);
-  t.end();
 });

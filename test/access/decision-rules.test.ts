@@ -58,7 +58,7 @@ function inner(fields: object = {}) {
 
 /** Rules on names, columns and rows, by examples: who asks what, and what comes of it. */
 
-t.test("a name in another case or Unicode form than an entry's is denied", async (t) => {
+t.test("a name in another case or Unicode form than the entry's is denied", async (t) => {
   const grants = [{ columns: ["id", "städte", "straße", "file"] }];
   for (const name of [
     "ID",
@@ -106,7 +106,7 @@ t.test("numbers are compared to the last digit, and only as whole numbers", asyn
   }
 });
 
-t.test("a filter is added but where it stands at the top already", async (t) => {
+t.test("a filter is added unless the where already has it at the top", async (t) => {
   const grants = [{ rowFilter: [{ column: "tenant", cmp: "=", value: "@tenant" } as const] }];
   const attributes = { tenant: "acme" };
   const additionsFor = (body: unknown) =>
@@ -131,7 +131,7 @@ t.test("a filter is added but where it stands at the top already", async (t) => 
   t.strictSame(additionsFor(insert({ tenant: "acme" })), undefined, "a row that fits needs none");
 });
 
-t.test("what an attribute stands for is of its kind, or is missing", async (t) => {
+t.test("an attribute must have the kind that the comparison needs", async (t) => {
   const by = (cmp: "=" | "!=" | "<" | "IN", value: string | string[]) => ({
     grants: [{ rowFilter: [{ column: "c", cmp, value }] }],
     attributes: { one: "a", many: ["a", "b"], level: 3, none: [] },
@@ -156,7 +156,7 @@ t.test("what an attribute stands for is of its kind, or is missing", async (t) =
   }
 });
 
-t.test("an update stays within its rows", async (t) => {
+t.test("an update cannot move a row out of the filter", async (t) => {
   const grants = [{ rowFilter: [{ column: "tenant", cmp: "!=", value: "x" } as const] }];
   t.equal(codeOf({ grants }, update({ set: { tenant: "y", id: 1 } })), "allowed");
   for (const fields of [
@@ -169,7 +169,7 @@ t.test("an update stays within its rows", async (t) => {
   }
 });
 
-t.test("only the columns of an entry are named, and only some of them written", async (t) => {
+t.test("only the entry's columns may be used, and only some written", async (t) => {
   const grants = [{ columns: ["id", "status"], writableColumns: ["status", "salary"] }];
   const cases: [object, string][] = [
     [select({ columns: ["*"] }), "columns_required"],
@@ -222,7 +222,7 @@ t.test("only the columns of an entry are named, and only some of them written", 
   t.match(limits, [{ elements: [0], columns: ["id", "status"] }], "a Preview shows no others");
 });
 
-t.test("joins are qualified where a table is narrowed, and outer ones hide no rows", async (t) => {
+t.test("joins of narrowed tables need qualified columns, and no outer join", async (t) => {
   const rowFilter = [{ column: "tenant", cmp: "=", value: "a" } as const];
   const grants = [{}, { tables: ["orders"], rowFilter }];
   const join = { table: "orders", on: "tickets.id = orders.id" };
@@ -238,7 +238,7 @@ t.test("joins are qualified where a table is narrowed, and outer ones hide no ro
   t.equal(codeOf({ grants }, select(reversed)), "join_denied");
 });
 
-t.test("what cannot be mended by writing it otherwise is said to be so", async (t) => {
+t.test("a refusal says if only an administrator can help", async (t) => {
   const rowFilter = [{ column: "tenant", cmp: "=", value: "acme" } as const];
   const said = (grants: readonly Partial<Grant>[], body: object) =>
     decideOn({ grants }, body).decisions[0]?.message;
@@ -256,7 +256,7 @@ t.test("what cannot be mended by writing it otherwise is said to be so", async (
     /"tickets\.name" or "orders\.name",/,
   );
   const hidden = [{ tables: ["tickets"], columns: ["id"] }, { tables: ["orders"] }];
-  t.match(said(hidden, joined), /as in "orders\.name", since not all of "tickets" may be read/);
+  t.match(said(hidden, joined), /as in "orders\.name", since only a part of "tickets" may be read/);
 });
 
 /** Rules on numbers of rows, approvals and whole databases, by examples. */
@@ -292,7 +292,7 @@ t.test("rows are limited, in a Batch as a sum, by the entry and the boundary", a
   ]);
 });
 
-t.test("before another database, changes are pinned to few enough rows", async (t) => {
+t.test("without the engine, changes must select few enough rows by key", async (t) => {
   const isEngine = false;
   const counted = { grants: [{ maxChanges: 3 }] };
   const pinned = { grants: [{ maxChanges: 3, requireWhere: ["a", "b"] }] };
@@ -336,7 +336,7 @@ t.test("before another database, changes are pinned to few enough rows", async (
   );
 });
 
-t.test("an approval is asked for by entry and boundary, of the whole query", async (t) => {
+t.test("entries and boundaries require approval of the whole query", async (t) => {
   const grants: Partial<Grant>[] = [
     {},
     { tables: ["tickets"], requireApproval: ["DELETE"], approvers: ["dave"] },
@@ -354,7 +354,7 @@ t.test("an approval is asked for by entry and boundary, of the whole query", asy
   t.ok(decideOn({ grants, boundaries }, select(), { via: "mcp" }).allowed);
 });
 
-t.test("what reaches a whole database is for callers who may use all of it", async (t) => {
+t.test("access to a whole database is denied to narrowed callers", async (t) => {
   const origin = { via: "mcp", client: "agent" } as const;
   const ask = (rules: Rules) =>
     decideWholeDatabase(snapshotBy(rules), subject, "SELECT", "main", origin).reason;
@@ -374,7 +374,7 @@ t.test("what reaches a whole database is for callers who may use all of it", asy
   t.equal(ask({ boundaries: [{ via: "mcp", client: "agent", maxRows: 1 }] }), "not_narrowable");
 });
 
-t.test("of a table the columns of the entry are seen", async (t) => {
+t.test("only the entry's columns of a table are visible", async (t) => {
   const grants = [
     {},
     { tables: ["tickets"], columns: ["id"] },

@@ -152,7 +152,7 @@ function requireUntouched(before: string, after: string, change: Change): void {
   );
 }
 
-t.test("any changes to any file are exact, and leave comments and other lines alone", (t) => {
+t.test("any change to any file is exact and keeps comments and other lines", async (t) => {
   let changes = 0;
   fc.assert(
     fc.property(documents, fc.array(intention, { maxLength: 8 }), ({ text, model }, intentions) => {
@@ -172,10 +172,9 @@ t.test("any changes to any file are exact, and leave comments and other lines al
     { numRuns: 400 },
   );
   t.ok(changes > 500, "enough was changed");
-  t.end();
 });
 
-t.test("several changes at one time come to the same as one after another", (t) => {
+t.test("several changes at once equal the same changes in sequence", async (t) => {
   const added = fc.record({ act: fc.constant("user" as const), name, fields: userFields });
   const given = fc.record({ act: fc.constant("grant" as const), name, database, role });
   fc.assert(
@@ -194,10 +193,9 @@ t.test("several changes at one time come to the same as one after another", (t) 
     { numRuns: 200 },
   );
   t.pass();
-  t.end();
 });
 
-t.test("what was added can be removed again, and the rest is as it was", (t) => {
+t.test("removing an addition restores the file", async (t) => {
   fc.assert(
     fc.property(documents, userFields, ({ text, model }, fields) => {
       const add: Change = { kind: "add-user", user: fullUser("brand-new", fields) };
@@ -210,5 +208,4 @@ t.test("what was added can be removed again, and the rest is as it was", (t) => 
     { numRuns: 200 },
   );
   t.pass();
-  t.end();
 });

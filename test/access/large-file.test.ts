@@ -28,7 +28,7 @@ t.test("5,000 users with 10,000 entries reload without a stall", async (t) => {
   t.match(access.events[0], { kind: "loaded", diff: { grantsAdded: ["user7 logs0 Owner"] } });
 });
 
-t.test("a change of a large file stalls nothing, and is exact", async (t) => {
+t.test("a change of a large file is exact and does not stall", async (t) => {
   const file = accessFile(t, `# kept\n${text}`);
   const access = await watched(t, file);
   let expected = `# kept\n${text.trimEnd()}\n`;
@@ -41,7 +41,7 @@ t.test("a change of a large file stalls nothing, and is exact", async (t) => {
   t.ok((await readFile(file, "utf8")) === `${expected}\n`, "exactly that");
 });
 
-t.test("writers at one time each write what they mean to a large file", async (t) => {
+t.test("concurrent changes of a large file are all written", async (t) => {
   const file = accessFile(t, text.slice(0, text.indexOf(user("user500").slice(0, 30))));
   const access = await watched(t, file);
   const names = ["new1", "new2", "new3"];
@@ -52,7 +52,7 @@ t.test("writers at one time each write what they mean to a large file", async (t
   t.equal(access.live.snapshot.users.size, 500 + names.length);
 });
 
-t.test("mistakes in a large file are found with their lines", async (t) => {
+t.test("errors in a large file have line numbers", async (t) => {
   const lines = text.split("\n");
   const at = lines.indexOf('email = "user4000@example.com"');
   const broken = lines.with(at, "email = 1").join("\n");
@@ -64,7 +64,7 @@ t.test("mistakes in a large file are found with their lines", async (t) => {
   await t.rejects(twice, { name: "AccessFileError", problems: [{ line, reason }] });
 });
 
-t.test("a large file that cannot be text says why", async (t) => {
+t.test("a large file that cannot be edited says why", async (t) => {
   const inline = Array.from({ length: 2000 }, (_, at) => `{ username = "user${at}" },\n`).join("");
   const acl = '{ username = "user0", database = "*", role = "Owner" }';
   const file = accessFile(t, `users = [\n${inline}]\nacl = [${acl}] ${"#".repeat(1 << 16)}\n`);
@@ -76,7 +76,7 @@ t.test("a large file that cannot be text says why", async (t) => {
   t.match(message, /it is written as arrays/);
 });
 
-t.test("a file over 4 MiB is warned of once, one over 16 MiB is refused", async (t) => {
+t.test("a file over 4 MiB warns once, and one over 16 MiB is refused", async (t) => {
   const comment = `# ${"x".repeat(1 << 20)}\n`;
   const file = accessFile(t, user("alice") + grant("alice", "main", "Owner"));
   const warnings: string[] = [];
@@ -99,7 +99,7 @@ t.test("a file over 4 MiB is warned of once, one over 16 MiB is refused", async 
 });
 
 // Last, since collecting what it leaves behind stalls what follows.
-t.test("the measure sees the stall of a file that is read without a thread", async (t) => {
+t.test("reading a large file without a thread is seen as a stall", async (t) => {
   const stall = await longestStall(() => {
     readRecordsOf(Buffer.from(text), "access.toml");
   });

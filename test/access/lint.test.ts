@@ -59,16 +59,15 @@ const cases: [tables: string, expected: RegExp][] = [
   ['[[boundaries]]\nvia = "query"\nclient = "x"\nrole = "ReadOnly"\n', /never applies/],
 ];
 
-t.test("each oddity of an entry or a boundary is told in a sentence", (t) => {
+t.test("each doubtful entry or boundary is described in one sentence", async (t) => {
   for (const [tables, expected] of cases) {
     const found = lint(tables);
     t.equal(found.length, 1, found.join("; "));
     t.match(found[0], expected);
   }
-  t.end();
 });
 
-t.test("nothing is odd about entries that do what they say", (t) => {
+t.test("entries without mistakes give no warning", async (t) => {
   const good = [
     filter('cmp = "=", value = "@tenant"'),
     entry(
@@ -86,5 +85,4 @@ t.test("nothing is odd about entries that do what they say", (t) => {
   t.strictSame(lint(good.join("")), []);
   t.strictSame(lint(filter('cmp = "IN", value = "@regions"')), []);
   t.strictSame(lint(filter('cmp = "=", value = "@username"')), []);
-  t.end();
 });

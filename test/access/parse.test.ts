@@ -56,7 +56,7 @@ const spellings: Record<string, string> = {
   ].join("\n"),
 };
 
-t.test("a file is read however it is written", (t) => {
+t.test("a file is read in any spelling", async (t) => {
   for (const [how, text] of Object.entries(spellings)) {
     const snapshot = parse(text);
     t.strictSame([...snapshot.users], [["alice", alice]], how);
@@ -64,10 +64,9 @@ t.test("a file is read however it is written", (t) => {
     const own = grantsOf(snapshot, "alice");
     t.strictSame([[...own.keys()], [...own.values()]], [["main"], [readWrite]], how);
   }
-  t.end();
 });
 
-t.test("what may be left out has a default that opens nothing", (t) => {
+t.test("defaults of omitted keys give no access", async (t) => {
   t.strictSame(parse(user("bob", "")).users.get("bob"), {
     username: "bob",
     email: undefined,
@@ -76,20 +75,18 @@ t.test("what may be left out has a default that opens nothing", (t) => {
     tokensValidAfter: 0,
   });
   t.equal(parse(user("bob")).grants.size, 0);
-  t.end();
 });
 
-t.test("a file with grants alone is read, and names without a record are listed", (t) => {
+t.test("a file with grants alone is read, and names without a record are listed", async (t) => {
   const text = grant("ghost", "main", "Owner") + grant("github:bob", "*", "ReadOnly");
   t.strictSame(
     runAtOnce(namesWithoutRecord(parse(text))),
     ["ghost"],
     "an external user needs none",
   );
-  t.end();
 });
 
-t.test("every valid name is read", (t) => {
+t.test("every valid name is accepted", async (t) => {
   const names = [
     "a",
     "A.b_c-d@e",
@@ -106,25 +103,22 @@ t.test("every valid name is read", (t) => {
     t.ok(snapshot.users.has(name), name);
     t.equal(grantOn(snapshot, name, "constructor")?.role, "ReadOnly");
   }
-  t.end();
 });
 
-t.test("names of users that differ by case are different users", (t) => {
+t.test("names of users that differ by case are different users", async (t) => {
   const { users } = parse(user("bob") + user("Bob"));
   t.strictSame([...users.keys()], ["bob", "Bob"]);
-  t.end();
 });
 
-t.test("one database may be named by many, if always in one case", (t) => {
+t.test("several entries may name a database if the case is the same", async (t) => {
   const text = ["a", "b"].map(
     (name) => grant(name, "Main", "Owner") + grant(name, "*", "ReadOnly"),
   );
   const { databases } = parse(text.join(""));
   t.strictSame([...databases], [["main", "Main"]], "* is no database's name");
-  t.end();
 });
 
-t.test("records keep the order of the file", (t) => {
+t.test("records keep the order of the file", async (t) => {
   const text = user("b") + grant("a", "x", "Owner") + user("a") + grant("b", "x", "Owner");
   const { users, grants } = parseRecords(text, "access.toml");
   t.strictSame(
@@ -135,14 +129,12 @@ t.test("records keep the order of the file", (t) => {
     grants.map(({ username }) => username),
     ["a", "b"],
   );
-  t.end();
 });
 
-t.test("any change of the content is another version, and the same content the same", (t) => {
+t.test("equal content has the same version, other content another", async (t) => {
   t.equal(parse(plain).version, parse(plain).version);
   t.not(parse(plain).version, parse(`${plain}# a comment\n`).version);
   t.match(parse(plain).version, /^[0-9a-f]{12}$/);
-  t.end();
 });
 
 function errorOf(text: string): AccessFileError | undefined {
@@ -155,7 +147,7 @@ function errorOf(text: string): AccessFileError | undefined {
   return undefined;
 }
 
-t.test("each broken file is refused, with line and reason, and nothing of it is shown", (t) => {
+t.test("a broken file is refused with line and reason, without its text", async (t) => {
   for (const { text, line, reason } of brokenFiles) {
     const error = errorOf(text);
     const found = error?.problems.find((problem) => reason.test(problem.reason));
@@ -164,10 +156,9 @@ t.test("each broken file is refused, with line and reason, and nothing of it is 
     t.ok(error?.message.split("\n").includes(`${place}: ${found?.reason}`), `${text} is told`);
     t.notMatch(error?.message, new RegExp(SECRET, "i"), text);
   }
-  t.end();
 });
 
-t.test("all mistakes of a file are told at once, in its order", (t) => {
+t.test("all errors of a file are reported in order", async (t) => {
   const text = [
     ...[`[[users]]\nusername = "a b"\nemail = 1\n${SECRET} = 2\nrolle = 3\n\n`, user("a")],
     ...[grant("a", "main", "Reader"), user("a"), grant("a", "Main", "Owner")],
@@ -188,10 +179,9 @@ t.test("all mistakes of a file are told at once, in its order", (t) => {
   const nobody = errorOf('[[acl]]\ndatabase = "main"\nrole = "Owner"\n')?.problems;
   t.match(nobody, [{ line: 1, reason: /^`username` must be .*; it is missing$/ }]);
   t.equal(nobody?.length, 1);
-  t.end();
 });
 
-t.test("mistakes of a large file are found with their lines, and counted", (t) => {
+t.test("errors of a large file have line numbers and are counted", async (t) => {
   const good = Array.from({ length: 5000 }, (_, at) => user(`user${at}`)).join("");
   const bad = Array.from({ length: 60 }, () => grant(SECRET, "main", "Writer")).join("");
   const problems = errorOf(good + bad)?.problems ?? [];
@@ -199,22 +189,19 @@ t.test("mistakes of a large file are found with their lines, and counted", (t) =
   t.equal(problems[0]?.line, 4 * 5000 + 4);
   t.equal(problems[49]?.line, 4 * 5000 + 5 * 49 + 4);
   t.strictSame(problems[50], { reason: "and 10 more problems" });
-  t.end();
 });
 
-t.test("a line is found in a file with the line ends of Windows", (t) => {
+t.test("lines are found in a file with Windows line ends", async (t) => {
   const text = `${user("a")}${grant("a", "main", "Writer")}`.replaceAll("\n", "\r\n");
   t.equal(errorOf(text)?.problems[0]?.line, 8);
-  t.end();
 });
 
-t.test("a line is found where the tables are one inline array", (t) => {
+t.test("lines are found in a file of inline arrays", async (t) => {
   const text = 'users = [\n  { username = "a" },\n  { username = "a" },\n]\n';
   t.equal(errorOf(text)?.problems[0]?.line, 1, "the array's own line is as near as it gets");
-  t.end();
 });
 
-t.test("however a file is mutilated, no name, email or hash is in the reason", (t) => {
+t.test("no damage to a file puts a name, email or hash into the reason", async (t) => {
   const secrets = ["zaphod", "trillian", "Magrathea", "c2FsdHNh", "aGFzaGhh", "argon2"];
   const text = [
     user("zaphod", `email = "trillian@example.com"\npassword_hash = "${hashWith()}"`),
@@ -240,5 +227,4 @@ t.test("however a file is mutilated, no name, email or hash is in the reason", (
     { numRuns: 2000 },
   );
   t.ok(refused > 200, "the mutilations were enough");
-  t.end();
 });

@@ -8,7 +8,7 @@ import { DIGEST, hashWith, SALT } from "./kit.ts";
 
 const orders = ["m,t,p", "m,p,t", "t,m,p", "t,p,m", "p,m,t", "p,t,m"];
 
-t.test("the parameters are read in any order and written in one", (t) => {
+t.test("the parameters are read in any order and written in one", async (t) => {
   const values = new Map([
     ["m", "65536"],
     ["t", "3"],
@@ -20,17 +20,15 @@ t.test("the parameters are read in any order and written in one", (t) => {
     t.strictSame(hash?.costs, { memory: 65536, time: 3, parallelism: 4 }, order);
     t.equal(hash && formatPasswordHash(hash), hashWith("m=65536,t=3,p=4"));
   }
-  t.end();
 });
 
-t.test("salt and hash are the bytes that were written", (t) => {
+t.test("salt and hash are the bytes that were written", async (t) => {
   const hash = parsePasswordHash(hashWith());
   t.strictSame(hash?.salt, Buffer.from(SALT, "base64"));
   t.strictSame(hash?.hash, Buffer.from(DIGEST, "base64"));
-  t.end();
 });
 
-t.test("each cost is accepted up to its bounds and refused past them", (t) => {
+t.test("each cost is accepted up to its bounds and refused past them", async (t) => {
   const accepts = (parameters: string) => parsePasswordHash(hashWith(parameters)) !== undefined;
   const [leastMemory, mostMemory] = costBounds.memory;
   t.strictSame([leastMemory, mostMemory], [8, 1_048_576]);
@@ -44,12 +42,10 @@ t.test("each cost is accepted up to its bounds and refused past them", (t) => {
     t.notOk(accepts(`m=1048576,t=${cost},p=1`), `t=${cost}`);
     t.notOk(accepts(`m=1048576,t=1,p=${cost}`), `p=${cost}`);
   }
-  t.end();
 });
 
-t.test("each lane has its 8 KiB", (t) => {
+t.test("each lane needs 8 KiB", async (t) => {
   t.ok(parsePasswordHash(hashWith("m=32,t=1,p=4")));
   t.notOk(parsePasswordHash(hashWith("m=31,t=1,p=4")));
   t.notOk(parsePasswordHash(hashWith("m=064,t=1,p=4")), "a number has one spelling");
-  t.end();
 });

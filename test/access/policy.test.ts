@@ -36,7 +36,7 @@ function allowed(role: string, reason: Decision["reason"] = "allowed", entry = "
 
 const nothing = { role: undefined, entry: undefined };
 
-t.test("each role has the rights that are promised, and no other", (t) => {
+t.test("each role has exactly its rights", async (t) => {
   t.strictSame([...columns].sort(), [...permissionClasses].sort(), "every right has a column");
   t.strictSame(Object.keys(promised), [...roles], "every role has a row");
   for (const role of roles) {
@@ -50,10 +50,9 @@ t.test("each role has the rights that are promised, and no other", (t) => {
       }
     }
   }
-  t.end();
 });
 
-t.test("the entry for the named database wins over the one for *", (t) => {
+t.test("the entry for the named database wins over the one for *", async (t) => {
   const snapshot = snapshotOf(
     "alice * Owner",
     "alice main ReadOnly",
@@ -66,10 +65,9 @@ t.test("the entry for the named database wins over the one for *", (t) => {
   t.strictSame(ask("alice", "other"), allowed("Owner", "allowed", "*"));
   t.strictSame(ask("bob", "main"), allowed("Owner"), "widened");
   t.strictSame(ask("bob", "other"), allowed("ReadOnly", "role_insufficient", "*"));
-  t.end();
 });
 
-t.test("who has no entry is denied, whatever is asked", (t) => {
+t.test("a user without an entry is denied everything", async (t) => {
   const snapshot = snapshotOf("alice main Owner");
   for (const permission of permissionClasses) {
     const denied = { allowed: false, reason: "no_grant", ...nothing };
@@ -77,10 +75,9 @@ t.test("who has no entry is denied, whatever is asked", (t) => {
     t.strictSame(decide(snapshot, unlimited("bob"), permission, "main"), denied);
     t.strictSame(decide(snapshot, unlimited("constructor"), permission, "main"), denied);
   }
-  t.end();
 });
 
-t.test("a database in another case than the file's is denied, also to an administrator", (t) => {
+t.test("a database in another case than in the file is denied to everyone", async (t) => {
   const snapshot = snapshotOf("root * Owner", "alice Main Owner");
   const mismatch = { allowed: false, reason: "database_case_mismatch", ...nothing };
   for (const spelling of ["main", "MAIN", "mAIN"]) {
@@ -89,10 +86,9 @@ t.test("a database in another case than the file's is denied, also to an adminis
   }
   t.ok(decide(snapshot, unlimited("root"), "SELECT", "Main").allowed);
   t.ok(decide(snapshot, unlimited("root"), "SELECT", "Other").allowed, "the file does not name it");
-  t.end();
 });
 
-t.test("a token opens its own database alone, whatever the file grants", (t) => {
+t.test("a token for one database is denied on all others", async (t) => {
   const snapshot = snapshotOf("alice * Owner", "bob main ReadOnly");
   const limited = { username: "alice", tokenDatabase: "main" };
   t.strictSame(decide(snapshot, limited, "GRANT", "main"), allowed("Owner", "allowed", "*"));
@@ -102,24 +98,16 @@ t.test("a token opens its own database alone, whatever the file grants", (t) => 
   }
   const wide = { username: "bob", tokenDatabase: "main" };
   t.notOk(decide(snapshot, wide, "INSERT", "main").allowed, "and gives nothing beyond the file");
-  t.end();
 });
 
 const context = { via: "query", now: 0, isEngine: false } as const;
 
 function access(permission: PermissionClass, database: string): Access {
-  return {
-    operation: "X",
-    permissions: [permission],
-    reads: false,
-    database,
-    tables: [],
-    start: 0,
-    end: 0,
-  };
+  const place = { database, tables: [], start: 0, end: 0 };
+  return { operation: "X", permissions: [permission], reads: false, ...place };
 }
 
-t.test("a query is allowed only if every access in it is", (t) => {
+t.test("a query is allowed only if every access in it is", async (t) => {
   const snapshot = snapshotOf("alice main ReadWrite", "alice logs ReadOnly");
   const ask = (...accesses: Access[]) =>
     decideQuery(snapshot, unlimited("alice"), { batch: true, accesses }, context);
@@ -132,10 +120,9 @@ t.test("a query is allowed only if every access in it is", (t) => {
     "it stops at the first that is denied",
   );
   t.notOk(ask().allowed, "to ask for nothing allows nothing");
-  t.end();
 });
 
-t.test("roles are ordered, and known in their exact spelling alone", (t) => {
+t.test("roles are ordered, and only their exact spelling is known", async (t) => {
   t.strictSame(roles, ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"]);
   for (const [index, role] of roles.entries()) {
     for (const [other, below] of roles.entries()) t.equal(outranks(role, below), index < other);
@@ -146,13 +133,11 @@ t.test("roles are ordered, and known in their exact spelling alone", (t) => {
     "DbAdmin",
   );
   t.equal(widestRole([]), undefined);
-  t.end();
 });
 
-t.test("an Owner grants any role, a DbAdmin the two below it, others none", (t) => {
+t.test("an Owner grants any role, a DbAdmin the two below it, others none", async (t) => {
   const granted = roles.map((role) => roles.filter((target) => mayGrant(role, target)));
   t.strictSame(granted, [[...roles], ["ReadWrite", "ReadOnly"], [], []]);
-  t.end();
 });
 
 type Written = Omit<Grant, "username">;
@@ -164,7 +149,7 @@ function snapshotWith(...entries: Written[]) {
 
 const now = Date.UTC(2026, 0, 1);
 
-t.test("the entry that names a table wins over a pattern, the database and every one", (t) => {
+t.test("the most specific entry decides", async (t) => {
   const snapshot = snapshotWith(
     { database: "*", role: "ReadOnly" },
     { database: "*", role: "None", tables: ["salaries", "log_*"] },
@@ -183,10 +168,9 @@ t.test("the entry that names a table wins over a pattern, the database and every
   t.equal(named("main"), "*");
   t.equal(named("shop", "salaries"), "shop", "an entry for the whole database ends the search");
   t.equal(decidingEntry(snapshot, "bob", "main", "tickets", now), undefined);
-  t.end();
 });
 
-t.test("a temporary entry wins while it lasts, and leaves the place to another", (t) => {
+t.test("a temporary entry wins until it expires", async (t) => {
   const snapshot = snapshotWith(
     { database: "main", role: "ReadOnly" },
     { database: "main", role: "Owner", expires: now + 1000 },
@@ -200,10 +184,9 @@ t.test("a temporary entry wins while it lasts, and leaves the place to another",
   t.strictSame(at(undefined, 1000), ["ReadOnly", false]);
   t.strictSame(at("tickets", 999), ["ReadWrite", false]);
   t.strictSame(at("tickets", 1000), ["ReadWrite", true], "nothing else holds the place");
-  t.end();
 });
 
-t.test("what has lapsed and is alone in its place denies, and says so", (t) => {
+t.test("an expired entry without a permanent one denies", async (t) => {
   const snapshot = snapshotWith(
     { database: "*", role: "Owner" },
     { database: "main", role: "Owner", expires: 1 },
@@ -212,10 +195,9 @@ t.test("what has lapsed and is alone in its place denies, and says so", (t) => {
   const { allowed, reason, entry } = decide(snapshot, subject, "SELECT", "main");
   t.strictSame([allowed, reason, entry], [false, "grant_expired", "main"]);
   t.ok(decide(snapshot, subject, "SELECT", "other").allowed);
-  t.end();
 });
 
-t.test("contradictions are found, whatever the order", (t) => {
+t.test("conflicting entries are found in any order", async (t) => {
   const pairs: [string, Partial<Grant>, Partial<Grant>][] = [
     ["database_taken", {}, {}],
     ["database_taken", { expires: 1 }, { expires: 2 }],
@@ -244,10 +226,9 @@ t.test("contradictions are found, whatever the order", (t) => {
       );
     }
   }
-  t.end();
 });
 
-t.test("a table in another case than an entry's is found, by name and by pattern", (t) => {
+t.test("another spelling of a table is found by name and by pattern", async (t) => {
   const grants = grantsOf(
     snapshotWith(
       { database: "main", role: "ReadOnly", tables: ["Tickets", "customer_*"] },
@@ -264,10 +245,9 @@ t.test("a table in another case than an entry's is found, by name and by pattern
   for (const table of ["Tickets", "customer_A", "logs", "LOGS2", "custom"]) {
     t.equal(other(table), undefined, table);
   }
-  t.end();
 });
 
-t.test("nobody administers by an entry that narrows, or is for a time", (t) => {
+t.test("narrowing or temporary entries do not make an administrator", async (t) => {
   const subject = { username: "rita", tokenDatabase: "*" };
   const plain: Written = { database: "*", role: "Owner" };
   t.ok(isAdministrator(snapshotWith(plain), "rita"));
@@ -286,7 +266,6 @@ t.test("nobody administers by an entry that narrows, or is for a time", (t) => {
   t.ok(decide(lapsed, subject, "GRANT", "main").allowed);
   const asks = snapshotWith({ ...plain, requireApproval: ["DELETE"] });
   t.notOk(decide(asks, subject, "GRANT", "main").allowed);
-  t.end();
 });
 
 /** A large access file whose entries say more than a role: read and decided by. */
@@ -312,7 +291,7 @@ function decided(snapshot: Snapshot, username: string, table: string) {
   return explainAccess(snapshot, username, question, { via: "query", now: 0 });
 }
 
-t.test("each user is decided on by its own entries, wherever they stand", (t) => {
+t.test("each user is judged by the user's own entries", async (t) => {
   const parsed = parseAccessFile(text, "access.toml");
   for (let index = 0; index < MANY; index += 97) {
     const name = `user${index}`;
@@ -322,5 +301,4 @@ t.test("each user is decided on by its own entries, wherever they stand", (t) =>
     });
     t.match(decided(parsed, name, `own_${index + 1}_x`), { allowed: false, entry: "main" });
   }
-  t.end();
 });

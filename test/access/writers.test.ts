@@ -58,7 +58,7 @@ async function killWriter(file: string, prefix: string, patienceMs: number): Pro
   return acknowledged;
 }
 
-t.test("200 writers killed at any moment lose nothing that was acknowledged", async (t) => {
+t.test("200 killed writers lose no acknowledged change", async (t) => {
   const file = accessFile(t, text);
   const acknowledged: string[] = [];
   let patienceMs = 40;
@@ -85,7 +85,7 @@ t.test("200 writers killed at any moment lose nothing that was acknowledged", as
   t.strictSame(left, [], "nor is anything half written left");
 });
 
-t.test("a directory that may not be written refuses the change and is left as it is", async (t) => {
+t.test("a read-only directory refuses the change", async (t) => {
   const file = accessFile(t, text);
   const isRoot = process.getuid?.() === 0;
   await chmod(file, 0o644);
@@ -120,7 +120,7 @@ t.test("a read-only file system refuses the change", { skip: whyNot }, async (t)
   t.strictSame(await readdir(directory), [path.basename(file)]);
 });
 
-t.test("a file that is a mount of its own refuses the change", { skip: whyNot }, async (t) => {
+t.test("a file that is a mount point refuses the change", { skip: whyNot }, async (t) => {
   const file = accessFile(t, text);
   const directory = path.dirname(file);
   const result = withMounts(

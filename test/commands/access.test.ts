@@ -195,7 +195,7 @@ const refusedEntries: Refused[] = [
     1,
     /Invalid entry: `tables` is allowed only with the role ReadWrite/,
   ],
-  ["access grant alice main Owner --columns a", 1, /Invalid entry: `columns` goes with/],
+  ["access grant alice main Owner --columns a", 1, /Invalid entry: `columns` is allowed only with/],
   ["access grant alice main.a*b ReadOnly", 1, /^gatehouse: Invalid table/],
   ["access grant alice main.t ReadOnly --expires soon", 2, /Allowed: 2h, 90d, tomorrow/],
   ["access grant alice main.t ReadOnly --require-approval GRANT", 1, /`require_approval` must be/],

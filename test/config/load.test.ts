@@ -6,11 +6,10 @@ import t from "tap";
 import { parseListenAddress } from "../../src/config/addresses.ts";
 import { schemaTables } from "../../src/config/issues.ts";
 import { findConfiguration, loadConfiguration, serviceDirectoryOf } from "../../src/config/load.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
 import { auth, mcp, others, query, routes, server, store, upstream } from "./broken.ts";
 import { linesOf, load, problemsOf, temporaryDirectory } from "./support.ts";
 
-t.test("without a file every key has the default of the contract", (t) => {
+t.test("without a file, every key has its default", async (t) => {
   const directory = t.testdir();
   const loaded = loadConfiguration({ cwd: directory, env: { HOME: join(directory, "home") } });
   const home = join(directory, "home", ".gatehouse");
@@ -20,73 +19,39 @@ t.test("without a file every key has the default of the contract", (t) => {
     warnings: [],
     configuration: {
       server: {
-        host: "127.0.0.1",
-        port: 8080,
-        workers: 1,
-        public_url: "",
-        max_body_bytes: 10485760,
-        max_buffered_bytes: 268435456,
-        request_timeout: 30,
-        shutdown_delay: 0,
-        shutdown_grace: 10,
-        trusted_proxies: [],
-        allowed_origins: [],
-        tls: {},
+        ...{ host: "127.0.0.1", port: 8080, workers: 1, public_url: "", tls: {} },
+        ...{ max_body_bytes: 10485760, max_buffered_bytes: 268435456, request_timeout: 30 },
+        ...{ shutdown_delay: 0, shutdown_grace: 10, trusted_proxies: [], allowed_origins: [] },
       },
       auth: {
-        enabled: true,
-        insecure_allow_remote: false,
-        check_permissions: true,
-        token_expiration: 86400,
-        signing_algorithm: "ES256",
-        argon2_memory_cost: 65536,
-        argon2_time_cost: 3,
-        argon2_parallelism: 4,
-        refuse_common_passwords: false,
+        ...{ enabled: true, insecure_allow_remote: false, check_permissions: true },
+        ...{ token_expiration: 86400, signing_algorithm: "ES256", issuer: "gatehouse" },
+        ...{ argon2_memory_cost: 65536, argon2_time_cost: 3, argon2_parallelism: 4 },
+        ...{ refuse_common_passwords: false, default_database: "main", failure_window: 900 },
+        ...{ max_failures_per_user_and_address: 10, max_failures_per_address: 100 },
         access_control_file: join(home, "access_control.toml"),
         revocations_file: join(home, "revocations"),
-        default_database: "main",
-        issuer: "gatehouse",
-        max_failures_per_user_and_address: 10,
-        max_failures_per_address: 100,
-        failure_window: 900,
       },
       upstream: {
-        forward_authorization: false,
-        forward_headers: [],
-        connections: 64,
-        connect_timeout: 5,
-        response_timeout: 30,
-        query_form: "keyed",
-        health_path: "",
-        health_interval: 5,
-        databases: [],
+        ...{ forward_authorization: false, forward_headers: [], connections: 64, databases: [] },
+        ...{ connect_timeout: 5, response_timeout: 30, query_form: "keyed" },
+        ...{ health_path: "", health_interval: 5 },
       },
       query: { extra_fields: [], operations: {} },
-      routes: [],
-      metrics: {},
-      audit: {},
-      approvals: { keep: 30, wait: 600 },
+      ...{ routes: [], metrics: {}, audit: {}, approvals: { keep: 30, wait: 600 } },
       store: { key_file: join(home, "store.key"), access: "store", max_staleness: 10 },
       mcp: {
-        enabled: true,
-        max_body_bytes: 1048576,
-        row_limit: 500,
-        result_bytes: 1048576,
+        ...{ enabled: true, max_body_bytes: 1048576, row_limit: 500, result_bytes: 1048576 },
         app_schemes: ["cursor", "vscode", "vscode-insiders", "windsurf", "zed"],
-        registrations_per_hour: 200,
-        private_client_hosts: [],
-        tools: [],
+        ...{ registrations_per_hour: 200, private_client_hosts: [], tools: [], clients: [] },
         authorization_servers: [],
-        clients: [],
       },
       console: { public_url: "" },
     },
   });
-  t.end();
 });
 
-t.test("a configuration cannot be changed once it is loaded", (t) => {
+t.test("a loaded configuration is frozen", async (t) => {
   const { configuration } = load(t, '[[routes]]\npath = "/a"\naccess = "public"\n');
   const parts: object[] = [configuration];
   for (const part of parts) {
@@ -94,18 +59,16 @@ t.test("a configuration cannot be changed once it is loaded", (t) => {
     parts.push(...Object.values(part).filter((value) => typeof value === "object"));
   }
   t.ok(parts.length > 10);
-  t.end();
 });
 
-t.test("the command line overrides host and port", (t) => {
+t.test("the command line overrides host and port", async (t) => {
   const text = '[server]\nhost = "192.0.2.1"\nport = 1\nrequest_timeout = 7\n';
   const { server } = load(t, text, { host: "::1", port: 0 }).configuration;
   t.match(server, { host: "::1", port: 0, request_timeout: 7 });
   t.match(load(t, "", { port: 9 }).configuration.server, { host: "127.0.0.1", port: 9 });
-  t.end();
 });
 
-t.test("relative paths are relative to the file, absolute ones stay", (t) => {
+t.test("relative paths start at the file's directory", async (t) => {
   const text = `
 [auth]
 access_control_file = "etc/acl.toml"
@@ -121,43 +84,36 @@ file = "../audit.log"
   t.equal(configuration.upstream.url, `unix:${directory}/run/db.sock`);
   t.equal(configuration.audit.file, join(directory, "../audit.log"));
   t.equal(load(t, '[upstream]\nurl = "unix:/run/x"\n').configuration.upstream.url, "unix:/run/x");
-  t.end();
 });
 
-t.test(
-  "access and revocations files under their bare default names are in the service directory",
-  (t) => {
-    const bare = load(t, '[auth]\naccess_control_file = "access_control.toml"\n');
-    t.equal(
-      bare.configuration.auth.access_control_file,
-      join(bare.serviceDirectory, "access_control.toml"),
-    );
-    t.equal(bare.configuration.auth.revocations_file, join(bare.serviceDirectory, "revocations"));
-    const beside = load(t, '[auth]\naccess_control_file = "./access_control.toml"\n');
-    t.equal(
-      beside.configuration.auth.access_control_file,
-      join(beside.directory, "access_control.toml"),
-    );
-    t.end();
-  },
-);
+t.test("files with their bare default names are in the service directory", async (t) => {
+  const bare = load(t, '[auth]\naccess_control_file = "access_control.toml"\n');
+  t.equal(
+    bare.configuration.auth.access_control_file,
+    join(bare.serviceDirectory, "access_control.toml"),
+  );
+  t.equal(bare.configuration.auth.revocations_file, join(bare.serviceDirectory, "revocations"));
+  const beside = load(t, '[auth]\naccess_control_file = "./access_control.toml"\n');
+  t.equal(
+    beside.configuration.auth.access_control_file,
+    join(beside.directory, "access_control.toml"),
+  );
+});
 
-t.test("base URLs come in one spelling", (t) => {
+t.test("base URLs are normalized", async (t) => {
   const text =
     '[server]\npublic_url = "HTTPS://Gate.Example.com:443/"\n[upstream]\nurl = "http://DB:9090/"\n';
   const { server, upstream } = load(t, text).configuration;
   t.equal(server.public_url, "https://gate.example.com");
   t.equal(upstream.url, "http://db:9090");
-  t.end();
 });
 
-t.test("a file with a byte-order mark is read, one that is no UTF-8 is refused", (t) => {
+t.test("a byte-order mark is accepted, and a file that is not UTF-8 refused", async (t) => {
   t.equal(load(t, "\uFEFF[server]\nport = 5\n").configuration.server.port, 5);
   const file = join(t.testdir(), "gateway.toml");
   writeFileSync(file, Buffer.from('a = "\xff"', "latin1"));
   const lines = linesOf(() => loadConfiguration({ config: file, cwd: "/", env: {} }));
   t.strictSame(lines, [`${file}: is not valid UTF-8`]);
-  t.end();
 });
 
 /** Changing an owner takes root. */
@@ -180,10 +136,12 @@ function contentOf({ bytes }: { bytes: Uint8Array }): string {
   return new TextDecoder().decode(bytes);
 }
 
-t.test("the file is taken from --config, the environment, here, the service directory", (t) => {
+t.test("the configuration is searched for in the documented order", async (t) => {
   const { cwd, env } = everywhere(t);
   const { GATEHOUSE_HOME } = env;
-  t.match(findConfiguration({ config: "named.toml", cwd, env }), { file: join(cwd, "named.toml") });
+  t.match(findConfiguration({ config: "named.toml", cwd, env }), {
+    file: join(cwd, "named.toml"),
+  });
   t.match(findConfiguration({ cwd, env }), { file: join(cwd, "other.toml"), warnings: [] });
   t.equal(contentOf(findConfiguration({ cwd, env: { GATEHOUSE_HOME } })), "local");
   const elsewhere = join(cwd, "home");
@@ -192,10 +150,9 @@ t.test("the file is taken from --config, the environment, here, the service dire
   t.match(fromService, { file: join(elsewhere, "gateway.toml") });
   t.equal(contentOf(fromService), "service");
   t.match(findConfiguration({ cwd: "/", env: { HOME: cwd } }), { file: undefined, warnings: [] });
-  t.end();
 });
 
-t.test("a file that was named and is not there is an error", (t) => {
+t.test("a named file that does not exist is an error", async (t) => {
   const { cwd, env } = everywhere(t);
   t.strictSame(
     linesOf(() => findConfiguration({ config: "gone.toml", cwd, env })),
@@ -209,18 +166,16 @@ t.test("a file that was named and is not there is an error", (t) => {
     linesOf(() => findConfiguration({ config: "home", cwd, env })),
     [`${cwd}/home: cannot be read (EISDIR)`],
   );
-  t.end();
 });
 
-t.test("an empty variable counts as unset", (t) => {
+t.test("an empty variable counts as unset", async (t) => {
   const { cwd } = everywhere(t);
   const env = { GATEHOUSE_CONFIG: "", GATEHOUSE_HOME: "", HOME: "/nowhere" };
   t.equal(contentOf(findConfiguration({ cwd, env })), "local");
   t.equal(serviceDirectoryOf({ cwd, env }), "/nowhere/.gatehouse");
-  t.end();
 });
 
-t.test("a local file that group or others may write is ignored with a warning", (t) => {
+t.test("a local file that group or others may write is ignored with a warning", async (t) => {
   const { cwd } = everywhere(t);
   const file = join(cwd, "gateway.toml");
   for (const mode of [0o664, 0o646, 0o666]) {
@@ -231,10 +186,9 @@ t.test("a local file that group or others may write is ignored with a warning", 
       `${file} is ignored, since its group or others may write it; to use it: chmod go-w ${file}`,
     ]);
   }
-  t.end();
 });
 
-t.test("a local file of somebody else is ignored with a warning", { skip: !isRoot }, (t) => {
+t.test("a local file of another user is ignored with a warning", { skip: !isRoot }, async (t) => {
   const { cwd } = everywhere(t);
   const file = join(cwd, "gateway.toml");
   lchownSync(file, somebodyElse, somebodyElse);
@@ -243,10 +197,9 @@ t.test("a local file of somebody else is ignored with a warning", { skip: !isRoo
   t.strictSame(found.warnings, [
     `${file} is ignored, since it belongs to another user; to use it: chown -h 0 ${file}`,
   ]);
-  t.end();
 });
 
-t.test("somebody else's link to an own file is ignored too", { skip: !isRoot }, (t) => {
+t.test("another user's link to an own file is ignored", { skip: !isRoot }, async (t) => {
   const cwd = t.testdir({ "own.toml": "own" });
   chmodSync(join(cwd, "own.toml"), 0o600);
   symlinkSync("own.toml", join(cwd, "gateway.toml"));
@@ -256,10 +209,9 @@ t.test("somebody else's link to an own file is ignored too", { skip: !isRoot }, 
   const found = findConfiguration({ cwd, env });
   t.equal(found.file, undefined);
   t.match(found.warnings, [/since it belongs to another user/]);
-  t.end();
 });
 
-t.test("a directory or a pipe of that name is ignored without waiting", (t) => {
+t.test("a directory or a pipe of that name is ignored without waiting", async (t) => {
   const cwd = t.testdir();
   mkdirSync(join(cwd, "directory", "gateway.toml"), { recursive: true });
   mkdirSync(join(cwd, "pipe"));
@@ -269,28 +221,25 @@ t.test("a directory or a pipe of that name is ignored without waiting", (t) => {
     t.equal(found.file, undefined);
     t.match(found.warnings, [/since it is not a regular file/]);
   }
-  t.end();
 });
 
-t.test("a link that leads nowhere counts as no file", (t) => {
+t.test("a dangling link counts as no file", async (t) => {
   const cwd = t.testdir();
   symlinkSync("gone", join(cwd, "gateway.toml"));
   t.match(findConfiguration({ cwd, env: { GATEHOUSE_HOME: "home" } }), { warnings: [] });
   writeFileSync(join(cwd, "gone"), "here", { mode: 0o600 });
   t.equal(contentOf(findConfiguration({ cwd, env: { GATEHOUSE_HOME: "home" } })), "here");
-  t.end();
 });
 
-t.test("a listen address is split into host and port", (t) => {
+t.test("a listen address is split into host and port", async (t) => {
   t.strictSame(parseListenAddress("127.0.0.1:9464"), { host: "127.0.0.1", port: 9464 });
   t.strictSame(parseListenAddress("[::1]:0"), { host: "::1", port: 0 });
   t.strictSame(parseListenAddress("metrics.local:80"), { host: "metrics.local", port: 80 });
   t.equal(parseListenAddress("::1:80"), undefined);
   t.equal(parseListenAddress("host:80:80"), undefined);
-  t.end();
 });
 
-t.test("every usual spelling of an address, URL or origin is accepted", (t) => {
+t.test("usual spellings of addresses, URLs and origins are accepted", async (t) => {
   const text = `
 [server]
 host = "gate-1.example.com"
@@ -322,7 +271,6 @@ database_header = "X-Database"
   t.equal(configuration.upstream.url, "http://[::1]:9090");
   t.equal(configuration.routes.length, 3);
   t.strictSame(configuration.routes[0]?.methods, ["GET"]);
-  t.end();
 });
 
 const names = [
@@ -330,38 +278,26 @@ const names = [
   ...["database", "Data_Base", "order_by", "OrderBy", "where", "constructor", "a", "x1"],
 ];
 
-t.test("whatever names the configuration accepts, the query grammar accepts", (t) => {
-  const accepted = { extra_fields: 0, operations: 0 };
-  for (const name of names) {
-    const field = `[query]\nextra_fields = ["${name}"]\n`;
-    if (problemsOf(t, field).length === 0) {
-      const extraFields = load(t, field).configuration.query.extra_fields;
-      t.ok(createGrammar({ extraFields, operations: {} }), name);
-      accepted.extra_fields += 1;
-    }
-    const operation = `[query.operations]\n${name} = "DELETE"\n`;
-    if (problemsOf(t, operation).length === 0) {
-      const { operations } = load(t, operation).configuration.query;
-      t.ok(createGrammar({ extraFields: [], operations }), name);
-      accepted.operations += 1;
-    }
-  }
-  t.strictSame(accepted, { extra_fields: 6, operations: 8 });
-  t.end();
+t.test("configured names must not be names of the grammar", async (t) => {
+  const isValid = (text: string) => problemsOf(t, `[query]\n${text}\n`).length === 0;
+  const fields = names.filter((name) => isValid(`extra_fields = ["${name}"]`));
+  t.strictSame(fields, ["hint", "timeout_ms", "truncate", "Truncate", "a", "x1"]);
+  const operations = names.filter((name) => isValid(`operations = { ${name} = "DELETE" }`));
+  const allowed = ["hint", "truncate", "Truncate", "database", "OrderBy", "where", "a", "x1"];
+  t.strictSame(operations, allowed);
 });
 
 const broken = { server, auth, upstream, query, routes, mcp, store, others };
 
 for (const [name, files] of Object.entries(broken)) {
-  t.test(`${name}: a broken file is refused with place, what was found, what is allowed`, (t) => {
+  t.test(`${name}: errors name the place, the value found and the allowed values`, async (t) => {
     for (const { text, problem } of files) {
       t.strictSame(problemsOf(t, text), [problem], JSON.stringify(text));
     }
-    t.end();
   });
 }
 
-t.test("no key is without a broken file", (t) => {
+t.test("every key has a case of an error", async (t) => {
   const problems = Object.values(broken).flatMap((files) => files.map(({ problem }) => problem));
   for (const { name, isArray, keys } of schemaTables()) {
     for (const [key] of keys) {
@@ -372,10 +308,9 @@ t.test("no key is without a broken file", (t) => {
       t.ok(isThere, path);
     }
   }
-  t.end();
 });
 
-t.test("what was meant is named, wherever it would stand", (t) => {
+t.test("a misspelled name is suggested from any table", async (t) => {
   const text = `
 [databse]
 urls = "x"
@@ -397,10 +332,9 @@ host = "x"
     "gateway.toml:8: upstream.ulr: url",
     "gateway.toml:9: upstream.host: server.host",
   ]);
-  t.end();
 });
 
-t.test("every problem of a file is reported, in the order of its lines", (t) => {
+t.test("all problems are reported in the order of their lines", async (t) => {
   const text = `
 [upstream]
 url = "nowhere"
@@ -417,18 +351,16 @@ enabled = "no"
     "gateway.toml:6 server.colour",
     "gateway.toml:8 auth.enabled",
   ]);
-  t.end();
 });
 
-t.test("what was found is cut to 64 characters, and cannot imitate other text", (t) => {
+t.test("a value in a message is cut to 64 characters and escaped", async (t) => {
   const [long = ""] = problemsOf(t, `[server]\nhost = "${"x".repeat(30)} ${"y".repeat(100)}"\n`);
   t.match(long, /: found (.{63}…); allowed: /);
   const [odd = ""] = problemsOf(t, '[server]\nhost = "a\\u001b[2J\\u202e\\u0085"\n');
   t.match(odd, 'found "a\\u001b[2J\\u202e\\u0085"; allowed');
-  t.end();
 });
 
-t.test("a secret is in no message, wherever in the section it was put", (t) => {
+t.test("no message contains a secret", async (t) => {
   const texts = [
     '[upstream]\nauthorization = ["Bearer hunter2"]\n',
     '[upstream]\nauthorization = { value = "Bearer hunter2" }\n',
@@ -441,10 +373,9 @@ t.test("a secret is in no message, wherever in the section it was put", (t) => {
     t.not(message, "");
     t.notMatch(message, "hunter2");
   }
-  t.end();
 });
 
-t.test("a value of the command line is reported under its option", (t) => {
+t.test("an invalid option is reported by its name", async (t) => {
   t.strictSame(problemsOf(t, "", { port: 70_000, host: "a b" }), [
     '--host: server.host: found "a b"; allowed: a host name or an IP address',
     "--port: server.port: found 70000; allowed: a whole number from 0 to 65535",
@@ -453,17 +384,15 @@ t.test("a value of the command line is reported under its option", (t) => {
   t.match(problemsOf(t, "[auth]\nenabled = false\n", { host: "0.0.0.0" }), [
     /^gateway\.toml:2: auth\.enabled: found false;/,
   ]);
-  t.end();
 });
 
-t.test("a section that is no table is reported whatever the command line says", (t) => {
+t.test("a section that is not a table is reported despite options", async (t) => {
   t.strictSame(problemsOf(t, "server = 5\n", { port: 1 }), [
     "gateway.toml:1: server: found a number; allowed: a table",
   ]);
-  t.end();
 });
 
-t.test("without authentication every loopback host is accepted, and others on demand", (t) => {
+t.test("without authentication, only loopback hosts are accepted by default", async (t) => {
   for (const host of ["127.0.0.1", "127.8.9.1", "::1", "localhost", "LOCALHOST"]) {
     const text = `[server]\nhost = "${host}"\n[auth]\nenabled = false\n`;
     t.equal(load(t, text).configuration.auth.enabled, false, host);
@@ -473,7 +402,6 @@ t.test("without authentication every loopback host is accepted, and others on de
     t.equal(problemsOf(t, text).length, 1, host);
     t.ok(load(t, `${text}insecure_allow_remote = true\n`), host);
   }
-  t.end();
 });
 
 function secret(t: Test, content: string, mode: number): string {
@@ -487,71 +415,61 @@ function configured(file: string, rest = ""): string {
   return `[upstream]\nauthorization_file = ${JSON.stringify(file)}\n${rest}`;
 }
 
-t.test("the credential is read without the space around it", (t) => {
+t.test("a credential file is trimmed", async (t) => {
   const file = secret(t, "\nBearer hunter2 \n", 0o600);
   const { upstream } = load(t, configured(file)).configuration;
   t.equal(upstream.authorization, "Bearer hunter2");
   t.equal(upstream.authorization_file, file);
-  t.end();
 });
 
-t.test("the MCP server's credential is read in the same way, and is another one", (t) => {
+t.test("the MCP server has its own credential", async (t) => {
   const file = secret(t, "Bearer of-mcp\n", 0o600);
   const text = `[upstream]\nauthorization = "Bearer of-database"\n[mcp]\nauthorization_file = ${JSON.stringify(file)}\n`;
   const { upstream, mcp } = load(t, text).configuration;
   t.equal(mcp.authorization, "Bearer of-mcp");
   t.equal(upstream.authorization, "Bearer of-database");
   const [problem] = problemsOf(t, text.replace(file, secret(t, "Bearer of-mcp", 0o604)));
-  t.match(problem, /mcp\.authorization_file: .*a file that is kept from others/);
-  t.end();
+  t.match(problem, /mcp\.authorization_file: .*a file with safe permissions/);
 });
 
-t.test("a credential that others may read stops the start, unless that is accepted", (t) => {
+t.test("a credential that others may read is refused by default", async (t) => {
   const file = secret(t, "Bearer hunter2", 0o604);
   const [problem = ""] = problemsOf(t, configured(file));
-  t.match(problem, `a file with safe permissions, but others may read it, run: chmod 600 ${file}`);
+  t.match(problem, `a file with safe permissions, but others may read it; run: chmod 600 ${file}`);
   t.notMatch(problem, "hunter2");
   const accepted = configured(file, "[auth]\ncheck_permissions = false\n");
   t.equal(load(t, accepted).configuration.upstream.authorization, "Bearer hunter2");
-  t.end();
 });
 
-t.test("a credential that its group or others may write stops the start in any case", (t) => {
+t.test("a credential that group or others may write is always refused", async (t) => {
   const file = secret(t, "Bearer hunter2", 0o620);
   const [problem] = problemsOf(t, configured(file, "[auth]\ncheck_permissions = false\n"));
-  t.match(problem, `its group or others may write it, run: chmod 600 ${file}`);
-  t.end();
+  t.match(problem, `its group or others may write it; run: chmod 600 ${file}`);
 });
 
-t.test("a file that holds no header value is refused without its content", (t) => {
+t.test("a credential that is not a header value is refused and not shown", async (t) => {
   for (const content of ["", " \n", "hunter2\nhunter2", "hunter2\0hunter2", "hünter2"]) {
     const [problem = ""] = problemsOf(t, configured(secret(t, content, 0o600)));
     t.match(problem, "allowed: a file of one line of visible ASCII characters");
     t.notMatch(problem, /h.nter2/);
   }
-  t.end();
 });
 
-t.test("a pipe is refused without waiting for a writer", (t) => {
+t.test("a pipe as credential is refused without blocking", async (t) => {
   const file = join(temporaryDirectory(t), "pipe");
   execFileSync("mkfifo", ["-m", "600", file]);
   t.match(problemsOf(t, configured(file)), [/allowed: a regular file$/]);
-  t.end();
 });
 
-t.test(
-  "a configuration that holds the credential is accepted, with a warning if others may read it",
-  (t) => {
-    const directory = temporaryDirectory(t);
-    const file = join(directory, "open.toml");
-    writeFileSync(file, '[upstream]\nauthorization = "Bearer hunter2"\n');
-    chmodSync(file, 0o644);
-    const { warnings } = load(t, "", { config: file });
-    t.strictSame(warnings, [
-      `${file} holds upstream.authorization, and others may read it; run: chmod 600 ${file}`,
-    ]);
-    chmodSync(file, 0o600);
-    t.strictSame(load(t, "", { config: file }).warnings, []);
-    t.end();
-  },
-);
+t.test("a configuration with a credential warns if others may read it", async (t) => {
+  const directory = temporaryDirectory(t);
+  const file = join(directory, "open.toml");
+  writeFileSync(file, '[upstream]\nauthorization = "Bearer hunter2"\n');
+  chmodSync(file, 0o644);
+  const { warnings } = load(t, "", { config: file });
+  t.strictSame(warnings, [
+    `${file} holds upstream.authorization, and others may read it; run: chmod 600 ${file}`,
+  ]);
+  chmodSync(file, 0o600);
+  t.strictSame(load(t, "", { config: file }).warnings, []);
+});

@@ -211,7 +211,7 @@ t.test("break-glass", async (t) => {
   t.equal(outcome(await bob(orders)), "403 grant_expired");
 });
 
-t.test("each example is tried, and stands in the guide as it is", async (t) => {
+t.test("each example is tested and appears in the guide", async (t) => {
   const names = readdirSync(directory);
   t.strictSame([...tried].sort(), names.sort());
   const guide = readFileSync(path.join(project, "docs/grants.md"), "utf8");

@@ -24,7 +24,7 @@ await site.allow(granted);
 const call = (tool: string, args: Record<string, unknown>, token = loginToken) =>
   callTool(site.gateway, tool, args, token);
 
-t.test("tools answer the rows and columns that queries answer", async (t) => {
+t.test("tools return the same rows and columns as queries", async (t) => {
   const found = await call("select", { ...rows, columns: ["id"], order_by: { column: "id" } });
   t.match(found.body, { result: { structuredContent: { rows: [{ id: 1 }, { id: 2 }] } } });
   const counted = await call("count", rows);
@@ -65,7 +65,7 @@ t.test("tools answer the rows and columns that queries answer", async (t) => {
   }
 });
 
-t.test("a denied table is answered with what tells the allowed ones", async (t) => {
+t.test("a denied table points to list_tables", async (t) => {
   const vault = { database: "main", table: "vault" };
   const select = { database: "main", from: "vault", columns: ["id"] };
   const calls: [tool: string, args: Record<string, unknown>, code: string][] = [
@@ -84,7 +84,7 @@ t.test("a denied table is answered with what tells the allowed ones", async (t) 
   t.match(textOf(elsewhere), "whoami lists the databases that you may use (no_grant)");
 });
 
-t.test("a result that row filters have narrowed says so", async (t) => {
+t.test("a result says if row filters narrowed it", async (t) => {
   const narrowed = "only rows where tenant = acme";
   const read = { ...rows, columns: ["id"] };
   const update = { ...tickets, set: { status: "open" }, where: one };
@@ -108,7 +108,7 @@ t.test("a result that row filters have narrowed says so", async (t) => {
   t.notMatch(own.text, "narrowed", "the caller has said it itself");
 });
 
-t.test("a page tells how to go on, and the audit tells of the query alone", async (t) => {
+t.test("a page says how to continue, and the audit has only the query", async (t) => {
   const ordered = { ...rows, columns: ["id"], order_by: { column: "id" }, limit: 1 };
   const answer = await call("select", ordered);
   t.match(answer.body, { result: { structuredContent: { truncated: true, next_after: [1] } } });
@@ -118,7 +118,7 @@ t.test("a page tells how to go on, and the audit tells of the query alone", asyn
   });
 });
 
-t.test("tools and resources show the tables and columns of the entries alone", async (t) => {
+t.test("tools and resources show only granted tables and columns", async (t) => {
   t.match((await call("list_tables", { database: "main" })).body, {
     result: { structuredContent: { tables: ["tickets"] } },
   });
@@ -136,7 +136,7 @@ t.test("tools and resources show the tables and columns of the entries alone", a
   t.equal(refusalOf(await send(site.gateway, hidden, loginToken)), "no_grant");
 });
 
-t.test("an app's token narrows the grants further, and none widens them", async (t) => {
+t.test("an app's token can only narrow the grants", async (t) => {
   const login = { username: "rita", password: "rita password" };
   const read = await obtainTokens(site.gateway, { ...login, reach: "read" });
   const full = await obtainTokens(site.gateway, { ...login, database: "shop" });

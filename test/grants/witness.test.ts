@@ -65,7 +65,7 @@ const alike: readonly string[] = [
   '{"column":"tenant","cmp":"=","value":["acme"]}',
 ];
 
-t.test("filters stand between the client's own bytes, and nothing else changes", async (t) => {
+t.test("filters are added between the client's bytes, which stay unchanged", async (t) => {
   const site = await openRecorded(t);
   await site.allow(entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${filter}`));
   const rita = await site.as("rita", attributes);
@@ -90,7 +90,7 @@ t.test("filters stand between the client's own bytes, and nothing else changes",
   t.equal(JSON.parse(body).Select.where.value, 'a"\\é😀\n', "what an attribute holds stays text");
 });
 
-t.test("a spliced query obeys depth and size as any body", async (t) => {
+t.test("a filtered query must not exceed depth and size", async (t) => {
   const site = await openRecorded(t, { config: "[server]\nmax_body_bytes = 4096\n" });
   await site.allow(entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${filter}`));
   const rita = await site.as("rita", attributes);
@@ -115,7 +115,7 @@ t.test("a spliced query obeys depth and size as any body", async (t) => {
   t.strictSame(site.bodies(), []);
 });
 
-t.test("filters go up in the form that the upstream expects", async (t) => {
+t.test("filters are forwarded in the upstream's query form", async (t) => {
   const site = await openRecorded(t, { config: 'query_form = "op"\n' });
   await site.allow(entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${filter}`));
   const rita = await site.as("rita", attributes);
@@ -129,7 +129,7 @@ t.test("filters go up in the form that the upstream expects", async (t) => {
   });
 });
 
-t.test("what cannot be kept within rows and columns does not go up", async (t) => {
+t.test("queries that cannot be limited to rows and columns are not forwarded", async (t) => {
   const config = [
     '[query]\nlevel = "full"\nextra_fields = ["hint"]\noperations = { Truncate = "DELETE" }',
     ...["SELECT", "authenticated"].map(
@@ -206,7 +206,7 @@ t.test("what cannot be kept within rows and columns does not go up", async (t) =
 
 /** What must not go up by its names, its token or its way in does not: the upstream is the witness. */
 
-t.test("a name in another case or form is none of the entries'", async (t) => {
+t.test("a name in another case or form is denied", async (t) => {
   const site = await openRecorded(t);
   await site.allow(
     entry(
@@ -236,7 +236,7 @@ t.test("a name in another case or form is none of the entries'", async (t) => {
   t.equal(outcome(await rita(select("tickets", ["straße", "café"]))), "200");
 });
 
-t.test("every position of a hidden column is known", async (t) => {
+t.test("a hidden column is denied in every position", async (t) => {
   const site = await openRecorded(t, { config: '[query]\nlevel = "full"\n' });
   await site.allow(
     entry(
@@ -318,7 +318,7 @@ t.test("every position of a hidden column is known", async (t) => {
   t.strictSame(site.bodies(), []);
 });
 
-t.test("a token narrows further, and an entry ends at its time", async (t) => {
+t.test("tokens narrow further, and entries expire in time", async (t) => {
   const site = await openRecorded(t);
   const allowUntil = async (end: number) => {
     const expires = `expires = ${new Date(end).toISOString()}`;
@@ -355,7 +355,7 @@ t.test("a token narrows further, and an entry ends at its time", async (t) => {
   t.equal(outcome(await olga(inShop)), "403 grant_expired", "nothing lies behind it");
 });
 
-t.test("a boundary holds for its user, database and way in alone", async (t) => {
+t.test("a boundary applies only to its user, database and entry point", async (t) => {
   const site = await openRecorded(t);
   await site.allow(
     ["rita", "olga"]

@@ -6,11 +6,11 @@ import { refusalOf, scanBody, select, verdict } from "./kit.ts";
 
 const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
 
-t.test("all of the full grammar is taken", async (t) => {
+t.test("the full grammar is accepted", async (t) => {
   for (const body of fullBodies) t.equal(verdict(body), "accepted", JSON.stringify(body));
 });
 
-t.test("the core has none of it", async (t) => {
+t.test("the core grammar refuses it", async (t) => {
   const both = new Set([
     JSON.stringify(
       select({ join: { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" } }),
@@ -30,7 +30,7 @@ t.test("the core has none of it", async (t) => {
   t.match(refusalOf(text, core).message, "an object is expected, a string was found");
 });
 
-t.test("what its fields do not agree on is refused", async (t) => {
+t.test("contradictory fields are refused", async (t) => {
   const joined = (joins: object[]) => select({ join: joins });
   const orders = { table: "orders", on: "users.id = orders.user_id", join_type: "INNER" };
   const bad: readonly [string, object][] = [
@@ -119,7 +119,7 @@ t.test("what its fields do not agree on is refused", async (t) => {
   t.equal(verdict(twice), "duplicate_key");
 });
 
-t.test("every right that an operation needs is told", async (t) => {
+t.test("an operation lists every right that it needs", async (t) => {
   const permissions = (body: object) => scanBody(body).accesses.map((access) => access.permissions);
   const upsert = { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } };
   t.strictSame(permissions(upsert), [["INSERT", "UPDATE"]]);
@@ -131,7 +131,7 @@ t.test("every right that an operation needs is told", async (t) => {
   t.strictSame(permissions({ CreateTable: { ...target, columns } }), [["CREATE", "SELECT"]]);
 });
 
-t.test("every position of a column is known", async (t) => {
+t.test("columns are listed by position", async (t) => {
   const usesOf = (body: object) => {
     const [access] = scan(
       Buffer.from(JSON.stringify(body)),

@@ -97,7 +97,7 @@ const bodies = fc
   });
 
 for (const { level, grammar, isValid } of levels) {
-  t.test(`what the scanner accepts, the schema accepts, and hardly more: ${level}`, (t) => {
+  t.test(`scanner and schema agree at the level ${level}`, async (t) => {
     const seen = { accepted: 0, refused: 0 };
     fc.assert(
       fc.property(bodies, (body) => {
@@ -113,19 +113,17 @@ for (const { level, grammar, isValid } of levels) {
       { numRuns: 3000 },
     );
     t.ok(seen.accepted > 300 && seen.refused > 300, JSON.stringify(seen));
-    t.end();
   });
 }
 
-t.test("the core has no word of the full grammar", (t) => {
+t.test("the core schema has no word of the full grammar", async (t) => {
   const [core] = levels;
   for (const body of fullBodies) {
     t.equal(core?.isValid(body), verdict(body, core?.grammar) === "accepted", JSON.stringify(body));
   }
-  t.end();
 });
 
-t.test("each thing that a schema cannot say is refused by the scanner alone", (t) => {
+t.test("rules beyond the schema are refused by the scanner", async (t) => {
   const deep = `${"[".repeat(70)}${"]".repeat(70)}`;
   const examples: Record<keyof typeof beyondSchema, string | object> = {
     duplicate_key: '{"DropTable":{"database":"a","database":"a","table":"t"}}',
@@ -149,5 +147,4 @@ t.test("each thing that a schema cannot say is refused by the scanner alone", (t
     const value: unknown = typeof body === "string" ? JSON.parse(body) : body;
     t.ok(levels.at(-1)?.isValid(value), code);
   }
-  t.end();
 });

@@ -5,7 +5,7 @@ import { isPlainName } from "../../src/query/names.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusalOf, select } from "./kit.ts";
 
-t.test("every code is a snake_case word with a sentence", async (t) => {
+t.test("every code is snake_case and has a sentence", async (t) => {
   for (const [code, sentence] of Object.entries(queryRefusals)) {
     t.match(code, /^[a-z]+[a-z0-9]*(_[a-z0-9]+)*$/);
     t.match(sentence, /^[A-Z].*\.$/);
@@ -28,7 +28,7 @@ t.test("a plain name is 1 to 63 ASCII letters, digits, _ and -", async (t) => {
     t.notOk(isPlainName(name), name);
 });
 
-t.test("a word close to one that is allowed is told which was meant", async (t) => {
+t.test("a misspelled word is followed by a suggestion", async (t) => {
   const meant = (body: unknown) => /\(did you mean (\S+)\?\)$/.exec(refusalOf(body).message)?.[1];
   const target = { database: "main", table: "users" };
   const where = (cmp: string) => ({ column: "id", cmp, value: "x" });
@@ -41,7 +41,7 @@ t.test("a word close to one that is allowed is told which was meant", async (t) 
   t.equal(meant({ Frobnicate: {} }), undefined);
 });
 
-t.test("an operator that is not of the grammar is told the one that means the same", async (t) => {
+t.test("an operator of another language is followed by a suggestion", async (t) => {
   const meant = (cmp: string) => {
     const where = { column: "id", cmp, value: "x" };
     const { message } = refusalOf({ Delete: { database: "main", table: "users", where } });
@@ -61,7 +61,7 @@ t.test("an operator that is not of the grammar is told the one that means the sa
   }
 });
 
-t.test("a field of another language is told the one that means the same", async (t) => {
+t.test("a field of another language is followed by a suggestion", async (t) => {
   const meant = (body: unknown) => /\(did you mean (\S+)\?\)$/.exec(refusalOf(body).message)?.[1];
   const target = { database: "main", table: "users" };
   t.equal(meant({ Delete: { ...target, where: { column: "id", op: "=" } } }), "cmp");
@@ -96,7 +96,7 @@ t.test("a field of another language is told the one that means the same", async 
   t.match(refusalOf({ Count: {} }).message, /\(did you mean Select with aggregate\?\)$/);
 });
 
-t.test("a word of the full grammar is told as such where the core alone is read", async (t) => {
+t.test("the core names words of the full grammar as such", async (t) => {
   const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
   const target = { database: "main", table: "users" };
   const where = { column: "name", cmp: "ILIKE", value: "a%" };
@@ -117,7 +117,7 @@ t.test("a word of the full grammar is told as such where the core alone is read"
   }
 });
 
-t.test("a field left out is told with those that are required, and no others", async (t) => {
+t.test("a missing field is named with all required ones", async (t) => {
   const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
   const messageOf = (body: unknown, grammar?: Grammar) =>
     refusalOf(body, grammar).message.replace(/^.*?: /, "");
@@ -140,7 +140,7 @@ t.test("a field left out is told with those that are required, and no others", a
   );
 });
 
-t.test("a Select whose fields do not agree is told what would", async (t) => {
+t.test("a contradictory Select is told what is allowed", async (t) => {
   const messageOf = (fields: object) => refusalOf(select(fields)).message;
   const order_by = { column: "id" };
   t.match(messageOf({ after: [1] }), /after needs order_by, and one value for each/);
@@ -162,7 +162,7 @@ t.test("a Select whose fields do not agree is told what would", async (t) => {
   t.match(messageOf({ ...summary, order_by: { column: "other" } }), /"region", "revenue"$/);
 });
 
-t.test("an equation of a join that is not exact is told the exact form", async (t) => {
+t.test("an inexact on of a join is told the exact form", async (t) => {
   for (const on of ["users.id=orders.id", "users.id  =  orders.id", "id = orders.id"]) {
     const join = { table: "orders", on, join_type: "INNER" };
     t.match(
@@ -172,7 +172,7 @@ t.test("an equation of a join that is not exact is told the exact form", async (
   }
 });
 
-t.test("what cannot be in a Batch is told what can", async (t) => {
+t.test("an operation that cannot be in a Batch is told what can", async (t) => {
   t.match(
     refusalOf({ Batch: [{ CreateDatabase: { database: "main" } }] }).message,
     "allowed: Select, Insert, Update, Delete, Upsert, CreateTable, DropTable",

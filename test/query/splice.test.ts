@@ -49,7 +49,7 @@ const previewOrQuery = fc.oneof(
   },
 );
 
-t.test("conditions are added to every where, whatever the spelling, and nothing else", async () => {
+t.test("only conditions are added, to every where in any spelling", async () => {
   fc.assert(
     fc.property(previewOrQuery, seeds, fc.integer({ min: 1, max: 2 }), (value, seed, count) => {
       const body = Buffer.from(write(value, choicesOf(seed)));
@@ -67,7 +67,7 @@ t.test("conditions are added to every where, whatever the spelling, and nothing 
   );
 });
 
-t.test("the client's bytes stay as they were", async (t) => {
+t.test("the client's bytes stay unchanged", async (t) => {
   const body =
     '{ "Batch" : [{"Select":{"wh\\u0065re" : null ,"database":"m","from":"a","columns":["*"]}},\n{"Update":{"database":"m","table":"a","set":{"n":1.50e1},"where":{"column":"id","cmp":"=","value":12345678901234567890}}},{"Delete":{"database":"m","table":"a","where":null}}]}';
   t.equal(
@@ -81,7 +81,7 @@ t.test("the client's bytes stay as they were", async (t) => {
   );
 });
 
-t.test("an operation is told in detail", async (t) => {
+t.test("an operation has details if requested", async (t) => {
   const text =
     '{"Preview":{"Insert":{"database":"m","table":"a","values":[{"n":18446744073709551617,"f":1.0,"i":7}]}}}';
   const [insert] = detailsOf(Buffer.from(text));

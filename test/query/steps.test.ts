@@ -52,7 +52,7 @@ function refusalBy(read: () => unknown): string {
   }
 }
 
-t.test("a fault far into a long body is told as it is in one go", async (t) => {
+t.test("an error in a long body is the same in steps", async (t) => {
   const tails = ['"x":1}', ",,", "}}}}}", ']}}{"a":1}', "]]]]", '"\\ud800"', ""];
   for (const [name, body] of Object.entries(longBodies)) {
     for (const [index, tail] of tails.entries()) {
@@ -68,7 +68,7 @@ t.test("a fault far into a long body is told as it is in one go", async (t) => {
   }
 });
 
-t.test("a BETWEEN whose list is read in steps still takes two", async (t) => {
+t.test("a BETWEEN that is read in steps still needs two values", async (t) => {
   const list = `[[${many(5000, String)}],2,3]`;
   const body = `{"Delete":{${target},"where":{"column":"a","cmp":"BETWEEN","value":${list}}}}`;
   t.match(
@@ -77,7 +77,7 @@ t.test("a BETWEEN whose list is read in steps still takes two", async (t) => {
   );
 });
 
-t.test("an empty set is refused, and one that is read in steps is not taken for it", async (t) => {
+t.test("only an empty set is refused, also in steps", async (t) => {
   const update = (set: string) => Buffer.from(`{"Update":{${target},"where":null,"set":${set}}}`);
   t.match(
     refusalBy(() => runAtOnce(scanInSteps(update("{}"), plain, 1))),
@@ -89,7 +89,7 @@ t.test("an empty set is refused, and one that is read in steps is not taken for 
   );
 });
 
-t.test("other work is done between the slices of a long scan", async (t) => {
+t.test("other work runs between the slices of a long scan", async (t) => {
   const row = `{${many(300_000, (index) => `"c${index}":0`)}}`;
   let turns = 0;
   let isDone = false;
@@ -108,7 +108,7 @@ t.test("other work is done between the slices of a long scan", async (t) => {
   await t.rejects(scanInSlices(broken, plain), { code: "unknown_operation" });
 });
 
-t.test("a long scan is given up once nobody waits for it", async (t) => {
+t.test("a long scan stops when its result is no longer wanted", async (t) => {
   const row = `{${many(300_000, (index) => `"c${index}":0`)}}`;
   const body = Buffer.from(`{"Insert":{${target},"values":[${row}]}}`);
   let asked = 0;
@@ -116,7 +116,7 @@ t.test("a long scan is given up once nobody waits for it", async (t) => {
   t.equal(asked, 3);
 });
 
-t.test("many long scans together hold the event loop little longer than one", async (t) => {
+t.test("many long scans block the event loop little longer than one", async (t) => {
   const row = `{${many(300_000, (index) => `"c${index}":0`)}}`;
   const body = Buffer.from(`{"Insert":{${target},"values":[${row}]}}`);
   const turns: number[] = [];

@@ -16,7 +16,7 @@ function valuesOf(text: string): string[] {
   return outline(text).map(({ valueStart, end }) => text.slice(valueStart, end));
 }
 
-t.test("keys carry the path of the table that they stand under", (t) => {
+t.test("a key's path includes its table", async (t) => {
   const text = 'top = 1\n[server]\nport = 8080\n  [a.b]\n  c.d = "x" # note\n[[users]]\nname="u"\n';
   t.same(described(text), [
     ...['key 1 ["top"] top = 1', 'table 2 ["server"] [server]'],
@@ -24,10 +24,9 @@ t.test("keys carry the path of the table that they stand under", (t) => {
     ...['key 5 ["a","b","c","d"] c.d = "x"', 'array-table 6 ["users"] [[users]]'],
     'key 7 ["users","name"] name="u"',
   ]);
-  t.end();
 });
 
-t.test("a value is found by its table's number, or else what is around it", (t) => {
+t.test("a value is found by its path, or else what contains it", async (t) => {
   const lineOf = lineLocator("[[a]]\n[[b]]\n[[a]]\nc.d = 1\n[[ a . b ]]\n[[a.b]]\ne = 2\n");
   const paths = [
     ["a"],
@@ -39,19 +38,17 @@ t.test("a value is found by its table's number, or else what is around it", (t) 
     ["x"],
   ];
   t.same(paths.map(lineOf), [1, 2, 3, 4, 7, 3, undefined]);
-  t.end();
 });
 
-t.test("quoted and dotted keys are resolved", (t) => {
+t.test("quoted and dotted keys are resolved", async (t) => {
   const text = `"a.b" . 'c"d' . e = 1\n"\\u0041\\U0001F600\\x42\\t\\"\\\\\\e" = 2\n[ "x y" . 'z\\n' ]\n"" = 3`;
   t.same(
     outline(text).map((statement) => statement.path),
     [["a.b", 'c"d', "e"], ['A\u{1F600}B\t"\\\u001b'], ["x y", "z\\n"], ["x y", "z\\n", ""]],
   );
-  t.end();
 });
 
-t.test("signs inside strings and comments do not end a value", (t) => {
+t.test("brackets and quotes in strings and comments do not end a value", async (t) => {
   const values = [
     ...[`"a # ] } \\" = [x]"`, `'C:\\dir\\'`, '""', "''", '"\\\\"'],
     ...[`"""one\n[two]\nthree = 3 \\\n  \\""" "" """""`, "'''\n# 'x' ''y''\n'''''"],
@@ -60,19 +57,17 @@ t.test("signs inside strings and comments do not end a value", (t) => {
   ];
   const text = values.map((value, index) => `key${index} = ${value} # " ' [\n`).join("");
   t.same(valuesOf(text), values);
-  t.end();
 });
 
-t.test("lines are counted through values that span several", (t) => {
+t.test("lines are counted through multi-line values", async (t) => {
   const text = '# head\n\na = """\n\n"""\nb = [\n  1,\n]\n\n[c]\nd = 1\n';
   t.same(
     outline(text).map((statement) => statement.line),
     [3, 6, 10, 11],
   );
-  t.end();
 });
 
-t.test("carriage returns, a byte-order mark and a missing last line end are no part of it", (t) => {
+t.test("carriage returns and a byte-order mark are not part of statements", async (t) => {
   const text = "\uFEFF[a]\r\nb = 1\r\n# c\r\n\r\n[[d]] \r\ne = true";
   t.same(described(text), [
     'table 1 ["a"] [a]',
@@ -80,16 +75,14 @@ t.test("carriage returns, a byte-order mark and a missing last line end are no p
     'array-table 5 ["d"] [[d]]',
     'key 6 ["d","e"] e = true',
   ]);
-  t.end();
 });
 
-t.test("an empty document and one of comments alone have no statements", (t) => {
+t.test("empty documents and comments have no statements", async (t) => {
   t.same(outline(""), []);
   t.same(outline("# nothing\n\n  # here"), []);
-  t.end();
 });
 
-t.test("a text that is no TOML never keeps the outline going for ever", (t) => {
+t.test("the outline of invalid TOML ends", async (t) => {
   for (const text of [
     "= 1",
     "[",
@@ -109,7 +102,6 @@ t.test("a text that is no TOML never keeps the outline going for ever", (t) => {
     }
   }
   t.throws(() => outline("= 1"), SyntaxError);
-  t.end();
 });
 
 /** Arbitrary TOML documents, as odd as the format allows. */
@@ -216,7 +208,7 @@ function rebuilt(text: string): string {
   return lines.join("\n");
 }
 
-t.test("any document made anew from its outline has the same values", (t) => {
+t.test("a document rebuilt from its outline has the same values", async (t) => {
   fc.assert(
     fc.property(documents, (text) => {
       assert.deepEqual(parse(rebuilt(text)), parse(text));
@@ -224,10 +216,9 @@ t.test("any document made anew from its outline has the same values", (t) => {
     { numRuns: 500 },
   );
   t.pass();
-  t.end();
 });
 
-t.test("between the statements of any document stand blanks and comments alone", (t) => {
+t.test("only blanks and comments are between statements", async (t) => {
   fc.assert(
     fc.property(documents, (text) => {
       let end = 0;
@@ -241,7 +232,6 @@ t.test("between the statements of any document stand blanks and comments alone",
     { numRuns: 200 },
   );
   t.pass();
-  t.end();
 });
 
 function failureOf(text: string): TomlSyntaxError {
@@ -254,21 +244,19 @@ function failureOf(text: string): TomlSyntaxError {
   throw new Error("no error was thrown");
 }
 
-t.test("a document is read as values", (t) => {
+t.test("a document is parsed to values", async (t) => {
   const values = parseToml("a = 1\n[b]\nc = 9007199254740991\n", "x.toml");
   t.same(values, { a: 1, b: { c: 9007199254740991 } });
-  t.end();
 });
 
-t.test("a syntax error names file, line and reason", (t) => {
+t.test("a syntax error names file, line and reason", async (t) => {
   const error = failureOf('a = 1\nb = "two\n');
   t.equal(error.line, 2);
   t.equal(error.message, `secret.toml:2: ${error.reason}`);
   t.match(error.reason, /control characters are not allowed in strings/);
-  t.end();
 });
 
-t.test("a syntax error says what has mostly happened", (t) => {
+t.test("a syntax error names the likely cause", async (t) => {
   const hints = {
     'role = "Owner': "is its closing quote missing?",
     "role = Owner": "text stands in quotes",
@@ -277,16 +265,14 @@ t.test("a syntax error says what has mostly happened", (t) => {
   for (const [text, hint] of Object.entries(hints)) {
     t.match(failureOf(`${text}\n`).reason, hint, text);
   }
-  t.end();
 });
 
-t.test("an integer that a double cannot hold keeps its digits", (t) => {
+t.test("a large integer keeps its digits", async (t) => {
   const values = parseToml("a = 9007199254740993\nb = 1", "a.toml");
   t.strictSame({ ...values }, { a: 9007199254740993n, b: 1 });
-  t.end();
 });
 
-t.test("no error holds text of the file", (t) => {
+t.test("no error contains text of the file", async (t) => {
   const broken = [
     ...["hunter2", "hunter2 =", "hunter2 = hunter2", 'a = "hunter2', 'a = "\\hunter2"'],
     ...['a = "\\uhunter2"', "a = 0hunter2", "a = 1hunter2", "a = 1979-99-99hunter2"],
@@ -301,5 +287,4 @@ t.test("no error holds text of the file", (t) => {
     t.notMatch(everything, /hunter2|99-99|25:61/, error.reason);
     t.not(error.reason, "invalid TOML", "the reason says more than that");
   }
-  t.end();
 });
