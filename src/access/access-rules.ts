@@ -50,7 +50,6 @@ export interface AccessRules {
   readonly version: string;
   /** True while the snapshot may not match the stored rules. */
   readonly stale: boolean;
-  /** Calls `listener` after each reload, successful or not. */
   subscribe(listener: (event: ReloadEvent) => void): void;
   /** Reads now. Resolves when the new state is in force or was refused. */
   reload(): Promise<void>;

@@ -92,7 +92,7 @@ function requireGrantable(
   if (!mayGrant(own, role) || isBeyond) throw new Refusal("role_insufficient");
 }
 
-/** The actor must outrank the user's current role on `database`, or on every one if it is `*`. */
+/** The actor must outrank the user's current role on `database`, or on all databases for `*`. */
 function requireOutranked(
   snapshot: Snapshot,
   actor: Subject,
@@ -108,21 +108,18 @@ function requireOutranked(
   }
 }
 
-/**
- * True if one of the user's own entries on the database lists tables, has the role None, requires
- * approval or is temporary. Such a user may not grant, change or revoke anything there.
- */
-function isRestricted(snapshot: Snapshot, username: string, database: string): boolean {
-  return reachingEntries(grantsOf(snapshot, username), database).some(
-    ({ role, tables, requireApproval, expires }) =>
-      role === "None" ||
-      tables !== undefined ||
-      requireApproval !== undefined ||
-      (expires !== undefined && expires > Date.now()),
-  );
+/** Users with such an entry on a database may not grant, change or revoke anything there. */
+function isRestricting({ role, tables, requireApproval, expires = 0 }: Grant): boolean {
+  const isNarrow = role === "None" || (tables ?? requireApproval) !== undefined;
+  return isNarrow || expires > Date.now();
 }
 
-/** The user's widest role on the database after these entries are removed. */
+function requireUnrestricted(snapshot: Snapshot, username: string, database: string): void {
+  const entries = reachingEntries(grantsOf(snapshot, username), database);
+  if (entries.some(isRestricting)) throw new Refusal("role_insufficient");
+}
+
+/** The user's widest role on the database without these entries. */
 function remainingRole(
   snapshot: Snapshot,
   { username, database }: Pick<Grant, "username" | "database">,
@@ -148,9 +145,8 @@ function requireGrantableRoles(
 }
 
 /**
- * Checks that the actor may give this grant, which may replace others. Changing a grant that has
- * limits requires the right to give the old role, the new role, and the role that would apply
- * without it.
+ * Checks that the actor may give this grant, which may replace others. If one of them has limits,
+ * the actor also needs the right to give the old roles and the role that applies without them.
  */
 export function requireMayGrant(
   snapshot: Snapshot,
@@ -161,7 +157,7 @@ export function requireMayGrant(
   if (actor === "operator") return;
   const { username, database, role } = grant;
   requireTokenFor(actor, database);
-  if (isRestricted(snapshot, actor.username, database)) throw new Refusal("role_insufficient");
+  requireUnrestricted(snapshot, actor.username, database);
   const isLimited = [grant, ...replaced].some((one) => one.tables !== undefined || hasLimits(one));
   // Users may lower only an entry of their own. Lowering one inherited from `*` would add a new
   // database name to the file.
@@ -191,7 +187,7 @@ export function requireMayRevoke(
   if (actor === "operator") return;
   const { username, database } = place;
   requireTokenFor(actor, database);
-  if (isRestricted(snapshot, actor.username, database)) throw new Refusal("role_insufficient");
+  requireUnrestricted(snapshot, actor.username, database);
   const remaining = remainingRole(snapshot, place, replaced);
   if (username === actor.username) {
     const before = replaced.some(hasLimits)
@@ -219,7 +215,6 @@ export function maySeeGrants(snapshot: Snapshot, actor: Subject, database: strin
   return decide(snapshot, actor, "GRANT", database).allowed;
 }
 
-/** The actor must be able to grant on some database. */
 export function requireManager(snapshot: Snapshot, actor: Subject): void {
   if (!mayUseAnywhere(snapshot, actor, "GRANT")) throw new Refusal("role_insufficient");
 }
@@ -241,7 +236,6 @@ export function manageableBy(snapshot: Snapshot, actor: Subject) {
   };
 }
 
-/** The entries that a new one would replace. */
 function entriesToReplace(
   snapshot: Snapshot,
   { username, database }: Pick<Grant, "username" | "database">,
@@ -272,7 +266,7 @@ function grantChanges(
   return [...removals, { kind: "set-grant", grant }];
 }
 
-/** If the name already has grants, the actor needs the right to give each of them. */
+/** A name may have grants before it has a record. The actor needs the right to give them all. */
 export function planAddUser(
   snapshot: Snapshot,
   actor: Actor,
@@ -317,10 +311,9 @@ export interface UserPatch {
 }
 
 /**
- * Users may change their own email, and administrators anyone's. Only administrators disable,
- * enable, or set attributes. A user of an external issuer needs no prior record.
+ * Users change their own email, and administrators anything. An external user needs no record.
  *
- * @param prefixes the prefixes of the configured issuers
+ * @param prefixes of the configured issuers
  */
 export function planPatchUser(
   snapshot: Snapshot,
@@ -345,10 +338,7 @@ export function planPatchUser(
   return [{ kind: "update-user", username, update }];
 }
 
-/**
- * Only administrators may do this, because an actor who can remove a record could recreate it with
- * their own password.
- */
+/** For administrators only: others could recreate the record with their own password. */
 export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: string): Change[] {
   requireAdministrator(snapshot, actor);
   requireUser(snapshot, username);
@@ -380,7 +370,6 @@ export function planGrant(
   return grantChanges(snapshot, grant, replaced, replacesLimits);
 }
 
-/** Revokes what the user holds on a database, or on one of its tables or patterns. */
 export function planRevoke(
   snapshot: Snapshot,
   actor: Actor,
@@ -396,10 +385,7 @@ export function planRevoke(
   return replaced.map((grant) => ({ kind: "remove-grant", grant }));
 }
 
-export const administratorGrant: { database: string; role: Role } = {
-  database: "*",
-  role: "Owner",
-};
+export const administratorGrant = { database: "*", role: "Owner" } as const;
 
 /** Databases with a permanent Owner who can act, and `*` if one of those can also log in. */
 function* ownedDatabases(snapshot: Snapshot, among: Iterable<string>): Steps<Set<string>> {
@@ -428,7 +414,6 @@ function* lossAmong(before: Snapshot, after: Snapshot, among: (of: Snapshot) => 
   return lost.size === 0 ? undefined : "last_owner";
 }
 
-/** Refuses a change that removes the last Owner of a database or the last administrator. */
 export function* requireRemainingOwners(before: Snapshot, after: Snapshot): Steps<void> {
   const changed = yield* differingNames(before, after);
   // All other users need to be searched only if the changed users lost something.

@@ -8,7 +8,7 @@ import { boundaryName, decidingEntry } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, obstacleOf, outranks, roleAllows } from "./roles.ts";
 import { differingKeys, differingNames, grantsOf, type Snapshot } from "./snapshot.ts";
 
-/** The deciding entry for a place in one state. Nothing applies if `entry` is undefined. */
+/** The deciding entry for a place. Undefined if none applies. */
 interface Effect {
   readonly role: EntryRole;
   readonly entry: string | undefined;

@@ -101,7 +101,6 @@ class TextEditor {
     }
   }
 
-  /** Sets or removes the keys that differ. */
   update(
     table: TableName,
     index: number,

@@ -42,17 +42,17 @@ export class FoldedNames {
   }
 }
 
-/** The entries for one place: a permanent one, and a temporary one that wins until it expires. */
+/** A permanent entry for one place, and a temporary one that wins until it expires. */
 export interface EntrySlot {
   permanent?: Grant;
   temporary?: Grant;
 }
 
-/** False if the place already has an entry of this kind. */
-function settle(place: EntrySlot, grant: Grant): boolean {
+/** False if the slot has an entry of this kind already. */
+function fill(slot: EntrySlot, grant: Grant): boolean {
   const kind = grant.expires === undefined ? "permanent" : "temporary";
-  if (place[kind] !== undefined) return false;
-  place[kind] = grant;
+  if (slot[kind] !== undefined) return false;
+  slot[kind] = grant;
   return true;
 }
 
@@ -62,7 +62,7 @@ export function prefixOf(table: string): string | undefined {
 
 export type GrantConflict = "database_taken" | "table_taken" | "patterns_overlap";
 
-/** A place and its table or pattern, which is undefined for the whole database. */
+/** With its table or pattern, or undefined for the whole database. */
 export type NamedSlot = readonly [string | undefined, EntrySlot];
 
 /** A user's entries on one database (or `*`), unless there is only one, for the whole database. */
@@ -74,23 +74,22 @@ export class DatabaseGrants {
   readonly #folded = new FoldedNames();
   #hasPatterns = false;
 
-  /** Adds an entry and returns the conflict, if there is one. */
   add(grant: Grant): GrantConflict | undefined {
     this.all.push(grant);
     if (grant.tables === undefined) {
-      return settle(this.#whole, grant) ? undefined : "database_taken";
+      return fill(this.#whole, grant) ? undefined : "database_taken";
     }
     for (const table of grant.tables) {
-      let place = this.#tables.get(table);
-      if (place === undefined) {
+      let slot = this.#tables.get(table);
+      if (slot === undefined) {
         const prefix = prefixOf(table);
         if (prefix !== undefined && this.#overlaps(prefix)) return "patterns_overlap";
         this.#hasPatterns ||= prefix !== undefined;
-        place = {};
-        this.#tables.set(table, place);
+        slot = {};
+        this.#tables.set(table, slot);
         this.#folded.add(table);
       }
-      if (!settle(place, grant)) return "table_taken";
+      if (!fill(slot, grant)) return "table_taken";
     }
     return undefined;
   }
@@ -108,26 +107,26 @@ export class DatabaseGrants {
     return undefined;
   }
 
-  placeOf(written: string): EntrySlot | undefined {
+  slotOf(written: string): EntrySlot | undefined {
     return this.#tables.get(written);
   }
 
   /** The tables, then the patterns, then the whole database. */
-  places(): NamedSlot[] {
+  slots(): NamedSlot[] {
     const { named = [], patterns = [] } = Object.groupBy(this.#tables, ([table]) =>
       prefixOf(table) === undefined ? "named" : "patterns",
     );
     return [...named, ...patterns, [undefined, this.#whole]];
   }
 
-  /** The places that match, the deciding one first. Without a table, only the whole database. */
-  placesOf(table: string | undefined): NamedSlot[] {
+  /** The slots that match, the deciding one first. Without a table, only the whole database. */
+  slotsOf(table: string | undefined): NamedSlot[] {
     const names = table === undefined ? [] : [table, this.#patternFor(table)];
-    const places = names.flatMap((name): NamedSlot[] => {
-      const place = name === undefined ? undefined : this.#tables.get(name);
-      return place === undefined ? [] : [[name, place]];
+    const slots = names.flatMap((name): NamedSlot[] => {
+      const slot = name === undefined ? undefined : this.#tables.get(name);
+      return slot === undefined ? [] : [[name, slot]];
     });
-    return [...places, [undefined, this.#whole]];
+    return [...slots, [undefined, this.#whole]];
   }
 
   /** An entry's table or pattern that matches this table but for case or Unicode form. */
@@ -176,7 +175,6 @@ function entriesOf(held: UserEntries | undefined): readonly Grant[] {
   return held instanceof DatabaseGrants ? held.all : [held];
 }
 
-/** All entries. Those for one database are in the order of the file. */
 export function* entriesIn(grants: UserGrants): Generator<Grant, undefined> {
   for (const held of grants.values()) yield* entriesOf(held);
 }
@@ -208,7 +206,6 @@ export function hasLimits({ tables: _, ...grant }: Grant): boolean {
   return grant.expires !== undefined || (grant.role !== "None" && isNarrowing(grant));
 }
 
-/** The permanent entry for a whole database (or `*`). */
 export function permanentGrant(grants: UserGrants, database: string): Grant | undefined {
   return entriesAt(grants, database, undefined).find(({ expires }) => expires === undefined);
 }
@@ -222,14 +219,13 @@ export function unrestrictedGrant(
   database: string,
   now: number = Date.now(),
 ): Grant | undefined {
-  const standing = permanentGrant(grants, database);
-  if (standing === undefined || isNarrowing(standing)) return undefined;
-  const isAlone = entriesOf(grants.get(database)).every(
-    (grant) =>
-      grant === standing ||
-      (grant.tables === undefined && grant.expires !== undefined && grant.expires <= now),
+  const permanent = permanentGrant(grants, database);
+  if (permanent === undefined || isNarrowing(permanent)) return undefined;
+  const others = entriesOf(grants.get(database)).filter((grant) => grant !== permanent);
+  const areExpired = others.every(
+    ({ tables, expires }) => tables === undefined && expires !== undefined && expires <= now,
   );
-  return isAlone ? standing : undefined;
+  return areExpired ? permanent : undefined;
 }
 
 /**

@@ -16,7 +16,6 @@ export interface User {
   readonly disabled: boolean;
   /** Epoch seconds. A token whose `iat` is not later is refused. */
   readonly tokensValidAfter: number;
-  /** Row filters may refer to them. */
   readonly attributes?: Attributes;
 }
 
@@ -83,13 +82,8 @@ export interface Boundary extends Limits {
 export function isNarrowing(grant: Grant): boolean {
   return (
     grant.role === "None" ||
-    grant.tables !== undefined ||
-    grant.columns !== undefined ||
-    grant.writableColumns !== undefined ||
-    grant.rowFilter !== undefined ||
-    grant.requireWhere !== undefined ||
-    grant.maxRows !== undefined ||
-    grant.maxChanges !== undefined ||
+    (grant.tables ?? grant.columns ?? grant.writableColumns ?? grant.rowFilter) !== undefined ||
+    (grant.requireWhere ?? grant.maxRows ?? grant.maxChanges) !== undefined ||
     grant.requireApproval !== undefined
   );
 }

@@ -1,4 +1,4 @@
-/** Lint of valid access files: entries that may not mean finding was intended. */
+/** Lint of valid access files: entries that may not mean what was intended. */
 
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
@@ -99,7 +99,6 @@ function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
   yield* lintApproval(snapshot, boundary, username);
 }
 
-/** Lint of one entry, in sentences that name it. */
 export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
   for (const finding of lintGrant(snapshot, grant, now)) {
     yield `the entry of ${grant.username} for ${placeOf(grant)}: ${finding}`;

@@ -80,10 +80,10 @@ function judgeStar(tables: readonly DecidedTable[]): Objection | undefined {
 function judgeColumn(
   position: Position,
   column: string,
-  { table, entry, fitting }: DecidedTable,
+  { table, entry, matching }: DecidedTable,
 ): Objection | undefined {
   const written = () => `The column ${quoteName(column)} of ${quoteName(table)}`;
-  for (const other of fitting) {
+  for (const other of matching) {
     const spelling = columnsNamedBy(other.grant).otherSpelling(column);
     if (spelling === undefined) continue;
     const message = `${written()} differs only by case or form from ${quoteName(spelling)}: use that spelling`;
@@ -100,7 +100,7 @@ function judgeColumn(
   return { reason: "column_denied", message, entry };
 }
 
-function waysToWrite(column: string, tables: readonly DecidedTable[]): string {
+function qualifiedNames(column: string, tables: readonly DecidedTable[]): string {
   const likely = tables.filter(({ entry }) => entry.grant.columns?.includes(column) !== false);
   const places = likely.length === 0 ? tables : likely;
   return places.map(({ table }) => quoteName(`${table}.${column}`)).join(" or ");
@@ -116,7 +116,7 @@ function judgeUse(
   const dot = written.indexOf(".");
   const partial = dot === -1 && own.length > 1 ? own.find(isPartial) : undefined;
   if (partial !== undefined) {
-    const message = `Write the column ${quoteName(written)} with its table, as in ${waysToWrite(written, own)}, since only a part of ${quoteName(partial.table)} may be read`;
+    const message = `Write the column ${quoteName(written)} with its table, as in ${qualifiedNames(written, own)}, since only a part of ${quoteName(partial.table)} may be read`;
     return { reason: "column_unqualified", message, entry: partial.entry };
   }
   const column = written.slice(dot + 1);
@@ -238,7 +238,6 @@ interface Tally {
   isChangeKnown: boolean;
 }
 
-/** Adds up the rows of a query's elements under each limit. */
 class LimitTally {
   readonly #tallies = new Map<Limits, Tally>();
   readonly #isEngine: boolean;
@@ -249,7 +248,6 @@ class LimitTally {
     this.#isEngine = isEngine;
   }
 
-  /** Adds an element under a limiter. Returns an objection if the limit is exceeded. */
   add(element: number, extent: Extent, limiter: Limiter): Objection | undefined {
     const none = { selected: 0, changed: 0, changing: [], returning: [], isChangeKnown: true };
     const tally: Tally = this.#tallies.get(limiter.limits) ?? none;
@@ -299,7 +297,6 @@ class LimitTally {
     return { reason: "too_many_changes", message, ...limiter.by };
   }
 
-  /** Records the columns that a Preview may show. Undefined for all. */
   limitPreview(element: number, columns: readonly string[] | undefined): void {
     if (columns !== undefined) this.#previews.push({ elements: [element], columns });
   }
@@ -391,10 +388,6 @@ interface Filters {
 }
 
 const noFilters: Filters = { filters: [], additions: [] };
-
-function isObjection(value: object): value is Objection {
-  return "reason" in value;
-}
 
 function unnarrowable(what: string, entry: DecidingEntry | undefined): Objection {
   const message = `${what}: it cannot be limited to what the caller may read and change`;
@@ -495,11 +488,6 @@ function judgeContents(
   }
 }
 
-/** True if a condition selects the operation's rows, so that a row filter can be added to it. */
-function takesCondition(operation: string): boolean {
-  return isOperationName(operation) && "where" in definitions[operation].fields;
-}
-
 function filterTable(
   { snapshot, username, access: { database }, tally }: JudgedAccess,
   detail: OperationDetail,
@@ -508,7 +496,9 @@ function filterTable(
 ): Filters | Objection {
   const { table, entry } = decided;
   const { rowFilter, requireWhere } = entry.grant;
-  const isSelective = takesCondition(detail.operation);
+  // A row filter can be added to an operation with a `where`.
+  const isSelective =
+    isOperationName(detail.operation) && "where" in definitions[detail.operation].fields;
   const isNarrowable = isSelective || detail.operation === "Insert";
   if (!isNarrowable && (rowFilter ?? requireWhere) !== undefined) {
     return unnarrowable(`Use Insert or Update instead of ${detail.operation}`, entry);
@@ -519,7 +509,7 @@ function filterTable(
   }
   if (rowFilter === undefined) return noFilters;
   const filter = filterOf(entry.grant, snapshot.users.get(username));
-  if (isObjection(filter)) return filter;
+  if ("reason" in filter) return filter;
   // A Select of one table needs no parsing, because its contents cannot break a row filter.
   const operation = detail.operation === "Select" && !isJoin ? undefined : detail.fields();
   const objection = operation && judgeContents(operation, decided, filter);
@@ -574,7 +564,7 @@ function judgeRowFilters(
     if (seen.has(one.table)) continue;
     seen.add(one.table);
     const filtered = filterTable(judged, detail, one, tables.length > 1);
-    if (isObjection(filtered)) return { entry: one.entry, ...filtered };
+    if ("reason" in filtered) return { entry: one.entry, ...filtered };
     filters.push(...filtered.filters);
     additions.push(...filtered.additions);
   }
@@ -586,7 +576,7 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
   const { detail, tables } = access;
   const kind = judgeKind(judged);
   if (kind !== undefined) return kind;
-  const decided = rights.filter(isOfTable);
+  const decided = rights.filter((right): right is DecidedTable => right.table !== undefined);
   const [first] = decided;
   if (first === undefined || detail === undefined) return noFilters;
   if (!isOperationName(detail.operation)) return noFilters;
@@ -596,12 +586,8 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
     judgeTables(judged, own, decided.slice(own.length)) ??
     judgeAliases(judged, own) ??
     judgeRowFilters(judged, detail, own);
-  if (isObjection(filtered)) return filtered;
+  if ("reason" in filtered) return filtered;
   return judgeNumbers(judged, detail, first) ?? filtered;
-}
-
-function isOfTable(right: GivenRight): right is DecidedTable {
-  return right.table !== undefined;
 }
 
 /** Tables that a new table refers to need only SELECT. */
@@ -643,13 +629,12 @@ export function approvalsOf(
 /** An approval is void if this text differs when it is used. */
 function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]): string {
   const grounds = given.map(({ rights, boundaries }, at) => [
-    { rights: rights.map(({ fitting: _, ...right }) => right), boundaries },
+    { rights: rights.map(({ matching: _, ...right }) => right), boundaries },
     decisions[at]?.filters ?? [],
   ]);
   return JSON.stringify(grounds, writeDigits);
 }
 
-/** As `decideQuery`, for callers who may be narrowed. */
 export function decideNarrowedQuery(
   snapshot: Snapshot,
   subject: Subject,

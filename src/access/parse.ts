@@ -18,7 +18,6 @@ export interface AccessProblem {
   readonly reason: string;
 }
 
-/** The message says where and why, and never quotes the file. */
 export class AccessFileError extends Error {
   readonly file: string;
   /** In the order of the file, at least one. */
@@ -213,7 +212,6 @@ export async function readAccessFile(
   return earlier?.bytes.equals(bytes) ? earlier : parseAccess(bytes, name);
 }
 
-/** Local names with entries but no record. */
 export function* namesWithoutRecord(snapshot: Snapshot): Steps<string[]> {
   const names: string[] = [];
   yield* visitEach(snapshot.grants.keys(), (name) => {

@@ -48,7 +48,6 @@ function unpadded(bytes: Buffer): string {
   return bytes.toString("base64").replace(/=+$/, "");
 }
 
-/** Writes a hash with its parameters in the order m, t, p. */
 export function formatPasswordHash({ costs, salt, hash }: PasswordHash): string {
   const parameters = `m=${costs.memory},t=${costs.time},p=${costs.parallelism}`;
   return `$argon2id$v=19$${parameters}$${unpadded(salt)}$${unpadded(hash)}`;

@@ -112,7 +112,6 @@ function mayUseOn(
   );
 }
 
-/** True if the subject has `permission` on anything in any database. */
 export function mayUseAnywhere(
   snapshot: Snapshot,
   subject: Subject,
@@ -153,12 +152,9 @@ export function decideQuery(
     reason = decision.reason;
     if (!decision.allowed) break;
   }
-  return { allowed: reason === "allowed", reason, decisions, limits: none, approvals: none };
+  return { allowed: reason === "allowed", reason, decisions, limits: [], approvals: [] };
 }
 
-const none: readonly never[] = [];
-
-/** Returns the first denial, or the last permission. */
 function decideAll(
   snapshot: Snapshot,
   subject: Subject,
@@ -174,8 +170,7 @@ function decideAll(
   return decision ?? deny("no_grant");
 }
 
-/** Maximum users named per conflict. */
-const NAMED = 5;
+const MOST_NAMED_USERS = 5;
 
 /**
  * Finds existing databases that are denied to everyone because the file names them in another case,
@@ -189,7 +184,7 @@ export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>)
       .entries()
       .filter(([, own]) => own.has(EVERY_DATABASE) && !own.has(named))
       .map(([username]) => username)
-      .take(NAMED)
+      .take(MOST_NAMED_USERS)
       .toArray();
     return [{ named, database, users }];
   });
@@ -243,7 +238,6 @@ export function wholeDatabaseDenial(
   return narrowing && unnarrowable(database, narrowing);
 }
 
-/** Why a subject may see nothing of a database. */
 export function visibilityDenial(
   snapshot: Snapshot,
   subject: Subject,

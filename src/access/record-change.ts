@@ -68,7 +68,6 @@ export function applyChanges(
   return { users: [...kept, ...added], grants: [...held, ...given], boundaries };
 }
 
-/** The records of one user. */
 export interface UserRecords {
   readonly user: User | undefined;
   readonly grants: readonly Grant[];

@@ -244,8 +244,6 @@ export function isTableName(name: string | undefined): name is TableName {
   return name !== undefined && Object.hasOwn(tables, name);
 }
 
-const noAttributes: ReadonlyMap<string, AttributeValue> = new Map();
-
 export interface AccessRecords {
   readonly users: readonly User[];
   readonly grants: readonly Grant[];
@@ -321,7 +319,8 @@ export function readUser(value: unknown, index: number, report: Report): User | 
   if (record === undefined) return undefined;
   const { username, email, password_hash: passwordHash } = record;
   const { disabled = false, tokens_valid_after: tokensValidAfter = 0 } = record;
-  const attributes = "attributes" in record ? readAttributes(record.attributes) : noAttributes;
+  const attributes =
+    "attributes" in record ? readAttributes(record.attributes) : new Map<string, AttributeValue>();
   const isNamed = isAnyUsername(username);
   const isMail = email === undefined || isEmail(email);
   const isHash =

@@ -17,58 +17,55 @@ import {
 } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 
-/** The entry that decides on a table, or on the whole database. */
 export interface DecidingEntry {
   readonly grant: Grant;
   /** Its display name: `main`, `*`, `main.tickets`, `*.customer_*`. */
   readonly name: string;
-  /** True if it has expired and no other entry holds its place. It then decides as `None`. */
+  /** True if it has expired and has no permanent one beside it. It then decides as `None`. */
   readonly isExpired: boolean;
 }
 
-/** An expired entry without a permanent one still decides, as `None`. */
 function entryAt(
   { permanent, temporary }: EntrySlot,
   name: string,
   now: number,
 ): DecidingEntry | undefined {
-  const isOver = temporary?.expires === undefined || temporary.expires <= now;
-  const grant = isOver ? (permanent ?? temporary) : temporary;
-  return grant && { grant, name, isExpired: isOver && permanent === undefined };
+  const hasExpired = temporary?.expires === undefined || temporary.expires <= now;
+  const grant = hasExpired ? (permanent ?? temporary) : temporary;
+  return grant && { grant, name, isExpired: hasExpired && permanent === undefined };
 }
 
 /** The chosen slots, first for the database, then for `*`. */
-function* placesFor(
+function* slotsFor(
   grants: UserGrants,
   database: string,
   choose: (entries: DatabaseGrants) => Iterable<NamedSlot>,
-): Generator<{ readonly place: EntrySlot; readonly name: string }, undefined> {
+): Generator<{ readonly slot: EntrySlot; readonly name: string }, undefined> {
   for (const at of new Set([database, EVERY_DATABASE])) {
     const entries = grants.get(at);
     if (entries instanceof DatabaseGrants) {
-      for (const [table, place] of choose(entries)) {
-        yield { place, name: table === undefined ? at : `${at}.${table}` };
+      for (const [table, slot] of choose(entries)) {
+        yield { slot, name: table === undefined ? at : `${at}.${table}` };
       }
-    } else if (entries !== undefined) yield { place: { permanent: entries }, name: at };
+    } else if (entries !== undefined) yield { slot: { permanent: entries }, name: at };
   }
 }
 
 /**
- * Every entry that matches a table, the deciding one first. Entries for the database precede those
- * for `*`. Within each, the order is: names the table, its pattern matches, covers the whole
- * database. Without a table, only the last kind counts.
+ * Every entry that matches a table, the deciding one first: for the database, then for `*`, and for
+ * the table, then a pattern, then the whole database. Without a table, only the last kind counts.
  */
-function fittingEntries(
+function matchingEntries(
   grants: UserGrants,
   database: string,
   table: string | undefined,
   now: number,
 ): DecidingEntry[] {
   const entries: DecidingEntry[] = [];
-  for (const { place, name } of placesFor(grants, database, (entries) => entries.placesOf(table))) {
-    const entry = entryAt(place, name, now);
+  for (const { slot, name } of slotsFor(grants, database, (entries) => entries.slotsOf(table))) {
+    const entry = entryAt(slot, name, now);
     if (entry !== undefined) entries.push(entry);
-    const { permanent } = place;
+    const { permanent } = slot;
     if (permanent !== undefined && permanent !== entry?.grant) {
       entries.push({ grant: permanent, name, isExpired: false });
     }
@@ -83,7 +80,7 @@ export function decidingEntry(
   table: string | undefined,
   now: number,
 ): DecidingEntry | undefined {
-  return fittingEntries(grantsOf(snapshot, username), database, table, now)[0];
+  return matchingEntries(grantsOf(snapshot, username), database, table, now)[0];
 }
 
 /** Finds an entry for this database or `*` that spells a table differently. */
@@ -97,8 +94,8 @@ export function otherSpellingOf(
     const entries = grants.get(at);
     if (!(entries instanceof DatabaseGrants)) continue;
     const spelling = entries.otherSpelling(table);
-    const place = spelling === undefined ? undefined : entries.placeOf(spelling);
-    const entry = place && entryAt(place, `${at}.${spelling}`, now);
+    const slot = spelling === undefined ? undefined : entries.slotOf(spelling);
+    const entry = slot && entryAt(slot, `${at}.${spelling}`, now);
     if (spelling !== undefined && entry !== undefined) return { spelling, entry };
   }
   return undefined;
@@ -114,8 +111,8 @@ export function* entriesInForce(
   database: string,
   now: number,
 ): Generator<DecidingEntry, undefined> {
-  for (const { place, name } of placesFor(grants, database, (entries) => entries.places())) {
-    const entry = entryAt(place, name, now);
+  for (const { slot, name } of slotsFor(grants, database, (entries) => entries.slots())) {
+    const entry = entryAt(slot, name, now);
     if (entry === undefined) continue;
     yield entry;
     // The entry for the whole database comes last.
@@ -130,7 +127,7 @@ export function seesSchema(snapshot: Snapshot, username: string, database: strin
   return !(entries instanceof DatabaseGrants) && entries?.columns === undefined;
 }
 
-/** Reasons for a decision. The codes are stable, and audit, command line and HTTP show the same. */
+/** Stable codes, shown by audit, command line and HTTP. */
 export type Reason =
   | "allowed"
   | "no_grant"
@@ -226,7 +223,6 @@ export interface DecisionContext extends QueryOrigin {
   readonly now: number;
   /** True if the upstream is `gatehouse engine`, which enforces limits and compiles aliases. */
   readonly isEngine: boolean;
-  /** True if the required approval was given. */
   readonly isApproved?: boolean;
 }
 
@@ -302,7 +298,7 @@ export interface WantedRight {
 
 export interface GivenRight extends WantedRight {
   readonly entry: DecidingEntry;
-  readonly fitting: readonly DecidingEntry[];
+  readonly matching: readonly DecidingEntry[];
 }
 
 export interface GivenRights {
@@ -317,7 +313,6 @@ function lacking(permissions: readonly PermissionClass[], role: EntryRole, where
   return { reason: "role_insufficient" as const, message };
 }
 
-/** The deciding entry for a table, or the reason why there is none. */
 function requireEntry(
   grants: UserGrants,
   database: string,
@@ -385,12 +380,12 @@ export function judgeRights(
   const boundaries = boundariesFor(snapshot, username, database, context);
   const rights: GivenRight[] = [];
   for (const { table, permissions } of wanted) {
-    const fitting = fittingEntries(grants, database, table, context.now);
-    const entry = requireEntry(grants, database, table, fitting[0], context.now);
+    const matching = matchingEntries(grants, database, table, context.now);
+    const entry = requireEntry(grants, database, table, matching[0], context.now);
     if ("reason" in entry) return denied(entry);
     const objection = judgeRoles(permissions, entry, boundaries);
     if (objection !== undefined) return denied(objection);
-    rights.push({ table, permissions, entry, fitting });
+    rights.push({ table, permissions, entry, matching });
   }
   return { rights, boundaries };
 }

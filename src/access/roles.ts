@@ -62,7 +62,6 @@ export function mayGrant(role: EntryRole, target: EntryRole): boolean {
 export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
 export const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
 
-/** True for the name of a local user. */
 export function isUsername(text: unknown): text is string {
   return typeof text === "string" && username.test(text);
 }

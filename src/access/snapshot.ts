@@ -50,7 +50,6 @@ export function isAdministrator(snapshot: Snapshot, username: string): boolean {
   return unrestrictedGrant(grantsOf(snapshot, username), EVERY_DATABASE)?.role === "Owner";
 }
 
-/** The user's grants as the API lists them, in the order of the file. */
 export function accessList(snapshot: Snapshot, username: string): EntryView[] {
   return Array.from(entriesIn(grantsOf(snapshot, username)), viewEntry);
 }
@@ -89,8 +88,8 @@ export function viewUser(snapshot: Snapshot, user: User): UserView {
   };
 }
 
-/** Minimum number of names collected between two sorts. */
-const GATHERED = 1024;
+/** Least number of names collected before a sort. */
+const LEAST_COLLECTED = 1024;
 
 /** The first `count` names after `after` that `isMeant` accepts, without sorting all. */
 export function* firstNames<T>(
@@ -99,18 +98,18 @@ export function* firstNames<T>(
   after: string | undefined,
   isMeant: (item: T) => boolean,
 ): Steps<string[]> {
-  const most = Math.max(GATHERED, 4 * count);
-  let gathered: string[] = [];
+  const most = Math.max(LEAST_COLLECTED, 4 * count);
+  let collected: string[] = [];
   let bound: string | undefined;
   yield* visitEach(items, ([name, item]) => {
     if (after !== undefined && name <= after) return;
     if ((bound !== undefined && name > bound) || !isMeant(item)) return;
-    gathered.push(name);
-    if (gathered.length < most) return;
-    gathered = gathered.sort().slice(0, count);
-    bound = gathered.at(-1);
+    collected.push(name);
+    if (collected.length < most) return;
+    collected = collected.sort().slice(0, count);
+    bound = collected.at(-1);
   });
-  return gathered.sort().slice(0, count);
+  return collected.sort().slice(0, count);
 }
 
 export function* differingKeys<V>(
@@ -128,7 +127,6 @@ export function* differingKeys<V>(
   return keys;
 }
 
-/** Names whose record or entries are not the same objects in both. */
 export function* differingNames(before: Snapshot, after: Snapshot): Steps<Set<string>> {
   const users = yield* differingKeys(before.users, after.users);
   return new Set([...users, ...(yield* differingKeys(before.grants, after.grants))]);
@@ -163,7 +161,6 @@ export function requireNoConflict(grants: UserGrants, grant: Grant, held: readon
   throw new Refusal("invalid_entry", { message: `Invalid entry: ${conflicts[conflict]}` });
 }
 
-/** Indexes the records and reports conflicts. */
 export function* indexRecords(read: ReadRecords, version: string, report: Report): Steps<Snapshot> {
   const users = new Map<string, User>();
   yield* visitEach(read.users, (user, index) => {

@@ -24,12 +24,12 @@ import { applyChanges, type Change } from "./record-change.ts";
 import type { AccessRecords } from "./records.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
-/** Error codes for a file that cannot be written, because of its permissions or a lack of space. */
+/** Because of permissions or a lack of space. */
 const unwritableCodes = new Set([
   ...["EROFS", "EACCES", "EPERM", "EBUSY"],
   ...["ENOSPC", "EDQUOT", "EFBIG", "EIO"],
 ]);
-/** Error codes for a path that is not a file: circular links, a socket, a path through a file. */
+/** The path is not a file: circular links, a socket, a path through a file. */
 const misplacedCodes = new Set(["ELOOP", "ENXIO", "ENOTDIR", "EISDIR", "ENAMETOOLONG"]);
 
 /** Converts errors that mean the access file cannot be changed, and returns others unchanged. */

@@ -260,9 +260,7 @@ t.test("a file that others may read is accepted if that is not checked", async (
   const access = await watched(t, file, false);
   await writeFile(file, holding("Owner"));
   await access.untilRole("Owner");
-  await t.rejects(openAccessFile(file, { checkRead: true }), {
-    name: "UnsafeFileError",
-  });
+  await t.rejects(openAccessFile(file, { checkRead: true }), { name: "UnsafeFileError" });
 });
 
 t.test("a pipe or a directory in place of the file changes nothing", async (t) => {

@@ -186,10 +186,7 @@ username = "rita"
 database = "main"
 role = "ReadWrite" # for now
 tables = ["tickets"] # alone
-columns = [
-  "id", # the key
-  "status",
-]
+columns = ["id", # the key "status"]
 max_rows = 200
 
 [[acl]]

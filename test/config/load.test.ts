@@ -139,9 +139,7 @@ function contentOf({ bytes }: { bytes: Uint8Array }): string {
 t.test("the configuration is searched for in the documented order", async (t) => {
   const { cwd, env } = everywhere(t);
   const { GATEHOUSE_HOME } = env;
-  t.match(findConfiguration({ config: "named.toml", cwd, env }), {
-    file: join(cwd, "named.toml"),
-  });
+  t.match(findConfiguration({ config: "named.toml", cwd, env }), { file: join(cwd, "named.toml") });
   t.match(findConfiguration({ cwd, env }), { file: join(cwd, "other.toml"), warnings: [] });
   t.equal(contentOf(findConfiguration({ cwd, env: { GATEHOUSE_HOME } })), "local");
   const elsewhere = join(cwd, "home");

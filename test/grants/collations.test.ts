@@ -9,6 +9,7 @@ import {
   outcome,
   overEachSite,
   select,
+  term,
   tickets,
 } from "./kit.ts";
 
@@ -43,7 +44,7 @@ function idsOf({ status, text }: Answer): string {
 }
 
 const byId = { order_by: { column: "id" } };
-const own = { column: "tenant", cmp: "=", value: "acme" };
+const own = term("tenant", "=", "acme");
 const count = { fn: "count", as: "n" };
 
 /** Queries of every kind, each with what it answers the tenant acme, who has the first row alone. */
@@ -52,10 +53,10 @@ async function readEverything(ask: Ask): Promise<Record<string, unknown>> {
   const data = async (query: object) => (await ask(query)).body.data;
   return {
     all: await rowsOf(byId),
-    stood: await rowsOf({ where: { and: [own, { column: "id", cmp: ">", value: 0 }] }, ...byId }),
+    stood: await rowsOf({ where: { and: [own, term("id", ">", 0)] }, ...byId }),
     alone: await rowsOf({ where: own }),
-    curious: await rowsOf({ where: { not: { column: "tenant", cmp: "=", value: "x" } }, ...byId }),
-    either: await rowsOf({ where: { or: [own, { column: "tenant", cmp: "=", value: "ACME" }] } }),
+    curious: await rowsOf({ where: { not: term("tenant", "=", "x") }, ...byId }),
+    either: await rowsOf({ where: { or: [own, term("tenant", "=", "ACME")] } }),
     after: await rowsOf({ after: [0], ...byId }),
     counted: await data({ Select: { database: "main", from: "tickets", aggregate: [count] } }),
     grouped: await data({
@@ -77,11 +78,7 @@ overEachSite("a row filter matches no other spelling of a value", async (t, site
   await sql(...(extensions[kind.name] ?? []));
   const attributes = '{ tenant = "acme", tenants = ["acme", "none"], blank = "acme " }';
   const readers = { rita: filterBy("=", '"@tenant"'), ivan: filterBy("IN", '"@tenants"') };
-  const filters = {
-    ...readers,
-    nora: filterBy("!=", '"@tenant"'),
-    bea: filterBy("=", '"@blank"'),
-  };
+  const filters = { ...readers, nora: filterBy("!=", '"@tenant"'), bea: filterBy("=", '"@blank"') };
   for (const user of Object.keys(filters)) await site.tokenOf(user, attributes);
   await site.allow(
     Object.entries(filters)
@@ -163,7 +160,7 @@ overEachSite("a row is pinned by its bytes", async (t, site, kind, sql) => {
     );
     const values = ["ACME", "acme", "ACMÉ"].map((tenant, id) => ({ id, tenant, weight: 1 }));
     await site.admin({ Insert: { ...tickets, values } });
-    const pins = [own, { column: "tenant", cmp: "IN", value: ["acme", "x"] }];
+    const pins = [own, term("tenant", "IN", ["acme", "x"])];
     for (const where of pins) {
       const update = { Update: { ...tickets, add: { weight: 1 }, where, returning: ["id"] } };
       t.match((await rita(update)).body, { affected: 1, data: [{ id: 1 }] }, type);
@@ -286,7 +283,7 @@ overEachSite("an error quotes no key of a hidden row", async (t, site, kind, sql
   );
   const rita = await site.as("rita");
   await site.allow(entry("rita", "main", "ReadWrite", filterBy("=", '"acme"')));
-  const where = { column: "id", cmp: "IN", value: [101, 102] };
+  const where = term("id", "IN", [101, 102]);
   const refused = await rita({ Delete: { ...tickets, where } });
   t.equal(outcome(refused), "409 constraint_violation");
   t.notMatch(refused.body.message, "102");
@@ -321,7 +318,7 @@ t.test("only the gateway can request comparison by bytes", async (t) => {
     entry("rita", "main", "ReadWrite", `${filterBy("=", '"@tenant"')}\n${pins}`) +
       entry("olga", "main", "ReadWrite"),
   );
-  const where = { column: "id", cmp: "=", value: 1 };
+  const where = term("id", "=", 1);
   const limitsOf = async (user: keyof typeof tokens, query: object) => {
     site.upstream.take();
     await site.gateway.request("/query", {

@@ -5,7 +5,7 @@ import t from "tap";
 import { callTool, refusalOf, textOf } from "../journeys/mcp.ts";
 import { eventually } from "../kit/eventually.ts";
 import { directory, load, make, one, project, select, tried } from "./examples.ts";
-import { outcome, tickets } from "./kit.ts";
+import { outcome, term, tickets } from "./kit.ts";
 
 t.test("a support agent", async (t) => {
   const { site, as } = await load(t, "support-agent.toml");
@@ -26,7 +26,7 @@ t.test("a support agent", async (t) => {
     Update: { ...tickets, set: { status: "done" }, where: one, ...fields },
   });
   t.match((await rita(update({}))).body, { affected: 1 });
-  const other = { column: "id", cmp: "=", value: 2 };
+  const other = term("id", "=", 2);
   t.match((await rita(update({ where: other }))).body, { affected: 0 }, "no ticket of asia");
   const attacks: readonly (readonly [query: object, outcome: string])[] = [
     [select("tickets", ["id"]), "403 limit_required"],
@@ -34,14 +34,14 @@ t.test("a support agent", async (t) => {
     [select("tickets", ["*"], { limit: 1 }), "403 columns_required"],
     [select("tickets", ["phone"], { limit: 1 }), "403 column_denied"],
     [
-      select("tickets", ["id"], { limit: 1, where: { column: "phone", cmp: "LIKE", value: "5%" } }),
+      select("tickets", ["id"], { limit: 1, where: term("phone", "LIKE", "5%") }),
       "403 column_denied",
     ],
     [select("tickets", ["id"], { limit: 1, order_by: { column: "phone" } }), "403 column_denied"],
     [update({ where: null }), "403 where_required"],
     [update({ where: { or: [one, other] } }), "403 where_required"],
     [update({ set: { region: "eu" } }), "403 column_denied"],
-    [update({ where: { column: "id", cmp: "IN", value: [1, 3] } }), "409 too_many_changes"],
+    [update({ where: term("id", "IN", [1, 3]) }), "409 too_many_changes"],
     [{ Batch: [update({}), update({})] }, "409 too_many_changes"],
     [{ Delete: { database: "main", table: "customers", where: null } }, "403 role_insufficient"],
     [select("customers", ["card"], { limit: 1 }), "403 column_denied"],
@@ -126,11 +126,11 @@ t.test("an analyst without salaries", async (t) => {
   const attacks: readonly object[] = [
     select("employees", ["salary"]),
     select("employees", ["id"], { order_by: { column: "salary" } }),
-    select("employees", ["id"], { where: { not: { column: "salary", cmp: "<", value: 6 } } }),
+    select("employees", ["id"], { where: { not: term("salary", "<", 6) } }),
     summary({ aggregate: [{ fn: "avg", column: "salary", as: "pay" }] }),
     summary({ aggregate: [{ fn: "count", column: "salary", distinct: true, as: "pay" }] }),
     summary({ group_by: ["salary"], aggregate: [count] }),
-    summary({ aggregate: [count], having: { column: "salary", cmp: ">", value: 1 } }),
+    summary({ aggregate: [count], having: term("salary", ">", 1) }),
     select("sales_2026", ["employees.id"], join("employees.salary = sales_2026.id")),
   ];
   for (const query of attacks) {

@@ -186,3 +186,8 @@ export const tickets = { database: "main", table: "tickets" };
 export const condition = '{"column":"tenant","cmp":"=","value":"acme"}';
 /** That tenant, and text that has to be escaped. */
 export const attributes = '{ tenant = "acme", quoted = "a\\"\\\\é😀\\n" }';
+
+/** A comparison in a condition. */
+export function term(column: string, cmp: string, value: unknown) {
+  return { column, cmp, value };
+}

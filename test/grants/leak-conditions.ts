@@ -99,9 +99,6 @@ export function where(of: readonly Table[]) {
   return fc.oneof(
     { weight: 4, arbitrary: condition(of) },
     { weight: 1, arbitrary: fc.constant(null) },
-    {
-      weight: 1,
-      arbitrary: fc.constant({ column: "tenant", cmp: "=", value: "acme" }),
-    },
+    { weight: 1, arbitrary: fc.constant({ column: "tenant", cmp: "=", value: "acme" }) },
   );
 }

@@ -4,14 +4,14 @@ import { callTool, refusalOf, send, textOf } from "../journeys/mcp.ts";
 import { auditOf } from "../kit/gateway.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
-import { entry, openSite, outcome, select } from "./kit.ts";
+import { entry, openSite, outcome, select, term } from "./kit.ts";
 import { makeTables } from "./tables.ts";
 
 const filter = 'row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]';
 const columns = 'columns = ["id", "tenant", "status", "weight"]';
 const tickets = { database: "main", table: "tickets" };
 const rows = { database: "main", from: "tickets" };
-const one = { column: "id", cmp: "=", value: 1 };
+const one = term("id", "=", 1);
 
 const site = await openSite(t);
 await site.admin({ CreateDatabase: { database: "main" } }).catch(() => undefined);
@@ -39,7 +39,7 @@ t.test("tools return the same rows and columns as queries", async (t) => {
       ["select", { ...rows, columns: ["*"] }, "columns_required"],
       ["select", { ...rows, columns: ["id"], limit: 6 }, "limit_too_high"],
       ["select", { ...rows, columns: ["id"], order_by: { column: "salary" } }, "column_denied"],
-      ["count", { ...rows, where: { column: "salary", cmp: ">", value: 1 } }, "column_denied"],
+      ["count", { ...rows, where: term("salary", ">", 1) }, "column_denied"],
       ["select", { database: "main", from: "vault", columns: ["id"] }, "no_grant"],
       ["update", { ...tickets, set: { salary: 1 }, where: one }, "column_denied"],
       ["update", { ...tickets, set: { tenant: "other" }, where: null }, "row_denied"],
@@ -101,10 +101,7 @@ t.test("a result says if row filters narrowed it", async (t) => {
     t.match(answer.body, { result: { structuredContent: { narrowed } } }, tool);
     t.match(textOf(answer), `"narrowed":"${narrowed}"`, tool);
   }
-  const own = await call("select", {
-    ...read,
-    where: { column: "tenant", cmp: "=", value: "acme" },
-  });
+  const own = await call("select", { ...read, where: term("tenant", "=", "acme") });
   t.notMatch(own.text, "narrowed", "the caller has said it itself");
 });
 

@@ -1,5 +1,13 @@
 import { auditOf } from "../kit/gateway.ts";
-import { entry, tenantFilter as filter, outcome, overEachSite, select, tickets } from "./kit.ts";
+import {
+  entry,
+  tenantFilter as filter,
+  outcome,
+  overEachSite,
+  select,
+  term,
+  tickets,
+} from "./kit.ts";
 import { fillTables, makeTables } from "./tables.ts";
 
 /** Rows that a filter hides stay hidden, whatever way a query takes, over each database. */
@@ -16,37 +24,22 @@ const count = { fn: "count", as: "n" };
 const reads: readonly (readonly [query: object, rows: readonly object[]])[] = [
   [select("tickets", ["id"], byId), [{ id: 1 }, { id: 2 }]],
   [select("tickets", ["id"], { ...byId, where: null }), [{ id: 1 }, { id: 2 }]],
-  [select("tickets", ["*"], { where: { column: "id", cmp: "=", value: 3 } }), []],
+  [select("tickets", ["*"], { where: term("id", "=", 3) }), []],
   [
     select("tickets", ["id"], {
       ...byId,
-      where: {
-        or: [
-          { column: "tenant", cmp: "!=", value: "acme" },
-          { column: "tenant", cmp: "=", value: null },
-        ],
-      },
+      where: { or: [term("tenant", "!=", "acme"), term("tenant", "=", null)] },
     }),
     [],
   ],
   [
     select("tickets", ["id"], {
       ...byId,
-      where: {
-        or: [
-          { column: "id", cmp: ">", value: 0 },
-          { column: "id", cmp: "=", value: null },
-        ],
-      },
+      where: { or: [term("id", ">", 0), term("id", "=", null)] },
     }),
     [{ id: 1 }, { id: 2 }],
   ],
-  [
-    select("tickets", ["tickets.id"], {
-      where: { column: "tickets.tenant", cmp: "=", value: "other" },
-    }),
-    [],
-  ],
+  [select("tickets", ["tickets.id"], { where: term("tickets.tenant", "=", "other") }), []],
   [select("tickets", ["id"], { ...byId, after: [1] }), [{ id: 2 }]],
   [select("tickets", ["id"], { ...byId, offset: 1, limit: 5 }), [{ id: 2 }]],
   [select("tickets", ["tenant"], { distinct: true }), [{ tenant: "acme" }]],
@@ -71,7 +64,7 @@ const reads: readonly (readonly [query: object, rows: readonly object[]])[] = [
         from: "tickets",
         group_by: ["status"],
         aggregate: [{ fn: "sum", column: "weight", as: "w" }],
-        having: { column: "w", cmp: ">=", value: 1 },
+        having: term("w", ">=", 1),
         order_by: { column: "w" },
       },
     },
@@ -87,7 +80,7 @@ const reads: readonly (readonly [query: object, rows: readonly object[]])[] = [
   [
     select("customers", ["customers.id"], {
       join: join("INNER", "tickets"),
-      where: { column: "tickets.id", cmp: ">=", value: 1 },
+      where: term("tickets.id", ">=", 1),
     }),
     [{ id: 1 }],
   ],
@@ -219,21 +212,9 @@ overEachSite("a row filter limits every kind of change", async (t, site) => {
   ]);
   const mixed = await rita({
     Batch: [
-      {
-        Update: {
-          ...tickets,
-          set: { status: "x", tenant: "acme" },
-          where: { column: "id", cmp: ">", value: 0 },
-        },
-      },
+      { Update: { ...tickets, set: { status: "x", tenant: "acme" }, where: term("id", ">", 0) } },
       { Insert: { ...tickets, values: [{ id: 9, tenant: "acme" }], returning: ["tenant"] } },
-      {
-        Delete: {
-          ...tickets,
-          where: { not: { column: "id", cmp: "=", value: 1 } },
-          returning: ["id"],
-        },
-      },
+      { Delete: { ...tickets, where: { not: term("id", "=", 1) }, returning: ["id"] } },
     ],
   });
   t.equal(mixed.status, 200, mixed.text);
@@ -329,9 +310,7 @@ overEachSite("limits count changed and returned rows, not existing ones", async 
     ),
     "403 batch_member_denied (limit_too_high)",
   );
-  const found = await site.admin(
-    select("tickets", ["id"], { where: { column: "status", cmp: "=", value: "x" } }),
-  );
+  const found = await site.admin(select("tickets", ["id"], { where: term("status", "=", "x") }));
   t.strictSame(found.body.data, [{ id: 1 }, { id: 2 }]);
   await fillTables(site.admin);
 });
@@ -355,7 +334,7 @@ overEachSite("an error names nothing hidden", async (t, site) => {
     [select("vaul_t", ["id"]), "404 table_not_found", /did you mean|vault/],
     [select("tickets", ["salry"]), "400 unknown_column", /did you mean|salary/],
     [
-      select("tickets", ["id"], { where: { column: "salry", cmp: "=", value: 1 } }),
+      select("tickets", ["id"], { where: term("salry", "=", 1) }),
       "400 unknown_column",
       /did you mean|salary/,
     ],

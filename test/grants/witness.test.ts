@@ -8,6 +8,7 @@ import {
   openRecorded,
   outcome,
   select,
+  term,
   tickets,
 } from "./kit.ts";
 
@@ -105,7 +106,7 @@ t.test("a filtered query must not exceed depth and size", async (t) => {
   site.bodies();
   const long = (bytes: number) => {
     const query = (text: string) =>
-      JSON.stringify(select("tickets", ["id"], { where: { column: "id", cmp: "=", value: text } }));
+      JSON.stringify(select("tickets", ["id"], { where: term("id", "=", text) }));
     return query("x".repeat(bytes - query("").length));
   };
   const added = `{"and":[${condition},]}`.length;
@@ -177,14 +178,10 @@ t.test("queries that cannot be limited to rows and columns are not forwarded", a
   for (const [ask, query] of denied) {
     t.equal(outcome(await ask(query)), "403 not_narrowable", JSON.stringify(query));
   }
-  const where = { column: "id", cmp: "=", value: 1 };
+  const where = term("id", "=", 1);
   t.equal(outcome(await olga({ Delete: { ...tickets, where } })), "403 where_required");
   t.equal(
-    outcome(
-      await rita({
-        Batch: [select("other", ["id"]), select("other", ["id"], { hint: 1 })],
-      }),
-    ),
+    outcome(await rita({ Batch: [select("other", ["id"]), select("other", ["id"], { hint: 1 })] })),
     "403 batch_member_denied (not_narrowable)",
   );
   const token = await site.tokenOf("rita");
@@ -247,7 +244,7 @@ t.test("a hidden column is denied in every position", async (t) => {
     ) + entry("rita", "main", "ReadWrite"),
   );
   const rita = await site.as("rita");
-  const hidden = { column: "salary", cmp: "=", value: 1 };
+  const hidden = term("salary", "=", 1);
   const count = { fn: "count", as: "n" };
   const deep = { and: [{ or: [{ not: { and: [hidden] } }] }] };
   const other = { table: "other", on: "other.id = tickets.salary", join_type: "INNER" };

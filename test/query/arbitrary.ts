@@ -61,11 +61,7 @@ function selectOf(database: string, from: string, joined: string | undefined) {
     { column, direction: fc.constantFrom("ASC", "DESC") },
     { requiredKeys: ["column"] },
   );
-  const needed = fc.record({
-    database: fc.constant(database),
-    from: fc.constant(from),
-    columns,
-  });
+  const needed = fc.record({ database: fc.constant(database), from: fc.constant(from), columns });
   const wanted = fc.record(
     { where: whereOf(...tables), order_by: order, limit: fc.maxSafeNat(), offset: fc.maxSafeNat() },
     { requiredKeys: [] },

@@ -1,6 +1,6 @@
 /** Bodies of the full grammar that the core has not. */
 
-import { select } from "./kit.ts";
+import { select, term } from "./kit.ts";
 
 export const sum = { fn: "sum", column: "total", as: "revenue" };
 export const count = { fn: "count", as: "n" };
@@ -18,12 +18,8 @@ export const fullBodies: readonly object[] = [
     group_by: ["orders.region", "day"],
     aggregate: [{ ...count, column: "id", distinct: true }],
   }),
-  summary({ aggregate: [sum], having: { column: "revenue", cmp: ">", value: 3 } }),
-  summary({
-    group_by: ["region"],
-    aggregate: [sum],
-    having: { column: "region", cmp: "=", value: "eu" },
-  }),
+  summary({ aggregate: [sum], having: term("revenue", ">", 3) }),
+  summary({ group_by: ["region"], aggregate: [sum], having: term("region", "=", "eu") }),
   summary({
     group_by: ["region"],
     aggregate: [sum],
@@ -43,8 +39,8 @@ export const fullBodies: readonly object[] = [
       { table: "lines", on: "lines.order_id = orders.id", join_type: "INNER" },
     ],
   }),
-  select({ where: { column: "name", cmp: "ILIKE", value: "a%" } }),
-  select({ where: { column: "id", cmp: "NOT IN", value: [1, [null]] } }),
+  select({ where: term("name", "ILIKE", "a%") }),
+  select({ where: term("id", "NOT IN", [1, [null]]) }),
   { Insert: { ...target, values: [{ id: 1 }], returning: ["id"] } },
   { Update: { ...target, set: { a: 1 }, where: null, returning: ["*"] } },
   { Update: { ...target, add: { stock: -1.5 }, where: null } },

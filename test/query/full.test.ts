@@ -2,7 +2,7 @@ import t from "tap";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
 import { count, fullBodies, order, sum, summary, target } from "./full-bodies.ts";
-import { refusalOf, scanBody, select, verdict } from "./kit.ts";
+import { refusalOf, scanBody, select, term, verdict } from "./kit.ts";
 
 const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
 
@@ -36,7 +36,7 @@ t.test("contradictory fields are refused", async (t) => {
   const bad: readonly [string, object][] = [
     ["missing_field", summary({})],
     ["missing_field", select({ group_by: ["a"] })],
-    ["missing_field", select({ having: { column: "n", cmp: ">", value: 3 } })],
+    ["missing_field", select({ having: term("n", ">", 3) })],
     ["invalid_value", summary({ aggregate: [] })],
     ["missing_field", summary({ aggregate: [{ fn: "sum", as: "x" }] })],
     ["missing_field", summary({ aggregate: [{ fn: "count" }] })],
@@ -52,10 +52,7 @@ t.test("contradictory fields are refused", async (t) => {
     ["invalid_value", summary({ columns: ["a", "b"], group_by: ["b", "a"], aggregate: [count] })],
     ["invalid_value", summary({ columns: ["a"], group_by: ["b", "a"], aggregate: [count] })],
     ["invalid_value", summary({ columns: ["*"], group_by: ["a"], aggregate: [count] })],
-    [
-      "invalid_column",
-      summary({ aggregate: [count], having: { column: "m", cmp: ">", value: 3 } }),
-    ],
+    ["invalid_column", summary({ aggregate: [count], having: term("m", ">", 3) })],
     ["invalid_column", summary({ aggregate: [count], order_by: { column: "region" } })],
     ["invalid_column", summary({ aggregate: [count], group_by: ["elsewhere.a"] })],
     ["invalid_value", select({ after: [1] })],
@@ -78,9 +75,9 @@ t.test("contradictory fields are refused", async (t) => {
     ],
     ["invalid_column", joined([{ ...orders, on: "users.id = nowhere.id" }])],
     ["invalid_value", joined(Array(5).fill(orders))],
-    ["invalid_value", select({ where: { column: "id", cmp: "NOT IN", value: [1, null] } })],
-    ["invalid_value", select({ where: { column: "id", cmp: "NOT IN", value: 1 } })],
-    ["invalid_value", select({ where: { column: "id", cmp: "ILIKE", value: 1 } })],
+    ["invalid_value", select({ where: term("id", "NOT IN", [1, null]) })],
+    ["invalid_value", select({ where: term("id", "NOT IN", 1) })],
+    ["invalid_value", select({ where: term("id", "ILIKE", 1) })],
     ["missing_field", { Update: { ...target, where: null } }],
     ["invalid_value", { Update: { ...target, add: {}, where: null } }],
     ["wrong_type", { Update: { ...target, add: { a: "1" }, where: null } }],
@@ -146,12 +143,7 @@ t.test("columns are listed by position", async (t) => {
     usesOf(
       select({
         columns: ["*", "a"],
-        where: {
-          or: [
-            { column: "b", cmp: "=", value: 1 },
-            { not: { column: "users.c", cmp: "=", value: null } },
-          ],
-        },
+        where: { or: [term("b", "=", 1), { not: term("users.c", "=", null) }] },
         join: { table: "orders", on: "users.id = orders.user_id", join_type: "LEFT" },
         order_by: [{ column: "d" }],
         after: [1],
@@ -164,7 +156,7 @@ t.test("columns are listed by position", async (t) => {
       summary({
         group_by: ["g"],
         aggregate: [sum],
-        having: { column: "g", cmp: "=", value: 1 },
+        having: term("g", "=", 1),
         order_by: [{ column: "revenue" }, { column: "g" }],
       }),
     ),
@@ -183,14 +175,7 @@ t.test("columns are listed by position", async (t) => {
     { values: "a,b", on_conflict: "a", update: "b", returning: "c" },
   );
   t.strictSame(
-    usesOf({
-      Update: {
-        ...target,
-        set: { a: 1 },
-        add: { b: 2 },
-        where: { column: "c", cmp: "=", value: 1 },
-      },
-    }),
+    usesOf({ Update: { ...target, set: { a: 1 }, add: { b: 2 }, where: term("c", "=", 1) } }),
     { set: "a", add: "b", where: "c" },
   );
   t.strictSame(

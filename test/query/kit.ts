@@ -51,3 +51,8 @@ function bytesOf(body: unknown): Buffer {
   if (Buffer.isBuffer(body)) return body;
   return Buffer.from(typeof body === "string" ? body : JSON.stringify(body));
 }
+
+/** A comparison in a condition. */
+export function term(column: string, cmp: string, value: unknown) {
+  return { column, cmp, value };
+}

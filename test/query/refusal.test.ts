@@ -3,7 +3,7 @@ import { quoteName } from "../../src/json/fault.ts";
 import { createGrammar, type Grammar } from "../../src/query/grammar.ts";
 import { isPlainName } from "../../src/query/names.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
-import { refusalOf, select } from "./kit.ts";
+import { refusalOf, select, term } from "./kit.ts";
 
 t.test("every code is snake_case and has a sentence", async (t) => {
   for (const [code, sentence] of Object.entries(queryRefusals)) {
@@ -99,7 +99,7 @@ t.test("a field of another language is followed by a suggestion", async (t) => {
 t.test("the core names words of the full grammar as such", async (t) => {
   const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
   const target = { database: "main", table: "users" };
-  const where = { column: "name", cmp: "ILIKE", value: "a%" };
+  const where = term("name", "ILIKE", "a%");
   const bodies = [
     { Upsert: {} },
     { Preview: {} },
@@ -109,12 +109,8 @@ t.test("the core names words of the full grammar as such", async (t) => {
     select({ order_by: [{ column: "id" }] }),
     select({ join: [{ table: "b", on: "users.a = b.a", join_type: "LEFT" }] }),
   ];
-  for (const body of bodies) {
-    t.match(
-      refusalOf(body, core).message,
-      /it is in the full grammar \(\[query\] level = "full"\)$/,
-    );
-  }
+  const hint = /it is in the full grammar \(\[query\] level = "full"\)$/;
+  for (const body of bodies) t.match(refusalOf(body, core).message, hint);
 });
 
 t.test("a missing field is named with all required ones", async (t) => {
@@ -147,15 +143,13 @@ t.test("a contradictory Select is told what is allowed", async (t) => {
   t.match(messageOf({ order_by, after: [1, 2] }), "after has 2 values and order_by 1 column;");
   const aggregate = [{ fn: "sum", column: "total", as: "revenue" }];
   const summary = { columns: ["region"], group_by: ["region"], aggregate };
-  const having = { column: "revenu", cmp: ">", value: 1 };
+  const having = term("revenu", ">", 1);
   const counts = { columns: undefined, aggregate: [{ fn: "count", column: "*", as: "n" }] };
   t.match(messageOf(counts), /; to count rows, leave column out$/);
-  const term = { column: "id", cmp: "=", value: 1 };
-  for (const where of [{ ...term, or: [term] }, { and: [{ ...term, or: [] }] }]) {
-    t.match(
-      messageOf({ where }),
-      /; or must be the only field: put the others into it, or both into and$/,
-    );
+  const own = term("id", "=", 1);
+  const onlyField = /; or must be the only field: put the others into it, or both into and$/;
+  for (const where of [{ ...own, or: [own] }, { and: [{ ...own, or: [] }] }]) {
+    t.match(messageOf({ where }), onlyField);
   }
   t.match(messageOf({ ...summary, having }), /"region", "revenue" \(did you mean revenue\?\)$/);
   t.match(messageOf({ ...summary, order_by: { column: "regoin" } }), /\(did you mean region\?\)$/);
@@ -165,10 +159,8 @@ t.test("a contradictory Select is told what is allowed", async (t) => {
 t.test("an inexact on of a join is told the exact form", async (t) => {
   for (const on of ["users.id=orders.id", "users.id  =  orders.id", "id = orders.id"]) {
     const join = { table: "orders", on, join_type: "INNER" };
-    t.match(
-      refusalOf(select({ join })).message,
-      /table\.column = table\.column, with one space on either side of the =/,
-    );
+    const form = /table\.column = table\.column, with one space on either side of the =/;
+    t.match(refusalOf(select({ join })).message, form);
   }
 });
 

@@ -1,12 +1,22 @@
 import t from "tap";
 import type { Grammar } from "../../src/query/grammar.ts";
-import { gist, insertOf, plain, refusalOf, scanBody, select, verdict, widened } from "./kit.ts";
+import {
+  gist,
+  insertOf,
+  plain,
+  refusalOf,
+  scanBody,
+  select,
+  term,
+  verdict,
+  widened,
+} from "./kit.ts";
 
 const target = { database: "main", table: "users" };
 const drop = (table: unknown, database: unknown = "main") => ({ DropTable: { database, table } });
 const inner = JSON.stringify(target);
 const join = { table: "orders", on: "users.id = orders.user_id", join_type: "INNER" };
-const equal = { column: "age", cmp: "=", value: 1 };
+const equal = term("age", "=", 1);
 const where = (condition: unknown) => ({ Delete: { ...target, where: condition } });
 const whereText = (condition: string) =>
   `{"Delete":{"database":"main","table":"users","where":${condition}}}`;
@@ -350,7 +360,7 @@ t.test("a refusal names the row, and never a value", async (t) => {
       insert('{"a":1}', `{"a":"${secret}","b":nope}`),
       insert('{"a":1}', `{"b":{"${secret}":"\\ud800"}}`),
     ],
-    "Select.where": [select({ where: { column: "a", cmp: "BETWEEN", value: [secret] } })],
+    "Select.where": [select({ where: term("a", "BETWEEN", [secret]) })],
   };
   for (const [path, refused] of Object.entries(bodies)) {
     for (const body of refused) {
