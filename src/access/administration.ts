@@ -219,7 +219,7 @@ export function requireManager(snapshot: Snapshot, actor: Subject): void {
   if (!mayUseAnywhere(snapshot, actor, "GRANT")) throw new Refusal("role_insufficient");
 }
 
-/** What an actor who may grant on some database may see and manage. */
+/** Visibility and management rights of an actor who may grant on some database. */
 export function manageableBy(snapshot: Snapshot, actor: Subject) {
   requireManager(snapshot, actor);
   const { username, tokenDatabase } = actor;

@@ -37,7 +37,7 @@ export interface Limits {
   /** Maximum rows that one query inserts, updates or deletes. */
   readonly maxChanges?: number;
   readonly requireApproval?: readonly PermissionClass[];
-  /** Who may approve. By default, everyone who may grant there. */
+  /** By default, everyone who may grant there. */
   readonly approvers?: readonly string[];
 }
 

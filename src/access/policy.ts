@@ -257,7 +257,7 @@ export function visibilityDenial(
   return judgeName(snapshot, subject, "SELECT", database) ?? "no_grant";
 }
 
-/** What a subject may see of a table, or why nothing. The table need not exist. */
+/** The visible columns of a table, which need not exist, or the denial. */
 export function seeTable(
   snapshot: Snapshot,
   subject: Subject,

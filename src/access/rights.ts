@@ -194,7 +194,7 @@ export interface ApprovalRule {
   readonly database: string;
   /** The rights in use that require approval. */
   readonly permissions: readonly PermissionClass[];
-  /** Who may approve. By default, everyone who may grant on the database. */
+  /** By default, everyone who may grant on the database. */
   readonly approvers?: readonly string[];
 }
 
@@ -229,7 +229,7 @@ export interface DecisionContext extends QueryOrigin {
 export interface Objection {
   readonly reason: Denial;
   readonly message: string;
-  /** Undefined if there is none, or if no single entry decides. */
+  /** Undefined if no single entry decides. */
   readonly entry?: DecidingEntry | undefined;
   readonly boundary?: string;
 }

@@ -23,7 +23,7 @@ const syntaxFaults: ReadonlySet<JsonFaultCode> = new Set<JsonFaultCode>([
 export class JsonFault extends Error {
   override readonly name = "JsonFault";
   readonly code: JsonFaultCode;
-  /** What is wrong, without the place. Never contains a value. */
+  /** Without the place. Never contains a value. */
   readonly problem: string;
   /** In bytes from the start of the body. */
   readonly offset: number;

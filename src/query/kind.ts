@@ -1,4 +1,4 @@
-/** What a field of the grammar holds: its reader, its schema and its type. */
+/** Kinds of values in the grammar: reader, schema and type. */
 
 import type { Rest } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";

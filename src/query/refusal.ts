@@ -31,7 +31,7 @@ export interface BodyLocation {
 export class QueryRefused extends ClientError {
   readonly status = 400;
   readonly code: QueryRefusalCode;
-  /** What is wrong and what is allowed, without the place. */
+  /** The error and what is allowed, without the place. */
   readonly problem: string;
   readonly location: BodyLocation;
 

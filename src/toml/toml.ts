@@ -26,8 +26,8 @@ export function parseToml(text: string, file: string): TomlTable {
 
 /** The likely cause of some parser messages. */
 const hints: ReadonlyMap<string, string> = new Map([
-  ["invalid value", "text stands in quotes"],
-  ["illegal character in numeric literal", "text stands in quotes"],
+  ["invalid value", "text needs quotes"],
+  ["illegal character in numeric literal", "text needs quotes"],
   ["control characters are not allowed in strings", "is its closing quote missing?"],
 ]);
 

@@ -166,7 +166,7 @@ t.test("an explicit reload is in force when it resolves", async (t) => {
   t.equal(access.role, "Owner");
   await Promise.all([access.live.reload(), access.live.reload()]);
   await delay(700);
-  t.equal(access.events.length, 1, "and is told once");
+  t.equal(access.events.length, 1, "and is reported once");
 });
 
 t.test("a change through the rules is in force in all workers when it resolves", async (t) => {
@@ -216,7 +216,7 @@ t.test("a half-written file changes nothing", async (t) => {
   await appendFile(file, text.slice(0, -20));
   await delay(300);
   t.ok(access.live.stale);
-  t.equal(access.role, "ReadOnly", "half a file is none");
+  t.equal(access.role, "ReadOnly", "half a file does not count");
   await appendFile(file, text.slice(-20));
   await access.untilRole("Owner");
 });

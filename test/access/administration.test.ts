@@ -136,7 +136,7 @@ t.test("users change their own email, and only administrators disable users", as
 const own = ["root * Owner", "olga main Owner", "dora main DbAdmin", "wim main ReadWrite"];
 const staff = [...own, "rita main ReadOnly"];
 
-/** Rules as `actor target database | what comes of it | rule | grants`, by default those of all. */
+/** Rules as `actor target database | result | rule | grants`, with those of `staff` by default. */
 function rulesOf(staff: readonly string[], table: string) {
   return table
     .trim()
@@ -148,7 +148,7 @@ function rulesOf(staff: readonly string[], table: string) {
     });
 }
 
-/** What comes of an actor giving a target each role on a database, from Owner to ReadOnly. */
+/** The result of giving the target each role on a database, from Owner to ReadOnly. */
 const cases = rulesOf(
   staff,
   `
@@ -195,7 +195,7 @@ function mayGrant(snapshot: Snapshot, actor: Actor, grant: Grant): void {
   requireMayGrant(snapshot, actor, grant, held);
 }
 
-/** What comes of `actor` giving the target each role in turn, widest first: `+` is allowed. */
+/** For each role, widest first: `+` if the actor may give it to the target. */
 function grants(
   grantsInForce: string[],
   [actor = "", target = "", database = ""]: string[],

@@ -7,7 +7,7 @@ export interface BrokenFile {
   readonly reason: RegExp;
 }
 
-/** Stands in names and hashes, and must never be in a reason. */
+/** Used in names and hashes, and must not appear in a reason. */
 export const SECRET = "hunter2";
 
 const record = `[[users]]; username = "${SECRET}"`;

@@ -12,7 +12,7 @@ import { now, username, type World } from "./decision-worlds.ts";
 
 /** How the second reading of the contract looks into a query: its JSON, and nothing the scanner found. */
 
-/** The fields and lists of a query; nothing where there is none. */
+/** The fields and lists of a query. Empty if absent. */
 function isObject(value: Json | undefined): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
@@ -148,7 +148,7 @@ function place({ grants }: World, database: string, table: string | undefined): 
   );
 }
 
-/** The entry that decides; `lapsed` if what is there is over. */
+/** The entry that decides; `lapsed` if it has expired. */
 function decider(
   world: World,
   database: string,
@@ -288,13 +288,13 @@ function rightsOf({ operation, isPreview, own, references }: Element) {
   ];
 }
 
-/** The entry that decides on a table; nobody's where none does. */
+/** The entry that decides on a table, if any. */
 function grantOf({ world, database }: Element, table: string): Grant {
   const grant = decider(world, database, table);
   return grant === undefined || grant === "lapsed" ? nobody : grant;
 }
 
-/** What is wrong with the rights of an element. */
+/** The faults in the rights of an element. */
 function rightFaults(element: Element): string[] {
   const { world, database, fitting } = element;
   const files = [...world.grants, ...world.boundaries].map((rule) => rule.database ?? "*");
@@ -335,7 +335,7 @@ function asksOf(element: Element): string[] {
  * with each element, in no order.
  */
 
-/** What the contract says of one element: its faults, or else its conditions. */
+/** The faults of one element by the contract, or else its conditions. */
 interface Opinion {
   readonly faults: ReadonlySet<string>;
   /** The rights whose use needs approval. */
@@ -509,7 +509,7 @@ function numberOpinion(element: Element): { faults: string[]; amounts: Amount[] 
 function judgeElement(element: Element) {
   const asks = asksOf(element);
   const barred = rightFaults(element);
-  // What is not given at all is not looked at any further.
+  // Nothing else is checked without the right.
   if (barred.length > 0) return { faults: barred, asks, additions: [], amounts: [] };
   const kind = kindFaults(element);
   if (element.operation === "Truncate" || element.own.length === 0) {
@@ -521,7 +521,7 @@ function judgeElement(element: Element) {
   return { faults, asks, additions: rows.additions, amounts: numbers.amounts };
 }
 
-/** What the contract says of each element. */
+/** The judgment of each element by the contract. */
 export function opinionsOn(world: World, asked: Asked): readonly Opinion[] {
   const { body } = asked;
   const elements = "Batch" in body ? objectsAt(body, "Batch") : [body];

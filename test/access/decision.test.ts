@@ -131,7 +131,7 @@ t.test("narrowing an entry never allows more", async () => {
     fc.property(cases, ({ choose, world, asked }) => {
       const before = decideOn(world, asked);
       if (before === undefined || before.allowed || world.grants.length === 0) return;
-      // A column that no entry names any more is none that another one differs from.
+      // No column can differ only by case from one that no entry names any more.
       if (before.reason === "name_case_mismatch") return;
       const at = choose([...world.grants.keys()]);
       const possible = asked.context.isEngine ? [...narrowings, pinning] : narrowings;

@@ -87,7 +87,7 @@ function writtenString(text: string, choice: number): string {
   if (choice === 1 && isLiteral) return `'${text}'`;
   if (choice === 2 && isLiteral) return `'''\n${text}'''`;
   if (choice === 3 && isRaw) return `"""\n${text}"""`;
-  // The backslash takes the line end and the spaces behind it away, and would those of the text.
+  // The backslash removes the line end and the spaces after it, also those of the text.
   const isFlush = text.trimStart() === text;
   if (choice === 4 && isRaw && isFlush) return `"""\\\n    ${text}"""`;
   return basic(text);

@@ -60,7 +60,7 @@ const cleared: fc.Arbitrary<UserFields> = fc.record(
   { requiredKeys: [] },
 );
 
-/** What a test means to do; it is done if it makes sense in the state that it meets. */
+/** An intended change, made if it is possible in the current state. */
 const intention = fc.oneof(
   fc.record({ act: fc.constant("user" as const), name, fields: userFields }),
   fc.record({ act: fc.constant("user" as const), name, fields: cleared }),

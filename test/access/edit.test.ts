@@ -186,7 +186,10 @@ username = "rita"
 database = "main"
 role = "ReadWrite" # for now
 tables = ["tickets"] # alone
-columns = ["id", # the key "status"]
+columns = [
+  "id", # the key
+  "status",
+]
 max_rows = 200
 
 [[acl]]

@@ -7,7 +7,7 @@ import type { AccessRecords } from "../../src/access/records.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
 import { Refusal } from "../../src/refusal.ts";
 
-/** Sixteen bytes of salt and thirty-two of hash, as they stand in a hash. */
+/** Sixteen bytes of salt and thirty-two of hash, in base64. */
 export const SALT = "c2FsdHNhbHRzYWx0c2FsdA";
 export const DIGEST = "aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g";
 

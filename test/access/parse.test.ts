@@ -153,7 +153,7 @@ t.test("a broken file is refused with line and reason, without its text", async 
     const found = error?.problems.find((problem) => reason.test(problem.reason));
     const place = line === undefined ? "/etc/access.toml" : `/etc/access.toml:${line}`;
     t.ok(found !== undefined && found.line === line, `${text}: ${error?.message}`);
-    t.ok(error?.message.split("\n").includes(`${place}: ${found?.reason}`), `${text} is told`);
+    t.ok(error?.message.split("\n").includes(`${place}: ${found?.reason}`), `${text} is reported`);
     t.notMatch(error?.message, new RegExp(SECRET, "i"), text);
   }
 });

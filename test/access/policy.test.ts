@@ -14,7 +14,7 @@ import {
 import { type Access, type PermissionClass, permissionClasses } from "../../src/query/query.ts";
 import { grant, snapshotOf, user } from "./kit.ts";
 
-/** Who may do what, as it is promised; a column a right, in the order of `columns`. */
+/** The documented rights of each role, in the order of `columns`. */
 const columns: PermissionClass[] = [
   ...(["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"] as const),
   ...(["CREATE DATABASE", "DROP DATABASE", "GRANT"] as const),

@@ -54,13 +54,13 @@ export class Watched {
   }
 }
 
-/** Opens the file as the gateway does, until the test is over. */
+/** Opens the file as the gateway does, until the test ends. */
 export async function watched(t: Test, file: string, checkRead = true): Promise<Watched> {
   const events: ReloadEvent[] = [];
   const heard = new EventTarget();
   const onReload = (event: ReloadEvent) => {
     events.push(event);
-    // What is told of is in force by the next turn.
+    // A reported state is in force by the next turn.
     setImmediate(() => heard.dispatchEvent(new Event("event")));
   };
   const live = await openAccessFile(file, { checkRead });

@@ -137,7 +137,7 @@ t.test("the only user is never removed", async (t) => {
   const remove: Plan = () => [{ kind: "remove-user", username: "root" }];
   t.equal((await refusedBy(changeAccessFile(file, remove))).code, "last_administrator");
   const forced = await refusedBy(changeAccessFile(file, remove, { force: true }));
-  t.equal(forced.code, "access_file_invalid", "a file that holds nobody cannot be written");
+  t.equal(forced.code, "access_file_invalid", "a file without users cannot be written");
   t.match(forced.message, "no user and no grant");
   t.equal(await readFile(file, "utf8"), alone);
 });

@@ -106,7 +106,7 @@ function withMounts(commands: string): { status: number | null; stdout: string }
 }
 
 const canMount = withMounts("true") !== undefined;
-const whyNot = canMount ? false : "this system lets nobody mount here";
+const whyNot = canMount ? false : "this system does not allow mounts";
 
 t.test("a read-only file system refuses the change", { skip: whyNot }, async (t) => {
   const file = accessFile(t, text);

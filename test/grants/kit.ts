@@ -182,7 +182,7 @@ export function outcome({ status, body: { code, reason } }: Answer): string {
 export const tenantFilter = 'row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]';
 /** The table that changes are made to. */
 export const tickets = { database: "main", table: "tickets" };
-/** The same as it goes up for the tenant acme. */
+/** The same as forwarded for the tenant acme. */
 export const condition = '{"column":"tenant","cmp":"=","value":"acme"}';
 /** That tenant, and text that has to be escaped. */
 export const attributes = '{ tenant = "acme", quoted = "a\\"\\\\é😀\\n" }';

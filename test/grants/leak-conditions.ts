@@ -14,7 +14,7 @@ const columnsOf: Record<Table, readonly string[]> = {
   vaults: ["id"],
 };
 
-/** What the caller knows of comes far more often than what is hidden from it, or is not there. */
+/** Visible names are far more frequent than hidden or missing ones. */
 export const table = fc.oneof(
   { weight: 8, arbitrary: fc.constant<Table>("tickets") },
   { weight: 4, arbitrary: fc.constant<Table>("customers") },

@@ -59,14 +59,14 @@ function kept(body: Buffer, { accesses }: Query, { decisions }: QueryDecision): 
   return Buffer.concat([...pieces, body.subarray(from)]);
 }
 
-/** True if all bytes of `part` stand in `whole`, in their order. */
+/** True if `whole` contains all bytes of `part` in order. */
 function isWithin(part: Buffer, whole: Buffer): boolean {
   let at = 0;
   for (const byte of whole) if (byte === part[at]) at++;
   return at === part.length;
 }
 
-/** What is wrong with what becomes of a body, if anything is. */
+/** The fault of a filtered body, if any. */
 function faultOf(body: Buffer, query: Query, decision: QueryDecision): string | undefined {
   const up = narrowed(body, query, decision);
   const again = read(up);

@@ -12,10 +12,10 @@ import {
   tickets,
 } from "./kit.ts";
 
-/** What reaches an upstream in the name of narrowed callers, byte by byte. */
-
-/** Each body, and what goes up of it: `F` stands for the filter. */
-const spliced: readonly (readonly [sent: string, up: string])[] = [
+/** Bodies as sent and as forwarded, where `F` is the filter. */
+const ofTickets = '"database":"main","from":"tickets","columns":["id"]';
+const whereOf = (where: string) => `{"Select":{"where":${where},${ofTickets}}}`;
+const spliced: readonly (readonly [sent: string, forwarded: string])[] = [
   [
     ' {"Select" : {"from":"tickets",\n"columns":["id"] ,"database":"main"} } ',
     ' {"Select" : {"where":F,"from":"tickets",\n"columns":["id"] ,"database":"main"} } ',
@@ -28,35 +28,28 @@ const spliced: readonly (readonly [sent: string, up: string])[] = [
     '{"Select":{"where" : {"column":"n","cmp":"=","value":18446744073709551616.50e-1},"database":"main","from":"tickets","columns":["id"]}}',
     '{"Select":{"where" : {"and":[F,{"column":"n","cmp":"=","value":18446744073709551616.50e-1}]},"database":"main","from":"tickets","columns":["id"]}}',
   ],
-  [
-    `{"Select":{"where":{"or":[${condition}]},"database":"main","from":"tickets","columns":["id"]}}`,
-    `{"Select":{"where":{"and":[F,{"or":[${condition}]}]},"database":"main","from":"tickets","columns":["id"]}}`,
-  ],
-  [
-    `{"Select":{"where":{"not":${condition}},"database":"main","from":"tickets","columns":["id"]}}`,
-    `{"Select":{"where":{"and":[F,{"not":${condition}}]},"database":"main","from":"tickets","columns":["id"]}}`,
-  ],
-  [
-    `{"Select":{"where":{"and":[{"and":[${condition}]}]},"database":"main","from":"tickets","columns":["id"]}}`,
-    `{"Select":{"where":{"and":[F,{"and":[{"and":[${condition}]}]}]},"database":"main","from":"tickets","columns":["id"]}}`,
-  ],
+  ...[`{"or":[${condition}]}`, `{"not":${condition}}`, `{"and":[{"and":[${condition}]}]}`].map(
+    (where) => [whereOf(where), whereOf(`{"and":[F,${where}]}`)] as const,
+  ),
   [
     '{"Batch":[{"Update":{"database":"main","table":"tickets","set":{"where":{"where":null}},"where":null}},{"Delete":{"where":{"column":"id","cmp":"IN","value":[1,-0]},"database":"main","table":"tickets"}},{"Insert":{"database":"main","table":"tickets","values":[{"tenant":"acme"}]}}]}',
     '{"Batch":[{"Update":{"database":"main","table":"tickets","set":{"where":{"where":null}},"where":F}},{"Delete":{"where":{"and":[F,{"column":"id","cmp":"IN","value":[1,-0]}]},"database":"main","table":"tickets"}},{"Insert":{"database":"main","table":"tickets","values":[{"tenant":"acme"}]}}]}',
   ],
 ];
 
-/** Bodies to which nothing is added, since the filter stands in them. */
+/** Bodies that contain the filter already. */
 const untouched: readonly string[] = [
   condition,
   '{"value":"\\u0061cme","column":"ten\\u0061nt" , "cmp":"="}',
   '{"column":"tickets.tenant","cmp":"=","value":"acme"}',
   `{"and":[{"column":"n","cmp":"=","value":1e0},${condition}]}`,
-].map(
-  (where) => `{"Select":{"database":"main","from":"tickets","columns":["id"],"where":${where}}}`,
-);
+].map(whereOf);
 
-/** Terms that are not the filter, however alike. */
+function summary(fields: object) {
+  return { Select: { database: "main", from: "tickets", ...fields } };
+}
+
+/** Terms that resemble the filter. */
 const alike: readonly string[] = [
   '{"column":"tenant","cmp":"=","value":"ACME"}',
   '{"column":"tenant","cmp":"=","value":"acme "}',
@@ -70,25 +63,24 @@ t.test("filters are added between the client's bytes, which stay unchanged", asy
   const site = await openRecorded(t);
   await site.allow(entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${filter}`));
   const rita = await site.as("rita", attributes);
-  for (const [sent, up] of spliced) {
+  for (const [sent, forwarded] of spliced) {
     const answer = await rita(sent);
     t.equal(answer.headers.get("x-gatehouse-narrowed"), "rows", answer.text);
-    t.strictSame(site.bodies(), [up.replaceAll("F", condition)]);
+    t.strictSame(site.bodies(), [forwarded.replaceAll("F", condition)]);
   }
   for (const sent of untouched) {
     t.equal((await rita(sent)).headers.get("x-gatehouse-narrowed"), null);
     t.strictSame(site.bodies(), [sent]);
   }
   for (const where of alike) {
-    const sent = `{"Select":{"database":"main","from":"tickets","columns":["id"],"where":${where}}}`;
-    await rita(sent);
-    t.strictSame(site.bodies(), [sent.replace(where, `{"and":[${condition},${where}]}`)]);
+    await rita(whereOf(where));
+    t.strictSame(site.bodies(), [whereOf(`{"and":[${condition},${where}]}`)]);
   }
   const quoted = 'row_filter = [{ column = "tenant", cmp = "=", value = "@quoted" }]';
   await site.allow(entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${quoted}`));
   await rita(select("tickets", ["id"]));
   const [body = ""] = site.bodies();
-  t.equal(JSON.parse(body).Select.where.value, 'a"\\é😀\n', "what an attribute holds stays text");
+  t.equal(JSON.parse(body).Select.where.value, 'a"\\é😀\n', "an attribute stays text");
 });
 
 t.test("a filtered query must not exceed depth and size", async (t) => {
@@ -97,7 +89,7 @@ t.test("a filtered query must not exceed depth and size", async (t) => {
   const rita = await site.as("rita", attributes);
   const nested = (depth: number) => {
     const where = `${'{"not":'.repeat(depth)}{"column":"id","cmp":"=","value":1}${"}".repeat(depth)}`;
-    return `{"Select":{"database":"main","from":"tickets","columns":["id"],"where":${where}}}`;
+    return whereOf(where);
   };
   let deepest = 61;
   t.equal(outcome(await rita(nested(deepest + 1))), "400 nesting_too_deep");
@@ -122,11 +114,8 @@ t.test("filters are forwarded in the upstream's query form", async (t) => {
   const rita = await site.as("rita", attributes);
   t.equal(outcome(await rita(select("tickets", ["id"]))), "200");
   t.strictSame(JSON.parse(site.bodies()[0] ?? ""), {
-    op: "select",
+    ...{ op: "select", database: "main", from: "tickets", columns: ["id"] },
     where: JSON.parse(condition),
-    database: "main",
-    from: "tickets",
-    columns: ["id"],
   });
 });
 
@@ -159,21 +148,8 @@ t.test("queries that cannot be limited to rows and columns are not forwarded", a
     [rita, select("other", ["id"], { hint: "no_filter" })],
     [rita, { Preview: { Delete: { ...tickets, where: null } } }],
     [rita, { Preview: { Delete: { database: "main", table: "other", where: null } } }],
-    [
-      rita,
-      {
-        Upsert: {
-          ...tickets,
-          values: [{ id: 1, tenant: "acme" }],
-          on_conflict: ["id"],
-          update: [],
-        },
-      },
-    ],
-    [
-      olga,
-      { Select: { database: "main", from: "tickets", aggregate: [{ fn: "count", as: "salary" }] } },
-    ],
+    [rita, { Upsert: { ...tickets, values: [{ id: 1 }], on_conflict: ["id"], update: [] } }],
+    [olga, summary({ aggregate: [{ fn: "count", as: "salary" }] })],
   ];
   for (const [ask, query] of denied) {
     t.equal(outcome(await ask(query)), "403 not_narrowable", JSON.stringify(query));
@@ -193,15 +169,13 @@ t.test("queries that cannot be limited to rows and columns are not forwarded", a
   t.strictSame(
     site.upstream.take().filter(({ method, url }) => method === "POST" || url.startsWith("/db/")),
     [],
-    "nothing of it",
+    "nothing is forwarded",
   );
   for (const access of ["SELECT", "authenticated"]) {
     t.equal((await site.gateway.request(`/db/shop/${access}`, { headers })).status, 200, access);
   }
   t.equal(outcome(await rita({ Truncate: { database: "shop", table: "other", hint: 1 } })), "200");
 });
-
-/** What must not go up by its names, its token or its way in does not: the upstream is the witness. */
 
 t.test("a name in another case or form is denied", async (t) => {
   const site = await openRecorded(t);
@@ -257,27 +231,13 @@ t.test("a hidden column is denied in every position", async (t) => {
     select("tickets", ["id"], { where: deep }),
     select("tickets", ["id"], { order_by: { column: "salary" } }),
     select("tickets", ["id"], {
-      order_by: [{ column: "id" }, { column: "salary" }],
-      after: [1, 2],
+      ...{ order_by: [{ column: "id" }, { column: "salary" }], after: [1, 2] },
     }),
     select("tickets", ["tickets.id"], { join: other }),
     select("other", ["other.id"], { join: [{ ...other, table: "tickets" }, third] }),
-    { Select: { database: "main", from: "tickets", group_by: ["salary"], aggregate: [count] } },
-    {
-      Select: {
-        database: "main",
-        from: "tickets",
-        aggregate: [{ fn: "max", column: "salary", as: "m" }],
-      },
-    },
-    {
-      Select: {
-        database: "main",
-        from: "tickets",
-        group_by: ["status"],
-        aggregate: [{ ...count, column: "salary", distinct: true }],
-      },
-    },
+    summary({ group_by: ["salary"], aggregate: [count] }),
+    summary({ aggregate: [{ fn: "max", column: "salary", as: "m" }] }),
+    summary({ group_by: ["status"], aggregate: [{ ...count, column: "salary", distinct: true }] }),
     { Insert: { ...tickets, values: [{ salary: 1 }] } },
     { Insert: { ...tickets, values: [{ status: "a" }, { status: "b", salary: 1 }] } },
     { Insert: { ...tickets, values: [{ id: 1 }] } },
@@ -335,7 +295,7 @@ t.test("tokens narrow further, and entries expire in time", async (t) => {
   let end = await allowUntil(Date.now() + 1000);
   const asked = async () => [outcome(await olga(insert)), outcome(await olga(inShop))];
   let before = await asked();
-  // A machine may be so busy that the entries are over before they are asked for.
+  // On a busy machine, the entries may expire before the queries.
   for (let seconds = 2; before.join() !== "200,200" && seconds < 100; seconds *= 2) {
     end = await allowUntil(Date.now() + seconds * 1000);
     before = await asked();
@@ -347,9 +307,9 @@ t.test("tokens narrow further, and entries expire in time", async (t) => {
   site.bodies();
   t.equal(outcome(await site.gateway.query(select("tickets", ["id"]), narrow)), "200");
   t.match(site.bodies()[0], condition, "the filter holds for every token");
-  await eventually("the entries are over", () => Date.now() > end);
-  t.equal(outcome(await olga(insert)), "403 role_insufficient", "the entry that lasts decides");
-  t.equal(outcome(await olga(inShop)), "403 grant_expired", "nothing lies behind it");
+  await eventually("the entries have expired", () => Date.now() > end);
+  t.equal(outcome(await olga(insert)), "403 role_insufficient", "the permanent entry decides");
+  t.equal(outcome(await olga(inShop)), "403 grant_expired", "there is no permanent entry");
 });
 
 t.test("a boundary applies only to its user, database and entry point", async (t) => {

@@ -6,9 +6,7 @@ import { DEEPEST_NESTING } from "../../src/json/reader.ts";
 import { corpus } from "../kit/corpora.ts";
 import { insertOf, refusalOf, scanBody, verdict } from "./kit.ts";
 
-/** Documents that tell a strict JSON parser from a lax one, named as the public test suite does. */
-
-/** A document; its name begins with `y_` (JSON), `n_` (none) or `i_` (a parser may choose). */
+/** A JSON text, named as in the public test suite: `y_` valid, `n_` invalid, `i_` either. */
 interface Vector {
   readonly name: string;
   readonly bytes: Buffer;
@@ -29,7 +27,7 @@ const wrappings: readonly ((document: string) => string)[] = [
   (document) => `{"a":${document},"a":{}}`,
 ];
 
-/** Those in which nothing becomes JSON that was none before, as `1,2` does in an array. */
+/** Wrappings that do not make valid JSON of `1,2` or nothing. */
 const strictWrappings = wrappings.filter((wrap) => !wrap("").startsWith("["));
 
 const brokenScalars = [
@@ -91,7 +89,7 @@ t.test("one half of a surrogate pair is refused, in cells and in keys", async (t
   }
 });
 
-t.test("bytes that are not UTF-8 are refused", async (t) => {
+t.test("bytes that are not UTF-8 and a byte-order mark are refused", async (t) => {
   for (const sequence of ["ff", "c3", "c080", "eda080", "f4908080"]) {
     const body = Buffer.from(
       insertOf(`"${Buffer.from(sequence, "hex").toString("latin1")}"`),
@@ -100,9 +98,6 @@ t.test("bytes that are not UTF-8 are refused", async (t) => {
     t.equal(verdict(body), "invalid_utf8", sequence);
   }
   t.equal(verdict(Buffer.from(insertOf("1"), "utf16le")), "invalid_json");
-});
-
-t.test("a byte-order mark is refused", async (t) => {
   t.equal(verdict(`\ufeff${insertOf("1")}`), "byte_order_mark");
 });
 
@@ -117,18 +112,12 @@ t.test("nesting is allowed to a depth of 64", async (t) => {
   // The cell's own value is at depth 5: body, Insert, values, row, cell.
   const nested = (levels: number) => insertOf("[".repeat(levels) + "]".repeat(levels));
   t.equal(verdict(nested(60)), "accepted");
+  t.equal(verdict(insertOf(`[${"[],{},".repeat(1000)}[]]`)), "accepted", "siblings");
   t.equal(verdict(nested(61)), "nesting_too_deep");
   t.equal(verdict(insertOf('{"a":'.repeat(61) + 1 + "}".repeat(61))), "nesting_too_deep");
   t.equal(verdict(insertOf("[".repeat(100_000))), "nesting_too_deep");
-  const negations = '{"not":'.repeat(70);
-  t.equal(
-    verdict(`{"Delete":{"database":"main","table":"users","where":${negations}`),
-    "nesting_too_deep",
-  );
-});
-
-t.test("siblings do not add to the depth", async (t) => {
-  t.equal(verdict(insertOf(`[${"[],{},".repeat(1000)}[]]`)), "accepted");
+  const negations = `{"Delete":{"database":"main","table":"users","where":${'{"not":'.repeat(70)}`;
+  t.equal(verdict(negations), "nesting_too_deep");
 });
 
 t.test("a body that is not an object is refused", async (t) => {
@@ -234,14 +223,10 @@ t.test("escapes are checked within long text", async (t) => {
   for (const good of ["\\n", '\\"', "\\\\", "\\u0041", "\\ud83d\\ude00"]) {
     t.equal(verdict(insertOf(`"${long}${good}${long}"`)), "accepted", good);
   }
-  for (const [bad, code] of [
-    ["\\x", "invalid_json"],
-    ["\\u00g0", "invalid_json"],
-    ["\\ud800", "lone_surrogate"],
-    ["\t", "invalid_json"],
-  ] as const) {
-    t.equal(verdict(insertOf(`"${long}${bad}${long}"`)), code, bad);
+  for (const bad of ["\\x", "\\u00g0", "\t"]) {
+    t.equal(verdict(insertOf(`"${long}${bad}${long}"`)), "invalid_json", bad);
   }
+  t.equal(verdict(insertOf(`"${long}\\ud800${long}"`)), "lone_surrogate");
   t.equal(verdict(insertOf(`"${long}`)), "invalid_json");
 });
 

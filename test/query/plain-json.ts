@@ -92,7 +92,7 @@ function unescaped(text: string): string {
   return plain;
 }
 
-/** Parses JSON; undefined for what is none, has half a surrogate pair or is nested over 64 deep. */
+/** Parses JSON; undefined if it is invalid, has half a surrogate pair or is nested over 64 deep. */
 export function parsePlainly(text: string): JsonNode | undefined {
   try {
     return new PlainParser(text).parse();
@@ -130,7 +130,7 @@ function hasRepeatedKey(node: JsonNode): boolean {
 
 /** What upstreams with habits of their own would see in a query body. */
 
-/** What a parser takes a body to ask for. */
+/** An access as a parser reads it. */
 export interface SeenAccess {
   readonly operation: string;
   readonly database: string | undefined;
@@ -142,7 +142,7 @@ export interface Habit {
   readonly name: string;
   /** Which of several members of one name it believes. */
   readonly wins: "first" | "last";
-  /** What it makes of a key before it compares it with a name that it knows. */
+  /** Folds a key before it is compared with a known name. */
   readonly fold: (key: string) => string;
 }
 
@@ -164,7 +164,7 @@ export const habits: readonly Habit[] = Object.entries(folds).flatMap(([name, fo
   { name: `${name}, last key wins`, wins: "last", fold },
 ]);
 
-/** What a parser of this habit sees; undefined if it finds no operation, or more readings than one. */
+/** The accesses that such a parser sees; undefined without an operation, or with several readings. */
 export function seenBy(habit: Habit, body: JsonNode): readonly SeenAccess[] | undefined {
   // An engine that takes the operation from `op` would not look at the key at all.
   if (member(habit, body, "op") !== undefined) return undefined;

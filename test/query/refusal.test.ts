@@ -136,7 +136,7 @@ t.test("a missing field is named with all required ones", async (t) => {
   );
 });
 
-t.test("a contradictory Select is told what is allowed", async (t) => {
+t.test("the refusal of a contradictory Select says what is allowed", async (t) => {
   const messageOf = (fields: object) => refusalOf(select(fields)).message;
   const order_by = { column: "id" };
   t.match(messageOf({ after: [1] }), /after needs order_by, and one value for each/);
@@ -156,7 +156,7 @@ t.test("a contradictory Select is told what is allowed", async (t) => {
   t.match(messageOf({ ...summary, order_by: { column: "other" } }), /"region", "revenue"$/);
 });
 
-t.test("an inexact on of a join is told the exact form", async (t) => {
+t.test("the refusal of an inexact join shows the exact form", async (t) => {
   for (const on of ["users.id=orders.id", "users.id  =  orders.id", "id = orders.id"]) {
     const join = { table: "orders", on, join_type: "INNER" };
     const form = /table\.column = table\.column, with one space on either side of the =/;
@@ -164,7 +164,7 @@ t.test("an inexact on of a join is told the exact form", async (t) => {
   }
 });
 
-t.test("an operation that cannot be in a Batch is told what can", async (t) => {
+t.test("the refusal of an operation in a Batch lists the allowed ones", async (t) => {
   t.match(
     refusalOf({ Batch: [{ CreateDatabase: { database: "main" } }] }).message,
     "allowed: Select, Insert, Update, Delete, Upsert, CreateTable, DropTable",

@@ -24,7 +24,7 @@ function filtered(body: Buffer, conditions: readonly string[]): Buffer {
   return splice(body, additions);
 }
 
-/** What a body must say once these conditions are added, key by key. */
+/** The expected body with these conditions added. */
 function expected(value: unknown, conditions: readonly object[]): unknown {
   if (typeof value !== "object" || value === null) return value;
   return Object.fromEntries(

@@ -193,7 +193,7 @@ function written(path: readonly string[]): string {
   return path.map(basic).join(".");
 }
 
-/** The document made anew from its outline alone: paths, and the slices of the values. */
+/** The document rebuilt from the paths and value slices of its outline. */
 function rebuilt(text: string): string {
   let depth = 0;
   const lines = outline(text).map((statement) => {
@@ -259,8 +259,8 @@ t.test("a syntax error names file, line and reason", async (t) => {
 t.test("a syntax error names the likely cause", async (t) => {
   const hints = {
     'role = "Owner': "is its closing quote missing?",
-    "role = Owner": "text stands in quotes",
-    "host = 0.0.0.0": "text stands in quotes",
+    "role = Owner": "text needs quotes",
+    "host = 0.0.0.0": "text needs quotes",
   };
   for (const [text, hint] of Object.entries(hints)) {
     t.match(failureOf(`${text}\n`).reason, hint, text);
