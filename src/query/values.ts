@@ -80,7 +80,7 @@ export function oneOf<const Word extends string, Draft = unknown>(
     const found = reader.readString().toString();
     const known = words.find((word) => word === found);
     if (known !== undefined) return known;
-    const hint = ofFull.includes(found) ? fullOnly : askWhether(meant(found, words));
+    const hint = ofFull.includes(found) ? fullOnly : formatHint(meant(found, words));
     const problem = `the value ${quoteName(found)} is not one of those allowed: ${words.join(", ")}${hint}`;
     throw reader.refusal("invalid_value", problem, start);
   };
