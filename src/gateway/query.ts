@@ -79,17 +79,14 @@ export function withFilters(
   if (body.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");
   const rescanned = body.length >= LONG_BODY ? scanInSlices(body, grammar) : scan(body, grammar);
   return after(rescanned, (query) => {
-    if (
-      query === undefined ||
-      !isDeepStrictEqual(accessedTables(query), accessedTables(scanned.query))
-    ) {
+    if (query === undefined || !isDeepStrictEqual(tablesIn(query), tablesIn(scanned.query))) {
       throw new Error("A query accesses other tables once filters are added");
     }
     return { body, query };
   });
 }
 
-function accessedTables({ accesses }: Query) {
+function tablesIn({ accesses }: Query) {
   return accesses.map(({ operation, database, tables }) => [operation, database, ...tables]);
 }
 

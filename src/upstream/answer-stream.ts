@@ -41,7 +41,7 @@ export interface AnswerSink {
    */
   receive?: ((head: AnswerHead) => Promise<ResponseHandling>) | undefined;
   /** @throws Refusal if the head cannot be sent */
-  begin(status: number, reception: ResponseHandling): void;
+  begin(status: number, handling: ResponseHandling): void;
   /** Returns false if the sink wants nothing more until it calls `whenDrained`. */
   write(piece: Buffer): boolean;
   end(last: Buffer): void;
@@ -245,7 +245,7 @@ export class AnswerStream implements AnswerReceiver {
   #hasReceived = false;
   #status = 0;
   /** Set from the acceptance of the head until it is passed on. */
-  #reception: ResponseHandling | undefined;
+  #handling: ResponseHandling | undefined;
   #filter: BodyFilter | undefined;
   /** Resolves when everything received so far has been filtered. Undefined if it has. */
   #filtering: Promise<void> | undefined;
@@ -293,24 +293,24 @@ export class AnswerStream implements AnswerReceiver {
     this.#metrics?.answers.add((performance.now() - this.#startedAt) / 1000);
     this.#status = head.status;
     const { receive } = this.#sink;
-    if (receive === undefined) this.#reception = { rawHeaders: head.headers };
+    if (receive === undefined) this.#handling = { rawHeaders: head.headers };
     else this.#inTurn(async () => this.#accept(await receive(head)));
   }
 
-  #accept(reception: ResponseHandling): void {
-    this.#reception = reception;
-    this.#filter = reception.filter;
+  #accept(handling: ResponseHandling): void {
+    this.#handling = handling;
+    this.#filter = handling.filter;
     // The client can use the head of a stream long before the first event.
-    if (reception.isStream || reception.filter !== undefined) this.#begin();
-    if (reception.isStream && !this.#isWhole) this.#connection.disableTimeout();
+    if (handling.isStream || handling.filter !== undefined) this.#begin();
+    if (handling.isStream && !this.#isWhole) this.#connection.disableTimeout();
   }
 
   /** Passes on the head. Before that, an upstream failure can still be reported as an error. */
   #begin(): void {
-    const reception = this.#reception;
-    if (reception === undefined) return;
-    this.#reception = undefined;
-    this.#sink.begin(this.#status, reception);
+    const handling = this.#handling;
+    if (handling === undefined) return;
+    this.#handling = undefined;
+    this.#sink.begin(this.#status, handling);
   }
 
   onData(piece: Buffer): void {

@@ -12,7 +12,7 @@ import {
 } from "./answer-stream.ts";
 import { FairLimiter } from "./fair-limiter.ts";
 import { HealthCheck } from "./health-check.ts";
-import { type Connection, ConnectionPool } from "./http1/connection.ts";
+import { ConnectionPool } from "./http1/connection.ts";
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
 import { hasBroken, targetName, type UpstreamTarget } from "./target.ts";
 
@@ -147,7 +147,7 @@ export class Backend implements Candidate, TargetMetrics {
 
   /** Connects on first use. Starts health checks if it is one of several. */
   constructor(target: UpstreamTarget, isSingle: boolean, options: BackendOptions) {
-    const { connections, connectTimeoutMs, responseTimeoutMs, metrics } = options;
+    const { connections, responseTimeoutMs, metrics } = options;
     const { healthPath: path, authorization, clientTimeoutMs = CLIENT_TIMEOUT_MS } = options;
     const host = target.socketPath === undefined ? new URL(target.origin).host : "localhost";
     const maxWaiting = connections * WAITING_PER_CONNECTION;
@@ -156,10 +156,7 @@ export class Backend implements Candidate, TargetMetrics {
     this.limiter = new FairLimiter(limits, metrics.waits);
     metrics.include(this.limiter);
     this.#limits = { responseTimeoutMs, clientTimeoutMs };
-    this.#pool = new ConnectionPool(target, {
-      connectMs: connectTimeoutMs,
-      responseMs: responseTimeoutMs,
-    });
+    this.#pool = new ConnectionPool(target, options);
     this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
     this.#healthCheck = new HealthCheck({ target, path, authorization });
     this.#target = target;
@@ -181,12 +178,7 @@ export class Backend implements Candidate, TargetMetrics {
   }
 
   /** @param isRepeat uses a new connection, because another idle one might be stale too */
-  send(
-    query: UpstreamQuery,
-    sink: AnswerSink,
-    isRepeat: boolean,
-    complete: OnComplete,
-  ): Connection {
+  send(query: UpstreamQuery, sink: AnswerSink, isRepeat: boolean, complete: OnComplete) {
     const connection = isRepeat ? this.#pool.open() : this.#pool.take();
     const { metrics } = this.#options;
     const { path, fields, body } = query;
@@ -194,11 +186,8 @@ export class Backend implements Candidate, TargetMetrics {
       path === undefined
         ? `POST /query${this.#common}content-length: ${body.length}\r\n${fields}\r\n`
         : `GET ${path}${this.#common}${fields}\r\n`;
-    connection.send(
-      head,
-      body,
-      new AnswerStream(sink, connection, this.#limits, complete, metrics),
-    );
+    const stream = new AnswerStream(sink, connection, this.#limits, complete, metrics);
+    connection.send(head, body, stream);
     return connection;
   }
 

@@ -39,10 +39,7 @@ export class PooledProxy {
    */
   constructor(url: URL, connectTimeoutMs: number, responseTimeoutMs: number) {
     const target = { origin: url.origin, socketPath: undefined };
-    this.#pool = new ConnectionPool(target, {
-      connectMs: connectTimeoutMs,
-      responseMs: responseTimeoutMs,
-    });
+    this.#pool = new ConnectionPool(target, { connectTimeoutMs, responseTimeoutMs });
     this.#limits = { responseTimeoutMs, clientTimeoutMs: CLIENT_TIMEOUT_MS };
     const path = `${url.pathname}${url.search}`;
     this.#common = ` ${path} HTTP/1.1\r\nhost: ${url.host}\r\nconnection: keep-alive\r\n`;

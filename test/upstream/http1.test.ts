@@ -18,7 +18,7 @@ import { PATIENCE_MS } from "../kit/eventually.ts";
 import { sentBytes } from "../kit/process-info.ts";
 import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 
-const TIMEOUTS = { connectMs: PATIENCE_MS, responseMs: PATIENCE_MS };
+const TIMEOUTS = { connectTimeoutMs: PATIENCE_MS, responseTimeoutMs: PATIENCE_MS };
 
 interface Read {
   status: number;
@@ -213,7 +213,7 @@ t.test("a head that arrives byte by byte gets no extra time", async (t) => {
     const timer = setInterval(() => socket.write("H"), 40);
     socket.once("close", () => clearInterval(timer));
   });
-  const timeouts = { ...TIMEOUTS, responseMs: 200 };
+  const timeouts = { ...TIMEOUTS, responseTimeoutMs: 200 };
   const pool = new ConnectionPool(parseTarget(upstream.url), timeouts);
   t.teardown(() => pool.close());
   t.match(await ask(pool), { error: { failure: "response-timeout" } });

@@ -47,8 +47,8 @@ export function writeTogether(write: () => void): void {
 const SENT_AT_ONCE = 16 * 1024;
 
 export interface ConnectionTimeouts {
-  readonly connectMs: number;
-  readonly responseMs: number;
+  readonly connectTimeoutMs: number;
+  readonly responseTimeoutMs: number;
 }
 
 /** Unrequested or malformed data closes it, so no response is taken for that of another request. */
@@ -80,7 +80,7 @@ export class Connection {
     this.#isEncrypted = "encrypted" in socket;
     this.#timeouts = timeouts;
     this.#onIdle = onIdle;
-    socket.setTimeout(timeouts.connectMs);
+    socket.setTimeout(timeouts.connectTimeoutMs);
     socket.on("timeout", () => this.#onTimeout());
     // `secureConnect` comes after the peer has been verified.
     socket.once(this.#isEncrypted ? "secureConnect" : "connect", () => this.#onReady());
@@ -102,7 +102,7 @@ export class Connection {
 
   #onReady(): void {
     this.#isReady = true;
-    this.socket.setTimeout(this.#timeouts.responseMs);
+    this.socket.setTimeout(this.#timeouts.responseTimeoutMs);
     this.#write();
   }
 
@@ -133,7 +133,8 @@ export class Connection {
     if (!this.#isPaused) return;
     this.#isPaused = false;
     // Time during which the client did not read does not count against the upstream.
-    if (!this.isClosed && !this.#hasNoTimeout) this.socket.setTimeout(this.#timeouts.responseMs);
+    if (!this.isClosed && !this.#hasNoTimeout)
+      this.socket.setTimeout(this.#timeouts.responseTimeoutMs);
     this.socket.resume();
   }
 
@@ -186,7 +187,7 @@ export class Connection {
       // idle timeout.
       else if (
         reader.head === undefined &&
-        performance.now() > this.#sentAt + this.#timeouts.responseMs
+        performance.now() > this.#sentAt + this.#timeouts.responseTimeoutMs
       ) {
         throw new ConnectionError("response-timeout");
       }
@@ -212,7 +213,7 @@ export class Connection {
   }
 
   #becomeIdle(keepSeconds: number | undefined): void {
-    if (this.#hasNoTimeout) this.socket.setTimeout(this.#timeouts.responseMs);
+    if (this.#hasNoTimeout) this.socket.setTimeout(this.#timeouts.responseTimeoutMs);
     this.#hasNoTimeout = false;
     this.resume();
     this.#onIdle(this, keepSeconds);
