@@ -52,32 +52,29 @@ export function describeChanges(changes: readonly Change[]): AuditedChange[] {
   return changes.map(describe);
 }
 
+function describeEntry(change: string, name: string): AuditedChange {
+  const [user = "", ...entry] = name.split(" ");
+  const role = entry.pop() ?? "";
+  return { change, user, entry: entry.join(" "), role };
+}
+
 export function describeDiff(diff: AccessDiff): AuditedChange[] {
-  const users = (change: string, names: readonly string[]) =>
-    names.map((user) => ({ change, user }));
-  const grants = (change: string, names: readonly string[]) =>
-    names.map((name) => {
-      const [user = "", ...entry] = name.split(" ");
-      const role = entry.pop() ?? "";
-      return { change, user, entry: entry.join(" "), role };
-    });
-  const boundaries = (change: string, names: readonly string[]) =>
-    names.map((boundary) => ({ change, boundary }));
   return [
-    ...users("user added", diff.usersAdded),
-    ...users("user removed", diff.usersRemoved),
-    ...users("user changed", diff.usersChanged),
-    ...grants("grant added", diff.grantsAdded),
-    ...grants("grant removed", diff.grantsRemoved),
-    ...grants("grant raised", diff.grantsRaised),
-    ...grants("grant lowered", diff.grantsLowered),
-    ...grants("grant changed", diff.grantsChanged),
-    ...boundaries("boundary added", diff.boundariesAdded),
-    ...boundaries("boundary removed", diff.boundariesRemoved),
+    ...diff.usersAdded.map((user) => ({ change: "user added", user })),
+    ...diff.usersRemoved.map((user) => ({ change: "user removed", user })),
+    ...diff.usersChanged.map((user) => ({ change: "user changed", user })),
+    ...diff.grantsAdded.map((name) => describeEntry("grant added", name)),
+    ...diff.grantsRemoved.map((name) => describeEntry("grant removed", name)),
+    ...diff.grantsRaised.map((name) => describeEntry("grant raised", name)),
+    ...diff.grantsLowered.map((name) => describeEntry("grant lowered", name)),
+    ...diff.grantsChanged.map((name) => describeEntry("grant changed", name)),
+    ...diff.boundariesAdded.map((boundary) => ({ change: "boundary added", boundary })),
+    ...diff.boundariesRemoved.map((boundary) => ({ change: "boundary removed", boundary })),
   ];
 }
 
-const NAMED = 100;
+/** Of the changes in one audit line. */
+const MAX_LISTED = 100;
 
 function changeFields(
   author: Author,
@@ -88,8 +85,8 @@ function changeFields(
   return {
     ...(at === undefined ? {} : { at }),
     author,
-    changes: all.slice(0, NAMED),
-    ...(all.length > NAMED ? { changeCount: all.length } : {}),
+    changes: all.slice(0, MAX_LISTED),
+    ...(all.length > MAX_LISTED ? { changeCount: all.length } : {}),
     ...(version === undefined ? {} : { accessVersion: version }),
   };
 }

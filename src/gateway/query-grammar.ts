@@ -12,7 +12,7 @@ export interface QueryInterface {
   /** True for `gatehouse engine`: embedded, or on a Unix socket that no one else can reach. */
   readonly isEngine: boolean;
   /** Resolves when the upstream has been identified or does not answer. */
-  readonly known: Promise<unknown>;
+  readonly identified: Promise<unknown>;
 }
 
 /** The default level is `full` for `gatehouse engine` and `core` for other upstreams. */
@@ -21,9 +21,9 @@ export function openGrammar(loaded: LoadedConfiguration): QueryInterface {
   const options = { extraFields: query.extra_fields, operations: query.operations };
   const full = createGrammar({ ...options, level: "full" });
   const core = createGrammar({ ...options, level: "core" });
-  const { isEngine, known } = engineBehind(loaded);
+  const { isEngine, identified } = engineBehind(loaded);
   return {
-    known,
+    identified,
     get isEngine() {
       return isEngine();
     },
@@ -39,12 +39,12 @@ function engineBehind(loaded: LoadedConfiguration) {
   const target = url === undefined || isOwn ? undefined : parseTarget(url);
   if (databases.length > 0 || target?.socketPath === undefined) {
     const isEngine = isOwn && databases.length === 0;
-    return { isEngine: () => isEngine, known: Promise.resolve() };
+    return { isEngine: () => isEngine, identified: Promise.resolve() };
   }
   const check = new HealthCheck({ target });
   let askedAt = performance.now();
   return {
-    known: check.check(),
+    identified: check.check(),
     isEngine() {
       if (check.isEngine === undefined && performance.now() - askedAt > AGAIN_MS) {
         askedAt = performance.now();

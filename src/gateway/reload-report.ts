@@ -15,13 +15,13 @@ export interface ReloadRecords {
   readonly databases: () => readonly string[];
 }
 
-const NAMED = 100;
+const MAX_LISTED = 100;
 
 function firstOf(lists: object): Record<string, unknown> {
   const more: Record<string, number> = {};
   const listed = Object.entries(lists).flatMap(([kind, names]: [string, readonly string[]]) => {
-    if (names.length > NAMED) more[kind] = names.length - NAMED;
-    return names.length === 0 ? [] : [[kind, names.slice(0, NAMED)]];
+    if (names.length > MAX_LISTED) more[kind] = names.length - MAX_LISTED;
+    return names.length === 0 ? [] : [[kind, names.slice(0, MAX_LISTED)]];
   });
   return { ...Object.fromEntries(listed), ...(Object.keys(more).length === 0 ? {} : { more }) };
 }

@@ -2,20 +2,7 @@ import type { Configuration } from "../config/schema.ts";
 import { setHeaders } from "../mcp/message.ts";
 import { metadataPaths } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
-import {
-  changePassword,
-  createUser,
-  deleteAccess,
-  deleteUser,
-  listAccess,
-  listUsers,
-  login,
-  logout,
-  me,
-  patchUser,
-  putAccess,
-  revokeTokens,
-} from "./administration.ts";
+import * as administration from "./administration.ts";
 import { metadataPath } from "./authentication.ts";
 import { SMALL_BODY_BYTES } from "./body.ts";
 import { configuredRoute } from "./configured-routes.ts";
@@ -90,22 +77,28 @@ function mcpRoutes({ mcp }: Configuration): Route[] {
 export function routeTable(configuration: Configuration): Route[] {
   const { server, mcp } = configuration;
   return [
-    route("/login", { POST: login }),
+    route("/login", { POST: administration.login }),
     route("/query", { POST: query(server.max_body_bytes) }),
     route("/schema", { GET: databases }),
     route("/schema/:database", { GET: tables }),
     route("/schema/:database/:table", { GET: table }),
-    route("/logout", { POST: logout }),
-    route("/api/me", { GET: me }),
-    route("/api/users", { GET: listUsers, POST: createUser }),
-    route("/api/users/:username", { PATCH: patchUser, DELETE: deleteUser }),
-    route("/api/users/:username/tokens", { DELETE: revokeTokens }),
-    route("/api/users/:username/password", { PUT: changePassword }),
-    route("/api/access", { GET: listAccess }),
-    route("/api/access/:username/:database", { PUT: putAccess, DELETE: deleteAccess }),
+    route("/logout", { POST: administration.logout }),
+    route("/api/me", { GET: administration.me }),
+    route("/api/users", { GET: administration.listUsers, POST: administration.createUser }),
+    route("/api/users/:username", {
+      PATCH: administration.patchUser,
+      DELETE: administration.deleteUser,
+    }),
+    route("/api/users/:username/tokens", { DELETE: administration.revokeTokens }),
+    route("/api/users/:username/password", { PUT: administration.changePassword }),
+    route("/api/access", { GET: administration.listAccess }),
+    route("/api/access/:username/:database", {
+      PUT: administration.putAccess,
+      DELETE: administration.deleteAccess,
+    }),
     route("/api/access/:username/:database/:table_or_pattern", {
-      PUT: putAccess,
-      DELETE: deleteAccess,
+      PUT: administration.putAccess,
+      DELETE: administration.deleteAccess,
     }),
     route("/.well-known/jwks.json", { GET: jwks }),
     ...(mcp.enabled ? mcpRoutes(configuration) : []),

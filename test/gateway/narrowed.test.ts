@@ -175,7 +175,7 @@ t.test("an open stream is cut when the entry that opened it expires", async (t) 
 const grammar = createGrammar({ extraFields: [], operations: {}, level: "core" });
 const filtering = {
   configuration: configurationSchema.parse({ server: { max_body_bytes: 8 * LONG_BODY } }),
-  queries: { grammar, isEngine: false, known: Promise.resolve() },
+  queries: { grammar, isEngine: false, identified: Promise.resolve() },
 };
 const own = '{"column":"tenant","cmp":"=","value":"acme"}';
 const decisions = [
