@@ -131,7 +131,7 @@ export type RefusalCode = keyof typeof table;
 export const refusals: Readonly<Record<RefusalCode, readonly [status: number, message: string]>> =
   table;
 
-export type Members = Readonly<Record<string, string | number | Readonly<Record<string, string>>>>;
+type Members = Readonly<Record<string, string | number | Readonly<Record<string, string>>>>;
 
 /** A refused external token, for the audit and the log. */
 export interface RefusedToken {

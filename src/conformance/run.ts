@@ -6,7 +6,7 @@ import type { Level } from "../query/kind.ts";
 import { askTarget, type WholeAnswer } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 
-export type JsonObject = Readonly<Record<string, unknown>>;
+type JsonObject = Readonly<Record<string, unknown>>;
 
 /** Numbers that a double would change are raw JSON (`JSON.isRawJSON`). */
 export function isObject(value: unknown): value is JsonObject {

@@ -8,7 +8,7 @@ interface Waiter {
   readonly onEnd: (end: WaitEnd) => void;
 }
 
-export interface FairLimiterOptions {
+interface FairLimiterOptions {
   readonly slots: number;
   readonly maxWaiting: number;
   readonly timeoutMs: number;

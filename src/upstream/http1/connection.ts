@@ -46,7 +46,7 @@ export function writeTogether(write: () => void): void {
 /** Head and body up to this many bytes in total are combined and sent with one call. */
 const SENT_AT_ONCE = 16 * 1024;
 
-export interface ConnectionTimeouts {
+interface ConnectionTimeouts {
   readonly connectTimeoutMs: number;
   readonly responseTimeoutMs: number;
 }
