@@ -286,7 +286,7 @@ t.test("client documents on private hosts are fetched only from configured hosts
     const client_id = `${host.url}/app.json`;
     unnamed.served.set("/app.json", { document: { client_id, redirect_uris } });
     const page = await browser.open(authorizeUrl(gateway, { client_id }));
-    t.match(page, { status: 400, text: "is not known to this gateway" }, client_id);
+    t.match(page, { status: 400, text: "This gateway does not know the app" }, client_id);
   }
   const client_id = `${named.url}/app.json`;
   named.served.set("/app.json", { location: `${unnamed.url}/app.json` });
