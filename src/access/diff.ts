@@ -56,7 +56,6 @@ function tablesNamed(snapshot: Snapshot, username: string, database: string): st
     .toArray();
 }
 
-/** On a database, all rights apply. */
 const tableRights = permissionClasses.filter(
   (right) => right !== "GRANT" && !right.endsWith(" DATABASE"),
 );

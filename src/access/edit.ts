@@ -150,7 +150,6 @@ class TextEditor {
   }
 }
 
-/** The change was judged against these records, so they hold what it means. */
 function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => boolean) {
   const index = records.findIndex(isMeant);
   const record = records[index];

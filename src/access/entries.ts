@@ -163,7 +163,6 @@ export class GrantCollection extends Map<string, UserEntries> implements UserGra
   }
 }
 
-/** Indexes a user's entries, which must not conflict. */
 export function collectGrants(grants: Iterable<Grant>): UserGrants {
   const collection = new GrantCollection();
   for (const grant of grants) collection.add(grant);

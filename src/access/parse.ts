@@ -83,7 +83,6 @@ export function readRecordsOf(bytes: Uint8Array, file: string): AccessRecords {
   }
 }
 
-/** Reads an access file or, with `changes`, edits it. */
 export interface FileWork {
   readonly bytes: Uint8Array;
   readonly file: string;
@@ -149,7 +148,6 @@ export interface ParsedAccess {
   readonly snapshot: Snapshot;
 }
 
-/** Indexes records that have been checked. */
 export async function indexAccess(bytes: Buffer, records: AccessRecords): Promise<ParsedAccess> {
   return { bytes, records, snapshot: await runCooperatively(snapshotSteps(bytes, records)) };
 }

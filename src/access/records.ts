@@ -412,7 +412,6 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
   return undefined;
 }
 
-/** The records that could be read, each at its index. */
 export interface ReadRecords {
   readonly users: readonly (User | undefined)[];
   readonly grants: readonly (Grant | undefined)[];

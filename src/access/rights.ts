@@ -83,7 +83,6 @@ export function decidingEntry(
   return matchingEntries(grantsOf(snapshot, username), database, table, now)[0];
 }
 
-/** Finds an entry for this database or `*` that spells a table differently. */
 export function otherSpellingOf(
   grants: UserGrants,
   database: string,

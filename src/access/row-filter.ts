@@ -98,7 +98,6 @@ function kindOf(cmp: RowComparison): string {
   return cmp === "=" || cmp === "!=" ? "a single value" : "a whole number";
 }
 
-/** The row filter of an entry with the user's attributes filled in. */
 export function filterOf(
   { rowFilter = [], username }: Grant,
   record: User | undefined,

@@ -29,7 +29,6 @@ export function isUnspecified(host: string): boolean {
   return isAddress(host) && ipaddr.process(host).range() === "unspecified";
 }
 
-/** True for an IP address or a network such as `10.0.0.0/8`. */
 export function isAddressOrNetwork(text: string): boolean {
   const [address = "", prefix, ...rest] = text.split("/");
   if (rest.length > 0 || !isAddress(address)) return false;
@@ -72,7 +71,6 @@ export function isServerUrl(text: string): boolean {
   return /^(?:postgres|postgresql|mysql|mariadb):\/\/[^\s\\]+$/.test(text) && URL.canParse(text);
 }
 
-/** The directory of a `sqlite:` URL as written; undefined for other URLs. */
 export function sqliteDirectory(url: string): string | undefined {
   return /^sqlite:(?:\/\/(?=\/))?([^\0]+)$/.exec(url)?.[1];
 }
@@ -90,7 +88,6 @@ export function withoutPassword(url: string): string {
 
 type StoreSettings = { readonly store: { readonly url?: string | undefined; access: string } };
 
-/** The store's URL for display. */
 export function storeName({ store }: StoreSettings): string | undefined {
   return store.url === undefined ? undefined : withoutPassword(store.url);
 }
@@ -105,7 +102,6 @@ export function holdsPassword(url: string): boolean {
   return password !== "" || searchParams.has("password");
 }
 
-/** The path of a `unix:` URL as written; undefined for other URLs. */
 export function unixSocketPath(url: string): string | undefined {
   return url.startsWith("unix:") ? url.slice("unix:".length) : undefined;
 }
@@ -179,7 +175,6 @@ export function isAppRedirect(uri: string): boolean {
   return url.username === "" && url.password === "";
 }
 
-/** True for a redirect URI that an operator may configure for a client. */
 export function isConfiguredRedirect(uri: string): boolean {
   return isRedirectUri(uri) || isAppRedirect(uri);
 }

@@ -40,7 +40,6 @@ export function descriptionOf(node: SchemaNode): string {
   return isLive(node) ? `${description} A change takes effect without a restart.` : description;
 }
 
-/** The schema of the keys, if `node` is an open table. */
 function namesOf(node: SchemaNode): SchemaNode | undefined {
   return schemaOf(node.propertyNames);
 }
@@ -78,7 +77,6 @@ function schemaOf(schema: SchemaNode | boolean | undefined): SchemaNode | undefi
   return typeof schema === "boolean" ? undefined : schema;
 }
 
-/** A table of the file with its direct keys. */
 export interface SchemaTable {
   readonly name: string;
   readonly isArray: boolean;
@@ -138,7 +136,6 @@ export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[]
   return [problemOf(path, allowed, checked)];
 }
 
-/** The problem of a missing value or one that is not allowed. */
 export function problemOf(path: ValuePath, allowed: string, checked: Checked): Problem {
   const node = nodeAt(path) ?? {};
   const value = valueAt(checked.values, path) ?? node.default;

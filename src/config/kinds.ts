@@ -52,7 +52,6 @@ export function key<Kind extends z.ZodType>(kind: Kind, example: unknown, descri
   return kind.meta({ description, examples: [example] });
 }
 
-/** Describes a key whose change applies without a restart. */
 export function live(description: string) {
   return { description, live: true };
 }
@@ -64,7 +63,6 @@ export function wholeNumber(lowest: number, highest: number): z.ZodInt {
 /** Up to a day. */
 export const seconds: z.ZodInt = wholeNumber(1, 86_400);
 
-/** A file path, absolute or relative to the configuration file. */
 export const filePath: z.ZodString = text("a path", (path) => path !== "" && !path.includes("\0"));
 
 export const listenAddress: z.ZodString = text(

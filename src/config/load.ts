@@ -84,7 +84,6 @@ function readNamed(file: string, namedBy: string): SearchResult {
   throw new ConfigurationError([{ source: file, reason }]);
 }
 
-/** Reads a file that the operator has named or put into the service directory. */
 function readRegular(file: string): Uint8Array {
   const descriptor = openSync(file, readWithoutWaiting);
   try {

@@ -6,7 +6,6 @@ export interface Problem {
   readonly reason: string;
 }
 
-/** The message has a line for every problem. */
 export class ConfigurationError extends Error {
   readonly problems: readonly Problem[];
 
@@ -17,7 +16,6 @@ export class ConfigurationError extends Error {
   }
 }
 
-/** Formats `FILE:LINE: KEY: REASON` and omits missing parts. */
 function renderProblem({ source, line, key, reason }: Problem): string {
   const place = line === undefined ? source : `${source}:${line}`;
   return [place, key, reason].filter((part) => part !== undefined).join(": ");

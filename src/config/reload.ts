@@ -32,7 +32,6 @@ function keysOf({ name, isArray, node, isLive: isLiveTable, keys }: SchemaTable)
   return keys.map(([key, node]) => ({ path: [...path, key], isLive: isLive(node), node }));
 }
 
-/** The elements of `one` that `other` lacks, as written. */
 function missingFrom(other: unknown, one: unknown): string[] {
   const others = Array.isArray(other) ? other : [];
   return (Array.isArray(one) ? one : [])

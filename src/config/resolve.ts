@@ -82,7 +82,6 @@ export function readCredential(
   }
 }
 
-/** Reads each `authorization_file` into the `authorization` beside it. */
 export function readCredentials(draft: Draft, checked: Checked): void {
   for (const name of credentialSections) {
     const { authorization_file: file } = draft[name];

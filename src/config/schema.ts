@@ -195,7 +195,6 @@ function refuseRepeats(
   }
 }
 
-/** Requires distinct values of a key among the elements. */
 function distinct<Key extends string>(key: Key) {
   return (elements: Record<Key, string>[], context: z.core.$RefinementCtx): void => {
     const values = elements.map((element, at): ValueAtPath => [element[key], [at, key]]);
@@ -400,7 +399,6 @@ const routes = z
     live("Additional paths of the upstream that clients can reach, each with its allowed callers."),
   );
 
-const host = text("a host name or an IP address", isHost);
 const proxy = text("an IP address or a network such as 10.0.0.0/8", isAddressOrNetwork);
 const origin = text("an exact origin such as https://app.example.com, in lower case", isOrigin);
 
@@ -425,7 +423,7 @@ const tls = section(
 });
 
 const server = section("Target the gateway listens, its limits, and whom it trusts.", {
-  host: host
+  host: text("a host name or an IP address", isHost)
     .default("127.0.0.1")
     .describe(
       "Address to listen on. A non-loopback address needs TLS: [server.tls] or a reverse proxy.",
@@ -777,7 +775,6 @@ export const configurationSchema = z
     ifValid("server", "upstream"),
   );
 
-/** True if two listeners cannot coexist. */
 function isSamePlace(one: ListenAddress, other: ListenAddress): boolean {
   const hosts = [one.host.toLowerCase(), other.host.toLowerCase()];
   return one.port === other.port && (hosts[0] === hosts[1] || hosts.some(isUnspecified));

@@ -118,7 +118,6 @@ const tokens = {
   scalar: /[^\n#]*/y,
 };
 
-/** The position after a token at a position. */
 function skip(token: RegExp, text: string, at: number): number {
   token.lastIndex = at;
   return token.test(text) ? token.lastIndex : at;
@@ -188,7 +187,6 @@ export function outline(text: string): Statement[] {
   return statements;
 }
 
-/** Key names and element indices that lead to a value. */
 export type ValuePath = readonly PropertyKey[];
 
 export function valueAt(values: unknown, path: ValuePath): unknown {

@@ -271,7 +271,7 @@ const refused: Refused[] = [
   ["user set alice --attribute username=bob", 2, /and is not username/],
   [`user set alice --email ${"x".repeat(255)}`, 1, /^gatehouse: Invalid email/],
   ["user set nobody --attribute tenant=acme", 1, nobody],
-  ["user set ute --attribute tenant=acme", 1, /a table of its own there; change it by hand/],
+  ["user set ute --attribute tenant=acme", 1, /a separate table in the file; change it by hand/],
   ["user set alice --attribute a=1 --attribute a=2", 2, /This attribute is given twice/],
   ["user set alice --attribute a=1 --remove-attribute a", 2, /a cannot be both set and removed/],
   [
