@@ -21,34 +21,23 @@ import {
   untilInForce,
 } from "./staff.ts";
 
-type Step =
-  | {
-      readonly by: "editor in place" | "editor by rename";
-      readonly at: number;
-      readonly role: Role;
-    }
-  | { readonly by: "api" | "command line"; readonly role: Role; readonly removes: boolean };
+interface Step {
+  readonly by: "editor in place" | "editor by rename" | "api" | "command line";
+  /** Where an editor inserts a comment, from 0 to 1. */
+  readonly at: number;
+  readonly role: Role;
+  readonly removes: boolean;
+}
 
-const role = fc.constantFrom(...roles);
-const at = fc.double({ min: 0, max: 1, noNaN: true });
-const step: fc.Arbitrary<Step> = fc.oneof(
-  {
-    weight: 3,
-    arbitrary: fc.record({
-      by: fc.constantFrom("editor in place" as const, "editor by rename" as const),
-      at,
-      role,
-    }),
-  },
-  {
-    weight: 5,
-    arbitrary: fc.record({ by: fc.constant("api" as const), role, removes: fc.boolean() }),
-  },
-  {
-    weight: 1,
-    arbitrary: fc.record({ by: fc.constant("command line" as const), role, removes: fc.boolean() }),
-  },
+const by = fc.oneof(
+  { weight: 3, arbitrary: fc.constantFrom<Step["by"]>("editor in place", "editor by rename") },
+  { weight: 5, arbitrary: fc.constant<Step["by"]>("api") },
+  { weight: 1, arbitrary: fc.constant<Step["by"]>("command line") },
 );
+const at = fc.double({ min: 0, max: 1, noNaN: true });
+const step: fc.Arbitrary<Step> = fc.record({
+  ...{ by, at, role: fc.constantFrom(...roles), removes: fc.boolean() },
+});
 
 class Writers {
   readonly #gateway: TestGateway;
@@ -65,16 +54,16 @@ class Writers {
 
   async take(step: Step): Promise<void> {
     const name = `user-${this.#count++}`;
-    if ("at" in step) await this.#edit(name, step);
-    else if (step.by === "api") this.#inFlight.push(this.#useApi(name, step));
-    else this.#inFlight.push(this.#useCommands(name, step));
+    if (step.by === "api") this.#inFlight.push(this.#useApi(name, step));
+    else if (step.by === "command line") this.#inFlight.push(this.#useCommands(name, step));
+    else await this.#edit(name, step);
   }
 
   async rest(): Promise<void> {
     await Promise.all(this.#inFlight.splice(0));
   }
 
-  async #useApi(name: string, { role, removes }: { role: Role; removes: boolean }): Promise<void> {
+  async #useApi(name: string, { role, removes }: Step): Promise<void> {
     const account = { username: name, password: passwordOf(name), role, database: "main" };
     const made = await this.#gateway.send("POST", "/api/users", account, this.#token);
     if (made.status !== 201) throw new Error(made.text);
@@ -85,7 +74,7 @@ class Writers {
     this.expected.set(name, undefined);
   }
 
-  async #useCommands(name: string, { role, removes }: { role: Role; removes: boolean }) {
+  async #useCommands(name: string, { role, removes }: Step): Promise<void> {
     const run = async (...flags: string[]) => {
       const { code, stderr } = await runCommand(this.#gateway.home, flags);
       if (code !== 0) throw new Error(stderr);
@@ -97,7 +86,7 @@ class Writers {
     this.expected.set(`idp:${name}`, undefined);
   }
 
-  async #edit(name: string, { by, at, role }: Extract<Step, { at: number }>): Promise<void> {
+  async #edit(name: string, { by, at, role }: Step): Promise<void> {
     const hash = await cheapHash(passwordOf(name));
     await this.rest();
     const { accessFile } = this.#gateway;
