@@ -1,4 +1,4 @@
-/** Commands in one process that has loaded the command line, so that each takes milliseconds. */
+/** Commands in one process that has loaded the command line already, which saves a second each. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
@@ -8,10 +8,10 @@ import { type CommandResult, cleanEnvironment, runCommand } from "./process.ts";
 
 const program = fileURLToPath(new URL("./warm-command-program.ts", import.meta.url));
 
-/** Commands that serve until a signal ends them, or that end their process. */
+/** Commands that run until a signal, or that end their process. */
 const own = new Set(["serve", "engine", "mcp"]);
 
-/** What has run in a process of its own before. */
+/** Commands that have run in their own process. */
 const known = new Set<string>();
 
 let warm: ChildProcess | undefined;
@@ -26,18 +26,19 @@ function warmProcess(): ChildProcess {
 }
 
 /**
- * Runs `gatehouse <flags>`. The first of each command is a process of its own, and so is one that
- * runs beside another. The rest share a process.
+ * Runs `gatehouse <flags>`. The first run of each command has its own process, and so do parallel
+ * runs. All others share a process.
  */
 export async function runWarm(
   home: string,
   flags: string[],
-  input?: string,
+  input = "",
+  env: NodeJS.ProcessEnv = {},
 ): Promise<CommandResult> {
   const name = flags.slice(0, 2).join(" ");
   if (own.has(flags[0] ?? "") || isBusy || !known.has(name)) {
     known.add(name);
-    return runCommand(home, flags, input === undefined ? {} : { input });
+    return runCommand(home, flags, { input, env });
   }
   isBusy = true;
   const child = warmProcess();
@@ -48,7 +49,7 @@ export async function runWarm(
       throw new Error(`${name} ended the process that commands share`);
     }),
   ]);
-  child.send({ flags, cwd: home, env: cleanEnvironment(home), input: input ?? "" });
+  child.send({ flags, cwd: home, env: cleanEnvironment(home, env), input });
   try {
     const [result] = await answered;
     return result;

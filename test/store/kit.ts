@@ -13,6 +13,7 @@ import {
 } from "../kit/gateway.ts";
 import { type CommandResult, projectRoot, runCommand } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { runWarm } from "../kit/warm-command.ts";
 
 /** Where a test registers what ends with it. */
 export type Teardown = Pick<Test, "teardown">;
@@ -68,7 +69,8 @@ export class TestStore {
 
   async run(flags: string[], input = "", root = projectRoot): Promise<CommandResult> {
     const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
-    return runCommand(this.home, flags, { env, input, root });
+    if (root !== projectRoot) return runCommand(this.home, flags, { env, input, root });
+    return runWarm(this.home, flags, input, env);
   }
 
   async good(flags: string[], input?: string, root?: string): Promise<string> {
