@@ -14,22 +14,16 @@ await gateway.addUser("alice", "ReadWrite");
 
 t.test("every response forbids caching, framing and scripts", async (t) => {
   const client = await signedIn(t, url);
+  const routes = ["/sign-in", "/state", "/sessions", "/style.css", "/icon.svg", "/nowhere"];
   const answers = [
-    await client.get("/sign-in"),
-    await client.get("/state"),
-    await client.get("/sessions"),
-    await client.get("/style.css"),
-    await client.get("/icon.svg"),
-    await client.get("/nowhere"),
+    ...(await Promise.all(routes.map((route) => client.get(route)))),
     await client.get("/state", { host: "evil.example" }),
     await client.post("/sessions/end", { csrf: "wrong" }),
     await client.post("/sign-out", {}, { "sec-fetch-site": "cross-site" }),
     await ask(`${url}/`),
   ];
-  t.strictSame(
-    answers.map(({ status }) => status),
-    [303, 200, 200, 200, 200, 404, 403, 403, 403, 303],
-  );
+  const statuses = answers.map(({ status }) => status);
+  t.strictSame(statuses, [303, 200, 200, 200, 200, 404, 403, 403, 403, 303]);
   for (const { headers, text } of answers) {
     t.equal(headers["content-security-policy"], policy);
     t.equal(headers["cache-control"], "no-store");
@@ -62,31 +56,18 @@ t.test("only the console's own host names are accepted", async (t) => {
 
 t.test("behind https only cookies bound to the host are accepted", async (t) => {
   const { url } = await named;
-  const host = "console.example.com";
-  const form = await ask(`${url}/sign-in`, { headers: { host } });
-  const [browser = ""] = form.headers["set-cookie"] ?? [];
-  t.match(
-    browser,
-    /^__Host-gatehouse-console-browser=[\w-]{43}; Path=\/; HttpOnly; Secure; SameSite=Lax$/,
-  );
-  const csrf = /name="csrf" value="([^"]+)"/.exec(form.text)?.[1] ?? "";
-  const signIn = await ask(`${url}/sign-in`, {
-    method: "POST",
-    headers: {
-      host,
-      origin: "https://console.example.com",
-      "content-type": "application/x-www-form-urlencoded",
-      cookie: browser.split(";")[0] ?? "",
-    },
-    body: String(new URLSearchParams({ csrf, username: "admin", password: ADMIN_PASSWORD })),
-  });
+  const headers = { host: "console.example.com", origin: "https://console.example.com" };
+  const client = new ConsoleClient(url);
+  const form = await client.get("/sign-in", headers);
+  const flags = "=[\\w-]{43}; Path=/; HttpOnly; Secure; SameSite=Lax$";
+  t.match(form.headers["set-cookie"]?.[0], RegExp(`^__Host-gatehouse-console-browser${flags}`));
+  const login = { username: "admin", password: ADMIN_PASSWORD };
+  const signIn = await client.post("/sign-in", login, headers);
   t.equal(signIn.status, 303);
-  const [session = ""] = signIn.headers["set-cookie"] ?? [];
-  t.match(session, /^__Host-gatehouse-console=[\w-]{43}; Path=\/; HttpOnly; Secure; SameSite=Lax$/);
-  const cookie = session.split(";")[0] ?? "";
-  t.equal((await ask(`${url}/state`, { headers: { host, cookie } })).status, 200);
-  const plain = cookie.replace("__Host-", "");
-  t.equal((await ask(`${url}/state`, { headers: { host, cookie: plain } })).status, 303);
+  t.match(signIn.headers["set-cookie"]?.[0], RegExp(`^__Host-gatehouse-console${flags}`));
+  t.equal((await client.get("/state", headers)).status, 200);
+  const cookie = client.cookie.replaceAll("__Host-", "");
+  t.equal((await client.get("/state", { ...headers, cookie })).status, 303);
 });
 
 t.test("on loopback the cookie is plain, HttpOnly and new for each session", async (t) => {
