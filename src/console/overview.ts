@@ -134,17 +134,16 @@ async function summarize(c: ConsoleRequest, since: number): Promise<AuditSummary
 /** Grants that expire within a week, on databases that the visitor manages, or the visitor's own. */
 async function expiringGrants(visitor: Visitor, now: number): Promise<Grant[]> {
   const { snapshot, actor, maySee, isManager } = visitor;
-  const isSoon = ({ expires = 0 }: Grant) => expires > now && expires <= now + WEEK_MS;
-  const own = entriesIn(grantsOf(snapshot, actor.username)).filter(isSoon);
-  const found = isManager ? [] : [...own];
-  if (isManager) {
-    const visit = (grants: ReturnType<typeof grantsOf>) => {
-      for (const grant of entriesIn(grants)) {
-        if (isSoon(grant) && maySee(grant.database)) found.push(grant);
-      }
-    };
-    await runCooperatively(visitEach(snapshot.grants.values(), visit));
-  }
+  const found: Grant[] = [];
+  const visit = (grants: ReturnType<typeof grantsOf>) => {
+    for (const grant of entriesIn(grants)) {
+      const { database, expires = 0 } = grant;
+      const isSoon = expires > now && expires <= now + WEEK_MS;
+      if (isSoon && (!isManager || maySee(database))) found.push(grant);
+    }
+  };
+  const own = [grantsOf(snapshot, actor.username)];
+  await runCooperatively(visitEach(isManager ? snapshot.grants.values() : own, visit));
   return found.sort((one, other) => (one.expires ?? 0) - (other.expires ?? 0));
 }
 
