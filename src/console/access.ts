@@ -407,7 +407,7 @@ async function sendEntry(c: ConsoleRequest, { failure, ...given }: FormState): P
       ? boxes(state, { name, label, hint, offered: names.columns }, none)
       : field(state, {
           ...{ name, label },
-          hint: `${hint}. Separate names with commas${none ? `; - for ${none}` : ""}`,
+          hint: `${hint}. Separate names with commas${none ? `, or enter - for ${none}.` : "."}`,
         });
   const isOpen = [...lists, ...counts, "row_filter", "look"].some((name) => fields.get(name));
   const form = html`<div class="group">
