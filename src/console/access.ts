@@ -602,11 +602,11 @@ export function nameSuggestions({ access, routing, headers }: Gateway) {
       const seen = seeTable(access.snapshot, actor, database, name, origin);
       return typeof seen === "string" ? [] : [{ name, ...seen }];
     });
-    const isMeant = (name: string) =>
+    const matches = (name: string) =>
       table.endsWith("*") ? name.startsWith(table.slice(0, -1)) : name === table;
     const columns = await Promise.all(
       tables
-        .filter(({ name }) => isMeant(name))
+        .filter(({ name }) => matches(name))
         .slice(0, DESCRIBED)
         .map(async ({ name, sees }) => {
           const described = source.describeTable(actor, database, name, signal);

@@ -39,7 +39,7 @@ import {
 /** A path of this console with its query; nothing that a browser could resolve to another site. */
 const ownPath = /^\/(?![/\\])[\w/.@%?=&*:+-]*$/;
 
-function nextOf(given = "/"): string {
+function safeNext(given = "/"): string {
   return ownPath.test(given) ? given : "/";
 }
 
@@ -75,7 +75,7 @@ ${postForm(csrf, "/sign-in", "", form)}
 async function postSignIn(c: ConsoleRequest): Promise<Response> {
   const { gateway, listener, sessions, form, session: old } = c.var;
   const [username = "", password = ""] = [form.get("username"), form.get("password")];
-  const next = nextOf(form.get("next"));
+  const next = safeNext(form.get("next"));
   const origin = listener.originOf(c.env.incoming);
   // An unknown username may be a password typed into the wrong field.
   const known = gateway.access.snapshot.users.has(username) ? username : undefined;
@@ -105,7 +105,7 @@ async function postSignOut(c: ConsoleRequest): Promise<Response> {
   return c.redirect("/sign-in", 303);
 }
 
-function toSignIn(c: ConsoleRequest): Response {
+function redirectToSignIn(c: ConsoleRequest): Response {
   const { pathname, search } = new URL(c.req.url);
   const next = c.req.method === "GET" ? `?next=${encodeURIComponent(pathname + search)}` : "";
   return c.redirect(`/sign-in${next}`, 303);
@@ -117,7 +117,7 @@ function refusalOf(error: unknown): Refusal {
   return new Refusal(error.status === 403 ? "origin_not_allowed" : "bad_request", { cause: error });
 }
 
-function readerOf(c: ConsoleRequest): Visitor | undefined {
+function visitorIfKnown(c: ConsoleRequest): Visitor | undefined {
   try {
     return visitorOf(c);
   } catch (error) {
@@ -138,7 +138,10 @@ function showError(error: unknown, c: ConsoleRequest): Response {
 <p><a href="/">Go to the overview</a></p>`;
   const headers = new Headers({ "Content-Type": "text/html; charset=UTF-8" });
   if (retryAfter !== undefined) headers.set("Retry-After", String(retryAfter));
-  return new Response(renderConsolePage({ title, content }, readerOf(c)), { status, headers });
+  return new Response(renderConsolePage({ title, content }, visitorIfKnown(c)), {
+    status,
+    headers,
+  });
 }
 
 function createApp(console: Console): Hono<ConsoleEnv> {
@@ -176,10 +179,10 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     const { session, guard } = c.var;
     const isSigningIn = c.req.path === "/sign-in";
     // The session of this page has ended in the meantime.
-    if (session === undefined && !isSigningIn) return toSignIn(c);
+    if (session === undefined && !isSigningIn) return redirectToSignIn(c);
     const isBrowser = isSigningIn || session === undefined;
     const name = isBrowser ? signInFormOf(browserCookie.read(c) ?? "") : formNameOf(session);
-    if (!guard.isRight(name, form.get("csrf"))) {
+    if (!guard.isValid(name, form.get("csrf"))) {
       throw new Refusal("origin_not_allowed", {
         message: "This form has expired; go back, reload the page and submit it again",
       });
@@ -188,11 +191,11 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     return next();
   });
   app.get("/sign-in", (c) => {
-    const next = nextOf(c.req.query("next"));
+    const next = safeNext(c.req.query("next"));
     return c.var.session === undefined ? showSignIn(c, "", next) : c.redirect(next, 303);
   });
   app.post("/sign-in", postSignIn);
-  app.use(async (c, next) => (c.var.session === undefined ? toSignIn(c) : next()));
+  app.use(async (c, next) => (c.var.session === undefined ? redirectToSignIn(c) : next()));
   app.post("/sign-out", postSignOut);
   app.get("/", (c) => c.redirect("/overview", 303));
   app.get("/overview", showOverview);

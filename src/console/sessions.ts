@@ -40,16 +40,16 @@ function msLeft({ startedAt, usedAt }: Session, now: number): number {
 
 function sessionsInMemory(now: () => number): SessionStore {
   const sessions = new Map<string, Session>();
-  function drop(isMeant: (session: Session) => boolean): void {
-    for (const [key, session] of sessions) if (isMeant(session)) sessions.delete(key);
+  function remove(matches: (session: Session) => boolean): void {
+    for (const [key, session] of sessions) if (matches(session)) sessions.delete(key);
   }
-  const dropExpired = () => drop((session) => msLeft(session, now()) <= 0);
+  const removeExpired = () => remove((session) => msLeft(session, now()) <= 0);
   return {
     async add(key, session) {
       sessions.set(key, session);
     },
     async use(key, isPassive) {
-      dropExpired();
+      removeExpired();
       const session = sessions.get(key);
       if (session === undefined || isPassive) return session;
       const used = { ...session, usedAt: now() };
@@ -57,10 +57,10 @@ function sessionsInMemory(now: () => number): SessionStore {
       return used;
     },
     async list(username) {
-      dropExpired();
+      removeExpired();
       return [...sessions.values()].filter((one) => [undefined, one.username].includes(username));
     },
-    end: async (tokenId) => drop((session) => session.tokenId === tokenId),
+    end: async (tokenId) => remove((session) => session.tokenId === tokenId),
   };
 }
 
@@ -80,7 +80,7 @@ export function openSessions(
   store = sessionsInMemory(now),
 ) {
   /** Ends the session and returns false if its user may no longer be signed in. */
-  async function isGood(session: Session): Promise<boolean> {
+  async function isValid(session: Session): Promise<boolean> {
     try {
       identify(snapshot(), revocations, session);
       return true;
@@ -93,11 +93,11 @@ export function openSessions(
   }
 
   async function list(username?: string): Promise<Session[]> {
-    const good: Session[] = [];
+    const valid: Session[] = [];
     for (const session of await store.list(username)) {
-      if (await isGood(session)) good.push(session);
+      if (await isValid(session)) valid.push(session);
     }
-    return good.sort((one, other) => other.usedAt - one.usedAt);
+    return valid.sort((one, other) => other.usedAt - one.usedAt);
   }
 
   return {
@@ -119,7 +119,7 @@ export function openSessions(
     },
     async use(secret: string, isPassive = false): Promise<Session | undefined> {
       const session = await store.use(digest(secret), isPassive);
-      return session !== undefined && (await isGood(session)) ? session : undefined;
+      return session !== undefined && (await isValid(session)) ? session : undefined;
     },
     msLeft: (session: Session) => msLeft(session, now()),
     /** Converts a moment of the sessions' clock to epoch seconds. */

@@ -53,7 +53,7 @@ export function createFormGuard(secret: Uint8Array) {
     createHmac("sha256", secret).update(`interaction:${name}`).digest();
   return {
     tokenFor: (name: string) => digest(name).toString("base64url"),
-    isRight(name: string, token = "") {
+    isValid(name: string, token = "") {
       const given = Buffer.from(token, "base64url");
       const expected = digest(name);
       return given.length === expected.length && timingSafeEqual(given, expected);

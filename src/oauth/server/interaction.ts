@@ -109,7 +109,7 @@ export function requireOwnForm(
   name: string,
   form: ReadonlyMap<string, string>,
 ): void {
-  if (guard.isRight(name, form.get("csrf"))) return;
+  if (guard.isValid(name, form.get("csrf"))) return;
   const problem = "the form does not belong to this page; reload the page";
   throw new OAuthProblem(403, "invalid_request", problem);
 }
