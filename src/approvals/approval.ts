@@ -370,7 +370,7 @@ export function summaryOf({ operations, operationCount }: Approval): string {
 }
 
 export function approversOf({ approvers, database }: ApprovalRule): string {
-  return approvers === undefined ? `who may grant on ${database}` : approvers.join(", ");
+  return approvers === undefined ? `everyone who may grant on ${database}` : approvers.join(", ");
 }
 
 /**

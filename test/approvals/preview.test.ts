@@ -24,7 +24,7 @@ t.test("an approver sees the rows, and nothing changes", async (t) => {
   t.equal(code, 0);
   t.match(
     stdout,
-    /Delete main.orders\n.*DELETE by the entry for main; approvers: who may grant on/,
+    /Delete main.orders\n.*DELETE by the entry for main; approvers: everyone who may grant on/,
   );
   t.match(
     stdout,
