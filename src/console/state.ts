@@ -28,27 +28,17 @@ const recordKinds = [
   ["boundariesRemoved", "boundary removed"],
 ] as const;
 
-interface VersionOrigin {
-  /** Epoch seconds. */
-  readonly at: number;
-  readonly version: string;
-  /** Undefined if the version does not record it. */
-  readonly author: Author | undefined;
-}
-
 function describeVersion(
-  origin: VersionOrigin,
+  /** At epoch seconds; the author is undefined if the version does not record it. */
+  origin: { at: number; version: string; author: Author | undefined },
   before: Snapshot,
   after: Snapshot,
   diff: AccessDiff,
 ) {
   const { boundariesAdded: _, boundariesRemoved: __, ...lists } = diff;
   // A grant reads `user database role`. Stops early, since a version may change very many users.
-  const names = Object.values(lists)
-    .values()
-    .flatMap((list) => list.values());
   const users = new Set<string>();
-  for (const name of names) {
+  for (const name of Object.values(lists).flat()) {
     users.add(name.split(" ", 1)[0] ?? "");
     if (users.size > USERS) break;
   }
