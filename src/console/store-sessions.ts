@@ -32,8 +32,8 @@ const rowShape = z.object({
 });
 
 export function sessionsInStore({ query }: Database, replica: Replica): SessionStore {
-  function ask(sql: string, ...values: unknown[]) {
-    replica.requireReachable();
+  async function ask(sql: string, ...values: unknown[]) {
+    await replica.requireReachable();
     return query(sql, values, SHORT_TIMEOUT_MS);
   }
 

@@ -140,7 +140,7 @@ export function openAccessStore(store: StoreAccess): AccessRules {
       await replica?.poll();
     },
     async change(plan, options) {
-      replica?.requireReachable();
+      await replica?.requireReachable();
       return replaceAccess(store, (current) => replacementOf(current, plan(current)), options);
     },
     async close() {},

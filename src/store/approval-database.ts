@@ -40,15 +40,15 @@ async function begin(send: Query): Promise<ApprovalTransaction> {
 export function approvalsInStore(
   { database, secrets }: Store,
   keepDays: number,
-  requireReachable: () => void = () => {},
+  requireReachable: () => Promise<void> = async () => {},
 ): ApprovalStore {
   const tables: ApprovalDatabase = {
     async transaction(work) {
-      requireReachable();
+      await requireReachable();
       return database.transaction(async (query) => work(await begin(query)));
     },
     async hasDue(keepMs) {
-      requireReachable();
+      await requireReachable();
       return (await database.query(dueSql, [keepMs], SHORT_TIMEOUT_MS)).length > 0;
     },
     encrypt: (id, body) => secrets.encryptBytes(body, contextOf({ id })),

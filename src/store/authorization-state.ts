@@ -101,7 +101,7 @@ export function stateInStore(
   secrets: Secrets,
 ): StateStore {
   async function query(sql: string, values: readonly unknown[] = []): Promise<Row[]> {
-    replica?.requireReachable();
+    await replica?.requireReachable();
     return database.query(sql, values, TIMEOUT_MS);
   }
 
@@ -142,7 +142,7 @@ export function stateInStore(
     until: number,
     removeFirst?: (query: Query) => Promise<Row[]>,
   ) {
-    replica?.requireReachable();
+    await replica?.requireReachable();
     await writer.append(async (turn) => {
       // Without a row, another process has ended the grant; wait until its write is in force.
       if (removeFirst !== undefined && (await removeFirst(turn.query)).length === 0) return;

@@ -77,7 +77,7 @@ export function keysInStore(
       return (await query(sql, [ring])).length > 0;
     },
     async change(plan) {
-      replica?.requireReachable();
+      await replica?.requireReachable();
       await writer.append(async (turn) => {
         const changes = await plan(await readKeys(turn.query, ring, secrets));
         for (const change of changes) await apply(turn.query, ring, change, secrets);

@@ -42,7 +42,7 @@ async function latestClock(query: Query): Promise<number> {
 function revocationWriter(store: StoreAccess): Omit<RevocationStore, "read"> {
   const { state, writer, replica, author } = store;
   async function add(revocationOf: (query: Query) => Promise<Revocation>): Promise<void> {
-    replica?.requireReachable();
+    await replica?.requireReachable();
     await writer.append(async (turn) => {
       const revocation = await revocationOf(turn.query);
       await turn.append({ change: { kind: "revocation", revocation }, ends: endOf(revocation) });
@@ -106,7 +106,7 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
   const owners = new LRUCache<string, string>(OWNER_CACHE);
 
   async function query(sql: string, values: readonly unknown[]): Promise<Row[]> {
-    replica.requireReachable();
+    await replica.requireReachable();
     return database.query(sql, values, TIMEOUT_MS);
   }
 

@@ -143,10 +143,13 @@ export class Replica implements StoreMetrics {
   }
 
   /** For what needs the store itself. @throws Refusal `store_unreachable` if it did not answer */
-  requireReachable(): void {
+  async requireReachable(): Promise<void> {
+    const isLate = () => this.leaseAge > 4 * POLL_MS;
+    // A blocked event loop delays polls, which says nothing about the store.
+    const isDelayed = isLate() && this.#polling === undefined && this.#notices !== undefined;
+    if (isDelayed && this.isReachable) await this.poll();
     this.requireFresh();
-    const isLate = this.leaseAge > 4 * POLL_MS;
-    if (!this.isReachable || isLate) throw new Refusal("store_unreachable", { retryAfter: 1 });
+    if (!this.isReachable || isLate()) throw new Refusal("store_unreachable", { retryAfter: 1 });
   }
 
   /** Polls now, or again after a poll in progress; never throws. */

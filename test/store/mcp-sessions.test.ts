@@ -144,6 +144,13 @@ t.test("the store does not reveal session ids", async (t) => {
   t.notMatch(rows, session);
 });
 
+t.test("a replica whose thread was blocked asks the store before it gives up", async (t) => {
+  const { replica, sessions } = await openOwn(t, store);
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2500);
+  t.ok(replica.leaseAge > 2000);
+  t.ok(await sessions.open("after a pause", "alice"));
+});
+
 t.test("idle sessions expire, and the oldest one makes room for a new one", async (t) => {
   const { sessions } = await openOwn(t, store);
   const { sessions: others } = await openOwn(t, store);
