@@ -7,19 +7,29 @@ import {
   tablePattern,
   type tables,
 } from "../src/access/records.ts";
-import { EVERY_DATABASE, externalUsername, username as ownUsername } from "../src/access/roles.ts";
+import { EVERY_DATABASE, externalName, username as ownUsername } from "../src/access/roles.ts";
 import { attributeName } from "../src/access/row-filter.ts";
 import type { Schema } from "../src/query/kind.ts";
-import { columnNamePattern, plainNamePattern } from "../src/query/names.ts";
+import { columnNamePattern, plainNamePattern, wholePlainName } from "../src/query/names.ts";
 
 type Properties = { readonly [T in TableName]: Record<(typeof tables)[T][number], Schema> };
 
 const username = {
   type: "string",
-  anyOf: [ownUsername, externalUsername].map(({ source }) => ({ type: "string", pattern: source })),
+  anyOf: patterns(ownUsername, externalName),
   description:
-    "1 to 64 of letters, digits, '.', '_', '-', '@' (after `prefix:` for an external user).",
+    "1 to 64 of letters, digits, '.', '_', '-', '@'; or an external user, `<prefix>:<name>`.",
 };
+
+const group = {
+  type: "string",
+  anyOf: patterns(wholePlainName, externalName),
+  description: "A local group, or a group of an issuer, `<prefix>:<group>`.",
+};
+
+function patterns(...expressions: readonly RegExp[]): object[] {
+  return expressions.map(({ source }) => ({ type: "string", pattern: source }));
+}
 
 const literal = { type: ["string", "integer", "boolean"] };
 const column = { type: "string", pattern: `^${columnNamePattern}$` };
@@ -42,8 +52,11 @@ const limits = {
     description: "Rights whose use needs approval.",
   },
   approvers: {
-    ...listOf(username),
-    description: "Users who may approve; by default, users who may grant here.",
+    ...listOf({
+      anyOf: [username, { type: "string", pattern: "^group:.+$" }],
+    }),
+    description:
+      "Users who may approve, and groups as `group:<name>`; by default, users who may grant here.",
   },
 };
 
@@ -91,8 +104,18 @@ const properties: Properties = {
         "Values for row filters, which refer to them by @name: text, whole numbers, booleans, or lists.",
     },
   },
+  groups: {
+    name: { type: "string", pattern: wholePlainName.source, description: "The group's name." },
+    members: {
+      type: "array",
+      items: username,
+      uniqueItems: true,
+      description: "The users in the group.",
+    },
+  },
   acl: {
     username,
+    group,
     database: {
       type: "string",
       pattern: `^(?:\\${EVERY_DATABASE}|${plainNamePattern})$`,
@@ -143,6 +166,7 @@ const properties: Properties = {
     via: { enum: ["mcp", "query"], description: "Applies to queries through this entry point." },
     client: { type: "string", description: "Only for this OAuth client." },
     username: { ...username, description: "Only for this user." },
+    group: { ...group, description: "Only for the members of this group." },
     database: {
       type: "string",
       pattern: `^${plainNamePattern}$`,
@@ -158,19 +182,20 @@ const properties: Properties = {
   },
 };
 
-/** The keys of an entry except user and database. */
-export function entrySchemas(): Omit<Properties["acl"], "username" | "database"> {
-  const { username: _, database: __, ...entry } = properties.acl;
+/** The keys of an entry except user, group and database. */
+export function entrySchemas(): Omit<Properties["acl"], "username" | "group" | "database"> {
+  const { username: _, group: __, database: ___, ...entry } = properties.acl;
   return entry;
 }
 
 const required: { readonly [T in TableName]: readonly (typeof tables)[T][number][] } = {
   users: ["username"],
-  acl: ["username", "database", "role"],
+  groups: ["name", "members"],
+  acl: ["database", "role"],
   boundaries: ["via"],
 };
 
-function tableOf(name: TableName, description: string): object {
+function tableOf(name: TableName, description: string, rules: object = {}): object {
   return {
     type: "array",
     description,
@@ -179,6 +204,7 @@ function tableOf(name: TableName, description: string): object {
       properties: properties[name],
       required: required[name],
       additionalProperties: false,
+      ...rules,
     },
   };
 }
@@ -191,8 +217,15 @@ export function accessSchema(): object {
     type: "object",
     properties: {
       users: tableOf("users", "Users."),
-      acl: tableOf("acl", "Entries: the role of a user on a database or on some of its tables."),
-      boundaries: tableOf("boundaries", "Limits that apply in addition to the caller's entries."),
+      groups: tableOf("groups", "Local groups."),
+      acl: tableOf(
+        "acl",
+        "Entries: the role of a user or a group on a database or on some of its tables.",
+        { oneOf: [{ required: ["username"] }, { required: ["group"] }] },
+      ),
+      boundaries: tableOf("boundaries", "Limits that apply in addition to the caller's entries.", {
+        not: { required: ["username", "group"] },
+      }),
     },
     additionalProperties: false,
   };

@@ -52,6 +52,10 @@ const explanations: Readonly<Record<string, string>> = {
   database_case_mismatch:
     "The access file names the database in another case, and the upstream may ignore case.",
   grant_expired: "The `expires` of the deciding entry has passed. Ask for a new grant.",
+  group_conflict:
+    "The user's groups have different entries for the same place, and the user has none there. The message names the groups. Give the user an entry there, or make the groups' entries equal.",
+  groups_unavailable:
+    "The issuer's `groups_claim` is set, and the token lacks it, has another type there or more than 1,000 groups, or refers elsewhere for them.",
   name_case_mismatch:
     "A name differs only by case or Unicode form from one in the caller's entries for this database or `*`. An upstream might treat both as one. The message says which.",
   columns_required:

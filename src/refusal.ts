@@ -16,6 +16,8 @@ const table = {
   role_insufficient: [403, "Insufficient permissions for this operation"],
   database_case_mismatch: [403, "Insufficient permissions for this operation"],
   grant_expired: [403, "The grant for this has expired"],
+  group_conflict: [403, "The entries of several groups differ"],
+  groups_unavailable: [403, "The groups of the token are unknown"],
   name_case_mismatch: [
     403,
     "A table or column is spelled in a different case than in the caller's grants",

@@ -1,5 +1,5 @@
 import { tablePattern } from "../../src/access/records.ts";
-import { roles } from "../../src/access/roles.ts";
+import { externalName, roles } from "../../src/access/roles.ts";
 import type { Schema } from "../../src/query/kind.ts";
 import { plainNamePattern as plainName } from "../../src/query/names.ts";
 import { entrySchemas } from "../access-schema.ts";
@@ -183,8 +183,8 @@ export const schemas: Readonly<Record<string, Schema>> = {
   Username: { type: "string", pattern: `^${username}$` },
   AnyUsername: {
     type: "string",
-    pattern: `^(?:${plainName}:)?${username}$`,
-    description: "A user, or `<prefix>:<username>` of an external authorization server.",
+    anyOf: [{ pattern: `^${username}$` }, { pattern: externalName.source }],
+    description: "A user, or `<prefix>:<username>` of an issuer.",
   },
   Password: {
     type: "string",

@@ -16,6 +16,7 @@ import type { Change } from "./record-change.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
+  groupOf,
   isExternalUsername,
   mayGrant,
   obstacleOf,
@@ -342,7 +343,18 @@ export function planPatchUser(
 export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: string): Change[] {
   requireAdministrator(snapshot, actor);
   requireUser(snapshot, username);
-  return [{ kind: "remove-user", username }];
+  const left = snapshot.groups
+    .values()
+    .filter(({ members }) => members.includes(username))
+    .map(({ name, members }): Change => {
+      const group = { name, members: members.filter((member) => member !== username) };
+      return { kind: "update-group", group };
+    });
+  return [{ kind: "remove-user", username }, ...left];
+}
+
+function mayLackRecord(username: string): boolean {
+  return isExternalUsername(username) || groupOf(username) !== undefined;
 }
 
 export interface GrantOptions {
@@ -366,7 +378,7 @@ export function planGrant(
     (known) => !keepsOther || isSamePlace(known, grant),
   );
   requireMayGrant(snapshot, actor, grant, replaced);
-  if (!isExternalUsername(grant.username)) requireUser(snapshot, grant.username);
+  if (!mayLackRecord(grant.username)) requireUser(snapshot, grant.username);
   return grantChanges(snapshot, grant, replaced, replacesLimits);
 }
 
@@ -380,7 +392,7 @@ export function planRevoke(
   const replaced = entriesToReplace(snapshot, { username, database }, table);
   requireMayRevoke(snapshot, actor, { username, database }, replaced);
   const grants = grantsOf(snapshot, username);
-  if (grants.size === 0 && !isExternalUsername(username)) requireUser(snapshot, username);
+  if (grants.size === 0 && !mayLackRecord(username)) requireUser(snapshot, username);
   if (replaced.length === 0) throw new Refusal("grant_not_found");
   return replaced.map((grant) => ({ kind: "remove-grant", grant }));
 }

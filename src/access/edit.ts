@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { decodeUtf8 } from "../files/guarded.ts";
 import { outline, renderValue, type Statement, type Writable } from "../toml/toml.ts";
 import { isSamePlace } from "./entries.ts";
-import { updatedUser, writtenUser } from "./grant.ts";
+import { updatedUser, writtenGroup, writtenUser } from "./grant.ts";
 import { MAX_ACCESS_FILE_BYTES, readRecordsOf, TOO_LARGE, UneditableError } from "./parse.ts";
 import { applyChanges, type Change, usernameOf } from "./record-change.ts";
 import { type AccessRecords, isTableName, type TableName, writtenEntry } from "./records.ts";
@@ -27,7 +27,12 @@ interface Splice {
 class TextEditor {
   readonly #text: string;
   readonly #lineEnd: string;
-  readonly #tables: Record<TableName, Table[]> = { users: [], acl: [], boundaries: [] };
+  readonly #tables: Record<TableName, Table[]> = {
+    users: [],
+    groups: [],
+    acl: [],
+    boundaries: [],
+  };
   readonly #splices: Splice[] = [];
   /** The removed tables, with the blank line that was removed after each. */
   readonly #removed = new Map<Table, string>();
@@ -157,7 +162,7 @@ function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => bool
   return { index, record };
 }
 
-function edit(editor: TextEditor, { users, grants }: AccessRecords, change: Change): void {
+function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, change: Change): void {
   const name = usernameOf(change);
   const grant = () =>
     placeOf(grants, (known) => "grant" in change && isSamePlace(known, change.grant));
@@ -174,6 +179,22 @@ function edit(editor: TextEditor, { users, grants }: AccessRecords, change: Chan
     case "remove-user":
       for (const [index, { username }] of users.entries()) {
         if (username === name) editor.removeTable("users", index);
+      }
+      for (const [index, { username }] of grants.entries()) {
+        if (username === name) editor.removeTable("acl", index);
+      }
+      break;
+    case "add-group":
+      editor.append("groups", writtenGroup(change.group));
+      break;
+    case "update-group": {
+      const { index, record } = placeOf(groups, (known) => known.name === change.group.name);
+      editor.update("groups", index, writtenGroup(record), writtenGroup(change.group));
+      break;
+    }
+    case "remove-group":
+      for (const [index, known] of groups.entries()) {
+        if (known.name === change.group.name) editor.removeTable("groups", index);
       }
       for (const [index, { username }] of grants.entries()) {
         if (username === name) editor.removeTable("acl", index);

@@ -2,7 +2,7 @@ import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
 import type { Attributes, AttributeValue, Grant, Literal, RowCondition } from "./grant.ts";
 import { entryRoles, readGrant, writtenEntry } from "./records.ts";
-import type { EntryRole } from "./roles.ts";
+import { type EntryRole, groupOf } from "./roles.ts";
 import { attributeReference, readAttributes } from "./row-filter.ts";
 
 /** An entry as the API shows it: database, role, and its other keys by their names in the file. */
@@ -25,7 +25,7 @@ export function writtenTime(epochMs: number): string {
 
 export function viewEntry(grant: Grant): EntryView {
   const { database, role, rowFilter, expires } = grant;
-  const { username: _, ...entry } = writtenEntry(grant);
+  const { username: _, group: __, ...entry } = writtenEntry(grant);
   const filter = rowFilter?.map(({ column, cmp, value }) => ({
     column,
     cmp,
@@ -61,7 +61,9 @@ export function readEntry(
   }
   const tables = table === undefined ? {} : { tables: [table] };
   const reasons: string[] = [];
-  const record = { ...keys, username, database, ...tables };
+  const group = groupOf(username);
+  const holder = group === undefined ? { username } : { group };
+  const record = { ...keys, ...holder, database, ...tables };
   const grant = readGrant(record, 0, ({ reason }) => reasons.push(reason));
   if (grant !== undefined && reasons.length === 0) return grant;
   throw new Refusal("invalid_entry", { message: `Invalid entry: ${reasons.join("; ")}` });

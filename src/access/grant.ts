@@ -19,6 +19,12 @@ export interface User {
   readonly attributes?: Attributes;
 }
 
+/** A local group. Its entries are those of the subject `group:<name>`. */
+export interface Group {
+  readonly name: string;
+  readonly members: readonly string[];
+}
+
 export const rowComparisons = ["=", "!=", ">", ">=", "<", "<=", "IN"] as const;
 export type RowComparison = (typeof rowComparisons)[number];
 
@@ -43,6 +49,7 @@ export interface Limits {
 
 /** An entry of the access file. Equal grants are equal in every field. */
 export interface Grant extends Limits {
+  /** A user, or `group:<name>`, as in boundaries and approvers. */
   readonly username: string;
   readonly database: string;
   readonly role: EntryRole;
@@ -105,6 +112,10 @@ export function updatedUser(user: User, update: UserUpdate): User {
 
 export function writtenAttributes({ attributes }: User): Record<string, Writable> {
   return attributes === undefined ? {} : { attributes: Object.fromEntries(attributes) };
+}
+
+export function writtenGroup({ name, members }: Group): Record<string, Writable> {
+  return { name, members };
 }
 
 /** A user's record under the keys of the file, without defaults. */

@@ -8,7 +8,7 @@ import { invocation } from "../product.ts";
 import { lineLocator, parseToml, TomlSyntaxError } from "../toml/toml.ts";
 import type { Change } from "./record-change.ts";
 import { type AccessRecords, type RecordProblem, RecordsError, readRecords } from "./records.ts";
-import { isExternalUsername } from "./roles.ts";
+import { groupOf, isExternalUsername } from "./roles.ts";
 import { indexRecords, type Snapshot } from "./snapshot.ts";
 
 /** A problem in the access file. Never quotes the file. */
@@ -58,7 +58,7 @@ export function readRecordsOf(bytes: Uint8Array, file: string): AccessRecords {
     const problems: RecordProblem[] = [];
     const report = (problem: RecordProblem) => problems.push(problem);
     const read = readRecords(parseToml(text, file), report);
-    const { users, grants, boundaries } = read;
+    const { users, groups, grants, boundaries } = read;
     if (problems.length === 0 && users.length === 0 && grants.length === 0) {
       const reason = "contains no user and no grant, so it may be truncated";
       throw new AccessFileError(file, [{ reason }]);
@@ -67,6 +67,7 @@ export function readRecordsOf(bytes: Uint8Array, file: string): AccessRecords {
     if (problems.length > 0) throw new RecordsError(problems);
     return {
       users: users.filter((user) => user !== undefined),
+      groups: groups.filter((group) => group !== undefined),
       grants: grants.filter((grant) => grant !== undefined),
       boundaries: boundaries.filter((boundary) => boundary !== undefined),
     };
@@ -213,7 +214,8 @@ export async function readAccessFile(
 export function* namesWithoutRecord(snapshot: Snapshot): Steps<string[]> {
   const names: string[] = [];
   yield* visitEach(snapshot.grants.keys(), (name) => {
-    if (!snapshot.users.has(name) && !isExternalUsername(name)) names.push(name);
+    const isExempt = isExternalUsername(name) || groupOf(name) !== undefined;
+    if (!isExempt && !snapshot.users.has(name)) names.push(name);
   });
   return names;
 }

@@ -1,11 +1,19 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { entriesIn, GrantCollection, isSamePlace } from "./entries.ts";
-import { type Boundary, type Grant, type User, type UserUpdate, updatedUser } from "./grant.ts";
+import {
+  type Boundary,
+  type Grant,
+  type Group,
+  type User,
+  type UserUpdate,
+  updatedUser,
+} from "./grant.ts";
 import { type AccessRecords, RecordsError, type TableName } from "./records.ts";
+import { groupOf, groupSubject } from "./roles.ts";
 import {
   addDatabase,
   caseConflict,
-  conflicts,
+  conflictReason,
   grantsOf,
   indexRecords,
   type Snapshot,
@@ -15,11 +23,17 @@ export type Change =
   | { readonly kind: "add-user"; readonly user: User }
   | { readonly kind: "update-user"; readonly username: string; readonly update: UserUpdate }
   | { readonly kind: "remove-user"; readonly username: string }
+  | { readonly kind: "add-group"; readonly group: Group }
+  | { readonly kind: "update-group"; readonly group: Group }
+  /** With the group's entries. */
+  | { readonly kind: "remove-group"; readonly group: Group }
   | { readonly kind: "add-grant"; readonly grant: Grant }
   | { readonly kind: "set-grant"; readonly grant: Grant }
   | { readonly kind: "remove-grant"; readonly grant: Grant };
 
+/** The user, or `group:<name>`, whose records the change concerns. */
 export function usernameOf(change: Change): string {
+  if ("group" in change) return groupSubject(change.group.name);
   if (change.kind === "add-user") return change.user.username;
   return "grant" in change ? change.grant.username : change.username;
 }
@@ -48,28 +62,48 @@ function changedUser(user: User, changes: readonly Change[]): User | undefined {
 function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefined {
   let changed = grant;
   for (const change of changes) {
-    if (change.kind === "remove-user") return undefined;
+    if (change.kind === "remove-user" || change.kind === "remove-group") return undefined;
     if (change.kind === "remove-grant" && isSamePlace(change.grant, grant)) return undefined;
     if (change.kind === "set-grant" && isSamePlace(change.grant, grant)) changed = change.grant;
   }
   return changed;
 }
 
+function changedGroup(group: Group, changes: readonly Change[]): Group | undefined {
+  let changed = group;
+  for (const change of changes) {
+    if (change.kind === "remove-group") return undefined;
+    if (change.kind === "update-group") changed = change.group;
+  }
+  return changed;
+}
+
 /** No change may refer to a record that another one adds. */
 export function applyChanges(
-  { users, grants, boundaries }: AccessRecords,
+  { users, groups, grants, boundaries }: AccessRecords,
   changes: readonly Change[],
 ): AccessRecords {
   const about = Map.groupBy(changes, usernameOf);
   const kept = users.flatMap((one) => changedUser(one, about.get(one.username) ?? []) ?? []);
+  const formed = groups.flatMap(
+    (one) => changedGroup(one, about.get(groupSubject(one.name)) ?? []) ?? [],
+  );
   const held = grants.flatMap((one) => changedGrant(one, about.get(one.username) ?? []) ?? []);
   const added = changes.flatMap((change) => (change.kind === "add-user" ? change.user : []));
+  const founded = changes.flatMap((change) => (change.kind === "add-group" ? change.group : []));
   const given = changes.flatMap((change) => (change.kind === "add-grant" ? change.grant : []));
-  return { users: [...kept, ...added], grants: [...held, ...given], boundaries };
+  return {
+    users: [...kept, ...added],
+    groups: [...formed, ...founded],
+    grants: [...held, ...given],
+    boundaries,
+  };
 }
 
+/** The records of a user, or of `group:<name>`. */
 export interface UserRecords {
   readonly user: User | undefined;
+  readonly group?: Group | undefined;
   readonly grants: readonly Grant[];
 }
 
@@ -81,11 +115,12 @@ export interface Replacement {
 
 export function recordsOf(snapshot: Snapshot, username: string): UserRecords {
   const grants = [...entriesIn(grantsOf(snapshot, username))];
-  return { user: snapshot.users.get(username), grants };
+  const group = snapshot.groups.get(groupOf(username) ?? "");
+  return { user: snapshot.users.get(username), ...(group && { group }), grants };
 }
 
-export function isEmpty({ user, grants }: UserRecords): boolean {
-  return user === undefined && grants.length === 0;
+export function isEmpty({ user, group, grants }: UserRecords): boolean {
+  return (user ?? group) === undefined && grants.length === 0;
 }
 
 export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): Replacement {
@@ -96,6 +131,7 @@ export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): R
     name,
     {
       user: after.users.find(({ username }) => username === name),
+      group: after.groups.find((group) => groupSubject(group.name) === name),
       grants: after.grants.filter(({ username }) => username === name),
     },
   ]);
@@ -105,11 +141,12 @@ export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): R
 function allOf(records: Iterable<UserRecords>, boundaries: readonly Boundary[]): AccessRecords {
   const all = [...records];
   const users = all.flatMap(({ user = [] }) => user);
-  return { users, grants: all.flatMap(({ grants }) => grants), boundaries };
+  const groups = all.flatMap(({ group = [] }) => group);
+  return { users, groups, grants: all.flatMap(({ grants }) => grants), boundaries };
 }
 
-export function namesIn({ users, grants }: Snapshot): Set<string> {
-  return new Set([...users.keys(), ...grants.keys()]);
+export function namesIn({ users, groups, grants }: Snapshot): Set<string> {
+  return new Set([...users.keys(), ...groups.keys().map(groupSubject), ...grants.keys()]);
 }
 
 /** Indexes the records of each name. @throws RecordsError if records conflict */
@@ -134,15 +171,19 @@ export function* replaceRecords(
   };
   const users = new Map(snapshot.users);
   yield;
+  const groups = new Map(snapshot.groups);
   const grants = new Map(snapshot.grants);
   yield;
   for (const [name, records] of replaced) {
     if (records.user === undefined) users.delete(name);
     else users.set(name, records.user);
+    const group = groupOf(name);
+    if (records.group !== undefined) groups.set(records.group.name, records.group);
+    else if (group !== undefined) groups.delete(group);
     const own = new GrantCollection();
     for (const grant of records.grants) {
       const conflict = own.add(grant);
-      if (conflict !== undefined) fail("acl", conflicts[conflict]);
+      if (conflict !== undefined) fail("acl", conflictReason(conflict, grant));
     }
     if (own.size === 0) grants.delete(name);
     else grants.set(name, own);
@@ -155,5 +196,5 @@ export function* replaceRecords(
   for (const { database } of boundaries) {
     if (!addDatabase(databases, database)) fail("boundaries", caseConflict);
   }
-  return { version, users, databases, grants, boundaries };
+  return { version, users, groups, databases, grants, boundaries };
 }

@@ -1,5 +1,5 @@
 import { quoteName } from "../json/fault.ts";
-import { columnNamePattern, plainNamePattern } from "../query/names.ts";
+import { columnNamePattern, plainNamePattern, plainNameRule } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { didYouMean, formatHint, suggestion } from "../suggestion.ts";
 import type { Writable } from "../toml/toml.ts";
@@ -7,6 +7,7 @@ import {
   type AttributeValue,
   type Boundary,
   type Grant,
+  type Group,
   type RateLimit,
   type RowCondition,
   rowComparisons,
@@ -15,9 +16,14 @@ import {
 import { parsePasswordHash } from "./password-hash.ts";
 import {
   type EntryRole,
+  externalNameRule,
+  groupOf,
+  groupSubject,
   isDatabaseOrEvery,
   isEmail,
   isExternalUsername,
+  isGroupName,
+  isLocalGroupName,
   isUsername,
   roles,
 } from "./roles.ts";
@@ -132,6 +138,17 @@ export const entryRoles: readonly EntryRole[] = [...roles, "None"];
 const narrowable: readonly EntryRole[] = ["ReadWrite", "ReadOnly"];
 const countForm = "a whole number from 1";
 const isAnyUsername = (value: unknown) => isUsername(value) || isExternalUsername(value);
+const isApprover = (value: unknown) =>
+  isAnyUsername(value) || (typeof value === "string" && isGroupName(groupOf(value)));
+function readMembers(value: unknown): readonly string[] | undefined {
+  const isList = Array.isArray(value) && value.every(isAnyUsername);
+  return isList && new Set(value).size === value.length ? [...value] : undefined;
+}
+const membersForm = "a list of usernames, each once";
+
+function readGroupSubject(value: unknown): string | undefined {
+  return isGroupName(value) ? groupSubject(value) : undefined;
+}
 
 const limits = {
   max_rows: { field: "maxRows", read: count, form: countForm },
@@ -141,7 +158,11 @@ const limits = {
     read: listOf((value) => approvable.some((known) => known === value)),
     form: `a list of ${approvable.join(", ")}`,
   },
-  approvers: { field: "approvers", read: listOf(isAnyUsername), form: "a list of usernames" },
+  approvers: {
+    field: "approvers",
+    read: listOf(isApprover),
+    form: 'a list of usernames and groups, such as "group:analysts"',
+  },
 } as const satisfies Record<string, KeyReader<keyof Grant & keyof Boundary>>;
 
 export const entryKeys = {
@@ -187,6 +208,7 @@ const boundaryKeys = {
     form: "the identifier of an OAuth client",
   },
   username: { field: "username", read: asIf(isAnyUsername), form: "a username" },
+  group: { field: "username", read: readGroupSubject, form: "the name of a group" },
   database: {
     field: "database",
     read: asIf(matching(new RegExp(`^${plainNamePattern}$`))),
@@ -208,9 +230,14 @@ const boundaryKeys = {
 /** A boundary needs at least one of these keys. */
 const boundingKeys = ["role", ...Object.keys(limits), "rate_limit"];
 
+function writtenHolder({ username }: { readonly username: string }): Record<string, Writable> {
+  const group = groupOf(username);
+  return group === undefined ? { username } : { group };
+}
+
 export function writtenEntry(grant: Grant): Record<string, Writable> {
-  const { username, database, role, expires } = grant;
-  const written: Record<string, Writable> = { username, database, role };
+  const { database, role, expires } = grant;
+  const written: Record<string, Writable> = { ...writtenHolder(grant), database, role };
   for (const [key, { field }] of Object.entries(entryKeys)) {
     const value = grant[field];
     if (value !== undefined) written[key] = value;
@@ -224,6 +251,9 @@ export function writtenBoundary(boundary: Boundary): Record<string, Writable> {
   for (const [key, { field }] of Object.entries(boundaryKeys)) {
     if (field === "rateLimit") {
       if (boundary.rateLimit) written[key] = writeRateLimit(boundary.rateLimit);
+    } else if (field === "username") {
+      const { username } = boundary;
+      if (username !== undefined) Object.assign(written, writtenHolder({ username }));
     } else if (boundary[field] !== undefined) written[key] = boundary[field];
   }
   return written;
@@ -235,7 +265,8 @@ function keysOf<Key extends string>(keys: Readonly<Record<Key, unknown>>): reado
 
 export const tables = {
   users: ["username", "email", "password_hash", "disabled", "tokens_valid_after", "attributes"],
-  acl: ["username", "database", "role", ...keysOf(entryKeys)],
+  groups: ["name", "members"],
+  acl: ["username", "group", "database", "role", ...keysOf(entryKeys)],
   boundaries: ["via", ...keysOf(boundaryKeys)],
 } as const;
 export type TableName = keyof typeof tables;
@@ -246,6 +277,7 @@ export function isTableName(name: string | undefined): name is TableName {
 
 export interface AccessRecords {
   readonly users: readonly User[];
+  readonly groups: readonly Group[];
   readonly grants: readonly Grant[];
   readonly boundaries: readonly Boundary[];
 }
@@ -310,8 +342,9 @@ function failing(table: TableName, record: TomlTable, index: number, report: Rep
   };
 }
 
-const nameReason =
-  "`username` must be 1 to 64 of letters, digits, '.', '_', '-', '@' (after `prefix:` for an external user)";
+const nameReason = `\`username\` must be 1 to 64 of letters, digits, '.', '_', '-', '@'; or, for an external user, \`prefix:\` and ${externalNameRule}`;
+
+const groupReason = `\`group\` must be a local group's name, ${plainNameRule}, or \`prefix:\` and ${externalNameRule}`;
 
 /** Returns undefined if a problem was reported that makes the user unusable. */
 export function readUser(value: unknown, index: number, report: Report): User | undefined {
@@ -350,6 +383,21 @@ export function readUser(value: unknown, index: number, report: Report): User | 
   return undefined;
 }
 
+export function readGroup(value: unknown, index: number, report: Report): Group | undefined {
+  const record = readTable("groups", value, index, report);
+  if (record === undefined) return undefined;
+  const { name } = record;
+  const members = readMembers(record.members);
+  const isNamed = isLocalGroupName(name);
+  if (isNamed && members !== undefined) return { name, members };
+  const fail = failing("groups", record, index, report);
+  if (!isNamed) fail("name", `\`name\` must be ${plainNameRule}`);
+  if (members === undefined) fail("members", `\`members\` must be ${membersForm}`);
+  return undefined;
+}
+
+const twoHolders = "either `username` or `group` is allowed, not both";
+
 /** Reads those of `keys` that the table has `into` a record. False if a problem was reported. */
 function readKeys(
   record: TomlTable,
@@ -386,23 +434,33 @@ export function readBoundary(value: unknown, index: number, report: Report): Bou
     const reason = `the boundary limits nothing; one of ${boundingKeys.join(", ")} is required`;
     report({ table: "boundaries", index, key: undefined, reason });
   }
+  const isForBoth = "username" in record && "group" in record;
+  if (isForBoth) fail("group", twoHolders);
   const boundary: Boundary = { via };
-  return readKeys(record, boundaryKeys, boundary, fail) && bounds ? boundary : undefined;
+  const isRead = readKeys(record, boundaryKeys, boundary, fail);
+  return isRead && bounds && !isForBoth ? boundary : undefined;
 }
 
 export function readGrant(value: unknown, index: number, report: Report): Grant | undefined {
   const record = readTable("acl", value, index, report);
   if (record === undefined) return undefined;
-  const { username, database, role } = record;
-  const isNamed = isAnyUsername(username);
+  const { database, role } = record;
+  const isOfGroup = "group" in record;
+  const isForBoth = isOfGroup && "username" in record;
+  const username = isOfGroup ? readGroupSubject(record.group) : record.username;
+  const isNamed = typeof username === "string" && (isOfGroup || isAnyUsername(username));
   const isPlace = isDatabaseOrEvery(database);
   const given = entryRoles.find((known) => known === role);
   const fail = failing("acl", record, index, report);
-  if (isNamed && isPlace && given !== undefined) {
+  if (isNamed && !isForBoth && isPlace && given !== undefined) {
     const grant: Grant = { username, database, role: given };
     return readKeys(record, entryKeys, grant, fail) ? grant : undefined;
   }
-  if (!isNamed) fail("username", nameReason);
+  if (isForBoth) fail("group", twoHolders);
+  else if (!isNamed && isOfGroup) fail("group", groupReason);
+  else if (!isNamed) {
+    fail("username", "username" in record ? nameReason : "`username` or `group` is required");
+  }
   if (!isPlace)
     fail("database", "`database` must be \"*\" or 1 to 63 of letters, digits, '_', '-'");
   if (given === undefined) {
@@ -414,6 +472,7 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
 
 export interface ReadRecords {
   readonly users: readonly (User | undefined)[];
+  readonly groups: readonly (Group | undefined)[];
   readonly grants: readonly (Grant | undefined)[];
   readonly boundaries: readonly (Boundary | undefined)[];
 }
@@ -421,7 +480,7 @@ export interface ReadRecords {
 export function readRecords(document: TomlTable, report: Report): ReadRecords {
   for (const key of Object.keys(document)) {
     if (isTableName(key)) continue;
-    const reason = `only [[users]], [[acl]] and [[boundaries]] are allowed here${didYouMean(key, Object.keys(tables))}`;
+    const reason = `only [[users]], [[groups]], [[acl]] and [[boundaries]] are allowed here${didYouMean(key, Object.keys(tables))}`;
     report({ table: "users", index: -1, key, reason });
   }
   function readAll<Read>(
@@ -436,6 +495,7 @@ export function readRecords(document: TomlTable, report: Report): ReadRecords {
   }
   return {
     users: readAll("users", readUser),
+    groups: readAll("groups", readGroup),
     grants: readAll("acl", readGrant),
     boundaries: readAll("boundaries", readBoundary),
   };

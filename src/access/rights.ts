@@ -10,6 +10,7 @@ import type { Boundary, EntryPoint, Grant, Limits, RateLimit, RowCondition } fro
 import {
   type EntryRole,
   EVERY_DATABASE,
+  groupOf,
   judgeName,
   outranks,
   roleAllows,
@@ -132,6 +133,7 @@ export type Reason =
   | "no_grant"
   | "role_insufficient"
   | "grant_expired"
+  | "group_conflict"
   | "database_case_mismatch"
   | "token_database"
   | "token_read_only"
@@ -235,7 +237,9 @@ export interface Objection {
 
 /** A boundary's display name, such as `mcp` or `mcp client=.. username=rita database=main`. */
 export function boundaryName({ via, client, username, database }: Boundary): string {
-  const parts = Object.entries({ client, username, database }).filter(
+  const group = username === undefined ? undefined : groupOf(username);
+  const holder = group === undefined ? { username } : { group };
+  const parts = Object.entries({ client, ...holder, database }).filter(
     ([, value]) => value !== undefined,
   );
   return [via, ...parts.map(([key, value]) => `${key}=${value}`)].join(" ");

@@ -1,5 +1,6 @@
 import { isPlainName } from "../query/names.ts";
 import type { PermissionClass } from "../query/query.ts";
+import type { Attributes } from "./grant.ts";
 import type { Denial } from "./rights.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -60,15 +61,42 @@ export function mayGrant(role: EntryRole, target: EntryRole): boolean {
 }
 
 export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
-export const externalUsername = /^[A-Za-z0-9_-]{1,63}:(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+/** The subject of a group's entries is `group:<name>`, so no issuer has this prefix. */
+const GROUP_PREFIX = "group:";
+const externalCharacters = "[\\p{L}\\p{M}\\p{Nd}._@+:/#'=|\\-]+";
+export const externalName: RegExp = new RegExp(
+  `^(?!${GROUP_PREFIX})[A-Za-z0-9_-]{1,63}:(?=.{1,200}$)${externalCharacters}(?: ${externalCharacters})*$`,
+  "u",
+);
+export const externalNameRule =
+  "1 to 200 letters, marks and digits of any script and . _ - @ + : / # ' = | with single spaces between, in NFC";
 
 export function isUsername(text: unknown): text is string {
   return typeof text === "string" && username.test(text);
 }
 
-/** True for a user of an external authorization server, written `<prefix>:<username>`. */
+/** True for a user of an issuer, written `<prefix>:<username>`. */
 export function isExternalUsername(text: unknown): text is string {
-  return typeof text === "string" && externalUsername.test(text);
+  return typeof text === "string" && externalName.test(text) && text === text.normalize("NFC");
+}
+
+/** True for a local group's name, or a group of an issuer, written `<prefix>:<group>`. */
+export function isGroupName(text: unknown): text is string {
+  return isLocalGroupName(text) || isExternalUsername(text);
+}
+
+export function isLocalGroupName(text: unknown): text is string {
+  return typeof text === "string" && isPlainName(text);
+}
+
+/** What stands for a group where entries, boundaries and approvers have a username. */
+export function groupSubject(group: string): string {
+  return GROUP_PREFIX + group;
+}
+
+/** The group that such a subject stands for. */
+export function groupOf(subject: string): string | undefined {
+  return subject.startsWith(GROUP_PREFIX) ? subject.slice(GROUP_PREFIX.length) : undefined;
 }
 
 export function isDatabaseOrEvery(text: unknown): text is string {
@@ -90,6 +118,10 @@ export interface Subject {
   readonly username: string;
   readonly tokenDatabase: string;
   readonly tokenReadOnly?: boolean;
+  /** The groups of the token, such as `staff:engineering`. */
+  readonly groups?: readonly string[];
+  /** From the token's claims. A record's attribute of the same name counts instead. */
+  readonly attributes?: Attributes;
 }
 
 /** Why a token denies a right on a database, regardless of the user's entries. */

@@ -9,18 +9,20 @@ import {
   unrestrictedGrant,
 } from "./entries.ts";
 import { type EntryView, viewEntry } from "./entry-view.ts";
-import type { Boundary, Grant, User } from "./grant.ts";
+import type { Boundary, Grant, Group, User } from "./grant.ts";
 import type { ReadRecords, Report, TableName } from "./records.ts";
-import { EVERY_DATABASE, isExternalUsername } from "./roles.ts";
+import { EVERY_DATABASE, groupOf, groupSubject, isExternalUsername } from "./roles.ts";
 
-export type { Grant, User } from "./grant.ts";
+export type { Grant, Group, User } from "./grant.ts";
 
 /** Immutable. A request uses only one, so that it never sees half of a change. */
 export interface Snapshot {
   /** A short hash of the file's content, for comparing replicas. */
   readonly version: string;
   readonly users: ReadonlyMap<string, User>;
-  /** Entries by username, in the order of the file. */
+  /** The local groups by name. */
+  readonly groups: ReadonlyMap<string, Group>;
+  /** Entries by username or `group:<name>`, in the order of the file. */
   readonly grants: ReadonlyMap<string, UserGrants>;
   /** Databases named in entries and boundaries, by their lower-case form. */
   readonly databases: ReadonlyMap<string, string>;
@@ -30,6 +32,7 @@ export interface Snapshot {
 export const emptySnapshot: Snapshot = {
   version: "",
   users: new Map(),
+  groups: new Map(),
   grants: new Map(),
   databases: new Map(),
   boundaries: [],
@@ -129,7 +132,9 @@ export function* differingKeys<V>(
 
 export function* differingNames(before: Snapshot, after: Snapshot): Steps<Set<string>> {
   const users = yield* differingKeys(before.users, after.users);
-  return new Set([...users, ...(yield* differingKeys(before.grants, after.grants))]);
+  const groups = yield* differingKeys(before.groups, after.groups);
+  const grants = yield* differingKeys(before.grants, after.grants);
+  return new Set([...users, ...groups.map(groupSubject), ...grants]);
 }
 
 /** Returns false if the databases have this one in another case. */
@@ -144,11 +149,16 @@ export function addDatabase(databases: Map<string, string>, database: string | u
 export const caseConflict =
   "another entry names a database that differs from this one only by case";
 
-export const conflicts: Record<GrantConflict, string> = {
+const conflicts: Record<GrantConflict, string> = {
   database_taken: "this user already has an entry for this database",
   table_taken: "this user already has an entry for one of these tables",
   patterns_overlap: "two patterns of this user match the same tables of this database",
 };
+
+export function conflictReason(conflict: GrantConflict, { username }: Grant): string {
+  const reason = conflicts[conflict];
+  return groupOf(username) === undefined ? reason : reason.replace("this user", "this group");
+}
 
 /**
  * @throws Refusal `invalid_entry` if the entry that replaces `held` conflicts with a remaining one
@@ -158,7 +168,9 @@ export function requireNoConflict(grants: UserGrants, grant: Grant, held: readon
   for (const own of entriesIn(grants)) if (!held.includes(own)) changed.add(own);
   const conflict = changed.add(grant);
   if (conflict === undefined) return;
-  throw new Refusal("invalid_entry", { message: `Invalid entry: ${conflicts[conflict]}` });
+  throw new Refusal("invalid_entry", {
+    message: `Invalid entry: ${conflictReason(conflict, grant)}`,
+  });
 }
 
 export function* indexRecords(read: ReadRecords, version: string, report: Report): Steps<Snapshot> {
@@ -168,6 +180,13 @@ export function* indexRecords(read: ReadRecords, version: string, report: Report
     const reason = "this user already has a record";
     if (users.has(user.username)) report({ table: "users", index, key: "username", reason });
     users.set(user.username, user);
+  });
+  const groups = new Map<string, Group>();
+  yield* visitEach(read.groups, (group, index) => {
+    if (group === undefined) return;
+    const reason = "this group already has a record";
+    if (groups.has(group.name)) report({ table: "groups", index, key: "name", reason });
+    groups.set(group.name, group);
   });
   const databases = new Map<string, string>();
   const refused = new Set<string | undefined>();
@@ -186,8 +205,8 @@ export function* indexRecords(read: ReadRecords, version: string, report: Report
     grants.set(grant.username, own);
     const conflict = own.add(grant);
     if (conflict === undefined) return;
-    report({ table: "acl", index, key: undefined, reason: conflicts[conflict] });
+    report({ table: "acl", index, key: undefined, reason: conflictReason(conflict, grant) });
   });
   const boundaries = read.boundaries.filter((boundary) => boundary !== undefined);
-  return { version, users, databases, grants, boundaries };
+  return { version, users, groups, databases, grants, boundaries };
 }

@@ -174,11 +174,12 @@ const header = `# Who may do what. Edit this file while the gateway runs: a chan
 #
 # [[users]]  username, email, password_hash (made by: gatehouse hash-password), disabled = true,
 #            tokens_valid_after = epoch seconds, attributes = { name = "value" }
-# [[acl]]    username, database ("*" for every database), role: Owner, DbAdmin, ReadWrite, ReadOnly, None
+# [[groups]] name, members = ["rita"]
+# [[acl]]    username (or group), database ("*" for every database), role: Owner, DbAdmin, ReadWrite, ReadOnly, None
 #            The entry for a named database wins over the entry for "*". Limits of an entry: tables,
 #            columns, writable_columns, row_filter, require_where, max_rows, max_changes, require_approval,
 #            approvers, expires
-# [[boundaries]]  upper limits. via: "mcp" or "query"; for: client, username, database;
+# [[boundaries]]  upper limits. via: "mcp" or "query"; for: client, username or group, database;
 #            limits: role, max_rows, max_changes, require_approval (approvers), rate_limit
 #
 # Each key is in docs/operations.md, "The access file"; examples are in docs/grants.md.
@@ -196,7 +197,7 @@ export async function createAccessFile(
   changes: readonly Change[],
   prepare: () => Promise<void> = async () => {},
 ): Promise<Snapshot | undefined> {
-  const text = editText(header, { users: [], grants: [], boundaries: [] }, changes);
+  const text = editText(header, { users: [], groups: [], grants: [], boundaries: [] }, changes);
   const snapshot = parseAccessFile(text, file);
   return withLock(file, async () => {
     if (existsSync(file)) return undefined;

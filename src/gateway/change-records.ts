@@ -5,7 +5,7 @@ import * as z from "zod";
 import type { ReloadEvent } from "../access/access-rules.ts";
 import type { AccessDiff } from "../access/diff.ts";
 import type { Grant } from "../access/grant.ts";
-import type { Change } from "../access/record-change.ts";
+import { type Change, usernameOf } from "../access/record-change.ts";
 import { isoTime } from "../clock.ts";
 import { giveToDirectoryOwner, ownerOf } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
@@ -39,6 +39,12 @@ function describe(change: Change): AuditedChange {
       const fields = Object.keys(change.update).map((key) => fieldNames[key] ?? key);
       return { change: "user changed", user: change.username, fields };
     }
+    case "add-group":
+      return { change: "group added", user: usernameOf(change) };
+    case "update-group":
+      return { change: "group changed", user: usernameOf(change) };
+    case "remove-group":
+      return { change: "group removed", user: usernameOf(change) };
     case "add-grant":
       return ofGrant("grant added", change.grant);
     case "set-grant":
@@ -53,9 +59,10 @@ export function describeChanges(changes: readonly Change[]): AuditedChange[] {
 }
 
 function describeEntry(change: string, name: string): AuditedChange {
-  const [user = "", ...entry] = name.split(" ");
-  const role = entry.pop() ?? "";
-  return { change, user, entry: entry.join(" "), role };
+  // A username may contain spaces.
+  const [, user = "", entry = "", role = ""] =
+    /^(.*?) (\S+(?: for a time)?) (\S+)$/s.exec(name) ?? [];
+  return { change, user, entry, role };
 }
 
 export function describeDiff(diff: AccessDiff): AuditedChange[] {

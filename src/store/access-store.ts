@@ -1,7 +1,7 @@
 import * as z from "zod";
 import type { AccessRules, Author, ChangeOptions } from "../access/access-rules.ts";
 import { requireRemainingOwners } from "../access/administration.ts";
-import { updatedUser, writtenAttributes, writtenUser } from "../access/grant.ts";
+import { updatedUser, writtenAttributes, writtenGroup, writtenUser } from "../access/grant.ts";
 import {
   indexOf,
   isEmpty,
@@ -18,7 +18,7 @@ import {
   writtenBoundary,
   writtenEntry,
 } from "../access/records.ts";
-import { isExternalUsername } from "../access/roles.ts";
+import { groupSubject, isExternalUsername } from "../access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
@@ -248,9 +248,11 @@ export function renderAccess(
   const records = allRecords(snapshot);
   const users = records.flatMap(({ user }) => (user === undefined ? [] : [userOf(user)]));
   const grants = records.flatMap(({ grants }) => grants);
+  const groups = records.flatMap(({ group = [] }) => group);
   return [
     `${versionMark}${snapshot.version}\n`,
     ...users.map((user) => renderTable("users", user)),
+    ...groups.map((group) => renderTable("groups", writtenGroup(group))),
     ...grants.map((grant) => renderTable("acl", writtenEntry(grant))),
     ...snapshot.boundaries.map((boundary) => renderTable("boundaries", writtenBoundary(boundary))),
   ].join("\n");
@@ -264,15 +266,16 @@ export function versionOf(text: string): string | undefined {
 /** The users, and perhaps the boundaries, in which the records differ from the current ones. */
 export function replacementBy(
   current: Snapshot,
-  { users, grants, boundaries }: AccessRecords,
+  { users, groups, grants, boundaries }: AccessRecords,
 ): Replacement {
   const known = new Map(users.map((user) => [user.username, user]));
   const own = Map.groupBy(grants, ({ username }) => username);
-  const names = new Set([...known.keys(), ...own.keys(), ...namesIn(current)]);
+  const formed = new Map(groups.map((group) => [groupSubject(group.name), group]));
+  const names = new Set([...known.keys(), ...formed.keys(), ...own.keys(), ...namesIn(current)]);
   const textOf = (records: UserRecords) => writeExact(writtenRecords(records));
   const differing = Array.from(names, (name): [string, UserRecords] => [
     name,
-    { user: known.get(name), grants: own.get(name) ?? [] },
+    { user: known.get(name), group: formed.get(name), grants: own.get(name) ?? [] },
   ]).filter(([name, records]) => textOf(records) !== textOf(recordsOf(current, name)));
   const boundaryText = (some: Snapshot["boundaries"]) => writeExact(some.map(writtenBoundary));
   const isSame = boundaryText(boundaries) === boundaryText(current.boundaries);
@@ -288,14 +291,14 @@ function newRecord({ username, attributes }: User): User {
   return updatedUser(blankUser(username), { attributes });
 }
 
-/** Takes grants, boundaries and attributes from the second argument, and all else from the first. */
-function merge(current: Snapshot, { users, grants, boundaries }: AccessRecords): AccessRecords {
+/** Takes groups, grants, boundaries and attributes from the second argument, and all else from the first. */
+function merge(current: Snapshot, { users, ...records }: AccessRecords): AccessRecords {
   const wanted = new Map(users.map((user) => [user.username, user]));
   const kept = Array.from(current.users.values(), (user) =>
     updatedUser(user, { attributes: wanted.get(user.username)?.attributes }),
   );
   const added = users.filter(({ username }) => !current.users.has(username)).map(newRecord);
-  return { users: [...kept, ...added], grants, boundaries };
+  return { ...records, users: [...kept, ...added] };
 }
 
 /** Why this user of an edited export cannot be applied. */
@@ -353,7 +356,8 @@ export function planRollback(earlier: Snapshot): ReplacementPlan {
     const gone = new Set(usersGone(current, earlier));
     const kept = allRecords(earlier).filter(({ user }) => !gone.has(user?.username ?? ""));
     const users = kept.flatMap(({ user }) => user ?? []);
+    const groups = kept.flatMap(({ group = [] }) => group);
     const grants = kept.flatMap(({ grants }) => grants);
-    return replacementBy(current, merge(current, { users, grants, boundaries }));
+    return replacementBy(current, merge(current, { users, groups, grants, boundaries }));
   };
 }

@@ -1,11 +1,12 @@
 import * as z from "zod";
 import type { Author } from "../access/access-rules.ts";
-import { type Boundary, writtenUser } from "../access/grant.ts";
+import { type Boundary, writtenGroup, writtenUser } from "../access/grant.ts";
 import type { Replacement, UserRecords } from "../access/record-change.ts";
 import {
   type RecordProblem,
   readBoundary,
   readGrant,
+  readGroup,
   readUser,
   type TomlTable,
   writtenBoundary,
@@ -22,9 +23,10 @@ function fail({ table, key, reason }: RecordProblem): never {
   );
 }
 
-export function writtenRecords({ user, grants }: UserRecords): TomlTable {
+export function writtenRecords({ user, group, grants }: UserRecords): TomlTable {
   return {
     ...(user === undefined ? {} : { user: writtenUser(user) }),
+    ...(group === undefined ? {} : { group: writtenGroup(group) }),
     grants: grants.map(writtenEntry),
   };
 }
@@ -47,9 +49,10 @@ function readList<Item>(
 
 export function parseRecords(value: unknown): UserRecords {
   if (!isTable(value)) malformed("the record of a name");
-  const { user, grants } = value;
+  const { user, group, grants } = value;
   return {
     user: user === undefined ? undefined : (readUser(user, 0, fail) ?? malformed("a user")),
+    ...(group === undefined ? {} : { group: readGroup(group, 0, fail) ?? malformed("a group") }),
     grants: readList(grants, readGrant),
   };
 }

@@ -18,7 +18,7 @@ const readWrite = `${entry}; database = "main"; role = "ReadWrite"`;
 const files = String.raw`
 [[users]]; username = "${SECRET} => 2: .
 ${record}; username = "${SECRET}" => 3: .
-${record}; ; [${SECRET}]; a = 1 => 4: ^only \[\[users]], \[\[acl]] and \[\[boundaries]]
+${record}; ; [${SECRET}]; a = 1 => 4: ^only \[\[users]], \[\[groups]], \[\[acl]] and \[\[boundaries]]
 [[${SECRET}]]; a = 1; ${record} => 1: ^only \[\[users]]
 a.${SECRET} = 1; ${record} => 1: ^only \[\[users]]
 # one; [users]; username = "${SECRET}" => 2: ^\`users\` must be written as \[\[users]]$
@@ -28,19 +28,29 @@ users = ["${SECRET}"] => 1: ^not a table$
 acl = [1979-05-27] => 1: ^not a table$
 ${record}; ${SECRET} = 1 => 3: ^unknown key; allowed: username, email
 ${record}; Email = "x" => 3: ^unknown key
-${entry}; user = 1 => 3: ^unknown key; allowed: username, database, role, tables, columns,
+${entry}; user = 1 => 3: ^unknown key; allowed: username, group, database, role, tables, columns,
 ${record}; ; [users.${SECRET}]; a = 1 => 4: ^unknown key
 ${record}; __proto__ = { disabled = true } => 3: ^unknown key
 ${record}; tokens_valid_after = 9007199254740993 => 3: .
 [[users]]; email = "${SECRET}" => 1: ^\`username\` must be 1 to 64 of letters
-[[users]]; username = % => 2: ^\`username\` must be 1 to 64 of letters <= 1 | "" | "." | ".." | "a b" | "${SECRET}!" | "a/b" | "é" | "${"a".repeat(65)}" | "a\u0000" | "a\n" | ":a" | "p:" | "p:.." | "p:q:r" | "p.q:a" | "${"p".repeat(64)}:a"
+[[users]]; username = % => 2: ^\`username\` must be 1 to 64 of letters <= 1 | "" | "." | ".." | "a b" | "${SECRET}!" | "a/b" | "é" | "${"a".repeat(65)}" | "a\u0000" | "a\n" | ":a" | "p:" | "p.q:a" | "group:a" | "${"p".repeat(64)}:a" | "p:${"a".repeat(201)}" | "p: a" | "p:a " | "p:a  b" | "p:a*" | "p:e\u0301" | "p:a\n"
+[[groups]]; name = %; members = [] => 2: ^\`name\` must be 1 to 63 ASCII letters <= 1 | "" | "a b" | "p:a" | "é"
+[[groups]]; members = [] => 1: ^\`name\` must be .*; it is missing$
+[[groups]]; name = "a"; members = % => 3: ^\`members\` must be a list of usernames, each once$ <= "a" | [1] | ["a", "a"] | ["group:a"] | ["${SECRET}!"]
+[[groups]]; name = "a" => 1: ^\`members\` must be .*; it is missing$
+${record}; ; [[groups]]; name = "a"; members = []; ; [[groups]]; name = "a"; members = ["b"] => 9: ^this group already has a record$
+${entry}; group = "a"; database = "main"; role = "Owner" => 3: ^either \`username\` or \`group\` is allowed, not both$
+[[acl]]; group = %; database = "main"; role = "Owner" => 2: ^\`group\` must be a local group's name <= 1 | "" | "a b" | "group:a" | "p:" | "${SECRET}!"
+[[acl]]; group = "a"; database = "main"; role = "Owner"; ; [[acl]]; group = "a"; database = "main"; role = "None" => 6: ^this group already has an entry for this database$
+[[boundaries]]; via = "mcp"; username = "a"; group = "b"; role = "None" => 4: ^either \`username\` or \`group\` is allowed, not both$
+[[boundaries]]; via = "mcp"; group = "a!"; role = "None" => 3: ^\`group\` must be the name of a group$
 ${record}; email = % => 3: ^\`email\` must be a string of 1 to 254 printable characters$ <= 1 | "" | "${"a".repeat(255)}" | """${SECRET}; b"""
 ${record}; email.of = "x" => 3: ^\`email\` must be a string of 1 to 254 printable characters$
 ${record}; disabled = "yes" => 3: ^\`disabled\` must be true or false$
 ${record}; disabled = 1 => 3: ^\`disabled\` must be true
 ${record}; tokens_valid_after = % => 3: ^\`tokens_valid_after\` must be a whole number of epoch seconds$ <= -1 | 1.5 | inf | nan | "1763700000" | 1979-05-27T07:32:00Z | true
 [[users]]; username = "a"; password_hash = "${hashWith()}"; ; [[users]]; username = "b"; password_hash = "${hashWith()}"; ; [[users]]; username = 'a' => 10: ^this user already has a record$
-[[acl]]; database = "a"; role = "Owner" => 1: ^\`username\` must be 1 to 64 of letters
+[[acl]]; database = "a"; role = "Owner" => 1: ^\`username\` or \`group\` is required
 [[acl]]; username = "*"; database = "main"; role = "Owner" => 2: ^\`username\` must be 1 to 64 of letters
 ${entry}; role = "Owner" => 1: ^\`database\` must be "\*" or 1 to 63
 ${entry}; database = "%"; role = "Owner" => 3: ^\`database\` must be "\*" or 1 to 63 <=  | ** | a b | a.b | a/b | ${SECRET}% | é | ${"a".repeat(64)} | main\u0000
@@ -64,7 +74,7 @@ ${readWrite}; row_filter = % => 5: ^\`row_filter\` must be a list of \{ column, 
 ${readWrite}; max_rows = % => 5: ^\`max_rows\` must be a whole number from 1$ <= 0 | -1 | 1.5 | "1"
 ${readWrite}; max_changes = % => 5: ^\`max_changes\` must be a whole number <= 0 | 9007199254740993
 ${readWrite}; require_approval = % => 5: ^\`require_approval\` must be a list of SELECT <= [] | ["GRANT"]
-${readWrite}; approvers = % => 5: ^\`approvers\` must be a list of usernames$ <= [] | ["a b"]
+${readWrite}; approvers = % => 5: ^\`approvers\` must be a list of usernames and groups, such as "group:analysts"$ <= [] | ["a b"] | ["group:a b"]
 ${readWrite}; expires = % => 5: ^\`expires\` must be a time with its offset, such as <= 1 | 2026-12-24 | 2026-12-24T18:00:00 | "tomorrow"
 ${entry}; database = "main"; role = "Owner"; tables = ["a"] => 5: ^\`tables\` is allowed only with the role ReadWrite or ReadOnly or None$
 ${entry}; database = "main"; role = "None"; columns = ["a"] => 5: ^\`columns\` is allowed only with the role

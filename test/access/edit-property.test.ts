@@ -17,6 +17,7 @@ function contentLines(text: string): string[] {
 function isMeant({ users, grants }: AccessRecords, change: Change) {
   return (table: string | undefined, index: number): boolean => {
     if (change.kind === "add-user" || change.kind === "add-grant") return false;
+    if ("group" in change) return false;
     const record = table === "users" ? users[index] : grants[index];
     if (record?.username !== usernameOf(change)) return false;
     if (change.kind === "remove-user") return true;

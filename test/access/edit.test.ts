@@ -53,6 +53,33 @@ t.test("a changed value is changed in its place", async (t) => {
   t.equal(lowered, file.replace('"Owner"   # all', '"DbAdmin"   # all'));
 });
 
+t.test("groups are added, changed and removed with their entries", (t) => {
+  const before = '[[acl]]\nusername = "root"\ndatabase = "*"\nrole = "Owner"\n';
+  const group = { name: "analysts", members: ["rita"] };
+  const grant = { username: "group:analysts", database: "main", role: "ReadOnly" } as const;
+  const added = edit(before, { kind: "add-group", group }, { kind: "add-grant", grant });
+  const after = `${before}
+[[groups]]
+name = "analysts"
+members = ["rita"]
+
+[[acl]]
+group = "analysts"
+database = "main"
+role = "ReadOnly"
+`;
+  t.equal(added, after);
+  const commented = added.replace('["rita"]', '["rita"]  # since May');
+  const update: Change = {
+    kind: "update-group",
+    group: { ...group, members: ["staff:Jürgen Ö."] },
+  };
+  const changed = commented.replace('["rita"]', '["staff:Jürgen Ö."]');
+  t.equal(edit(commented, update), changed);
+  t.equal(edit(added, { kind: "remove-group", group }).trimEnd(), before.trimEnd());
+  t.end();
+});
+
 t.test("keys are set, added and removed, and comments stay", async (t) => {
   const update = { email: undefined, disabled: true, tokensValidAfter: 7 };
   t.equal(

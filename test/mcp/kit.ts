@@ -40,6 +40,7 @@ export function snapshotOf(grants: Grants): Snapshot {
   return {
     version: "test",
     users: new Map(),
+    groups: new Map(),
     grants: new Map(byUser),
     databases: new Map(databases.map((name) => [name.toLowerCase(), name])),
     boundaries: [],
