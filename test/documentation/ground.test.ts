@@ -132,7 +132,7 @@ t.test("the operations page lists each table and migration of the store", async 
     found.map(({ tablename }) => tablename),
   );
   const numbers = Array.from({ length: MIGRATIONS }, (_, index) => String(index + 1));
-  t.strictSame(firstCells("Upgrading replicas"), numbers);
+  t.strictSame(firstCells("Upgrade replicas"), numbers);
 });
 
 const document = read("docs/access-policy.md");

@@ -13,7 +13,7 @@ import { clientTrace, Recorder } from "./traced.ts";
 
 const project = path.join(import.meta.dirname, "../..");
 const page = readFileSync(path.join(project, "docs/operations.md"), "utf8");
-const section = page.split(/^## /m).find((part) => part.startsWith("Traces\n")) ?? "";
+const section = page.split(/^## /m).find((part) => part.startsWith("Trace requests\n")) ?? "";
 const exporter = "@opentelemetry/exporter-trace-otlp-http";
 
 function block(language: string, containing: string): string {
