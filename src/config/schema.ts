@@ -422,7 +422,7 @@ const tls = section(
   refuse(context, [missing], "a path, since certificate and key go together");
 });
 
-const server = section("Target the gateway listens, its limits, and whom it trusts.", {
+const server = section("Address and limits of the gateway, and the proxies and origins that it trusts.", {
   host: text("a host name or an IP address", isHost)
     .default("127.0.0.1")
     .describe(
@@ -683,7 +683,7 @@ const store = section("State that several replicas share, in PostgreSQL.", {
     .enum(["store", "file"])
     .default("store")
     .describe(
-      'Target users and grants are: in the store, or in access_control_file. With "file", each replica has its own file, which is never written. Everything else is shared in both cases.',
+      'Place of users and grants: the store, or access_control_file. With "file", each replica has its own file, which is never written. Everything else is shared in both cases.',
     ),
   max_staleness: wholeNumber(2, 3600)
     .default(10)
