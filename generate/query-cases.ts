@@ -41,7 +41,8 @@ export function blocksOf(text: string, language: string): string[] {
 export function examplesOf(guide: string): Example[] {
   return guide.split(/^(?=##+ )/m).flatMap((part) => {
     const heading = /^#+ (.*)$/m.exec(part)?.[1] ?? "";
-    const blocks = blocksOf(part, "json");
+    // A block holds a query and, after an empty line, its response.
+    const blocks = blocksOf(part, "json").flatMap((block) => block.split("\n\n"));
     if (blocks.length % 2 > 0)
       throw new Error(`query without a response under the heading: ${heading}`);
     return blocks.flatMap((body, index) =>
