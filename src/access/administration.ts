@@ -11,7 +11,8 @@ import {
   unrestrictedGrant,
 } from "./entries.ts";
 import { type Grant, type User, updatedUser } from "./grant.ts";
-import { decide, mayUseAnywhere } from "./policy.ts";
+import { type Caller, grantsFor, grantsWith } from "./groups.ts";
+import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
 import {
   type EntryRole,
@@ -29,7 +30,6 @@ import {
   blankUser,
   differingNames,
   grantsOf,
-  isAdministrator,
   requireNoConflict,
   type Snapshot,
   type UserView,
@@ -39,8 +39,13 @@ import {
 /** The operator at the command line could edit the access file by hand anyway. */
 export type Actor = Subject | "operator";
 
-function effectiveRole(snapshot: Snapshot, username: string, database: string): Role | undefined {
-  return widestRole(reachingEntries(grantsOf(snapshot, username), database));
+function effectiveRole(snapshot: Snapshot, caller: Caller, database: string): Role | undefined {
+  return widestRole(reachingEntries(grantsFor(snapshot, caller), database));
+}
+
+/** Only the caller's own token tells its groups. */
+function callerNamed(username: string, actor: Subject): Caller {
+  return username === actor.username ? actor : { username };
 }
 
 export function requireUnlimitedToken(actor: Actor): void {
@@ -56,7 +61,7 @@ function requireTokenFor(actor: Subject, database: string): void {
 export function requireAdministrator(snapshot: Snapshot, actor: Actor): void {
   if (actor === "operator") return;
   requireUnlimitedToken(actor);
-  if (!isAdministrator(snapshot, actor.username)) throw new Refusal("role_insufficient");
+  if (!isAdministrator(snapshot, actor)) throw new Refusal("role_insufficient");
 }
 
 function grantingRole(snapshot: Snapshot, actor: Subject, database: string): EntryRole {
@@ -69,8 +74,8 @@ function grantingRole(snapshot: Snapshot, actor: Subject, database: string): Ent
 
 /** A grant on `*` reaches every database, also those on which the actor's own role is narrower. */
 function reachesBeyond(snapshot: Snapshot, actor: Subject, role: EntryRole): boolean {
-  if (isAdministrator(snapshot, actor.username)) return false;
-  return entriesIn(grantsOf(snapshot, actor.username)).some((own) => !mayGrant(own.role, role));
+  if (isAdministrator(snapshot, actor)) return false;
+  return entriesIn(grantsFor(snapshot, actor)).some((own) => !mayGrant(own.role, role));
 }
 
 /**
@@ -88,8 +93,7 @@ function requireGrantable(
   const isBeyond =
     database === EVERY_DATABASE
       ? reachesBeyond(snapshot, actor, role)
-      : !snapshot.databases.has(database.toLowerCase()) &&
-        !isAdministrator(snapshot, actor.username);
+      : !snapshot.databases.has(database.toLowerCase()) && !isAdministrator(snapshot, actor);
   if (!mayGrant(own, role) || isBeyond) throw new Refusal("role_insufficient");
 }
 
@@ -100,9 +104,9 @@ function requireOutranked(
   username: string,
   database: string,
 ): void {
-  const held = effectiveRole(snapshot, username, database);
+  const held = effectiveRole(snapshot, { username }, database);
   if (held === undefined || username === actor.username) return;
-  if (isAdministrator(snapshot, actor.username)) return;
+  if (isAdministrator(snapshot, actor)) return;
   const reaches = database === EVERY_DATABASE && reachesBeyond(snapshot, actor, held);
   if (!outranks(grantingRole(snapshot, actor, database), held) || reaches) {
     throw new Refusal("role_insufficient");
@@ -115,21 +119,23 @@ function isRestricting({ role, tables, requireApproval, expires = 0 }: Grant): b
   return isNarrow || expires > Date.now();
 }
 
-function requireUnrestricted(snapshot: Snapshot, username: string, database: string): void {
-  const entries = reachingEntries(grantsOf(snapshot, username), database);
+function requireUnrestricted(snapshot: Snapshot, actor: Subject, database: string): void {
+  const entries = reachingEntries(grantsFor(snapshot, actor), database);
   if (entries.some(isRestricting)) throw new Refusal("role_insufficient");
 }
 
 /** The user's widest role on the database without these entries. */
 function remainingRole(
   snapshot: Snapshot,
-  { username, database }: Pick<Grant, "username" | "database">,
+  caller: Caller,
+  database: string,
   replaced: readonly Grant[],
 ): Role | undefined {
-  const others = entriesIn(grantsOf(snapshot, username)).filter(
+  const others = entriesIn(grantsOf(snapshot, caller.username)).filter(
     (grant) => !replaced.includes(grant),
   );
-  return widestRole(reachingEntries(collectGrants(others), database));
+  const left = grantsWith(snapshot, caller, collectGrants(others));
+  return widestRole(reachingEntries(left, database));
 }
 
 function requireGrantableRoles(
@@ -138,7 +144,7 @@ function requireGrantableRoles(
   database: string,
   roles: readonly (EntryRole | undefined)[],
 ): void {
-  if (isAdministrator(snapshot, actor.username)) return;
+  if (isAdministrator(snapshot, actor)) return;
   const own = grantingRole(snapshot, actor, database);
   if (roles.some((role) => role !== undefined && !mayGrant(own, role))) {
     throw new Refusal("role_insufficient");
@@ -158,7 +164,7 @@ export function requireMayGrant(
   if (actor === "operator") return;
   const { username, database, role } = grant;
   requireTokenFor(actor, database);
-  requireUnrestricted(snapshot, actor.username, database);
+  requireUnrestricted(snapshot, actor, database);
   const isLimited = [grant, ...replaced].some((one) => one.tables !== undefined || hasLimits(one));
   // Users may lower only an entry of their own. Lowering one inherited from `*` would add a new
   // database name to the file.
@@ -171,7 +177,7 @@ export function requireMayGrant(
   const replacedRoles = replaced.map((one) => one.role);
   requireGrantableRoles(snapshot, actor, database, [
     ...replacedRoles,
-    remainingRole(snapshot, grant, replaced),
+    remainingRole(snapshot, callerNamed(username, actor), database, replaced),
   ]);
 }
 
@@ -188,12 +194,11 @@ export function requireMayRevoke(
   if (actor === "operator") return;
   const { username, database } = place;
   requireTokenFor(actor, database);
-  requireUnrestricted(snapshot, actor.username, database);
-  const remaining = remainingRole(snapshot, place, replaced);
+  requireUnrestricted(snapshot, actor, database);
+  const caller = callerNamed(username, actor);
+  const remaining = remainingRole(snapshot, caller, database, replaced);
   if (username === actor.username) {
-    const before = replaced.some(hasLimits)
-      ? undefined
-      : effectiveRole(snapshot, username, database);
+    const before = replaced.some(hasLimits) ? undefined : effectiveRole(snapshot, caller, database);
     const raises = remaining !== undefined && (before === undefined || outranks(remaining, before));
     if (raises) throw new Refusal("role_insufficient");
     return;
@@ -223,8 +228,7 @@ export function requireManager(snapshot: Snapshot, actor: Subject): void {
 /** Visibility and management rights of an actor who may grant on some database. */
 export function manageableBy(snapshot: Snapshot, actor: Subject) {
   requireManager(snapshot, actor);
-  const { username, tokenDatabase } = actor;
-  const isOverAll = isAdministrator(snapshot, username) && tokenDatabase === EVERY_DATABASE;
+  const isOverAll = isAdministrator(snapshot, actor) && actor.tokenDatabase === EVERY_DATABASE;
   const isVisible = (database: string) => maySeeGrants(snapshot, actor, database);
   return {
     isVisible,

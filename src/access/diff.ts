@@ -5,7 +5,14 @@ import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
 import { type Grant, placeOf } from "./grant.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
-import { type EntryRole, EVERY_DATABASE, obstacleOf, outranks, roleAllows } from "./roles.ts";
+import {
+  type EntryRole,
+  EVERY_DATABASE,
+  groupOf,
+  obstacleOf,
+  outranks,
+  roleAllows,
+} from "./roles.ts";
 import { differingKeys, differingNames, grantsOf, type Snapshot } from "./snapshot.ts";
 
 /** The deciding entry for a place. Undefined if none applies. */
@@ -42,9 +49,10 @@ function effectAt(
   table: string | undefined,
   now: number,
 ): Effect {
-  if (obstacleOf(snapshot, username) !== undefined) return noEffect;
+  const isGroup = groupOf(username) !== undefined;
+  if (!isGroup && obstacleOf(snapshot, username) !== undefined) return noEffect;
   // No table name contains a star, so a pattern decides like any name that matches it.
-  const found = decidingEntry(snapshot, username, database, table, now);
+  const found = decidingEntry(snapshot, { username }, database, table, now);
   if (found === undefined || found.isExpired) return noEffect;
   return { role: found.grant.role, entry: found.name, limits: limitsOf(found.grant) };
 }

@@ -1,5 +1,5 @@
 import { type Grant, isNarrowing } from "./grant.ts";
-import { EVERY_DATABASE } from "./roles.ts";
+import { EVERY_DATABASE, groupOf } from "./roles.ts";
 
 const isAscii = (text: string) => /^[\0-\x7f]*$/.test(text);
 
@@ -42,10 +42,44 @@ export class FoldedNames {
   }
 }
 
+export interface DecidingEntry {
+  readonly grant: Grant;
+  /** Its display name: `main`, `*`, `main.tickets`, `*.customer_*`, `main (group analysts)`. */
+  readonly name: string;
+  /** True if it has expired and has no permanent one beside it. It then decides as `None`. */
+  readonly isExpired: boolean;
+  /** The groups whose entries for this place differ. The entry then decides as `None`. */
+  readonly conflict?: readonly string[];
+}
+
 /** A permanent entry for one place, and a temporary one that wins until it expires. */
 export interface EntrySlot {
   permanent?: Grant;
   temporary?: Grant;
+  /** Instead, the entries of several holders at a certain time, the deciding one first. */
+  merged?: readonly DecidingEntry[];
+}
+
+export function displayName(place: string, { username }: Grant): string {
+  const group = groupOf(username);
+  return group === undefined ? place : `${place} (group ${group})`;
+}
+
+/** The entries of a slot, the deciding one first. */
+export function entriesOfSlot(
+  { permanent, temporary, merged }: EntrySlot,
+  place: string,
+  now: number,
+): readonly DecidingEntry[] {
+  if (merged !== undefined) return merged;
+  const hasExpired = temporary?.expires === undefined || temporary.expires <= now;
+  const grant = hasExpired ? (permanent ?? temporary) : temporary;
+  if (grant === undefined) return [];
+  const isExpired = hasExpired && permanent === undefined;
+  const deciding = { grant, name: displayName(place, grant), isExpired };
+  return permanent === undefined || permanent === grant
+    ? [deciding]
+    : [deciding, { ...deciding, grant: permanent }];
 }
 
 /** False if the slot has an entry of this kind already. */
@@ -65,11 +99,11 @@ export type GrantConflict = "database_taken" | "table_taken" | "patterns_overlap
 /** With its table or pattern, or undefined for the whole database. */
 export type NamedSlot = readonly [string | undefined, EntrySlot];
 
-/** A user's entries on one database (or `*`), unless there is only one, for the whole database. */
+/** The entries of a user, or of all holders, on one database (or `*`), unless there is only one, for the whole database. */
 export class DatabaseGrants {
   readonly all: Grant[] = [];
   readonly #whole: EntrySlot = {};
-  /** By table or pattern. No two patterns match the same name. */
+  /** By table or pattern. No two patterns of one holder match the same name. */
   readonly #tables = new Map<string, EntrySlot>();
   readonly #folded = new FoldedNames();
   #hasPatterns = false;
@@ -94,13 +128,39 @@ export class DatabaseGrants {
     return undefined;
   }
 
+  /** Holds the merged entries for a table, a pattern, or the whole database. */
+  hold(table: string | undefined, merged: readonly DecidingEntry[]): void {
+    const [deciding] = merged;
+    if (deciding !== undefined && !this.all.includes(deciding.grant)) this.all.push(deciding.grant);
+    if (table === undefined) {
+      this.#whole.merged = merged;
+      return;
+    }
+    this.#hasPatterns ||= prefixOf(table) !== undefined;
+    this.#tables.set(table, { merged });
+    this.#folded.add(table);
+  }
+
+  tables(): Iterable<string> {
+    return this.#tables.keys();
+  }
+
+  /** The slot of a table, of the pattern that matches a pattern, or of the whole database. */
+  slotAt(table: string | undefined): NamedSlot | undefined {
+    if (table === undefined) return [undefined, this.#whole];
+    const name = prefixOf(table) === undefined ? table : this.#patternFor(table);
+    const slot = name === undefined ? undefined : this.#tables.get(name);
+    return slot && [name, slot];
+  }
+
   #overlaps(prefix: string): boolean {
     const isLonger = (known: string) => prefixOf(known)?.startsWith(prefix) === true;
     return this.#patternFor(prefix) !== undefined || this.#tables.keys().some(isLonger);
   }
 
   #patternFor(name: string): string | undefined {
-    for (let length = 0; this.#hasPatterns && length <= name.length; length++) {
+    // Merged patterns may match the same name. The longest one holds the entries of the others too.
+    for (let length = name.length; this.#hasPatterns && length >= 0; length--) {
       const pattern = `${name.slice(0, length)}*`;
       if (this.#tables.has(pattern)) return pattern;
     }
@@ -146,6 +206,11 @@ export interface UserGrants extends ReadonlyMap<string, UserEntries> {
 
 export class GrantCollection extends Map<string, UserEntries> implements UserGrants {
   isNarrowed = false;
+
+  hold(database: string, entries: UserEntries): void {
+    this.set(database, entries);
+    this.isNarrowed ||= entriesOf(entries).some(isNarrowing);
+  }
 
   add(grant: Grant): GrantConflict | undefined {
     const { database } = grant;

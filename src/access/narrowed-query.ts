@@ -8,6 +8,7 @@ import type { Access, PermissionClass, Query } from "../query/query.ts";
 import { counted } from "../suggestion.ts";
 import { FoldedNames } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits, type RowCondition } from "./grant.ts";
+import { type Caller, grantsFor } from "./groups.ts";
 import {
   type ApprovalRule,
   type BytewiseColumns,
@@ -36,7 +37,7 @@ import {
   judgeUpdate,
   pinnedValues,
 } from "./row-filter.ts";
-import { grantsOf, type Snapshot } from "./snapshot.ts";
+import type { Snapshot } from "./snapshot.ts";
 
 type DecidedTable = GivenRight & { readonly table: string };
 
@@ -374,7 +375,7 @@ export function limitsText(limits: readonly object[]): string {
 
 interface JudgedAccess extends GivenRights {
   readonly snapshot: Snapshot;
-  readonly username: string;
+  readonly subject: Subject;
   readonly context: DecisionContext;
   readonly access: Access;
   /** Index in a Batch. */
@@ -397,12 +398,12 @@ function unnarrowable(what: string, entry: DecidingEntry | undefined): Objection
 /** The entry or boundary that keeps a caller from everything the role would allow on a database. */
 export function narrowingOn(
   snapshot: Snapshot,
-  username: string,
+  caller: Caller,
   database: string,
   boundaries: readonly Boundary[],
   now: number,
 ): Pick<Objection, "entry" | "boundary"> | undefined {
-  const grants = grantsOf(snapshot, username);
+  const grants = grantsFor(snapshot, caller, now);
   const [entry] = entriesInForce(grants, database, now)
     .filter(
       ({ grant: { requireApproval, ...grant }, isExpired }) => isExpired || isNarrowing(grant),
@@ -427,10 +428,10 @@ function remedyFor(
 }
 
 function judgeKind(judged: JudgedAccess): Objection | undefined {
-  const { snapshot, username, access, boundaries, context } = judged;
+  const { snapshot, subject, access, boundaries, context } = judged;
   const remedy = remedyFor(access, context);
   if (remedy === undefined) return undefined;
-  const narrowing = narrowingOn(snapshot, username, access.database, boundaries, context.now);
+  const narrowing = narrowingOn(snapshot, subject, access.database, boundaries, context.now);
   return narrowing && { ...unnarrowable(remedy, undefined), ...narrowing };
 }
 
@@ -489,7 +490,7 @@ function judgeContents(
 }
 
 function filterTable(
-  { snapshot, username, access: { database }, tally }: JudgedAccess,
+  { snapshot, subject, access: { database }, tally }: JudgedAccess,
   detail: OperationDetail,
   decided: DecidedTable,
   isJoin: boolean,
@@ -508,7 +509,7 @@ function filterTable(
     tally.compareBytes({ database, table, bytewise: requireWhere });
   }
   if (rowFilter === undefined) return noFilters;
-  const filter = filterOf(entry.grant, snapshot.users.get(username));
+  const filter = filterOf(entry.grant, subject, snapshot.users.get(subject.username));
   if ("reason" in filter) return filter;
   // A Select of one table needs no parsing, because its contents cannot break a row filter.
   const operation = detail.operation === "Select" && !isJoin ? undefined : detail.fields();
@@ -641,7 +642,6 @@ export function decideNarrowedQuery(
   { accesses }: Query,
   context: DecisionContext,
 ): QueryDecision {
-  const { username } = subject;
   const tally = new LimitTally(context.isEngine);
   const decisions: Decision[] = [];
   const approvals: ApprovalRule[] = [];
@@ -654,7 +654,7 @@ export function decideNarrowedQuery(
     const given = judgeRights(snapshot, subject, access.database, wantedRights(access), context);
     if ("reason" in given) return deny(given);
     const { rights, boundaries } = given;
-    const judged = { snapshot, username, context, access, element, tally, rights, boundaries };
+    const judged = { snapshot, subject, context, access, element, tally, rights, boundaries };
     const narrowed = judgeNarrowed(judged);
     if ("reason" in narrowed) return deny(denied({ entry: rights[0]?.entry, ...narrowed }));
     const { filters, additions } = narrowed;

@@ -1,11 +1,13 @@
 import type { PermissionClass, Query } from "../query/query.ts";
-import { DatabaseGrants, unrestrictedGrant } from "./entries.ts";
+import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
+import { type Caller, grantsFor } from "./groups.ts";
 import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
 import {
   type ApprovalRule,
   boundariesFor,
   boundaryName,
+  conflictMessage,
   type DecidingEntry,
   type Decision,
   type DecisionContext,
@@ -30,10 +32,10 @@ import {
   roleAllows,
   type Subject,
 } from "./roles.ts";
-import { grantsOf, type Snapshot } from "./snapshot.ts";
+import type { Snapshot } from "./snapshot.ts";
 
-function deny(reason: Reason, role?: EntryRole, entry?: string): Decision {
-  return { allowed: false, reason, role, entry };
+function deny(reason: Reason, role?: EntryRole, entry?: string, message?: string): Decision {
+  return { allowed: false, reason, role, entry, ...(message && { message }) };
 }
 
 /**
@@ -52,7 +54,7 @@ export function decide(
 ): Decision {
   const limit = judgeToken(subject, permission, database);
   if (limit !== undefined) return deny(limit);
-  const grants = grantsOf(snapshot, subject.username);
+  const grants = grantsFor(snapshot, subject, now);
   let entry = database;
   let grant = grants.get(database);
   if (grant === undefined) {
@@ -66,6 +68,7 @@ export function decide(
     return decideAmong(snapshot, subject, permission, database, now ?? Date.now());
   }
   const { role } = grant;
+  entry = displayName(entry, grant);
   if (!roleAllows(role, permission)) return deny("role_insufficient", role, entry);
   return { allowed: true, reason: "allowed", role, entry };
 }
@@ -76,17 +79,18 @@ export function decide(
  */
 function decideAmong(
   snapshot: Snapshot,
-  { username }: Subject,
+  subject: Subject,
   permission: PermissionClass,
   database: string,
   now: number,
 ): Decision {
-  const deciding = decidingEntry(snapshot, username, database, undefined, now);
+  const deciding = decidingEntry(snapshot, subject, database, undefined, now);
   if (deciding === undefined) return deny("no_grant");
-  const { name, isExpired } = deciding;
+  const { name, isExpired, conflict } = deciding;
   const { role } = deciding.grant;
   if (isExpired) return deny("grant_expired", "None", name);
-  const grants = grantsOf(snapshot, username);
+  if (conflict !== undefined) return deny("group_conflict", role, name, conflictMessage(conflict));
+  const grants = grantsFor(snapshot, subject, now);
   const place = grants.has(database) ? database : EVERY_DATABASE;
   const isUnrestricted = unrestrictedGrant(grants, place, now) !== undefined;
   if ((permission === "GRANT" && !isUnrestricted) || !roleAllows(role, permission)) {
@@ -95,14 +99,18 @@ function decideAmong(
   return { allowed: true, reason: "allowed", role, entry: name };
 }
 
+/** A permanent Owner on `*`, without limits. */
+export function isAdministrator(snapshot: Snapshot, caller: Caller): boolean {
+  return unrestrictedGrant(grantsFor(snapshot, caller), EVERY_DATABASE)?.role === "Owner";
+}
+
 function mayUseOn(
   snapshot: Snapshot,
   subject: Subject,
   permission: PermissionClass,
   database: string,
 ): boolean {
-  const { username } = subject;
-  const grants = grantsOf(snapshot, username);
+  const grants = grantsFor(snapshot, subject);
   if (!grants.isNarrowed || permission === "GRANT") {
     return decide(snapshot, subject, permission, database).allowed;
   }
@@ -118,11 +126,10 @@ export function mayUseAnywhere(
   permission: PermissionClass,
   origin?: QueryOrigin,
 ): boolean {
-  const { username, tokenDatabase } = subject;
-  const databases = [tokenDatabase, ...grantsOf(snapshot, username).keys()];
+  const databases = [subject.tokenDatabase, ...grantsFor(snapshot, subject).keys()];
   const passes = (database: string) =>
     origin === undefined ||
-    boundariesFor(snapshot, username, database, origin).every(
+    boundariesFor(snapshot, subject, database, origin).every(
       ({ role }) => role === undefined || roleAllows(role, permission),
     );
   return databases.some(
@@ -140,7 +147,7 @@ export function decideQuery(
   query: Query,
   context: DecisionContext,
 ): QueryDecision {
-  if (mayBeNarrowed(snapshot, subject.username, context)) {
+  if (mayBeNarrowed(snapshot, subject, context)) {
     return decideNarrowedQuery(snapshot, subject, query, context);
   }
   const { now } = context;
@@ -199,8 +206,7 @@ export function decideWholeDatabase(
   origin: QueryOrigin,
 ): Decision {
   const now = Date.now();
-  const { username } = subject;
-  if (!mayBeNarrowed(snapshot, username, origin)) {
+  if (!mayBeNarrowed(snapshot, subject, origin)) {
     return decide(snapshot, subject, permission, database, now);
   }
   const wanted = [{ table: undefined, permissions: [permission] }];
@@ -210,7 +216,7 @@ export function decideWholeDatabase(
   const entry = given.rights[0]?.entry;
   const boundary = given.boundaries.find(needsApproval);
   const narrowing =
-    narrowingOn(snapshot, username, database, given.boundaries, now) ??
+    narrowingOn(snapshot, subject, database, given.boundaries, now) ??
     (entry && needsApproval(entry.grant) ? { entry } : undefined) ??
     (boundary && { boundary: boundaryName(boundary) });
   return narrowing === undefined ? granted(given) : unnarrowable(database, narrowing, entry);
@@ -228,13 +234,13 @@ function unnarrowable(
 /** Denies narrowed callers what needs no right on a database but may reach all of it. */
 export function wholeDatabaseDenial(
   snapshot: Snapshot,
-  { username }: Subject,
+  subject: Subject,
   database: string,
   origin: QueryOrigin,
 ): DeniedDecision | undefined {
-  if (!mayBeNarrowed(snapshot, username, origin)) return undefined;
-  const boundaries = boundariesFor(snapshot, username, database, origin);
-  const narrowing = narrowingOn(snapshot, username, database, boundaries, Date.now());
+  if (!mayBeNarrowed(snapshot, subject, origin)) return undefined;
+  const boundaries = boundariesFor(snapshot, subject, database, origin);
+  const narrowing = narrowingOn(snapshot, subject, database, boundaries, Date.now());
   return narrowing && unnarrowable(database, narrowing);
 }
 
@@ -244,12 +250,11 @@ export function visibilityDenial(
   database: string,
   origin: QueryOrigin,
 ): Denial | undefined {
-  const { username } = subject;
-  if (!mayBeNarrowed(snapshot, username, origin)) {
+  if (!mayBeNarrowed(snapshot, subject, origin)) {
     const { reason } = decide(snapshot, subject, "SELECT", database);
     return reason === "allowed" ? undefined : reason;
   }
-  const isBound = boundariesFor(snapshot, username, database, origin).some(
+  const isBound = boundariesFor(snapshot, subject, database, origin).some(
     ({ role = "Owner" }) => !roleAllows(role, "SELECT"),
   );
   if (isBound) return "role_insufficient";
@@ -307,11 +312,11 @@ function within(grant: Grant, boundaries: readonly Boundary[]): Grant {
 
 export function explainAccess(
   snapshot: Snapshot,
-  username: string,
+  caller: Caller,
   { permissions, database, table }: AccessQuestion,
   context: QuestionContext,
 ): AccessExplanation {
-  const subject = { username, tokenDatabase: EVERY_DATABASE };
+  const subject = { ...caller, tokenDatabase: EVERY_DATABASE };
   // GRANT is not a query's right, so only whole databases count.
   if (permissions.includes("GRANT")) {
     return decideAll(snapshot, subject, permissions, database, context.now);
@@ -331,7 +336,7 @@ export function explainAccess(
 /** The entries that give a user access. Without a table, all that decide on some table. */
 export function* grantingEntries(
   snapshot: Snapshot,
-  username: string,
+  caller: Caller,
   question: AccessQuestion,
   context: QuestionContext,
 ): Generator<AccessExplanation, undefined> {
@@ -339,14 +344,14 @@ export function* grantingEntries(
   const isOfTables = !permissions.some((one) => one === "GRANT" || one.endsWith(" DATABASE"));
   const places = new Set([table]);
   if (table === undefined && isOfTables) {
-    for (const { name } of entriesInForce(grantsOf(snapshot, username), database, context.now)) {
-      const dot = name.indexOf(".");
-      if (dot !== -1) places.add(name.slice(dot + 1));
+    const grants = grantsFor(snapshot, caller, context.now);
+    for (const { grant } of entriesInForce(grants, database, context.now)) {
+      for (const name of grant.tables ?? []) places.add(name);
     }
   }
   const seen = new Set<string | undefined>();
   for (const place of places) {
-    const decision = explainAccess(snapshot, username, { ...question, table: place }, context);
+    const decision = explainAccess(snapshot, caller, { ...question, table: place }, context);
     if (decision.allowed && !seen.has(decision.entry)) yield decision;
     seen.add(decision.entry);
   }

@@ -1,12 +1,15 @@
 import type { PermissionClass } from "../query/query.ts";
 import {
   DatabaseGrants,
+  type DecidingEntry,
   type EntrySlot,
   entriesIn,
+  entriesOfSlot,
   type NamedSlot,
   type UserGrants,
 } from "./entries.ts";
-import type { Boundary, EntryPoint, Grant, Limits, RateLimit, RowCondition } from "./grant.ts";
+import type { Boundary, EntryPoint, Limits, RateLimit, RowCondition } from "./grant.ts";
+import { type Caller, grantsFor, isMeant } from "./groups.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
@@ -16,39 +19,23 @@ import {
   roleAllows,
   type Subject,
 } from "./roles.ts";
-import { grantsOf, type Snapshot } from "./snapshot.ts";
+import type { Snapshot } from "./snapshot.ts";
 
-export interface DecidingEntry {
-  readonly grant: Grant;
-  /** Its display name: `main`, `*`, `main.tickets`, `*.customer_*`. */
-  readonly name: string;
-  /** True if it has expired and has no permanent one beside it. It then decides as `None`. */
-  readonly isExpired: boolean;
-}
-
-function entryAt(
-  { permanent, temporary }: EntrySlot,
-  name: string,
-  now: number,
-): DecidingEntry | undefined {
-  const hasExpired = temporary?.expires === undefined || temporary.expires <= now;
-  const grant = hasExpired ? (permanent ?? temporary) : temporary;
-  return grant && { grant, name, isExpired: hasExpired && permanent === undefined };
-}
+export type { DecidingEntry } from "./entries.ts";
 
 /** The chosen slots, first for the database, then for `*`. */
 function* slotsFor(
   grants: UserGrants,
   database: string,
   choose: (entries: DatabaseGrants) => Iterable<NamedSlot>,
-): Generator<{ readonly slot: EntrySlot; readonly name: string }, undefined> {
+): Generator<{ readonly slot: EntrySlot; readonly place: string }, undefined> {
   for (const at of new Set([database, EVERY_DATABASE])) {
     const entries = grants.get(at);
     if (entries instanceof DatabaseGrants) {
       for (const [table, slot] of choose(entries)) {
-        yield { slot, name: table === undefined ? at : `${at}.${table}` };
+        yield { slot, place: table === undefined ? at : `${at}.${table}` };
       }
-    } else if (entries !== undefined) yield { slot: { permanent: entries }, name: at };
+    } else if (entries !== undefined) yield { slot: { permanent: entries }, place: at };
   }
 }
 
@@ -62,26 +49,18 @@ function matchingEntries(
   table: string | undefined,
   now: number,
 ): DecidingEntry[] {
-  const entries: DecidingEntry[] = [];
-  for (const { slot, name } of slotsFor(grants, database, (entries) => entries.slotsOf(table))) {
-    const entry = entryAt(slot, name, now);
-    if (entry !== undefined) entries.push(entry);
-    const { permanent } = slot;
-    if (permanent !== undefined && permanent !== entry?.grant) {
-      entries.push({ grant: permanent, name, isExpired: false });
-    }
-  }
-  return entries;
+  const slots = slotsFor(grants, database, (entries) => entries.slotsOf(table));
+  return [...slots.flatMap(({ slot, place }) => entriesOfSlot(slot, place, now))];
 }
 
 export function decidingEntry(
   snapshot: Snapshot,
-  username: string,
+  caller: Caller,
   database: string,
   table: string | undefined,
   now: number,
 ): DecidingEntry | undefined {
-  return matchingEntries(grantsOf(snapshot, username), database, table, now)[0];
+  return matchingEntries(grantsFor(snapshot, caller, now), database, table, now)[0];
 }
 
 export function otherSpellingOf(
@@ -95,7 +74,7 @@ export function otherSpellingOf(
     if (!(entries instanceof DatabaseGrants)) continue;
     const spelling = entries.otherSpelling(table);
     const slot = spelling === undefined ? undefined : entries.slotOf(spelling);
-    const entry = slot && entryAt(slot, `${at}.${spelling}`, now);
+    const [entry] = slot ? entriesOfSlot(slot, `${at}.${spelling}`, now) : [];
     if (spelling !== undefined && entry !== undefined) return { spelling, entry };
   }
   return undefined;
@@ -111,18 +90,18 @@ export function* entriesInForce(
   database: string,
   now: number,
 ): Generator<DecidingEntry, undefined> {
-  for (const { slot, name } of slotsFor(grants, database, (entries) => entries.slots())) {
-    const entry = entryAt(slot, name, now);
+  for (const { slot, place } of slotsFor(grants, database, (entries) => entries.slots())) {
+    const [entry] = entriesOfSlot(slot, place, now);
     if (entry === undefined) continue;
     yield entry;
     // The entry for the whole database comes last.
-    if (name === database) return;
+    if (place === database) return;
   }
 }
 
 /** True if no table or column of a database is hidden from a user who may read it. */
-export function seesSchema(snapshot: Snapshot, username: string, database: string): boolean {
-  const grants = grantsOf(snapshot, username);
+export function seesSchema(snapshot: Snapshot, caller: Caller, database: string): boolean {
+  const grants = grantsFor(snapshot, caller);
   const entries = grants.get(database) ?? grants.get(EVERY_DATABASE);
   return !(entries instanceof DatabaseGrants) && entries?.columns === undefined;
 }
@@ -245,26 +224,32 @@ export function boundaryName({ via, client, username, database }: Boundary): str
   return [via, ...parts.map(([key, value]) => `${key}=${value}`)].join(" ");
 }
 
-function concerns(boundary: Boundary, username: string, { via, client }: QueryOrigin): boolean {
+function concerns(
+  snapshot: Snapshot,
+  boundary: Boundary,
+  caller: Caller,
+  { via, client }: QueryOrigin,
+): boolean {
   return (
     boundary.via === via &&
     (boundary.client === undefined || boundary.client === client) &&
-    (boundary.username === undefined || boundary.username === username)
+    (boundary.username === undefined || isMeant(snapshot, caller, boundary.username))
   );
 }
 
 /** The boundaries that apply to a user on a database, whose name is compared without case. */
 export function boundariesFor(
-  { boundaries }: Snapshot,
-  username: string,
+  snapshot: Snapshot,
+  caller: Caller,
   database: string,
   context: QueryOrigin,
 ): readonly Boundary[] {
+  const { boundaries } = snapshot;
   if (boundaries.length === 0) return boundaries;
   const folded = database.toLowerCase();
   return boundaries.filter(
     (boundary) =>
-      concerns(boundary, username, context) &&
+      concerns(snapshot, boundary, caller, context) &&
       (boundary.database === undefined || boundary.database.toLowerCase() === folded),
   );
 }
@@ -272,20 +257,20 @@ export function boundariesFor(
 /** All entries and boundaries that limit a user who comes this way, for any database. */
 export function limitsFor(
   snapshot: Snapshot,
-  username: string,
+  caller: Caller,
   context: QueryOrigin,
 ): readonly Limits[] {
-  if (!mayBeNarrowed(snapshot, username, context)) return [];
-  const boundaries = snapshot.boundaries.filter((one) => concerns(one, username, context));
-  return [...entriesIn(grantsOf(snapshot, username)), ...boundaries];
+  if (!mayBeNarrowed(snapshot, caller, context)) return [];
+  const boundaries = snapshot.boundaries.filter((one) => concerns(snapshot, one, caller, context));
+  return [...entriesIn(grantsFor(snapshot, caller)), ...boundaries];
 }
 
 /** True if more than a role may limit the user's queries, which are then scanned in detail. */
-export function mayBeNarrowed(snapshot: Snapshot, username: string, context: QueryOrigin): boolean {
+export function mayBeNarrowed(snapshot: Snapshot, caller: Caller, context: QueryOrigin): boolean {
   return (
-    grantsOf(snapshot, username).isNarrowed ||
+    grantsFor(snapshot, caller).isNarrowed ||
     (snapshot.boundaries.length > 0 &&
-      snapshot.boundaries.some((boundary) => concerns(boundary, username, context)))
+      snapshot.boundaries.some((boundary) => concerns(snapshot, boundary, caller, context)))
   );
 }
 
@@ -316,6 +301,10 @@ function lacking(permissions: readonly PermissionClass[], role: EntryRole, where
   return { reason: "role_insufficient" as const, message };
 }
 
+export function conflictMessage(groups: readonly string[]): string {
+  return `The entries of the groups ${groups.join(", ")} differ here: an entry of the user would decide`;
+}
+
 function requireEntry(
   grants: UserGrants,
   database: string,
@@ -332,9 +321,12 @@ function requireEntry(
     const where = table === undefined ? database : `${database}.${table}`;
     return { reason: "no_grant", message: `There is no grant for ${where}` };
   }
-  if (!entry.isExpired) return entry;
-  const message = `The grant for ${entry.name} has expired: request a new one`;
-  return { reason: "grant_expired", message, entry };
+  if (entry.isExpired) {
+    const message = `The grant for ${entry.name} has expired: request a new one`;
+    return { reason: "grant_expired", message, entry };
+  }
+  if (entry.conflict === undefined) return entry;
+  return { reason: "group_conflict", message: conflictMessage(entry.conflict), entry };
 }
 
 function judgeRoles(
@@ -371,7 +363,6 @@ export function judgeRights(
   wanted: readonly WantedRight[],
   context: QueryOrigin & { readonly now: number },
 ): GivenRights | DeniedDecision {
-  const { username } = subject;
   for (const { permissions } of wanted) {
     for (const permission of permissions) {
       const reason = judgeName(snapshot, subject, permission, database);
@@ -379,8 +370,8 @@ export function judgeRights(
         return { allowed: false, reason, role: undefined, entry: undefined };
     }
   }
-  const grants = grantsOf(snapshot, username);
-  const boundaries = boundariesFor(snapshot, username, database, context);
+  const grants = grantsFor(snapshot, subject, context.now);
+  const boundaries = boundariesFor(snapshot, subject, database, context);
   const rights: GivenRight[] = [];
   for (const { table, permissions } of wanted) {
     const matching = matchingEntries(grants, database, table, context.now);
@@ -432,18 +423,18 @@ export type CountRequests = (window: CountedWindow) => Promise<RequestCount>;
  */
 export function rateWindowsOf(
   snapshot: Snapshot,
-  username: string,
+  caller: Caller,
   origin: QueryOrigin,
   databases: readonly string[] | undefined,
 ): RateWindow[] {
   if (!snapshot.boundaries.some(({ rateLimit }) => rateLimit !== undefined)) return [];
   const windows = new Map<string, RateWindow>();
   for (const database of databases ?? [""]) {
-    for (const boundary of boundariesFor(snapshot, username, database, origin)) {
+    for (const boundary of boundariesFor(snapshot, caller, database, origin)) {
       const { rateLimit: limit } = boundary;
       if (limit === undefined) continue;
       const name = boundaryName(boundary);
-      const key = `${name} ${limit.count}/${limit.windowMs} ${username}`;
+      const key = `${name} ${limit.count}/${limit.windowMs} ${caller.username}`;
       const isOfDatabase = boundary.database !== undefined;
       const points = (windows.get(key)?.points ?? 0) + 1;
       windows.set(key, { key, boundary: name, limit, isOfDatabase, points });

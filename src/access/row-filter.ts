@@ -4,6 +4,7 @@ import type { Query } from "../query/query.ts";
 import type { AddedConditions } from "../query/splice.ts";
 import type { CellValue, Row } from "../query/values.ts";
 import type { AttributeValue, Grant, Literal, RowComparison, RowCondition, User } from "./grant.ts";
+import type { Caller } from "./groups.ts";
 import type { Decision, Objection } from "./rights.ts";
 
 export const attributeName = "[A-Za-z_][A-Za-z0-9_-]{0,63}";
@@ -99,14 +100,16 @@ function kindOf(cmp: RowComparison): string {
 }
 
 export function filterOf(
-  { rowFilter = [], username }: Grant,
+  { rowFilter = [] }: Grant,
+  { username, attributes }: Caller,
   record: User | undefined,
 ): readonly RowCondition[] | Objection {
   const isReference = (one: Literal) => typeof one === "string" && attributeReference.test(one);
   const meaningOf = (one: Literal): AttributeValue | undefined => {
     if (typeof one !== "string" || !one.startsWith("@")) return one;
     if (one.startsWith("@@")) return one.slice(1);
-    return one === "@username" ? username : record?.attributes?.get(one.slice(1));
+    if (one === "@username") return username;
+    return record?.attributes?.get(one.slice(1)) ?? attributes?.get(one.slice(1));
   };
   const filter: RowCondition[] = [];
   for (const { column, cmp, value } of rowFilter) {

@@ -6,7 +6,6 @@ import {
   type GrantConflict,
   permanentGrant,
   type UserGrants,
-  unrestrictedGrant,
 } from "./entries.ts";
 import { type EntryView, viewEntry } from "./entry-view.ts";
 import type { Boundary, Grant, Group, User } from "./grant.ts";
@@ -46,11 +45,6 @@ export function grantsOf(snapshot: Snapshot, username: string): UserGrants {
 
 export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
   return permanentGrant(grantsOf(snapshot, username), database);
-}
-
-/** A permanent Owner on `*`, without limits. */
-export function isAdministrator(snapshot: Snapshot, username: string): boolean {
-  return unrestrictedGrant(grantsOf(snapshot, username), EVERY_DATABASE)?.role === "Owner";
 }
 
 export function accessList(snapshot: Snapshot, username: string): EntryView[] {

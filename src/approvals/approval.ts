@@ -1,9 +1,10 @@
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { z } from "zod";
+import { isMeant } from "../access/groups.ts";
 import { decide } from "../access/policy.ts";
 import type { ApprovalRule } from "../access/rights.ts";
-import { EVERY_DATABASE } from "../access/roles.ts";
+import { EVERY_DATABASE, groupOf, obstacleOf } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { operationsInWords } from "../observe/audit-filter.ts";
 import { permissionClasses } from "../query/query.ts";
@@ -374,21 +375,36 @@ export function approversOf({ approvers, database }: ApprovalRule): string {
 }
 
 /**
- * True if the author may decide on an approval now. Each rule allows the approvers it names, or
- * else those who may grant there, but never the requester. The operator at the command line is
- * always allowed, since they could edit the access file.
+ * True if the author may decide on an approval now. Each rule allows the approvers and the members
+ * of groups it names, or else those who may grant there, but never the requester. The operator at
+ * the command line is always allowed, since they could edit the access file.
+ *
+ * @param groups of the author's token
  */
 export function mayApprove(
   snapshot: Snapshot,
   { kind, name }: Author,
   { username, rules }: Pick<ApprovalRequest, "username" | "rules">,
+  groups: readonly string[] = [],
 ): boolean {
   if (kind === "cli") return true;
-  if (name === username || snapshot.users.get(name)?.disabled !== false) return false;
-  const subject = { username: name, tokenDatabase: EVERY_DATABASE };
+  if (name === username || obstacleOf(snapshot, name) !== undefined) return false;
+  const subject = { username: name, tokenDatabase: EVERY_DATABASE, groups };
   return rules.every(({ approvers, database }) =>
     approvers === undefined
       ? decide(snapshot, subject, "GRANT", database).allowed
-      : approvers.includes(name),
+      : approvers.some((approver) => isMeant(snapshot, subject, approver)),
   );
+}
+
+/** The groups named as approvers that only the tokens of the author's issuer know. */
+export function tokenGroupsAmong(
+  { name }: Author,
+  rules: readonly ApprovalRule[],
+): readonly string[] {
+  const prefix = name.slice(0, name.indexOf(":") + 1);
+  const groups = rules.flatMap(({ approvers = [] }) =>
+    approvers.flatMap((one) => groupOf(one) ?? []),
+  );
+  return prefix === "" ? [] : groups.filter((group) => group.startsWith(prefix));
 }

@@ -107,7 +107,7 @@ async function checkAccess(
   const { question, snapshot, context } = await readQuestion(operation, where, options);
   const { permissions, database, table } = question;
   const permission = permissions.join(" and ");
-  const decided = explainAccess(snapshot, username, question, context);
+  const decided = explainAccess(snapshot, { username }, question, context);
   const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
   const allowed = reason === "allowed";
   const hint = reason === "no_grant" ? tableHint(snapshot, username, question) : "";
@@ -129,7 +129,7 @@ async function whoMay(operation: string, where: string, options: QuestionOptions
   const found = [...snapshot.grants.keys()]
     .filter((username) => obstacleOf(snapshot, username) === undefined)
     .flatMap((username) =>
-      [...grantingEntries(snapshot, username, question, context)].map((way) => ({
+      [...grantingEntries(snapshot, { username }, question, context)].map((way) => ({
         username,
         ...way,
       })),

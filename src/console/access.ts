@@ -79,7 +79,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
 
   function entriesOf(username: string): readonly Grant[] {
     if (rest.length > 0) {
-      const found = decidingEntry(snapshot, username, database, rest.join("."), now);
+      const found = decidingEntry(snapshot, { username }, database, rest.join("."), now);
       return found !== undefined && isVisible(found.grant.database) ? [found.grant] : [];
     }
     const entries = visibleEntries(visitor, username);

@@ -366,7 +366,8 @@ async function previewRows(
 function relationOf(visitor: Visitor, approval: Approval) {
   const { snapshot, actor, maySee, isAdministrator, isManager } = visitor;
   if (approval.username === actor.username) return "requester";
-  if (mayApprove(snapshot, { kind: "console", name: actor.username }, approval)) return "approver";
+  const author = { kind: "console", name: actor.username } as const;
+  if (mayApprove(snapshot, author, approval, actor.groups)) return "approver";
   const manages = isManager && approval.rules.every(({ database }) => maySee(database));
   return isAdministrator || manages ? "observer" : undefined;
 }

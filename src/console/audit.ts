@@ -36,7 +36,7 @@ export function draftGrant(visitor: Visitor, line: ReadLine) {
     const isOfTables = role === "ReadOnly" || role === "ReadWrite";
     for (const table of isOfTables && tables.length > 0 ? tables : [undefined]) {
       const place = { permissions, database, table };
-      const now = explainAccess(visitor.snapshot, user, place, context);
+      const now = explainAccess(visitor.snapshot, { username: user }, place, context);
       const isLiftable = now.boundary === undefined && liftable.has(now.reason);
       if (!now.allowed && isLiftable) return { user, database, table, role };
     }

@@ -2,7 +2,8 @@ import type { AccessRules, Author } from "../access/access-rules.ts";
 import { requireAdministrator } from "../access/administration.ts";
 import { type AccessDiff, diffSnapshots, type EffectChange, effectsOn } from "../access/diff.ts";
 import type { AccessProblem } from "../access/parse.ts";
-import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
+import { isAdministrator } from "../access/policy.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { withoutPassword } from "../config/addresses.ts";
 import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
@@ -265,7 +266,9 @@ function facts({ gateway, listener }: Console): Html {
   const { access, revocations, keys, publicUrl } = gateway;
   const { secure } = listener;
   const { snapshot } = access;
-  const administrators = snapshot.users.keys().filter((name) => isAdministrator(snapshot, name));
+  const administrators = snapshot.users
+    .keys()
+    .filter((name) => isAdministrator(snapshot, { username: name }));
   const names = [...administrators.take(NAMED)].join(", ");
   const inForce = (isCurrent: boolean) =>
     mark(isCurrent, isCurrent ? "Current" : "Older than on disk");

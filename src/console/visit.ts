@@ -4,9 +4,9 @@ import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { csrf } from "hono/csrf";
 import { secureHeaders } from "hono/secure-headers";
 import { maySeeGrants } from "../access/administration.ts";
-import { mayUseAnywhere } from "../access/policy.ts";
+import { isAdministrator, mayUseAnywhere } from "../access/policy.ts";
 import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
-import { isAdministrator, type Snapshot } from "../access/snapshot.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { isLoopback } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Gateway } from "../gateway/gateway.ts";
@@ -78,7 +78,7 @@ export function visitorOf(c: ConsoleRequest): Visitor {
     actor,
     csrf: guard.tokenFor(formNameOf(session)),
     snapshot,
-    isAdministrator: isAdministrator(snapshot, session.username),
+    isAdministrator: isAdministrator(snapshot, actor),
     isManager: mayUseAnywhere(snapshot, actor, "GRANT"),
     maySee: (database) => maySeeGrants(snapshot, actor, database),
   };

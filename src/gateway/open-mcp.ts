@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { entriesIn, reachingEntries } from "../access/entries.ts";
 import type { Boundary, Grant } from "../access/grant.ts";
+import { grantsFor } from "../access/groups.ts";
 import { decideWholeDatabase, mayUseAnywhere } from "../access/policy.ts";
 import { writtenBoundary, writtenEntry } from "../access/records.ts";
 import {
@@ -11,7 +12,6 @@ import {
   mayBeNarrowed,
 } from "../access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
-import { grantsOf } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
@@ -73,7 +73,7 @@ function rightsOf(gateway: Gateway, exchange: Exchange): Rights {
 const rights = permissionClasses.filter((permission) => permission !== "GRANT");
 
 function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
-  const grants = grantsOf(gateway.access.snapshot, subject.username);
+  const grants = grantsFor(gateway.access.snapshot, subject);
   const { tokenDatabase } = subject;
   const isLimited = tokenDatabase !== EVERY_DATABASE;
   const entries = isLimited ? reachingEntries(grants, tokenDatabase) : [...entriesIn(grants)];
@@ -84,7 +84,15 @@ function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
 }
 
 function limitsOf(boundary: Boundary): object {
-  const { via: _, client, username, database, approvers, ...limits } = writtenBoundary(boundary);
+  const {
+    via: _,
+    client,
+    username,
+    group,
+    database,
+    approvers,
+    ...limits
+  } = writtenBoundary(boundary);
   return { boundary: boundaryName(boundary), ...limits };
 }
 
@@ -97,8 +105,7 @@ function accessOf(gateway: Gateway, exchange: Exchange): object[] {
   const { subject } = principal;
   const { snapshot } = gateway.access;
   const origin = originOf(exchange);
-  const boundariesOn = (database: string) =>
-    boundariesFor(snapshot, subject.username, database, origin);
+  const boundariesOn = (database: string) => boundariesFor(snapshot, subject, database, origin);
   return entriesOf(gateway, principal).map((grant) => {
     const { username: _, approvers: __, ...entry } = writtenEntry(grant);
     const { database, role } = grant;
@@ -148,14 +155,14 @@ function maxRows(
   tables: readonly string[],
 ): number | undefined {
   const { snapshot } = gateway.access;
-  const { username } = principalOf(exchange).subject;
+  const { subject } = principalOf(exchange);
   const origin = originOf(exchange);
   const isKnown = gateway.configuration.auth.enabled;
-  if (!isKnown || !mayBeNarrowed(snapshot, username, origin)) return undefined;
+  if (!isKnown || !mayBeNarrowed(snapshot, subject, origin)) return undefined;
   const now = Date.now();
   const limits = [
-    ...tables.map((table) => decidingEntry(snapshot, username, database, table, now)?.grant),
-    ...boundariesFor(snapshot, username, database, origin),
+    ...tables.map((table) => decidingEntry(snapshot, subject, database, table, now)?.grant),
+    ...boundariesFor(snapshot, subject, database, origin),
   ];
   const most = limits.flatMap((limit) => limit?.maxRows ?? []);
   return most.length === 0 ? undefined : Math.min(...most);

@@ -24,6 +24,7 @@ import {
   type ApprovalStore,
   MOST_PENDING,
   mayApprove,
+  tokenGroupsAmong,
 } from "../approvals/approval.ts";
 import { ClientError } from "../client-error.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
@@ -124,9 +125,7 @@ export function originOf({ authenticated: { principal } }: Exchange): QueryOrigi
 
 export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   const { subject } = exchange.authenticated;
-  return (
-    subject !== undefined && mayBeNarrowed(access.snapshot, subject.username, originOf(exchange))
-  );
+  return subject !== undefined && mayBeNarrowed(access.snapshot, subject, originOf(exchange));
 }
 
 /** `touched` is the digest of the rows that an approval covers. */
@@ -140,7 +139,7 @@ interface NeededApproval {
 export function mayNeedApproval({ access }: Gateway, exchange: Exchange): boolean {
   const { subject } = exchange.authenticated;
   if (subject === undefined) return false;
-  return limitsFor(access.snapshot, subject.username, originOf(exchange)).some(
+  return limitsFor(access.snapshot, subject, originOf(exchange)).some(
     ({ requireApproval }) => requireApproval !== undefined,
   );
 }
@@ -196,14 +195,13 @@ function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): 
   const needsApproval = reason === "approval_required";
   note(exchange, query, decisions);
   if (!allowed && !needsApproval) throw refusalOf(query, decided);
-  const { username } = subject;
   return {
     decisions,
-    identity: identityOf(username, query, decisions),
+    identity: identityOf(subject.username, query, decisions),
     limits: bytewise === undefined ? limits : [...limits, ...bytewise],
     approval: needsApproval ? { rules, basis } : undefined,
     seesSchema: query.accesses.every(({ database }) =>
-      seesSchema(access.snapshot, username, database),
+      seesSchema(access.snapshot, subject, database),
     ),
   };
 }
@@ -282,8 +280,12 @@ function whyVoid(
 ): string | undefined {
   if (approval.basisHash !== basisHash) return "the caller's grants have changed";
   const { author, touched, username } = approval;
-  if (author !== undefined && !mayApprove(access.snapshot, author, { username, rules })) {
-    return "the approver may not approve it any more";
+  if (author !== undefined) {
+    // The groups of the approver's token were checked with the approval, and are not kept.
+    const groups = tokenGroupsAmong(author, rules);
+    if (!mayApprove(access.snapshot, author, { username, rules }, groups)) {
+      return "the approver may not approve it any more";
+    }
   }
   const isCompared = touched === undefined || queries.isEngine;
   return isCompared ? undefined : "the upstream cannot compare the rows that were shown";
@@ -339,7 +341,7 @@ async function countIn(
 function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly string[]) {
   const { subject } = exchange.authenticated;
   if (subject === undefined) return [];
-  return rateWindowsOf(access.snapshot, subject.username, originOf(exchange), databases);
+  return rateWindowsOf(access.snapshot, subject, originOf(exchange), databases);
 }
 
 /** Counts each element of a query in the caller's rate limits. Returns undefined without limits. */

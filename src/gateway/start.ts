@@ -1,4 +1,4 @@
-import { isAdministrator } from "../access/snapshot.ts";
+import { isAdministrator } from "../access/policy.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { MetricValues } from "../observe/metrics.ts";
@@ -136,7 +136,7 @@ export async function startGateway(
     void warnIfDown(gateway, loaded);
   }
   const { snapshot } = access;
-  const isNamed = (name: string) => isAdministrator(snapshot, name);
+  const isNamed = (name: string) => isAdministrator(snapshot, { username: name });
   const kept = opened.move();
   return {
     facts: {

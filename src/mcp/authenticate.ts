@@ -1,6 +1,7 @@
 import { decodeJwt } from "jose/jwt/decode";
+import { grantsFor } from "../access/groups.ts";
 import type { Subject } from "../access/roles.ts";
-import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { identify, readBearerToken } from "../identity/authenticate.ts";
 import type { Revocations } from "../identity/revocations.ts";
@@ -84,7 +85,7 @@ function requireExternalUser(sources: PrincipalSources, token: ExternalToken): v
   if (sources.revocations.isRevoked({ username, tokenId, issuedAt })) {
     throw refusal("token_revoked", "revoked");
   }
-  if (grantsOf(snapshot, username).size === 0) throw refusal("no_grant", "no_grant");
+  if (grantsFor(snapshot, { username }).size === 0) throw refusal("no_grant", "no_grant");
 }
 
 function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Principal {

@@ -2,15 +2,10 @@ import t from "tap";
 import { collectGrants, GrantCollection } from "../../src/access/entries.ts";
 import type { Grant } from "../../src/access/grant.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import { decide, decideQuery, explainAccess } from "../../src/access/policy.ts";
+import { decide, decideQuery, explainAccess, isAdministrator } from "../../src/access/policy.ts";
 import { type Decision, decidingEntry, otherSpellingOf } from "../../src/access/rights.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
-import {
-  emptySnapshot,
-  grantsOf,
-  isAdministrator,
-  type Snapshot,
-} from "../../src/access/snapshot.ts";
+import { emptySnapshot, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import { type Access, type PermissionClass, permissionClasses } from "../../src/query/query.ts";
 import { grant, snapshotOf, user } from "./kit.ts";
 
@@ -158,7 +153,7 @@ t.test("the most specific entry decides", async (t) => {
     { database: "shop", role: "DbAdmin" },
   );
   const named = (database: string, table?: string) =>
-    decidingEntry(snapshot, "rita", database, table, now)?.name;
+    decidingEntry(snapshot, { username: "rita" }, database, table, now)?.name;
   t.equal(named("main", "tickets"), "main.tickets");
   t.equal(named("main", "customer_a"), "main.customer_*");
   t.equal(named("main", "customer_vip"), "main.customer_vip");
@@ -167,7 +162,7 @@ t.test("the most specific entry decides", async (t) => {
   t.equal(named("main", "other"), "*");
   t.equal(named("main"), "*");
   t.equal(named("shop", "salaries"), "shop", "an entry for the whole database ends the search");
-  t.equal(decidingEntry(snapshot, "bob", "main", "tickets", now), undefined);
+  t.equal(decidingEntry(snapshot, { username: "bob" }, "main", "tickets", now), undefined);
 });
 
 t.test("a temporary entry wins until it expires", async (t) => {
@@ -177,7 +172,7 @@ t.test("a temporary entry wins until it expires", async (t) => {
     { database: "main", role: "ReadWrite", tables: ["tickets"], expires: now + 1000 },
   );
   const at = (table: string | undefined, later: number) => {
-    const entry = decidingEntry(snapshot, "rita", "main", table, now + later);
+    const entry = decidingEntry(snapshot, { username: "rita" }, "main", table, now + later);
     return [entry?.grant.role, entry?.isExpired];
   };
   t.strictSame(at(undefined, 999), ["Owner", false]);
@@ -250,19 +245,19 @@ t.test("another spelling of a table is found by name and by pattern", async (t) 
 t.test("narrowing or temporary entries do not make an administrator", async (t) => {
   const subject = { username: "rita", tokenDatabase: "*" };
   const plain: Written = { database: "*", role: "Owner" };
-  t.ok(isAdministrator(snapshotWith(plain), "rita"));
+  t.ok(isAdministrator(snapshotWith(plain), { username: "rita" }));
   const beside: Written[] = [
     { database: "*", role: "None", tables: ["salaries"] },
     { database: "*", role: "Owner", expires: Number.MAX_SAFE_INTEGER },
   ];
   for (const entry of beside) {
     const snapshot = snapshotWith(plain, entry);
-    t.notOk(isAdministrator(snapshot, "rita"));
+    t.notOk(isAdministrator(snapshot, { username: "rita" }));
     t.notOk(decide(snapshot, subject, "GRANT", "main").allowed);
     t.ok(decide(snapshot, subject, "SELECT", "main").allowed);
   }
   const lapsed = snapshotWith(plain, { database: "*", role: "ReadOnly", expires: 1 });
-  t.ok(isAdministrator(lapsed, "rita"), "what has given way is absent");
+  t.ok(isAdministrator(lapsed, { username: "rita" }), "what has given way is absent");
   t.ok(decide(lapsed, subject, "GRANT", "main").allowed);
   const asks = snapshotWith({ ...plain, requireApproval: ["DELETE"] });
   t.notOk(decide(asks, subject, "GRANT", "main").allowed);
@@ -288,7 +283,7 @@ const text = Array.from({ length: MANY }, (_, index) => {
 
 function decided(snapshot: Snapshot, username: string, table: string) {
   const question = { permissions: ["UPDATE" as const], database: "main", table };
-  return explainAccess(snapshot, username, question, { via: "query", now: 0 });
+  return explainAccess(snapshot, { username }, question, { via: "query", now: 0 });
 }
 
 t.test("each user is judged by the user's own entries", async (t) => {

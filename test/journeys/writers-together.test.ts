@@ -1,9 +1,9 @@
 import { appendFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import fc from "fast-check";
 import t, { type Test } from "tap";
-import { decide } from "../../src/access/policy.ts";
+import { decide, isAdministrator } from "../../src/access/policy.ts";
 import { type Role, roles } from "../../src/access/roles.ts";
-import { grantOn, isAdministrator, type Snapshot } from "../../src/access/snapshot.ts";
+import { grantOn, type Snapshot } from "../../src/access/snapshot.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
 import { accessFile, grant, refusedBy, user } from "../access/kit.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
@@ -148,7 +148,7 @@ t.test("concurrent changes from API, commands and editors are all kept and in fo
 
 function administratorsIn(snapshot: Snapshot): string[] {
   return [...snapshot.users.values()]
-    .filter(({ username, disabled }) => !disabled && isAdministrator(snapshot, username))
+    .filter(({ username, disabled }) => !disabled && isAdministrator(snapshot, { username }))
     .map(({ username }) => username);
 }
 

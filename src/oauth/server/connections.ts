@@ -1,7 +1,9 @@
 import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
+import { permanentGrant } from "../../access/entries.ts";
+import { grantsFor } from "../../access/groups.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery } from "../../access/roles.ts";
-import { grantOn, grantsOf, type Snapshot, type User } from "../../access/snapshot.ts";
+import type { Snapshot, User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
 import { credentialOf } from "../../identity/authenticate.ts";
 import type { Revocations } from "../../identity/revocations.ts";
@@ -45,15 +47,13 @@ export interface Choice {
  * also all others in the access file.
  */
 export function choicesOf(snapshot: Snapshot, username: string): Choice[] {
-  const grants = grantsOf(snapshot, username);
+  const grants = grantsFor(snapshot, { username });
   const names = new Set(grants.keys());
   if (grants.has(EVERY_DATABASE)) for (const name of snapshot.databases.values()) names.add(name);
   names.delete(EVERY_DATABASE);
   return Array.from(names, (database) => ({
     database,
-    role:
-      (grantOn(snapshot, username, database) ?? grantOn(snapshot, username, EVERY_DATABASE))
-        ?.role ?? "",
+    role: (permanentGrant(grants, database) ?? permanentGrant(grants, EVERY_DATABASE))?.role ?? "",
   })).sort((a, b) => a.database.localeCompare(b.database));
 }
 

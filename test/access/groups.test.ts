@@ -1,0 +1,158 @@
+import t from "tap";
+import { entriesIn } from "../../src/access/entries.ts";
+import { grantsFor } from "../../src/access/groups.ts";
+import { parseAccessFile } from "../../src/access/parse.ts";
+import { decide, explainAccess, isAdministrator } from "../../src/access/policy.ts";
+import type { Subject } from "../../src/access/roles.ts";
+import { isExternalUsername, isGroupName } from "../../src/access/roles.ts";
+import { filterOf } from "../../src/access/row-filter.ts";
+import { user } from "./kit.ts";
+
+const groups = `
+[[groups]]
+name = "analysts"
+members = ["rita", "staff:bob"]
+
+[[groups]]
+name = "support"
+members = ["rita"]
+`;
+
+function snapshotWith(...entries: string[]) {
+  const acl = entries.map((entry) => `[[acl]]\n${entry}\n`);
+  return parseAccessFile(`${user("rita")}${groups}${acl.join("\n")}`, "access.toml");
+}
+
+const on = (holder: string, place: string, role: string, more = "") =>
+  `${holder}\ndatabase = "${place}"\nrole = "${role}"\n${more}`;
+const group = (name: string) => `group = "${name}"`;
+const rita = { username: "rita", tokenDatabase: "*" };
+const bob: Subject = {
+  username: "staff:bob",
+  tokenDatabase: "*",
+  groups: ["staff:engineering", "staff:operations"],
+};
+
+/** Reason, role and deciding entry of a SELECT. */
+function seen(snapshot: ReturnType<typeof snapshotWith>, subject: Subject, table?: string) {
+  const question = { permissions: ["SELECT"] as const, database: "main", table };
+  const { reason, role, entry } = explainAccess(snapshot, subject, question, {
+    via: "query",
+    now: Date.now(),
+  });
+  return `${reason} ${role} ${entry}`;
+}
+
+t.test("at one place the user's entry wins, then None, then the widest role", async (t) => {
+  const read = on(group("analysts"), "main", "ReadOnly");
+  const write = on(group("support"), "main", "ReadWrite");
+  const none = on(group("support"), "main", "None");
+  const own = on('username = "rita"', "main", "DbAdmin");
+  const all = on('username = "rita"', "*", "Owner");
+  t.equal(seen(snapshotWith(read), rita), "allowed ReadOnly main (group analysts)");
+  t.equal(seen(snapshotWith(read, write), rita), "allowed ReadWrite main (group support)");
+  t.equal(seen(snapshotWith(read, none), rita), "role_insufficient None main (group support)");
+  t.equal(seen(snapshotWith(read, none, own), rita), "allowed DbAdmin main");
+  t.equal(seen(snapshotWith(read, all), rita), "allowed ReadOnly main (group analysts)");
+  t.equal(seen(snapshotWith(read), { ...rita, username: "carol" }), "no_grant undefined undefined");
+  const { allowed } = decide(snapshotWith(read, all), rita, "GRANT", "main");
+  t.notOk(allowed, "the group's entry for main decides on GRANT too");
+});
+
+t.test("entries that differ by more than a role are a conflict", async (t) => {
+  const few = on(group("analysts"), "main", "ReadOnly", "max_rows = 5");
+  const more = on(group("support"), "main", "ReadOnly", "max_rows = 6");
+  const snapshot = snapshotWith(few, more);
+  t.equal(seen(snapshot, rita), "group_conflict None main (groups analysts, support)");
+  t.match(decide(snapshot, rita, "SELECT", "main"), {
+    reason: "group_conflict",
+    message: /of the groups analysts, support differ/,
+  });
+  t.equal(
+    seen(snapshotWith(few, few.replace("analysts", "support")), rita).split(" ")[0],
+    "allowed",
+  );
+  t.equal(seen(snapshot, bob), "allowed ReadOnly main (group analysts)");
+});
+
+t.test("the groups of a token count for that token", async (t) => {
+  const table = on(group("staff:engineering"), "main", "ReadOnly", 'tables = ["log_*"]');
+  const longer = on(group("staff:operations"), "main", "ReadWrite", 'tables = ["log_x_*"]');
+  const snapshot = snapshotWith(table, longer);
+  t.equal(seen(snapshot, bob, "log_a"), "allowed ReadOnly main.log_* (group staff:engineering)");
+  t.equal(
+    seen(snapshot, bob, "log_x_a"),
+    "allowed ReadWrite main.log_x_* (group staff:operations)",
+  );
+  t.equal(seen(snapshot, { ...bob, groups: [] }, "log_a").split(" ")[0], "no_grant");
+  const own = on('username = "staff:bob"', "main", "None", 'tables = ["log_*"]');
+  const shut = snapshotWith(table, longer, own);
+  t.equal(seen(shut, bob, "log_x_a"), "role_insufficient None main.log_*");
+});
+
+t.test("an expired entry gives way to one in force at its place", async (t) => {
+  const past = "expires = 2020-01-01T00:00:00Z";
+  const expired = on(group("analysts"), "main", "Owner", past);
+  const other = on(group("support"), "main", "ReadOnly");
+  const own = on('username = "rita"', "main", "Owner", past);
+  t.equal(seen(snapshotWith(expired), rita), "grant_expired None main (group analysts)");
+  t.equal(seen(snapshotWith(expired, other), rita), "allowed ReadOnly main (group support)");
+  t.equal(seen(snapshotWith(own, other), rita), "allowed ReadOnly main (group support)");
+  t.equal(seen(snapshotWith(own, expired), rita), "grant_expired None main");
+  const soon = on(group("analysts"), "main", "Owner", "expires = 2100-01-01T00:00:00Z");
+  const snapshot = snapshotWith(soon, other);
+  t.equal([...entriesIn(grantsFor(snapshot, rita, 0))][0]?.role, "Owner");
+  const later = Date.parse("2100-01-01T00:00:00Z");
+  t.equal([...entriesIn(grantsFor(snapshot, rita, later))][0]?.role, "ReadOnly");
+  t.equal([...entriesIn(grantsFor(snapshot, rita, 0))][0]?.role, "Owner");
+});
+
+t.test("members of a group with Owner on * are administrators", async (t) => {
+  const snapshot = snapshotWith(on(group("support"), "*", "Owner"));
+  t.ok(isAdministrator(snapshot, rita));
+  t.notOk(isAdministrator(snapshot, bob));
+});
+
+t.test("row filters take a record's attribute before the token's", async (t) => {
+  const filter = 'row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]';
+  const entry = on(group("staff:engineering"), "main", "ReadOnly", filter);
+  const record = user("staff:bob", 'attributes = { tenant = "acme" }');
+  const text = `${record}[[acl]]\n${entry}`;
+  const attributes = new Map([["tenant", "other"]]);
+  for (const [file, tenant] of [
+    [text, "acme"],
+    [text.slice(record.length), "other"],
+  ] as const) {
+    const snapshot = parseAccessFile(file, "access.toml");
+    const [grant] = entriesIn(grantsFor(snapshot, bob));
+    const caller = { ...bob, attributes };
+    const filtered = grant && filterOf(grant, caller, snapshot.users.get("staff:bob"));
+    t.match(filtered, [{ value: tenant }]);
+  }
+});
+
+t.test("names of issuers are of any script, in NFC", async (t) => {
+  const good = [
+    "s:a",
+    "s:Jürgen Ö.",
+    "s:cn=a/b#c|d'e+f",
+    "s:工程",
+    "s:हिन्दी",
+    `s:${"𝒳".repeat(200)}`,
+  ];
+  const bad = [
+    "s:",
+    "s:a  b",
+    "s: a",
+    "s:a*",
+    's:a"',
+    "s:a\u0308",
+    "s:a,b",
+    `s:${"x".repeat(201)}`,
+  ];
+  for (const name of good) t.ok(isExternalUsername(name) && isGroupName(name), name);
+  for (const name of [...bad, "group:a"])
+    t.notOk(isExternalUsername(name) || isGroupName(name), name);
+  t.ok(isGroupName("analysts"));
+  t.notOk(isGroupName("an analyst"));
+});
