@@ -46,7 +46,7 @@ const explanations: Readonly<Record<string, string>> = {
   credentials_invalid:
     "The username or the password is wrong. The same for a user who does not exist, is disabled or has no password.",
   no_grant:
-    "The user has no entry for the database or for `*`. At `/mcp`: a user of an external issuer has no entry at all.",
+    "The user has no entry for the database, for the table, or for `*`. At `/mcp`: a user of an external issuer has no entry at all.",
   role_insufficient:
     "The role on the database does not include the right, or the caller does not outrank the user to be changed.",
   database_case_mismatch:

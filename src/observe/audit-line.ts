@@ -90,7 +90,7 @@ const requestLine = z
     operationCount: z.number().describe("Number of operations."),
     decision: z.enum(["allow", "deny"]).optional().describe("Absent if nothing was decided."),
     reason: optionalText(
-      "Why the request was denied or the response was cut: a code of docs/http.md.",
+      "Why the request was denied or the response was cut: a code of docs/errors.md.",
     ),
     detail: optionalText("Why an external token was refused: a word of docs/mcp.md."),
     narrowed: z.literal("rows").optional().describe("Row filters were added to the query."),
