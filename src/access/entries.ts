@@ -207,11 +207,6 @@ export interface UserGrants extends ReadonlyMap<string, UserEntries> {
 export class GrantCollection extends Map<string, UserEntries> implements UserGrants {
   isNarrowed = false;
 
-  hold(database: string, entries: UserEntries): void {
-    this.set(database, entries);
-    this.isNarrowed ||= entriesOf(entries).some(isNarrowing);
-  }
-
   add(grant: Grant): GrantConflict | undefined {
     const { database } = grant;
     const known = this.get(database);

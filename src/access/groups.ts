@@ -96,6 +96,12 @@ export function grantsWith(snapshot: Snapshot, caller: Caller, own: UserGrants):
   return merge(own, groupEntries(snapshot, caller), Date.now());
 }
 
+/** All entries of the caller and the caller's groups, also those that decide nothing now. */
+export function* allEntriesOf(snapshot: Snapshot, caller: Caller): Generator<Grant, undefined> {
+  yield* entriesIn(grantsOf(snapshot, caller.username));
+  for (const grants of groupEntries(snapshot, caller)) yield* entriesIn(grants);
+}
+
 function groupEntries(snapshot: Snapshot, caller: Caller): UserGrants[] {
   const names = [...new Set(groupsOf(snapshot, caller))].sort();
   return names.flatMap((name) => snapshot.grants.get(groupSubject(name)) ?? []);
@@ -122,8 +128,10 @@ function merge(own: UserGrants, ofGroups: readonly UserGrants[], now: number): U
   const merged = new GrantCollection();
   for (const database of new Set([own, ...ofGroups].flatMap((grants) => [...grants.keys()]))) {
     const sources = ofGroups.flatMap((grants) => grants.get(database) ?? []);
-    merged.hold(database, mergeOn(database, own.get(database), sources, now));
+    merged.set(database, mergeOn(database, own.get(database), sources, now));
   }
+  // At any time, since queries are judged a moment later.
+  merged.isNarrowed = [own, ...ofGroups].some(({ isNarrowed }) => isNarrowed);
   return merged;
 }
 

@@ -3,13 +3,12 @@ import {
   DatabaseGrants,
   type DecidingEntry,
   type EntrySlot,
-  entriesIn,
   entriesOfSlot,
   type NamedSlot,
   type UserGrants,
 } from "./entries.ts";
 import type { Boundary, EntryPoint, Limits, RateLimit, RowCondition } from "./grant.ts";
-import { type Caller, grantsFor, isMeant } from "./groups.ts";
+import { allEntriesOf, type Caller, grantsFor, isMeant } from "./groups.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
@@ -262,7 +261,7 @@ export function limitsFor(
 ): readonly Limits[] {
   if (!mayBeNarrowed(snapshot, caller, context)) return [];
   const boundaries = snapshot.boundaries.filter((one) => concerns(snapshot, one, caller, context));
-  return [...entriesIn(grantsFor(snapshot, caller)), ...boundaries];
+  return [...allEntriesOf(snapshot, caller), ...boundaries];
 }
 
 /** True if more than a role may limit the user's queries, which are then scanned in detail. */

@@ -131,35 +131,79 @@ const differsByForm = (one: string, other: string) => one !== other && plain(one
 const start = (pattern: string) => pattern.slice(0, -1);
 const isPattern = (text: string) => text.endsWith("*");
 
-/** Entries of the same place, the first place that is held. */
-function place({ grants }: World, database: string, table: string | undefined): readonly Grant[] {
+function groupsOf({ local = [], ofToken = [] }: World): readonly string[] {
+  return [...local, ...ofToken].map((name) => `group:${name}`).sort();
+}
+
+/** The entries of the caller and of the caller's groups. */
+function ownGrants(world: World): readonly Grant[] {
+  const holders = [username, ...groupsOf(world)];
+  return world.grants.filter((grant) => holders.includes(grant.username));
+}
+
+/** Entries by place, the deciding place first. */
+function places(
+  world: World,
+  database: string,
+  table: string | undefined,
+): readonly (readonly Grant[])[] {
+  const grants = ownGrants(world);
   const isNamed = ({ tables }: Grant) => tables?.some((name) => name === table) === true;
   const isFitted = ({ tables }: Grant) =>
     tables?.some((name) => isPattern(name) && table?.startsWith(start(name))) === true;
   const isWhole = ({ tables }: Grant) => tables === undefined;
-  return (
-    [database, "*"]
-      .flatMap((on) =>
-        [isNamed, isFitted, isWhole].map((fits) =>
-          grants.filter((grant) => grant.database === on && fits(grant)),
-        ),
-      )
-      .find((found) => found.length > 0) ?? []
+  return [database, "*"].flatMap((on) =>
+    [isNamed, isFitted, isWhole].map((fits) =>
+      grants.filter((grant) => grant.database === on && fits(grant)),
+    ),
   );
 }
 
-/** The entry that decides; `lapsed` if it has expired. */
-function decider(
-  world: World,
-  database: string,
-  table: string | undefined,
-): Grant | "lapsed" | undefined {
-  const found = place(world, database, table);
-  if (found.length === 0) return undefined;
+type Decider = Grant | "lapsed" | "conflict" | undefined;
+
+const isGrant = (decider: Decider): decider is Grant => typeof decider === "object";
+
+/** An entry but for its holder, its tables and its time. */
+function saying({ username: _, tables: __, expires: ___, ...rest }: Grant): string {
+  return JSON.stringify(Object.entries(rest).sort());
+}
+
+function amongGroups(grants: readonly Grant[]): Decider {
+  if (grants.length === 0) return "lapsed";
+  const none = grants.find(({ role }) => role === "None");
+  if (none !== undefined) return none;
+  const bare = grants.filter(
+    (grant) => saying(grant) === saying({ ...nobody, database: grant.database, role: grant.role }),
+  );
+  if (bare.length === grants.length) {
+    return ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"]
+      .flatMap((role) => grants.find((grant) => grant.role === role) ?? [])
+      .at(0);
+  }
+  return new Set(grants.map(saying)).size === 1 ? grants[0] : "conflict";
+}
+
+/** The entry that decides; `lapsed` if it has expired, `conflict` if groups differ. */
+function decider(world: World, database: string, table: string | undefined): Decider {
+  const found = places(world, database, table).find((some) => some.length > 0);
+  if (found === undefined) return undefined;
+  const inForce = (holder: string) => {
+    const held = found.filter((grant) => grant.username === holder);
+    return (
+      held.find(({ expires }) => expires !== undefined && expires > now) ??
+      held.find(({ expires }) => expires === undefined)
+    );
+  };
+  return inForce(username) ?? amongGroups(groupsOf(world).flatMap((group) => inForce(group) ?? []));
+}
+
+/** The entries of a place that are there: not those that have given way to others. */
+function present(found: readonly Grant[]): readonly Grant[] {
+  const own = found.filter((grant) => grant.username === username);
+  const groups = found.filter((grant) => grant.username !== username);
+  const isLive = ({ expires = now + 1 }: Grant) => expires > now;
   return (
-    found.find(({ expires }) => expires !== undefined && expires > now) ??
-    found.find(({ expires }) => expires === undefined) ??
-    "lapsed"
+    [own.filter(isLive), groups.filter(isLive), own, groups].find(({ length }) => length > 0) ?? []
   );
 }
 
@@ -175,7 +219,7 @@ const narrowingKeys = [
 
 /** Some table or the database itself is decided by an entry that says more than a role. */
 function isNarrowed(world: World, boundaries: readonly Limits[], database: string): boolean {
-  const written = world.grants.flatMap(({ tables = [] }) => tables);
+  const written = ownGrants(world).flatMap(({ tables = [] }) => tables);
   const places = [
     undefined,
     ...written.map((name) => (isPattern(name) ? `${start(name)}\u0000` : name)),
@@ -187,7 +231,7 @@ function isNarrowed(world: World, boundaries: readonly Limits[], database: strin
     ) ||
     deciding.some(
       (grant) =>
-        grant === "lapsed" ||
+        (grant !== undefined && !isGrant(grant)) ||
         grant?.role === "None" ||
         (grant !== undefined && narrowingKeys.some((key) => grant[key] !== undefined)),
     )
@@ -195,11 +239,13 @@ function isNarrowed(world: World, boundaries: readonly Limits[], database: strin
 }
 
 /** The filter's conditions with attributes; undefined if one is missing. */
-function resolved({ attributes }: World, filter: readonly RowCondition[]) {
+function resolved({ attributes, tokenAttributes = {} }: World, filter: readonly RowCondition[]) {
   const meaning = (literal: Literal): AttributeValue | undefined => {
     if (typeof literal !== "string" || !literal.startsWith("@")) return literal;
     if (literal.startsWith("@@")) return literal.slice(1);
-    return literal === "@username" ? username : attributes[literal.slice(1)];
+    return literal === "@username"
+      ? username
+      : { ...tokenAttributes, ...attributes }[literal.slice(1)];
   };
   const found = filter.map(({ column, cmp, value }) => {
     const meant = Array.isArray(value) ? value.map(meaning) : meaning(value as Literal);
@@ -264,7 +310,7 @@ function takeApart(world: World, element: JsonObject, { context }: Asked): Eleme
     ({ via, client, username: user, database: on }) =>
       via === context.via &&
       (client ?? context.client) === context.client &&
-      (user ?? username) === username &&
+      [username, ...groupsOf(world)].includes(user ?? username) &&
       (on ?? database) === database,
   );
   return {
@@ -291,7 +337,7 @@ function rightsOf({ operation, isPreview, own, references }: Element) {
 /** The entry that decides on a table, if any. */
 function grantOf({ world, database }: Element, table: string): Grant {
   const grant = decider(world, database, table);
-  return grant === undefined || grant === "lapsed" ? nobody : grant;
+  return isGrant(grant) ? grant : nobody;
 }
 
 /** The faults in the rights of an element. */
@@ -299,7 +345,7 @@ function rightFaults(element: Element): string[] {
   const { world, database, fitting } = element;
   const files = [...world.grants, ...world.boundaries].map((rule) => rule.database ?? "*");
   if (files.some((name) => differsByForm(name, database))) return ["database_case_mismatch"];
-  const written = world.grants
+  const written = ownGrants(world)
     .filter((grant) => grant.database === database || grant.database === "*")
     .flatMap(({ tables = [] }) => tables);
   return rightsOf(element).flatMap(({ table, wanted }) => {
@@ -312,6 +358,7 @@ function rightFaults(element: Element): string[] {
     const grant = decider(world, database, table);
     if (grant === undefined) return [...faults, "no_grant"];
     if (grant === "lapsed") return [...faults, "grant_expired"];
+    if (grant === "conflict") return [...faults, "group_conflict"];
     const roles = [grant, ...fitting].map(({ role = "Owner" }) => gives[role] ?? []);
     const isGiven = wanted.every((right) => roles.every((role) => role.includes(right)));
     return isGiven ? faults : [...faults, "role_insufficient"];
@@ -323,7 +370,7 @@ function asksOf(element: Element): string[] {
   const { world, database, fitting } = element;
   return rightsOf(element).flatMap(({ table, wanted }) => {
     const grant = decider(world, database, table);
-    const rules = grant === undefined || grant === "lapsed" ? fitting : [grant, ...fitting];
+    const rules = isGrant(grant) ? [grant, ...fitting] : fitting;
     const asked = rules.flatMap(({ requireApproval = [] }): readonly string[] => requireApproval);
     return wanted.filter((right) => asked.includes(right));
   });
@@ -377,19 +424,8 @@ function columnFaults(element: Element): string[] {
   };
   const isHidden = (table: string) => grantOf(element, table).columns !== undefined;
   const judge = (position: string, table: string, column: string) => {
-    const labelOf = ({ database: place, tables }: Grant) =>
-      tables === undefined
-        ? place
-        : tables
-            .filter((name) => (isPattern(name) ? table.startsWith(start(name)) : name === table))
-            .map((name) => `${place}.${name}`)[0];
-    const about = world.grants
-      .filter(({ database: place }) => place === database || place === "*")
-      .filter((grant) => labelOf(grant) !== undefined);
-    const isHeld = (grant: Grant) =>
-      about.some((other) => other !== grant && labelOf(other) === labelOf(grant));
-    const spelled = about
-      .filter((grant) => (grant.expires ?? now + 1) > now || !isHeld(grant))
+    const spelled = places(world, database, table)
+      .flatMap(present)
       .flatMap(({ columns = [], writableColumns = [], requireWhere = [], rowFilter = [] }) => [
         ...[...columns, ...writableColumns, ...requireWhere],
         ...rowFilter.map((condition) => condition.column),

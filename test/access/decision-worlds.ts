@@ -1,6 +1,6 @@
 import { collectGrants, GrantCollection } from "../../src/access/entries.ts";
 import type { AttributeValue, Boundary, Grant, RowCondition } from "../../src/access/grant.ts";
-import type { EntryRole } from "../../src/access/roles.ts";
+import { type EntryRole, groupSubject, type Subject } from "../../src/access/roles.ts";
 import { emptySnapshot, type Snapshot } from "../../src/access/snapshot.ts";
 
 /** Choices that a generator of test cases makes. */
@@ -48,6 +48,10 @@ export interface World {
   readonly grants: readonly Grant[];
   readonly boundaries: readonly Boundary[];
   readonly attributes: Readonly<Record<string, AttributeValue>>;
+  /** The caller's groups, and the attributes of the token. */
+  readonly local?: readonly string[];
+  readonly ofToken?: readonly string[];
+  readonly tokenAttributes?: Readonly<Record<string, AttributeValue>>;
 }
 
 export const username = "rita";
@@ -92,6 +96,10 @@ function narrowOf(choose: Choose): object {
   };
 }
 
+const localGroups = ["analysts", "support", "strangers"];
+const tokenGroups = ["staff:eng", "staff:ops", "staff:none"];
+const holders = [...localGroups, ...tokenGroups].map(groupSubject);
+
 function grantOf(choose: Choose): Grant {
   const isNarrow = choose([true, true, false]);
   const tablesOf = choose([true, true, false])
@@ -111,21 +119,39 @@ export function boundaryOf(choose: Choose): Boundary {
   return {
     via: choose(["mcp", "query"] as const),
     ...maybe(choose, () => ({ client: choose(["agent", "other"]) }), 4),
-    ...maybe(choose, () => ({ username: choose([username, "bob"]) }), 4),
+    ...maybe(choose, () => ({ username: choose([username, "bob", ...holders]) }), 4),
     ...maybe(choose, () => ({ database: choose(["main", "shop"]) }), 2),
     ...maybe(choose, () => ({ role: choose(roles) }), 2),
     ...limitsOf(choose),
   };
 }
 
+/** Entries of the caller and of groups, some of them alike or only roles. */
+function groupGrants(choose: Choose, grants: readonly Grant[]): Grant[] {
+  return some(choose, [0], 6, 2).flatMap(() => {
+    const grant = choose([grantOf(choose), grantOf(choose), ...grants]);
+    const { database, role, tables } = grant;
+    const bare = { username, database, role, ...(tables && { tables }) };
+    const given = choose([grant, bare]);
+    return some(choose, [username, ...holders, ...holders], 3).map((holder) => ({
+      ...given,
+      username: holder,
+      ...maybe(choose, () => ({ role: choose([given.role, "None" as const]) }), 6),
+    }));
+  });
+}
+
 export function worldOf(choose: Choose): World {
   const { tables: _, ...whole } = grantOf(choose);
   const base = choose([true, true, false]) ? [{ ...whole, database: "main" }] : [];
-  const drafted = [...base, ...some(choose, [0], 4).map(() => grantOf(choose))];
+  const own = [...base, ...some(choose, [0], 4).map(() => grantOf(choose))];
+  const isGrouped = choose([true, false]);
+  const drafted = isGrouped ? groupGrants(choose, own) : own;
   const grants: Grant[] = [];
   for (const grant of drafted) {
     const trial = new GrantCollection();
-    if ([...grants, grant].every((one) => trial.add(one) === undefined)) grants.push(grant);
+    const alike = grants.filter((one) => one.username === grant.username);
+    if ([...alike, grant].every((one) => trial.add(one) === undefined)) grants.push(grant);
   }
   const count = choose([0, 0, 0, 1, 2]);
   const attributes = {
@@ -134,14 +160,29 @@ export function worldOf(choose: Choose): World {
     ...maybe(choose, () => ({ level: choose([2, 3, "high"]) }), 2),
   };
   const kept = choose([0, 1, 2, 3]) === 0 ? {} : attributes;
+  const groups = {
+    local: [...new Set(some(choose, localGroups.slice(0, 2), 3, 0))],
+    ofToken: [...new Set(some(choose, tokenGroups, 3, 0))],
+    tokenAttributes: { ...maybe(choose, () => ({ tenant: choose(["acme", "other"]) })) },
+  };
   return {
+    ...(isGrouped ? groups : {}),
     grants,
     boundaries: Array.from({ length: count }, () => boundaryOf(choose)),
     attributes: kept,
   };
 }
 
-export function snapshotOf({ grants, boundaries, attributes }: World): Snapshot {
+export function subjectOf({ ofToken, tokenAttributes = {} }: World): Subject {
+  return {
+    username,
+    tokenDatabase: "*",
+    ...(ofToken && { groups: ofToken }),
+    attributes: new Map(Object.entries(tokenAttributes)),
+  };
+}
+
+export function snapshotOf({ grants, boundaries, attributes, local = [] }: World): Snapshot {
   const names = [...grants, ...boundaries]
     .map(({ database = "*" }) => database)
     .filter((name) => name !== "*");
@@ -156,7 +197,17 @@ export function snapshotOf({ grants, boundaries, attributes }: World): Snapshot 
   return {
     ...emptySnapshot,
     users: new Map([[username, user]]),
-    grants: new Map([[username, collectGrants(grants)]]),
+    groups: new Map(
+      localGroups.map((name) => [
+        name,
+        { name, members: local.includes(name) ? ["bob", username] : ["bob"] },
+      ]),
+    ),
+    grants: new Map(
+      Map.groupBy(grants, (grant) => grant.username)
+        .entries()
+        .map(([holder, held]) => [holder, collectGrants(held)]),
+    ),
     databases: new Map(names.map((name) => [name.toLowerCase(), name])),
     boundaries,
   };
