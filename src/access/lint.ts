@@ -30,7 +30,7 @@ function* lintApproval({ users }: Snapshot, limits: Limits, requester: string | 
   if (approvers === undefined) return;
   if (requireApproval === undefined) yield "`approvers` has no effect without `require_approval`";
   const unknown = approvers.filter((name) => !users.has(name) && !isExternalUsername(name));
-  if (unknown.length > 0) yield `\`approvers\` names ${unknown.join(", ")}, who has no record`;
+  if (unknown.length > 0) yield `\`approvers\` names users without a record: ${unknown.join(", ")}`;
   if (approvers.every((name) => name === requester)) {
     yield "`approvers` names only the user, and users cannot approve their own queries";
   }

@@ -627,10 +627,15 @@ export function approvalsOf(
   return rules;
 }
 
+/** The names are part of stored approvals. */
+function basisOfRight({ table, permissions, entry: { grant, name, isExpired } }: GivenRight) {
+  return { table, permissions, entry: { grant, name, isLapsed: isExpired } };
+}
+
 /** An approval is void if this text differs when it is used. */
 function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]): string {
   const grounds = given.map(({ rights, boundaries }, at) => [
-    { rights: rights.map(({ matching: _, ...right }) => right), boundaries },
+    { rights: rights.map(basisOfRight), boundaries },
     decisions[at]?.filters ?? [],
   ]);
   return JSON.stringify(grounds, writeDigits);

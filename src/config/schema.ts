@@ -149,7 +149,10 @@ const tool = strictObject({
 });
 
 const appScheme = text("a scheme in lower case that browsers do not use", isAppScheme);
-const documentHost = text("a host or host:port of https URLs, in lower case, not *", isHttpsHost);
+const documentHost = text(
+  "a host or host:port of https URLs, in lower case and without *",
+  isHttpsHost,
+);
 
 const client = strictObject({
   client_id: key(toolName, "desktop", "Identifier of the client."),
@@ -400,7 +403,10 @@ const routes = z
   );
 
 const proxy = text("an IP address or a network such as 10.0.0.0/8", isAddressOrNetwork);
-const origin = text("an exact origin such as https://app.example.com, in lower case", isOrigin);
+const origin = text(
+  "an exact origin such as https://app.example.com, in lower case, without a path or *",
+  isOrigin,
+);
 
 const tls = section(
   "TLS on server.port (1.2 or later). Both files are reloaded when they change.",
@@ -422,7 +428,7 @@ const tls = section(
   refuse(context, [missing], "a path, since certificate and key go together");
 });
 
-const server = section("Address and limits of the gateway, and the proxies and origins that it trusts.", {
+const server = section("Address, limits, trusted proxies and allowed origins of the gateway.", {
   host: text("a host name or an IP address", isHost)
     .default("127.0.0.1")
     .describe(

@@ -39,7 +39,7 @@ const cases: [tables: string, expected: RegExp][] = [
   [entry(`${write}approvers = ["root"]`), /`approvers` has no effect without/],
   [
     entry(`${write}require_approval = ["DELETE"]\napprovers = ["ghost", "root"]`),
-    /names ghost, who has no record/,
+    /names users without a record: ghost/,
   ],
   [
     entry(`${write}require_approval = ["DELETE"]\napprovers = ["rita"]`),

@@ -216,6 +216,8 @@ t.test("insecure_allow_remote accepts every Host and Origin", async (t) => {
   const url = gateway.url.replace("0.0.0.0", "127.0.0.1");
   const lines = ["Host: elsewhere.example", "Origin: http://evil.example"];
   t.equal((await sendRaw(url, ["GET /healthz HTTP/1.1", ...lines])).status, 200);
-  const exposed = await gateway.service.logged(({ msg }) => String(msg).includes("switch TLS on"));
+  const exposed = await gateway.service.logged(({ msg }) =>
+    String(msg).includes("set [server.tls]"),
+  );
   t.equal(exposed.level, "warn");
 });

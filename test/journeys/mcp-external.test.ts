@@ -214,7 +214,7 @@ t.test("external users without a record can be listed and disabled", async (t) =
     t.match({ code, stderr }, { code: 1, stderr: reason }, "nothing is asked for");
   }
   const added = await runWarm(gateway.home, ["user", "add", "staff:eve"]);
-  t.match(added, { code: 1, stderr: "add it with --no-password" });
+  t.match(added, { code: 1, stderr: "add this user with --no-password" });
 });
 
 t.test("token revoke accepts every id of an external token that the audit shows", async (t) => {
@@ -230,7 +230,7 @@ t.test("token revoke accepts every id of an external token that the audit shows"
   const other = await issuer.sign(resource, { claims: { jti: "another" } });
   t.equal(refusalOf(await send(gateway, list, other)), undefined);
   const { code, stderr } = await runWarm(gateway.home, ["token", "revoke", other]);
-  t.match({ code, stderr }, { code: 2, stderr: "that is a whole token" });
+  t.match({ code, stderr }, { code: 2, stderr: "this is a token; give only its id" });
 });
 
 /** A certified authorization server with one machine client. */

@@ -146,7 +146,7 @@ t.test("an entry that would be invalid in the file is refused with the reasons",
     refusedWith(t, await put("rita/main", fields), 400, code, message);
   }
   const owner = await put("rita/main/t", { role: "Owner" });
-  refusedWith(t, owner, 400, "invalid_entry", /`tables` goes/);
+  refusedWith(t, owner, 400, "invalid_entry", /`tables` is allowed only with the role/);
   refusedWith(t, await put("rita/main", '{"role":"ReadOnly","role":"None"}'), 400, "duplicate_key");
   t.equal(textOf(gateway), before);
 });

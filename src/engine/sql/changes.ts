@@ -227,7 +227,7 @@ export function* conflictOf<Raw>(
   }
   if (ignoresConflictKey && keys.length > 1) {
     const plain = "This database supports Upsert only on tables with a single unique key";
-    const problem = `${plain}, and ${table.name} has several; ${describeKeys(keys)}`;
+    const problem = `${plain}; ${describeKeys(keys)}`;
     throw new EngineRefusal("not_supported", problem, { plain });
   }
   requireCells(values, [...on_conflict, ...updated]);
