@@ -76,9 +76,9 @@ export function exampleFile(): string {
   return [introduction, ...schemaTables().map(exampleSection)].join("\n\n");
 }
 
-function exampleSection({ name, isArray, description, keys }: SchemaTable): string {
-  const header = isArray ? `#[[${name}]]` : `[${name}]`;
-  const blocks = keys.map(([key, member]) => keyBlock(key, member, isArray));
+function exampleSection({ name, isArray, isRepeated, description, keys }: SchemaTable): string {
+  const header = `${isRepeated ? "#" : ""}${isArray ? `[[${name}]]` : `[${name}]`}`;
+  const blocks = keys.map(([key, member]) => keyBlock(key, member, isRepeated));
   return [`# ${description}`, header, "", blocks.join("\n")].join("\n");
 }
 

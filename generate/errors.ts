@@ -46,7 +46,7 @@ const explanations: Readonly<Record<string, string>> = {
   credentials_invalid:
     "The username or the password is wrong. The same for a user who does not exist, is disabled or has no password.",
   no_grant:
-    "The user has no entry for the database, for the table, or for `*`. At `/mcp`: a user of an external issuer has no entry at all.",
+    "The user has no entry for the database, for the table, or for `*`. Or a user of an external issuer has no entry at all.",
   role_insufficient:
     "The role on the database does not include the right, or the caller does not outrank the user to be changed.",
   database_case_mismatch:
@@ -145,7 +145,7 @@ const explanations: Readonly<Record<string, string>> = {
   upstream_overloaded:
     "No connection became free in time, or too many queries wait, most of them this user's. `Retry-After` says when to try again.",
   issuer_unreachable:
-    "Only on `/mcp`: the issuer's keys cannot be fetched, or not yet again for an unknown `kid`. `Retry-After` says when to try again.",
+    "The keys of the token's issuer cannot be fetched, or not yet again for an unknown `kid`, or it does not answer introspection. `Retry-After` says when to try again.",
   upstream_timeout:
     "`upstream.connect_timeout` or `upstream.response_timeout` has passed. A change may have been carried out.",
 } satisfies Record<RefusalCode, string>;

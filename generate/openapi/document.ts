@@ -134,7 +134,7 @@ const everywhere = [
 ];
 const withToken = [
   ...(["unauthenticated", "token_invalid", "token_expired", "token_revoked"] as const),
-  "user_gone" as const,
+  ...(["user_gone", "groups_unavailable", "issuer_unreachable"] as const),
 ];
 const withBody = ["unsupported_media_type", "body_too_large", "busy"] as const;
 

@@ -2,7 +2,7 @@ import { accessSync, constants, existsSync, statSync } from "node:fs";
 import path from "node:path";
 import { isLoopback, isUnspecified, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import type { Configuration } from "../config/schema.ts";
+import { type Configuration, hasEmbeddedServer } from "../config/schema.ts";
 import { directoryProblem } from "../files/guarded.ts";
 import { dataDirectoryOf, hasOwnEngine } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
@@ -54,11 +54,10 @@ type Written = { readonly file: string; readonly isDirectory: boolean };
 
 function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const { configuration, serviceDirectory } = loaded;
-  const { auth, audit, mcp, store } = configuration;
+  const { auth, audit, store } = configuration;
   const { access_control_file: accessFile } = auth;
   const isOwn = store.url === undefined;
   const keys = keysDirectoryOf(serviceDirectory);
-  const hasAuthorizationServer = mcp.enabled && mcp.authorization_servers.length === 0;
   const directory = path.dirname(accessFile);
   // A service directory that has to be created is already in the list.
   const isChecked = directory !== serviceDirectory || existsSync(directory);
@@ -66,7 +65,7 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
     serviceDirectory,
     isOwn && !existsSync(keys) && keys,
     dataDirectoryOf(loaded),
-    isOwn && hasAuthorizationServer && stateDirectoryOf(serviceDirectory),
+    isOwn && hasEmbeddedServer(configuration) && stateDirectoryOf(serviceDirectory),
   ];
   const files = [audit.file, isOwn && isChecked && !existsSync(accessFile) && accessFile];
   const isText = (file: string | false | undefined) => typeof file === "string";

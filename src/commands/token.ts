@@ -2,7 +2,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import { epochSeconds } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { type Configuration, LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
+import { type Configuration, issuersOf, LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import { credentialOf, earliestIssue } from "../identity/authenticate.ts";
 import { loadKeyRing, noteMachineToken } from "../identity/key-store.ts";
 import { tokenIdPattern } from "../identity/revocations.ts";
@@ -107,11 +107,11 @@ const wholeToken = /^[\w-]+\.[\w-]+\.[\w-]*$/;
  *
  * @throws UsageError without the text, which may be a token
  */
-function readTokenId(text: string, { mcp }: Configuration): readonly string[] {
+function readTokenId(text: string, configuration: Configuration): readonly string[] {
   if (wholeToken.test(text)) {
     throw new UsageError("this is a token; give only its id (jti)");
   }
-  const hasIssuers = mcp.authorization_servers.length > 0;
+  const hasIssuers = issuersOf(configuration).length > 0;
   const lowerCased = text.toLowerCase();
   if (uuid.test(lowerCased)) {
     return hasIssuers ? [...new Set([lowerCased, text])] : [lowerCased];
@@ -203,7 +203,14 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
   }
 }
 
+async function explain(token: string, options: CommonOptions): Promise<void> {
+  const { explainToken } = await import("./token-explain.ts");
+  await explainToken(token, options);
+}
+
 const help = `
+explain --json  show whether a token is accepted, its user, groups and entries; it is sent to nobody
+  <token>       the token, or - for standard input
 issue           print a new token for a user on standard output
   <username>    the user of the token
   --database <database>  limit the token to one database
@@ -217,7 +224,8 @@ revoke          revoke a token, all tokens of a user, or the access of an app
 
 export function tokenCommand(): Command {
   const expires = { parse: readLifetime, fallback: [90 * 86_400, "90d"] } as const;
-  const commands = defineCommands(help, { issue, list, revoke }, { expires });
-  const description = "issue tokens for machines, list connected apps, revoke tokens";
+  const commands = defineCommands(help, { explain, issue, list, revoke }, { expires });
+  const description =
+    "issue tokens for machines, explain tokens, list connected apps, revoke tokens";
   return commandGroup("token", description, commands);
 }

@@ -80,6 +80,8 @@ function schemaOf(schema: SchemaNode | boolean | undefined): SchemaNode | undefi
 export interface SchemaTable {
   readonly name: string;
   readonly isArray: boolean;
+  /** True for an array of tables and what is in its elements. */
+  readonly isRepeated: boolean;
   readonly node: SchemaNode;
   readonly isLive: boolean;
   readonly description: string;
@@ -91,16 +93,18 @@ function hasHeader(node: SchemaNode): boolean {
   return (elementOf(node) ?? node).properties !== undefined;
 }
 
-function tablesAt(name: string, described: SchemaNode): SchemaTable[] {
+function tablesAt(name: string, described: SchemaNode, isInArray = false): SchemaTable[] {
   const element = elementOf(described);
+  const isArray = element !== undefined;
+  const isRepeated = isArray || isInArray;
   const node = element ?? described;
   const members = membersOf(node);
   const keys = members.filter(([, member]) => !hasHeader(member));
   const inner = members.filter(([, member]) => hasHeader(member));
   const description = descriptionOf(described);
   return [
-    { name, isArray: element !== undefined, node, isLive: isLive(described), description, keys },
-    ...inner.flatMap(([key, member]) => tablesAt(`${name}.${key}`, member)),
+    { name, isArray, isRepeated, node, isLive: isLive(described), description, keys },
+    ...inner.flatMap(([key, member]) => tablesAt(`${name}.${key}`, member, isRepeated)),
   ];
 }
 
@@ -132,7 +136,9 @@ export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[]
     return [problemAt(path, reason, checked)];
   }
   const rule: unknown = issue.code === "custom" ? issue.params?.allowed : undefined;
-  const allowed = typeof rule === "string" ? rule : allowedBy(nodeAt(path) ?? {});
+  // An element of a value with several forms has no node of its own.
+  const node = nodeAt(path) ?? nodeAt(path.slice(0, -1)) ?? {};
+  const allowed = typeof rule === "string" ? rule : allowedBy(node);
   return [problemOf(path, allowed, checked)];
 }
 

@@ -22,7 +22,7 @@ export function resolvePaths(
   file: string | undefined,
   serviceDirectory: string,
 ): void {
-  const { server, auth, upstream, audit, mcp, store } = configuration;
+  const { server, auth, upstream, audit, mcp, store, issuers } = configuration;
   const base = file === undefined ? serviceDirectory : dirname(file);
   const resolveService = (path: string, byDefault: string) =>
     resolve(path === byDefault ? serviceDirectory : base, path);
@@ -33,6 +33,12 @@ export function resolvePaths(
   for (const section of [upstream, mcp]) {
     const { authorization_file: credential } = section;
     if (credential !== undefined) section.authorization_file = resolve(base, credential);
+  }
+  for (const issuer of issuers) {
+    const { jwks_file: keys, introspection } = issuer;
+    if (keys !== undefined) issuer.jwks_file = resolve(base, keys);
+    if (introspection === undefined) continue;
+    introspection.client_secret_file = resolve(base, introspection.client_secret_file);
   }
   for (const key of ["certificate", "key"] as const) {
     const { [key]: path } = server.tls;
@@ -88,6 +94,14 @@ export function readCredentials(draft: Draft, checked: Checked): void {
     if (file === undefined) continue;
     const path = [name, "authorization_file"];
     draft[name].authorization = readCredential(file, draft.auth.check_permissions, (allowed) => {
+      return new ConfigurationError([problemOf(path, allowed, checked)]);
+    });
+  }
+  for (const [at, { introspection }] of draft.issuers.entries()) {
+    if (introspection === undefined) continue;
+    const path = ["issuers", at, "introspection", "client_secret_file"];
+    // Read again at each use, so that the secret can be replaced.
+    readCredential(introspection.client_secret_file, draft.auth.check_permissions, (allowed) => {
       return new ConfigurationError([problemOf(path, allowed, checked)]);
     });
   }

@@ -14,6 +14,7 @@ import {
   isLoopback,
   isMcpUrl,
   isOrigin,
+  isRedirectUri,
   isServerUrl,
   isUnspecified,
   type ListenAddress,
@@ -105,26 +106,160 @@ const auth = section("Tokens, passwords, and the files that control access.", {
 const toolName = text("1 to 128 visible ASCII characters", /^[!-~]{1,128}$/);
 const plainName = text("1 to 63 letters, digits, - and _", wholePlainName);
 
-const authorizationServer = strictObject({
+const claimName = text("the name of a claim", /^[!-~]{1,128}$/);
+const issuerKeys = {
   issuer: key(
     text("an https:// URL without query and fragment, or http:// on loopback", isIssuer),
     "https://login.example.com/realms/staff",
     "Issuer of accepted tokens, spelled exactly as in its tokens and metadata.",
   ),
   prefix: key(
-    plainName,
+    text("1 to 63 letters, digits, - and _, not group", /^(?!group$)[A-Za-z0-9_-]{1,63}$/),
     "staff",
     "Prefix of its users in the access file: `prefix:username`. Different for every issuer.",
   ),
-  username_claim: text("the name of a claim", /^[!-~]{1,128}$/)
+  username_claim: claimName
     .default("sub")
     .describe("Claim that contains the username. `email` counts only if `email_verified` is true."),
+};
+
+const authorizationServer = strictObject({
+  ...issuerKeys,
   audience: key(
     tokenClaim.optional(),
     "api://gatehouse",
     "Value of `aud` in its tokens, if it cannot be the resource. If absent: the public URL of /mcp.",
   ),
 });
+
+const confidentialUrl = text(
+  "an https:// URL without credentials and fragment, or http:// on loopback",
+  isRedirectUri,
+);
+const literalClaim = z.union([z.string(), z.int(), z.boolean()]);
+
+const introspection = strictObject({
+  url: key(
+    confidentialUrl,
+    "https://login.example.com/realms/staff/protocol/openid-connect/token/introspect",
+    "Introspection endpoint of the issuer (RFC 7662).",
+  ),
+  client_id: key(
+    text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/),
+    "gatehouse",
+    "Client of the gateway at the issuer.",
+  ),
+  client_secret_file: key(
+    filePath,
+    "/run/secrets/introspection",
+    "File with the secret of that client. Others may not read it.",
+  ),
+  cache: wholeNumber(0, 300)
+    .default(30)
+    .describe("Seconds for which a positive answer counts, at most until the token expires."),
+  always: flag(
+    false,
+    "Ask for every token of the issuer. If false: only for tokens that are not JWTs.",
+  ),
+});
+
+export const doors = ["mcp", "query"] as const;
+export type Door = (typeof doors)[number];
+
+const issuer = strictObject({
+  ...issuerKeys,
+  opens: key(
+    z.array(z.enum(doors)).min(1),
+    ["mcp", "query"],
+    'What its tokens open: "mcp" is /mcp; "query" is /query, /schema, /api, /logout and configured routes.',
+  ),
+  audience: key(
+    z
+      .union([tokenClaim, z.array(tokenClaim).min(1)])
+      .meta({ title: "1 to 255 visible ASCII characters, or a non-empty array of such texts" })
+      .optional(),
+    "gatehouse",
+    'Value of `aud` in its tokens, or several, of which a token has one. Required for "query". If absent: the public URL of /mcp.',
+  ),
+  groups_claim: key(
+    z
+      .union([claimName, z.tuple([claimName])])
+      .meta({ title: "the name of a claim, a path with dots, or an array of one name with dots" })
+      .optional(),
+    "realm_access.roles",
+    "Claim that contains the user's groups. Dots are a path into objects; an array of one text is a name that itself has dots. If absent: tokens have no groups.",
+  ),
+  required_claims: key(
+    z
+      .record(
+        claimName,
+        z
+          .union([literalClaim, z.array(literalClaim).min(1)])
+          .meta({ title: "text, a whole number, true, false, or a non-empty array of them" }),
+      )
+      .default({}),
+    { repository: "acme/app" },
+    "Claims that each token must have, with the value, or one of several.",
+  ),
+  attribute_claims: key(
+    z
+      .record(
+        text(
+          "letters, digits, _ and -, not username",
+          /^(?!username$)[A-Za-z_][A-Za-z0-9_-]{0,63}$/,
+        ),
+        claimName,
+      )
+      .default({}),
+    { tenant: "tenant_id" },
+    "Attributes for row filters, and the claims that contain them. The attribute of a user's record counts first.",
+  ),
+  default_scopes: z
+    .array(z.enum(["mcp:tools", "mcp:resources"]))
+    .default([])
+    .describe("Scopes at /mcp of tokens that have neither `scope` nor `scp`."),
+  jwks_url: key(
+    confidentialUrl.optional(),
+    "https://login.example.com/keys",
+    "URL of the issuer's key set. If absent: as its discovery document says.",
+  ),
+  jwks_file: key(
+    filePath.optional(),
+    "/etc/gatehouse/cluster-keys.json",
+    "File of the issuer's key set, instead of a URL. It is read again when it changes.",
+  ),
+  introspection: introspection
+    .optional()
+    .describe("Where to ask about tokens that the gateway cannot verify itself."),
+}).superRefine(({ opens, audience, jwks_url: url, jwks_file: file }, context) => {
+  if (opens.includes("query") && audience === undefined) {
+    refuse(context, ["audience"], 'a value, which an issuer that opens "query" needs');
+  }
+  if (url !== undefined && file !== undefined) {
+    refuse(context, ["jwks_file"], "either jwks_url or jwks_file, not both");
+  }
+});
+
+/** Only one issuer can be asked about a token that does not name its own. */
+function refuseTwoIntrospections(
+  issuers: z.output<typeof issuer>[],
+  context: z.core.$RefinementCtx,
+): void {
+  const asked = issuers.flatMap(({ introspection, opens }, at) =>
+    introspection === undefined
+      ? []
+      : [...new Set(opens)].map((door): ValueAtPath => [door, [at, "introspection"]]),
+  );
+  refuseRepeats(context, asked, (door) => `one issuer with introspection that opens "${door}"`);
+}
+
+const issuers = z
+  .array(issuer)
+  .superRefine(distinct("issuer"))
+  .superRefine(distinct("prefix"))
+  .superRefine(refuseTwoIntrospections)
+  .default([])
+  .describe("Identity providers and workloads whose tokens are accepted.");
 
 const tool = strictObject({
   name: key(toolName, "run_report", "Exact name of the tool."),
@@ -255,7 +390,7 @@ const mcp = section("The Model Context Protocol endpoint.", {
     .superRefine(distinct("issuer"))
     .superRefine(distinct("prefix"))
     .default([])
-    .describe("External authorization servers, used instead of the embedded one."),
+    .describe('The same as [[issuers]] with opens = ["mcp"].'),
   clients: z
     .array(client)
     .superRefine(distinct("client_id"))
@@ -742,7 +877,9 @@ export const configurationSchema = z
     store,
     console: consolePages,
     approvals,
+    issuers,
   })
+  .superRefine(refuseIssuersTwice, ifValid("auth", "mcp", "issuers"))
   .superRefine(
     ({ server, auth }, context) => {
       if (auth.enabled || auth.insecure_allow_remote || isLoopback(server.host)) return;
@@ -781,6 +918,38 @@ export const configurationSchema = z
     ifValid("server", "upstream"),
   );
 
+interface IssuerSections {
+  readonly auth: { readonly issuer: string };
+  readonly mcp: { readonly authorization_servers: readonly IssuerName[] };
+  readonly issuers: readonly IssuerName[];
+}
+type IssuerName = { readonly issuer: string; readonly prefix: string };
+
+/** `[[issuers]]` and `[[mcp.authorization_servers]]` are one list, and login tokens have an issuer too. */
+function refuseIssuersTwice(
+  { auth, mcp, issuers }: IssuerSections,
+  context: z.core.$RefinementCtx,
+): void {
+  const lists = [
+    ...issuers.map((one, at) => ({ one, path: ["issuers", at] })),
+    ...mcp.authorization_servers.map((one, at) => ({
+      one,
+      path: ["mcp", "authorization_servers", at],
+    })),
+  ];
+  const isOther = ({ path }: (typeof lists)[number]) => path[0] === "mcp";
+  for (const { one, path } of lists.filter(isOther)) {
+    for (const key of ["issuer", "prefix"] as const) {
+      if (!issuers.some((other) => other[key] === one[key])) continue;
+      refuse(context, [...path, key], "a value that none of [[issuers]] has");
+    }
+  }
+  for (const { one, path } of lists) {
+    if (one.issuer !== auth.issuer) continue;
+    refuse(context, [...path, "issuer"], "another value than auth.issuer");
+  }
+}
+
 function isSamePlace(one: ListenAddress, other: ListenAddress): boolean {
   const hosts = [one.host.toLowerCase(), other.host.toLowerCase()];
   return one.port === other.port && (hosts[0] === hosts[1] || hosts.some(isUnspecified));
@@ -798,7 +967,30 @@ type Immutable<T> = T extends object ? { readonly [K in keyof T]: Immutable<T[K]
 
 export type Configuration = Immutable<z.output<typeof configurationSchema>>;
 
+type WrittenIssuer = Configuration["issuers"][number];
+export type IssuerSettings = Omit<WrittenIssuer, "opens"> & { readonly opens: readonly Door[] };
+
+/** All external issuers, those of `[[mcp.authorization_servers]]` included. */
+export function issuersOf({ issuers, mcp }: Configuration): readonly IssuerSettings[] {
+  const others = mcp.authorization_servers.map((one) => ({
+    ...one,
+    opens: ["mcp"] as const,
+    required_claims: {},
+    attribute_claims: {},
+    default_scopes: [],
+  }));
+  return [...issuers, ...others];
+}
+
+/** True if `/mcp` has an authorization server of its own. */
+export function hasEmbeddedServer(configuration: Configuration): boolean {
+  return (
+    configuration.mcp.enabled &&
+    !issuersOf(configuration).some(({ opens }) => opens.includes("mcp"))
+  );
+}
+
 /** The part of external usernames before the colon. */
-export function issuerPrefixes({ mcp }: Configuration): string[] {
-  return mcp.authorization_servers.map(({ prefix }) => prefix);
+export function issuerPrefixes(configuration: Configuration): string[] {
+  return issuersOf(configuration).map(({ prefix }) => prefix);
 }

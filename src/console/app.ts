@@ -5,6 +5,7 @@ import { getRequestListener } from "@hono/node-server";
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
 import { parseListenAddress } from "../config/addresses.ts";
+import { hasEmbeddedServer } from "../config/schema.ts";
 import { openState } from "../gateway/open-state.ts";
 import type { OpenConsole, OpenedListener } from "../gateway/start.ts";
 import { checkPassword } from "../identity/login.ts";
@@ -229,15 +230,14 @@ async function openSharedSessions({ gateway, store }: OpenedListener) {
 
 export const openConsole: OpenConsole = async (front, loaded, opened) => {
   const { gateway, listener, store } = front;
-  const { console, server, store: settings, mcp } = gateway.configuration;
+  const { console, server, store: settings } = gateway.configuration;
   const listen = console.listen && parseListenAddress(console.listen);
   if (!listen) return undefined;
-  const hasApplications = mcp.enabled && mcp.authorization_servers.length === 0;
   const app = createApp({
     ...{ gateway, loaded, listener, store },
     ...(await openSharedSessions(front)),
     history: openHistory(gateway.access, settings.access === "store" ? store : undefined),
-    applications: hasApplications
+    applications: hasEmbeddedServer(gateway.configuration)
       ? (await openState(gateway, loaded.serviceDirectory, opened)).store
       : undefined,
     suggestNames: nameSuggestions(gateway),

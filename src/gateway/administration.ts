@@ -6,7 +6,9 @@ import {
   requireManager,
   requireSelfOrAdministrator,
 } from "../access/administration.ts";
+import { entriesIn } from "../access/entries.ts";
 import { type EntryPlace, readEntry, viewEntry } from "../access/entry-view.ts";
+import { grantsFor } from "../access/groups.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername, type Subject } from "../access/roles.ts";
 import {
@@ -19,7 +21,7 @@ import {
 } from "../access/snapshot.ts";
 import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
-import { type Caller, credentialOf, identify } from "../identity/authenticate.ts";
+import { type Caller, credentialOf } from "../identity/authenticate.ts";
 import { checkPassword, hashNewPassword, logIn } from "../identity/login.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 import { isPlainName } from "../query/names.ts";
@@ -95,7 +97,7 @@ async function changeAccess(
 ): Promise<Snapshot> {
   const { caller, actor } = requireCaller(exchange);
   const planAsCaller = (current: Snapshot) => {
-    identify(current, gateway.revocations, caller.token);
+    caller.identify(current);
     return plan(current, actor);
   };
   const author = { kind: "api", name: actor.username } as const;
@@ -255,8 +257,9 @@ export const login: Endpoint = {
 };
 
 export const me = administrative((gateway, exchange) => {
-  const { user, token } = requireCaller(exchange).caller;
-  const access = accessList(gateway.access.snapshot, user.username).filter(
+  const { user, subject, token } = requireCaller(exchange).caller;
+  const entries = entriesIn(grantsFor(gateway.access.snapshot, subject));
+  const access = Array.from(entries, viewEntry).filter(
     ({ database }) =>
       [token.database, database].includes(EVERY_DATABASE) || database === token.database,
   );

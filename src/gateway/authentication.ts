@@ -1,5 +1,12 @@
-import { epochSeconds } from "../clock.ts";
-import { authenticate, identify } from "../identity/authenticate.ts";
+import {
+  authenticate,
+  type Caller,
+  claimedIssuer,
+  externalCaller,
+  readBearerToken,
+  requireUnexpired,
+} from "../identity/authenticate.ts";
+import type { ExternalToken } from "../identity/external-token.ts";
 import { authenticatePrincipal } from "../mcp/authenticate.ts";
 import { mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
@@ -20,22 +27,36 @@ export function mcpChallenge({ publicUrl }: Gateway): ResourceChallenge {
   return { metadata: `${publicUrl}${metadataPath}/mcp`, scope: mcpScopes.join(" ") };
 }
 
-/** @throws Refusal if the endpoint requires a login token and there is no valid one */
+/**
+ * Waits only for a token of an external issuer that has not been verified yet.
+ *
+ * @throws Refusal if the endpoint requires a token and there is no valid one
+ */
 export function authenticateCaller(
-  { configuration, tokens, access, revocations }: Gateway,
+  { configuration, tokens, access, revocations, issuers }: Gateway,
   { authentication }: Endpoint,
   exchange: Exchange,
-): void {
+): Promise<void> | void {
   if (authentication === "public") return;
   if (!configuration.auth.enabled) {
     if (authentication === "administration") throw new Refusal("administration_disabled");
     return;
   }
   const { authorization } = exchange.request.headers;
-  const caller = authenticate(tokens, access.snapshot, revocations, authorization);
-  const { username } = caller.user;
-  const subject = { username, tokenDatabase: caller.token.database };
-  exchange.authenticated = { username, subject, caller, principal: undefined };
+  const accept = (caller: Caller) => {
+    const { subject } = caller;
+    exchange.authenticated = { username: subject.username, subject, caller, principal: undefined };
+  };
+  if (issuers !== undefined) {
+    const token = readBearerToken(authorization);
+    const acceptExternal = (external: ExternalToken) =>
+      accept(externalCaller(access.snapshot, revocations, external));
+    const known = issuers.recall(token, "query");
+    if (known !== undefined) return acceptExternal(known);
+    const isOwn = claimedIssuer(token) === configuration.auth.issuer;
+    if (!isOwn) return issuers.verify(token, "query").then(acceptExternal);
+  }
+  accept(authenticate(tokens, access.snapshot, revocations, authorization));
 }
 
 /** @throws Refusal `host_not_allowed`, `origin_not_allowed`, or one of the 401 codes */
@@ -63,6 +84,6 @@ export function requireStillGood(gateway: Gateway, { authenticated }: Exchange):
   const { caller, principal } = authenticated;
   principal?.requireStillGood();
   if (caller === undefined) return;
-  if (caller.token.expiresAt <= epochSeconds()) throw new Refusal("token_expired");
-  identify(gateway.access.snapshot, gateway.revocations, caller.token);
+  requireUnexpired(caller.token);
+  caller.identify(gateway.access.snapshot);
 }

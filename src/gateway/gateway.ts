@@ -1,5 +1,6 @@
 import type { AccessRules } from "../access/access-rules.ts";
 import type { Configuration } from "../config/schema.ts";
+import type { Issuers } from "../identity/issuers.ts";
 import type { LiveKeyRing } from "../identity/key-store.ts";
 import type { LoginContext } from "../identity/login.ts";
 import type { PasswordRule } from "../identity/password.ts";
@@ -27,7 +28,7 @@ import type { Shared } from "./shared.ts";
 /** The protected resource `/mcp`, available once the gateway knows its own URL. */
 export interface McpEndpoint {
   readonly sources: PrincipalSources;
-  /** Opens the embedded authorization server on first use. Undefined with external issuers. */
+  /** Opens the embedded authorization server on first use. Undefined if external issuers replace it. */
   readonly authorizationServer: (() => Promise<AuthorizationServer>) | undefined;
   readonly issuers: readonly string[];
   /** Answers an authenticated request. The body is undefined for GET and DELETE. */
@@ -49,6 +50,8 @@ export interface Gateway {
   readonly replica: Replica | undefined;
   readonly authorization: AuthorizationState | undefined;
   readonly tokens: TokenAuthority;
+  /** Undefined without external issuers. */
+  readonly issuers: Issuers | undefined;
   readonly login: LoginContext;
   readonly passwordRule: PasswordRule;
   readonly shared: Shared;

@@ -6,7 +6,7 @@ import type { Snapshot } from "../access/snapshot.ts";
 import { watchClock } from "../clock.ts";
 import { storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import type { Configuration } from "../config/schema.ts";
+import { type Configuration, issuersOf } from "../config/schema.ts";
 import { watchFile } from "../files/watch.ts";
 import type { OpenCounts } from "../identity/counts.ts";
 import { revokeOnHandEdits } from "../identity/hand-edits.ts";
@@ -36,6 +36,7 @@ import {
 } from "../upstream/backends.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
+import { resourceOf } from "./authentication.ts";
 import { BodyBudget } from "./body.ts";
 import {
   type ChangeJournal,
@@ -220,6 +221,17 @@ async function openIdentity(
       ),
   };
   return { keys, revocations, tokens, login };
+}
+
+/** Loads nothing without external issuers. */
+async function openIssuers({ loaded, log, metrics, opened }: Base, resource: () => string) {
+  const settings = issuersOf(loaded.configuration);
+  if (settings.length === 0) return undefined;
+  const { createIssuers } = await import("../identity/issuers.ts");
+  const issuers = createIssuers(settings, resource, log);
+  opened.defer(() => issuers.close());
+  metrics?.exportIssuers(() => issuers.states);
+  return issuers;
 }
 
 /**
@@ -431,6 +443,7 @@ export async function openGateway(
   const shared = await openShared(base);
   const changes = openChanges(base, access);
   const identity = await openIdentity(base, access, changes, shared);
+  const issuers = await openIssuers(base, () => resourceOf(gateway));
   const routing = await openUpstream(base, options.engine);
   const tracing = await openTraces(base, routing);
   const approvals = await openApprovals(base);
@@ -445,6 +458,7 @@ export async function openGateway(
     replica: store?.replica,
     authorization: store?.authorization,
     ...identity,
+    issuers,
     routing,
     tracing,
     passwordRule,

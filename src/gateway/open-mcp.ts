@@ -13,11 +13,11 @@ import {
 } from "../access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { hasEmbeddedServer, issuersOf } from "../config/schema.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { Rights } from "../mcp/proxy/proxy.ts";
-import type { ExternalIssuers } from "../oauth/external-issuers.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { lifetimes, mcpScopes } from "../oauth/server/protocol.ts";
 import { openSigningKeys } from "../oauth/server/tokens.ts";
@@ -328,20 +328,11 @@ export async function openMcp(
   originOf: (request: Exchange["request"]) => LoginOrigin,
   opened: AsyncDisposableStack,
 ): Promise<McpEndpoint> {
-  const { configuration, log, metrics } = gateway;
-  const { authorization_servers: servers } = configuration.mcp;
-  const isOwn = servers.length === 0;
-  const authorizationServer = isOwn
+  const { configuration } = gateway;
+  const servers = issuersOf(configuration).filter(({ opens }) => opens.includes("mcp"));
+  const authorizationServer = hasEmbeddedServer(configuration)
     ? await openOwnAuthorizationServer(gateway, serviceDirectory, originOf, opened)
     : undefined;
-  let externalIssuers: ExternalIssuers | undefined;
-  if (!isOwn) {
-    const { createExternalIssuers } = await import("../oauth/external-issuers.ts");
-    const issuers = createExternalIssuers(servers, () => resourceOf(gateway), log);
-    opened.defer(() => issuers.close());
-    metrics?.exportIssuers(() => issuers.states);
-    externalIssuers = issuers;
-  }
   const server = lazily(() => openServer(gateway, opened));
   return {
     sources: {
@@ -354,12 +345,15 @@ export async function openMcp(
               issuer: gateway.publicUrl,
               verify: async (token) => (await authorizationServer()).verify(token),
             },
-      externalIssuers,
+      issuers: gateway.issuers,
       snapshot: () => gateway.access.snapshot,
       revocations: gateway.revocations,
     },
     authorizationServer,
-    issuers: isOwn ? [gateway.publicUrl] : servers.map(({ issuer }) => issuer),
+    issuers: [
+      ...(authorizationServer === undefined ? [] : [gateway.publicUrl]),
+      ...servers.map(({ issuer }) => issuer),
+    ],
     handle: async (exchange, body) => (await server())(exchange, body),
   };
 }

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { hasEmbeddedServer } from "../config/schema.ts";
 import { mcpScopes } from "../oauth/server/protocol.ts";
 import { version } from "../product.ts";
 import { type RefusalCode, refusals } from "../refusal.ts";
@@ -19,14 +20,12 @@ export const readyz: Endpoint = {
   isQuiet: true,
   async handle(gateway, exchange) {
     const { replica, shared } = gateway;
-    const { enabled, authorization_servers: servers } = gateway.configuration.mcp;
     const isUp = await gateway.routing.isUp();
     let code: RefusalCode | undefined;
     if ((await shared.condition()).isEnding) code = "shutting_down";
     else if (replica?.isFresh === false) code = "store_unreachable";
     else if (!isUp) code = "upstream_unreachable";
-    const hasIssuers = enabled && servers.length > 0;
-    const issuers = hasIssuers ? (await gateway.mcp()).sources.externalIssuers?.states : undefined;
+    const issuers = gateway.issuers?.states;
     // A 503 has the fields of every other error.
     const problem = code && { message: refusals[code][1], code, request_id: exchange.requestId };
     sendJson(exchange, problem === undefined ? 200 : 503, {
@@ -78,18 +77,15 @@ export function isBrowserAtHome({ method, headers }: IncomingMessage, path: stri
 
 type HomeEntry = [address: string, purpose: string, isPage?: true];
 
-function homeEntries({
-  configuration: { mcp, console },
-  publicUrl,
-  consoleUrl,
-}: Gateway): HomeEntry[] {
+function homeEntries({ configuration, publicUrl, consoleUrl }: Gateway): HomeEntry[] {
+  const { mcp, console } = configuration;
   const all: HomeEntry[] = [
     ["POST /login", "exchanges a username and a password for a token"],
     ["POST /query", "runs a query in JSON, with that token"],
   ];
   if (mcp.enabled) {
     all.push([`${publicUrl}/mcp`, "is the address for MCP clients"]);
-    if (mcp.authorization_servers.length === 0) {
+    if (hasEmbeddedServer(configuration)) {
       const page = `${publicUrl}/oauth/applications`;
       all.push([page, "lists the apps that you have connected, and disconnects them", true]);
     }

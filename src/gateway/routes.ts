@@ -1,4 +1,4 @@
-import type { Configuration } from "../config/schema.ts";
+import { type Configuration, hasEmbeddedServer } from "../config/schema.ts";
 import { setHeaders } from "../mcp/message.ts";
 import { metadataPaths } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
@@ -54,7 +54,8 @@ function configuredRoutes({ routes }: Configuration): Route[] {
   return Array.from(byPattern, ([pattern, methods]) => ({ pattern, methods }));
 }
 
-function mcpRoutes({ mcp }: Configuration): Route[] {
+function mcpRoutes(configuration: Configuration): Route[] {
+  const { mcp } = configuration;
   const all = { GET: authorizationServer, POST: authorizationServer, OPTIONS: authorizationServer };
   return [
     route("/mcp", {
@@ -65,7 +66,7 @@ function mcpRoutes({ mcp }: Configuration): Route[] {
     }),
     route(metadataPath, { GET: protectedResource }),
     route(`${metadataPath}/mcp`, { GET: protectedResource }),
-    ...(mcp.authorization_servers.length === 0
+    ...(hasEmbeddedServer(configuration)
       ? [
           ...metadataPaths.map((path) => route(path, { GET: authorizationServer })),
           route("/oauth/*", all),

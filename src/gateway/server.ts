@@ -117,13 +117,14 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     user: username ?? refusedToken?.user,
     tokenId: caller?.token.tokenId ?? principal?.tokenId ?? refusedToken?.tokenId,
     via: viaOf(exchange),
-    client: principal?.clientId ?? refusedToken?.client,
+    client: principal?.clientId ?? caller?.client ?? refusedToken?.client,
     issuer: refusedToken?.issuer,
     operations,
     operationCount: verdict.count,
     decision,
     reason: verdict.reason,
     detail: refusedToken?.detail,
+    droppedGroups: caller?.droppedGroups || principal?.droppedGroups || undefined,
     narrowed: verdict.filters.length > 0 ? "rows" : undefined,
     approval: verdict.approval,
     rates: verdict.rates,
@@ -184,7 +185,10 @@ function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<vo
       readAndHandle(gateway, endpoint, exchange),
     );
   }
-  authenticateCaller(gateway, endpoint, exchange);
+  const waiting = authenticateCaller(gateway, endpoint, exchange);
+  if (waiting !== undefined) {
+    return waiting.then(() => readAndHandle(gateway, endpoint, exchange));
+  }
   readAndHandle(gateway, endpoint, exchange);
 }
 

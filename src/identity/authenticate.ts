@@ -1,7 +1,13 @@
 import { hash } from "node:crypto";
+import { decodeJwt } from "jose/jwt/decode";
+import { grantsFor } from "../access/groups.ts";
 import { parsePasswordHash } from "../access/password-hash.ts";
-import type { Snapshot, User } from "../access/snapshot.ts";
+import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
+import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
+import { epochSeconds } from "../clock.ts";
+import { memoize } from "../memoize.ts";
 import { Refusal } from "../refusal.ts";
+import type { ExternalToken } from "./external-token.ts";
 import type { Revocations } from "./revocations.ts";
 import type { TokenAuthority, TokenClaims } from "./token.ts";
 
@@ -33,7 +39,14 @@ export function earliestIssue(
 
 export interface Caller {
   readonly user: User;
-  readonly token: TokenClaims;
+  readonly subject: Subject;
+  readonly token: Pick<TokenClaims, "username" | "database" | "tokenId" | "expiresAt">;
+  /** The client that the token was issued to, if the token names it. */
+  readonly client?: string | undefined;
+  /** How many groups of the token have names outside the alphabet. */
+  readonly droppedGroups?: number;
+  /** Checks user and revocations again, in this snapshot. @throws Refusal */
+  identify(snapshot: Snapshot): User;
 }
 
 /** RFC 6750, section 2.1. @throws Refusal `unauthenticated`, `token_invalid` */
@@ -42,6 +55,22 @@ export function readBearerToken(header: string | undefined): string {
   const match = /^bearer +([A-Za-z0-9._~+/-]+=*)$/i.exec(header);
   if (match?.[1] === undefined) throw new Refusal("token_invalid", { detail: "no bearer token" });
   return match[1];
+}
+
+const issuerOf = memoize((token: string): { readonly iss: string | undefined } => {
+  try {
+    return { iss: decodeJwt(token).iss ?? "" };
+  } catch {
+    return { iss: undefined };
+  }
+}, 1024);
+
+/**
+ * The unverified issuer claim, which only selects the verifier. Empty for a JWT without one, and
+ * undefined for a token that is not a JWT.
+ */
+export function claimedIssuer(token: string): string | undefined {
+  return issuerOf(token).iss;
 }
 
 /** Checks user and revocations of a verified token. @throws Refusal `user_gone`, `token_revoked` */
@@ -68,5 +97,59 @@ export function authenticate(
   header: string | undefined,
 ): Caller {
   const token = tokens.verify(readBearerToken(header));
-  return { user: identify(snapshot, revocations, token), token };
+  const { username, database: tokenDatabase } = token;
+  return {
+    user: identify(snapshot, revocations, token),
+    subject: { username, tokenDatabase },
+    token,
+    identify: (current) => identify(current, revocations, token),
+  };
+}
+
+/**
+ * The caller of an external token. The issuer knows its users, so they need no record here.
+ *
+ * @throws Refusal `token_revoked`, `groups_unavailable` or `no_grant`
+ */
+export function externalCaller(
+  snapshot: Snapshot,
+  revocations: Pick<Revocations, "isRevoked">,
+  external: ExternalToken,
+): Caller {
+  const { user: username, tokenId, issuer, client, issuedAt, expiresAt } = external;
+  const { groups, groupsProblem, attributes, droppedGroups } = external;
+  const subject: Subject = {
+    username,
+    tokenDatabase: EVERY_DATABASE,
+    ...(groups && { groups }),
+    ...(attributes && { attributes }),
+  };
+  const about = { issuer, user: username, tokenId, client };
+  const revoked = (detail: string) => new Refusal("token_revoked", { detail, token: about });
+  function identifyExternal(current: Snapshot): User {
+    const user = current.users.get(username) ?? blankUser(username);
+    if (user.disabled) throw revoked("disabled");
+    if (issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
+    if (revocations.isRevoked({ username, tokenId, issuedAt })) throw revoked("revoked");
+    if (groupsProblem !== undefined) {
+      throw new Refusal("groups_unavailable", { detail: groupsProblem, token: about });
+    }
+    if (grantsFor(current, subject).size === 0) {
+      throw new Refusal("no_grant", { detail: "no_grant", token: about });
+    }
+    return user;
+  }
+  return {
+    user: identifyExternal(snapshot),
+    subject,
+    token: { username, database: EVERY_DATABASE, tokenId, expiresAt },
+    client,
+    droppedGroups,
+    identify: identifyExternal,
+  };
+}
+
+/** @throws Refusal `token_expired` */
+export function requireUnexpired({ expiresAt }: { readonly expiresAt: number }): void {
+  if (expiresAt <= epochSeconds()) throw new Refusal("token_expired");
 }

@@ -93,6 +93,10 @@ const requestLine = z
       "Why the request was denied or the response was cut: a code of docs/errors.md.",
     ),
     detail: optionalText("Why an external token was refused: a word of docs/mcp.md."),
+    droppedGroups: z
+      .number()
+      .optional()
+      .describe("Number of the token's groups that were ignored, since their names are invalid."),
     narrowed: z.literal("rows").optional().describe("Row filters were added to the query."),
     approval: optionalText("Approval that the request created or used."),
     rates: z

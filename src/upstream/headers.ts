@@ -57,6 +57,11 @@ export interface Identity {
   readonly databases: readonly string[];
 }
 
+/** Usernames contain no `%`, so this can be undone. */
+function asciiOf(username: string): string {
+  return username.replace(/[^ -~]+/g, encodeURIComponent);
+}
+
 export function gatewayHeaders(provenance: Provenance): Record<string, string> {
   const headers: Record<string, string> = {
     "x-request-id": provenance.requestId,
@@ -66,7 +71,7 @@ export function gatewayHeaders(provenance: Provenance): Record<string, string> {
   if (provenance.host !== undefined) headers["x-forwarded-host"] = provenance.host;
   const { identity } = provenance;
   if (identity !== undefined) {
-    headers["x-gatehouse-user"] = identity.username;
+    headers["x-gatehouse-user"] = asciiOf(identity.username);
     headers["x-gatehouse-role"] = identity.roles.join(",");
     headers["x-gatehouse-database"] = identity.databases.join(",");
   }

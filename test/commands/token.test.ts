@@ -175,7 +175,7 @@ t.test("token revoke refuses input that would revoke nothing", async (t) => {
     [["0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a4"], 2, /invalid token id/],
     [["--user", "nobody"], 1, /User not found: nobody/],
     [["--user", "staff:"], 1, /User not found: staff:/],
-    [["--user", "a:b:c"], 1, /User not found: a:b:c/],
+    [["--user", "a:b,c"], 1, /User not found: a:b,c/],
   ];
   for (const [flags, code, stderr] of refused) {
     const result = await gatehouse.run("token revoke", flags);

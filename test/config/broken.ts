@@ -74,7 +74,7 @@ mcp.clients = 1 => an array of tables
 [[mcp.tools]]; name = "run"; permission = "SELECT"; database = % => 4: mcp.tools[0].database: found %; allowed: 1 to 63 letters, digits, - and _ <= "*" | "a.b"
 [[mcp.tools]]; name = "run"; permission = "SELECT"; database_argument = "" => 4: mcp.tools[0].database_argument: found ""; allowed: 1 to 128 visible ASCII characters
 [[mcp.authorization_servers]]; issuer = %; prefix = "staff" => 2: mcp.authorization_servers[0].issuer: found %; allowed: an https:// URL without query and fragment, or http:// on loopback <= "id.example.com" | "http://id.example.com" | "https://id.example.com/?a"
-[[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = % => 3: mcp.authorization_servers[0].prefix: found %; allowed: 1 to 63 letters, digits, - and _ <= "" | "a:b"
+[[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = % => 3: mcp.authorization_servers[0].prefix: found %; allowed: 1 to 63 letters, digits, - and _, not group <= "" | "a:b" | "group"
 [[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = "staff"; username_claim = "" => 4: mcp.authorization_servers[0].username_claim: found ""; allowed: the name of a claim
 [[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = "staff"; audience = % => 4: mcp.authorization_servers[0].audience: found %; allowed: 1 to 255 visible ASCII characters <= "" | "a b"
 [[mcp.clients]]; client_id = ""; client_name = "Desktop"; redirect_uris = ["http://127.0.0.1/callback"] => 2: mcp.clients[0].client_id: found ""; allowed: 1 to 128 visible ASCII characters
@@ -82,6 +82,42 @@ mcp.clients = 1 => an array of tables
 [[mcp.clients]]; client_id = "desktop"; client_name = "Desktop"; redirect_uris = [] => 4: mcp.clients[0].redirect_uris: found an array; allowed: a non-empty array of (https:// URLs, http:// on loopback, or app.scheme:/path, without fragment)
 [[mcp.clients]]; client_id = "desktop"; client_name = "Desktop"; redirect_uris = [%] => 4: mcp.clients[0].redirect_uris[0]: found %; allowed: https:// URLs, http:// on loopback, or app.scheme:/path, without fragment <= "http://example.com/" | "javascript:/x" | "myapp:opaque" | "com.example.app:/x#y"
 [[mcp.tools]]; name = "run"; permission = "SELECT"; database = "main"; [[mcp.tools]]; name = "run"; permission = "SELECT"; database = "main" => 6: mcp.tools[1].name: found "run"; allowed: a value that no other one has
+`);
+
+const issuer = '[[issuers]]; issuer = "https://id.example.com"; prefix = "staff"; opens = ["mcp"]';
+const second =
+  '[[issuers]]; issuer = "https://b.example.com"; prefix = "b"; opens = ["mcp", "query"]; audience = "a"';
+const introspection =
+  'introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "missing" }';
+
+export const issuers = files(`
+issuers = 1 => 1: issuers: found 1; allowed: an array of tables
+[[issuers]]; issuer = "https://id.example.com"; prefix = "staff" => 1: issuers[0].opens: found nothing; allowed: a non-empty array of ("mcp", "query")
+[[issuers]]; issuer = "https://id.example.com"; prefix = "staff"; opens = ["query"] => 1: issuers[0].audience: found nothing; allowed: a value, which an issuer that opens "query" needs
+[[issuers]]; issuer = "https://id.example.com"; prefix = "group"; opens = ["mcp"] => 3: issuers[0].prefix: found "group"; allowed: 1 to 63 letters, digits, - and _, not group
+[[issuers]]; issuer = "https://id.example.com"; prefix = "staff"; opens = [%] => 4: issuers[0].opens[0]: found %; allowed: "mcp", "query" <= "api" | "login"
+${issuer}; audience = % => 5: issuers[0].audience: found %; allowed: 1 to 255 visible ASCII characters, or a non-empty array of such texts <= "" | 1
+${issuer}; audience = ["a", "b c"] => 5: issuers[0].audience[1]: found "b c"; allowed: 1 to 255 visible ASCII characters, or a non-empty array of such texts
+${issuer}; groups_claim = % => 5: issuers[0].groups_claim: found %; allowed: the name of a claim, a path with dots, or an array of one name with dots <= "" | 1
+${issuer}; groups_claim = ["a", "b"] => 5: issuers[0].groups_claim: found an array; allowed: the name of a claim, a path with dots, or an array of one name with dots
+${issuer}; required_claims = { a = % } => 5: issuers[0].required_claims.a: found %; allowed: text, a whole number, true, false, or a non-empty array of them <= 1.5
+${issuer}; attribute_claims = { username = "sub" } => 5: issuers[0].attribute_claims.username: found username; allowed: letters, digits, _ and -, not username
+${issuer}; default_scopes = ["openid"] => 5: issuers[0].default_scopes[0]: found "openid"; allowed: "mcp:tools", "mcp:resources"
+${issuer}; jwks_url = % => 5: issuers[0].jwks_url: found %; allowed: an https:// URL without credentials and fragment, or http:// on loopback <= "http://id.example.com/keys" | "ftp://id.example.com"
+${issuer}; jwks_url = "https://id.example.com"; jwks_file = "keys.json" => 6: issuers[0].jwks_file: found "keys.json"; allowed: either jwks_url or jwks_file, not both
+${issuer}; ${introspection} => 5: issuers[0].introspection.client_secret_file: found "missing"; allowed: a file that can be read (ENOENT)
+${issuer}; introspection = { url = "http://id.example.com", client_id = "g", client_secret_file = "s" } => 5: issuers[0].introspection.url: found "http://id.example.com"; allowed: an https:// URL without credentials and fragment, or http:// on loopback
+${issuer}; ${introspection}; ${second}; ${introspection} => 11: issuers[1].introspection: found a table; allowed: one issuer with introspection that opens "mcp"
+${issuer}; [[issuers]]; issuer = "https://id.example.com"; prefix = "b"; opens = ["mcp"] => 6: issuers[1].issuer: found "https://id.example.com"; allowed: a value that no other one has
+${issuer}; [[mcp.authorization_servers]]; issuer = "https://id.example.com"; prefix = "other" => 6: mcp.authorization_servers[0].issuer: found "https://id.example.com"; allowed: a value that none of [[issuers]] has
+${issuer}; [[mcp.authorization_servers]]; issuer = "https://c.example.com"; prefix = "staff" => 7: mcp.authorization_servers[0].prefix: found "staff"; allowed: a value that none of [[issuers]] has
+${issuer}; [auth]; issuer = "https://id.example.com" => 2: issuers[0].issuer: found "https://id.example.com"; allowed: another value than auth.issuer
+${issuer}; username_claim = "" => 5: issuers[0].username_claim: found ""; allowed: the name of a claim
+${issuer}; jwks_file = "" => 5: issuers[0].jwks_file: found ""; allowed: a path
+${issuer}; introspection = { url = "https://id.example.com", client_id = "", client_secret_file = "s" } => 5: issuers[0].introspection.client_id: found ""; allowed: 1 to 255 visible ASCII characters
+${issuer}; introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "s", cache = 301 } => 5: issuers[0].introspection.cache: found 301; allowed: a whole number from 0 to 300
+${issuer}; introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "s", always = 1 } => 5: issuers[0].introspection.always: found 1; allowed: true or false
+${issuer}; login = "x" => 5: issuers[0].login: found login; allowed: issuer, prefix, username_claim, opens, audience, groups_claim, required_claims, attribute_claims, default_scopes, jwks_url, jwks_file, introspection
 `);
 
 export const others = files(String.raw`
@@ -97,13 +133,13 @@ console.public_url = "http://console.example.com" | "http://10.0.0.1:8081" => an
 approvals.wait = 0 | -1 | 86401 | 1.5 | "10m" => a whole number from 1 to 86400
 approvals.keep = -1 | 3651 | 0.5 | "30d" => a whole number from 0 to 3650
 [server]; prot = 8080 => 2: server.prot: found prot; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)
-; [sever]; port = 8080 => 2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals (did you mean server?)
+; [sever]; port = 8080 => 2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals, issuers (did you mean server?)
 [mcp]; "odd\u001b key" = 1 => 2: mcp."odd\u001b key": found "odd\u001b key"; allowed: enabled, upstream, authorization, authorization_file, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients
 upstream = "Bearer hunter2" => 1: upstream: found a string; allowed: a table
 mcp = 1979-05-27 => 1: mcp: found a date; allowed: a table
 server.host = 1979-05-27 => a host name or an IP address
 [server]; "__proto__" = { port = 1 } => 2: server.__proto__: found __proto__; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls
-constructor = 1 => 1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals
+constructor = 1 => 1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals, issuers
 [[upstream]]; authorization = "Bearer hunter2" => 1: upstream: found an array; allowed: a table (did you mean [upstream]?)
 [server]; port = 1; port = 2 => 3: trying to redefine an already defined table or value
 [upstream]; authorization = "Bearer hunter2 => 2: control characters are not allowed in strings: is its closing quote missing?

@@ -6,7 +6,7 @@ import t from "tap";
 import { parseListenAddress } from "../../src/config/addresses.ts";
 import { schemaTables } from "../../src/config/issues.ts";
 import { findConfiguration, loadConfiguration, serviceDirectoryOf } from "../../src/config/load.ts";
-import { auth, mcp, others, query, routes, server, store, upstream } from "./broken.ts";
+import { auth, issuers, mcp, others, query, routes, server, store, upstream } from "./broken.ts";
 import { linesOf, load, problemsOf, temporaryDirectory } from "./support.ts";
 
 t.test("without a file, every key has its default", async (t) => {
@@ -47,6 +47,7 @@ t.test("without a file, every key has its default", async (t) => {
         authorization_servers: [],
       },
       console: { public_url: "" },
+      issuers: [],
     },
   });
 });
@@ -285,7 +286,7 @@ t.test("configured names must not be names of the grammar", async (t) => {
   t.strictSame(operations, allowed);
 });
 
-const broken = { server, auth, upstream, query, routes, mcp, store, others };
+const broken = { server, auth, upstream, query, routes, mcp, issuers, store, others };
 
 for (const [name, files] of Object.entries(broken)) {
   t.test(`${name}: errors name the place, the value found and the allowed values`, async (t) => {
@@ -297,9 +298,12 @@ for (const [name, files] of Object.entries(broken)) {
 
 t.test("every key has a case of an error", async (t) => {
   const problems = Object.values(broken).flatMap((files) => files.map(({ problem }) => problem));
-  for (const { name, isArray, keys } of schemaTables()) {
+  const arrays = schemaTables().filter(({ isArray }) => isArray);
+  for (const { name, keys } of schemaTables()) {
+    const array = arrays.find((one) => `${name}.`.startsWith(`${one.name}.`));
+    const table = array ? name.replace(array.name, `${array.name}[0]`) : name;
     for (const [key] of keys) {
-      const path = isArray ? `${name}[0].${key}` : `${name}.${key}`;
+      const path = `${table}.${key}`;
       const isThere = problems.some((problem) =>
         [":", "[", "."].some((next) => problem.includes(`: ${path}${next}`)),
       );

@@ -3,9 +3,7 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { gzipSync } from "node:zlib";
 import { SignJWT } from "jose";
-import { pino } from "pino";
 import t, { type Test } from "tap";
-import { createExternalIssuers } from "../../src/oauth/external-issuers.ts";
 import { callTool, refusalOf, send } from "../journeys/mcp.ts";
 import { passwordOf, staffedHome } from "../journeys/staff.ts";
 import { ask } from "../kit/client.ts";
@@ -17,7 +15,7 @@ import { Wire } from "../kit/wire.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
-import { makeKey } from "../oauth/issuer.ts";
+import { issuerSettings, issuersWith, makeKey } from "../oauth/issuer.ts";
 import {
   authorizeUrl,
   openSetting,
@@ -512,10 +510,9 @@ async function refusedBy(
     else (behaviour.metadata ?? json)(response, text);
   });
   const url = `http://127.0.0.1:${await listening(t, server)}`;
-  const settings = { issuer: url, prefix: "staff", username_claim: "sub" };
-  const issuers = createExternalIssuers([settings], () => resource, pino({ level: "silent" }));
+  const issuers = issuersWith(issuerSettings(url));
   const token = await signFor(url);
-  const outcome = issuers.verify(url, token).then(({ user }) => user);
+  const outcome = issuers.verify(token, "mcp").then(({ user }) => user);
   const code = await outcome.catch((error: { code?: string }) => String(error.code));
   return { code, requested };
 }

@@ -83,7 +83,7 @@ t.test("tokens for another audience, issuer or unknown user are refused", async 
   const about = { issuer: issuer.url, user: "staff:bob", tokenId: "j-9", client: "app" };
   const denied = { decision: "deny", reason: "no_grant", detail: "no_grant" };
   t.match(await auditOf(gateway, ungranted), { ...about, ...denied, status: 403 });
-  t.equal(await codeOf(await claims({ sub: "a:b" })), "token_invalid");
+  t.equal(await codeOf(await claims({ sub: "a,b" })), "token_invalid");
   t.equal(await codeOf(await claims({ exp: Math.floor(Date.now() / 1000) - 60 })), "token_expired");
   t.equal(await codeOf(await claims({ cnf: { jkt: "x" } })), "token_invalid", "bound to a key");
   const misdirected = await send(gateway, list, await issuer.sign("https://other.test/"));

@@ -10,7 +10,10 @@ import {
   type JWTPayload,
   SignJWT,
 } from "jose";
+import { pino } from "pino";
 import type { Test } from "tap";
+import type { IssuerSettings } from "../../src/config/schema.ts";
+import { createIssuers, type Issuers } from "../../src/identity/issuers.ts";
 
 export interface IssuerKey {
   readonly kid: string;
@@ -21,7 +24,7 @@ export interface IssuerKey {
 
 export interface TokenChanges {
   readonly claims?: Readonly<Record<string, unknown>>;
-  readonly header?: Partial<JWTHeaderParameters>;
+  readonly header?: Partial<Omit<JWTHeaderParameters, "typ">> & { typ?: string | undefined };
   readonly key?: IssuerKey;
 }
 
@@ -34,6 +37,21 @@ export const metadataPlaces = {
 export async function makeKey(kid: string, alg = "ES256"): Promise<IssuerKey> {
   const { publicKey, privateKey } = await generateKeyPair(alg, { extractable: true });
   return { kid, alg, privateKey, jwk: { ...(await exportJWK(publicKey)), kid, alg, use: "sig" } };
+}
+
+export const mcpResource = "https://gate.example.com/mcp";
+
+/** Settings as the configuration has them by default, of an issuer that opens `mcp`. */
+export function issuerSettings(
+  issuer: string,
+  changes: Partial<IssuerSettings> = {},
+): IssuerSettings {
+  const claims = { required_claims: {}, attribute_claims: {}, default_scopes: [] };
+  return { issuer, prefix: "staff", username_claim: "sub", opens: ["mcp"], ...claims, ...changes };
+}
+
+export function issuersWith(...settings: IssuerSettings[]): Issuers {
+  return createIssuers(settings, () => mcpResource, pino({ level: "silent" }));
 }
 
 export class TestIssuer {
@@ -97,8 +115,9 @@ export class TestIssuer {
       iat: now,
       exp: now + 600,
     };
+    const { typ, ...others } = { typ: "at+jwt", ...header };
     return new SignJWT({ ...usual, ...claims })
-      .setProtectedHeader({ alg, kid, typ: "at+jwt", ...header })
+      .setProtectedHeader({ alg, kid, ...(typ === undefined ? {} : { typ }), ...others })
       .sign(privateKey);
   }
 

@@ -9,7 +9,8 @@ import {
   isReverseDomainScheme,
   schemeOf,
 } from "../../config/addresses.ts";
-import { OAuthProblem, readBounded } from "./http.ts";
+import { readBounded } from "../../read-bounded.ts";
+import { OAuthProblem } from "./http.ts";
 
 /** Hosts that are the user's own machine (RFC 8252, section 7.3). */
 const loopbackHosts: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);

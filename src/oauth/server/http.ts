@@ -110,21 +110,6 @@ export function requireSmallBody({ headers }: IncomingMessage): void {
   if (Number(headers["content-length"] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
 }
 
-/** @throws Error if the body is larger than `maxBytes` */
-export async function readBounded(
-  body: AsyncIterable<Uint8Array>,
-  maxBytes: number,
-): Promise<Buffer> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of body) {
-    length += chunk.length;
-    if (length > maxBytes) throw new Error(`the document is larger than ${maxBytes} bytes`);
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
-}
-
 /** Leaves the rest of a body that is too large unread, so that the sender gets a response. */
 async function readBytes(request: IncomingMessage): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();

@@ -1,0 +1,168 @@
+import { text } from "node:stream/consumers";
+import { decodeJwt, decodeProtectedHeader } from "jose";
+import { pino } from "pino";
+import { entriesIn } from "../access/entries.ts";
+import { placeOf } from "../access/grant.ts";
+import { grantsFor } from "../access/groups.ts";
+import { groupOf, type Subject } from "../access/roles.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import { type Configuration, hasEmbeddedServer, issuersOf } from "../config/schema.ts";
+import {
+  authenticate,
+  type Caller,
+  claimedIssuer,
+  externalCaller,
+} from "../identity/authenticate.ts";
+import { createIssuers } from "../identity/issuers.ts";
+import { loadKeyRing } from "../identity/key-store.ts";
+import type { Revocations } from "../identity/revocations.ts";
+import { createTokenAuthority } from "../identity/token.ts";
+import { Refusal } from "../refusal.ts";
+import { loadFor } from "./load.ts";
+import { keysOf, readAccess, revocationsOf } from "./operator.ts";
+import type { CommonOptions } from "./options.ts";
+import { FAILURE, momentOf, plainly, print, printJson } from "./output.ts";
+
+type View = Readonly<Record<string, unknown>>;
+
+interface State {
+  readonly snapshot: Snapshot;
+  readonly revocations: Revocations;
+}
+
+/** Header and claims, not verified. */
+function viewClaims(token: string): View {
+  try {
+    const { kid, alg, typ } = decodeProtectedHeader(token);
+    return { key: kid, algorithm: alg, type: typ, claims: decodeJwt(token) };
+  } catch {
+    return { claims: undefined };
+  }
+}
+
+/** The entries in force, merged with those of the caller's groups. */
+function entriesFor(snapshot: Snapshot, subject: Subject): View[] {
+  return Array.from(entriesIn(grantsFor(snapshot, subject)), (grant) => ({
+    entry: placeOf(grant),
+    role: grant.role,
+    group: groupOf(grant.username),
+  }));
+}
+
+function viewCaller({ snapshot }: State, caller: Caller): View {
+  const { subject, token, client, droppedGroups } = caller;
+  return {
+    user: subject.username,
+    groups: subject.groups,
+    ignored_groups: droppedGroups,
+    attributes: subject.attributes && Object.fromEntries(subject.attributes),
+    client,
+    token: token.tokenId,
+    database: token.database,
+    expires: momentOf(token.expiresAt),
+    entries: entriesFor(snapshot, subject),
+  };
+}
+
+function publicUrlOf({ server }: Configuration): string {
+  const scheme = server.tls.certificate === undefined ? "http" : "https";
+  const host = server.host.includes(":") ? `[${server.host}]` : server.host;
+  return server.public_url || `${scheme}://${host}:${server.port}`;
+}
+
+async function explainLogin(loaded: LoadedConfiguration, state: State, token: string) {
+  const { auth } = loaded.configuration;
+  const ring = await loadKeyRing(await keysOf(loaded), auth.signing_algorithm);
+  const authority = createTokenAuthority(() => ring, auth.issuer);
+  const { snapshot, revocations } = state;
+  return viewCaller(state, authenticate(authority, snapshot, revocations, `Bearer ${token}`));
+}
+
+/** Fetches keys as the gateway does, but does not send the token anywhere. */
+async function explainExternal(configuration: Configuration, state: State, token: string) {
+  const all = issuersOf(configuration);
+  const name = claimedIssuer(token);
+  const settings = all.find(
+    ({ issuer, introspection }) =>
+      issuer === name || (name === undefined && introspection !== undefined),
+  );
+  if (settings === undefined) {
+    const detail = name === undefined ? "no_jwt" : "unknown_issuer";
+    throw new Refusal("token_invalid", { detail });
+  }
+  const { issuer, prefix, opens, introspection } = settings;
+  const about = { issuer, prefix, opens };
+  if (introspection !== undefined && (introspection.always || name === undefined)) {
+    return { ...about, verdict: "unknown", asks: introspection.url };
+  }
+  const resource = `${publicUrlOf(configuration)}/mcp`;
+  const log = pino({ level: "silent" });
+  using issuers = Object.assign(
+    createIssuers([settings], () => resource, log),
+    {
+      [Symbol.dispose]: () => issuers.close(),
+    },
+  );
+  const [door = "query"] = opens;
+  const external = await issuers.verify(token, door);
+  const caller = externalCaller(state.snapshot, state.revocations, external);
+  return { ...about, ...viewCaller(state, caller), scopes: [...external.scopes] };
+}
+
+async function explain(
+  loaded: LoadedConfiguration,
+  state: State,
+  token: string,
+): Promise<View & { readonly verdict: string }> {
+  const { configuration } = loaded;
+  const issuer = claimedIssuer(token);
+  const accepted = { verdict: "accepted" };
+  try {
+    if (issuer === configuration.auth.issuer) {
+      return { ...accepted, issuer, ...(await explainLogin(loaded, state, token)) };
+    }
+    if (hasEmbeddedServer(configuration) && issuer === publicUrlOf(configuration)) {
+      return { verdict: "unknown", issuer, opens: ["mcp"] };
+    }
+    return { ...accepted, ...(await explainExternal(configuration, state, token)) };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    const { code, message, detail, token: about } = error;
+    return { verdict: "refused", code, message, detail, ...about };
+  }
+}
+
+function inWords(value: unknown): string {
+  if (typeof value === "string") return plainly(value);
+  const isList = Array.isArray(value) && value.every((one) => typeof one === "string");
+  return isList ? value.map(plainly).join(", ") || "none" : JSON.stringify(value);
+}
+
+function printView({ claims, entries, ...facts }: View): void {
+  for (const [name, value] of Object.entries(facts)) {
+    if (value !== undefined) print(`${name}: ${inWords(value)}`);
+  }
+  for (const { entry, role, group } of Array.isArray(entries) ? entries : []) {
+    print(`entry: ${role} on ${entry}${group === undefined ? "" : ` (group ${group})`}`);
+  }
+  if (typeof claims !== "object" || claims === null) return;
+  for (const [name, value] of Object.entries(claims)) {
+    print(`claim ${plainly(name)}: ${inWords(value)}`);
+  }
+}
+
+/** @param written the token, or `-` for standard input */
+export async function explainToken(written: string, options: CommonOptions): Promise<void> {
+  const token = (written === "-" ? await text(process.stdin) : written).trim();
+  const loaded = loadFor(options);
+  const snapshot = await readAccess(loaded);
+  const revocations = await (await revocationsOf(loaded)).read();
+  const view = {
+    ...(await explain(loaded, { snapshot, revocations }, token)),
+    ...viewClaims(token),
+  };
+  if (options.json) printJson(view);
+  else printView(view);
+  if (view.verdict === "refused") process.exitCode = FAILURE;
+}

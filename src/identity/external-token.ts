@@ -1,0 +1,146 @@
+import { hash } from "node:crypto";
+import type { JWTPayload } from "jose";
+import type { Attributes } from "../access/grant.ts";
+import { isExternalUsername } from "../access/roles.ts";
+import { readAttributes } from "../access/row-filter.ts";
+import { epochSeconds } from "../clock.ts";
+import type { IssuerSettings } from "../config/schema.ts";
+import { invalidToken } from "./jwt-verification.ts";
+import { tokenIdPattern } from "./revocations.ts";
+
+/** How far `iat` may lie in the future. */
+const CLOCK_AHEAD_SECONDS = 60;
+/** Clock skew allowed for `nbf` and `exp` (RFC 7519, section 4.1). */
+export const CLOCK_SKEW_SECONDS = 30;
+const MAX_GROUPS = 1000;
+
+/** Why the token names no valid user. */
+function usernameProblem(payload: JWTPayload, settings: IssuerSettings) {
+  const { username_claim: claim, prefix } = settings;
+  const value = Object.hasOwn(payload, claim) ? payload[claim] : undefined;
+  if (value === undefined) return "no_username";
+  if (claim === "email" && payload.email_verified !== true) return "email_not_verified";
+  // An invalid name is refused, never normalized: two names must not become one.
+  const isName = typeof value === "string" && isExternalUsername(`${prefix}:${value}`);
+  return isName ? undefined : "bad_username";
+}
+
+/** The audit fields of a token, valid or not. */
+export function describeToken(token: string, payload: JWTPayload, settings: IssuerSettings) {
+  const { issuer, prefix, username_claim: claim } = settings;
+  const { jti, client_id: client = payload.azp } = payload;
+  // A JWT without its signature, which has several encodings.
+  const end = token.lastIndexOf(".");
+  const digest = hash("sha256", end === -1 ? token : token.slice(0, end));
+  return {
+    issuer,
+    user:
+      usernameProblem(payload, settings) === undefined ? `${prefix}:${payload[claim]}` : undefined,
+    tokenId: typeof jti === "string" && tokenIdPattern.test(jti) ? jti : digest,
+    client: typeof client === "string" ? client : undefined,
+  };
+}
+
+/** Servers send a string (RFC 9068) or a list, and some name the claim `scp`. */
+function readScopes({ scope, scp }: JWTPayload, byDefault: readonly string[]): ReadonlySet<string> {
+  const claim = scope === undefined ? scp : scope;
+  if (claim === undefined) return new Set(byDefault);
+  const scopes: unknown = typeof claim === "string" ? claim.split(" ") : claim;
+  if (!Array.isArray(scopes)) throw invalidToken("bad_scope");
+  return new Set(scopes.filter((one) => typeof one === "string" && one !== ""));
+}
+
+/** The value of a claim by its name, or by the path to it. */
+function claimAt(payload: JWTPayload, path: readonly string[]): unknown {
+  return path.reduce<unknown>((value, name) => {
+    const isObject = typeof value === "object" && value !== null && Object.hasOwn(value, name);
+    return isObject ? Reflect.get(value, name) : undefined;
+  }, payload);
+}
+
+type GroupsProblem = "groups_missing" | "groups_malformed" | "groups_too_many" | "groups_overage";
+
+interface Groups {
+  /** Full names such as `staff:engineering`. Undefined if tokens have no groups. */
+  readonly groups: readonly string[] | undefined;
+  /** How many names are outside the alphabet. */
+  readonly droppedGroups: number;
+  /** Why the groups are unknown. */
+  readonly groupsProblem: GroupsProblem | undefined;
+}
+
+function readGroups(payload: JWTPayload, { groups_claim: claim, prefix }: IssuerSettings): Groups {
+  const none = { groups: undefined, droppedGroups: 0, groupsProblem: undefined };
+  if (claim === undefined) return none;
+  const unknown = (groupsProblem: GroupsProblem) => ({ ...none, groupsProblem });
+  // Entra leaves the groups of users in many groups out, and says so.
+  if (payload._claim_names !== undefined || payload.hasgroups !== undefined) {
+    return unknown("groups_overage");
+  }
+  const value = claimAt(payload, typeof claim === "string" ? claim.split(".") : claim);
+  if (value === undefined) return unknown("groups_missing");
+  const names: unknown = typeof value === "string" ? [value] : value;
+  const isList = Array.isArray(names) && names.every((name) => typeof name === "string");
+  if (!isList) return unknown("groups_malformed");
+  if (names.length > MAX_GROUPS) return unknown("groups_too_many");
+  const all = names.map((name) => `${prefix}:${name}`);
+  const groups = [...new Set(all.filter(isExternalUsername))];
+  const droppedGroups = all.filter((name) => !isExternalUsername(name)).length;
+  return { groups, droppedGroups, groupsProblem: undefined };
+}
+
+/** Leaves out what filters cannot compare with, so that they deny instead. */
+function readAttributeClaims(
+  payload: JWTPayload,
+  settings: IssuerSettings,
+): Attributes | undefined {
+  const claims = Object.entries(settings.attribute_claims);
+  if (claims.length === 0) return undefined;
+  return new Map(
+    claims.flatMap(([name, claim]) => [
+      ...(readAttributes({ [name]: claimAt(payload, [claim]) }) ?? []),
+    ]),
+  );
+}
+
+function requireClaims(payload: JWTPayload, { required_claims: required }: IssuerSettings): void {
+  for (const [claim, allowed] of Object.entries(required)) {
+    const value = claimAt(payload, [claim]);
+    const values: readonly unknown[] = Array.isArray(allowed) ? allowed : [allowed];
+    if (!values.includes(value)) throw invalidToken("claim_mismatch");
+  }
+}
+
+/** Claims of ID tokens (OpenID Connect Core, section 2), and Keycloak's name of a token's kind. */
+function isOtherKind({ typ, nonce, at_hash: hashOf, c_hash: codeHash, events }: JWTPayload) {
+  if (typ === "Bearer") return false;
+  const others = new Set<unknown>(["ID", "Refresh", "Offline", "Logout"]);
+  return others.has(typ) || [nonce, hashOf, codeHash, events].some((claim) => claim !== undefined);
+}
+
+export type ExternalToken = ReturnType<typeof readExternalToken>;
+
+/** Reads an authentic token. @throws Refusal `token_invalid` */
+export function readExternalToken(token: string, payload: JWTPayload, settings: IssuerSettings) {
+  const { exp, iat, cnf } = payload;
+  if (isOtherKind(payload)) throw invalidToken("wrong_type");
+  // A bearer request cannot prove possession of the key (RFC 9449, RFC 8705).
+  if (cnf !== undefined) throw invalidToken("bound_to_key");
+  if (exp === undefined) throw invalidToken("no_expiry");
+  // Without an issue time, or with one in the future, the token would survive every revocation.
+  if (iat === undefined) throw invalidToken("no_issue_time");
+  if (iat > epochSeconds() + CLOCK_AHEAD_SECONDS) throw invalidToken("issued_in_future");
+  const { user, ...rest } = describeToken(token, payload, settings);
+  if (user === undefined) throw invalidToken(usernameProblem(payload, settings) ?? "bad_username");
+  requireClaims(payload, settings);
+  return {
+    ...rest,
+    user,
+    ...readGroups(payload, settings),
+    attributes: readAttributeClaims(payload, settings),
+    scopes: readScopes(payload, settings.default_scopes),
+    issuedAt: iat,
+    /** Epoch seconds, with the allowed clock skew. */
+    expiresAt: exp + CLOCK_SKEW_SECONDS,
+  };
+}

@@ -1,0 +1,209 @@
+import {
+  createLocalJWKSet,
+  createRemoteJWKSet,
+  customFetch,
+  errors,
+  type JWTVerifyGetKey,
+} from "jose";
+import * as z from "zod";
+import { isConfidential } from "../config/addresses.ts";
+import type { IssuerSettings } from "../config/schema.ts";
+import { readGuarded } from "../files/guarded.ts";
+import { watchFile } from "../files/watch.ts";
+import { readBounded } from "../read-bounded.ts";
+
+const MAX_DOCUMENT_BYTES = 256 * 1024;
+/** For metadata, keys and introspection, for which requests with a token wait. */
+export const ISSUER_TIMEOUT_MS = 5000;
+
+const metadataShape = z.looseObject({ issuer: z.string(), jwks_uri: z.url() });
+
+/** @throws Error unless the response is a 2xx with JSON of at most 256 KiB */
+export async function fetchJson(url: URL, options: RequestInit): Promise<unknown> {
+  const headers = { accept: "application/json", ...options.headers };
+  const answer = await fetch(url, { ...options, redirect: "error", headers });
+  if (!answer.ok || answer.body === null) {
+    await answer.body?.cancel();
+    throw new Error(`${url} returned ${answer.status}`);
+  }
+  return JSON.parse((await readBounded(answer.body, MAX_DOCUMENT_BYTES)).toString());
+}
+
+/** Keys that come over plain HTTP could be forged, unless they come from this machine. */
+function requireConfidential(url: URL): void {
+  if (!isConfidential(url)) throw new Error(`${url.origin} does not use https`);
+}
+
+/** Fetches an issuer's metadata (RFC 8414, section 3.1, and OpenID Connect Discovery). */
+async function discover(issuer: string, signal: AbortSignal) {
+  const { origin, pathname } = new URL(issuer);
+  const path = pathname.replace(/\/$/, "");
+  let failure: unknown;
+  for (const url of [
+    new URL(`${origin}/.well-known/oauth-authorization-server${path}`),
+    new URL(`${origin}/.well-known/openid-configuration${path}`),
+    new URL(`${origin}${path}/.well-known/openid-configuration`),
+  ]) {
+    try {
+      requireConfidential(url);
+      const metadata = metadataShape.parse(await fetchJson(url, { signal }));
+      if (metadata.issuer !== issuer)
+        throw new Error(`the metadata at ${url} belongs to another issuer`);
+      requireConfidential(new URL(metadata.jwks_uri));
+      return metadata;
+    } catch (error) {
+      failure = error;
+    }
+  }
+  throw new Error(`no metadata of ${issuer}`, { cause: failure });
+}
+
+const KEYS_AGE_MS = 600_000;
+/** Between two fetches for unknown keys, since anyone can invent a key id. */
+const COOLDOWN_MS = 5000;
+/** Between attempts to reach an unreachable issuer. */
+export const RETRY_MS = 2000;
+/** Between attempts that no token has caused. */
+const RECHECK_MS = 30_000;
+
+const keySet = z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })) });
+
+export type IssuerState = "ok" | "unreachable" | "unused";
+
+/** The issuer, its keys, or newer ones, cannot be reached now. */
+export class IssuerUnreachable extends Error {
+  readonly retryAfter: number;
+
+  constructor(message: string, retryAfterMs: number, cause?: unknown) {
+    super(message, { cause });
+    this.retryAfter = Math.max(1, Math.ceil(retryAfterMs / 1000));
+  }
+}
+
+export interface IssuerKeys {
+  /**
+   * Throws the library's error if the key does not exist, and IssuerUnreachable if that cannot be
+   * determined now, also during the cooldown.
+   */
+  readonly key: JWTVerifyGetKey;
+  /** Changes whenever the keys do. Undefined before they are known, and once they are old. */
+  readonly generation: () => object | undefined;
+  readonly state: () => IssuerState;
+  readonly close: () => void;
+}
+
+/**
+ * The keys of an issuer (RFC 7517), at `jwks_url` or where its metadata says. They are fetched on
+ * first use, when they are old, and for an unknown key id. Known keys stay in use while the issuer
+ * is unreachable.
+ */
+function createRemoteKeys({ issuer, jwks_url: address }: IssuerSettings): IssuerKeys {
+  let state: IssuerState = "unused";
+  let recheck: NodeJS.Timeout | undefined;
+  let retryAt = 0;
+  let fetches = 0;
+  /** On the clock by which the library measures its cooldown. */
+  let fetchedAt = 0;
+  let content = "";
+  let generation: object | undefined;
+
+  async function fetchKeys(): Promise<Response> {
+    if (performance.now() < retryAt)
+      throw new IssuerUnreachable("the last attempt has just failed", RETRY_MS);
+    fetches++;
+    clearTimeout(recheck);
+    try {
+      const signal = AbortSignal.timeout(ISSUER_TIMEOUT_MS);
+      const uri = address ?? (await discover(issuer, signal)).jwks_uri;
+      const keys = keySet.parse(await fetchJson(new URL(uri), { signal }));
+      fetchedAt = Date.now();
+      state = "ok";
+      const text = JSON.stringify(keys);
+      if (text !== content) generation = {};
+      content = text;
+      return Response.json(keys);
+    } catch (cause) {
+      retryAt = performance.now() + RETRY_MS;
+      state = "unreachable";
+      // Without this timer the state would stay `unreachable` until the next token arrives.
+      recheck = setTimeout(() => void keys.reload().catch(() => {}), RECHECK_MS).unref();
+      const detail = cause instanceof Error ? cause.message : "unknown";
+      throw new IssuerUnreachable(detail, RETRY_MS, cause);
+    }
+  }
+
+  const keys = createRemoteJWKSet(new URL(issuer), {
+    cacheMaxAge: KEYS_AGE_MS,
+    cooldownDuration: COOLDOWN_MS,
+    [customFetch]: fetchKeys,
+  });
+  const key: JWTVerifyGetKey = async (header, token) => {
+    const before = fetches;
+    try {
+      return await keys(header, token);
+    } catch (error) {
+      // Cached keys may lack one that the issuer has added since, so the token may be valid.
+      if (!(error instanceof errors.JWKSNoMatchingKey) || fetches > before) throw error;
+      const left = fetchedAt + COOLDOWN_MS - Date.now();
+      throw new IssuerUnreachable("its keys have just been fetched", left, error);
+    }
+  };
+  return {
+    key,
+    generation: () => (keys.fresh ? generation : undefined),
+    state: () => state,
+    close: () => clearTimeout(recheck),
+  };
+}
+
+/** Keys in a file, which stay in use if a changed file is not a key set. */
+function createFileKeys(file: string): IssuerKeys {
+  let state: IssuerState = "unused";
+  let content = "";
+  let generation: object | undefined;
+  let find: JWTVerifyGetKey | undefined;
+
+  async function read(): Promise<void> {
+    try {
+      const text = await readGuarded(file, { checkRead: false });
+      if (text.length > MAX_DOCUMENT_BYTES) throw new Error(`${file} is too large`);
+      if (text !== content) {
+        find = createLocalJWKSet(keySet.parse(JSON.parse(text)));
+        content = text;
+        generation = {};
+      }
+      state = "ok";
+    } catch (cause) {
+      state = "unreachable";
+      const detail = cause instanceof Error ? cause.message : "unknown";
+      throw new IssuerUnreachable(detail, RETRY_MS, cause);
+    }
+  }
+
+  const watch = watchFile(file, () => void read().catch(() => {}));
+  return {
+    async key(header, token) {
+      if (find === undefined) await read();
+      const before = generation;
+      const search = async () => {
+        if (find === undefined) throw new errors.JWKSNoMatchingKey();
+        return find(header, token);
+      };
+      return search().catch(async (error: unknown) => {
+        // The watch notices a new file a little later than the first token with a new key.
+        if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
+        await read();
+        if (generation === before) throw error;
+        return search();
+      });
+    },
+    generation: () => generation,
+    state: () => state,
+    close: () => void watch.close(),
+  };
+}
+
+export function createIssuerKeys(settings: IssuerSettings): IssuerKeys {
+  const { jwks_file: file } = settings;
+  return file === undefined ? createRemoteKeys(settings) : createFileKeys(file);
+}

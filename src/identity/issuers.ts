@@ -1,0 +1,222 @@
+import { errors, type JWTPayload, jwtVerify } from "jose";
+import { LRUCache } from "lru-cache";
+import { epochSeconds } from "../clock.ts";
+import type { Door, IssuerSettings } from "../config/schema.ts";
+import type { Log } from "../observe/log.ts";
+import { Refusal, type RefusedToken } from "../refusal.ts";
+import { claimedIssuer } from "./authenticate.ts";
+import {
+  CLOCK_SKEW_SECONDS,
+  describeToken,
+  type ExternalToken,
+  readExternalToken,
+} from "./external-token.ts";
+import { createIntrospection } from "./introspection.ts";
+import { createIssuerKeys, type IssuerState, IssuerUnreachable } from "./issuer-keys.ts";
+import { invalidToken } from "./jwt-verification.ts";
+
+/** Asymmetric algorithms only: anyone who knows a shared secret could forge a token. */
+const algorithms = [
+  ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
+  ...["PS256", "PS384", "PS512", "RS256", "RS384", "RS512"],
+];
+/** Media types of access tokens (RFC 9068), those of older servers, and of SPIFFE (JWT-SVID). */
+const types = new Set(["at+jwt", "application/at+jwt", "jwt", "jose"]);
+const MAX_TOKEN_LENGTH = 16_384;
+/** The compact form (RFC 7515, section 7.1). Decoders would ignore white space in it. */
+const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
+/** In characters, over all verified tokens. The content of each counts as `CONTENT_LENGTH` more. */
+const MAX_CACHED_LENGTH = 64 * 1024 * 1024;
+const CONTENT_LENGTH = 500;
+
+const libraryDetails: Readonly<Record<string, string>> = {
+  aud: "wrong_audience",
+  nbf: "not_yet_valid",
+  [errors.JWKSNoMatchingKey.code]: "unknown_key",
+  [errors.JWSSignatureVerificationFailed.code]: "bad_signature",
+  [errors.JOSEAlgNotAllowed.code]: "wrong_algorithm",
+};
+
+/** The reason as listed in docs/mcp.md. */
+function detailOf(error: unknown): string {
+  if (error instanceof Refusal) return error.detail ?? "malformed";
+  if (error instanceof errors.JWTExpired) return "expired";
+  if (error instanceof errors.JWTClaimValidationFailed) {
+    return libraryDetails[error.claim] ?? "bad_claim";
+  }
+  // Any other error that a crafted token causes in the parser means an invalid token.
+  return (error instanceof errors.JOSEError && libraryDetails[error.code]) || "malformed";
+}
+
+/** Checks the claims of an introspected token as the library does those of a JWT. */
+function requireIntrospected(
+  { iss, aud, exp, nbf }: JWTPayload,
+  { issuer }: IssuerSettings,
+  audience: string | readonly string[],
+): void {
+  if (iss !== undefined && iss !== issuer) throw invalidToken("bad_claim");
+  const allowed = [audience].flat();
+  if (![aud].flat().some((one) => one !== undefined && allowed.includes(one))) {
+    throw invalidToken("wrong_audience");
+  }
+  const now = epochSeconds();
+  if (nbf !== undefined && nbf > now + CLOCK_SKEW_SECONDS) throw invalidToken("not_yet_valid");
+  if (exp !== undefined && exp <= now - CLOCK_SKEW_SECONDS) {
+    throw new Refusal("token_expired", { detail: "expired" });
+  }
+}
+
+interface Verified {
+  readonly token: ExternalToken;
+  readonly opens: readonly Door[];
+  readonly isGood: () => boolean;
+}
+
+export type Issuers = ReturnType<typeof createIssuers>;
+type OneIssuer = ReturnType<typeof createIssuer>;
+
+function createIssuer(settings: IssuerSettings) {
+  const { introspection } = settings;
+  return {
+    settings,
+    keys: createIssuerKeys(settings),
+    ask: introspection && createIntrospection(introspection),
+    /** The state of the last introspection. */
+    asked: "unused" as IssuerState,
+  };
+}
+
+/**
+ * Verifies the tokens of external issuers, and keeps valid ones while the issuer's keys stay the
+ * same, introspected ones for `cache` seconds.
+ *
+ * @param resource the required audience (RFC 8707) of issuers without their own
+ */
+export function createIssuers(
+  settings: readonly IssuerSettings[],
+  resource: () => string,
+  log: Log,
+) {
+  const issuers = new Map(settings.map((one) => [one.issuer, createIssuer(one)]));
+  const recent = new LRUCache<string, Verified>({
+    maxSize: MAX_CACHED_LENGTH,
+    sizeCalculation: (_, token) => token.length + CONTENT_LENGTH,
+  });
+
+  /** The issuer that is responsible for a token at a door. */
+  function issuerFor(token: string, door: Door): OneIssuer {
+    const name = claimedIssuer(token);
+    const named = name === undefined ? undefined : issuers.get(name);
+    if (named !== undefined) {
+      if (named.settings.opens.includes(door)) return named;
+      throw new Refusal("token_invalid", {
+        detail: "wrong_door",
+        token: { issuer: named.settings.issuer },
+      });
+    }
+    const isAsked = ({ ask, settings }: OneIssuer) =>
+      ask !== undefined && settings.opens.includes(door);
+    const asked = name === undefined ? issuers.values().find(isAsked) : undefined;
+    if (asked !== undefined) return asked;
+    const detail = name === undefined ? "no_jwt" : "unknown_issuer";
+    throw new Refusal("token_invalid", { detail, token: {} });
+  }
+
+  /** Verifies a JWT by the issuer's keys, or asks the issuer. */
+  async function payloadOf(token: string, issuer: OneIssuer) {
+    const { settings, keys, ask } = issuer;
+    const { introspection } = settings;
+    const audience = settings.audience ?? resource();
+    if (ask && (introspection?.always || claimedIssuer(token) === undefined)) {
+      const startedAt = Date.now();
+      const payload = await ask(token);
+      issuer.asked = "ok";
+      if (payload === undefined) throw invalidToken("inactive");
+      const until = startedAt + (introspection?.cache ?? 0) * 1000;
+      const isGood = () => Date.now() < until && Date.now() >= startedAt;
+      return { payload, isGood, check: () => requireIntrospected(payload, settings, audience) };
+    }
+    if (!compact.test(token)) throw invalidToken("malformed");
+    const { payload, protectedHeader } = await jwtVerify(token, keys.key, {
+      algorithms,
+      issuer: settings.issuer,
+      audience: [audience].flat(),
+      clockTolerance: CLOCK_SKEW_SECONDS,
+    });
+    const generation = keys.generation();
+    return {
+      payload,
+      isGood: () => generation !== undefined && keys.generation() === generation,
+      check() {
+        const { typ } = protectedHeader;
+        if (typ !== undefined && !types.has(typ.toLowerCase())) throw invalidToken("wrong_type");
+      },
+    };
+  }
+
+  async function verifyBy(issuer: OneIssuer, token: string): Promise<ExternalToken> {
+    const { settings } = issuer;
+    let about: RefusedToken = { issuer: settings.issuer };
+    try {
+      if (token.length > MAX_TOKEN_LENGTH) throw invalidToken("too_long");
+      const { payload, isGood, check } = await payloadOf(token, issuer);
+      about = describeToken(token, payload, settings);
+      check();
+      const content = readExternalToken(token, payload, settings);
+      recent.set(token, { token: content, opens: settings.opens, isGood });
+      return content;
+    } catch (cause) {
+      const isClaim =
+        cause instanceof errors.JWTExpired || cause instanceof errors.JWTClaimValidationFailed;
+      // The library checks claims after the signature, so the payload is authentic.
+      if (isClaim) about = describeToken(token, cause.payload, settings);
+      if (cause instanceof IssuerUnreachable) throw unreachable(issuer, cause, about);
+      const isExpired =
+        cause instanceof errors.JWTExpired ||
+        (cause instanceof Refusal && cause.code === "token_expired");
+      const code = isExpired ? "token_expired" : "token_invalid";
+      throw new Refusal(code, { detail: detailOf(cause), cause, token: about });
+    }
+  }
+
+  function unreachable(issuer: OneIssuer, cause: IssuerUnreachable, token: RefusedToken): Refusal {
+    const { message, retryAfter } = cause;
+    const isKeyUnknown = cause.cause instanceof errors.JWKSNoMatchingKey;
+    if (!isKeyUnknown) {
+      if (issuer.keys.state() !== "unreachable") issuer.asked = "unreachable";
+      const { issuer: name } = issuer.settings;
+      log.warn({ issuer: name, detail: message }, "an authorization server is unreachable");
+    }
+    const detail = isKeyUnknown ? "unknown_key" : "unreachable";
+    return new Refusal("issuer_unreachable", { detail, cause, retryAfter, token });
+  }
+
+  return {
+    opens: (door: Door): boolean => settings.some(({ opens }) => opens.includes(door)),
+    /** By issuer prefix. */
+    get states(): Readonly<Record<string, IssuerState>> {
+      const all = issuers.values().map(({ settings, keys, asked }) => {
+        const both = [keys.state(), asked];
+        const state = (["unreachable", "ok"] as const).find((one) => both.includes(one));
+        return [settings.prefix, state ?? "unused"];
+      });
+      return Object.fromEntries(all);
+    },
+    close(): void {
+      for (const { keys } of issuers.values()) keys.close();
+    },
+    /** A token that has been verified and is still good. */
+    recall(token: string, door: Door): ExternalToken | undefined {
+      const known = recent.get(token);
+      if (known === undefined) return undefined;
+      if (!known.isGood() || known.token.expiresAt <= epochSeconds()) {
+        recent.delete(token);
+        return undefined;
+      }
+      return known.opens.includes(door) ? known.token : undefined;
+    },
+    /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
+    verify: async (token: string, door: Door): Promise<ExternalToken> =>
+      verifyBy(issuerFor(token, door), token),
+  };
+}
