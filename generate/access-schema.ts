@@ -53,7 +53,13 @@ const limits = {
   },
   approvers: {
     ...listOf({
-      anyOf: [username, { type: "string", pattern: "^group:.+$" }],
+      anyOf: [
+        username,
+        {
+          type: "string",
+          pattern: `^group:(?:${plainNamePattern}|${externalName.source.slice(1, -1)})$`,
+        },
+      ],
     }),
     description:
       "Users who may approve, and groups as `group:<name>`; by default, users who may grant here.",

@@ -4,6 +4,7 @@ import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
 import { type Grant, placeOf } from "./grant.ts";
+import { allEntriesOf, grantsFor } from "./groups.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import {
   type EntryRole,
@@ -58,7 +59,7 @@ function effectAt(
 }
 
 function tablesNamed(snapshot: Snapshot, username: string, database: string): string[] {
-  return entriesIn(grantsOf(snapshot, username))
+  return allEntriesOf(snapshot, { username })
     .filter((grant) => grant.database === database || grant.database === EVERY_DATABASE)
     .flatMap(({ tables = [] }) => tables)
     .toArray();
@@ -100,7 +101,9 @@ export function* effectsOn(
 ): Generator<EffectChange, undefined> {
   const states = [before, after] as const;
   for (const username of usernames) {
-    const databases = new Set(states.flatMap((state) => [...grantsOf(state, username).keys()]));
+    const databases = new Set(
+      states.flatMap((state) => [...grantsFor(state, { username }, now).keys()]),
+    );
     for (const database of databases) {
       const named = states.flatMap((state) => tablesNamed(state, username, database));
       for (const table of new Set([undefined, ...named])) {
@@ -113,7 +116,8 @@ export function* effectsOn(
 
 /**
  * Lists what changes for each user, on every database and table that the user's entries name before
- * or after. Anything they do not name follows `*`.
+ * or after. Anything they do not name follows `*`. Users count as changed if they join or leave a
+ * group, and groups as users of their own.
  *
  * @param now epoch milliseconds at which both states are evaluated
  */
@@ -123,7 +127,11 @@ export function effectDiff(
   now: number,
 ): Generator<EffectChange, undefined> {
   const names = runAtOnce(differingNames(before, after));
-  return effectsOn(names, before, after, now);
+  const moved = runAtOnce(differingKeys(before.groups, after.groups)).flatMap((name) => {
+    const [old, current] = [before, after].map((state) => state.groups.get(name)?.members ?? []);
+    return [...new Set(old).symmetricDifference(new Set(current))];
+  });
+  return effectsOn(names.union(new Set(moved)), before, after, now);
 }
 
 export interface AccessDiff {

@@ -41,7 +41,7 @@ export function isInGroup(snapshot: Snapshot, { username, groups }: Caller, grou
   return groups?.includes(group) === true || localGroupsOf(snapshot, username).includes(group);
 }
 
-/** True if a name of a user, or `group:<name>`, stands for this caller. */
+/** True if the name is the caller's, or `group:<name>` of one of the caller's groups. */
 export function isMeant(snapshot: Snapshot, caller: Caller, name: string): boolean {
   const group = groupOf(name);
   return group === undefined ? name === caller.username : isInGroup(snapshot, caller, group);

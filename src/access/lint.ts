@@ -2,9 +2,22 @@
 
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
-import { type Boundary, type Grant, type Limits, placeOf, type RowCondition } from "./grant.ts";
+import {
+  type Boundary,
+  type Grant,
+  type Group,
+  type Limits,
+  placeOf,
+  type RowCondition,
+} from "./grant.ts";
 import { boundaryName, otherSpellingOf } from "./rights.ts";
-import { isExternalUsername, roleAllows } from "./roles.ts";
+import {
+  groupOf,
+  groupSubject,
+  isExternalUsername,
+  isLocalGroupName,
+  roleAllows,
+} from "./roles.ts";
 import { attributeReference } from "./row-filter.ts";
 import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
 
@@ -25,12 +38,23 @@ function missingAttribute({ cmp, value }: RowCondition, user: User | undefined) 
   return `\`row_filter\` refers to ${value}, but ${cmp} needs ${kind}: every query is denied`;
 }
 
-function* lintApproval({ users }: Snapshot, limits: Limits, requester: string | undefined) {
+function isUnknownGroup({ groups }: Snapshot, name: string): boolean {
+  const group = groupOf(name);
+  return group !== undefined && isLocalGroupName(group) && !groups.has(group);
+}
+
+function isWithoutRecord({ users }: Snapshot, name: string): boolean {
+  return groupOf(name) === undefined && !users.has(name) && !isExternalUsername(name);
+}
+
+function* lintApproval(snapshot: Snapshot, limits: Limits, requester: string | undefined) {
   const { requireApproval, approvers } = limits;
   if (approvers === undefined) return;
   if (requireApproval === undefined) yield "`approvers` has no effect without `require_approval`";
-  const unknown = approvers.filter((name) => !users.has(name) && !isExternalUsername(name));
+  const unknown = approvers.filter((name) => isWithoutRecord(snapshot, name));
   if (unknown.length > 0) yield `\`approvers\` names users without a record: ${unknown.join(", ")}`;
+  const missing = approvers.filter((name) => isUnknownGroup(snapshot, name));
+  if (missing.length > 0) yield `\`approvers\` names unknown groups: ${missing.join(", ")}`;
   if (approvers.every((name) => name === requester)) {
     yield "`approvers` names only the user, and users cannot approve their own queries";
   }
@@ -67,6 +91,7 @@ function* lintExpiry(grants: UserGrants, grant: Grant, now: number) {
 function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
   const grants = grantsOf(snapshot, grant.username);
   const { username, database, tables = [], columns, rowFilter = [] } = grant;
+  if (isUnknownGroup(snapshot, username)) yield "there is no such group, so it never applies";
   yield* lintExpiry(grants, grant, now);
   yield* lintKeys(grant);
   yield* lintApproval(snapshot, grant, username);
@@ -78,7 +103,9 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
     yield `\`require_where\` requires ${unpinned}, which is not among \`columns\`: every Update and Delete is denied`;
   }
   const user = snapshot.users.get(username);
-  for (const condition of rowFilter) {
+  // Attributes of external users may come from the token, and those of members differ.
+  const hasRecord = groupOf(username) === undefined && !isExternalUsername(username);
+  for (const condition of hasRecord ? rowFilter : []) {
     const missing = missingAttribute(condition, user);
     if (missing !== undefined) yield missing;
   }
@@ -90,8 +117,11 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
 
 function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
   const { via, client, username } = boundary;
-  if (username !== undefined && !snapshot.users.has(username) && !isExternalUsername(username)) {
+  if (username !== undefined && isWithoutRecord(snapshot, username)) {
     yield `is for ${username}, who has no record`;
+  }
+  if (username !== undefined && isUnknownGroup(snapshot, username)) {
+    yield "there is no such group, so it never applies";
   }
   if (via === "query" && client !== undefined) {
     yield "never applies: OAuth clients use only mcp";
@@ -99,9 +129,29 @@ function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
   yield* lintApproval(snapshot, boundary, username);
 }
 
+function* lintGroup(snapshot: Snapshot, { name, members }: Group) {
+  const subject = groupSubject(name);
+  if (members.length === 0) yield "has no members";
+  const unknown = members.filter((member) => isWithoutRecord(snapshot, member));
+  if (unknown.length > 0) yield `\`members\` names users without a record: ${unknown.join(", ")}`;
+  const isNamed = ({
+    username,
+    approvers = [],
+  }: {
+    username?: string;
+    approvers?: readonly string[];
+  }) => username === subject || approvers.includes(subject);
+  const isUsed =
+    snapshot.grants.has(subject) ||
+    snapshot.boundaries.some(isNamed) ||
+    snapshot.grants.values().some((grants) => entriesIn(grants).some(isNamed));
+  if (!isUsed) yield "has no entries";
+}
+
 export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
   for (const finding of lintGrant(snapshot, grant, now)) {
-    yield `the entry of ${grant.username} for ${placeOf(grant)}: ${finding}`;
+    const holder = grant.username.replace(/^group:/, "group ");
+    yield `the entry of ${holder} for ${placeOf(grant)}: ${finding}`;
   }
 }
 
@@ -110,6 +160,11 @@ export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
   const findings: string[] = [];
   yield* visitEach(snapshot.grants, ([, grants]) => {
     for (const grant of entriesIn(grants)) findings.push(...lintEntry(snapshot, grant, now));
+  });
+  yield* visitEach(snapshot.groups.values(), (group) => {
+    for (const finding of lintGroup(snapshot, group)) {
+      findings.push(`the group ${group.name}: ${finding}`);
+    }
   });
   for (const boundary of snapshot.boundaries) {
     for (const finding of lintBoundary(snapshot, boundary)) {

@@ -89,12 +89,12 @@ export function isLocalGroupName(text: unknown): text is string {
   return typeof text === "string" && isPlainName(text);
 }
 
-/** What stands for a group where entries, boundaries and approvers have a username. */
+/** A group's name in the place of a username, as in entries, boundaries and approvers. */
 export function groupSubject(group: string): string {
   return GROUP_PREFIX + group;
 }
 
-/** The group that such a subject stands for. */
+/** The group that such a name means. */
 export function groupOf(subject: string): string | undefined {
   return subject.startsWith(GROUP_PREFIX) ? subject.slice(GROUP_PREFIX.length) : undefined;
 }

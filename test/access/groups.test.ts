@@ -1,11 +1,14 @@
 import t from "tap";
+import { effectDiff } from "../../src/access/diff.ts";
 import { entriesIn } from "../../src/access/entries.ts";
 import { grantsFor } from "../../src/access/groups.ts";
+import { lintAccess } from "../../src/access/lint.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { decide, explainAccess, isAdministrator } from "../../src/access/policy.ts";
 import type { Subject } from "../../src/access/roles.ts";
 import { isExternalUsername, isGroupName } from "../../src/access/roles.ts";
 import { filterOf } from "../../src/access/row-filter.ts";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { user } from "./kit.ts";
 
 const groups = `
@@ -129,6 +132,35 @@ t.test("row filters take a record's attribute before the token's", async (t) => 
     const filtered = grant && filterOf(grant, caller, snapshot.users.get("staff:bob"));
     t.match(filtered, [{ value: tenant }]);
   }
+});
+
+t.test("a diff tells what users who join and leave a group gain and lose", async (t) => {
+  const before = snapshotWith(on(group("analysts"), "main", "ReadOnly"));
+  const entry = `[[acl]]\n${on(group("analysts"), "main", "ReadOnly")}`;
+  const members = groups.replace('["rita", "staff:bob"]', '["staff:eve"]');
+  const after = parseAccessFile(`${user("rita")}${members}${entry}`, "access.toml");
+  const effects = [...effectDiff(before, after, Date.now())];
+  t.match(
+    effects.sort((one, other) => (one.username < other.username ? -1 : 1)),
+    [
+      { username: "rita", place: "main", gains: [], loses: ["SELECT"] },
+      { username: "staff:bob", place: "main", gains: [], loses: ["SELECT"] },
+      { username: "staff:eve", place: "main", gains: ["SELECT"], loses: [] },
+    ],
+  );
+});
+
+t.test("lint names groups that are unknown, empty or without entries", async (t) => {
+  const empty = '[[groups]]\nname = "empty"\nmembers = []\n';
+  const text = `${user("rita")}${groups}${empty}[[acl]]\n${on(group("unknown"), "main", "ReadOnly")}
+[[acl]]\n${on(group("analysts"), "main", "ReadOnly")}
+[[boundaries]]\nvia = "mcp"\ngroup = "support"\nrole = "ReadOnly"\n`;
+  const findings = runAtOnce(lintAccess(parseAccessFile(text, "access.toml"), Date.now()));
+  t.strictSame(findings, [
+    "the entry of group unknown for main: there is no such group, so it never applies",
+    "the group empty: has no members",
+    "the group empty: has no entries",
+  ]);
 });
 
 t.test("names of issuers are of any script, in NFC", async (t) => {
