@@ -79,7 +79,9 @@ function listen(address: ServerAddress, onNotice: () => void): { close(): Promis
     client.on("notification", onNotice);
     signal.addEventListener("abort", end);
     try {
-      await client.connect();
+      // A client that is ended while it connects never settles the promise.
+      await Promise.race([client.connect(), ended]);
+      if (signal.aborted) return;
       await client.query(`listen ${CHANNEL}`);
       if (!signal.aborted) await ended;
     } finally {
