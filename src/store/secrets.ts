@@ -1,5 +1,7 @@
 import { createHash, hash, randomBytes } from "node:crypto";
+import { DatabaseError } from "pg";
 import { readGuarded } from "../files/guarded.ts";
+import { Refusal } from "../refusal.ts";
 import { KEY_BYTES, seal, unseal } from "../sealed-bytes.ts";
 import type { Database, Row } from "./database.ts";
 
@@ -77,6 +79,14 @@ export interface SealedTable {
 }
 
 const BATCH = 100;
+/** Shorter than `deadlock_timeout`, so that in a deadlock this gives way and not a replica. */
+const LOCK_TIMEOUT_MS = 500;
+const MAX_WAITS = 120;
+
+function isLockTimeout(error: unknown): boolean {
+  const cause = error instanceof Refusal ? error.cause : undefined;
+  return cause instanceof DatabaseError && cause.code === "55P03";
+}
 
 /** Encrypts all values again with the first line of the key file. @returns how many there are */
 export async function reencrypt(
@@ -97,21 +107,27 @@ export async function reencrypt(
   }
 
   let count = 0;
+  let waits = 0;
   let last: unknown[] | undefined = keys.map(() => "");
   while (last !== undefined) {
     const from: unknown[] = last;
-    last = await database.transaction(async (query) => {
-      // Before any row, so that it cannot deadlock with a writer of several rows.
-      await query(`lock table ${table} in share row exclusive mode`);
-      const rows = await query(selectSql, from);
-      for (const row of rows) {
-        const key = keys.map((name) => row[name]);
-        await query(updateSql, [...key, renew(row, contextOf(row))]);
-      }
+    try {
+      const rows = await database.transaction(async (query) => {
+        await query(`set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
+        const locked = await query(`${selectSql} for update`, from);
+        for (const row of locked) {
+          const key = keys.map((name) => row[name]);
+          await query(updateSql, [...key, renew(row, contextOf(row))]);
+        }
+        return locked;
+      });
       count += rows.length;
       const end = rows.at(-1);
-      return end && keys.map((name) => end[name]);
-    });
+      last = end && keys.map((name) => end[name]);
+    } catch (error) {
+      waits += 1;
+      if (!isLockTimeout(error) || waits === MAX_WAITS) throw error;
+    }
   }
   return count;
 }

@@ -1,5 +1,6 @@
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { Client } from "pg";
 import type { Test } from "tap";
 import t from "tap";
 import { epochSeconds } from "../../src/clock.ts";
@@ -310,7 +311,16 @@ t.test("after a rekey, records decrypt only with the new key", async (t) => {
   const [first] = readFileSync(keyFile, "utf8").split("\n");
   const second = Buffer.alloc(32, 7).toString("base64url");
   writeFileSync(keyFile, `${second}\n${first}\n`);
-  t.match(await made.good(["store", "rekey"]), "1001 records");
+  const holder = new Client({ connectionString: made.url });
+  await holder.connect();
+  await holder.query("begin");
+  await holder.query("select from gatehouse.oauth limit 1 for update");
+  const rekeyed = made.good(["store", "rekey"]);
+  const isWaiting = "select from pg_locks where not granted";
+  await eventually("a wait", async () => (await made.sql(isWaiting)).length > 0);
+  await before.put("Client", "beside", record);
+  await holder.end();
+  t.match(await rekeyed, "1002 records", "a rekey waits for a locked row and delays no other");
   writeFileSync(keyFile, `${second}\n`);
   const after = (await openOwn(t, made)).authorization.store;
   const found = await Promise.all(ids.map((id) => after.find("Client", id)));
