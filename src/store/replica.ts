@@ -146,8 +146,8 @@ export class Replica implements StoreMetrics {
   async requireReachable(): Promise<void> {
     const isLate = () => this.leaseAge > 4 * POLL_MS;
     // A blocked event loop delays polls, which says nothing about the store.
-    const isDelayed = isLate() && this.#polling === undefined && this.#notices !== undefined;
-    if (isDelayed && this.isReachable) await this.poll();
+    const isOpen = this.#notices !== undefined;
+    if (isLate() && this.isReachable && isOpen) await (this.#polling ?? this.poll());
     this.requireFresh();
     if (!this.isReachable || isLate()) throw new Refusal("store_unreachable", { retryAfter: 1 });
   }
@@ -166,8 +166,9 @@ export class Replica implements StoreMetrics {
   async close(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    await this.#notices?.close();
+    const notices = this.#notices;
     this.#notices = undefined;
+    await notices?.close();
     await this.#polling;
     this.#sent = never;
     const sql = "delete from gatehouse.leases where replica = $1";
