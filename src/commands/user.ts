@@ -144,8 +144,11 @@ async function act(
 ): Promise<void> {
   const loaded = loadFor(options);
   const { configuration } = loaded;
-  const planWith = (input: { passwordHash?: string }) => (current: Snapshot) =>
-    plan(current, "operator", { username, ...input }, configuration);
+  let wasDisabled = false;
+  const planWith = (input: { passwordHash?: string }) => (current: Snapshot) => {
+    wasDisabled = current.users.get(username)?.disabled === true;
+    return plan(current, "operator", { username, ...input }, configuration);
+  };
   let input = {};
   if (needsPassword) {
     const snapshot = await readAccess(loaded);
@@ -155,7 +158,8 @@ async function act(
   }
   const { users } = await changeAccess(loaded, { username }, planWith(input), options);
   // A user disabled by a manual edit may still have tokens, which would work again after another.
-  if (users.get(username)?.disabled) await (await revocationsOf(loaded)).revokeUser(username);
+  const isStillDisabled = wasDisabled && users.get(username)?.disabled;
+  if (isStillDisabled) await (await revocationsOf(loaded)).revokeUser(username);
   print(command.done(username));
 }
 

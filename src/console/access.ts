@@ -324,6 +324,8 @@ const act: ConsoleForm = {
   async submit(c, fields) {
     const username = fields.get("user") ?? "";
     const action = actionOf(fields);
+    const { snapshot, actor } = visitorOf(c);
+    action.plan(snapshot, actor, { username }, c.var.gateway.configuration);
     const passwordHash = action.needsPassword && (await readNewHash(c));
     await makeChange(c, action, { username, ...(passwordHash && { passwordHash }) });
     const isRemoved = fields.get("action") === "remove";

@@ -65,7 +65,7 @@ mcp.result_bytes = 16383 | 16777217 => a whole number from 16384 to 16777216
 mcp.row_limit = 0 | 100001 | "10" => a whole number from 1 to 100000
 mcp.app_schemes = ["cursor", "javascript" | "data" | "Cursor" | "vscode:" | ""] => a scheme in lower case that browsers do not use
 mcp.registrations_per_hour = 0 | 1.5 => a whole number from 1 to 1000000
-mcp.private_client_hosts = ["localhost:8443", "https://apps.corp.example" | "apps.corp.example/" | "*.corp.example" | "apps.corp.example:443" | "user@apps.corp.example"] => a host or host:port of https URLs, in lower case, not *
+mcp.private_client_hosts = ["localhost:8443", "https://apps.corp.example" | "apps.corp.example/" | "*.corp.example" | "apps.corp.example:443" | "user@apps.corp.example"] => a host or host:port of https URLs, in lower case and without *
 mcp.tools = 1 => an array of tables
 mcp.authorization_servers = 1 => an array of tables
 mcp.clients = 1 => an array of tables
@@ -192,7 +192,7 @@ server.trusted_proxies = "10.0.0.0/8" => an array of (an IP address or a network
 server.tls.certificate = 5 => a path
 server.tls.key = true => a path
 [server.tls]; certificate = "fullchain.pem" => 1: server.tls.key: found nothing; allowed: a path, since certificate and key go together
-server.allowed_origins = ["http://localhost:3000", "*" | "https://*.example.com" | "https://app.example.com/" | "https://App.example.com" | "https://app.example.com:443" | "app.example.com" | "null" | "file://"] => an exact origin such as https://app.example.com, in lower case
+server.allowed_origins = ["http://localhost:3000", "*" | "https://*.example.com" | "https://app.example.com/" | "https://App.example.com" | "https://app.example.com:443" | "app.example.com" | "null" | "file://"] => an exact origin such as https://app.example.com, in lower case, without a path or *
 `);
 
 export const store = files(`
